@@ -35,6 +35,7 @@ def paragraphs(text: str) -> str:
         else:
             if SECTION.match(line) and lines and lines[-1]:
                 lines.append("")
+            line = "Examples:" if line == "Example:" else line  # the style draws that one as code
             lines.append(line.removeprefix("    ") if within else line)
         within = bool(found) or (within and line.startswith("    ")) or (within and not line.strip())
     return "\n".join(lines)

@@ -58,6 +58,12 @@ class CodeCounts:
         ParameterError: another shape, negative or non-integer counts.
 
     Guarantees: `a.merge(b)` of two parts equals the counts of the whole, exactly.
+
+    Example:
+        >>> mechanism = mz.families.rqm(lower=0, upper=10, levels=4, extension=5.0, q=0.4)
+        >>> counts = mz.collect.CodeCounts.from_codes(mechanism.privatize([4.0] * 10_000, rng=0), mechanism=mechanism)
+        >>> counts.n, counts.counts.size
+        (10000, 4)
     """
 
     mechanism: Mechanism
@@ -152,7 +158,20 @@ class CodeCounts:
 
 
 def save_counts(counts: CodeCounts, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-    """Writes counts to a .json file, whole or not at all."""
+    """Writes counts to a .json file, whole or not at all.
+
+    Arguments:
+        counts: to write.
+        path: a .json file.
+        overwrite: replace a file that is there.
+
+    Example:
+        >>> mechanism = mz.families.rqm(lower=0, upper=10, levels=4, extension=5.0, q=0.4)
+        >>> counts = mz.collect.CodeCounts.from_codes(mechanism.privatize([4.0] * 10_000, rng=0), mechanism=mechanism)
+        >>> mz.collect.save_counts(counts, "counts.json")
+        >>> bool((mz.collect.load_counts("counts.json").counts == counts.counts).all())
+        True
+    """
     if not os.fspath(path).endswith(".json"):
         raise ParameterError("save_counts", os.fspath(path), "name a .json file")
     text = json.dumps({"format": COUNTS_FORMAT, "version": VERSION, **counts.as_dict()})
@@ -160,7 +179,20 @@ def save_counts(counts: CodeCounts, path: str | os.PathLike[str], *, overwrite: 
 
 
 def load_counts(path: str | os.PathLike[str]) -> CodeCounts:
-    """Reads what `save_counts` wrote; raises ParameterError for no file, FileFormatError for another one."""
+    """Reads what `save_counts` wrote; raises ParameterError for no file, FileFormatError for another one.
+
+    Arguments:
+        path: a .json file.
+
+    Returns: the counts.
+
+    Example:
+        >>> mechanism = mz.families.rqm(lower=0, upper=10, levels=4, extension=5.0, q=0.4)
+        >>> counts = mz.collect.CodeCounts.from_codes(mechanism.privatize([4.0] * 10_000, rng=0), mechanism=mechanism)
+        >>> mz.collect.save_counts(counts, "counts.json")
+        >>> mz.collect.load_counts("counts.json").n
+        10000
+    """
     if not Path(path).is_file():
         raise ParameterError("source", os.fspath(path), "no such file; check the path")
     values = read_object(path)
@@ -192,10 +224,21 @@ def read_counts(
         engine, address, threads: as in `Settings`. Counts add up exactly, whoever counts.
         progress: as in `Settings`.
 
+    Returns: the counts, of all reports in the source.
+
     Raises:
         ParameterError: no such column, an empty one, a mechanism that is not the file's, files of different tables, or
             a folder whose run is unfinished.
         FileFormatError: no description, an edited one, codes that are none, or a folder that lacks parts.
+
+    Example:
+        >>> mechanism = mz.families.randomized_response(lower=20, upper=700, epsilon=1.0)
+        >>> with mz.datasets.flights() as path:
+        ...     result = mz.collect.privatize(
+        ...         path, "reports.parquet", column="air_time", mechanism=mechanism, missing="drop"
+        ...     )
+        >>> mz.collect.read_counts("reports.parquet").n
+        327346
     """
     expected = expected_reports(source)
     files = find_files(source)
@@ -396,6 +439,15 @@ class Counter:
         counter = collect.Counter(mechanism)
         counter.add(body)
         collect.estimate(counter.counts())
+
+    Example:
+        >>> mechanism = mz.families.randomized_response(lower=0, upper=1, epsilon=1.0)
+        >>> counter = mz.collect.Counter(mechanism)
+        >>> report = {"format": "mezzotint-report", "version": 1, "sha256": mechanism.sha256, "code": 1}
+        >>> import json
+        >>> counter.add(json.dumps(report))
+        >>> counter.counts().n
+        1
     """
 
     def __init__(self, *mechanisms: Mechanism, log: str | os.PathLike[str] | None = None) -> None:

@@ -53,6 +53,12 @@ class Memo:
 
     Raises:
         ParameterError: a key of another length.
+
+    Example:
+        >>> key = mz.collect.new_memo_key("secret.key")
+        >>> memo = mz.collect.Memo(users="user", key=key)
+        >>> memo.users
+        'user'
     """
 
     users: str
@@ -120,6 +126,14 @@ def memoised(
         the pseudorandomness of AES-256.
 
     Edge cases: inputs beyond [lower, upper] are the same value as the end they are clipped to; -0.0 is 0.
+
+    Example:
+        >>> key = mz.collect.new_memo_key("secret.key")
+        >>> mechanism = mz.families.randomized_response(lower=0, upper=1, epsilon=1.0)
+        >>> first = mz.collect.memoised([0.2, 0.2], ["ann", "bob"], mechanism=mechanism, key=key, column="x")
+        >>> again = mz.collect.memoised([0.2, 0.2], ["ann", "bob"], mechanism=mechanism, key=key, column="x")
+        >>> bool((first == again).all())
+        True
     """
     Memo(users=column, key=key)  # checks the key
     given, present = numbers(pa.array(values))
@@ -180,7 +194,17 @@ def _as_text(users: pa.Array) -> pa.Array:
 
 
 def new_memo_key(path: str | os.PathLike[str]) -> bytes:
-    """Makes a key, writes it to a new file that its owner alone may read, and returns it."""
+    """Makes a key, writes it to a new file that its owner alone may read, and returns it.
+
+    Arguments:
+        path: of a file that does not exist yet.
+
+    Returns: 32 bytes.
+
+    Example:
+        >>> len(mz.collect.new_memo_key("secret.key"))
+        32
+    """
     target = refuse_existing(path, parameter="key_file")
     key = fresh_key()
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -195,9 +219,19 @@ def new_memo_key(path: str | os.PathLike[str]) -> bytes:
 def load_memo_key(path: str | os.PathLike[str]) -> bytes:
     """Reads a key file.
 
+    Arguments:
+        path: of the key file.
+
+    Returns: 32 bytes.
+
     Raises:
         ParameterError: no such file, or one that other users of the machine may read.
         FileFormatError: no key in it.
+
+    Example:
+        >>> key = mz.collect.new_memo_key("secret.key")
+        >>> mz.collect.load_memo_key("secret.key") == key
+        True
     """
     target = Path(path)
     if not target.is_file():

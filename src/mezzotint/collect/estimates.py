@@ -72,6 +72,14 @@ class Frequencies(Claimed):
         claim: of one report; None when the reports were drawn from a seed, which are not private.
         seeded: whether they were; None where their files do not say.
         sha256: hash of the table.
+
+    Example:
+        >>> table = mz.families.categorical(categories=["no", "yes"], epsilon=1.0)
+        >>> codes = table.privatize(["yes"] * 9_000 + ["no"] * 1_000, rng=0)
+        >>> counts = mz.collect.CodeCounts.from_codes(codes, mechanism=table)
+        >>> found = mz.collect.estimate(counts)
+        >>> found.categories, round(found.shares[1].value, 1)
+        (('no', 'yes'), 0.9)
     """
 
     beside = ("frequencies",)
@@ -136,6 +144,15 @@ class HashedCounts:
         domain: of `families.hashed`.
         counts: (hashes, cells).
         seeded: as in `CodeCounts`.
+
+    Example:
+        >>> from pathlib import Path
+        >>> _ = Path("in.csv").write_text("word\\n" + "w7\\n" * 5_000)
+        >>> domain = mz.families.hashed(categories=[f"w{i}" for i in range(1000)], epsilon=4.0)
+        >>> written = mz.collect.privatize("in.csv", "out.csv", column="word", mechanism=domain, rng=0)
+        >>> counts = mz.collect.read_hashed("out.csv", domain=domain)
+        >>> int(counts.counts.sum())
+        5000
     """
 
     domain: Hashing
@@ -172,8 +189,19 @@ def read_hashed(
             table that the reports carry.
         column: the field of codes; None where the file describes exactly one.
 
+    Returns: the counts by hash and code.
+
     Raises:
         ParameterError, FileFormatError: as `read_counts`; reports about another list.
+
+    Example:
+        >>> from pathlib import Path
+        >>> _ = Path("in.csv").write_text("word\\n" + "w7\\n" * 5_000)
+        >>> domain = mz.families.hashed(categories=[f"w{i}" for i in range(1000)], epsilon=4.0)
+        >>> written = mz.collect.privatize("in.csv", "out.csv", column="word", mechanism=domain, rng=0)
+        >>> counts = mz.collect.read_hashed("out.csv", domain=domain)
+        >>> int(counts.counts.sum())
+        5000
     """
     files, expected = find_files(source), expected_reports(source)
     wanted = None if callable(domain) else domain.mechanism
@@ -219,6 +247,16 @@ class HeavyHitters(Claimed):
         domain: categories in the list.
         claim: of one report; None when the reports were drawn from a seed.
         seeded: as in `Frequencies`.
+
+    Example:
+        >>> from pathlib import Path
+        >>> _ = Path("in.csv").write_text("word\\n" + "w7\\n" * 5_000)
+        >>> domain = mz.families.hashed(categories=[f"w{i}" for i in range(1000)], epsilon=4.0)
+        >>> written = mz.collect.privatize("in.csv", "out.csv", column="word", mechanism=domain, rng=0)
+        >>> counts = mz.collect.read_hashed("out.csv", domain=domain)
+        >>> found = mz.collect.heavy_hitters(counts, top=1, allow_seeded=True)
+        >>> found.categories, found.certain
+        (('w7',), (True,))
     """
 
     beside = ("heavy_hitters", "simultaneous")
@@ -252,6 +290,8 @@ def heavy_hitters(
         level: confidence of all statements together, in (0, 1).
         allow_seeded: as in `estimate`.
 
+    Returns: the categories found, by falling share.
+
     Raises:
         ParameterError: no reports, seeded ones unless allowed, or a number that cannot be.
 
@@ -260,6 +300,15 @@ def heavy_hitters(
         once with confidence `level`, at every n, whatever the shares are. Every category above `unlisted_at_most` is
         listed.
     Source: docs/proofs/estimation.md, E9; Clopper and Pearson 1934.
+
+    Example:
+        >>> from pathlib import Path
+        >>> _ = Path("in.csv").write_text("word\\n" + "w7\\n" * 5_000)
+        >>> domain = mz.families.hashed(categories=[f"w{i}" for i in range(1000)], epsilon=4.0)
+        >>> written = mz.collect.privatize("in.csv", "out.csv", column="word", mechanism=domain, rng=0)
+        >>> counts = mz.collect.read_hashed("out.csv", domain=domain)
+        >>> mz.collect.heavy_hitters(counts, top=1, allow_seeded=True).categories
+        ('w7',)
     """
     check_level(level)
     domain, n = counts.domain, counts.n
@@ -306,6 +355,13 @@ class Histogram(Record):
         share, low, high: (B,) estimated share of each bin and its interval. A value on an edge may count to either side
             in the interval. Shares do not depend on the other bins asked for.
         identified_low, identified_high: (B,) what even infinitely many reports with these shares would leave open.
+
+    Example:
+        >>> mechanism = mz.families.rqm(lower=0, upper=10, levels=4, extension=5.0, q=0.4)
+        >>> counts = mz.collect.CodeCounts.from_codes(mechanism.privatize([4.0] * 10_000, rng=0), mechanism=mechanism)
+        >>> histogram = mz.collect.estimate(counts, histogram=[0, 5, 10]).histogram
+        >>> histogram.share.round(1).tolist()
+        [0.7, 0.3]
     """
 
     edges: FloatArray
@@ -319,7 +375,19 @@ class Histogram(Record):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Quantiles(Record):
-    """Quantiles of the clipped inputs, data units, one `Interval` per probability."""
+    """Quantiles of the clipped inputs, data units, one `Interval` per probability.
+
+    Arguments:
+        probabilities: (k,) increasing, in [0, 1].
+        values: (k,) intervals, data units.
+
+    Example:
+        >>> mechanism = mz.families.rqm(lower=0, upper=10, levels=4, extension=5.0, q=0.4)
+        >>> counts = mz.collect.CodeCounts.from_codes(mechanism.privatize([4.0] * 10_000, rng=0), mechanism=mechanism)
+        >>> median = mz.collect.estimate(counts, quantiles=[0.5]).quantiles.values[0]
+        >>> median.low <= median.value <= median.high
+        True
+    """
 
     probabilities: tuple[float, ...]
     values: tuple[Interval, ...]
@@ -348,6 +416,13 @@ class Estimate(Claimed):
         simultaneous: whether `level` is that of all intervals together.
         notes: one sentence each: what went wrong on the way and only made intervals wider; `SAME_PEOPLE`.
         histogram, quantiles: where asked for.
+
+    Example:
+        >>> mechanism = mz.families.rqm(lower=0, upper=10, levels=4, extension=5.0, q=0.4)
+        >>> counts = mz.collect.CodeCounts.from_codes(mechanism.privatize([4.0] * 10_000, rng=0), mechanism=mechanism)
+        >>> estimate = mz.collect.estimate(counts)
+        >>> estimate.n, estimate.mean.low < 4.0 < estimate.mean.high
+        (10000, True)
     """
 
     beside = ("standard_error", "sampling_error", "privacy_error")
@@ -427,6 +502,8 @@ def estimate(
         allow_seeded: estimate from reports that were drawn from a seed, too: for tests, as such reports are not
             private. The result says so, and states no epsilon.
 
+    Returns: an `Estimate` for a table of numbers, `Frequencies` for one of categories.
+
     Raises:
         ParameterError: seeded reports unless allowed; a level, method, bin or probability that cannot be; no reports.
         InfeasibleError: the reports cannot have come from this table.
@@ -441,6 +518,13 @@ def estimate(
     Edge cases: two levels identify nothing but the mean: other intervals show the whole rest as open.
 
     Source: docs/proofs/estimation.md; Agrawal 2020 for the finite-sample bound.
+
+    Example:
+        >>> mechanism = mz.families.rqm(lower=0, upper=10, levels=4, extension=5.0, q=0.4)
+        >>> counts = mz.collect.CodeCounts.from_codes(mechanism.privatize([4.0] * 10_000, rng=0), mechanism=mechanism)
+        >>> estimate = mz.collect.estimate(counts, quantiles=[0.5])
+        >>> estimate.mean.low < 4.0 < estimate.mean.high
+        True
     """
     _check(counts, level, method, allow_seeded)
     mechanism = counts.mechanism

@@ -69,6 +69,16 @@ class Group:
         weights, squares: (m,) sums of the reports' weights and of their squares, by code. Without weights every report
             weighs 1.
         memoised: whether equal values of a user gave equal reports; None where the files do not say.
+
+    Example:
+        >>> mechanism = mz.families.randomized_response(lower=20, upper=700, epsilon=1.0)
+        >>> with mz.datasets.flights() as path:
+        ...     written = mz.collect.privatize(
+        ...         path, "reports.parquet", column="air_time", mechanism=mechanism, missing="drop", keep=["origin"]
+        ...     )
+        >>> groups = mz.collect.read_groups("reports.parquet", by="origin")
+        >>> sorted(groups), groups["JFK"].counts.n
+        (['EWR', 'JFK', 'LGA'], 109079)
     """
 
     counts: CodeCounts
@@ -115,6 +125,16 @@ def read_groups(
     Raises:
         ParameterError, FileFormatError: as `read_counts`; no such column, a missing or non-positive weight, or more
             than 10,000 groups.
+
+    Example:
+        >>> mechanism = mz.families.randomized_response(lower=20, upper=700, epsilon=1.0)
+        >>> with mz.datasets.flights() as path:
+        ...     written = mz.collect.privatize(
+        ...         path, "reports.parquet", column="air_time", mechanism=mechanism, missing="drop", keep=["origin"]
+        ...     )
+        >>> groups = mz.collect.read_groups("reports.parquet", by="origin")
+        >>> sorted(groups)
+        ['EWR', 'JFK', 'LGA']
     """
     files, expected = find_files(source), expected_reports(source)
     counter = _GroupCounter(reader=BlockCounter(column=column, mechanism=mechanism), by=by, weights=weights)
@@ -224,6 +244,17 @@ class Part:
         bias: by how much the value may be off besides.
         bounds: what is possible at all.
         n: reports.
+
+    Example:
+        >>> mechanism = mz.families.randomized_response(lower=20, upper=700, epsilon=1.0)
+        >>> with mz.datasets.flights() as path:
+        ...     written = mz.collect.privatize(
+        ...         path, "reports.parquet", column="air_time", mechanism=mechanism, missing="drop", keep=["origin"]
+        ...     )
+        >>> groups = mz.collect.read_groups("reports.parquet", by="origin")
+        >>> part = mz.collect.parts_of(groups["JFK"])["mean"]
+        >>> part.n == groups["JFK"].counts.n
+        True
     """
 
     value: float
@@ -247,10 +278,23 @@ def parts_of(group: Group, *, level: float = 0.95) -> dict[str, Part]:
         group: from `read_groups`.
         level: confidence of each interval, in (0, 1).
 
+    Returns: {"mean": part}, or a part for each category.
+
     Guarantees: values are unbiased up to the table's bias (weighted: the ratio of two unbiased sums). Sides are those
         of the score interval; of weighted reports with as many as they are worth, (sum d)^2 / sum d^2, and wider where
         weights differ. People of a weight that nobody who was asked has are unknown to them (see `total`).
     Source: docs/proofs/estimation.md, E1, E9, E10.
+
+    Example:
+        >>> mechanism = mz.families.randomized_response(lower=20, upper=700, epsilon=1.0)
+        >>> with mz.datasets.flights() as path:
+        ...     written = mz.collect.privatize(
+        ...         path, "reports.parquet", column="air_time", mechanism=mechanism, missing="drop", keep=["origin"]
+        ...     )
+        >>> groups = mz.collect.read_groups("reports.parquet", by="origin")
+        >>> parts = mz.collect.parts_of(groups["JFK"])
+        >>> list(parts)
+        ['mean']
     """
     mechanism = group.counts.mechanism
     check_level(level)
@@ -285,6 +329,20 @@ def difference(one: Part, other: Part, *, same_people: bool = False) -> Interval
         one, other: of two groups.
         same_people: True where both groups are about the same people, as rounds are, or the reports were memoised: the
             errors may then agree in whatever way, and their sizes add up. False: they are independent.
+
+    Returns: the difference and its interval, data units or shares.
+
+    Example:
+        >>> mechanism = mz.families.randomized_response(lower=20, upper=700, epsilon=1.0)
+        >>> with mz.datasets.flights() as path:
+        ...     written = mz.collect.privatize(
+        ...         path, "reports.parquet", column="air_time", mechanism=mechanism, missing="drop", keep=["origin"]
+        ...     )
+        >>> groups = mz.collect.read_groups("reports.parquet", by="origin")
+        >>> one, other = (mz.collect.parts_of(groups[name])["mean"] for name in ("JFK", "LGA"))
+        >>> gap = mz.collect.difference(one, other)
+        >>> gap.low < gap.value < gap.high
+        True
     """
     together = (lambda a, b: a + b) if same_people else math.hypot
     value, bias = one.value - other.value, one.bias + other.bias
@@ -302,8 +360,22 @@ def stratified(parts: Mapping[str, Part], shares: Mapping[str, float]) -> Interv
         parts: stratum -> its mean.
         shares: stratum -> its share of the population, or its size: they are divided by their sum.
 
+    Returns: the mean of the population and its interval, data units.
+
     Raises:
         ParameterError: strata that differ, or shares that are none.
+
+    Example:
+        >>> mechanism = mz.families.randomized_response(lower=20, upper=700, epsilon=1.0)
+        >>> with mz.datasets.flights() as path:
+        ...     written = mz.collect.privatize(
+        ...         path, "reports.parquet", column="air_time", mechanism=mechanism, missing="drop", keep=["origin"]
+        ...     )
+        >>> groups = mz.collect.read_groups("reports.parquet", by="origin")
+        >>> parts = {name: mz.collect.parts_of(group)["mean"] for name, group in groups.items()}
+        >>> mean = mz.collect.stratified(parts, {"EWR": 0.36, "JFK": 0.33, "LGA": 0.31})
+        >>> mean.low < mean.value < mean.high
+        True
     """
     if set(parts) != set(shares):
         odd = ", ".join(sorted(set(parts) ^ set(shares))[:10])
@@ -342,6 +414,16 @@ def total(group: Group, *, level: float = 0.95) -> Interval:
         proved. People of a weight that nobody who was asked has are unknown to it: expect at least 4 reports of every
         weight that matters, as there are none with chance exp(-4) then.
     Source: docs/proofs/estimation.md, E10.
+
+    Example:
+        >>> from pathlib import Path
+        >>> _ = Path("in.csv").write_text("x,weight\\n" + "0.5,10\\n" * 200)
+        >>> table = mz.families.randomized_response(lower=0, upper=1, epsilon=2.0)
+        >>> written = mz.collect.privatize("in.csv", "out.csv", column="x", mechanism=table, keep=["weight"])
+        >>> (group,) = mz.collect.read_groups("out.csv", by=None, weights="weight").values()
+        >>> found = mz.collect.total(group)
+        >>> found.low < found.value < found.high
+        True
     """
     mechanism = group.counts.mechanism
     if mechanism.categories is not None:
@@ -382,6 +464,14 @@ class PairCounts:
         first, second: the tables.
         counts: (m1, m2) records per pair.
         seeded: as in `CodeCounts`.
+
+    Example:
+        >>> words = mz.families.categorical(categories=["a", "b"], epsilon=2.0)
+        >>> numbers = mz.families.randomized_response(lower=0, upper=1, epsilon=2.0)
+        >>> first, second = words.privatize(["a", "b"] * 500, rng=0), numbers.privatize([0.2, 0.8] * 500, rng=1)
+        >>> pairs = mz.collect.PairCounts.from_codes(first, second, tables=(words, numbers))
+        >>> int(pairs.counts.sum())
+        1000
     """
 
     first: Mechanism
@@ -449,8 +539,18 @@ def read_pairs(source: str | os.PathLike[str], *, columns: tuple[str, str]) -> P
         source: as `read_counts`.
         columns: the two fields of codes, which the file describes.
 
+    Returns: the counts of pairs of codes.
+
     Raises:
         ParameterError, FileFormatError: as `read_counts`.
+
+    Example:
+        >>> from pathlib import Path
+        >>> _ = Path("in.csv").write_text("x,y\\n" + "1,0\\n0,1\\n" * 50)
+        >>> table = mz.families.randomized_response(lower=0, upper=1, epsilon=2.0)
+        >>> result = mz.collect.privatize_columns("in.csv", "out.csv", mechanisms={"x": table, "y": table})
+        >>> int(mz.collect.read_pairs("out.csv", columns=("x_code", "y_code")).counts.sum())
+        100
     """
     if columns[0] == columns[1]:
         raise ParameterError("column", columns[0], "is named twice; name two columns of the same records")
@@ -493,6 +593,13 @@ class Relation(Record):
         level: confidence of each interval.
         covariance: of the clipped inputs, in the product of their units.
         slope: of the second column's regression on the first; None where the reports leave its variance open down to 0.
+
+    Example:
+        >>> table = mz.families.randomized_response(lower=0, upper=1, epsilon=2.0)
+        >>> first, second = (table.privatize([0.0, 1.0] * 500, rng=seed) for seed in (0, 1))
+        >>> relation = mz.collect.relation(mz.collect.PairCounts.from_codes(first, second, tables=(table, table)))
+        >>> relation.n, relation.slope is not None
+        (1000, False)
     """
 
     n: int
@@ -520,12 +627,21 @@ def relation(pairs: PairCounts, *, level: float = 0.95, allow_seeded: bool = Fal
         level: confidence of each interval, in (0, 1).
         allow_seeded: as in `estimate`.
 
+    Returns: covariance, product of the two columns' units, and slope, their quotient.
+
     Guarantees:
         The covariance is unbiased up to the tables' bias: the noises of the two reports are independent, so that they
         add nothing to it. Its interval is the score interval of the product, widened by what the two means may be off.
         The slope, a ratio, is consistent; its interval holds every ratio of a covariance and a variance that their
         intervals, at half the error each, leave possible.
     Source: docs/proofs/estimation.md, E10.
+
+    Example:
+        >>> table = mz.families.randomized_response(lower=0, upper=1, epsilon=2.0)
+        >>> first, second = (table.privatize([0.0, 1.0] * 500, rng=seed) for seed in (0, 1))
+        >>> pairs = mz.collect.PairCounts.from_codes(first, second, tables=(table, table))
+        >>> mz.collect.relation(pairs).covariance.value > 0
+        True
     """
     _check(pairs, level, allow_seeded, (False, False))
     covariance = _covariance(pairs, level)
@@ -563,6 +679,13 @@ def two_way(pairs: PairCounts, *, level: float = 0.95, allow_seeded: bool = Fals
         pairs, level, allow_seeded: as `relation`; both tables of categories.
 
     Returns: (category of the first, of the second) -> its share of all records.
+
+    Example:
+        >>> words = mz.families.categorical(categories=["a", "b"], epsilon=2.0)
+        >>> first, second = (words.privatize(["a", "b"] * 500, rng=seed) for seed in (0, 1))
+        >>> shares = mz.collect.two_way(mz.collect.PairCounts.from_codes(first, second, tables=(words, words)))
+        >>> shares["a", "a"].value > shares["a", "b"].value
+        True
     """
     _check(pairs, level, allow_seeded, (True, True))
     found = {}
@@ -585,6 +708,15 @@ def means_within(pairs: PairCounts, *, level: float = 0.95, allow_seeded: bool =
 
     Returns: category -> the mean within it. The interval holds every mean r for which the reports do not rule out that
         E [category] (y - r) is 0 (Fieller's); it is the whole range where the category may be empty.
+
+    Example:
+        >>> words = mz.families.categorical(categories=["a", "b"], epsilon=2.0)
+        >>> numbers = mz.families.randomized_response(lower=0, upper=1, epsilon=2.0)
+        >>> first, second = words.privatize(["a", "b"] * 500, rng=0), numbers.privatize([0.2, 0.8] * 500, rng=1)
+        >>> pairs = mz.collect.PairCounts.from_codes(first, second, tables=(words, numbers))
+        >>> within = mz.collect.means_within(pairs)
+        >>> within["a"].value < within["b"].value
+        True
     """
     _check(pairs, level, allow_seeded, (True, False))
     table = pairs.second

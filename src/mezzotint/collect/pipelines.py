@@ -66,6 +66,12 @@ def arrow_codes(
         ParameterError: not numbers, a missing value under "error", out of range under "error", an unknown option.
 
     Guarantees: every call and every chunk draws from a keystream of its own.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> mechanism = mz.families.randomized_response(lower=0, upper=1, epsilon=1.0)
+        >>> len(mz.collect.arrow_codes(pa.array([0.2, 0.7]), mechanism))
+        2
     """
     check_choice("missing", missing, ("error", "keep"))
     rng = _stream(rng)
@@ -101,6 +107,14 @@ def register_arrow_function(
 
     Raises:
         ParameterError: a name that is taken.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> import pyarrow.compute as pc
+        >>> mechanism = mz.families.randomized_response(lower=0, upper=1, epsilon=1.0)
+        >>> name = mz.collect.register_arrow_function("privatize_share", mechanism)
+        >>> len(pc.call_function(name, [pa.array([0.2, 0.7])]))
+        2
     """
 
     def function(context: object, values: pa.Array | pa.Scalar) -> pa.Array | pa.Scalar | pa.ChunkedArray:
@@ -138,6 +152,12 @@ def polars_codes(
     Guarantees: every batch of every run of the query draws from a keystream of its own.
     Edge cases: collecting a lazy query twice draws twice: each costs the mechanism's epsilon. Write the reports once
         and read those. Of one expression used twice in a query, Polars decides whether it is computed twice.
+
+    Example:
+        >>> import polars as pl
+        >>> mechanism = mz.families.randomized_response(lower=0, upper=1, epsilon=1.0)
+        >>> pl.DataFrame({"x": [0.2, 0.7]}).select(mz.collect.polars_codes("x", mechanism)).shape
+        (2, 1)
     """
     with brought_by("polars"):
         import polars
@@ -171,7 +191,18 @@ def _stream(rng: Seed) -> Seed:
 
 
 def register_polars(name: str = NAME) -> None:
-    """Gives Polars expressions a namespace: `pl.col("x").mezzotint.privatize(mechanism)`; see `polars_codes`."""
+    """Gives Polars expressions a namespace: `pl.col("x").mezzotint.privatize(mechanism)`; see `polars_codes`.
+
+    Arguments:
+        name: of the namespace.
+
+    Example:
+        >>> import polars as pl
+        >>> mz.collect.register_polars()
+        >>> mechanism = mz.families.randomized_response(lower=0, upper=1, epsilon=1.0)
+        >>> pl.DataFrame({"x": [0.2, 0.7]}).select(pl.col("x").mezzotint.privatize(mechanism)).shape
+        (2, 1)
+    """
 
     class Namespace:
         def __init__(self, expression: polars.Expr) -> None:
@@ -188,6 +219,16 @@ def register_pandas(name: str = NAME) -> None:
     """Gives pandas series an accessor: `frame["x"].mezzotint.privatize(mechanism)`, a series of codes.
 
     Options are those of `arrow_codes`. Missing values that are kept become <NA>, of pandas' nullable integers.
+
+    Arguments:
+        name: of the accessor.
+
+    Example:
+        >>> import pandas as pd
+        >>> mz.collect.register_pandas()
+        >>> mechanism = mz.families.randomized_response(lower=0, upper=1, epsilon=1.0)
+        >>> pd.DataFrame({"x": [0.2, 0.7]})["x"].mezzotint.privatize(mechanism).shape
+        (2,)
     """
     import pandas
 
@@ -229,6 +270,14 @@ def register_duckdb_function(
         batch draws from a keystream of its own.
     Edge cases: running a query, or reading a view, twice draws twice: each costs the mechanism's epsilon. Write reports
         once (`CREATE TABLE reports AS SELECT ...`) and read those.
+
+    Example:
+        >>> import duckdb
+        >>> mechanism = mz.families.randomized_response(lower=0, upper=1, epsilon=1.0)
+        >>> connection = duckdb.connect()
+        >>> name = mz.collect.register_duckdb_function(connection, "privatize_share", mechanism)
+        >>> len(connection.sql(f"SELECT {name}(x) FROM (VALUES (0.2), (0.7)) AS t(x)").fetchall())
+        2
     """
     import duckdb
 
@@ -256,6 +305,11 @@ def transformer(mechanisms: Mapping[Hashable, Mechanism] | Sequence[Mechanism], 
 
     Guarantees: `fit` learns nothing. Every `transform` draws anew: each costs the sum of the columns' epsilons per row.
     Edge cases: a pipeline that is fitted and then applied to the same rows transforms, and charges, them twice.
+
+    Example:
+        >>> mechanism = mz.families.randomized_response(lower=0, upper=1, epsilon=1.0)
+        >>> mz.collect.transformer([mechanism, mechanism]).fit_transform(np.array([[0.2, 0.7], [0.1, 0.9]])).shape
+        (2, 2)
     """
     base = importlib.import_module("sklearn.base")
     tables = list(mechanisms.values()) if isinstance(mechanisms, Mapping) else list(mechanisms)

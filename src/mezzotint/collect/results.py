@@ -36,6 +36,15 @@ class Options(TypedDict, total=False):
     """Names and types of the options, for type checkers, to which keywords are a TypedDict or nothing.
 
     `Settings` says what they do; a test holds the two together.
+
+    Example:
+        >>> mechanism = mz.families.randomized_response(lower=20, upper=700, epsilon=1.0)
+        >>> with mz.datasets.flights() as path:
+        ...     result = mz.collect.privatize(
+        ...         path, "reports.parquet", column="air_time", mechanism=mechanism, missing="drop"
+        ...     )
+        >>> result.missing
+        9430
     """
 
     keep: Sequence[str]
@@ -85,6 +94,10 @@ class Settings:
 
     Raises:
         ParameterError: an option that cannot be.
+
+    Example:
+        >>> mz.collect.Settings(missing="drop", threads=2).workers
+        2
     """
 
     keep: Sequence[str] = ()
@@ -292,6 +305,15 @@ class ColumnResult(Record):
         epsilon: pure epsilon of one report, rounded up; None when the draw was seeded.
         bits: bits of one report.
         sha256: hash of the table used.
+
+    Example:
+        >>> from pathlib import Path
+        >>> text = "x,y\\n" + "1,0\\n0,1\\n" * 50
+        >>> _ = Path("in.csv").write_text(text)
+        >>> table = mz.families.randomized_response(lower=0, upper=1, epsilon=2.0)
+        >>> result = mz.collect.privatize_columns("in.csv", "out.csv", mechanisms={"x": table, "y": table})
+        >>> [(column.column, column.bits) for column in result.columns]
+        [('x', 1), ('y', 1)]
     """
 
     column: str
@@ -320,6 +342,15 @@ class ColumnsResult(Seen):
         blocks, resumed: parts of a folder, and how many of them were there before this run began; `missing` and the
             clipped inputs of those are not counted here.
         charged: what the ledger was charged; None without one, and where a finished run had nothing left to do.
+
+    Example:
+        >>> from pathlib import Path
+        >>> text = "x,y\\n" + "1,0\\n0,1\\n" * 50
+        >>> _ = Path("in.csv").write_text(text)
+        >>> table = mz.families.randomized_response(lower=0, upper=1, epsilon=2.0)
+        >>> result = mz.collect.privatize_columns("in.csv", "out.csv", mechanisms={"x": table, "y": table})
+        >>> result.reports, round(result.claim.epsilon, 6)
+        (100, 4.0)
     """
 
     out: str
@@ -352,6 +383,15 @@ class PrivatizeResult(Seen):
         seeded: True when the draw was reproducible and therefore NOT private.
         seconds: wall time.
         blocks, resumed, charged: as in `ColumnsResult`.
+
+    Example:
+        >>> mechanism = mz.families.randomized_response(lower=20, upper=700, epsilon=1.0)
+        >>> with mz.datasets.flights() as path:
+        ...     result = mz.collect.privatize(
+        ...         path, "reports.parquet", column="air_time", mechanism=mechanism, missing="drop"
+        ...     )
+        >>> result.reports, result.missing, round(result.claim.epsilon, 6)
+        (327346, 9430, 1.0)
     """
 
     column: str

@@ -85,6 +85,17 @@ def privatize(
         options: see `Settings`.
 
     Raises, Guarantees: as `privatize_columns`.
+
+    Returns: what was written: rows, clipped and missing values, and the claim.
+
+    Example:
+        >>> mechanism = mz.families.randomized_response(lower=20, upper=700, epsilon=1.0)
+        >>> with mz.datasets.flights() as path:
+        ...     result = mz.collect.privatize(
+        ...         path, "reports.parquet", column="air_time", mechanism=mechanism, missing="drop"
+        ...     )
+        >>> result.reports
+        327346
     """
     return of_one_column(privatize_columns(source, out, mechanisms={column: mechanism}, **options))
 
@@ -102,6 +113,8 @@ def privatize_columns(
         mechanisms: column -> its table. Every column draws from a keystream of its own.
         options: see `Settings`.
 
+    Returns: what was written, column by column, and the claim about one record.
+
     Raises:
         ParameterError: missing, empty or non-numeric column, a missing value under "error" (naming its row), a value
             out of range under "error", an existing `out`, an unknown option, a resumed run that is another one.
@@ -114,6 +127,14 @@ def privatize_columns(
         Without `keep`, nothing of the source but one code per row and column reaches a finished `out`.
         The claim is that of a whole record: all its reports together. A seeded draw has none, neither in the result
         nor in the output, and both say that it was seeded.
+
+    Example:
+        >>> from pathlib import Path
+        >>> _ = Path("in.csv").write_text("x,y\\n" + "1,0\\n0,1\\n" * 50)
+        >>> table = mz.families.randomized_response(lower=0, upper=1, epsilon=2.0)
+        >>> result = mz.collect.privatize_columns("in.csv", "out.csv", mechanisms={"x": table, "y": table})
+        >>> result.reports, round(result.claim.epsilon, 6)
+        (100, 4.0)
     """
     chosen = Settings(**options)
     work = plan(

@@ -52,6 +52,13 @@ class Interval(Record):
         identified: least and greatest value that even infinitely many reports with these shares would leave open; None
             where they would leave one value. Where it fills the interval, the table and not the number of reports is to
             blame for the width.
+
+    Example:
+        >>> mechanism = mz.families.rqm(lower=0, upper=10, levels=4, extension=5.0, q=0.4)
+        >>> counts = mz.collect.CodeCounts.from_codes(mechanism.privatize([4.0] * 10_000, rng=0), mechanism=mechanism)
+        >>> mean = mz.collect.estimate(counts).mean
+        >>> mean.low < mean.value < mean.high
+        True
     """
 
     value: float
@@ -315,7 +322,19 @@ def score_sides(spread: Spread, *, mean: float, variance: float, n: float, level
 def safe_half_width(mechanism: Mechanism, *, n: int, level: float) -> float:
     """Half the width that holds at every n >= 1, data units: known before any report is collected.
 
+    Arguments:
+        mechanism: a table of numbers.
+        n: reports.
+        level: confidence, in (0, 1).
+
+    Returns: data units.
+
     Source: Bernstein's inequality for independent bounded variables.
+
+    Example:
+        >>> mechanism = mz.families.randomized_response(lower=0, upper=1, epsilon=1.0)
+        >>> round(mz.collect.safe_half_width(mechanism, n=10_000, level=0.95), 3)
+        0.03
     """
     return bernstein(spread_of(mechanism), n=n, level=level) + mechanism.max_bias
 

@@ -112,6 +112,8 @@ def pure_epsilon(weights: IntArray) -> float:
     Arguments:
         weights: (rows, m) integers >= 0, every row sums to 2**32.
 
+    Returns: nats; inf where a level is possible from one row and impossible from another.
+
     Raises:
         ParameterError: weights that are no table.
 
@@ -121,6 +123,11 @@ def pure_epsilon(weights: IntArray) -> float:
 
     Edge cases: a level used by some rows only: inf. A level without any mass: ignored.
     Source: T3 (docs/proofs/tables.md).
+
+    Example:
+        >>> table = mz.families.randomized_response(epsilon=1.0)
+        >>> mz.privacy.pure_epsilon(table.weights) == table.epsilon
+        True
     """
     worst = worst_ratio(weights)
     return log_ratio(worst.numerator, worst.denominator)
@@ -173,6 +180,8 @@ def delta(weights: IntArray, epsilon: float) -> float:
         weights: (rows, m) integers >= 0, every row sums to 2**32.
         epsilon: >= 0, inf allowed.
 
+    Returns: a probability.
+
     Raises:
         ParameterError: epsilon negative or NaN, weights that are no table.
 
@@ -183,6 +192,11 @@ def delta(weights: IntArray, epsilon: float) -> float:
 
     Edge cases: epsilon = inf is the limit: the largest mass that one row puts where another has none.
     Source: T2 (docs/proofs/tables.md).
+
+    Example:
+        >>> table = mz.families.randomized_response(epsilon=1.0)
+        >>> mz.privacy.delta(table.weights, 1.0), round(mz.privacy.delta(table.weights, 0.0), 4)
+        (0.0, 0.4621)
     """
     table = check_weights(weights)
     value = check_epsilon(epsilon)
@@ -321,6 +335,8 @@ def renyi(weights: IntArray, alpha: float) -> float:
         weights: (rows, m) integers >= 0, every row sums to 2**32.
         alpha: the order, in (0, inf]; 1 is Kullback-Leibler, inf is pure epsilon.
 
+    Returns: nats; inf as for `pure_epsilon`, for alpha > 1.
+
     Raises:
         ParameterError: alpha zero, negative or NaN; weights that are no table.
 
@@ -331,6 +347,11 @@ def renyi(weights: IntArray, alpha: float) -> float:
 
     Edge cases: a level used by some rows only: inf from order 1 on; below 1 finite unless two rows are disjoint.
     Source: T2 (docs/proofs/tables.md); van Erven and Harremoes 2014 (quasi-convexity, Theorem 13).
+
+    Example:
+        >>> table = mz.families.randomized_response(epsilon=1.0)
+        >>> mz.privacy.renyi(table.weights, 2.0) < table.epsilon
+        True
     """
     order = check_order(alpha)
     limit = pure_epsilon(weights)
@@ -356,6 +377,11 @@ class Certificate:
         unit: "report": one report of one value.
 
     Guarantees: `epsilon` is the exact pure epsilon rounded up; see `mezzotint.privacy.verify` for the check.
+
+    Example:
+        >>> certificate = mz.families.randomized_response(epsilon=1.0).certificate()
+        >>> round(certificate.numerator / certificate.denominator, 4)  # e
+        2.7183
     """
 
     numerator: int
@@ -398,8 +424,14 @@ def certify(mechanism: Mechanism) -> Certificate:
     Arguments:
         mechanism: any table; an unbounded epsilon is certified as such (denominator 0).
 
+    Returns: the certificate, also for a table without a finite epsilon (denominator 0).
+
     Guarantees: `certify(m).epsilon == m.epsilon`; `verify` re-derives every field without this code.
     Source: T3 and T4 (docs/proofs/tables.md).
+
+    Example:
+        >>> mz.privacy.certify(mz.families.randomized_response(epsilon=1.0)).max_bias < 1e-8
+        True
     """
     worst = vars(worst_ratio(mechanism.weights))
     return Certificate(**worst, max_bias=mechanism.exact_max_bias, sha256=mechanism.sha256)

@@ -292,10 +292,18 @@ def interpolated(mechanism: Mechanism) -> Mechanism:
     Arguments:
         mechanism: a stepped table, as `optimal` makes with loss="cdf": rows in equal pairs around each inner edge.
 
+    Returns: a table on the middles of the cells, with the same epsilon.
+
     Raises:
         ParameterError: another table.
 
     Guarantees: the same rows, hence the same epsilon.
+
+    Example:
+        >>> cells = mz.families.square_wave(outputs=8, epsilon=1.0)
+        >>> smooth = mz.design.interpolated(mz.design.optimal(1.0, loss="cdf", levels=8).mechanism)
+        >>> smooth.epsilon <= 1.0
+        True
     """
     knots, weights = mechanism.knots, mechanism.weights
     stepped = knots.size % 2 == 0 and (knots[1:-1:2] == knots[2::2]).all() and (weights[::2] == weights[1::2]).all()
@@ -327,6 +335,12 @@ def shape_error(mechanism: Mechanism, *, reports: int = 50_000) -> float:
     Arguments:
         mechanism: any table of numbers.
         reports: how many are estimated from, >= 1.
+
+    Returns: the error, in [0, 1]; infinite where the table does not tell the cells apart.
+
+    Example:
+        >>> round(mz.design.shape_error(mz.design.for_shape(1.0, levels=16), reports=10_000), 4)
+        0.0155
     """
     inputs = mechanism.lower + (np.arange(_FINE) + 0.5) / _FINE * (mechanism.upper - mechanism.lower)
     rows, shares = mechanism.pmf(inputs), np.full(_FINE, 1 / _FINE)
@@ -353,6 +367,11 @@ def for_shape(
     Returns: the square wave; a table for cells made continuous (`interpolated`); or one of waves of several widths,
         made continuous: whichever is expected to err least. For shares between given edges a table with those cells is
         better: `optimal` with loss="cdf".
+
+    Example:
+        >>> mechanism = mz.design.for_shape(1.0, levels=16)
+        >>> mechanism.epsilon <= 1.0
+        True
     """
     if isinstance(levels, bool) or not 3 <= levels <= 1024:
         raise ParameterError("levels", levels, "need 3 to 1024 different reports")

@@ -309,7 +309,16 @@ _CLOSEST = 1e-4
 
 
 class UnboundedLevelsWarning(UserWarning):
-    """The loss keeps falling as the outer levels grow: a bound was assumed. Give `max_level` to choose it."""
+    """The loss keeps falling as the outer levels grow: a bound was assumed. Give `max_level` to choose it.
+
+    Example:
+        >>> import warnings
+        >>> with warnings.catch_warnings(record=True) as told:
+        ...     warnings.simplefilter("always")
+        ...     result = mz.design.optimal(epsilon=1.0, levels=2, loss="mae")
+        >>> told[0].category.__name__
+        'UnboundedLevelsWarning'
+    """
 
 
 def level_bounds(problem: Problem, max_level: float | None, knots: FloatArray | None = None) -> tuple[float, float]:

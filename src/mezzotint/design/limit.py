@@ -476,6 +476,10 @@ def limit(
 
     Edge cases: for uniform inputs the bound is within 0.2 % of `loss` for epsilon up to 4, within 1 % at 8; with a bias
         budget it is loose from 5 on, at worst 0.
+
+    Example:
+        >>> round(mz.design.limit(3.0).lower_bound, 3)
+        0.26
     """
     started = time.perf_counter()
     problem = make_problem(epsilon=epsilon, lower=lower, upper=upper, loss=loss, prior=prior, max_bias=max_bias)

@@ -115,6 +115,13 @@ def optimal(
     Edge cases: 2 fixed levels leave no freedom when unbiased: epsilon may be far below what was asked. Beyond
         epsilon = 12 a 32-bit weight is too coarse to come within 1e-5 of it.
     Source: docs/proofs/design.md; the program generalises Cai et al. 2024, Theorem 5.
+
+    Example:
+        >>> result = mz.design.optimal(epsilon=1.0, lower=0, upper=100, levels=4)
+        >>> result.mechanism.epsilon <= 1.0, result.mechanism.bits
+        (True, 2)
+        >>> round(result.loss, 1), result.gap < 1e-3 * result.loss
+        (9969.9, True)
     """
     started = time.perf_counter()
     problem = make_problem(
@@ -215,6 +222,11 @@ def cache(
     Guarantees: equal problems are solved once per process (up to 4096 of them; then the least recently used is
         forgotten). Arrays count by content, frozen distributions by family and parameters. Threads may share it.
     Edge cases: a failure is not remembered.
+
+    Example:
+        >>> first = mz.design.cache(1.0, bits=2)
+        >>> first is mz.design.cache(1.0, bits=2)
+        True
     """
     if bits is not None:
         if "levels" in options:
@@ -227,7 +239,14 @@ def cache(
 
 
 def clear_cache() -> None:
-    """Forgets every design."""
+    """Forgets every design.
+
+    Example:
+        >>> first = mz.design.cache(1.0, bits=1)
+        >>> mz.design.clear_cache()
+        >>> first is mz.design.cache(1.0, bits=1)
+        False
+    """
     _remembered.cache_clear()
 
 
@@ -255,6 +274,11 @@ def mvu(
 
     Guarantees: certified epsilon <= epsilon; unbiased at every real input up to integer rounding.
     Source: Chaudhuri, Guo, Rabbat 2022, "Privacy-aware compression for federated data analysis".
+
+    Example:
+        >>> result = mz.design.mvu(1.0, levels=4)
+        >>> result.loss >= mz.design.optimal(1.0, levels=4).loss
+        True
     """
     started = time.perf_counter()
     input_bits = check_count("input_bits", input_bits, most=8)
@@ -300,6 +324,11 @@ def imvu(
     Guarantees: certified epsilon <= epsilon.
     Source: Guo, Chaudhuri, Stock, Rabbat 2023, "Privacy-aware compression for federated learning through numerical
         mechanism design".
+
+    Example:
+        >>> result = mz.design.imvu(1.0, levels=4)
+        >>> result.mechanism.epsilon <= 1.0
+        True
     """
     started = time.perf_counter()
     knots = check_count("knots", knots, least=2)
@@ -360,6 +389,11 @@ def vector(
 
     Guarantees: vector_epsilon(mechanism, dimension, 2 C, inputs) <= epsilon.
     Source: Chaudhuri, Guo, Rabbat 2022, Lemma 6; docs/proofs/design.md, "Vectors".
+
+    Example:
+        >>> result = mz.design.vector(2.0, dimension=16, l2_norm=1.0, levels=4)
+        >>> mz.design.vector_epsilon(result.mechanism, dimension=16, l2_distance=2.0, inputs="grid") <= 2.0
+        True
     """
     started = time.perf_counter()
     epsilon, l2_norm = check_positive("epsilon", epsilon), check_positive("l2_norm", l2_norm)
@@ -445,6 +479,11 @@ def calibrate(
         result.mechanism.epsilon <= epsilon, in its integers.
         result.loss is the mechanism's own loss under the prior, not the search's estimate.
     Edge cases: epsilon above log(2**32) = 22.2 gives a table below that; two levels are randomized response.
+
+    Example:
+        >>> result = mz.design.calibrate("rqm", epsilon=1.0, levels=4)
+        >>> 0.999 < result.mechanism.epsilon <= 1.0
+        True
     """
     started = time.perf_counter()
     low, high = check_range(lower, upper)
@@ -496,6 +535,11 @@ class Row(Record):
             Negative only for biased mechanisms; None where that limit is not known to exceed 0.
         seconds: time of the design.
         note: why there is no mechanism, or what to know about it.
+
+    Example:
+        >>> rows = mz.design.compare(epsilon=1.0, bits=1, families=("optimal", "randomized_response"))
+        >>> [(row.family, round(row.mse, 3)) for row in rows]
+        [('optimal', 4.349), ('randomized_response', 4.349)]
     """
 
     family: str
@@ -663,6 +707,11 @@ def compare(
 
     Guarantees: every certified epsilon is at most `epsilon`. "optimal" is first among unbiased mechanisms with the
         same levels; against the others its levels are the best found.
+
+    Example:
+        >>> rows = mz.design.compare(epsilon=1.0, bits=1, families=("optimal", "rqm"))
+        >>> [row.family for row in rows]
+        ['optimal', 'rqm']
     """
     count = _levels(bits, levels)
     families = _listed("families", families)
@@ -712,6 +761,11 @@ def tradeoff(
         ParameterError: an empty or impossible grid, a table of another range.
 
     Returns: one dict per epsilon and number of bits: epsilon, bits, mse, mae, limit.
+
+    Example:
+        >>> points = mz.design.tradeoff(epsilons=[1.0, 2.0], bits=[1, 2])
+        >>> sorted(points[0])
+        ['bits', 'epsilon', 'limit', 'mae', 'mse']
     """
     epsilons, bits = _listed("epsilons", epsilons), _listed("bits", bits)
     counts, rows = [_levels(count, None) for count in bits], []

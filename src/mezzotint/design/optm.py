@@ -343,6 +343,11 @@ def optm(
 
     Guarantees: certified epsilon <= epsilon; unbiased.
     Source: Cai, Zhang, Khalili 2024, Algorithm 2, Theorems 3-6; corrections in docs/proofs/design.md, "OPTM".
+
+    Example:
+        >>> result = mz.design.optm(epsilon=1.0, levels=4)
+        >>> result.mechanism.epsilon <= 1.0
+        True
     """
     started = time.perf_counter()
     problem = make_problem(epsilon=epsilon, lower=lower, upper=upper, loss="mae", prior=prior)

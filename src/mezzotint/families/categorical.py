@@ -56,6 +56,7 @@ def k_randomized_response(
         levels: k >= 2 evenly spaced points from lower to upper, or the k points themselves, increasing, the first
             equal to lower and the last to upper. The decoded levels follow from them and lie further out.
         epsilon: pure epsilon asked for, > 0 and finite.
+    Returns: the table, unbiased.
     Raises:
         ParameterError: naming the parameter; also an epsilon so small that 2**32 units cannot show it.
     Guarantees:
@@ -63,6 +64,10 @@ def k_randomized_response(
         Unbiased up to the rounding of the levels to floats.
     Edge cases: epsilon above log(2**32): the rarest report keeps one unit and the certified epsilon stays below.
     Source: Kairouz, Oh, Viswanath 2014 (k-ary randomized response), debiased for a numeric mean.
+    Example:
+        >>> mechanism = mz.families.k_randomized_response(levels=4, epsilon=1.0)
+        >>> mechanism.epsilon <= 1.0, mechanism.bits
+        (True, 2)
     """
     low, high = check_range(lower, upper)
     points = grid_or_values("levels", levels, lower=low, upper=high)
@@ -105,7 +110,12 @@ def randomized_response(*, lower: float = -1.0, upper: float = 1.0, epsilon: flo
         lower, upper: input range, data units.
         epsilon: pure epsilon asked for, > 0 and finite; the certified one is at most this.
     Raises, Guarantees, Edge cases: as `k_randomized_response` with two points.
+    Returns: the table, one bit.
     Source: Warner 1965; Duchi, Jordan, Wainwright 2018 for a bounded mean.
+    Example:
+        >>> mechanism = mz.families.randomized_response(lower=0, upper=10, epsilon=1.0)
+        >>> mechanism.levels.round(3).tolist(), mechanism.bits
+        ([-5.82, 15.82], 1)
     """
     return k_randomized_response(lower=lower, upper=upper, levels=2, epsilon=epsilon)
 
@@ -117,12 +127,16 @@ def stochastic_rounding(*, lower: float = -1.0, upper: float = 1.0, levels: int 
         lower, upper: input range, data units.
         levels: that many evenly spaced levels from lower to upper, or the levels themselves, increasing, reaching
             from lower or below to upper or above.
+    Returns: the table; its epsilon is infinite.
     Raises:
         ParameterError: naming the parameter.
     Guarantees:
         epsilon is inf whenever some level cannot be reported from every input.
     Edge cases: two levels strictly outside [lower, upper] are randomized response, with a finite epsilon; a level
         that no input can report stays, with probability 0.
+    Example:
+        >>> mz.families.stochastic_rounding(levels=4).epsilon
+        inf
     """
     low, high = check_range(lower, upper)
     outputs = grid_or_values("levels", levels, lower=low, upper=high)
@@ -146,6 +160,7 @@ def square_wave(*, lower: float = -1.0, upper: float = 1.0, outputs: int = 32, e
         lower, upper: input range, data units.
         outputs: equal bins, 2 to 4096, into which the continuous output is cut.
         epsilon: pure epsilon asked for, > 0 and finite; the certified one is at most this.
+    Returns: the table; what it decodes to is biased, `collect.estimate` is not.
     Raises:
         ParameterError: naming the parameter; also an epsilon so small that 2**32 units cannot show it.
     Guarantees: between the knots, at which the window meets an edge of a bin, the pmf is that of the continuous
@@ -153,6 +168,10 @@ def square_wave(*, lower: float = -1.0, upper: float = 1.0, outputs: int = 32, e
     Edge cases: where the window is narrower than two bins none lies inside it, and the certified epsilon is smaller.
     Source: Li, Wang, Lopuhaa-Zwakenberg, Li, Skoric 2020, "Estimating numerical distributions under local differential
         privacy".
+    Example:
+        >>> mechanism = mz.families.square_wave(outputs=8, epsilon=1.0)
+        >>> mechanism.epsilon <= 1.0, mechanism.levels.size
+        (True, 8)
     """
     low, high = check_range(lower, upper)
     asked = check_epsilon(epsilon)
@@ -235,6 +254,7 @@ def categorical(
             frequencies, of those whose tables are small enough.
         other: a category of its own, `(other)`, for values that are not listed. Without it they are an error.
         missing: a category of its own, `(missing)`, for values that are not there, so that who is missing is private.
+    Returns: the table, with `categories` in the order given.
     Raises:
         ParameterError: naming the parameter; also a method that would need more than 65536 reports or 2**22 entries.
     Guarantees: `Mechanism.certificate` as of any table. Frequencies can be estimated without bias: the rows are
@@ -243,6 +263,10 @@ def categorical(
         used. It touches the variance only. Tables of many hundred categories are files of many megabytes.
     Source: Kairouz, Bonawitz, Ramage 2016; Ye and Barg 2018 (subset selection); Acharya, Sun, Zhang 2019 (Hadamard);
         Wang, Blocki, Li, Jha 2017 (hashing); Feldman, Nelson, Nguyen, Talwar 2022 (projective geometry).
+    Example:
+        >>> mechanism = mz.families.categorical(categories=["yes", "no", "unsure"], epsilon=1.0)
+        >>> mechanism.categories, mechanism.epsilon <= 1.0
+        (('yes', 'no', 'unsure'), True)
     """
     names = domain_names(categories, other=other, missing=missing, most=MAX_CATEGORIES)
     asked = min(check_epsilon(epsilon), 64 * math.log(2))
@@ -285,7 +309,18 @@ def _table(method: str, names: Sequence[str], weights: npt.NDArray[np.int64], ep
 
 
 def frequency_variance(mechanism: Mechanism) -> float:
-    """Sum over the categories of n times the variance of an estimated frequency, at equal frequencies."""
+    """Sum over the categories of n times the variance of an estimated frequency, at equal frequencies.
+
+    Arguments:
+        mechanism: a table of categories.
+
+    Returns: the sum, which does not depend on the number of reports.
+
+    Example:
+        >>> mechanism = mz.families.categorical(categories=["a", "b", "c"], epsilon=1.0)
+        >>> round(mz.families.frequency_variance(mechanism), 3)
+        5.027
+    """
     shares = mechanism.probabilities.mean(axis=0)
     return float(np.sum(shares @ mechanism.frequency_decoders**2) - 1 / mechanism.knots.size)
 
@@ -500,6 +535,11 @@ class HashedDomain:
     Arguments:
         categories: names; their order is part of the scheme.
         mechanism: the table of the cells. Its categories name the list they belong to.
+
+    Example:
+        >>> domain = mz.families.hashed(categories=[f"w{i}" for i in range(1000)], epsilon=2.0)
+        >>> domain.mechanism.bits, len(domain.categories)
+        (3, 1000)
     """
 
     categories: tuple[str, ...]
@@ -606,6 +646,10 @@ def hashed(
         that the value has under it: for every number the table's certificate holds. The number of cells is the power of
         2 near e**epsilon + 1 at which a rare category's frequency varies least.
     Source: Wang, Blocki, Li, Jha 2017 (local hashing).
+    Example:
+        >>> domain = mz.families.hashed(categories=[f"w{i}" for i in range(1000)], epsilon=2.0)
+        >>> domain.mechanism.epsilon <= 2.0
+        True
     """
     names = domain_names(categories, other=other, missing=missing, most=MAX_DOMAIN)
     odds = math.exp(min(check_epsilon(epsilon), 30.0))

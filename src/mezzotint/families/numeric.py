@@ -103,6 +103,7 @@ def selection(
         bins: (m,) output levels, data units, increasing, any spacing, reaching from lower or below to upper or above.
         left: m - 1 rows [[q_1(1)], [q_2(1), q_2(2)], ...]; row j sums to 1; entry i is the outermost but i - 1.
         right: the same for the right side, entries counted from the outermost right bin; None mirrors `left`.
+    Returns: the table, unbiased.
     Raises:
         ParameterError: bins that do not increase or cover the range; rows of wrong length, sign or sum.
     Guarantees:
@@ -111,6 +112,10 @@ def selection(
     Edge cases: a bin outside the range at which no row puts mass keeps probability 0; an outermost bin equal to
         lower or upper makes epsilon inf.
     Source: Cai, Zhang, Khalili 2024, Algorithm 1 and eq. (4); Section 4.2 for two separate sides.
+    Example:
+        >>> mechanism = mz.families.selection(bins=[-2, -1, 1, 2], left=[[1], [0.5, 0.5], [0.2, 0.3, 0.5]])
+        >>> round(mechanism.epsilon, 3)
+        1.792
     """
     low, high, levels, near, far = _checked(lower, upper, bins, left, right)
     knots, rows = pair_rows(levels, near, far, lower=low, upper=high)
@@ -137,11 +142,16 @@ def biased_selection(
         lower, upper, bins, left, right: as in `selection`.
         gamma: parameter of the exponential mechanism, finite; 0 tosses a fair coin, larger prefers the nearer bin.
         knots: evenly spaced inputs, >= 2, that join the bins as knots.
+    Returns: the table; its bias is `max_bias`.
     Raises:
         ParameterError: as `selection`; gamma not finite; knots below 2.
     Guarantees:
         The bias is what `max_bias` says: it is not zero, and no design hides it.
     Source: Cai, Zhang, Khalili 2024, Section 5 (biased quantization).
+    Example:
+        >>> mechanism = mz.families.biased_selection(bins=[-2, -1, 1, 2], left=[[1], [0.5, 0.5], [0, 0, 1]], gamma=1.0)
+        >>> mechanism.max_bias > 0.01
+        True
     """
     low, high, levels, near, far = _checked(lower, upper, bins, left, right)
     rate = check_finite("gamma", gamma) / (2 * (high - low))
@@ -221,6 +231,7 @@ def rqm(
         levels: number m of evenly spaced bins, outermost included, >= 2.
         extension: how far the bins reach beyond the range on each side, data units (the paper's Delta), >= 0.
         q: probability that an inner bin is kept, in [0, 1].
+    Returns: the table, unbiased.
     Raises:
         ParameterError: naming the parameter, its value and the remedy.
     Guarantees:
@@ -229,6 +240,13 @@ def rqm(
     Edge cases: q=0 is randomized response on the two outermost bins; q=1 is stochastic rounding; extension=0 has
         epsilon inf. Where a probability is below 2**-32 the table gives it one unit, and epsilon is that table's.
     Source: Youn, Hu, Ziani, Abernethy 2023, Algorithm 2 and Lemma 5.3.
+    Example:
+        >>> mechanism = mz.families.rqm(lower=0, upper=10, levels=16, extension=5.0, q=0.42)
+        >>> round(mechanism.epsilon, 3), mechanism.bits
+        (5.47, 4)
+        >>> codes = mechanism.privatize([1.0, 5.0, 9.0])
+        >>> mechanism.decode(codes).shape
+        (3,)
     """
     low, high = check_range(lower, upper)
     size = check_count("levels", levels, least=2, most=MAX_LEVELS)
@@ -250,9 +268,14 @@ def published_rqm_epsilon(*, lower: float, upper: float, levels: int, extension:
 
     Arguments:
         lower, upper, levels, extension, q: as in `rqm`; extension > 0 and q in (0, 1), as the theorem asks.
+    Returns: the number that the paper states.
     Raises:
         ParameterError: outside the theorem's range.
     Source: Youn, Hu, Ziani, Abernethy 2023, Theorem 5.4.
+    Example:
+        >>> stated = mz.families.published_rqm_epsilon(lower=-1, upper=1, levels=16, extension=1.0, q=0.42)
+        >>> round(stated, 3), round(mz.families.rqm(levels=16, extension=1.0, q=0.42).epsilon, 3)
+        (9.012, 5.47)
     """
     low, high = check_range(lower, upper)
     size = check_count("levels", levels, least=2, most=MAX_LEVELS)
@@ -293,12 +316,17 @@ def erm(*, lower: float = -1.0, upper: float = 1.0, bins: Values, gamma: float =
         bins: (m,) output levels, data units, increasing, reaching from lower or below to upper or above. The paper's
             are symmetric; others work by the same rule on each side.
         gamma: decay, finite; 0 draws evenly, negative prefers far bins (needed for small epsilon).
+    Returns: the table, unbiased.
     Raises:
         ParameterError: naming the parameter, its value and the remedy.
     Guarantees:
         Unbiased up to `max_bias`. `epsilon` is exact, also where Theorem 1 fails.
     Edge cases: an outermost bin equal to lower or upper makes epsilon inf.
     Source: Cai, Zhang, Khalili 2024, Section 3.3, eq. (2).
+    Example:
+        >>> mechanism = mz.families.erm(bins=[-1.5, -0.5, 0.5, 1.5], gamma=1.0)
+        >>> round(mechanism.epsilon, 3), mechanism.bits
+        (2.755, 2)
     """
     low, high = check_range(lower, upper)
     levels = check_covering("bins", bins, lower=low, upper=high)
@@ -318,9 +346,15 @@ def published_erm_epsilon(*, lower: float, upper: float, levels: int, extension:
         levels: number m of evenly spaced bins from lower - extension to upper + extension.
         extension: the paper's Delta, data units, >= 0.
         gamma: as in `erm`.
+    Returns: the number that the paper states.
     Raises:
         ParameterError: naming the parameter, its value and the remedy.
     Source: Cai, Zhang, Khalili 2024, Theorem 1.
+    Example:
+        >>> stated = mz.families.published_erm_epsilon(lower=-1, upper=1, levels=4, extension=0.25, gamma=0.1)
+        >>> true = mz.families.erm(bins=[-1.25, -1.25 / 3, 1.25 / 3, 1.25], gamma=0.1).epsilon
+        >>> round(stated, 4), round(true, 4)
+        (2.4026, 3.2218)
     """
     low, high, size, reach, decay = _grid(lower, upper, levels, extension, gamma)
     half = (high - low) / 2
@@ -331,9 +365,13 @@ def published_erm_error(*, lower: float, upper: float, levels: int, extension: f
     """Theorem 2's bound on ERM's mean absolute error: (4/gamma) log(m) (c + Delta) + (2c + 2 Delta)/(m - 1).
 
     Arguments: as `published_erm_epsilon`; gamma > 0. Data units.
+    Returns: data units.
     Raises:
         ParameterError: naming the parameter, its value and the remedy.
     Source: Cai, Zhang, Khalili 2024, Theorem 2.
+    Example:
+        >>> round(mz.families.published_erm_error(lower=-1, upper=1, levels=4, extension=0.25, gamma=1.0), 3)
+        7.765
     """
     low, high, size, reach, decay = _grid(lower, upper, levels, extension, gamma)
     if decay <= 0:
@@ -375,6 +413,10 @@ class PoissonBinomial:
         Losses are the exact worst cases over all pairs of inputs (docs/proofs/families.md), rounded up.
     Edge cases: theta = 1/2 makes an end of the range deterministic: epsilon is inf.
     Source: Chen, Ozgur, Kairouz 2022, Algorithm 2 (their m is `trials`).
+    Example:
+        >>> mechanism = mz.families.pbm_exact(trials=15, theta=0.25)
+        >>> round(mechanism.epsilon, 4)
+        16.4792
     """
 
     lower: float = -1.0
@@ -484,7 +526,17 @@ class PoissonBinomial:
 
 
 def pbm_exact(*, lower: float = -1.0, upper: float = 1.0, trials: int = 15, theta: float = 0.25) -> PoissonBinomial:
-    """The raw Poisson binomial mechanism's moments and losses; arguments as `PoissonBinomial`."""
+    """The raw Poisson binomial mechanism's moments and losses; arguments as `PoissonBinomial`.
+
+    Arguments:
+        lower, upper, trials, theta: as of `PoissonBinomial`.
+
+    Returns: the raw mechanism, for comparison.
+
+    Example:
+        >>> round(mz.families.pbm_exact(trials=15, theta=0.25).epsilon, 4)
+        16.4792
+    """
     return PoissonBinomial(lower=lower, upper=upper, trials=trials, theta=theta)
 
 
@@ -504,6 +556,7 @@ def pbm(
         trials: number n of tosses; n + 1 levels (2**b - 1 tosses fill b bits).
         theta: slope of the coin's bias, in (0, 1/2].
         knots: evenly spaced inputs at which the pmf is exact, >= 2.
+    Returns: the table, unbiased.
     Raises:
         ParameterError: naming the parameter, its value and the remedy.
     Guarantees:
@@ -512,6 +565,10 @@ def pbm(
         The variance exceeds the raw one by at most (1 - 1/n) (h/2)**2, h the distance of knots.
     Edge cases: theta = 1/2 has epsilon inf. A probability below 2**-32 becomes one unit.
     Source: Chen, Ozgur, Kairouz 2022; the interpolation is docs/proofs/families.md.
+    Example:
+        >>> mechanism = mz.families.pbm(trials=15, theta=0.25)
+        >>> mechanism.levels.size, round(mechanism.epsilon, 3)
+        (16, 16.479)
     """
     raw = pbm_exact(lower=lower, upper=upper, trials=trials, theta=theta)
     grid, rows = pbm_rows(raw, check_count("knots", knots, least=2, most=MAX_LEVELS))
@@ -524,7 +581,16 @@ def published_pbm_mse(*, lower: float, upper: float, trials: int, theta: float) 
 
     `pbm_exact(...).mse(x)` is exact and meets it at the middle of the range only.
 
+    Arguments:
+        lower, upper, trials, theta: as of `pbm`.
+
+    Returns: squared data units.
+
     Source: Chen, Ozgur, Kairouz 2022, Theorem 3.1 for one client.
+
+    Example:
+        >>> mz.families.published_pbm_mse(lower=-1, upper=1, trials=16, theta=0.25)
+        0.25
     """
     raw = pbm_exact(lower=lower, upper=upper, trials=trials, theta=theta)
     return ((raw.upper - raw.lower) / 2) ** 2 / (4 * raw.trials * raw.theta**2)

@@ -103,8 +103,21 @@ _WRAPPED = {"weighted": WeightedEncoding, "adaptive": AdaptiveEncoding, "metrics
 def load_encoding(path: Path, *, l2_norm: float | None = None) -> Encoding:
     """An encoding's description, or a mechanism file (then with the norm given).
 
+    Arguments:
+        path: of a description or a mechanism file.
+        l2_norm: clipping norm, for a mechanism file.
+
+    Returns: the encoding that server and clients share.
+
     Raises:
         FileFormatError: neither. ParameterError: a table that cannot be summed.
+
+    Example:
+        >>> from pathlib import Path
+        >>> mz.families.rqm(levels=16, extension=1.0, q=0.42).save("m.json")
+        >>> encoding = mz.federated.load_encoding(Path("m.json"))
+        >>> type(encoding).__name__
+        'TableEncoding'
     """
     try:
         values = read_object(path)

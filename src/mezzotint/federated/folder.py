@@ -270,12 +270,18 @@ def simulate(
         mod: replaces the client mod, in tests. Clients of a simulation allow any sum of their metrics.
         cpus_per_client: cores per client, which decides how many run at a time.
 
+    Returns: what `mezzotint federate` writes as report.json.
+
     Raises:
         ParameterError: more clients in a round than there are. MezzotintError: whatever ended the server.
         KeyboardInterrupt, SystemExit: Ctrl-C, SIGTERM. The engine has ended; finished rounds are in `out`.
 
     `flwr.simulation.run_simulation` is deprecated in favour of `flwr run`, which starts a SuperLink that outlives the
     command and installs dependencies from a registry; until it can run in one process, this is the lighter way.
+
+    Example:
+        >>> settings = mz.federated.RunSettings(dataset="digits", clients=20, per_round=10, rounds=2)
+        >>> report = mz.federated.simulate(settings, tell=print)  # doctest: +SKIP
     """
     population = len(settings.federation().clients)
     if settings.per_round + settings.spare > population:

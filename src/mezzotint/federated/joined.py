@@ -114,6 +114,12 @@ class WeightedEncoding(JoinedEncoding):
 
     Edge cases: with much noise and few clients the second sum may come out near or below zero; it is then taken as the
         least that it can be, that of clients with one example each.
+
+    Example:
+        >>> encoding = mz.federated.gaussian_encoding(noise_multiplier=8.0, l2_norm=1.0, clients=100, size=1000)
+        >>> weighted = mz.federated.WeightedEncoding(inner=encoding, most_examples=500)
+        >>> weighted.length(1000) == encoding.length(1001)
+        True
     """
 
     most_examples: int
@@ -223,6 +229,11 @@ class MetricsEncoding(WrappedEncoding):
 
     Raises:
         ParameterError: no metric, a name twice, a range without width, an inner encoding without noise of the clients.
+
+    Example:
+        >>> encoding = mz.federated.MetricsEncoding.gaussian({"loss": (0, 5)}, noise_multiplier=8.0, clients=100)
+        >>> encoding.names
+        ('loss',)
     """
 
     ranges: tuple[tuple[str, float, float], ...]
@@ -383,6 +394,12 @@ class AdaptiveEncoding(JoinedEncoding):
     Guarantees: claims are the inner encoding's for d + 1 coordinates: those of mean and share together. They do not
         depend on C, and sums under different norms compose as those under one.
     Source: Andrew, Thakkar, McMahan and Ramaswamy 2021; docs/proofs/vectors.md, "Clipping norms that adapt".
+
+    Example:
+        >>> from mezzotint.federated.joined import adaptive_encoding
+        >>> encoding = adaptive_encoding(noise_multiplier=8.0, clip=0.3, clients=1000, size=100)
+        >>> isinstance(encoding, mz.federated.AdaptiveEncoding), encoding.quantile
+        (True, 0.5)
     """
 
     inner: GaussianEncoding

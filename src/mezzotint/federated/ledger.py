@@ -76,6 +76,11 @@ class RunLedger:
         What announces or closes a round returns after its line is on disk.
         A round's number is given once, whichever processes and crashes there are.
         Every answer counts what other processes have written up to then.
+
+    Example:
+        >>> ledger = mz.federated.RunLedger(None, {"session": "demo"})
+        >>> type(ledger).__name__
+        'RunLedger'
     """
 
     def __init__(self, path: Path | None, facts: JsonObject) -> None:
@@ -338,6 +343,12 @@ class LifetimeLedger:
         StorageError: it cannot be written or locked.
 
     Guarantees: `charge` returns after the charge is on disk; when it raises, nothing may be sent.
+
+    Example:
+        >>> from pathlib import Path
+        >>> ledger = mz.federated.LifetimeLedger(Path("life.jsonl"), identity="ab" * 32)
+        >>> Path("life.jsonl").exists()
+        True
     """
 
     def __init__(self, path: Path, *, identity: str) -> None:

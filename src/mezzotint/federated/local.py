@@ -46,6 +46,9 @@ class LocalUpdates(Updates):
     The client's own ledger and its answers are kept in the folder that the node's configuration names under "records";
     without one they last as long as Flower's state of the run.
 
+    Arguments:
+        policy: of the client, or the path of its file; None takes the policy file that the node's configuration names.
+
     Guarantees:
         Each round of a session is answered once; asked again, the same index comes back and nothing more is charged.
         A report leaves after it is on the client's ledger, which the server does not write.
@@ -54,6 +57,11 @@ class LocalUpdates(Updates):
             takes is outside the claim.
         A refusal is answered with its name and a reason that depends on the server's messages, the policy and the
             number of reports sent, never on this client's data.
+
+    Example:
+        >>> mod = mz.federated.LocalUpdates(mz.federated.Policy(report_epsilon=4.0))
+        >>> callable(mod)
+        True
     """
 
     protocol = "a ranked codebook"
@@ -175,6 +183,12 @@ class LocalStrategy(RoundStrategy[_Local]):
     Guarantees:
         Every client that was asked and did not refuse is charged, whether its report arrived or not.
         A slot is a place among the nodes drawn, which no client's vector has a say in.
+
+    Example:
+        >>> codebook = mz.vectors.ranked_codebook(100, 4.0, bits=8)
+        >>> strategy = mz.federated.LocalStrategy(scheme=codebook, per_round=20)
+        >>> strategy.scheme.epsilon <= 4.0
+        True
     """
 
     def __init__(self, *, scheme: RankedCodebook, per_round: int, **options: Unpack[RoundOptions]) -> None:

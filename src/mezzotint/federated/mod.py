@@ -115,6 +115,8 @@ class Updates(ABC):
 class SecureUpdates(Updates):
     """A Flower mod: clip, quantize, mask; refuse what the client's policy does not allow.
 
+    Arguments:
+        policy: of the client, or the path of its file; None takes the policy file that the node's configuration names.
     Guarantees:
         A train message without the protocol is refused: the plain update never leaves.
         The reply of the train function reaches the server as masked integers only; its metrics are dropped. What the
@@ -134,6 +136,10 @@ class SecureUpdates(Updates):
             from its own roster, not taken from the server.
     Edge cases: the client's name in the server's ledger is its public identity where there is a roster, else the node's
         "name" or "partition-id" if configured.
+    Example:
+        >>> mod = mz.federated.SecureUpdates(mz.federated.Policy(report_epsilon=2.0))
+        >>> callable(mod)
+        True
     """
 
     protocol = "secure aggregation"

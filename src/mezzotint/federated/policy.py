@@ -27,7 +27,12 @@ def _is_number(value: object) -> bool:
 
 
 class PolicyRefusal(MezzotintError):
-    """The server asks for less protection than the client's policy demands."""
+    """The server asks for less protection than the client's policy demands.
+
+    Example:
+        >>> issubclass(mz.federated.PolicyRefusal, mz.MezzotintError)
+        True
+    """
 
 
 @final
@@ -67,6 +72,11 @@ class Policy:
     Raises:
         ParameterError: invalid values; `minimum` or `noise_multiplier` without a roster, for a server that invents
             clients fills any sum with them.
+
+    Example:
+        >>> policy = mz.federated.Policy(report_epsilon=2.0, largest_value=1.0)
+        >>> policy.report_epsilon
+        2.0
     """
 
     minimum: int = 2
@@ -190,8 +200,19 @@ class Policy:
 def load_policy(path: str | Path) -> Policy:
     """Load a policy from a TOML file whose keys are the fields of `Policy`.
 
+    Arguments:
+        path: of the TOML file.
+
+    Returns: the policy, checked.
+
     Raises:
         FileFormatError: no such file, no TOML, a key that is not known.
+
+    Example:
+        >>> from pathlib import Path
+        >>> _ = Path("policy.toml").write_text("report_epsilon = 2.0\\nlargest_value = 1.0\\n")
+        >>> mz.federated.load_policy("policy.toml").report_epsilon
+        2.0
     """
     try:
         values: JsonObject = tomllib.loads(read_text(path))

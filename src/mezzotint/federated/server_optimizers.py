@@ -37,7 +37,12 @@ class ServerOptimizer(ABC):
 @final
 @dataclass(frozen=True, kw_only=True)
 class FedAvg(ServerOptimizer):
-    """The mean update itself. No arguments."""
+    """The mean update itself. No arguments.
+
+    Example:
+        >>> isinstance(mz.federated.FedAvg(), mz.federated.FedAvg)
+        True
+    """
 
     def step(self, state: State, mean: Vector) -> tuple[State, Vector]:
         return {}, mean
@@ -53,6 +58,10 @@ class FedAvgM(ServerOptimizer):
 
     Raises:
         ParameterError: another momentum.
+
+    Example:
+        >>> mz.federated.FedAvgM(momentum=0.5).momentum
+        0.5
     """
 
     momentum: float = 0.9
@@ -100,7 +109,16 @@ class _Adaptive(ServerOptimizer, ABC):
 @final
 @dataclass(frozen=True, kw_only=True)
 class FedAdam(_Adaptive):
-    """Adam on mean updates, without bias correction, as published; for the arguments see `_Adaptive`."""
+    """Adam on mean updates, without bias correction, as published; for the arguments see `_Adaptive`.
+
+    Arguments:
+        first, second: decay of the averages of updates and of their squares, in [0, 1).
+        least: added to the root of the second average, > 0.
+
+    Example:
+        >>> mz.federated.FedAdam(least=1e-2).least
+        0.01
+    """
 
     def _squares(self, before: Vector, now: Vector) -> Vector:
         return self.second * before + (1 - self.second) * now
@@ -109,7 +127,15 @@ class FedAdam(_Adaptive):
 @final
 @dataclass(frozen=True, kw_only=True)
 class FedYogi(_Adaptive):
-    """Like `FedAdam`, but no square moves the average by more than its own size; for the arguments see `_Adaptive`."""
+    """Like `FedAdam`, but no square moves the average by more than its own size; for the arguments see `_Adaptive`.
+
+    Arguments:
+        first, second, least: as of `FedAdam`.
+
+    Example:
+        >>> mz.federated.FedYogi().first
+        0.9
+    """
 
     def _squares(self, before: Vector, now: Vector) -> Vector:
         return before - (1 - self.second) * now * np.sign(before - now)

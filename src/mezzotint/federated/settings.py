@@ -64,6 +64,11 @@ class RunSettings(Record):
 
     Raises:
         ParameterError: values that make no sense.
+
+    Example:
+        >>> settings = mz.federated.RunSettings(dataset="digits", clients=20, per_round=10, rounds=2)
+        >>> settings.rounds
+        2
     """
 
     dataset: str = "digits"

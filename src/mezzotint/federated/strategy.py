@@ -112,6 +112,12 @@ class SecureStrategy(RoundStrategy[_Secure]):
         A round that fails at any stage leaves the model as it was; the reasons are in `incidents`.
         `blames` names only clients that signed the proof against them; proofs lie beside the ledger, if it is a file.
         Sums that could overflow are refused before the first round.
+
+    Example:
+        >>> encoding = mz.federated.gaussian_encoding(noise_multiplier=8.0, l2_norm=1.0, clients=100, size=1000)
+        >>> strategy = mz.federated.SecureStrategy(encoding=encoding, per_round=100)
+        >>> strategy.encoding is encoding
+        True
     """
 
     def __init__(

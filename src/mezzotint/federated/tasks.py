@@ -232,6 +232,16 @@ class Rehearsal:
         optimizer: what the server makes of the mean update.
         rounds: how many.
         every: rounds between evaluations; the last round is always evaluated.
+
+    Example:
+        >>> from mezzotint.federated.tasks import model_for
+        >>> data = mz.datasets.load_federation("digits", clients=10)
+        >>> rehearsal = mz.federated.Rehearsal(
+        ...     federation=data, model=model_for("softmax", data), per_round=10, learning_rate=1.0, rounds=1, every=1
+        ... )
+        >>> ((_, loss, accuracy),) = rehearsal.run(mz.federated.FixedPointEncoding(clip=1.0), seed=0)
+        >>> accuracy > 0.2
+        True
     """
 
     federation: Federation

@@ -57,10 +57,10 @@ def account(released: Release | Released, **options: object) -> Claim:
     Edge cases: delta=0: pure composition. A table with epsilon=inf has a claim when its delta allows one, else inf.
     Source: T2, T7 (docs/proofs/tables.md), docs/proofs/privacy-composition.md, docs/proofs/sums.md.
 
-    >>> from mezzotint import families
-    >>> table = families.randomized_response(lower=-1, upper=1, epsilon=1.0)
-    >>> round(account(Release(mechanism=table, rounds=10, delta=1e-6)).epsilon, 3)
-    9.889
+    Example:
+        >>> table = mz.families.randomized_response(lower=-1, upper=1, epsilon=1.0)
+        >>> round(account(Release(mechanism=table, rounds=100, delta=1e-6)).epsilon, 3)
+        83.531
     """
     release = described(released, **options)
     if isinstance(release.mechanism, Accountable):
@@ -77,7 +77,18 @@ def account(released: Release | Released, **options: object) -> Claim:
 
 
 def described(released: Release | Released, **options: object) -> Release:
-    """The release, or the one that a table and short words stand for; see `account`."""
+    """The release, or the one that a table and short words stand for; see `account`.
+
+    Arguments:
+        released, options: as of `account`.
+
+    Returns: the release itself, or the one described.
+
+    Example:
+        >>> table = mz.families.randomized_response(epsilon=1.0)
+        >>> mz.privacy.described(table, rounds=3, delta=0.0).rounds
+        3
+    """
     if isinstance(released, Release):
         if options:
             raise ParameterError(next(iter(options)), "given", "the release says everything; use dataclasses.replace")
@@ -212,6 +223,14 @@ class Calibration:
         release: build(parameter).
         claim: at or below the budget.
         tried: (parameter, epsilon) of everything that was computed, in order.
+
+    Example:
+        >>> build = lambda epsilon: mz.privacy.Release(
+        ...     mechanism=mz.families.randomized_response(epsilon=epsilon), dimension=10, delta=1e-6
+        ... )
+        >>> found = mz.privacy.calibrate(build, epsilon=2.0, quiet=2.0, loud=0.01)
+        >>> found.claim.epsilon <= 2.0, found.parameter > 0.2
+        (True, True)
     """
 
     parameter: float
@@ -240,6 +259,16 @@ def calibrate(build: Build, *, epsilon: float, quiet: float, loud: float, tolera
     Guarantees:
         claim.epsilon <= epsilon: it is the claim of the mechanism returned, whatever the search assumed.
         No quieter parameter further than `tolerance` away does, if more noise never costs more.
+
+    Example:
+        >>> found = mz.privacy.calibrate(
+        ...     lambda epsilon: mz.privacy.Release(
+        ...         mechanism=mz.families.randomized_response(epsilon=epsilon), rounds=10, delta=1e-6
+        ...     ),
+        ...     epsilon=3.0, quiet=3.0, loud=0.01,
+        ... )
+        >>> 2.99 < found.claim.epsilon <= 3.0
+        True
     """
     for name, value in (("epsilon", epsilon), ("quiet", quiet), ("loud", loud), ("tolerance", tolerance)):
         check_positive(name, value)
@@ -342,11 +371,11 @@ def prove(released: Release | Released, *, seconds: int = 60, **options: object)
     Guarantees: a claim with a proof has passed `mezzotint.kernel.check` in this process.
     Source: docs/proofs/kernel.md.
 
-    >>> from mezzotint import families
-    >>> table = families.randomized_response(lower=-1, upper=1, epsilon=1.0)
-    >>> claim, proof = prove(Release(mechanism=table, rounds=10, delta=1e-6))
-    >>> claim.certified, claim.epsilon < 9.9
-    (True, True)
+    Example:
+        >>> table = mz.families.randomized_response(lower=-1, upper=1, epsilon=1.0)
+        >>> claim, proof = prove(Release(mechanism=table, rounds=100, delta=1e-6))
+        >>> claim.certified, round(claim.epsilon, 2)
+        (True, 83.53)
     """
     release = described(released, **options)
     found = account(release)
@@ -410,6 +439,15 @@ def check_report(mechanism: Mechanism, proof: str, *, order: float | None = None
         proof: the kind: "ratio" (pure), "delta" or "renyi".
         order: of a Renyi statement.
         stated: the statement's numbers, epsilon and delta; taken at their shortest decimals.
+
+    Returns: True if the kernel accepts the proof, False if it refuses it.
+
+    Example:
+        >>> table = mz.families.randomized_response(epsilon=1.0)
+        >>> mz.privacy.check_report(table, "ratio", epsilon=1.0, delta=0.0)
+        True
+        >>> mz.privacy.check_report(table, "ratio", epsilon=0.99, delta=0.0)
+        False
     """
     table = nameless(mechanism)
     exact = {name: repr(float(value)) for name, value in stated.items()}
@@ -429,12 +467,33 @@ def report_claim(mechanism: Mechanism | Mapping[str, Mechanism]) -> Claim:
     """What one report of a table costs, or one record all of whose columns are reported: the pure epsilon.
 
     Certified where the kernel accepts it within seconds.
+
+    Arguments:
+        mechanism: a table, or the tables of a record by column.
+
+    Returns: the claim.
+
+    Example:
+        >>> claim = mz.privacy.report_claim(mz.families.randomized_response(epsilon=1.0))
+        >>> claim.certified, round(claim.epsilon, 4)
+        (True, 1.0)
     """
     return prove(Release(mechanism=mechanism, delta=0.0), seconds=_SECONDS)[0]
 
 
 def report_words(mechanism: Mechanism) -> str:
-    """The claim of one report, and where in the table its epsilon stands; where there is none, the certificate."""
+    """The claim of one report, and where in the table its epsilon stands; where there is none, the certificate.
+
+    Arguments:
+        mechanism: a table.
+
+    Returns: one or two sentences.
+
+    Example:
+        >>> words = mz.privacy.report_words(mz.families.randomized_response(epsilon=1.0))
+        >>> words.startswith("Certified: ")
+        True
+    """
     found = mechanism.certificate()
     if found.denominator == 0:
         return str(found)

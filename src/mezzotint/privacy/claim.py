@@ -69,6 +69,12 @@ def basis(observer: Observer = "reports", *, certified: bool = False) -> str:
     Arguments:
         observer: of the claim.
         certified: whether the kernel accepted a proof; otherwise the number is computed.
+
+    Returns: such as "certified, to an observer of every single report".
+
+    Example:
+        >>> mz.privacy.basis("reports", certified=True)
+        'certified, to an observer of every single report'
     """
     return f"{'certified' if certified else 'computed'}, to {_SEEN[observer]}"
 
@@ -109,6 +115,14 @@ class Claim(Record):
         reason: why it is computed although a proof was asked for.
         release: what the claim is about.
         checked: what `mezzotint.kernel.check` returned for a proof of this claim; None where there is none.
+
+    Example:
+        >>> table = mz.families.randomized_response(epsilon=1.0)
+        >>> claim = mz.privacy.account(mz.privacy.Release(mechanism=table, rounds=10, delta=1e-6))
+        >>> claim.observer, claim.neighboring, claim.certified
+        ('reports', 'replace_one', False)
+        >>> claim.epsilon <= 10 * table.epsilon
+        True
     """
 
     epsilon: float
@@ -316,6 +330,12 @@ class Release:
 
     Raises:
         ParameterError: a value outside its range, or arguments about which together nothing is proved.
+
+    Example:
+        >>> table = mz.families.randomized_response(epsilon=1.0)
+        >>> release = mz.privacy.Release(mechanism=table, trust="secure_sum", clients=1000, delta=1e-6)
+        >>> mz.privacy.account(release).epsilon < 0.3
+        True
     """
 
     mechanism: Released

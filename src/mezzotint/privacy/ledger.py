@@ -84,6 +84,13 @@ class Charge:
 
     Raises:
         ParameterError: an empty name, or amounts that are none.
+
+    Example:
+        >>> charge = mz.privacy.Charge(identity="ages, May", client="ann", epsilon=1.0, delta=0.0)
+        >>> ledger = mz.privacy.Ledger()
+        >>> entry = ledger.reserve(charge, budget=(2.0, 0.0))
+        >>> round(ledger.spent("ann").left(2.0), 6)
+        1.0
     """
 
     identity: str
@@ -134,6 +141,13 @@ class Entry:
         attempt: 1 for the first charge of that identity, 2 for the next...
         token: names this charge in all ledgers that it is merged into.
         withdrawn: why it costs nothing after all; empty for a charge that counts.
+
+    Example:
+        >>> ledger = mz.privacy.Ledger()
+        >>> entry = ledger.charge(mz.privacy.Charge(identity="May", client="ann", epsilon=1.0, delta=0.0))
+        >>> ledger.withdraw(entry, reason="nothing was sent")
+        >>> ledger.spent("ann").epsilon
+        0.0
     """
 
     release: Charge
@@ -156,6 +170,13 @@ class Spent:
         however their amounts were chosen, up to the delta that was fixed beforehand as the most that could be spent;
         the sum in `delta` is that bound where amounts do not depend on what was released.
     Source: Rogers, Roth, Ullman and Vadhan 2016. Advanced composition read at such a moment is not valid.
+
+    Example:
+        >>> ledger = mz.privacy.Ledger()
+        >>> entry = ledger.charge(mz.privacy.Charge(identity="May", client="ann", epsilon=0.5, delta=0.0))
+        >>> spent = ledger.spent("ann")
+        >>> spent.epsilon, spent.releases, spent.left(2.0) < 1.5
+        (0.5, 1, True)
     """
 
     epsilon: float

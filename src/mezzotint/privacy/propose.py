@@ -49,6 +49,12 @@ class Outcome:
         proof: for `mezzotint.kernel.check`; None when nothing was accepted.
         reason: why nothing was accepted; empty otherwise.
         too_large: the proof is too long or too slow to check, so that no larger epsilon would help it.
+
+    Example:
+        >>> table = mz.families.randomized_response(epsilon=1.0)
+        >>> claim, proof = mz.privacy.prove(mz.privacy.Release(mechanism=table, rounds=2, delta=0.0))
+        >>> proof is not None
+        True
     """
 
     claim: kernel.ExactClaim

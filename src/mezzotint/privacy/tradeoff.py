@@ -39,6 +39,11 @@ class TradeoffCurve:
         No test between any two inputs lies below the curve, and every corner is reached by a test between two rows.
         The mechanism is f-DP for this f and for no larger convex f.
     Source: Dong, Roth and Su 2022, Definition 2.3 and Proposition 2.5; T2 (docs/proofs/tables.md).
+
+    Example:
+        >>> curve = mz.privacy.tradeoff(mz.families.randomized_response(epsilon=1.0))
+        >>> round(curve.power(0.05), 3)  # e times the false alarms
+        0.136
     """
 
     false_alarms: IntArray
@@ -115,6 +120,8 @@ def tradeoff(mechanism: Mechanism) -> TradeoffCurve:
     Arguments:
         mechanism: any table.
 
+    Returns: the curve.
+
     Guarantees:
         delta(epsilon) is the largest 1 - miss - e**epsilon * false_alarm over the corners.
         Symmetric: swapping false alarms and misses gives the same curve.
@@ -122,6 +129,12 @@ def tradeoff(mechanism: Mechanism) -> TradeoffCurve:
     Edge cases: equal rows: the straight line from (0, 1) to (1, 0). Disjoint rows: miss 0 everywhere.
     Source: Neyman-Pearson; Dong, Roth and Su 2022. For mixtures of rows, revealing which rows were mixed can only
         lower a curve, and the mixture of curves lies on or above the convex hull of all of them.
+
+    Example:
+        >>> curve = mz.privacy.tradeoff(mz.families.randomized_response(epsilon=1.0))
+        >>> from fractions import Fraction
+        >>> curve.exact_miss(Fraction(0)) <= 1
+        True
     """
     table = np.unique(check_weights(mechanism.weights), axis=0)
     hull = np.array([[0, TOTAL], [TOTAL, 0]], dtype=np.int64)
@@ -217,6 +230,11 @@ def metric_epsilon(mechanism: Mechanism, metric: str) -> float:
 
     Raises:
         ParameterError: an unknown metric, or "squared" with uneven knots.
+
+    Example:
+        >>> mechanism = mz.design.optimal(epsilon=1.0, lower=0, upper=4, levels=4, metric="absolute", knots=5).mechanism
+        >>> mz.design.metric_epsilon(mechanism, "absolute") <= 1.0
+        True
     """
     if metric == "absolute":
         return _absolute(mechanism)
@@ -289,6 +307,11 @@ def vector_epsilon(
 
     Guarantees: for two vectors within the distance, no report is more than e**epsilon times as likely under one as
         under the other (docs/proofs/design.md, "Vectors").
+
+    Example:
+        >>> mechanism = mz.families.randomized_response(epsilon=0.5)
+        >>> round(mz.design.vector_epsilon(mechanism, dimension=16, l2_distance=2.0), 3)
+        2.757
     """
     dimension = check_count("dimension", dimension, least=1)
     if not l2_distance >= 0 or math.isinf(l2_distance):

@@ -49,6 +49,12 @@ class VerificationReport:
         problems: what is wrong, one sentence each; empty when everything agrees.
         subject: "mechanism" or "claim": what the file is about.
         claim: of a claim file that can be read, for `claim.delta`, `claim.observer`, ...; certified when it is valid.
+
+    Example:
+        >>> mz.families.randomized_response(epsilon=1.0).save("m.json")
+        >>> report = mz.privacy.verify("m.json")
+        >>> report.valid, report.problems
+        (True, ())
     """
 
     epsilon_upper: float

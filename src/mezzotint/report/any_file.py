@@ -44,8 +44,18 @@ def reports_page(source: Path, *, column: str | None = None, level: float = 0.95
             `mezzotint estimate --save-counts` wrote (.json).
         column: the field of codes, where the file has several.
         level: confidence of each interval.
+    Returns: the page, for `html_page` or `write_png`.
     Raises:
         ParameterError, FileFormatError: as `collect.read_counts`.
+    Example:
+        >>> from pathlib import Path
+        >>> mechanism = mz.families.randomized_response(lower=20, upper=700, epsilon=1.0)
+        >>> with mz.datasets.flights() as path:
+        ...     written = mz.collect.privatize(
+        ...         path, "r.parquet", column="air_time", mechanism=mechanism, missing="drop"
+        ...     )
+        >>> len(mz.report.reports_page(Path("r.parquet")).sections) > 2
+        True
     """
     saved = source.suffix == ".json"
     counts = mz.collect.load_counts(source) if saved else mz.collect.read_counts(source, column=column)
@@ -492,8 +502,14 @@ def page_of(source: Path, *, column: str | None = None, level: float = 0.95) -> 
             what a verb of `mezzotint smoothed` printed with --json (.json).
         column: the field of codes, where reports have several.
         level: confidence of each interval, for reports.
+    Returns: the page, for `html_page` or `write_png`.
     Raises:
         ParameterError: a column where there are none. FileFormatError: a file of no such kind, or a damaged one.
+    Example:
+        >>> from pathlib import Path
+        >>> mz.families.randomized_response(epsilon=1.0).save("m.json")
+        >>> len(mz.report.page_of(Path("m.json")).sections) > 2
+        True
     """
     if source.is_dir() and not any((source / name).exists() for name in RUN):
         return reports_page(source, column=column, level=level)

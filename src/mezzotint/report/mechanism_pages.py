@@ -126,6 +126,14 @@ def tradeoff_figure(points: Sequence[JsonObject]) -> Figure:
 
     Arguments:
         points: what `design.tradeoff` returns.
+
+    Returns: the figure, for a page or `sheet`.
+
+    Example:
+        >>> points = mz.design.tradeoff(epsilons=[1.0, 2.0], bits=[1, 2])
+        >>> figure = mz.report.tradeoff_figure(points)
+        >>> [curve.name for curve in figure.curves]
+        ['1 bit', '2 bits', 'limit']
     """
     curves = [
         Curve.of(
@@ -162,7 +170,12 @@ def mechanism_page(mechanism: Mechanism, *, file: str = "m.json") -> Page:
     Arguments:
         mechanism: any table.
         file: its file name, for the commands that are shown.
+    Returns: the page, for `html_page` or `write_png`.
     Guarantees: every privacy number shown is rounded up.
+    Example:
+        >>> page = mz.report.mechanism_page(mz.families.randomized_response(epsilon=1.0))
+        >>> len(page.sections) > 2
+        True
     """
     text = mechanism.to_json()
     unbounded = math.isinf(mechanism.epsilon)

@@ -41,6 +41,11 @@ class Curve:
         y: heights, one per position.
         low, high: the ends of an interval around each height, or empty.
         style: "line", "dashed" or "bars".
+
+    Example:
+        >>> curve = mz.report.Curve(name="error", x=(1.0, 2.0), y=(4.0, 0.8))
+        >>> curve.style
+        'line'
     """
 
     name: str
@@ -70,6 +75,12 @@ class Figure:
     Arguments:
         key: short name, used for file names; title: what is drawn.
         x_label, y_label: the axes with their units; log_x, log_y: logarithmic ones.
+
+    Example:
+        >>> curve = mz.report.Curve(name="error", x=(1.0, 2.0), y=(4.0, 0.8))
+        >>> figure = mz.report.Figure(key="error", title="Error", x_label="epsilon", y_label="MSE", curves=(curve,))
+        >>> len(figure.curves)
+        1
     """
 
     key: str
@@ -111,7 +122,18 @@ class Slider:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """Cells of text under headings; `own` is the row that the page is about."""
+    """Cells of text under headings; `own` is the row that the page is about.
+
+    Arguments:
+        headings: (k,) words.
+        rows: (n,) rows of k cells.
+        own: index of the row that the page is about, or None.
+
+    Example:
+        >>> table = mz.report.Table(headings=("epsilon", "error"), rows=(("1", "4.0"), ("2", "0.8")), own=1)
+        >>> len(table.rows)
+        2
+    """
 
     headings: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -127,7 +149,18 @@ class Table:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A heading, and under it paragraphs, then a slider, figures, a table, and lines to type."""
+    """A heading, and under it paragraphs, then a slider, figures, a table, and lines to type.
+
+    Arguments:
+        title: the heading.
+        words: paragraphs.
+        slider, figures, table, code: what stands below, in this order.
+
+    Example:
+        >>> section = mz.report.Section(title="Facts", words=("All is well.",))
+        >>> section.figures
+        ()
+    """
 
     title: str
     words: tuple[str, ...] = ()
@@ -146,6 +179,12 @@ class Page:
         title, summary: what it is about, the one sentence to take away.
         sections: in reading order.
         attachment: (file name, text) that a reader can save from the page, or None.
+
+    Example:
+        >>> section = mz.report.Section(title="Facts", words=("All is well.",))
+        >>> page = mz.report.Page(title="Report", summary="One fact.", sections=(section,))
+        >>> "All is well." in mz.report.html_page(page)
+        True
     """
 
     title: str
@@ -369,7 +408,18 @@ if (attached) {
 
 
 def html_page(page: Page) -> str:
-    """The whole page as text; it holds everything it needs and its policy forbids it to load anything."""
+    """The whole page as text; it holds everything it needs and its policy forbids it to load anything.
+
+    Arguments:
+        page: the report.
+
+    Returns: HTML.
+
+    Example:
+        >>> page = mz.report.mechanism_page(mz.families.randomized_response(epsilon=1.0))
+        >>> mz.report.html_page(page).rstrip().endswith("</html>")
+        True
+    """
     figures: JsonObject = {slider.key: slider_json(slider) for slider in page.sliders}
     figures |= {figure.key: figure_json(figure) for figure in page.figures}
     title, summary = html.escape(page.title), html.escape(page.summary)
@@ -485,8 +535,15 @@ def write_png(page: Page, folder: Path, *, overwrite: bool = False) -> tuple[Pat
     Arguments:
         folder: an existing folder; files are named by the figures' keys.
         overwrite: whether files that are there may be replaced.
+    Returns: the files written.
     Raises:
         ParameterError: no such folder, or a file is there already; then nothing is drawn.
+    Example:
+        >>> from pathlib import Path
+        >>> page = mz.report.mechanism_page(mz.families.randomized_response(epsilon=1.0))
+        >>> written = mz.report.write_png(page, Path("."))
+        >>> {path.suffix for path in written}
+        {'.png'}
     """
     if not folder.is_dir():
         raise ParameterError("png", str(folder), "no such folder; create it first")
@@ -508,6 +565,11 @@ def sheet(figures: Sequence[Figure], *, title: str = "", table: Table | None = N
         title: above all of them; of a single figure it replaces the figure's own.
         table: drawn where there are no figures.
     Returns: a matplotlib figure.
+    Example:
+        >>> curve = mz.report.Curve(name="error", x=(1.0, 2.0), y=(4.0, 0.8))
+        >>> figure = mz.report.Figure(key="error", title="Error", x_label="epsilon", y_label="MSE", curves=(curve,))
+        >>> drawing = mz.report.sheet([figure])
+        >>> drawing.savefig("error.png")
     """
     with brought_by("report"):
         from matplotlib import figure as drawings

@@ -126,6 +126,18 @@ def history_figure(history: Sequence[Standing]) -> Figure:
 
     Arguments:
         history: the `Standing`s of a run.
+
+    Returns: the figure, for a page or `sheet`.
+
+    Example:
+        >>> history = [
+        ...     mz.training.trainer.Standing(
+        ...         step=k, loss=1 / k, train_accuracy=0.8, test_accuracy=0.7, epsilon=0.1 * k, seconds=float(k)
+        ...     )
+        ...     for k in (1, 2)
+        ... ]
+        >>> len(mz.report.history_figure(history).curves)
+        2
     """
     private = all(progress.epsilon is not None for progress in history)
     x = [one.step if one.epsilon is None or not private else one.epsilon for one in history]
@@ -228,9 +240,13 @@ def federated_page(source: Path) -> Page:
 
     Arguments:
         source: the folder that `mezzotint federate --out` wrote, or the report.json in it.
+    Returns: the page, for `html_page` or `write_png`.
     Raises:
         FileFormatError: no finished run there, or a damaged one.
     Guarantees: every privacy number shown is rounded up.
+    Example:
+        >>> page = mz.report.federated_page(Path("run"))  # doctest: +SKIP
+        >>> mz.report.write_png(page, Path("."))  # doctest: +SKIP
     """
     folder = source if source.is_dir() else source.parent
     report = _read(folder / REPORT if source.is_dir() else source)

@@ -83,6 +83,10 @@ def expected(
         No record lost: 1. A chance of 0: that type never occurs, one record of it would be seen: the worst case.
     Source: "Smoothed Differential Privacy", Definition 3, Proposition 7, Algorithm 1; the certificate is in
         docs/proofs/smoothed-expected.md.
+    Example:
+        >>> result = mz.smoothed.expected(n=1000, vertices=["0.3", "0.6"], loss_rate="0.1", epsilon=1.0)
+        >>> result.certified, result.log10_delta < 0
+        (True, True)
     """
     started = time.perf_counter()
     records = read_count("n", n, least=1)
@@ -195,6 +199,9 @@ def asymptotic_rate(
     Source: method of types: the share a of the first type costs KL(a || p); losing the shares rho u of the first
         and rho E u of the second type, the likeliest with likelihood ratio E, costs the other two divergences;
         u = 1 / (a + (1 - a) E) makes the lost shares add up.
+    Example:
+        >>> round(mz.smoothed.asymptotic_rate(vertices=["0.3"], loss_rate="0.1", epsilon=1.0), 4)
+        0.0035
     """
     corners = hull_vertices(read_vertices(vertices))
     if len(corners[0]) != 2:
@@ -243,6 +250,12 @@ def rare_loss_log10(n: int, *, share: Rational, lost: int) -> float:
 
     Arguments:
         n: records; share: p, at most 1/2; lost: R, from 1 to n - 1.
+
+    Returns: log10 of the smoothed delta.
+
+    Example:
+        >>> round(mz.smoothed.rare_loss_log10(1000, share="0.01", lost=100), 3)
+        -0.436
     """
     p = read_rational("share", share)
     records, r = read_count("n", n), read_count("lost", lost)
@@ -280,6 +293,9 @@ def continuous_average(
     Guarantees:
         Smoothed delta equals it, too: it is the same for every database, so for every expectation.
     Source: "Smoothed Differential Privacy", Theorem 4.
+    Example:
+        >>> round(mz.smoothed.continuous_average(100, sampled=10, epsilon=1.0).delta, 3)
+        0.1
     """
     records = read_count("n", n, least=1)
     sample = read_sample(records, loss_rate=loss_rate, sampled=sampled)
@@ -318,6 +334,10 @@ def average_profile(
         All records sampled: delta = 1, the sum is exact.
     Source: "Smoothed Differential Privacy", Algorithm 3 and Section 6, on a grid. The histogram of the same
         sample would be no use: with 256 levels some level occurs once or never, and delta is the sampling rate.
+    Example:
+        >>> records = np.random.default_rng(0).integers(0, 4, 100)
+        >>> mz.smoothed.average_profile(records, sampled=10, epsilon=1.0, levels=4).log10_delta <= 0
+        True
     """
     codes = _read_records(records, levels)
     sample = read_sample(codes.size, loss_rate=loss_rate, sampled=sampled)
@@ -408,6 +428,10 @@ def quantized_gaussian(mean: float, deviation: float, *, levels: int = 256) -> n
     Raises:
         ParameterError: if the deviation is not positive and finite, or no mass falls on the grid.
     Source: "Smoothed Differential Privacy", Definition 5.
+    Example:
+        >>> chances = mz.smoothed.quantized_gaussian(0.0, 0.1, levels=8)
+        >>> chances.shape, round(float(chances.sum()), 12)
+        ((8,), 1.0)
     """
     edges = _edges(mean, deviation, levels)
     # Differences of the smaller tails, so that both sides keep their relative accuracy.
@@ -419,8 +443,18 @@ def quantized_gaussian(mean: float, deviation: float, *, levels: int = 256) -> n
 def quantized_laplace(mean: float, deviation: float, *, levels: int = 256) -> np.ndarray:
     """The same with a Laplace distribution of the same standard deviation, scale deviation / sqrt(2).
 
+    Arguments:
+        mean, deviation, levels: as of `quantized_gaussian`.
+
+    Returns: (levels,) chances that sum to 1.
+
     Source: "Smoothed Differential Privacy", Appendix G.1, which writes L(mu, sigma^2) and leaves the scale open;
         here sigma^2 is the variance, as for the Gaussian.
+
+    Example:
+        >>> chances = mz.smoothed.quantized_laplace(0.0, 0.1, levels=8)
+        >>> chances.shape, round(float(chances.sum()), 12)
+        ((8,), 1.0)
     """
     edges = _edges(mean, deviation, levels) * math.sqrt(2.0)
     below = np.where(edges < 0.0, 0.5 * np.exp(np.minimum(edges, 0.0)), 1.0 - 0.5 * np.exp(-np.maximum(edges, 0.0)))
@@ -477,6 +511,11 @@ def expected_gradients(
     Guarantees:
         log10_upper is the sampling rate, which no composition exceeds.
     Source: "Smoothed Differential Privacy", Section 6 and Appendix G (Figures 2 right and 5).
+    Example:
+        >>> chances = mz.smoothed.quantized_gaussian(0.0, 0.1, levels=8)
+        >>> result = mz.smoothed.expected_gradients(n=100, distributions=[chances], sampled=50, epsilon=1.0, draws=5)
+        >>> result.certified, result.log10_delta < 0
+        (False, True)
     """
     started = time.perf_counter()
     records = read_count("n", n, least=1)

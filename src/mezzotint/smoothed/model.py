@@ -42,6 +42,9 @@ def read_rational(parameter: str, value: Rational) -> Fraction:
         The exact value; the float 0.002 becomes 1/500, not the binary number nearest to it.
     Raises:
         ParameterError: if the value is not a finite number.
+    Example:
+        >>> mz.smoothed.read_rational("loss_rate", "0.01"), mz.smoothed.read_rational("loss_rate", 0.1)
+        (Fraction(1, 100), Fraction(1, 10))
     """
     if not isinstance(value, bool):
         try:
@@ -291,6 +294,11 @@ def hull_vertices(points: Sequence[Distribution]) -> tuple[Distribution, ...]:
         The corners, in the order given, without repetitions. A point is dropped only with an exact combination
         in hand, so a true corner is never lost.
     Source: "Smoothed Differential Privacy", Proposition 7.
+    Example:
+        >>> from fractions import Fraction
+        >>> points = [(Fraction(k, 4), Fraction(4 - k, 4)) for k in range(5)]
+        >>> len(mz.smoothed.hull_vertices(points))
+        2
     """
     kept = list(dict.fromkeys(points))
     if len(kept[0]) == 2:
@@ -371,6 +379,11 @@ class Profile:
         pair: the counts (A, B) of the worst neighbours: A records of one type against A - 1, B - 1 against B of
             the other; None where a closed form needs no pair.
         reason: one sentence.
+
+    Example:
+        >>> profile = mz.smoothed.profile([205, 190], loss_rate="0.01", epsilon=1.0)
+        >>> 0 < profile.delta < 1, profile.log10_delta <= profile.log10_upper
+        (True, True)
     """
 
     log10_delta: float
@@ -417,6 +430,11 @@ class Utility:
         status: "closed" or "bracketed".
         records, sampled, threshold: n, T, and the accuracy below which a guess counts nothing.
         reason: one sentence.
+
+    Example:
+        >>> found = mz.smoothed.utility([205, 190], threshold="0.9", loss_rate="0.01")
+        >>> found.log10 <= found.log10_upper
+        True
     """
 
     log10: float
@@ -445,6 +463,11 @@ class Expected:
         log10_worst_case: log10 of the delta of ordinary differential privacy.
         reason: one sentence.
         seconds: time spent.
+
+    Example:
+        >>> result = mz.smoothed.expected(n=50, vertices=["0.3"], loss_rate="0.1", epsilon=1.0)
+        >>> result.log10_lower <= result.log10_delta <= result.log10_upper, result.certified
+        (True, True)
     """
 
     log10_delta: float
@@ -547,6 +570,11 @@ class SmoothedGuarantee:
         records: number of records n.
         distributions: corners of the hull of Pi, exact chances per type.
         basis: what it rests on, one entry per step.
+
+    Example:
+        >>> result = mz.smoothed.expected(n=50, vertices=["0.3"], loss_rate="0.1", epsilon=1.0)
+        >>> mz.smoothed.guarantee(result, vertices=["0.3"]).records
+        50
     """
 
     epsilon: float
@@ -567,8 +595,14 @@ def guarantee(result: Expected, *, vertices: Sequence[Rational | Sequence[Ration
     Arguments:
         result: what `expected` returned.
         vertices: the same distributions it was asked for, exactly.
+    Returns: the guarantee, with what it rests on in `basis`.
     Raises:
         ParameterError: if the distributions are not those of the result.
+    Example:
+        >>> result = mz.smoothed.expected(n=50, vertices=["0.3"], loss_rate="0.1", epsilon=1.0)
+        >>> found = mz.smoothed.guarantee(result, vertices=["0.3"])
+        >>> found.log10_delta == result.log10_upper
+        True
     """
     corners = hull_vertices(read_vertices(vertices))
     if tuple(tuple(float(p) for p in corner) for corner in corners) != result.vertices:
@@ -595,6 +629,11 @@ def compose(guarantees: Sequence[SmoothedGuarantee], *, randomness: str) -> Smoo
         ParameterError: if the guarantees differ in records or distributions, or randomness is not independent.
     Source: "Smoothed Differential Privacy", Proposition 5; the published proof does not hold, the statement does
         (docs/proofs/smoothed-properties.md).
+    Example:
+        >>> result = mz.smoothed.expected(n=50, vertices=["0.3"], loss_rate="0.1", epsilon=1.0)
+        >>> once = mz.smoothed.guarantee(result, vertices=["0.3"])
+        >>> mz.smoothed.compose([once, once], randomness="independent").epsilon >= 2 * once.epsilon
+        True
     """
     if randomness != "independent":
         raise ParameterError("randomness", randomness, "composition needs mechanisms with 'independent' randomness")
@@ -624,7 +663,13 @@ def post_process(before: SmoothedGuarantee, *, name: str) -> SmoothedGuarantee:
     Arguments:
         before: the guarantee of the output.
         name: what is computed from it; recorded.
+    Returns: the same parameters.
     Source: "Smoothed Differential Privacy", Proposition 4.
+    Example:
+        >>> result = mz.smoothed.expected(n=50, vertices=["0.3"], loss_rate="0.1", epsilon=1.0)
+        >>> before = mz.smoothed.guarantee(result, vertices=["0.3"])
+        >>> mz.smoothed.post_process(before, name="the winner").log10_delta == before.log10_delta
+        True
     """
     return dataclasses.replace(before, basis=(*before.basis, f"post-processing: {name}"))
 
@@ -645,6 +690,12 @@ def pre_process(
     Raises:
         ParameterError: if the map does not fit, or the features' distributions leave the hull of those guaranteed.
     Source: "Smoothed Differential Privacy", Proposition 6.
+    Example:
+        >>> result = mz.smoothed.expected(n=50, vertices=["0.3"], loss_rate="0.1", epsilon=1.0)
+        >>> features = mz.smoothed.guarantee(result, vertices=["0.3"])
+        >>> raw = mz.smoothed.pre_process(features, feature_of_type=[0, 1, 1], vertices=[["0.3", "0.3", "0.4"]])
+        >>> raw.log10_delta == features.log10_delta
+        True
     """
     raw = hull_vertices(read_vertices(vertices))
     types = len(features.distributions[0])

@@ -440,6 +440,10 @@ def profile(
         With replacement and T ln(A/(A-1)) <= epsilon for two types: delta is exactly 0, log10 is -inf.
     Source: "Smoothed Differential Privacy", Definition 2, Algorithms 2 and 4, Appendix F; reduction to one
         dimension and to the two rarest types in docs/proofs/smoothed-profile.md.
+    Example:
+        >>> profile = mz.smoothed.profile([205, 190], loss_rate="0.01", epsilon=1.0)
+        >>> round(profile.log10_delta, 2)
+        -0.78
     """
     histogram = read_counts(counts)
     sampling = read_sampling(replacement=replacement, poisson=poisson)
@@ -565,6 +569,10 @@ def utility(
     Edge cases:
         No record lost: utility 1. threshold 1/2: every better-than-even guess counts (ratio 1).
     Source: "Smoothed Differential Privacy", Equation (3), Lemmas 2 and 10 (with the factor 3 corrected to 2).
+    Example:
+        >>> found = mz.smoothed.utility([205, 190], threshold="0.9", loss_rate="0.01")
+        >>> found.log10_upper < 0
+        True
     """
     histogram = read_counts(counts)
     sampling = read_sampling(replacement=replacement, poisson=poisson)

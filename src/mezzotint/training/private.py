@@ -219,12 +219,19 @@ def make_private(
         In a process group of PyTorch every replica takes part: it gets its own share of the records, sums are added
         up, and all replicas make the same step. Each step needs a batch that the loader has given since the last one,
         and a sum of no more records than it has. That they are the same records is the loop's to see to.
-    Example:
-        >>> module, optimizer, loader, accountant = make_private(
-        ...     module, optimizer, loader, target_epsilon=2.0, delta=1e-5, epochs=5, bits=4
-        ... )  # doctest: +SKIP
-        >>> print(accountant.claim())  # doctest: +SKIP
     Source: docs/training.md.
+    Example:
+        >>> records = torch.utils.data.TensorDataset(torch.randn(200, 5), torch.randint(2, (200,)))
+        >>> module, data = torch.nn.Linear(5, 2), torch.utils.data.DataLoader(records, batch_size=20, shuffle=True)
+        >>> module, optimizer, loader, accountant = make_private(
+        ...     module, torch.optim.SGD(module.parameters()), data, target_epsilon=2.0, delta=1e-5, epochs=5, bits=4
+        ... )
+        >>> for x, y in loader:
+        ...     optimizer.zero_grad()
+        ...     torch.nn.functional.cross_entropy(module(x), y).backward()
+        ...     optimizer.step()
+        >>> 0 < accountant.claim().epsilon < 2.0
+        True
     """
     chosen = method or ("dp-sgd" if bits is None else "proj-dp-sgd")
     _check(chosen, bits=bits, q=q, neighboring=neighboring, loss_reduction=loss_reduction)

@@ -57,6 +57,12 @@ class Option:
         reason: why it ranks where it does, or why it cannot be used and what would help.
         claim: about the whole run; None when infeasible.
         scheme: ready to encode and decode; None when infeasible.
+
+    Example:
+        >>> setting = mz.vectors.Setting(clients=1000, dimension=8, rounds=1, trust="local", epsilon=4.0, delta=0.0)
+        >>> option = mz.vectors.advise(setting).options[0]
+        >>> option.scheme.dimension
+        8
     """
 
     name: str
@@ -92,6 +98,12 @@ class Advice:
         options: the feasible ones by their error, then the infeasible ones.
         yardstick: mean squared error per coordinate when a trusted server adds Gaussian or Laplace noise once.
         remarks: what holds for all of them: whether the claim leaves any use at all, and what would help.
+
+    Example:
+        >>> setting = mz.vectors.Setting(clients=1000, dimension=8, rounds=1, trust="local", epsilon=4.0, delta=0.0)
+        >>> advice = mz.vectors.advise(setting)
+        >>> advice.options[0].feasible, advice.options[0].claim.epsilon <= 4.0
+        (True, True)
     """
 
     setting: Setting
@@ -116,7 +128,19 @@ class Advice:
 
 
 def one_bit(strength: float, reach: float) -> Mechanism:
-    """The unbiased one-bit response at +-A, A = reach / tanh(strength / 2): local epsilon is the strength."""
+    """The unbiased one-bit response at +-A, A = reach / tanh(strength / 2): local epsilon is the strength.
+
+    Arguments:
+        strength: local epsilon, > 0.
+        reach: half the range, > 0.
+
+    Returns: the table.
+
+    Example:
+        >>> mechanism = mz.vectors.one_bit(1.0, 0.5)
+        >>> mechanism.bits, round(mechanism.epsilon, 6)
+        (1, 1.0)
+    """
     level = reach / math.tanh(strength / 2)
     high = (1 + reach / level) / 2
     return table(
@@ -146,7 +170,16 @@ def advise(
         noises: families of integer noise. Rounded Gaussians are tried besides, and ranked codebooks in the local view.
         progress: called as progress(done, total) after each option.
 
+    Returns: the options, ranked.
+
     Guarantees: every feasible option's claim is that of its scheme, and its epsilon at most the setting's.
+
+    Example:
+        >>> setting = mz.vectors.Setting(clients=1000, dimension=8, rounds=1, trust="local", epsilon=4.0, delta=0.0)
+        >>> advice = mz.vectors.advise(setting)
+        >>> errors = [option.mse for option in advice.options if option.feasible]
+        >>> errors == sorted(errors)
+        True
     """
     options: list[Option] = []
     fits = False

@@ -54,6 +54,11 @@ class Setting:
 
     Raises:
         ParameterError: naming the parameter, its value and the remedy.
+
+    Example:
+        >>> setting = mz.vectors.Setting(clients=1000, dimension=8, rounds=5, trust="sum", epsilon=1.0, delta=1e-6)
+        >>> setting.dimension
+        8
     """
 
     clients: int
@@ -173,6 +178,11 @@ class Family:
     Arguments:
         name: of the family.
         build: (strength, reach) -> table; strength is the local epsilon of one report, or grows like it.
+
+    Example:
+        >>> family = mz.vectors.Family(name="one-bit response", build=mz.vectors.one_bit)
+        >>> family.build(1.0, 0.5).bits
+        1
     """
 
     name: str
@@ -187,6 +197,11 @@ class NoiseFamily:
     Arguments:
         name: of the family.
         build: standard deviation in steps -> noise.
+
+    Example:
+        >>> family = mz.vectors.NoiseFamily(name="Skellam", build=lambda scale: mz.families.skellam(variance=scale**2))
+        >>> float(family.build(3.0).variance) > 8.9
+        True
     """
 
     name: str

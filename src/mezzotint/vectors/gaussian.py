@@ -238,6 +238,13 @@ class GaussianScheme(ModularScheme):
         Estimates of sums are unbiased up to 1e-9 steps a client, and wraps; a coordinate errs by deviation^2 + 1/12
         squared steps a client.
     Source: docs/proofs/vectors.md, "Rounded Gaussians" and "Vectors in several sums".
+
+    Example:
+        >>> scheme = mz.vectors.GaussianScheme(size=4, l2_norm=1.0, granularity=0.01, modulus_bits=16, deviation=10.0)
+        >>> vectors = [[0.1, 0.2, 0.3, 0.4]] * 50
+        >>> total = sum(scheme.encode(vector) for vector in vectors) % scheme.modulus
+        >>> scheme.decode_sum(total, clients=50).shape
+        (4,)
     """
 
     deviation: float

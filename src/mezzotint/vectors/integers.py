@@ -39,6 +39,11 @@ class SummedNoise:
         low, high: (w,) bounds on the probabilities.
         outside: mass outside the window.
         symmetric: whether the pmf is its own mirror image, so that one direction of a shift speaks for both.
+
+    Example:
+        >>> noise = mz.vectors.summed_noise(mz.families.discrete_laplace(scale=2.0), clients=10)
+        >>> bool(np.all(noise.low <= noise.high)), noise.outside < 1e-9
+        (True, True)
     """
 
     low: FloatArray
@@ -165,8 +170,19 @@ def _checked_shift(shift: int) -> int:
 def summed_noise(noise: IntegerNoise, clients: int) -> SummedNoise:
     """The noise of `clients` honest clients together, exact but for error bounds that are kept.
 
+    Arguments:
+        noise: of each client.
+        clients: honest ones.
+
+    Returns: bounds on the pmf from both sides.
+
     Raises:
         ParameterError: clients < 1.
+
+    Example:
+        >>> noise = mz.vectors.summed_noise(mz.families.discrete_laplace(scale=2.0), clients=10)
+        >>> noise.low.size == noise.high.size
+        True
     """
     if isinstance(clients, bool) or int(clients) != clients or clients < 1:
         raise ParameterError("clients", clients, "need at least one client who adds honest noise")
@@ -257,6 +273,14 @@ class NoiseScheme(ModularScheme):
         Estimates of sums are unbiased but for rounding drawn again (at most slack / (1 - slack) steps root mean square
         per client and coordinate; observed: far less) and wraps.
     Source: Kairouz, Liu and Steinke 2021 (conditional rounding); docs/proofs/vectors.md.
+
+    Example:
+        >>> scheme = mz.vectors.NoiseScheme(
+        ...     size=4, l2_norm=1.0, granularity=0.01, modulus_bits=16, noise=mz.families.skellam(variance=100.0)
+        ... )
+        >>> total = sum(scheme.encode([0.1, 0.2, 0.3, 0.4]) for _ in range(50)) % scheme.modulus
+        >>> scheme.decode_sum(total, clients=50).shape
+        (4,)
     """
 
     noise: IntegerNoise

@@ -29,6 +29,8 @@ def clip(vector: npt.ArrayLike, *, norm: Norm, bound: float) -> FloatArray:
         norm: "linf" (each coordinate), "l2" (scaled down) or "l1" (soft threshold).
         bound: radius in data units, positive and finite.
 
+    Returns: (d,) the nearest vector of the ball.
+
     Raises:
         ParameterError: NaN or infinite entries (named by index), a bound that is no positive number.
 
@@ -37,6 +39,10 @@ def clip(vector: npt.ArrayLike, *, norm: Norm, bound: float) -> FloatArray:
         where rounding went over).
         Clipping is a contraction: two clipped vectors are no farther apart in L2 than before.
     Edge cases: empty vectors and zero vectors come back unchanged.
+
+    Example:
+        >>> mz.vectors.clip([3.0, 4.0], norm="l2", bound=1.0).round(6).tolist()
+        [0.6, 0.8]
     """
     try:
         values = np.array(vector, dtype=np.float64)
@@ -124,6 +130,12 @@ class Rotation:
     Guarantees: L2 norms and inner products are kept up to rounding; `undo(apply(x)) == x` up to 1e-12 relative.
         Over the signs a rotated coordinate of x is subgaussian with |x| / sqrt(block) (docs/proofs/vectors.md).
     Source: Ailon and Chazelle 2006; Suresh et al. 2017; overlapping instead of padded.
+
+    Example:
+        >>> rotation = mz.vectors.Rotation(dimension=5, seed=1)
+        >>> turned = rotation.apply([1.0, 0.0, 0.0, 0.0, 0.0])
+        >>> bool(np.allclose(rotation.undo(turned), [1, 0, 0, 0, 0]))
+        True
     """
 
     dimension: int

@@ -32,7 +32,14 @@ from mezzotint.vectors.rotation import Rotation, clip
 
 
 class VectorScheme(ABC):
-    """How clients turn vectors into integers that may be added. Integers are residues modulo `modulus`."""
+    """How clients turn vectors into integers that may be added. Integers are residues modulo `modulus`.
+
+    Example:
+        >>> table = mz.families.randomized_response(epsilon=1.0)
+        >>> scheme = mz.vectors.TableScheme(mechanism=table, size=4, clients=50)
+        >>> isinstance(scheme, mz.vectors.VectorScheme), scheme.length
+        (True, 4)
+    """
 
     @property
     @abstractmethod
@@ -163,6 +170,13 @@ class TableScheme(VectorScheme):
     Guarantees: the sum of lattice integers is decoded without error but `Lattice.decode_error`; estimates are
         unbiased for the clipped vectors when the table is, and when all coordinates are kept or `seed` is fresh.
         Totals that no sum of so many clients can have are refused.
+
+    Example:
+        >>> table = mz.families.rqm(levels=16, extension=1.0, q=0.42)
+        >>> scheme = mz.vectors.TableScheme(mechanism=table, size=4, clients=50)
+        >>> total = sum(scheme.encode([0.1, 0.2, 0.3, 0.4]) for _ in range(50)) % scheme.modulus
+        >>> scheme.decode_sum(total, clients=50).shape
+        (4,)
     """
 
     mechanism: Mechanism
@@ -353,6 +367,10 @@ class ModularScheme(VectorScheme):
         granularity: data units per integer.
         modulus_bits: log2 of M.
         seed: public, of the rotation's signs; chosen independently of the data.
+
+    Example:
+        >>> issubclass(mz.vectors.NoiseScheme, mz.vectors.ModularScheme)
+        True
     """
 
     size: int

@@ -248,6 +248,15 @@ class Roster:
         ParameterError: fewer than 2 members, a key twice, keys of another length, another order.
 
     Guarantees: one digest, one list of members, one draw for every round.
+
+    Example:
+        >>> import os
+        >>> from mezzotint.federated.secagg import Client
+        >>> from mezzotint.federated.secagg.roster import read_introduction
+        >>> cards = [read_introduction(Client(identity=os.urandom(32)).card()) for _ in range(3)]
+        >>> roster = mz.federated.Roster.drawn(cards)
+        >>> len(roster.members), len(roster.digest)
+        (3, 32)
     """
 
     members: tuple[Card, ...]

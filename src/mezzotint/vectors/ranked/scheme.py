@@ -219,6 +219,12 @@ class RankedCodebook:
             long floating-point arithmetic takes is outside the claim.
 
     Source: docs/proofs/vectors.md.
+
+    Example:
+        >>> codebook = mz.vectors.ranked_codebook(100, 4.0, bits=8)
+        >>> index = codebook.encode([1.0] + [0.0] * 99, seed=7)
+        >>> codebook.epsilon <= 4.0, codebook.decode(index, 7).shape
+        (True, (100,))
     """
 
     table: RankTable
@@ -624,6 +630,16 @@ def own_seeds(count: int) -> list[int]:
 
     They are drawn without a look at any vector, are sent with the reports, and name nobody. Each has a round of its
     own, and so, in a subspace, a transform: the server's time is least for dense codebooks.
+
+    Arguments:
+        count: how many.
+
+    Returns: 64-bit seeds.
+
+    Example:
+        >>> first, second = mz.vectors.own_seeds(2)
+        >>> first != second
+        True
     """
     return [int(word) for word in draw_words(key_from(None), 0, check_count("count", count))]
 
@@ -652,6 +668,12 @@ def round_seeds(round_number: int, slots: Iterable[int]) -> npt.NDArray[np.uint6
     Arguments:
         round_number: 0 to 2**32 - 1.
         slots: 0 to 2**32 - 1; which client has which slot must not depend on the clients' vectors.
+
+    Returns: (n,) uint64, one for each slot.
+
+    Example:
+        >>> mz.vectors.round_seeds(3, [0, 1]).tolist()
+        [12884901888, 12884901889]
     """
     numbers = [_checked("slot", slot) for slot in slots]
     return np.array([(_checked("round_number", round_number) << 32) + slot for slot in numbers], dtype=np.uint64)
