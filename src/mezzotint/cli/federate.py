@@ -230,6 +230,8 @@ def _encoding(options: Options, settings: RunSettings) -> Scheme | None:
     """How to turn an update into a report; None for `clip`."""
     name, bits, report_epsilon = options["mechanism"], options["bits"], options["report_epsilon"]
     most_examples, quantile, bands = options["most_examples"], options["clip_quantile"], options["bands"]
+    if not 0 <= report_epsilon < math.inf:
+        raise ParameterError("report_epsilon", report_epsilon, "an epsilon > 0, or 0 for the default")
     if most_examples < 0:
         raise ParameterError("most_examples", most_examples, "a number of examples; 0 weighs all alike")
     if not 0 <= quantile < 1:
@@ -269,8 +271,6 @@ def _ranked(name: str, settings: RunSettings, bits: int | None, report_epsilon: 
             remedy = "with --trust local give ranked, or the file of a ranked codebook; other mechanisms need a sum"
             raise ParameterError("mechanism", name, remedy)
         return mz.vectors.RankedCodebook.load(name)
-    if not 0 <= report_epsilon < math.inf:
-        raise ParameterError("report_epsilon", report_epsilon, "an epsilon > 0, or 0 for the default")
     with renamed(epsilon="report_epsilon"):
         return mz.vectors.ranked_codebook(
             _size(settings), report_epsilon or _REPORT_EPSILON, bits, clip_norm=settings.l2_norm or 1.0
@@ -302,8 +302,6 @@ def _table(name: str, bits: int, clip: float, report_epsilon: float, l2_norm: fl
         raise ParameterError("bits", bits, "a report of a table has 1 to 12 bits: ask for as many")
     if not 0 < clip < math.inf:
         raise ParameterError("clip", clip, "a finite clipping range > 0")
-    if not 0 <= report_epsilon < math.inf:
-        raise ParameterError("report_epsilon", report_epsilon, "an epsilon > 0, or 0 for the default")
     if name == _RANKED:
         raise ParameterError("mechanism", name, "indices do not add up to anything: use --trust local")
     if name == _CLIP:

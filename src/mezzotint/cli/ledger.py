@@ -183,7 +183,7 @@ def _words(facts: JsonObject, top: int) -> Sequence[str]:
     lines.append(f"Most was spent by {whom}: epsilon {above(worst['epsilon'])}, delta {above(worst['delta'])}.")
     if "budget" in facts:
         exceeded = worst["epsilon"] > facts["budget"]
-        left = "which is exceeded" if exceeded else f"{below(worst['left'])} of it left to whom spent most"
+        left = "which is exceeded" if exceeded else f"{below(worst['left'])} of it left to whoever spent most"
         lines.append(f"Budget: epsilon {facts['budget']:g}, {left}.")
     if "fixed" in facts:
         epsilon, delta, slack = facts["fixed"].values()
@@ -209,10 +209,9 @@ def _words(facts: JsonObject, top: int) -> Sequence[str]:
 
 def _show_sums(file: Path, header: JsonObject, delta: float, budget: float | None, as_json: bool) -> None:
     """What a federated client paid for all the sums of its life; exit status 1 where that is more than the budget."""
-    from mezzotint.federated.ledger import LifetimeLedger
     from mezzotint.privacy.claim import counted
 
-    ledger = LifetimeLedger(file, identity=str(header.get("identity", "")))
+    ledger = mz.federated.LifetimeLedger(file, identity=str(header.get("identity", "")))
     try:
         epsilon = ledger.spent(delta) if ledger.sums else 0.0
     except ParameterError:  # sums without noise of the clients' own
@@ -243,11 +242,8 @@ def _show_sums(file: Path, header: JsonObject, delta: float, budget: float | Non
 
 def _show_rounds(file: Path, header: JsonObject, client: str | None, top: int, as_json: bool) -> None:
     """A federated run: rounds charged, whose price the run's report states."""
-    from mezzotint.federated import ledger as rounds_of
-
-    ledger = rounds_of.RunLedger(
-        file, {key: value for key, value in header.items() if key not in ("format", "version")}
-    )
+    about = {key: value for key, value in header.items() if key not in ("format", "version")}
+    ledger = mz.federated.RunLedger(file, about)
     facts = ledger.as_dict()
     if client is not None:
         facts["charges"] = {client: facts["charges"].get(client, 0)}
@@ -257,9 +253,8 @@ def _show_rounds(file: Path, header: JsonObject, client: str | None, top: int, a
     charged = sorted(facts["charges"].items(), key=lambda one: -one[1])
     for name, count in charged[:top]:
         table.add_row(Text(name), str(count))
-    more = (
-        f"{len(charged) - top:,} more clients were charged for no more rounds (--top)\n" if len(charged) > top else ""
-    )
+    others = len(charged) - top
+    more = f"{others:,} more clients were charged for no more rounds (--top)\n" if others > 0 else ""
     words = (
         f"{more}Nobody was charged for more than {max(ledger.charges.values(), default=0)} rounds; an interrupted "
         f"round counts for all who were asked. The smallest sum is of {facts['smallest_sum']} clients. "

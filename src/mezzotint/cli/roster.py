@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import mezzotint as mz
 from mezzotint.cli.common import AsJson, notices, show
 from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.core.files import read_bytes, read_text, refuse_existing, replacing
@@ -28,14 +29,12 @@ def identity(
     as_json: AsJson = False,
 ) -> None:
     """Makes a client's long-term secret, and prints its card for whoever makes the roster."""
-    from mezzotint.federated.secagg import roster as rosters
-
     secret = os.urandom(32)
     refuse_existing(file, overwrite=None, parameter="file")
     with replacing(file) as temporary:
         temporary.touch(mode=0o600)
         temporary.write_bytes(secret)
-    _print_card(rosters.introduce(secret), as_json)
+    _print_card(_introduced(secret), as_json)
 
 
 @app.command("card", epilog="Example: mezzotint roster card identity.key")
@@ -43,9 +42,7 @@ def card(
     file: Annotated[Path, typer.Argument(help="File that `roster identity` wrote.")], as_json: AsJson = False
 ) -> None:
     """Prints the card of an identity again: the card is public, and signed by its owner."""
-    from mezzotint.federated.secagg import roster as rosters
-
-    _print_card(rosters.introduce(_secret(file, "file")), as_json)
+    _print_card(_introduced(_secret(file, "file")), as_json)
 
 
 @app.command("make", epilog="Example: mezzotint roster make cards.txt --out roster.json")
@@ -55,26 +52,19 @@ def make(
     as_json: AsJson = False,
 ) -> None:
     """Makes the list of all clients, and draws the beacon by which clients and committees of all rounds are drawn."""
-    from mezzotint.federated.secagg import roster as rosters
-
     lines = [line.strip() for line in read_text(cards).splitlines() if line.strip()]
     if len(lines) < 2:
-        remedy = (
-            f"lists {len(lines)} of at least 2 clients; write each card that `mezzotint roster card` prints on a line"
-        )
-        raise ParameterError("cards", str(cards), remedy)
-    roster = rosters.Roster.drawn(
+        remedy = "write each card that `mezzotint roster card` prints on a line of its own"
+        raise ParameterError("cards", str(cards), f"lists {len(lines)} of at least 2 clients; {remedy}")
+    roster = mz.federated.Roster.drawn(
         _read_card(f"{cards.name}, line {place}", line) for place, line in enumerate(lines, start=1)
     )
     refuse_existing(out, overwrite=None)
     roster.save(out)
     _print_roster(roster, as_json, out=str(out))
-    if as_json:
-        return
-    notices().print(
-        "mezzotint: every client compares this SHA-256 with what `mezzotint roster check` prints of its file",
-        markup=False,
-    )
+    if not as_json:
+        told = "every client compares this SHA-256 with what `mezzotint roster check` prints of its file"
+        notices().print(f"mezzotint: {told}", markup=False)
 
 
 @app.command("check", epilog="Example: mezzotint roster check roster.json --identity identity.key")
@@ -84,11 +74,11 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Prints the SHA-256 of a roster, for clients to compare; status 2 if it lacks the identity."""
-    from mezzotint.federated.secagg import roster as rosters
+    from mezzotint.federated.secagg import read_introduction
 
-    roster = rosters.Roster.load(file)
+    roster = mz.federated.Roster.load(file)
     if identity is not None:
-        card = rosters.read_introduction(rosters.introduce(_secret(identity, "identity")))
+        card = read_introduction(_introduced(_secret(identity, "identity")))
         if card not in roster.members:
             raise ParameterError("identity", str(identity), "this roster does not list its card; ask who made it")
     _print_roster(roster, as_json)
@@ -114,6 +104,12 @@ def _secret(file: Path, parameter: str) -> bytes:
     return secret
 
 
+def _introduced(secret: bytes) -> bytes:
+    from mezzotint.federated.secagg.roster import introduce
+
+    return introduce(secret)
+
+
 def _print_roster(roster: Roster, as_json: bool, **more: str) -> None:
     facts = {"members": len(roster.members), "sha256": roster.digest.hex(), **more}
     show(facts, as_json, lambda: f"{facts['members']} clients, SHA-256 {facts['sha256']}")
@@ -124,9 +120,9 @@ def _print_card(said: bytes, as_json: bool) -> None:
 
 
 def _read_card(place: str, line: str) -> Card:
-    from mezzotint.federated.secagg import roster as rosters
+    from mezzotint.federated.secagg import read_introduction
 
     try:
-        return rosters.read_introduction(bytes.fromhex(line))
+        return read_introduction(bytes.fromhex(line))
     except (ValueError, MezzotintError):
         raise ParameterError("cards", place, "is no card; `mezzotint roster card` prints them") from None

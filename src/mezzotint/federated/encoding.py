@@ -18,7 +18,7 @@ from typing import Literal, final
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.arguments import check_choice, check_positive, check_scale, check_vector
+from mezzotint.core.arguments import check_choice, check_count, check_positive, check_scale, check_vector
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import pure_epsilon
 from mezzotint.core.mechanism import TOTAL, Mechanism, Seed
@@ -223,8 +223,7 @@ class FixedPointEncoding(Encoding):
 
     def __post_init__(self) -> None:
         check_scale("clip", self.clip)
-        if not 2 <= self.grid_bits <= 24:
-            raise ParameterError("grid_bits", self.grid_bits, "2 to 24 bits")
+        check_count("grid_bits", self.grid_bits, least=2, most=24)
         if self.l2_norm is not None:
             check_scale("l2_norm", self.l2_norm)
 

@@ -16,7 +16,7 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.datasets import Federation
 from mezzotint.datasets.labelled import Features, Labels
 from mezzotint.federated.encoding import Encoding, TableEncoding, Vector
-from mezzotint.federated.secagg.roster import Sampling, check_sampling, turn
+from mezzotint.federated.secagg.roster import Sampling, turn
 from mezzotint.federated.server_optimizers import FedAvg, ServerOptimizer, State, behind
 from mezzotint.vectors import clip
 from mezzotint.vectors.rotation import SCALE, coefficients
@@ -255,15 +255,13 @@ class Rehearsal:
     optimizer: ServerOptimizer = field(default_factory=FedAvg)
 
     def __post_init__(self) -> None:
-        if self.sampling == "poisson":
-            raise ParameterError("sampling", self.sampling, "use 'fixed' or 'cyclic'")
-        check_sampling(self.sampling)
+        check_choice("sampling", self.sampling, ("fixed", "cyclic"))
         population = len(self.federation.clients)
         if not 1 <= self.per_round <= population:
             raise ParameterError("per_round", self.per_round, f"1 to {population} clients")
-        if self.rounds < 1 or self.every < 1 or not self.learning_rate > 0:
-            values = (self.rounds, self.every, self.learning_rate)
-            raise ParameterError("rounds, every, learning_rate", values, "need >= 1, >= 1, > 0")
+        check_count("rounds", self.rounds)
+        check_count("every", self.every)
+        check_positive("learning_rate", self.learning_rate)
 
     def run(self, encoding: Encoding, *, seed: int) -> list[tuple[int, float, float]]:
         """(round, loss, accuracy) on the test data.

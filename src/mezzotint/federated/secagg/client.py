@@ -46,14 +46,14 @@ _SESSIONS = 256
 @final
 @dataclass(frozen=True, kw_only=True)
 class _Round:
-    """A client's knowledge of one round. Lives from the invitation to its last answer; secrets go with the input.
+    """A client's knowledge of one round, from the invitation to its last answer.
 
     Arguments:
         cohort: the round's clients in the order drawn.
-        mask_seed, self_seed: the two secrets; empty once the masked input has left.
-        coins: what its picks follow from.
-        dealt: who dealt, as this client was told.
-        survivors: whom it certified.
+        mask_seed, self_seed: the two secrets; erased once the masked input has left.
+        coins: determine its picks.
+        dealt: the dealers that this client was told of.
+        survivors: the set that it certified.
     """
 
     plan: RoundPlan
@@ -76,20 +76,20 @@ class _Round:
 class Client:
     """One client over many rounds.
 
-    Each stage's method takes the server's message and returns the answer; called out of order or twice it refuses.
-    After any other refusal the round is over for this client and its secrets of the round are gone.
+    Each stage's method takes the server's message and returns the answer, and refuses if called out of order or twice.
+    After any other refusal the round is over for this client and its secrets of the round are erased.
 
     Arguments:
         identity: 32 bytes, the raw Ed25519 private key; None makes a new one.
-        trust: what it insists on.
+        trust: the conditions on which it answers.
 
     Guarantees:
-        The input is masked for every partner that this client picked itself and that dealt.
-        As a member of the committee it stands for one set of survivors per round: one of at least the plan's minimum,
-            each of whom masked among the same dealers, with all that picked it as well, and has enough of its own picks
-            in the set.
-        Of each client at most one of the two secrets is revealed, and only under the signatures of a quorum, or under
-            those of all who dealt.
+        The input is masked with every partner that this client picked and that dealt.
+        As a member of the committee it signs one set of survivors per round: of at least the plan's minimum, each of
+            whom masked among the same dealers, also with all that picked it, and has enough of its own picks in the
+            set.
+        Of each client it reveals a share of at most one of the two secrets, and only under the signatures of a quorum,
+            or of all who dealt.
         A round is answered once, also across `save` and `load`.
     """
 
@@ -163,7 +163,7 @@ class Client:
                 sealed=seal(
                     _portion_key(channel, now.cohort[holder].channel, plan, now.index, holder),
                     of_self[holder] + of_key[holder],
-                    about=_portion_about(plan, now.index, holder),
+                    about=pair_purpose(plan.digest, now.index, holder),
                 ),
                 of_self=commitment(of_self[holder], plan=plan.digest, owner=now.index, holder=holder, kind=b"self"),
                 of_key=commitment(of_key[holder], plan=plan.digest, owner=now.index, holder=holder, kind=b"key"),
@@ -306,7 +306,11 @@ class Client:
         private = channel_key(self._secret)
         found: dict[int, bytes] = {}
         for owner, (channel, text) in sealed.items():
-            both = _unsealed(private, channel, text, now.plan, owner, now.index)
+            try:
+                key = _portion_key(private, channel, now.plan, owner, now.index)
+            except wire.SwappedKey:
+                continue  # dealer or server sent something else
+            both = unseal(key, text, about=pair_purpose(now.plan.digest, owner, now.index))
             if both is not None:
                 found[owner] = both[:SHARE_BYTES] if owner in now.survivors else both[SHARE_BYTES:]
         return messages.shares(now.plan, found)
@@ -389,21 +393,6 @@ def mask_key_from_seed(seed: bytes, plan: RoundPlan, index: int) -> X25519Privat
 
 def _portion_key(private: X25519PrivateKey, public: bytes, plan: RoundPlan, dealer: int, holder: int) -> bytes:
     return agree(private, public, plan=plan.digest, purpose=pair_purpose(b"portion", dealer, holder))
-
-
-def _portion_about(plan: RoundPlan, dealer: int, holder: int) -> bytes:
-    return plan.digest + wire.number(dealer, 2) + wire.number(holder, 2)
-
-
-def _unsealed(
-    private: X25519PrivateKey, channel: bytes, text: bytes, plan: RoundPlan, dealer: int, holder: int
-) -> bytes | None:
-    """Both shares; None where dealer or server sent something else."""
-    try:
-        key = _portion_key(private, channel, plan, dealer, holder)
-    except wire.SwappedKey:
-        return None
-    return unseal(key, text, about=_portion_about(plan, dealer, holder))
 
 
 def _to_plain(now: _Round) -> JsonObject:

@@ -259,5 +259,5 @@ def _weights(places: tuple[int, ...]) -> tuple[int, ...]:
 
 def commitment(share: bytes, *, plan: bytes, owner: int, holder: int, kind: bytes) -> bytes:
     """16 bytes by which the server recognises the share later; a share has 128 bits of entropy, so it stays hidden."""
-    about = plan + kind + number(owner, 2) + number(holder, 2)
+    about = pair_purpose(plan + kind, owner, holder)
     return hashlib.sha256(b"mezzotint share" + about + share).digest()[:COMMITMENT_BYTES]
