@@ -16,9 +16,18 @@ from federated.test_app import CLIENTS, _grid, _settings
 from mezzotint.cli import run
 from mezzotint.core.errors import FileFormatError, InfeasibleError, ParameterError
 from mezzotint.federated.app import run_server
-from mezzotint.federated.descriptions import encoding_from, load_encoding, packed, unpacked
 from mezzotint.federated.encoding import FixedPointEncoding, GaussianEncoding, canonical, gaussian_encoding
-from mezzotint.federated.joined import MOST_COST, AdaptiveEncoding, WeightedEncoding, adaptive_encoding, cost_of_bits
+from mezzotint.federated.joined import (
+    MOST_COST,
+    AdaptiveEncoding,
+    WeightedEncoding,
+    adaptive_encoding,
+    cost_of_bits,
+    encoding_from,
+    load_encoding,
+    packed,
+    unpacked,
+)
 from mezzotint.federated.ledger import Checkpoint, LifetimeLedger
 from mezzotint.federated.mod import SecureUpdates
 from mezzotint.federated.policy import Policy, PolicyRefusal, load_policy

@@ -16,8 +16,8 @@ from scipy import stats
 from federated.deployed import Deployment
 from mezzotint.cli import run
 from mezzotint.core.records import JsonObject, above
-from mezzotint.federated.descriptions import load_encoding
 from mezzotint.federated.encoding import Encoding
+from mezzotint.federated.joined import load_encoding
 from mezzotint.federated.ledger import LifetimeLedger
 from mezzotint.federated.secagg import Client, bits_needed, read_introduction
 

@@ -21,7 +21,6 @@ from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.families import discrete_gaussian, rqm, skellam, stochastic_rounding
 from mezzotint.federated.budget import _not_amplified
-from mezzotint.federated.descriptions import encoding_from, load_encoding, packed, unpacked
 from mezzotint.federated.encoding import (
     NOTHING,
     SERVER_DRAWS,
@@ -35,7 +34,7 @@ from mezzotint.federated.encoding import (
     gaussian_encoding,
     noise_encoding,
 )
-from mezzotint.federated.joined import MetricsEncoding, WeightedEncoding
+from mezzotint.federated.joined import MetricsEncoding, WeightedEncoding, encoding_from, load_encoding, packed, unpacked
 from mezzotint.federated.policy import Policy, PolicyRefusal
 from mezzotint.federated.secagg import PlanRefused, RoundPlan
 from tolerances import FEW, MANY
@@ -164,7 +163,7 @@ def test_damaged_descriptions_are_refused(bad):
 
 @pytest.mark.parametrize("junk", [[[]] * 300_000, [{}] * 300_000, {str(place): 0 for place in range(300_000)}])
 def test_descriptions_of_too_many_parts_are_refused_before_they_are_read(junk, monkeypatch):
-    monkeypatch.setattr("mezzotint.federated.descriptions.parse_json", lambda *_, **__: pytest.fail("it was read"))
+    monkeypatch.setattr("mezzotint.federated.joined.parse_json", lambda *_, **__: pytest.fail("it was read"))
     with pytest.raises(FileFormatError, match="more lists, objects and fields"):
         unpacked(zlib.compress(json.dumps(ENCODINGS["fixed"].as_dict() | {"junk": junk}).encode()))
 

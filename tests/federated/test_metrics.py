@@ -19,10 +19,9 @@ from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.federated import rounds as rounds_module
 from mezzotint.federated.app import run_server
 from mezzotint.federated.client_app import make_client_app
-from mezzotint.federated.descriptions import encoding_from, packed, unpacked
 from mezzotint.federated.encoding import FixedPointEncoding, gaussian_encoding
 from mezzotint.federated.folder import write_app
-from mezzotint.federated.joined import MetricsEncoding, WeightedEncoding
+from mezzotint.federated.joined import MetricsEncoding, WeightedEncoding, encoding_from, packed, unpacked
 from mezzotint.federated.ledger import RunLedger
 from mezzotint.federated.mod import SecureUpdates
 from mezzotint.federated.policy import Policy

@@ -17,7 +17,6 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.datasets import load_federation
 from mezzotint.families import discrete_gaussian, stochastic_rounding
 from mezzotint.federated.app import run_server
-from mezzotint.federated.descriptions import load_encoding, packed, unpacked
 from mezzotint.federated.encoding import (
     Encoding,
     FixedPointEncoding,
@@ -27,7 +26,7 @@ from mezzotint.federated.encoding import (
     gaussian_encoding,
     noise_encoding,
 )
-from mezzotint.federated.joined import WeightedEncoding
+from mezzotint.federated.joined import WeightedEncoding, load_encoding, packed, unpacked
 from mezzotint.federated.mod import SecureUpdates
 from mezzotint.federated.policy import Policy
 from mezzotint.federated.strategy import SecureStrategy

@@ -17,9 +17,8 @@ from flwr.clientapp import ClientApp
 from federated.grids import LocalGrid
 from federated.rounds import card, roster, secret
 from mezzotint.core.errors import ParameterError
-from mezzotint.federated.descriptions import packed
 from mezzotint.federated.encoding import gaussian_encoding
-from mezzotint.federated.joined import MetricsEncoding
+from mezzotint.federated.joined import MetricsEncoding, packed
 from mezzotint.federated.ledger import LifetimeLedger
 from mezzotint.federated.mod import SecureUpdates
 from mezzotint.federated.policy import Policy

@@ -23,8 +23,8 @@ from flwr.clientapp import ClientApp
 from federated.grids import LocalGrid
 from federated.rounds import apart, card, roster, secret, told
 from mezzotint.families import discrete_gaussian
-from mezzotint.federated.descriptions import packed
 from mezzotint.federated.encoding import noise_encoding
+from mezzotint.federated.joined import packed
 from mezzotint.federated.mod import SecureUpdates
 from mezzotint.federated.policy import Policy
 from mezzotint.federated.records import RECORD, task_digest

@@ -18,9 +18,8 @@ from federated.grids import LocalGrid
 from federated.rounds import EXCHANGES, apart, card, people, roster, secret, told
 from mezzotint.core.errors import BudgetError, FileFormatError, ParameterError
 from mezzotint.families import discrete_gaussian
-from mezzotint.federated.descriptions import packed
 from mezzotint.federated.encoding import FixedPointEncoding, canonical, gaussian_encoding, noise_encoding
-from mezzotint.federated.joined import AdaptiveEncoding
+from mezzotint.federated.joined import AdaptiveEncoding, packed
 from mezzotint.federated.ledger import LifetimeLedger
 from mezzotint.federated.mod import SecureUpdates
 from mezzotint.federated.policy import Policy

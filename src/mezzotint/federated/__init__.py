@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from mezzotint.core import on_demand
 
 if TYPE_CHECKING:
-    from mezzotint.federated.descriptions import load_encoding as load_encoding
     from mezzotint.federated.encoding import Encoding as Encoding
     from mezzotint.federated.encoding import FixedPointEncoding as FixedPointEncoding
     from mezzotint.federated.encoding import GaussianEncoding as GaussianEncoding
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from mezzotint.federated.joined import MetricsEncoding as MetricsEncoding
     from mezzotint.federated.joined import WeightedEncoding as WeightedEncoding
     from mezzotint.federated.joined import adaptive_encoding as adaptive_encoding
+    from mezzotint.federated.joined import load_encoding as load_encoding
     from mezzotint.federated.ledger import LifetimeLedger as LifetimeLedger
     from mezzotint.federated.ledger import RunLedger as RunLedger
     from mezzotint.federated.local import LocalStrategy as LocalStrategy

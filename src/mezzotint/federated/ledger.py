@@ -16,8 +16,8 @@ import numpy.typing as npt
 from mezzotint.core.errors import BudgetError, FileFormatError, ParameterError
 from mezzotint.core.files import AppendLog, replacing
 from mezzotint.core.records import JsonObject
-from mezzotint.federated.descriptions import packed, unpacked
 from mezzotint.federated.encoding import Encoding
+from mezzotint.federated.joined import packed, unpacked
 from mezzotint.federated.secagg.wire import ReplayedRound
 from mezzotint.federated.server_optimizers import State
 from mezzotint.privacy.claim import Claim

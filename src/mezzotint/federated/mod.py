@@ -218,7 +218,7 @@ def _method(client: Client, stage: str) -> Callable[[bytes], bytes]:
 
 def _announced(settings: bytes) -> Encoding:
     """The encoding of an invitation."""
-    from mezzotint.federated.descriptions import unpacked  # heavy, and not needed for other messages
+    from mezzotint.federated.joined import unpacked  # heavy, and not needed for other messages
 
     try:
         return unpacked(settings)
@@ -230,7 +230,7 @@ def _agreed(client: Client, policy: Policy, settings: bytes) -> Encoding | None:
     """The encoding of the round in progress, held against plan and policy once more; None between rounds."""
     if client.plan is None:
         return None
-    from mezzotint.federated.descriptions import unpacked
+    from mezzotint.federated.joined import unpacked
 
     encoding = unpacked(settings)
     policy.check(encoding, client.plan)

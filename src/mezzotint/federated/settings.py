@@ -12,9 +12,8 @@ from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import read_object
 from mezzotint.core.records import JsonObject, Record
 from mezzotint.datasets import Federation, load_federation
-from mezzotint.federated.descriptions import load_encoding
 from mezzotint.federated.encoding import Encoding, FixedPointEncoding
-from mezzotint.federated.joined import MetricsEncoding
+from mezzotint.federated.joined import MetricsEncoding, load_encoding
 from mezzotint.federated.secagg.plan import CORRUPTED, DROPPED
 from mezzotint.federated.secagg.roster import ROUNDS, check_sampling, check_spare, most_participations
 from mezzotint.federated.server_optimizers import optimizer_named

@@ -22,9 +22,8 @@ from mezzotint.core.arguments import check_count, check_finite, check_instance
 from mezzotint.core.errors import BudgetError, InfeasibleError, ParameterError
 from mezzotint.federated import secagg
 from mezzotint.federated.budget import against_readers, with_evaluations
-from mezzotint.federated.descriptions import packed
 from mezzotint.federated.encoding import Encoding
-from mezzotint.federated.joined import Measured, MetricsEncoding
+from mezzotint.federated.joined import Measured, MetricsEncoding, packed
 from mezzotint.federated.ledger import RunLedger
 from mezzotint.federated.records import RECORD, Key, log, one_line, parameters, protocol_record, request, task_digest
 from mezzotint.federated.rounds import RoundOptions, RoundStrategy, RoundTask, Running, arriving, halfway
