@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mezzotint import collect, families, privacy
-from mezzotint.core.records import Record, above, number, percent, plain
+from mezzotint import collect, design, families, privacy, smoothed, vectors
+from mezzotint.core.records import Record, above, below, number, percent, plain
 
 
 @given(st.floats(1e-300, 1e300), st.integers(1, 12))
@@ -78,3 +78,53 @@ def test_claims_are_records_and_keep_their_sentence() -> None:
     assert json.loads(claim.to_json()) == plain(claim.as_dict())
     assert str(claim).startswith("Certified: (1, 0)-differential privacy")
     assert "<th>certified</th><td>True</td>" in claim._repr_html_()
+
+
+@given(st.floats(-1e300, 1e300))
+def test_what_is_left_is_never_shown_as_more_than_it_is(value: float) -> None:
+    # Both are decimals near the float: a unit of its last place between them.
+    assert Fraction(repr(float(below(value)))) <= Fraction(value) + Fraction(math.ulp(value)) / 2
+
+
+def test_bounds_are_printed_rounded_against_us() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Bounds(Record):
+        epsilon: float = 0.12345678
+        log10_upper: float = -0.12345678
+        log10_lower: float = -0.12345678
+        lower_bound: float = 0.12345678
+        mse: float = 0.12345678
+
+    lines = dict(line.rsplit(maxsplit=1) for line in str(Bounds()).splitlines())
+    assert [*lines.values()] == ["0.123457", "-0.123456", "-0.123457", "0.123456", "0.123457"]
+    assert "<td>-0.123456</td>" in Bounds()._repr_html_()
+
+
+SETTING = vectors.Setting(clients=1000, dimension=8, rounds=1, trust="local", epsilon=4.0, delta=0.0)
+TABLE = families.rqm(lower=0, upper=10, levels=4, extension=5.0, q=0.4)
+COUNTS = collect.CodeCounts.from_codes(TABLE.privatize([4.0] * 1000, rng=0), mechanism=TABLE)
+
+
+@pytest.mark.parametrize(
+    ("result", "rows"),
+    [
+        (lambda: design.calibrate("rqm", epsilon=1.0, levels=4), 1),
+        (lambda: design.compare(epsilon=1.0, bits=1, families=("optimal",))[0], 1),
+        (lambda: smoothed.profile([205, 190], loss_rate="0.01", epsilon=1.0), 1),
+        (lambda: smoothed.utility([205, 190], threshold="0.9", loss_rate="0.01"), 1),
+        (lambda: smoothed.expected(n=50, vertices=["0.3"], loss_rate="0.1", epsilon=1.0), 1),
+        (lambda: privacy.report_claim(TABLE), 1),
+        (lambda: vectors.advise(SETTING), 3),
+        (lambda: collect.estimate(COUNTS), 1),
+        (lambda: collect.estimate(COUNTS, histogram=[0, 5, 10]).histogram, 2),
+        (lambda: collect.estimate(COUNTS, quantiles=[0.2, 0.5, 0.8]).quantiles, 3),
+    ],
+)
+def test_results_are_small_tables_in_a_terminal_a_notebook_and_a_frame(result: Any, rows: int) -> None:
+    pytest.importorskip("pandas")
+    made = result()
+    assert made._repr_html_().startswith("<table>")
+    assert len(made.to_frame()) == rows
+    assert json.loads(made.to_json())
+    if not isinstance(made, privacy.Claim):  # a sentence
+        assert all(len(line) <= 80 for line in str(made).splitlines() if " " in line.strip())

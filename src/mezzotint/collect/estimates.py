@@ -99,6 +99,9 @@ class Frequencies(Claimed):
         """Each category with its share."""
         return [{"category": name, **share.as_dict()} for name, share in zip(self.categories, self.shares, strict=True)]
 
+    def _rows(self) -> list[JsonObject]:
+        return self.frequencies
+
 
 def frequencies(counts: CodeCounts, *, level: float, method: Method, simultaneous: bool) -> Frequencies:
     """The frequencies behind reports of a table for categories; see `estimate`.
@@ -278,6 +281,9 @@ class HeavyHitters(Claimed):
         listed = zip(self.categories, self.shares, self.certain, strict=True)
         return [{"category": name, **share.as_dict(), "certain": sure} for name, share, sure in listed]
 
+    def _rows(self) -> list[JsonObject]:
+        return self.heavy_hitters
+
 
 def heavy_hitters(
     counts: HashedCounts, *, top: int = 20, level: float = 0.95, allow_seeded: bool = False
@@ -371,6 +377,12 @@ class Histogram(Record):
     identified_low: FloatArray
     identified_high: FloatArray
 
+    def _rows(self) -> list[JsonObject]:
+        ends = {"from": self.edges[:-1], "to": self.edges[1:]}
+        shares = {name: getattr(self, name) for name in ("share", "low", "high", "identified_low", "identified_high")}
+        columns = {name: values.tolist() for name, values in (ends | shares).items()}
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
 
 @final
 @dataclass(frozen=True, kw_only=True)
@@ -391,6 +403,10 @@ class Quantiles(Record):
 
     probabilities: tuple[float, ...]
     values: tuple[Interval, ...]
+
+    def _rows(self) -> list[JsonObject]:
+        found = zip(self.probabilities, self.values, strict=True)
+        return [{"probability": share, **value.as_dict()} for share, value in found]
 
 
 @final
@@ -465,8 +481,7 @@ class Estimate(Claimed):
         mean = shown.pop("mean")
         first = {"n": self.n, "mean": mean["value"], "ci_low": mean["low"], "ci_high": mean["high"]}
         if self.quantiles is not None:
-            asked = zip(self.quantiles.probabilities, self.quantiles.values, strict=True)
-            shown["quantiles"] = [{"probability": share, **value.as_dict()} for share, value in asked]
+            shown["quantiles"] = self.quantiles._rows()
         return {**first, **shown}
 
 

@@ -24,7 +24,7 @@ from mezzotint.collect.sources import BLOCK_ROWS, SourceFile, open_file
 from mezzotint.core.arguments import check_choice
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import publish
-from mezzotint.core.records import Progress, Record
+from mezzotint.core.records import JsonObject, Progress, Record
 from mezzotint.core.sampler import usable_cores
 from mezzotint.privacy import Ledger
 from mezzotint.privacy.account import report_claim
@@ -363,6 +363,9 @@ class ColumnsResult(Seen):
     blocks: int = 1
     resumed: int = 0
     charged: Charged | None = None
+
+    def _rows(self) -> list[JsonObject]:
+        return [column.as_dict() for column in self.columns]
 
 
 @final

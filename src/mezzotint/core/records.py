@@ -6,6 +6,7 @@ import html
 import itertools
 import json
 import math
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from decimal import ROUND_CEILING, Context
@@ -73,10 +74,11 @@ def above(value: float, digits: int = 6) -> str:
 def below(value: float) -> str:
     """As `above`, never more than the value: for what is left of a budget, or what privacy is at most claimed to hide.
 
-    >>> below(0.4999999), below(0.1)
-    ('0.499999', '0.1')
+    >>> below(0.4999999), below(0.1), below(-0.4999999)
+    ('0.499999', '0.1', '-0.5')
     """
-    return above(-value).removeprefix("-") if value else "0"
+    turned = above(-value) if value else "-0"
+    return turned[1:] if turned[0] == "-" else f"-{turned}"
 
 
 def percent(value: float) -> str:
@@ -103,18 +105,49 @@ class Record:
 
     def to_json(self) -> str:
         """One line of JSON."""
-        return json.dumps(self.as_dict(), allow_nan=False)
+        return json.dumps(plain(self.as_dict()), allow_nan=False)
+
+    def to_frame(self) -> Any:
+        """What it holds one below another, or the record itself as one row: a pandas data frame.
+
+        Raises:
+            MissingExtraError: pandas is not installed.
+        """
+        from mezzotint.core import brought_by
+
+        with brought_by("pandas"):
+            import pandas  # pyright: ignore[reportMissingTypeStubs]
+        return pandas.DataFrame(self._rows())
+
+    def _rows(self) -> Sequence[Json]:
+        return [self.as_dict()]
 
     def __str__(self) -> str:
-        values = {name.replace("_", " "): _cell(value) for name, value in self.as_dict().items()}
-        width = max(map(len, values), default=0)
-        return "\n".join(f"{name:<{width}}  {text}" for name, text in values.items())
+        cells = self._cells()
+        width = max(map(len, cells), default=0) + 2
+        lines = textwrap.TextWrapper(80, subsequent_indent=" " * width, break_long_words=False, break_on_hyphens=False)
+        return "\n".join(lines.fill(f"{name:<{width}}{text}") for name, text in cells.items())
 
     def _repr_html_(self) -> str:
         """A table, for notebooks."""
-        cells = ((name.replace("_", " "), _cell(value)) for name, value in self.as_dict().items())
+        cells = self._cells().items()
         rows = (f"<tr><th>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>" for name, text in cells)
         return f"<table>{''.join(rows)}</table>"
+
+    def _cells(self) -> dict[str, str]:
+        rounded = {**dict.fromkeys(_UPWARDS, above), **dict.fromkeys(_DOWNWARDS, below)}
+        return {
+            name.replace("_", " "): rounded.get(name, _cell)(value) if isinstance(value, float) else _cell(value)
+            for name, value in self._told().items()
+        }
+
+    def _told(self) -> JsonObject:
+        """What is printed of it: all of `as_dict`, or less where that would be no small table."""
+        return self.as_dict()
+
+
+_UPWARDS, _DOWNWARDS = ("epsilon", "delta", "log10_delta", "log10_upper"), ("lower_bound", "log10_lower")
+"""Fields that are rounded against us where a record is printed: bounds from above, and from below."""
 
 
 def _cell(value: Json) -> str:

@@ -27,8 +27,9 @@ from mezzotint.core.arguments import check_choice, check_finite
 from mezzotint.core.errors import InfeasibleError, MezzotintError, ParameterError
 from mezzotint.core.mechanism import NARROWEST, TOTAL, FloatArray, IntArray, Mechanism
 from mezzotint.core.priors import Prior, as_prior, cost_matrix
-from mezzotint.core.records import JsonObject
+from mezzotint.core.records import JsonObject, Record, above
 from mezzotint.core.rounding import ratio_below
+from mezzotint.privacy.claim import basis
 
 Loss = Literal["mse", "mae", "minimax", "cdf"]
 Metric = Literal["absolute", "squared"]
@@ -159,7 +160,7 @@ def check_knots(knots: int | Sequence[float] | npt.ArrayLike, problem: Problem) 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class DesignResult:
+class DesignResult(Record):
     """The full record of one design.
 
     Arguments:
@@ -184,7 +185,9 @@ class DesignResult:
         3.988
     """
 
-    mechanism: Mechanism
+    beside = ("table",)
+
+    mechanism: Mechanism = field(repr=False)
     loss: float
     lower_bound: float | None
     gap: float | None
@@ -193,7 +196,14 @@ class DesignResult:
     iterations: int
     scope: str = ""
     slack: float = 0.0
-    proof: JsonObject | None = None
+    proof: JsonObject | None = field(default=None, repr=False)
+
+    @property
+    def table(self) -> str:
+        """The mechanism in a line."""
+        made = self.mechanism
+        told = f"epsilon {above(made.epsilon)} ({basis()})"
+        return f"{made.name}: {made.levels.size} levels, {told}, table {made.sha256[:12]}"
 
     def percent_above(self, limit: DesignResult) -> float | None:
         """How far this loss is above the lower bound of `limit`, in percent; None where that bound is 0 or unknown.

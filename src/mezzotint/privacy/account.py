@@ -12,7 +12,7 @@ import functools
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, final
 
@@ -23,7 +23,7 @@ from mezzotint.core.arguments import check_delta, check_others, check_positive
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.loss import UNIT, float_above, pure_epsilon
 from mezzotint.core.mechanism import TOTAL, Mechanism
-from mezzotint.core.records import JsonObject, above
+from mezzotint.core.records import JsonObject, Record, above
 from mezzotint.core.search import bracket
 from mezzotint.privacy.claim import Accountable, Claim, Provable, Release, Released
 from mezzotint.privacy.local import PURE, account_local
@@ -215,7 +215,7 @@ _CROWD = 10**6
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Calibration:
+class Calibration(Record):
     """A parameter that meets a budget, the release it makes, and its claim.
 
     Arguments:
@@ -234,9 +234,9 @@ class Calibration:
     """
 
     parameter: float
-    release: Release
+    release: Release = field(repr=False)
     claim: Claim
-    tried: tuple[tuple[float, float], ...]
+    tried: tuple[tuple[float, float], ...] = field(repr=False)
 
 
 def calibrate(build: Build, *, epsilon: float, quiet: float, loud: float, tolerance: float = 1e-3) -> Calibration:

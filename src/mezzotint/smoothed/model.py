@@ -18,6 +18,7 @@ import numpy as np
 from scipy import optimize
 
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.records import Record
 
 #: What is accepted where an exact rational is wanted. A float is read by its shortest decimal: 0.002 is 1/500.
 Rational = int | float | str | Fraction
@@ -366,7 +367,7 @@ def log10_down(value: float) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Profile:
+class Profile(Record):
     """The database-dependent delta at one epsilon.
 
     Arguments:
@@ -421,7 +422,7 @@ def profile_of(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Utility:
+class Utility(Record):
     """The adversary's adjusted utility for one database.
 
     Arguments:
@@ -447,7 +448,7 @@ class Utility:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Expected:
+class Expected(Record):
     """Smoothed delta: the largest expectation of delta(x) over a set of distributions.
 
     Arguments:
@@ -561,7 +562,7 @@ def noise_bound(noise_ratio: Fraction) -> Fraction:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SmoothedGuarantee:
+class SmoothedGuarantee(Record):
     """A mechanism is (epsilon, delta, Pi)-smoothed differentially private; one record is replaced.
 
     Arguments:

@@ -10,7 +10,7 @@ from typing import final
 
 from mezzotint.core.errors import MezzotintError
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.records import JsonObject, Progress, ticks
+from mezzotint.core.records import JsonObject, Progress, Record, number, ticks
 from mezzotint.core.rounding import table
 from mezzotint.privacy.claim import Claim
 from mezzotint.vectors.calibration import (
@@ -42,7 +42,7 @@ _NEAR = 1.05
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Option:
+class Option(Record):
     """One scheme under the setting's claim.
 
     Arguments:
@@ -90,7 +90,7 @@ class Option:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Advice:
+class Advice(Record):
     """All options of a setting.
 
     Arguments:
@@ -125,6 +125,15 @@ class Advice:
             "options": [option.as_dict() for option in self.options],
             "remarks": list(self.remarks),
         }
+
+    def _rows(self) -> list[JsonObject]:
+        return [option.as_dict() for option in self.options]
+
+    def _told(self) -> JsonObject:
+        told = {
+            one.name: f"mse {number(one.mse, 4)}, {one.wire_bits or '-'} bits: {one.reason}" for one in self.options
+        }
+        return {"setting": asdict(self.setting), **told, "remarks": "; ".join(self.remarks)}
 
 
 def one_bit(strength: float, reach: float) -> Mechanism:
