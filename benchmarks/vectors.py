@@ -29,7 +29,7 @@ from rich.table import Table
 from scipy import special, stats
 
 from mezzotint.vectors import RankedCodebook, ranked_codebook
-from mezzotint.vectors.ranked.codebook import gaussian_constant, gaussian_error, mean_norm
+from mezzotint.vectors.codewords import gaussian_constant, gaussian_error, mean_norm
 from mezzotint.vectors.rotation import hadamard
 
 FLOAT_BITS = 32

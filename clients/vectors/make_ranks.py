@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from mezzotint.vectors import RankedCodebook
-from mezzotint.vectors.ranked import codebook as codebooks
+from mezzotint.vectors import codewords as codebooks
 from mezzotint.vectors.ranked import rank_table
 
 FOLDER = Path(__file__).resolve().parent

@@ -36,7 +36,7 @@ CLIENTS, ROUNDS = 4, 2
 STRIDE = 3  # a round changes files about thirty times, in one order
 SENT = {
     "sum": "mezzotint.federated.secagg.client:Client._sum",
-    "local": "mezzotint.vectors.ranked.scheme:RankedSession.answer",
+    "local": "mezzotint.vectors.ranked:RankedSession.answer",
 }
 """What a client does when it sends something that depends on its data."""
 

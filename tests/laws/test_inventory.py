@@ -25,9 +25,9 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
         "privacy.ledger.Priced.delta", "privacy.ledger.Priced.epsilon", "privacy.ledger.Charge.of",
         "core.loss.check_epsilon", "smoothed.model.read_loss", "smoothed.model.profile_of",
         "training.methods.Method.codes",
-        "training.private.make_private", "vectors.ranked.scheme.RankedCodebook.from_json",
-        "vectors.ranked.scheme.RankedCodebook.load", "vectors.ranked.scheme.RankTable.from_dict",
-        "vectors.ranked.scheme.RankedCodebook.certificate",
+        "training.private.make_private", "vectors.ranked.RankedCodebook.from_json",
+        "vectors.ranked.RankedCodebook.load", "vectors.ranked.RankTable.from_dict",
+        "vectors.ranked.RankedCodebook.certificate",
     ),
     "a published formula under its own name, false or said to be no guarantee: a law would fail; tests/ compare it": (
         "families.numeric.published_erm_epsilon", "families.noise.published_discrete_gaussian_renyi",

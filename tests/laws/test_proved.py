@@ -96,10 +96,10 @@ def test_a_proof_about_one_full_step_is_above_the_closed_form(steps: int) -> Non
     assert epsilon <= privacy.account(release).epsilon * (1 + RAISED)
 
 
-@judges("privacy.propose.propose_ranks", "vectors.ranked.scheme.RankedCodebook.prove",
-        "vectors.ranked.scheme.RankedCodebook.claim", "vectors.ranked.scheme.RankedCodebook.epsilon",
-        "vectors.ranked.scheme.RankedCodebook.account", "vectors.ranked.scheme.RankedCodebook.propose",
-        "vectors.ranked.scheme.rank_table", "vectors.ranked.designer.ranked_codebook")  # fmt: skip
+@judges("privacy.propose.propose_ranks", "vectors.ranked.RankedCodebook.prove",
+        "vectors.ranked.RankedCodebook.claim", "vectors.ranked.RankedCodebook.epsilon",
+        "vectors.ranked.RankedCodebook.account", "vectors.ranked.RankedCodebook.propose",
+        "vectors.ranked.rank_table", "vectors.ranked_design.ranked_codebook")  # fmt: skip
 @pytest.mark.parametrize("kind", ["S", "G"])
 @pytest.mark.parametrize("epsilon", [0.5, 4.0])
 def test_ranked_codebooks_do_not_know_which_codeword_is_where(kind: Any, epsilon: float) -> None:

@@ -120,7 +120,6 @@ def test_a_run_costs_what_the_package_for_mixtures_says(records: int, rate: floa
     assert replaced.epsilon > claim.epsilon
 
 
-@judges("training.rqp.accounting.noise_multiplier")
 def test_the_least_noise_for_users_meets_its_target_closely() -> None:
     settings = {"sampling": rqp.Poisson(rate=0.05, records_per_user=3), "steps": 10, "delta": 1e-5}
     least = rqp.noise_multiplier(4.0, **settings)

@@ -17,9 +17,9 @@ from mezzotint import Mechanism, ParameterError, kernel, privacy
 from mezzotint.core import loss
 from mezzotint.core.errors import FileFormatError, InfeasibleError
 from mezzotint.vectors import RankedCodebook, ranked_codebook
+from mezzotint.vectors import codewords as order_statistics
+from mezzotint.vectors.codewords import Codebook
 from mezzotint.vectors.ranked import RankTable, rank_table
-from mezzotint.vectors.ranked import codebook as order_statistics
-from mezzotint.vectors.ranked.codebook import Codebook
 from reference import ranked as twin
 from reference.kernel import accepts, forgeries, resealed
 from tolerances import FEW, MANY, UNIT, printed
@@ -150,7 +150,7 @@ def test_integers_of_a_table(codewords, top, epsilon, low, high, raised):
     assert 0 <= epsilon - math.log(table.ratio) < 4e-6
 
 
-@judges("vectors.ranked.designer.ranked_codebook", "vectors.ranked.scheme.RankedCodebook.epsilon")
+@judges("vectors.ranked_design.ranked_codebook", "vectors.ranked.RankedCodebook.epsilon")
 @given(codewords=st.integers(2, 2000), share=st.floats(0, 1), epsilon=st.floats(1e-3, 12), null=st.booleans())
 def test_tables_keep_to_epsilon_and_to_the_rules(codewords, share, epsilon, null):
     top = max(1, round(share * (codewords // 2)))
@@ -176,7 +176,7 @@ def loss_of(rows):
     return best.numerator, best.denominator
 
 
-@judges("vectors.ranked.scheme.rank_table")
+@judges("vectors.ranked.rank_table")
 @pytest.mark.parametrize("codewords", [2, 3, 4, 5, 6])
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 4.0, 9.0])
 @pytest.mark.parametrize("null", [False, True])
@@ -297,7 +297,7 @@ def test_every_edit_of_a_file_is_seen(tmp_path):
     assert not privacy.verify(path).valid
 
 
-@judges("vectors.ranked.scheme.RankedCodebook.claim")
+@judges("vectors.ranked.RankedCodebook.claim")
 def test_claims_of_many_rounds():
     scheme = ranked_codebook(100, 1.0, 6)
     assert scheme.claim().epsilon == scheme.epsilon <= 1.0
@@ -310,7 +310,7 @@ def test_claims_of_many_rounds():
     assert two.claim().epsilon == two.epsilon <= 16.0
 
 
-@judges("vectors.ranked.scheme.RankedCodebook.prove")
+@judges("vectors.ranked.RankedCodebook.prove")
 def test_the_kernel_certifies_claims_and_refuses_smaller_ones():
     for scheme, rounds in [(ranked_codebook(100, 4.0, 8), 1), (ranked_codebook(100, 1.0, 6), 7), (KINDS[-1], 2)]:
         outcome = scheme.prove(rounds=rounds)

@@ -13,7 +13,8 @@ import pytest
 from scipy import stats
 
 from mezzotint.vectors import RankedCodebook, ranked_codebook
-from mezzotint.vectors.ranked import codebook, rank_table
+from mezzotint.vectors import codewords as codebook
+from mezzotint.vectors.ranked import rank_table
 
 RATE = 2e-5
 SIGMAS = float(stats.norm.isf(RATE / 2))

@@ -14,7 +14,7 @@ import pytest
 
 from mezzotint import privacy
 from mezzotint.vectors import RankedCodebook
-from mezzotint.vectors.ranked import codebook as codebooks
+from mezzotint.vectors import codewords as codebooks
 from reference import ranked as twin
 from tolerances import MANY
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mezzotint.vectors import codewords as codebooks
 from mezzotint.vectors import compiled
-from mezzotint.vectors.ranked import codebook as codebooks
 from reference import ranked as twin
 from tolerances import FEW, MANY
 

@@ -27,7 +27,7 @@ _FORMAT = "mezzotint-federated-ledger"
 
 @final
 @dataclass
-class _Round:
+class _LoggedRound:
     """What the log says of a round."""
 
     asked: tuple[str, ...] = ()
@@ -86,7 +86,7 @@ class RunLedger:
     def __init__(self, path: Path | None, facts: JsonObject) -> None:
         self.path = path
         self.facts = dict(facts)
-        self._rounds: dict[int, _Round] = {}
+        self._rounds: dict[int, _LoggedRound] = {}
         self._own: set[int] = set()
         header = {"format": _FORMAT, "version": 2, **self.facts}
         self._log = AppendLog(path, header=header, take=self._take, what="ledger")
@@ -163,7 +163,7 @@ class RunLedger:
             self._started(number)
             append({"round": number, "failed": reason})
 
-    def _started(self, number: int) -> _Round:
+    def _started(self, number: int) -> _LoggedRound:
         """A round that this object started, and that is not over; ParameterError for any other."""
         if number not in self._own:
             raise ParameterError("round", number, "was not started by this process; take a number from start()")
@@ -185,7 +185,7 @@ class RunLedger:
     def _charges(self) -> Counter[str]:
         return Counter({name: len(numbers) for name, numbers in self._charged().items()})
 
-    def _known(self) -> dict[int, _Round]:
+    def _known(self) -> dict[int, _LoggedRound]:
         """All rounds, those of other processes up to now included."""
         self._log.refresh()
         return self._rounds
@@ -248,7 +248,7 @@ class RunLedger:
     # File ----------------------------------------------------------------------------------------------------------
 
     def _take(self, line: JsonObject) -> None:
-        one = self._rounds.setdefault(int(line["round"]), _Round())
+        one = self._rounds.setdefault(int(line["round"]), _LoggedRound())
         if "turn" in line:
             one.turn = tuple(line["turn"])
         elif "asked" in line:

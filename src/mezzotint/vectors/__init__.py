@@ -15,8 +15,8 @@ from mezzotint.vectors.integers import summed_noise as summed_noise
 from mezzotint.vectors.ranked import RankedCodebook as RankedCodebook
 from mezzotint.vectors.ranked import RankedSession as RankedSession
 from mezzotint.vectors.ranked import own_seeds as own_seeds
-from mezzotint.vectors.ranked import ranked_codebook as ranked_codebook
 from mezzotint.vectors.ranked import round_seeds as round_seeds
+from mezzotint.vectors.ranked_design import ranked_codebook as ranked_codebook
 from mezzotint.vectors.rotation import Rotation as Rotation
 from mezzotint.vectors.rotation import clip as clip
 from mezzotint.vectors.tables import ModularScheme as ModularScheme

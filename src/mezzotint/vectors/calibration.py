@@ -25,7 +25,8 @@ from mezzotint.privacy.distribution import renyi_to_epsilon
 from mezzotint.privacy.tradeoff import gaussian_shift
 from mezzotint.vectors.gaussian import GaussianScheme
 from mezzotint.vectors.integers import NoiseScheme
-from mezzotint.vectors.ranked import RankedCodebook, ranked_codebook
+from mezzotint.vectors.ranked import RankedCodebook
+from mezzotint.vectors.ranked_design import ranked_codebook
 from mezzotint.vectors.rotation import MAX_DIMENSION
 from mezzotint.vectors.tables import TableScheme, VectorScheme
 

@@ -33,8 +33,8 @@ from mezzotint.privacy.claim import Claim, Release, basis, counted
 from mezzotint.privacy.ledger import Charge, Ledger
 from mezzotint.privacy.propose import Outcome, propose_ranks
 from mezzotint.privacy.verify import MOST_INDICES, SEED_RULE, canonical_hash, check_ranks, log_above, table_ratio
-from mezzotint.vectors.ranked import codebook as codebooks
-from mezzotint.vectors.ranked.codebook import KINDS, Codebook, Kind, gaussian_error, groups
+from mezzotint.vectors import codewords as codebooks
+from mezzotint.vectors.codewords import KINDS, Codebook, Kind, gaussian_error, groups
 from mezzotint.vectors.rotation import MAX_DIMENSION
 
 Norms = Literal["unit", "slack", "null"]

@@ -10,8 +10,8 @@ from typing import Literal
 
 from mezzotint.core.arguments import check_count
 from mezzotint.core.errors import InfeasibleError, ParameterError
-from mezzotint.vectors.ranked.codebook import KINDS, Kind, gaussian_constant
-from mezzotint.vectors.ranked.scheme import Norms, RankedCodebook, rank_table
+from mezzotint.vectors.codewords import KINDS, Kind, gaussian_constant
+from mezzotint.vectors.ranked import Norms, RankedCodebook, rank_table
 
 MOST_BITS = 14
 """Most bits of one index: a client makes 2**13 rows of normal numbers for it."""
