@@ -20,10 +20,11 @@ from mezzotint import Mechanism, ParameterError
 from mezzotint.core.mechanism import TOTAL
 from mezzotint.privacy import account
 from mezzotint.privacy.sums.blanket import silence
+from mezzotint.privacy.sums.cost import others_noise
 from mezzotint.privacy.sums.geometry import loss_profile, pure_epsilon_l2, quadratic_renyi, squared_distance
 from mezzotint.vectors import TableScheme
 from mezzotint.vectors.integers import summed_noise
-from mezzotint.vectors.tables import others_noise, round_renyi
+from mezzotint.vectors.tables import round_renyi
 from reference.sums import exact_renyi, sum_pmf
 from reference.vectors import hockey_stick
 from strategies import examples

@@ -14,10 +14,11 @@ h(c) >= sup HS_c(P || Q). And Renyi divergences of such releases, turned into an
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from typing import final
+from typing import TypeVar, final
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,8 @@ from mezzotint.core.loss import UNIT, float_above
 from mezzotint.core.mechanism import FloatArray
 from mezzotint.core.search import bracket
 from mezzotint.privacy.sums.convolution import sum_bounds
+
+Number = TypeVar("Number", int, float, Fraction)
 
 MAX_POINTS = 2**20
 """Most grid points of a loss distribution before and after composition, roughly."""
@@ -66,6 +69,11 @@ class Atoms:
         mean = float(self.masses @ self.losses) / total
         return math.sqrt(float(self.masses @ (self.losses - mean) ** 2) / total)
 
+    def window(self, count: int) -> float:
+        """How wide the losses of `count` releases together are, but for their rarest extremes."""
+        likely = 24 * self.deviation * math.sqrt(count) + 40 * self.largest
+        return min(2 * count * self.largest, likely)
+
     def trimmed(self, tail: float) -> Atoms:
         """The same without its rarest extremes: a mass of at most `tail` at each end is moved to a larger loss.
 
@@ -94,8 +102,7 @@ def grid_step(atoms: Atoms, count: int, tolerance: float) -> float:
     # In all that is count step**2 / 8 and, some 8 deviations out, sqrt(count) step**2 / deviation more.
     drift = count / 8 + math.sqrt(count) / max(deviation, largest / 1e6)
     wanted = min(math.sqrt(tolerance / drift), largest / 64)
-    window = min(2 * count * largest, 24 * deviation * math.sqrt(count) + 40 * largest)
-    least = max(window, 2 * largest) / MAX_POINTS
+    least = max(atoms.window(count), 2 * largest) / MAX_POINTS
     return largest / max(1, math.floor(largest / max(wanted, least)))
 
 
@@ -236,18 +243,14 @@ def on_grid(atoms: Atoms, step: float) -> LossDistribution:
     return LossDistribution(step=step, start=start, masses=masses * grow, infinite=atoms.infinite)
 
 
-def composed(atoms: Atoms, count: int, tolerance: float) -> LossDistribution:
-    """The `count`-fold composition of what the atoms cover, on a grid that costs at most about `tolerance` nats."""
-    used = atoms.trimmed(TAIL / count)
-    return on_grid(used, grid_step(used, count, tolerance)).compose(count)
+def composed(atoms: Atoms, count: int, tolerance: float) -> LossDistribution | None:
+    """The `count`-fold composition of what the atoms cover, on a grid that costs at most about `tolerance` nats.
 
-
-def fits(atoms: Atoms, count: int, tolerance: float) -> bool:
-    """Whether `composed` stays within a few times `MAX_POINTS`; beyond that the grid would be coarser than a loss."""
+    None where a few times `MAX_POINTS` do not hold it: the grid would be coarser than a loss.
+    """
     used = atoms.trimmed(TAIL / count)
     step = grid_step(used, count, tolerance)
-    window = min(2 * count * used.largest, 24 * used.deviation * math.sqrt(count) + 40 * used.largest)
-    return window <= 4 * MAX_POINTS * step
+    return None if used.window(count) > 4 * MAX_POINTS * step else on_grid(used, step).compose(count)
 
 
 _UP = 8 * UNIT
@@ -457,18 +460,19 @@ class HockeyStick:
         )
 
 
-def _exact_hull(ratios: list[Fraction], deltas: list[Fraction]) -> list[int]:
-    """Indices of the lower convex hull in exact rationals."""
+def hull(x: Sequence[Number], y: Sequence[Number]) -> list[int]:
+    """Indices of the lower convex hull of points in the order of x, in the numbers' own arithmetic.
+
+    Of points with the same x the last one counts, which must be the lowest.
+    """
     kept: list[int] = []
-    for i in range(len(ratios)):
+    for i in range(len(x)):
         while len(kept) >= 2:
             a, b = kept[-2], kept[-1]
-            left = (deltas[b] - deltas[a]) * (ratios[i] - ratios[a])
-            if left < (deltas[i] - deltas[a]) * (ratios[b] - ratios[a]):
+            if (y[b] - y[a]) * (x[i] - x[a]) < (y[i] - y[a]) * (x[b] - x[a]):
                 break
             kept.pop()
-        # Neighbouring grid points may share one float exponential: the later, smaller bound stands for both.
-        if kept and ratios[kept[-1]] == ratios[i]:
+        if kept and x[kept[-1]] == x[i]:
             kept[-1] = i
         else:
             kept.append(i)
@@ -482,7 +486,8 @@ def _symmetric_hull(ratios: list[Fraction], deltas: list[Fraction]) -> tuple[lis
     throughout: where the two branches meet in a concave kink, the chord between them bounds it too. (Probabilities that
     are the same in both worlds, but for rounding, would otherwise count as losses of both signs.)
     """
-    kept = _exact_hull(ratios, deltas)
+    # Neighbouring grid points may share one float exponential: the later, smaller bound stands for both.
+    kept = hull(ratios, deltas)
     while True:
         c, u = ratios[kept[0]], deltas[kept[0]]
         # From (1/c, 1 - 1/c + u/c) to (c, u).
@@ -498,30 +503,14 @@ _PASSES = 30
 
 def _lower_hull(x: FloatArray, y: FloatArray) -> npt.NDArray[np.intp]:
     """Indices of the lower convex hull of points with increasing x (an infinite last x is kept as it is)."""
+    if math.isinf(x[-1]):
+        return np.array([*hull(x[:-1].tolist(), y[:-1].tolist()), x.size - 1], dtype=np.intp)
     kept = np.arange(x.size)
     for _ in range(_PASSES):
         # What lies on or above the chord of its neighbours is no vertex; where nothing does, all are.
         across, up = np.diff(x[kept]), np.diff(y[kept])
-        convex = up[:-1] * across[1:] < up[1:] * across[:-1] if math.isfinite(x[-1]) else np.zeros(0, dtype=bool)
-        if convex.size == 0 or not math.isfinite(x[-1]):
-            break
+        convex = up[:-1] * across[1:] < up[1:] * across[:-1]
         if convex.all():
             return kept
         kept = kept[np.concatenate([[True], convex, [True]])]
-    return kept[_scanned_hull(x[kept], y[kept])]
-
-
-def _scanned_hull(x: FloatArray, y: FloatArray) -> npt.NDArray[np.intp]:
-    """`_lower_hull`, point by point."""
-    hull: list[int] = []
-    for i in range(x.size):
-        if math.isinf(x[i]):
-            hull.append(i)
-            break
-        while len(hull) >= 2:
-            a, b = hull[-2], hull[-1]
-            if (y[b] - y[a]) * (x[i] - x[a]) < (y[i] - y[a]) * (x[b] - x[a]):
-                break
-            hull.pop()
-        hull.append(i)
-    return np.array(hull, dtype=np.intp)
+    return kept[hull(x[kept].tolist(), y[kept].tolist())]

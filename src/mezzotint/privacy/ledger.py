@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import secrets
 import unicodedata
 from collections.abc import Iterable
@@ -33,8 +34,6 @@ FORMAT = "mezzotint-ledger"
 VERSION = 2
 GLOBAL = "*"
 """The name under which releases about everyone stand."""
-
-_FINGERPRINT = 64  # hexadecimal digits of a SHA-256
 
 
 class Priced(Protocol):
@@ -106,7 +105,7 @@ class Charge:
                 raise ParameterError(name, getattr(self, name), "need text")
         if not self.identity or not self.client:
             raise ParameterError("identity", self.identity, "a release and its client need non-empty names")
-        if self.fingerprint and not _is_fingerprint(self.fingerprint):
+        if self.fingerprint and not re.fullmatch("[0-9a-f]{64}", self.fingerprint):
             raise ParameterError("fingerprint", self.fingerprint, "need the 64 hexadecimal digits of a SHA-256")
         object.__setattr__(self, "client", _normal(self.client))
         object.__setattr__(self, "identity", _normal(self.identity))
@@ -583,10 +582,6 @@ def _as_line(release: Charge, token: str) -> JsonObject:
 
 def _normal(client: str) -> str:
     return unicodedata.normalize("NFC", client)
-
-
-def _is_fingerprint(text: str) -> bool:
-    return len(text) == _FINGERPRINT and all(digit in "0123456789abcdef" for digit in text)
 
 
 def _checked_slack(slack: float) -> float:

@@ -24,9 +24,7 @@ from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray, Mechanism
 from mezzotint.privacy.claim import Claim, Release
 from mezzotint.privacy.distribution import (
     Atoms,
-    LossDistribution,
     composed,
-    fits,
     poisson_add,
     poisson_remove,
     poisson_replace_one,
@@ -319,7 +317,8 @@ def _exact(run: Release) -> float:
 
 
 def _many(atoms: Atoms, count: int, tolerance: float, delta: float) -> float:
-    return composed(atoms, count, tolerance).epsilon(delta) if fits(atoms, count, tolerance) else math.inf
+    found = composed(atoms, count, tolerance)
+    return math.inf if found is None else found.epsilon(delta)
 
 
 def _pld(run: Release, guess: float) -> float:
@@ -328,9 +327,9 @@ def _pld(run: Release, guess: float) -> float:
     if run.participation == "none":
         return _many(atoms, run.releases, tolerance, run.delta)
     each = tolerance / max(1.0, run.sampling_rate * run.rounds)
-    if not fits(atoms, run.dimension, each):
+    one_round = composed(atoms, run.dimension, each)
+    if one_round is None:
         return math.inf
-    one_round: LossDistribution = composed(atoms, run.dimension, each)
     sampled: list[Callable[[Atoms, float], Atoms]] = [revealed]
     if _is_secret(run):
         sampled = [poisson_add, poisson_remove] if run.neighboring == "add_or_remove_one" else [poisson_replace_one]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Context
 from fractions import Fraction
@@ -227,21 +227,31 @@ def propose_local(
     )  # fmt: skip
     texts = [mechanism.canonical()]
 
-    def pure(claim: kernel.ExactClaim) -> Proof:
-        return sealed(claim, "ratio", tables=texts)
-
     total = pure_total(pure_epsilon(mechanism.weights), coordinates, rounds, sampling, rate)
-    plain = accepted(release, min(epsilon, total) if delta == 0 else total, delta, pure, seconds=seconds)
-    if delta == 0 or (plain.proof is not None and plain.claim.epsilon <= Fraction(epsilon)):
-        return plain
-    kind, shape, provers = "delta", JsonObject(), list[Prover]()
-    if coordinates * rounds > 1 or sampling == "poisson":
-        kind, shape = "losses", losses_shape(mechanism, epsilon, coordinates, rounds, sampling, rate)
+
+    def provers() -> Iterator[Prover]:
+        if coordinates * rounds == 1 and sampling != "poisson":
+            yield partial(sealed, kind="delta", tables=texts)
+            return
+        shape = losses_shape(mechanism, epsilon, coordinates, rounds, sampling, rate)
+        yield partial(sealed, kind="losses", tables=texts, **shape)
         if sampling != "poisson" and math.isfinite(total):
             order = exact_text(renyi_order(mechanism, coordinates, rounds, rate, delta))
-            provers.append(partial(sealed, kind="renyi", tables=texts, order=order))
-    provers.insert(0, partial(sealed, kind=kind, tables=texts, **shape))
-    return accepted(release, epsilon, delta, *provers, otherwise=plain, seconds=seconds)
+            yield partial(sealed, kind="renyi", tables=texts, order=order)
+
+    return beyond_pure(release, epsilon, delta, texts, total, provers, seconds=seconds)
+
+
+def beyond_pure(
+    release: kernel.ExactRelease, epsilon: float, delta: float, tables: Iterable[str], total: float,
+    provers: Callable[[], Iterable[Prover]], *, seconds: int,
+) -> Outcome:  # fmt: skip
+    """As `accepted`, where pure composition comes to `total`: the provers are asked if that is not enough."""
+    at = min(epsilon, total) if delta == 0 else total
+    plain = accepted(release, at, delta, partial(sealed, kind="ratio", tables=tables), seconds=seconds)
+    if delta == 0 or (plain.proof is not None and plain.claim.epsilon <= Fraction(epsilon)):
+        return plain
+    return accepted(release, epsilon, delta, *provers(), otherwise=plain, seconds=seconds)
 
 
 def losses_shape(

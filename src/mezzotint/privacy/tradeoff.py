@@ -22,6 +22,7 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import check_weights, float_above, log_ratio
 from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray, Mechanism
 from mezzotint.core.search import bracket
+from mezzotint.privacy.distribution import hull
 from mezzotint.privacy.sums.geometry import concave_majorant
 
 
@@ -101,17 +102,8 @@ def _test_order(first: IntArray, others: IntArray) -> npt.NDArray[np.intp]:
 
 def _corners(points: IntArray) -> IntArray:
     """(c, 2) lower convex hull, exactly, of (n, 2) integer points up to 2**32."""
-    order = np.lexsort((points[:, 1], points[:, 0]))
-    hull: list[tuple[int, int]] = []
-    for x, y in points[order].tolist():
-        while len(hull) > 1:
-            (x0, y0), (x1, y1) = hull[-2], hull[-1]
-            if (x1 - x0) * (y - y0) > (y1 - y0) * (x - x0):
-                break
-            hull.pop()
-        if not hull or x > hull[-1][0]:
-            hull.append((x, y))
-    return np.array(hull, dtype=np.int64)
+    ordered = points[np.lexsort((-points[:, 1], points[:, 0]))]
+    return ordered[hull(*ordered.T.tolist())]
 
 
 def tradeoff(mechanism: Mechanism) -> TradeoffCurve:
@@ -137,17 +129,17 @@ def tradeoff(mechanism: Mechanism) -> TradeoffCurve:
         True
     """
     table = np.unique(check_weights(mechanism.weights), axis=0)
-    hull = np.array([[0, TOTAL], [TOTAL, 0]], dtype=np.int64)
+    corners = np.array([[0, TOTAL], [TOTAL, 0]], dtype=np.int64)
     for first in table:
         order = _test_order(first, table)
         alarms = np.cumsum(first[order], axis=1).ravel()
         misses = TOTAL - np.cumsum(np.take_along_axis(table, order, axis=1), axis=1).ravel()
         # Points clearly above the hull so far cannot become corners.
-        below = misses <= np.interp(alarms, hull[:, 0], hull[:, 1]) + 1e-3
+        below = misses <= np.interp(alarms, corners[:, 0], corners[:, 1]) + 1e-3
         fresh = np.unique(np.stack([alarms[below], misses[below]], axis=1), axis=0)
-        hull = _corners(np.concatenate([hull, fresh]))
-    hull.setflags(write=False)
-    return TradeoffCurve(false_alarms=hull[:, 0], misses=hull[:, 1])
+        corners = _corners(np.concatenate([corners, fresh]))
+    corners.setflags(write=False)
+    return TradeoffCurve(false_alarms=corners[:, 0], misses=corners[:, 1])
 
 
 RELATIVE_ERROR = 1e-12

@@ -23,10 +23,10 @@ from mezzotint.core.mechanism import FloatArray, IntArray, Mechanism, Seed
 from mezzotint.privacy.account import account
 from mezzotint.privacy.claim import Claim, Release
 from mezzotint.privacy.distribution import renyi_to_epsilon
-from mezzotint.privacy.sums.blanket import Noise, blanket_noise, silence
-from mezzotint.privacy.sums.cost import PURE_L2, RENYI_L2, kept_variance, shortlist
+from mezzotint.privacy.sums.blanket import Noise
+from mezzotint.privacy.sums.cost import PURE_L2, RENYI_L2, others_noise
 from mezzotint.privacy.sums.geometry import pure_epsilon_l2, quadratic_renyi, squared_distance
-from mezzotint.privacy.sums.lattice import Lattice, find_lattice, lattice_rows
+from mezzotint.privacy.sums.lattice import Lattice, find_lattice
 from mezzotint.privacy.tradeoff import gaussian_epsilon
 from mezzotint.vectors.rotation import Rotation, clip
 
@@ -77,21 +77,6 @@ class VectorScheme(ABC):
     def bits(self) -> int:
         """Bits on the wire per integer."""
         return (self.modulus - 1).bit_length()
-
-
-_CELLS = 12
-
-
-def others_noise(mechanism: Mechanism, others: int) -> Noise:
-    """Noise that `others` honest clients' reports of the table hold in common, whatever their inputs."""
-    if others == 0:
-        return silence()
-    rows, _ = lattice_rows(mechanism)
-    found = shortlist(rows, others, 1e-5)
-    if not found:
-        return silence()
-    best = max(found, key=lambda blanket: kept_variance(blanket, others, _CELLS))
-    return blanket_noise(best, others, budget=_CELLS, tail=1e-25)
 
 
 def round_renyi(

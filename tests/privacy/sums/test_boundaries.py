@@ -10,7 +10,7 @@ import pytest
 
 from mezzotint import ParameterError
 from mezzotint.core.mechanism import TOTAL
-from mezzotint.privacy.distribution import MAX_EPSILON, HockeyStick, _exact_hull, _lower_hull, _symmetric_hull
+from mezzotint.privacy.distribution import MAX_EPSILON, HockeyStick, _lower_hull, _symmetric_hull, hull
 from mezzotint.privacy.sums.blanket import Blanket, Component, Noise, PairLoss, dyad, pair_loss, screen, silence
 from mezzotint.privacy.sums.convolution import sum_bounds
 from mezzotint.privacy.sums.cost import central_epsilon, dominating_curve
@@ -44,8 +44,8 @@ def test_hulls_hold_no_points_on_chords() -> None:
     line = [Fraction(1), Fraction(1, 2), Fraction(0)]
     bent = [Fraction(1), Fraction(3, 5), Fraction(0)]
     ratios = [Fraction(1), Fraction(2), Fraction(3)]
-    assert _exact_hull(ratios, line) == _exact_hull(ratios, bent) == [0, 2]
-    assert _exact_hull(ratios, [Fraction(1), Fraction(2, 5), Fraction(0)]) == [0, 1, 2]
+    assert hull(ratios, line) == hull(ratios, bent) == [0, 2]
+    assert hull(ratios, [Fraction(1), Fraction(2, 5), Fraction(0)]) == [0, 1, 2]
     assert _lower_hull(np.array([0.0, 1.0, 2.0]), np.array([1.0, 0.5, 0.0])).tolist() == [0, 2]
     # From (1, 1/2), whose mirror image it is itself, to (3, 0) the slope is the symmetric one, -1/4.
     assert _symmetric_hull(ratios[::2], [Fraction(1, 2), Fraction(0)]) == ([0, 1], Fraction(-1, 4))

@@ -12,8 +12,8 @@ from mezzotint import Mechanism, ParameterError
 from mezzotint.families import pbm, rqm
 from mezzotint.privacy.sums import geometry
 from mezzotint.privacy.sums.blanket import Noise, silence
+from mezzotint.privacy.sums.cost import others_noise
 from mezzotint.privacy.sums.geometry import pair_quotients, quadratic_renyi, squared_distance
-from mezzotint.vectors.tables import others_noise
 from tolerances import FEW
 
 DISTANCES = np.array([0.0, 0.05, 0.4, 1.0, 2.5])

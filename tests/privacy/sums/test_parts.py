@@ -118,7 +118,7 @@ def test_the_best_order_is_found_without_looking_at_all(
     monkeypatch: pytest.MonkeyPatch, delta: float, rounds: int
 ) -> None:
     # The constant of a Gaussian, alpha times a half: every end of the list of orders is somewhere the best.
-    monkeypatch.setattr(cost, "_round_noise", lambda run: silence())
+    monkeypatch.setattr(cost, "others_noise", lambda mechanism, others: silence())
     monkeypatch.setattr(cost, "quadratic_renyi", lambda table, noise, alpha: 2e-3 * alpha)
     run = _release(delta=delta, rounds=rounds, clip_norm=0.5)
     square = geometry.squared_distance(TABLE, coordinates=1, l2_norm=0.5)

@@ -63,7 +63,12 @@ def test_a_hull_in_passes_is_the_hull_point_by_point(seed: int) -> None:
         y = np.maximum(0.0, 200.0 - 10 * np.floor(x / 4))
     if seed % 4 == 0:
         x[-1] = math.inf
-    assert distribution._lower_hull(x, y).tolist() == distribution._scanned_hull(x, y).tolist()
+    last = [59] if seed % 4 == 0 else []
+    finite = slice(59 if last else 60)
+    assert distribution._lower_hull(x, y).tolist() == [
+        *distribution.hull(x[finite].tolist(), y[finite].tolist()),
+        *last,
+    ]
 
 
 @pytest.mark.parametrize("name", TABLES)

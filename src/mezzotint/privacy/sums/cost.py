@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache, partial
@@ -31,13 +31,22 @@ from mezzotint.privacy.distribution import (
     Atoms,
     HockeyStick,
     composed,
-    fits,
     poisson_replace_one,
     renyi_to_epsilon,
     revealed,
     seen_renyi,
 )
-from mezzotint.privacy.propose import TAIL, Outcome, accepted, exact_rate, exact_text, pure_total, sealed
+from mezzotint.privacy.propose import (
+    TAIL,
+    Outcome,
+    Prover,
+    accepted,
+    beyond_pure,
+    exact_rate,
+    exact_text,
+    pure_total,
+    sealed,
+)
 from mezzotint.privacy.sums.blanket import (
     BINS,
     Blanket,
@@ -298,43 +307,36 @@ def _composed(run: Release) -> float:
     curve, missed = _single(run, run.delta / run.releases)
     if run.participation == "none":
         return _many(curve.atoms(), run.releases, run.delta)
-    one_round = _round(curve.atoms(), run.dimension, run.rounds * run.sampling_rate)
+    one_round = composed(curve.atoms(), run.dimension, _PRECISION / max(1.0, run.rounds * run.sampling_rate))
     if one_round is None:
         return math.inf
     # Absent or replaced, the neighbours' outputs differ by one replaced report (or silence): all pairs covered.
     change = revealed if run.participation == "public" else poisson_replace_one
     left = run.delta - missed * run.rounds
-    return _many(change(one_round, run.sampling_rate), run.rounds, left) if left > 0 else math.inf
-
-
-def _round(atoms: Atoms, coordinates: int, expected_rounds: float) -> Atoms | None:
-    tolerance = _PRECISION / max(1.0, expected_rounds)
-    if not fits(atoms, coordinates, tolerance):
-        return None
-    return composed(atoms, coordinates, tolerance).atoms()
+    return _many(change(one_round.atoms(), run.sampling_rate), run.rounds, left) if left > 0 else math.inf
 
 
 def _many(atoms: Atoms, count: int, delta: float) -> float:
     for tolerance in (_PRECISION, 1e-2, 1.0):
-        if fits(atoms, count, tolerance):
-            return composed(atoms, count, tolerance).epsilon(delta)
+        if (found := composed(atoms, count, tolerance)) is not None:
+            return found.epsilon(delta)
     return math.inf
 
 
-def _round_noise(run: Release) -> Noise:
-    rows, _ = run.summed
-    found = shortlist(rows, run.others, 1e-5) if run.others else []
+def others_noise(mechanism: Mechanism, others: int) -> Noise:
+    """Noise that `others` honest clients' reports of the table hold in common, whatever their inputs."""
+    found = shortlist(lattice_rows(mechanism)[0], others, 1e-5) if others else []
     if not found:
         return silence()
-    best = max(found, key=lambda blanket: kept_variance(blanket, run.others, _L2_CELLS))
-    return blanket_noise(best, run.others, budget=_L2_CELLS, tail=1e-25)
+    best = max(found, key=lambda blanket: kept_variance(blanket, others, _L2_CELLS))
+    return blanket_noise(best, others, budget=_L2_CELLS, tail=1e-25)
 
 
 def _renyi_l2(run: Release) -> float:
     """Epsilon from kappa ||x - x'||^2 <= 4 kappa C^2 per round."""
     if run.clip_norm is None or run.delta == 0 or run.participation in ("poisson", "without_replacement"):
         return math.inf
-    noise = _round_noise(run)
+    noise = others_noise(run.table, run.others)
     square = squared_distance(run.table, coordinates=run.dimension, l2_norm=run.clip_norm)
 
     @cache
@@ -545,21 +547,18 @@ def propose_sum(
     )  # fmt: skip
     texts = [mechanism.canonical()]
     total = pure_total(pure_epsilon(rows), coordinates, rounds)
-    plain = accepted(release, min(epsilon, total) if delta == 0 else total, delta, lambda claim: sealed(
-        claim, "ratio", tables=texts), seconds=seconds)  # fmt: skip
-    if delta == 0 or (plain.proof is not None and plain.claim.epsilon <= Fraction(epsilon)):
-        return plain
-    releases = coordinates * rounds
-    shape: JsonObject = {"tables": texts, "tail": TAIL}
-    if releases > 1:
-        shape |= _grids(epsilon, pure_epsilon(rows), coordinates, rounds, sampling)
-    typical = delta if releases == 1 else max(delta, _TYPICAL)
-    budget = seconds / _TRIES / (1 if releases == 1 else _GRID)
-    provers = [
-        partial(sealed, kind="sum", **shape, **content)
-        for content in _shapes(rows, clients - 1 - corrupted, typical, steps, budget)
-    ]
-    return accepted(release, epsilon, delta, *provers, otherwise=plain, seconds=seconds)
+
+    def provers() -> Iterator[Prover]:
+        releases = coordinates * rounds
+        shape: JsonObject = {"tables": texts, "tail": TAIL}
+        if releases > 1:
+            shape |= _grids(epsilon, pure_epsilon(rows), coordinates, rounds, sampling)
+        typical = delta if releases == 1 else max(delta, _TYPICAL)
+        budget = seconds / _TRIES / (1 if releases == 1 else _GRID)
+        for content in _shapes(rows, clients - 1 - corrupted, typical, steps, budget):
+            yield partial(sealed, kind="sum", **shape, **content)
+
+    return beyond_pure(release, epsilon, delta, texts, total, provers, seconds=seconds)
 
 
 def propose_noise(

@@ -260,10 +260,6 @@ class _Search:
         self.own |= {case.tobytes(): epsilon for case, epsilon in zip(cases, found, strict=True)}
         return found
 
-    def divided(self, case: IntArray) -> list[IntArray]:
-        """Cases that together hold what this one holds; empty when it is a single data set."""
-        return division(self.groups, case)[3]
-
     def run(self, others: int, known: float) -> tuple[float, list[IntArray]] | None:
         """The worst epsilon and the cases; None when a data set shows that `known` is as good as it gets."""
         singles = [i for i, group in enumerate(self.groups) if not group.parts]
@@ -280,7 +276,7 @@ class _Search:
         left = int(min(_CASES, max(24, _WORK / width)))
         while -heap[0][0] > enough and left > 0:
             worst = heap[0]
-            parts = self.divided(worst[2])
+            parts = division(self.groups, worst[2])[3]
             if not parts:
                 break
             heapq.heappop(heap)

@@ -288,20 +288,12 @@ def _over_squares(left: FloatArray, quotients: FloatArray) -> FloatArray:
         return np.where(left > 0, np.log1p(left**2 * quotients) / left**2, quotients)
 
 
-def pair_quotients(
-    noise: Noise,
-    row: FloatArray,
-    slope: FloatArray,
-    distances: FloatArray,
-    alpha: float,
-    *,
-    smear: _Smear | None = None,
-) -> FloatArray:
+def pair_quotients(noise: Noise, row: FloatArray, slope: FloatArray, distances: FloatArray, alpha: float) -> FloatArray:
     """Per bin of distances an upper bound on Phi(t) / t^2 for every t in it, whether x lies above x' or below."""
     cap = _ratio_cap(row, slope)
     if math.isinf(cap):
         return np.full(distances.size - 1, math.inf)
-    weights, lowest, highest = _noisy(smear or _Smear(noise), row, slope)
+    weights, lowest, highest = _noisy(_Smear(noise), row, slope)
     weights = (weights * noise.probability[:, None]).ravel()
     # Outside the windows any ratio up to the cap may stand.
     outside = np.array([noise.outside]), np.array([-cap]), np.array([cap])
