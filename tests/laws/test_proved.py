@@ -47,8 +47,8 @@ def proved(release: Any, **options: Any) -> float:
     return float(claim.epsilon)
 
 
-@judges("privacy.account.prove", "privacy.propose.propose_local", "privacy.propose.accepted", "privacy.propose.beyond_pure",
-        "kernel.check.check", "kernel.check.read_claim")  # fmt: skip
+@judges("privacy.account.prove", "privacy.propose.propose_local", "privacy.propose.accepted",
+        "privacy.propose.beyond_pure", "kernel.check.check", "kernel.check.read_claim")  # fmt: skip
 @settings(max_examples=examples(4))
 @given(mechanism=law_tables(max_rows=3, max_levels=3), change=st.sampled_from(ROWS))
 def test_proofs_about_reports_know_no_labels(mechanism: Mechanism, change: Change) -> None:

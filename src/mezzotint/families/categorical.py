@@ -269,7 +269,7 @@ def categorical(
         (('yes', 'no', 'unsure'), True)
     """
     names = domain_names(categories, other=other, missing=missing, most=MAX_CATEGORIES)
-    asked = min(check_epsilon(epsilon), 64 * math.log(2))
+    asked = min(check_epsilon(epsilon), _LARGEST)
     check_choice("method", method, get_args(Method))
     methods = ("krr", "subset", "hadamard", "projective", "affine") if method == "best" else (method,)
     found: list[Mechanism] = []

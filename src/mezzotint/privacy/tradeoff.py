@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import log_ndtr, ndtr  # pyright: ignore[reportMissingTypeStubs]
 
-from mezzotint.core.arguments import check_count
+from mezzotint.core.arguments import check_choice, check_count
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import check_weights, float_above, log_ratio
 from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray, Mechanism
@@ -228,10 +228,9 @@ def metric_epsilon(mechanism: Mechanism, metric: str) -> float:
         >>> mz.design.metric_epsilon(mechanism, "absolute") <= 1.0
         True
     """
+    check_choice("metric", metric, ("absolute", "squared"))
     if metric == "absolute":
         return _absolute(mechanism)
-    if metric != "squared":
-        raise ParameterError("metric", metric, 'use "absolute" or "squared"')
     spacing, losses = Fraction(spacing_of(mechanism.knots)), row_losses(mechanism)
     if np.isinf(losses).any():
         return math.inf
@@ -308,8 +307,7 @@ def vector_epsilon(
     dimension = check_count("dimension", dimension, least=1)
     if not l2_distance >= 0 or math.isinf(l2_distance):
         raise ParameterError("l2_distance", l2_distance, "need a finite distance >= 0")
-    if inputs not in ("grid", "real"):
-        raise ParameterError("inputs", inputs, 'use "grid" or "real"')
+    check_choice("inputs", inputs, ("grid", "real"))
     spacing = spacing_of(mechanism.knots)
     losses = np.maximum.accumulate(row_losses(mechanism))
     if math.isinf(losses[-1]):

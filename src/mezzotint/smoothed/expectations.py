@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -43,6 +43,7 @@ from mezzotint.smoothed.model import (
 
 #: Level of the confidence interval of sampled results.
 CONFIDENCE = 0.99
+_Z = statistics.NormalDist().inv_cdf(0.5 + CONFIDENCE / 2.0)
 
 
 def expected(
@@ -119,12 +120,8 @@ def _two(sample: Sample, loss: Loss, corners: tuple[Distribution, ...], method: 
     )
     reason = {
         "single vertex": "One distribution: delta summed over the counts that matter, the rest bounded.",
-        "certificate": f"{found.checked} of {sample.records + 1} compositions evaluated; "
-        + (
-            "a quasi-convex majorant settles the others."
-            if found.closed
-            else "a quasi-convex majorant bounds the others."
-        ),
+        "certificate": f"{found.checked} of {sample.records + 1} compositions evaluated; a quasi-convex majorant "
+        f"{'settles' if found.closed else 'bounds'} the others.",
         "all splits": f"All {sample.records + 1} compositions evaluated.",
     }[found.method]
     status = "closed" if found.closed else "bracketed"
@@ -147,8 +144,7 @@ def _many(
         return _record(sample, loss, corners, range_, "bracketed", "bracket", reason, started)
     if read_count("draws", draws) < 2:
         raise ParameterError("draws", draws, "needs at least 2 random histograms for an interval; try 1000")
-    z = statistics.NormalDist().inv_cdf(0.5 + CONFIDENCE / 2.0)
-    estimate = many_types.monte_carlo(sample, loss, corners, range_.split, draws=draws, seed=seed, z=z)
+    estimate = many_types.monte_carlo(sample, loss, corners, range_.split, draws=draws, seed=seed, z=_Z)
     reason = f"Mean of exact delta at {draws} random histograms of the composition {range_.split}."
     return _record(sample, loss, corners, range_, "sampled", "Monte Carlo", reason, started, estimate)
 
@@ -433,11 +429,7 @@ def quantized_gaussian(mean: float, deviation: float, *, levels: int = 256) -> n
         >>> chances.shape, round(float(chances.sum()), 12)
         ((8,), 1.0)
     """
-    edges = _edges(mean, deviation, levels)
-    # Differences of the smaller tails, so that both sides keep their relative accuracy.
-    below = special.ndtr(edges)
-    above = special.ndtr(-edges)
-    return _normalized(np.where(edges[1:] <= 0.0, np.diff(below), -np.diff(above)), mean)
+    return _masses(_edges(mean, deviation, levels), special.ndtr, mean)
 
 
 def quantized_laplace(mean: float, deviation: float, *, levels: int = 256) -> np.ndarray:
@@ -456,14 +448,12 @@ def quantized_laplace(mean: float, deviation: float, *, levels: int = 256) -> np
         >>> chances.shape, round(float(chances.sum()), 12)
         ((8,), 1.0)
     """
-    edges = _edges(mean, deviation, levels) * math.sqrt(2.0)
-    below = np.where(edges < 0.0, 0.5 * np.exp(np.minimum(edges, 0.0)), 1.0 - 0.5 * np.exp(-np.maximum(edges, 0.0)))
-    above = below[::-1] if mean == 0.0 and levels % 2 == 0 else _laplace_above(edges)
-    return _normalized(np.where(edges[1:] <= 0.0, np.diff(below), -np.diff(above)), mean)
+    return _masses(_edges(mean, deviation, levels) * math.sqrt(2.0), _laplace, mean)
 
 
-def _laplace_above(edges: np.ndarray) -> np.ndarray:
-    return np.where(edges > 0.0, 0.5 * np.exp(-np.maximum(edges, 0.0)), 1.0 - 0.5 * np.exp(np.minimum(edges, 0.0)))
+def _laplace(x: np.ndarray) -> np.ndarray:
+    """The distribution function of scale 1."""
+    return np.where(x < 0.0, 0.5 * np.exp(np.minimum(x, 0.0)), 1.0 - 0.5 * np.exp(-np.maximum(x, 0.0)))
 
 
 def _edges(mean: float, deviation: float, levels: int) -> np.ndarray:
@@ -475,7 +465,10 @@ def _edges(mean: float, deviation: float, levels: int) -> np.ndarray:
     return ((np.arange(levels + 1) - levels // 2) / levels - mean) / deviation
 
 
-def _normalized(masses: np.ndarray, mean: float) -> np.ndarray:
+def _masses(edges: np.ndarray, below: Callable[[np.ndarray], np.ndarray], mean: float) -> np.ndarray:
+    """Normalized masses between the edges of a symmetric law with the distribution function `below`."""
+    # Differences of the smaller tails, so that both sides keep their relative accuracy.
+    masses = np.where(edges[1:] <= 0.0, np.diff(below(edges)), -np.diff(below(-edges)))
     total = float(masses.sum())
     if not total > 0.0:
         raise ParameterError("mean", mean, "puts no mass on the grid [-1/2, 1/2]; move it closer")
@@ -545,7 +538,7 @@ def _estimate(
         levels = chances[0].size
         record = average_profile(np.concatenate(codes), sampled=sample.sampled, ratio=loss.ratio, levels=levels)
         logs[draw] = record.log10_delta * LOG_TEN
-    return summary(logs, statistics.NormalDist().inv_cdf(0.5 + CONFIDENCE / 2.0))
+    return summary(logs, _Z)
 
 
 def _read_distributions(distributions: Sequence[np.ndarray]) -> list[np.ndarray]:

@@ -473,7 +473,7 @@ def histogram_profile(histogram: tuple[int, ...], sample: Sample, loss: Loss) ->
         ((rare, common + 1), (rare + 1, common), (common, rare + 1), (common + 1, rare))
     ):
         value, error = log_pair(first, second, sample, loss, binary=len(histogram) == 2)
-        upper = max(upper, to_log10(value, error) if value > -math.inf else -math.inf)
+        upper = max(upper, to_log10(value, error))
         if value > best or pair is None:
             best, pair = value, (first, second)
     upper, reason = min(upper, rounded_up(worst)), _reason(best, len(histogram))
@@ -516,22 +516,20 @@ def log_pair(first: int, second: int, sample: Sample, loss: Loss, *, binary: boo
             return logarithms.log_divergence_replacement(
                 float(first), float(second), float(sample.sampled), up, down, loss.log_ratio
             )
-        return log_mixture(
-            MissedDraws(
-                first=first,
-                second=second,
-                records=sample.records,
-                draws=sample.sampled,
-                up=up,
-                down=down,
-                loss=loss.log_ratio,
-            )
-        )
+        missed = MissedDraws(
+            first=first, second=second, records=sample.records, draws=sample.sampled, up=up, down=down,
+            loss=loss.log_ratio,
+        )  # fmt: skip
+        return log_mixture(missed)
     if binary and sample.sampling == "without_replacement":
         return logarithms.log_divergence(float(first), float(second), float(sample.lost), loss.parts)
-    rate: Fraction | None = 1 - sample.rate if sample.sampling == "poisson" else None
-    return log_mixture(
-        LostRecords(first=first, second=second, records=sample.records, lost=sample.lost, rate=rate, ratio=loss.parts)
+    return log_mixture(_lost_records(first, second, sample, loss))
+
+
+def _lost_records(first: int, second: int, sample: Sample, loss: Loss) -> LostRecords:
+    rate = 1 - sample.rate if sample.sampling == "poisson" else None
+    return LostRecords(
+        first=first, second=second, records=sample.records, lost=sample.lost, rate=rate, ratio=loss.parts
     )
 
 
@@ -605,25 +603,13 @@ def _two_types(histogram: tuple[int, ...], sample: Sample, loss: Loss) -> tuple[
         for first, second in ((one, other), (other, one)):
             value, error = _log_pair(first, second, sample, loss)
             best = max(best, to_log10(value))
-            if value > -math.inf:
-                upper = max(upper, to_log10(value, error))
+            upper = max(upper, to_log10(value, error))
     return best, upper
 
 
 def _log_pair(first: int, second: int, sample: Sample, loss: Loss) -> tuple[float, float]:
     if sample.sampling == "poisson":
-        return log_mixture(
-            LostRecordsUtility(
-                divergence=LostRecords(
-                    first=first,
-                    second=second,
-                    records=sample.records,
-                    lost=sample.lost,
-                    rate=1 - sample.rate,
-                    ratio=loss.parts,
-                )
-            )
-        )
+        return log_mixture(LostRecordsUtility(divergence=_lost_records(first, second, sample, loss)))
     if sample.sampling == "without_replacement":
         return logarithms.log_utility(float(first), float(second), float(sample.lost), loss.parts)
     return _log_pair_replacement(first, second, sample, loss)
@@ -688,7 +674,7 @@ def _bound(histogram: tuple[int, ...], sample: Sample, loss: Loss) -> float:
             break
         for first, second in {(rare, common), (common, rare)}:
             value, error = log_pair(first, second, sample, loss, binary=False)
-            upper = max(upper, to_log10(value, error) if value > -math.inf else -math.inf)
+            upper = max(upper, to_log10(value, error))
     factor = math.log10(1.0 + (types - 1) / (1.0 + float(loss.ratio)))
     return min(0.0, math.nextafter(upper + factor, math.inf) + 1e-15)
 

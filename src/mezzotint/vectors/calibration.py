@@ -92,7 +92,12 @@ class Setting:
     @property
     def honest(self) -> int:
         """Clients whose noise hides one client's report: of a sum all honest ones, in the local view only its own."""
-        return self.clients - self.corrupted if self.trust == "sum" else 1
+        return self.summed - self.corrupted
+
+    @property
+    def summed(self) -> int:
+        """Vectors in one sum; in the local view one."""
+        return self.clients if self.trust == "sum" else 1
 
     @property
     def reach(self) -> float:
@@ -120,9 +125,8 @@ class Setting:
 
     def release(self, scheme: VectorScheme) -> Release:
         """What is released here; one report is the sum of one."""
-        clients = self.clients if self.trust == "sum" else 1
         return Release(
-            mechanism=scheme, trust="secure_sum", clients=clients, corrupted=self.corrupted, rounds=self.rounds,
+            mechanism=scheme, trust="secure_sum", clients=self.summed, corrupted=self.corrupted, rounds=self.rounds,
             delta=self.delta,
         )  # fmt: skip
 
@@ -304,11 +308,13 @@ class _Bracket:
 def calibrated_table(setting: Setting, family: Family) -> tuple[TableScheme, Claim]:
     """The strongest table of the family that meets the setting's claim, and what it costs."""
     norm = None if setting.dimension == 1 else 1.0
-    clients = setting.clients if setting.trust == "sum" else 1
 
     def scheme(strength: float) -> TableScheme:
         return TableScheme(
-            mechanism=family.build(strength, setting.reach), size=setting.dimension, clients=clients, l2_norm=norm
+            mechanism=family.build(strength, setting.reach),
+            size=setting.dimension,
+            clients=setting.summed,
+            l2_norm=norm,
         )
 
     # A one-bit report at +-A has variance A^2: as much as a trusted server's noise, shared by the honest clients.
@@ -466,18 +472,17 @@ def calibrated_noise(setting: Setting, family: NoiseFamily) -> tuple[NoiseScheme
         InfeasibleError: no noise that a table holds meets the claim, or the bits.
     """
     _check_delta(setting)
-    planned = setting.clients if setting.trust == "sum" else 1
     # The deviation at which Gaussian noise, accounted as this noise is, meets the claim.
     alpha = best_order(setting.epsilon, setting.delta)
     left = setting.epsilon - renyi_to_epsilon(0.0, alpha, setting.delta)
     exact = setting.dimension * setting.rounds == 1 or left <= 0
     together = setting.trusted_deviation if exact else math.sqrt(2 * alpha * setting.rounds / left)
     ideal = together / math.sqrt(setting.honest)
-    first = _noise_scheme(setting, family, deviation=ideal, clients=planned)
+    first = _noise_scheme(setting, family, ideal)
     ideal *= first.rounded_norm * first.granularity  # by as much as rounding stretches a vector of norm 1
 
     def make(inverse: float) -> tuple[NoiseScheme, Claim]:
-        made = _noise_scheme(setting, family, deviation=1 / inverse, clients=planned)
+        made = _noise_scheme(setting, family, 1 / inverse)
         return made, setting.claim(made)
 
     # Costs grow with the inverse of the noise.
@@ -505,13 +510,14 @@ def calibrated_gaussian(setting: Setting) -> tuple[GaussianScheme, Claim]:
         InfeasibleError: delta = 0, or fewer bits allowed than it needs.
     """
     _check_delta(setting)
-    planned = setting.clients if setting.trust == "sum" else 1
     # T releases of shifts by 2 under noise z are 2 sqrt(T) / z-GDP, of which the corrupted add none.
-    noise = 2 * math.sqrt(setting.rounds * planned / setting.honest) / gaussian_shift(setting.epsilon, setting.delta)
+    noise = (
+        2 * math.sqrt(setting.rounds * setting.summed / setting.honest) / gaussian_shift(setting.epsilon, setting.delta)
+    )
 
     def make(inverse: float) -> tuple[GaussianScheme, Claim]:
         made = GaussianScheme.planned(
-            noise_multiplier=1 / inverse, size=setting.dimension, l2_norm=1.0, clients=planned
+            noise_multiplier=1 / inverse, size=setting.dimension, l2_norm=1.0, clients=setting.summed
         )
         check_bits(setting, made.bits)
         return made, setting.claim(made)
@@ -523,7 +529,7 @@ def calibrated_gaussian(setting: Setting) -> tuple[GaussianScheme, Claim]:
     )[1]  # fmt: skip
 
 
-def _noise_scheme(setting: Setting, family: NoiseFamily, *, deviation: float, clients: int) -> NoiseScheme:
+def _noise_scheme(setting: Setting, family: NoiseFamily, deviation: float) -> NoiseScheme:
     """The finest grid that is worth its bits, or the finest that the bits allow."""
     if setting.dimension == 1:
         # Whole steps up to the ends of the range: rounding then never stretches it, and only has to be finer than the
@@ -537,8 +543,9 @@ def _noise_scheme(setting: Setting, family: NoiseFamily, *, deviation: float, cl
 
     def at(grid: float) -> NoiseScheme:
         return NoiseScheme(
-            noise=family.build(deviation / grid), size=setting.dimension, l2_norm=1.0, granularity=grid, clients=clients
-        )
+            noise=family.build(deviation / grid), size=setting.dimension, l2_norm=1.0, granularity=grid,
+            clients=setting.summed,
+        )  # fmt: skip
 
     # Coarser grids need fewer bits: the first that fits is found by bisection.
     fitting = bisect.bisect_left(grids, True, key=lambda grid: setting.bits is None or at(grid).bits <= setting.bits)

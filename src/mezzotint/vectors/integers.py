@@ -24,7 +24,7 @@ from mezzotint.privacy.propose import Outcome
 from mezzotint.privacy.sums.convolution import sum_bounds
 from mezzotint.privacy.sums.cost import propose_noise, renyi_to_epsilon
 from mezzotint.privacy.sums.geometry import series
-from mezzotint.vectors.tables import MAX_BITS, ModularScheme
+from mezzotint.vectors.tables import MAX_BITS, ModularScheme, check_planned
 
 MAX_SHIFT = 4096
 """Largest change of one coordinate, lattice steps, that is gone through."""
@@ -202,38 +202,42 @@ def tail_probability(noise: IntegerNoise, clients: int, distance: float) -> floa
     """
     if distance < 0:
         return 1.0
-    odds = noise.weights / float(TOTAL)
-    centred = noise.offsets - float(odds @ noise.offsets)
+    odds, centred = _centred(noise)
     if distance >= clients * float(np.abs(centred).max()) * (1 + 2.0**-40):
         return 0.0
     variance = float(odds @ centred**2)
     best = 0.0
     # The best tilt for a Gaussian, and around it.
     for tilt in (distance / (clients * variance) * np.geomspace(0.25, 4, 25)).tolist():
-        cumulant = max(_log_mean_exp(tilt * centred, odds), _log_mean_exp(-tilt * centred, odds))
-        best = min(best, clients * cumulant - tilt * distance)
+        best = min(best, clients * _cumulant(tilt, odds, centred) - tilt * distance)
     return min(1.0, 2 * math.exp(best))
 
 
 def tail_distance(noise: IntegerNoise, clients: int, probability: float) -> float:
     """A distance, steps, that the noise of `clients` exceeds with at most `probability`: Chernoff, inverted."""
-    odds = noise.weights / float(TOTAL)
-    centred = noise.offsets - float(odds @ noise.offsets)
+    odds, centred = _centred(noise)
     widest = clients * float(np.abs(centred).max())
     if widest == 0:
         return 0.0
     needed = math.log(2 / probability)
     tilt = math.sqrt(2 * needed / (clients * float(odds @ centred**2)))
+    tilts: list[float] = (tilt * np.geomspace(0.25, 2, 10)).tolist()
+    return min(widest, *((clients * _cumulant(theta, odds, centred) + needed) / theta for theta in tilts))
+
+
+def _centred(noise: IntegerNoise) -> tuple[FloatArray, FloatArray]:
+    """Probabilities, and the integers less their mean."""
+    odds = noise.weights / float(TOTAL)
+    return odds, noise.offsets - float(odds @ noise.offsets)
+
+
+def _cumulant(tilt: float, odds: FloatArray, centred: FloatArray) -> float:
+    """The larger of log E exp(tilt X) and log E exp(-tilt X)."""
     found: list[float] = []
-    for theta in (tilt * np.geomspace(0.25, 2, 10)).tolist():
-        cumulant = max(_log_mean_exp(theta * centred, odds), _log_mean_exp(-theta * centred, odds))
-        found.append((clients * cumulant + needed) / theta)
-    return min(widest, *found)
-
-
-def _log_mean_exp(exponents: FloatArray, odds: FloatArray) -> float:
-    top = float(exponents.max())
-    return top + math.log(float(odds @ np.exp(exponents - top)))
+    for exponents in (tilt * centred, -tilt * centred):
+        top = float(exponents.max())
+        found.append(top + math.log(float(odds @ np.exp(exponents - top))))
+    return max(found)
 
 
 RENYI = "Renyi composition of the exact summed noise"
@@ -385,9 +389,7 @@ class NoiseScheme(ModularScheme):
 
     def decode_sum(self, total: npt.ArrayLike, clients: int) -> FloatArray:
         """Residues are read as the integers nearest 0."""
-        count = check_count("clients", clients)
-        if self.clients is not None and count > self.clients:
-            raise ParameterError("clients", clients, f"the modulus was planned for at most {self.clients} clients")
+        count = check_planned(clients, self.clients)
         mean = float(self.noise.weights @ self.noise.offsets.astype(np.float64)) / float(self.noise.weights.sum())
         return self._sum_of(total, count * mean)
 

@@ -16,12 +16,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Literal, final
+from typing import Any, Literal, final, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.arguments import check_count, check_positive
+from mezzotint.core.arguments import check_choice, check_count, check_positive
 from mezzotint.core.entropy import draw_words, key_from
 from mezzotint.core.errors import FileFormatError, InfeasibleError, ParameterError
 from mezzotint.core.files import AppendLog, read_text, write_text
@@ -240,10 +240,8 @@ class RankedCodebook:
     def __post_init__(self) -> None:
         if check_count("dimension", self.dimension) > MAX_DIMENSION:
             raise ParameterError("dimension", self.dimension, f"at most {MAX_DIMENSION}; split longer vectors")
-        if self.kind not in KINDS:
-            raise ParameterError("kind", self.kind, f"one of {', '.join(KINDS)}")
-        if self.norms not in ("unit", "slack", "null"):
-            raise ParameterError("norms", self.norms, 'use "unit", "slack" or "null"')
+        check_choice("kind", self.kind, KINDS)
+        check_choice("norms", self.norms, get_args(Norms))
         if (self.table.null is not None) != (self.norms == "null"):
             raise ParameterError("norms", self.norms, 'a table with a null output goes with "null", and no other does')
         check_positive("clip_norm", self.clip_norm)
@@ -659,9 +657,6 @@ def check_seeds(seeds: Any, count: int) -> list[int]:
     return numbers
 
 
-_MOST = 2**32
-
-
 def round_seeds(round_number: int, slots: Iterable[int]) -> npt.NDArray[np.uint64]:
     """The seeds of some slots of a round: round times 2**32 plus slot. Reports of one round share a transform.
 
@@ -675,15 +670,9 @@ def round_seeds(round_number: int, slots: Iterable[int]) -> npt.NDArray[np.uint6
         >>> mz.vectors.round_seeds(3, [0, 1]).tolist()
         [12884901888, 12884901889]
     """
-    numbers = [_checked("slot", slot) for slot in slots]
-    return np.array([(_checked("round_number", round_number) << 32) + slot for slot in numbers], dtype=np.uint64)
-
-
-def _checked(name: str, value: object) -> int:
-    number = check_count(name, value, least=0)
-    if number >= _MOST:
-        raise ParameterError(name, value, "need an integer from 0 to 2**32 - 1")
-    return number
+    first = check_count("round_number", round_number, least=0, most=2**32 - 1) << 32
+    numbers = [check_count("slot", slot, least=0, most=2**32 - 1) for slot in slots]
+    return np.array([first + slot for slot in numbers], dtype=np.uint64)
 
 
 @final

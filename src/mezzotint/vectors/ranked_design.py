@@ -8,7 +8,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Literal
 
-from mezzotint.core.arguments import check_count
+from mezzotint.core.arguments import check_choice, check_count
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.vectors.codewords import KINDS, Kind, gaussian_constant
 from mezzotint.vectors.ranked import Norms, RankedCodebook, rank_table
@@ -91,8 +91,7 @@ def ranked_codebook(
         raise ParameterError("epsilon", epsilon, "need a number from 1e-6 to 200")
     if not 0 < tolerance < math.inf:
         raise ParameterError("tolerance", tolerance, "need a positive number, e.g. 0.05")
-    if codebook not in ("auto", *KINDS):
-        raise ParameterError("codebook", codebook, f'use "auto" or one of {", ".join(KINDS)}')
+    check_choice("codebook", codebook, ("auto", *KINDS))
     check_count("dimension", dimension)
     if bits is not None:
         check_count("bits", bits)

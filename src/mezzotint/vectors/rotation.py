@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal, final
+from typing import Literal, final, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.arguments import check_count, check_positive
+from mezzotint.core.arguments import check_choice, check_count, check_positive
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import FloatArray
 
@@ -51,8 +51,7 @@ def clip(vector: npt.ArrayLike, *, norm: Norm, bound: float) -> FloatArray:
     if not np.isfinite(values).all():
         place = int(np.argmin(np.isfinite(values).ravel()))
         raise ParameterError("vector", float(values.ravel()[place]), f"entry {place} is not finite; drop it first")
-    if norm not in ("linf", "l2", "l1"):
-        raise ParameterError("norm", norm, 'use "linf", "l2" or "l1"')
+    check_choice("norm", norm, get_args(Norm))
     check_positive("bound", bound)
     if norm == "linf" or values.size == 0:
         return np.clip(values, -bound, bound)

@@ -41,10 +41,17 @@ class VectorScheme(ABC):
         (True, 4)
     """
 
+    size: int
+    seed: int
+
     @property
-    @abstractmethod
     def dimension(self) -> int:
         """Coordinates of a client's vector."""
+        return self.size
+
+    @property
+    def _rotation(self) -> Rotation:
+        return Rotation(dimension=self.size, seed=self.seed)
 
     @property
     @abstractmethod
@@ -77,6 +84,14 @@ class VectorScheme(ABC):
     def bits(self) -> int:
         """Bits on the wire per integer."""
         return (self.modulus - 1).bit_length()
+
+
+def check_planned(clients: int, planned: int | None) -> int:
+    """The number of vectors in a sum; ParameterError where it is more than the modulus was planned for."""
+    count = check_count("clients", clients)
+    if planned is not None and count > planned:
+        raise ParameterError("clients", clients, f"the modulus was planned for at most {planned} clients")
+    return count
 
 
 def round_renyi(
@@ -183,18 +198,10 @@ class TableScheme(VectorScheme):
         if self.kept_for not in ("run", "round"):
             raise ParameterError("kept_for", self.kept_for, 'use "run" (one choice) or "round" (a fresh one each time)')
 
-    @property
-    def dimension(self) -> int:
-        return self.size
-
     @cached_property
     def lattice(self) -> Lattice:
         """What is added up."""
         return find_lattice(self.mechanism.levels)
-
-    @property
-    def _rotation(self) -> Rotation:
-        return Rotation(dimension=self.size, seed=self.seed)
 
     @property
     def length(self) -> int:
@@ -221,9 +228,7 @@ class TableScheme(VectorScheme):
 
     def decode_sum(self, total: npt.ArrayLike, clients: int) -> FloatArray:
         """Estimate of the sum; coordinates that were not kept are estimated by scaling up the kept ones' share."""
-        count = check_count("clients", clients)
-        if count > self.clients:
-            raise ParameterError("clients", clients, f"the modulus was planned for at most {self.clients} clients")
+        count = check_planned(clients, self.clients)
         residues = check_residues(total, self.length, self.modulus)
         if int(residues.max()) > count * self.lattice.span:
             remedy = f"more than {count} clients can add up to; is every report counted, and of this scheme?"
@@ -372,20 +377,12 @@ class ModularScheme(VectorScheme):
             raise ParameterError("modulus_bits", self.modulus_bits, f"between 2 and {MAX_BITS}")
 
     @property
-    def dimension(self) -> int:
-        return self.size
-
-    @property
     def length(self) -> int:
         return self.size
 
     @property
     def modulus(self) -> int:
         return 1 << int(self.modulus_bits or 0)
-
-    @property
-    def _rotation(self) -> Rotation:
-        return Rotation(dimension=self.size, seed=self.seed)
 
     @property
     @abstractmethod
