@@ -310,12 +310,8 @@ def calibrated_table(setting: Setting, family: Family) -> tuple[TableScheme, Cla
     norm = None if setting.dimension == 1 else 1.0
 
     def scheme(strength: float) -> TableScheme:
-        return TableScheme(
-            mechanism=family.build(strength, setting.reach),
-            size=setting.dimension,
-            clients=setting.summed,
-            l2_norm=norm,
-        )
+        table = family.build(strength, setting.reach)
+        return TableScheme(mechanism=table, size=setting.dimension, clients=setting.summed, l2_norm=norm)
 
     # A one-bit report at +-A has variance A^2: as much as a trusted server's noise, shared by the honest clients.
     share = setting.trusted_deviation / math.sqrt(setting.honest) / setting.reach
@@ -511,9 +507,8 @@ def calibrated_gaussian(setting: Setting) -> tuple[GaussianScheme, Claim]:
     """
     _check_delta(setting)
     # T releases of shifts by 2 under noise z are 2 sqrt(T) / z-GDP, of which the corrupted add none.
-    noise = (
-        2 * math.sqrt(setting.rounds * setting.summed / setting.honest) / gaussian_shift(setting.epsilon, setting.delta)
-    )
+    shift = gaussian_shift(setting.epsilon, setting.delta)
+    noise = 2 * math.sqrt(setting.rounds * setting.summed / setting.honest) / shift
 
     def make(inverse: float) -> tuple[GaussianScheme, Claim]:
         made = GaussianScheme.planned(
