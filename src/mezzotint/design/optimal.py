@@ -193,7 +193,7 @@ def _remembered(asked: _Asked) -> DesignResult:
 
 
 def _token(value: Any) -> Hashable:
-    """Something hashable that is equal for equal problems: arrays by content, distributions by their parameters."""
+    """A hashable key, equal for equal problems: arrays by content, distributions by their parameters."""
     if value is None or isinstance(value, str | int | float):
         return (type(value).__name__, value)
     if isinstance(value, np.generic):
@@ -634,7 +634,7 @@ def own(family: Family, epsilon: float, *, lower: float, upper: float) -> tuple[
 
 
 def _listed(name: str, values: Iterable[Item], *, least: int = 1) -> list[Item]:
-    """The values as a list; a text is no list of its letters."""
+    """The values as a list; a string is refused."""
     if isinstance(values, str) or not isinstance(values, Iterable) or len(listed := list(values)) < least:
         raise ParameterError(name, values, f"give a list of at least {least}")
     return listed

@@ -132,7 +132,7 @@ class IntegerNoise:
         """What draws come from, before any wrapping: two equal rows, the input picks between them and changes nothing.
 
         Raises:
-            ParameterError: noise that is one number; a table needs two levels.
+            ParameterError: noise with a single value; a table needs two levels.
         """
         levels, rows = self.offsets.astype(np.float64), np.stack([self.weights, self.weights])
         return Mechanism(knots=np.array([0.0, 1.0]), levels=levels, weights=rows, name=self.name)
@@ -168,7 +168,7 @@ class IntegerNoise:
         """The table on [lower, upper]: every integer a knot; between integers stochastic rounding picks one.
 
         Raises:
-            ParameterError: bounds that are no increasing integers; a modulus (wrapped reports are biased).
+            ParameterError: bounds that are not increasing integers; a modulus (wrapped reports are biased).
         """
         low, high = (check_count(n, v, least=-(2**31), most=2**31) for n, v in (("lower", lower), ("upper", upper)))
         if not low < high:

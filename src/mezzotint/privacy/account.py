@@ -171,7 +171,7 @@ def clones_epsilon(epsilon: float, *, clients: int, delta: float, corrupted: int
 
 
 def account_shuffled(run: Release) -> Claim:
-    """The cost of `dimension` reports a round to whoever sees each round's reports in random order alone.
+    """What `dimension` shuffled reports a round cost: only their random order is seen.
 
     A client's reports of a round may be shuffled as one or each by itself.
 
@@ -252,7 +252,7 @@ def calibrate(build: Build, *, epsilon: float, quiet: float, loud: float, tolera
     Returns: the quietest parameter found, with its claim.
 
     Raises:
-        ParameterError: a budget or ends that are no positive numbers, or what `account` refuses.
+        ParameterError: a budget or an end of the search that is not positive; whatever `account` refuses.
         InfeasibleError: not even `loud` meets the budget; the message says which dimension, rounds or clients
             would, at that parameter.
 
@@ -352,7 +352,7 @@ def _crowd(release: Release, budget: float) -> int | None:
 
 
 _SECONDS = 10
-"""That a statement about one report may take to check before it is called computed."""
+"""Processor seconds that checking a statement about one report may take; beyond them it is called computed."""
 
 
 def prove(released: Release | Released, *, seconds: int = 60, **options: object) -> tuple[Claim, Proof | None]:

@@ -92,7 +92,7 @@ _SAMPLING = {
 @final
 @dataclass(frozen=True, kw_only=True)
 class Claim(Record):
-    """(epsilon, delta) of a whole release, with everything it rests on.
+    """(epsilon, delta) of a whole release, and everything that claim rests on.
 
     Arguments:
         epsilon, delta: rounded against us; epsilon is inf when nothing can be claimed at this delta.
@@ -302,7 +302,7 @@ Released = Mechanism | Mapping[str, Mechanism] | Accountable
 @final
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    """Everything that one person's data goes into, as it is observed.
+    """Everything that one person's data enters, as an observer sees it.
 
     Arguments:
         mechanism: the table that every report is drawn from; or {column: table}, one report about a record from each;
@@ -329,7 +329,7 @@ class Release:
             report is drawn afresh.
 
     Raises:
-        ParameterError: a value outside its range, or arguments about which together nothing is proved.
+        ParameterError: a value outside its range, or a combination of arguments for which nothing is proved.
 
     Example:
         >>> table = mz.families.randomized_response(epsilon=1.0)

@@ -75,7 +75,7 @@ class Atoms:
         return min(2 * count * self.largest, likely)
 
     def trimmed(self, tail: float) -> Atoms:
-        """The same without its rarest extremes: a mass of at most `tail` at each end is moved to a larger loss.
+        """The same without the rarest extremes: at most `tail` of mass at each end moves to a larger loss.
 
         Grids are as wide as the largest loss; what hardly ever happens shall not decide how fine they can be.
         """

@@ -82,7 +82,7 @@ class Charge:
             charged. The same identity with the same fingerprint is the same release, and is charged once.
 
     Raises:
-        ParameterError: an empty name, or amounts that are none.
+        ParameterError: an empty name, or an amount outside its range.
 
     Example:
         >>> charge = mz.privacy.Charge(identity="ages, May", client="ann", epsilon=1.0, delta=0.0)
@@ -258,7 +258,7 @@ def _by_client(releases: Iterable[Charge]) -> dict[str, _Total]:
 
 
 def compose_releases(releases: Iterable[Charge]) -> Spent:
-    """What releases cost together that are known only by their (epsilon, delta): see `Spent`.
+    """The total cost of releases known only by their (epsilon, delta); see `Spent`.
 
     Arguments:
         releases: any number, also none.
@@ -290,7 +290,7 @@ class Ledger:
 
     Raises:
         ParameterError: the folder does not exist, or a slack outside [0, 1).
-        FileFormatError: a file that is no ledger of this version, or was edited or damaged.
+        FileFormatError: the file is not a ledger of this version, or was edited or damaged.
         StorageError: the file cannot be written, synced or locked; so nothing may be released.
 
     Guarantees:
@@ -378,7 +378,7 @@ class Ledger:
             return self._charge_all(wanted, append)
 
     def withdraw(self, charge: Entry, *, reason: str) -> None:
-        """Puts on record that nothing of a charged release ever left; it costs nothing any more.
+        """Records that nothing of a charged release ever left, so that it no longer costs anything.
 
         For the program that made the charge and knows: an error before the first byte was sent. After a crash nobody
         knows, and the charge stays.
@@ -430,7 +430,7 @@ class Ledger:
         return tuple(self._log.repairs)
 
     def spent(self, client: str = GLOBAL) -> Spent:
-        """What one person has paid: own releases and those about everyone. `GLOBAL`: the latter only.
+        """What one client has paid: for their own releases and those about everyone. `GLOBAL`: the latter only.
 
         Use `worst` for the largest total over persons, `reserve` to keep to a budget.
         """
@@ -438,7 +438,7 @@ class Ledger:
             return self._total(client).spent()
 
     def worst(self) -> Spent:
-        """The largest sums over all persons (and one who does not stand in the ledger)."""
+        """The largest totals over all clients, including one without charges of their own."""
         with self._log.transaction():
             totals = [self._total(client) for client in self._totals]
             epsilon = max(math.inf if total.infinite else _upwards(total.epsilon) for total in totals)
@@ -447,7 +447,7 @@ class Ledger:
             return Spent(epsilon=epsilon, delta=delta, releases=count)
 
     def by_client(self) -> dict[str, Spent]:
-        """What everybody who stands in the ledger has paid, as `spent` says it; `GLOBAL` comes first."""
+        """What each client in the ledger has paid (see `spent`); `GLOBAL` comes first."""
         with self._log.transaction():
             return {client: self._total(client).spent() for client in self._totals}
 
@@ -484,7 +484,7 @@ class Ledger:
         return everyone if own is None else everyone.plus(own)
 
     def _exceeding(self, added: list[Charge], epsilon: float, delta: float, *, also: Iterable[str] = ()) -> str | None:
-        """Somebody whose total with these releases added exceeds the budget, if there is one."""
+        """A client whose total would exceed the budget with these releases added; None if there is none."""
         sums = _by_client(added)
         persons = {*also, *sums, *(self._totals if GLOBAL in sums else ())}
         totals = ((person, self._with(sums, person)) for person in persons)

@@ -27,13 +27,13 @@ from mezzotint.privacy.local import dominating_atoms, renyi_order
 Proof: TypeAlias = JsonObject
 
 RAISES = (0.0, 1e-9, 2e-4, 1e-3, 3e-3, 5e-3, 1e-2, 2e-2, 3e-2, 0.045, 0.06, 0.09, 0.12, 0.16, 0.2, 0.25)
-"""By how much of itself epsilon is raised, in turn."""
+"""Relative raises of epsilon, tried in turn."""
 
 _LEAST = 1e-3
 """A smaller epsilon is raised by shares of this."""
 
 _CLOSE = 4e-4
-"""A raised epsilon is lowered again until so small a share of it stays in doubt."""
+"""A raised epsilon is lowered again until the doubt is this share of it."""
 
 TAIL = 110
 """Products drop 2**-110 at each end."""
@@ -177,7 +177,7 @@ def _closer(
 
 
 def _lacking(error: Exception) -> float:
-    """About the share by which epsilon must rise, from the delta that a check has found, as if losses were normal."""
+    """Roughly the relative raise that epsilon needs, from the delta that a check found, as if losses were normal."""
     if not isinstance(error, kernel.Refused) or error.step != "delta":
         return 0.0
     have, want = _middle(error.have), _middle(error.want)

@@ -427,7 +427,7 @@ def calibrated_ranked(setting: Setting) -> RankedCodebook:
 
 
 def check_bits(setting: Setting, bits: int) -> None:
-    """TooManyBits where a value on the wire takes more than the setting allows."""
+    """Raises TooManyBits if a value on the wire takes more bits than the setting allows."""
     if setting.bits is not None and bits > setting.bits:
         where = "a report" if setting.trust == "local" else f"a sum of {setting.clients}"
         raise TooManyBits(f"{where} takes {bits} bits, more than bits={setting.bits}")

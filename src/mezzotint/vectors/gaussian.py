@@ -32,7 +32,7 @@ from mezzotint.vectors.rotation import Rotation, coefficients
 from mezzotint.vectors.tables import MAX_BITS, ModularScheme
 
 UNDECIDED = -(2**63)
-"""Stands for a draw that its first word does not decide."""
+"""Marks a draw that its first word does not decide."""
 
 LOWEST_OCTAVE = 38
 """Words are looked up where their low 63 bits w are at least 2^38; a draw further out, one in 2^25, is undecided."""
@@ -97,7 +97,7 @@ class RoundedGaussian:
             centres: (size,) numbers of at most 2^36, contiguous; None: 0.
 
         Raises:
-            ParameterError: centres that are larger, or no numbers.
+            ParameterError: centres beyond 2^36, or not finite.
         """
         table, noise = quantiles(), np.empty(size, dtype=np.int64)
         given = np.zeros(1) if centres is None or size == 0 else centres

@@ -207,7 +207,7 @@ class RankedCodebook:
         name: for people.
 
     Raises:
-        ParameterError: numbers that do not fit each other, by name.
+        ParameterError: naming the argument that does not fit the others.
 
     Guarantees:
         `epsilon`: pure differential privacy of one report about the whole vector, for replacing it by any other one and
@@ -677,7 +677,7 @@ def round_seeds(round_number: int, slots: Iterable[int]) -> npt.NDArray[np.uint6
 
 @final
 class RankedSession:
-    """One client's answers: the only object that a client program should make reports with.
+    """One client's answers. A client program should make its reports with nothing else.
 
     Arguments:
         scheme: the codebook, whose beacon was public before any vector was fixed.

@@ -125,7 +125,7 @@ def _score(blanket: Blanket, others: int, gap: float, delta: float) -> float:
 
 
 def _gaussian_epsilon(probability: FloatArray, variance: FloatArray, gap: float, delta: float) -> float:
-    """Epsilon of a mixture of Gaussians of these variances whose means are `gap` apart."""
+    """Epsilon of a mixture of Gaussians with these variances and means `gap` apart."""
     mu = gap / np.sqrt(np.maximum(variance, 1e-3))
 
     def enough(epsilon: float) -> bool:
@@ -374,10 +374,10 @@ def account_sum(run: Release) -> Claim:
 # Proofs: nothing from here on is trusted -----------------------------------------------------------------------------
 
 _TRIES = 2
-"""By how much a check should fall short of the time that it may take."""
+"""A check should take this many times less than it may."""
 
 _GRID = 3
-"""By how much longer a divergence takes at all points of a grid than at one."""
+"""How many times longer a divergence takes at all points of a grid than at one."""
 
 
 def _blanket(members: tuple[int, ...], blanket: Blanket | None) -> JsonObject:
@@ -505,7 +505,7 @@ _BOXED, _RUNGS = 4, 12
 
 
 def _seconds(rows: IntArray, others: int, cases: JsonObject) -> float:
-    """About how long a check takes: per output and corner, what each pair of rows and each component cost."""
+    """Estimated processor time of a check: the cost of each pair of rows and each component, per output and corner."""
     places, odds = np.arange(float(rows.shape[1])), rows / float(TOTAL)
     variance = float(np.max(odds @ places**2 - (odds @ places) ** 2))
     width = min(others * (rows.shape[1] - 1), 17 * math.sqrt(others * variance)) + rows.shape[1]
