@@ -228,7 +228,7 @@ def tail_distance(noise: IntegerNoise, clients: int, probability: float) -> floa
 def _centred(noise: IntegerNoise) -> tuple[FloatArray, FloatArray]:
     """Probabilities, and the integers less their mean."""
     odds = noise.weights / float(TOTAL)
-    return odds, noise.offsets - float(odds @ noise.offsets)
+    return odds, noise.offsets.astype(np.float64) - float(odds @ noise.offsets)
 
 
 def _cumulant(tilt: float, odds: FloatArray, centred: FloatArray) -> float:
