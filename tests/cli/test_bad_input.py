@@ -165,7 +165,7 @@ def test_a_full_disk(
 
     monkeypatch.setattr("mezzotint.collect.drawing.draw", full)
     out = tmp_path / "out.parquet"
-    refused(*privatize(column_file, mechanism_file, out), words=("No space left on device", "make room"))
+    refused(*privatize(column_file, mechanism_file, out), words=("No space left on device", "Free some space"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.parquet", "m.json"]
 
 

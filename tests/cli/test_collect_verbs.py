@@ -95,7 +95,7 @@ def test_memoised_reports_need_a_secret_key_file(
     for more, words in (
         (memoised, "--key-file=.*no such file.*--new-key"),
         (memoised[:2], "--memoise-by=id: needs the secret key"),
-        (memoised[2:], "name the users: --memoise-by"),
+        (memoised[2:], "name the column of users with --memoise-by"),
         ([*memoised, "--new-key", "--seed", "3"], "--seed=a seed: memoised reports"),
         (["--memoise-by", "word", "--key-file", key, "--new-key"], "--key-file=.*exists already"),
         (["--memoise-by", "nobody", "--key-file", key], "--memoise-by=nobody: no such column"),
@@ -129,7 +129,7 @@ def test_the_most_frequent_of_a_large_domain(invoke: Callable[..., Any], tmp_pat
     for arguments, message in (
         (("estimate", out, "--domain", tmp_path / "short.txt"), "another order"),
         ((*asked, "--out", tmp_path / "n.csv"), "epsilon"),
-        ((*asked, "--out", tmp_path / "n.csv", "--mechanism", "m.json"), "takes the place of --mechanism"),
+        ((*asked, "--out", tmp_path / "n.csv", "--mechanism", "m.json"), "replaces --mechanism"),
         (("privatize", tmp_path / "in.parquet", "--column", "word", "--out", tmp_path / "n.csv"), "mechanism"),
     ):
         outcome = invoke(*arguments)

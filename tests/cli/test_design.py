@@ -117,9 +117,9 @@ def test_other_guarantees_are_of_the_optimal_family(invoke: Invoke, family: str)
 def test_a_family_without_a_choice_refuses_it(invoke: Invoke, tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": [0.5, 0.6]}), tmp_path / "p.parquet")
     for more, words in (
-        (("--loss", "mae"), "loss=mae: mvu has no such choice, it minimises the mse"),
-        (("--prior", f"{tmp_path / 'p.parquet'}:a"), "mvu has no such choice"),
-        (("--knots", 9), "knots=9: mvu has no such choice"),
+        (("--loss", "mae"), "loss=mae: mvu does not take this option; it minimises the mse"),
+        (("--prior", f"{tmp_path / 'p.parquet'}:a"), "mvu does not take this option"),
+        (("--knots", 9), "knots=9: mvu does not take this option"),
     ):
         outcome = invoke("design", "--epsilon", 1, "--family", "mvu", *more)
         assert outcome.status == 2
@@ -178,7 +178,7 @@ def test_a_prior_shapes_the_design_and_is_warned_about(invoke: Invoke, tmp_path:
     arguments = ("design", "--epsilon", 1, "--levels=-3,-0.5,0.5,3", "--json", "--out")
     plain = invoke(*arguments, tmp_path / "plain.json")
     shaped = invoke(*arguments, tmp_path / "shaped.json", "--prior", f"{tmp_path / 'p.parquet'}:a")
-    assert "publishing the mechanism releases something" in " ".join(shaped.err.split())
+    assert "publishing the mechanism reveals something" in " ".join(shaped.err.split())
     assert plain.err == ""
     assert shaped.json["mse"] < Mechanism.load(tmp_path / "plain.json").mse([0.9, 0.95, 1.0])
 

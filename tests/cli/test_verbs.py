@@ -94,7 +94,7 @@ def test_words_for_people(invoke: Invoke, tmp_path: Path, column_file: Path, mec
     assert "clipped: 0 below, 0 above" in said
     assert "not private" in said
     said = invoke("estimate", reports, "--histogram", "--quantiles").out
-    for words in ("mean", "variance", "quantile 0.5", "share in", "privacy for"):
+    for words in ("mean", "variance", "quantile 0.5", "share in", "squares add up"):
         assert words in said
     said = invoke("show", mechanism_file).out
     assert "█" in said
@@ -131,7 +131,7 @@ def test_options_of_one_column_are_refused_beside_groups_by_name(
         outcome = invoke("estimate", out, "--by", "word", *more)
         assert outcome.status == 2
         assert f"mezzotint: {name}" in outcome.err
-        assert "is not for --by" in outcome.err
+        assert "does not go with --by" in outcome.err
 
 
 def test_show_gives_the_pmf_at_any_inputs(invoke: Invoke, mechanism_file: Path) -> None:

@@ -55,7 +55,7 @@ def test_a_biased_table_is_blamed_for_a_wide_mean(invoke: Invoke, tmp_path: Path
     path = tmp_path / "counts.json"
     collect.save_counts(counts, path)
     said = " ".join(invoke("estimate", path, "--allow-seeded").out.split())
-    assert "which no number of them mends" in said
+    assert "which more reports do not reduce" in said
     fair = families.randomized_response(lower=0, upper=10, epsilon=1.0)
     counts = collect.CodeCounts.from_codes(fair.privatize(inputs, rng=5), mechanism=fair, seeded=True)
     assert collect.estimate(counts, allow_seeded=True).mean.identified is None

@@ -391,7 +391,7 @@ def test_by_on_the_command_line(table: Path, capsys: pytest.CaptureFixture[str])
         capsys, table, "--column", "x_code", "--column", "colour_code", status=2
     )
     assert "--by" in told(capsys, table, "--against", "north", status=2)
-    assert "is no group" in told(capsys, table, "--column", "x_code", "--by", "region", "--against", "moon", status=2)
+    assert "no such group" in told(capsys, table, "--column", "x_code", "--by", "region", "--against", "moon", status=2)
     assert "size of every group" in told(
         capsys, table, "--column", "x_code", "--by", "region", "--sizes", "north=1", status=2
     )
@@ -414,7 +414,7 @@ def test_a_series_of_memoised_reports_names_its_claim(tmp_path: Path, capsys: py
     assert found["series"]["memoised"]["epsilon"] == pytest.approx(2 * BIT.epsilon)
     text = told(capsys, tmp_path / "r.parquet", "--by", "day")
     assert "when a value changes is not protected" in " ".join(text.split())
-    assert "Of a person with at most one row in each day (2 of them): " in " ".join(text.split())
+    assert "For a person with at most one row in each day (2 of them): " in " ".join(text.split())
 
 
 def test_several_memoised_files_are_read_together_with_a_warning(

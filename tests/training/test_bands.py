@@ -338,7 +338,7 @@ def test_the_verb_chooses_bands(capsys: pytest.CaptureFixture[str], monkeypatch:
     assert call(*levels)["neighboring"] == "replace_one"
     for words, said in (
         (("--bands", "many", "--target-epsilon", "2"), "--bands=many: give a number"),
-        (("--bands", "auto", "--noise-multiplier", "2"), "--bands=auto: it is chosen for a --target-epsilon"),
+        (("--bands", "auto", "--noise-multiplier", "2"), "--bands=auto: auto needs --target-epsilon without"),
         (("--bands", "4", "--method", "rqp", "--target-epsilon", "2"), "dp-sgd, proj-dp-sgd has"),
         (("--bands", "23", "--target-epsilon", "2"), "--bands=23: each part needs a batch"),
     ):

@@ -204,7 +204,7 @@ def test_a_killed_run_goes_on(tmp_path: Path, seed: int | None) -> None:
         # Steps that were reserved and lost are paid for; at most one block of them.
         lost = facts["steps"] - 300
         assert 0 <= lost <= 10
-        assert (f"{lost} step(s) were lost" in done.stderr.decode()) == (lost > 0)
+        assert (f"the interruption lost {lost} step(s)" in done.stderr.decode()) == (lost > 0)
     else:
         whole = subprocess.run(
             [*command, "--checkpoint", str(tmp_path / "whole.pt"), "--log", str(tmp_path / "whole.jsonl")],

@@ -283,7 +283,7 @@ def test_the_verb_reads_users_from_a_column(tmp_path: Path, capsys: pytest.Captu
         (("--records-per-user", "3"), "--records-per-user=3: --users and"),
         (("--users", "whom", "--records-per-user", "3"), "--users=whom: no such column"),
         (("--users", "y", "--records-per-user", "3"), "this column is what is learned"),
-        (("--users", "who", "--records-per-user", "3", "--bands", "2"), "leave it out with --users"),
+        (("--users", "who", "--records-per-user", "3", "--bands", "2"), "omit it with --users"),
         (("--users", "who", "--records-per-user", "3", "--method", "rqp"), "has no use for it"),
         (("--data", "breast-cancer", "--users", "who", "--records-per-user", "3"), "only tables"),
     ):

@@ -26,16 +26,25 @@ EXAMPLE = "mezzotint account m.json --coordinates 1000 --rounds 10 --view sum --
 
 def command(
     file: Annotated[Path, typer.Argument(help="Mechanism file (.json).")],
-    coordinates: Annotated[int, typer.Option(help="Values that one person reports in a round.")] = 1,
+    coordinates: Annotated[int, typer.Option(help="Values that one person reports per round.")] = 1,
     rounds: Annotated[int, typer.Option(help="Rounds that one person may take part in.")] = 1,
     view: Annotated[
-        str, typer.Option(help="local: each report is seen; sum: secure sums are; shuffled: reports in random order.")
+        str,
+        typer.Option(
+            help="What is visible. local: every report; sum: only secure sums; shuffled: reports in random order."
+        ),
     ] = "local",
     clients: Annotated[int | None, typer.Option(help="Reports in a sum or shuffle.")] = None,
-    corrupted: Annotated[int, typer.Option(help="Clients among them whose noise is not relied upon.")] = 0,
+    corrupted: Annotated[
+        int, typer.Option(help="Number of these clients that are assumed corrupted; their noise does not count.")
+    ] = 0,
     geometry: Annotated[str, typer.Option(help="coordinate, or l2 with --l2-norm (view sum).")] = "coordinate",
-    l2_norm: Annotated[float | None, typer.Option(help="L2 norm of a person's vector, data units.")] = None,
-    sampling_rate: Annotated[float, typer.Option(help="Chance of a person being in a round, in (0, 1].")] = 1.0,
+    l2_norm: Annotated[
+        float | None, typer.Option(help="Bound on the L2 norm of a person's vector, in data units.")
+    ] = None,
+    sampling_rate: Annotated[
+        float, typer.Option(help="Probability that a person participates in a round, in (0, 1].")
+    ] = 1.0,
     sampling: Annotated[str, typer.Option(help="public, poisson, or without_replacement.")] = "public",
     neighboring: Annotated[str, typer.Option(help="replace_one, or add_or_remove_one.")] = "replace_one",
     delta: Annotated[float, typer.Option(help="Delta of the claim.")] = 1e-6,
@@ -43,13 +52,13 @@ def command(
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
-    """What a whole release costs: many values, many rounds, each report seen or only their sum.
+    """Compute the privacy cost of a whole release: many values, many rounds, each report visible or only their sum.
 
     FILE is a mechanism file (.json).
     """
     refuse_outputs(overwrite=overwrite, proof=proof)
     if is_ranked(file) and (coordinates, view == "sum", geometry, l2_norm) != (1, False, "coordinate", None):
-        remedy = "a ranked codebook's reports are whole vectors, seen one by one or shuffled: no sums, no coordinates"
+        remedy = "a ranked codebook's reports are whole vectors, seen singly or shuffled; no sums, no coordinates"
         raise ParameterError("file", str(file), remedy)
     release = mz.privacy.described(
         mz.vectors.RankedCodebook.load(file) if is_ranked(file) else load_mechanism(file, parameter="file"),

@@ -17,10 +17,10 @@ from mezzotint.core.mechanism import Mechanism
 EXAMPLE = "mezzotint advise --clients 1000 --dim 10000 --rounds 20 --trust sum --target-epsilon 8 --delta 1e-6"
 
 _REACHES = (1.0, 1.1, 1.3)
-"""How far out even grids of levels are tried, as multiples of the least that unbiased reports need."""
+"""Reaches of the even grids tried, as multiples of the smallest that unbiased reports need."""
 
 _KNOTS = 9
-"""Inputs of the tables tried: more of them gain some tenths of a percent and cost time."""
+"""Knots of the tables tried: more of them gain a few tenths of a percent and cost time."""
 
 
 def _rqm(strength: float, reach: float) -> Mechanism:
@@ -82,24 +82,26 @@ def candidates(setting: mz.vectors.Setting) -> tuple[list[mz.vectors.Family], li
 
 
 def command(
-    clients: Annotated[int, typer.Option(help="Clients whose reports one round adds up or averages.")],
-    target_epsilon: Annotated[float, typer.Option(help="Epsilon of the whole run, all coordinates and rounds.")],
+    clients: Annotated[int, typer.Option(help="Clients per round.")],
+    target_epsilon: Annotated[float, typer.Option(help="Epsilon of the whole run, over all coordinates and rounds.")],
     dim: Annotated[int, typer.Option(help="Coordinates of a client's vector, whose L2 norm is at most 1.")] = 1,
-    rounds: Annotated[int, typer.Option(help="Rounds of the run.")] = 1,
+    rounds: Annotated[int, typer.Option(help="Rounds in the run.")] = 1,
     population: Annotated[
         int | None,
-        typer.Option(help="Clients in all; each takes part in its share of rounds. Otherwise all in every round."),
+        typer.Option(help="Clients in total, each taking part in its share of rounds; default: all in every round."),
     ] = None,
-    bits: Annotated[int | None, typer.Option(help="Most bits per value on the wire; no limit without it.")] = None,
-    trust: Annotated[str, typer.Option(help="local: each report is seen; sum: only secure sums are.")] = "sum",
-    delta: Annotated[float, typer.Option(help="Delta of the whole run; 0 asks for pure epsilon.")] = 1e-6,
-    corrupted: Annotated[int, typer.Option(help="Clients a round whose noise is not relied upon (trust sum).")] = 0,
+    bits: Annotated[int | None, typer.Option(help="Maximum bits per value on the wire; default: no limit.")] = None,
+    trust: Annotated[str, typer.Option(help="What is visible. local: every report; sum: only secure sums.")] = "sum",
+    delta: Annotated[float, typer.Option(help="Delta of the whole run; 0 for pure epsilon.")] = 1e-6,
+    corrupted: Annotated[
+        int, typer.Option(help="Clients per round assumed corrupted; their noise does not count (--trust sum).")
+    ] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Which scheme to use for means of many clients' vectors: all calibrated to one claim about the whole run, ranked.
+    """Rank schemes for averaging clients' vectors, all calibrated to the same claim about the whole run.
 
-    Errors are of the mean of one round, per coordinate, for vectors of norm 1 (values in [-1, 1] for --dim 1).
-    Exit status 1 when no scheme meets the claim and the bits.
+    Errors are those of one round's mean, per coordinate, for vectors of norm 1 (values in [-1, 1] for --dim 1).
+    The exit status is 1 if no scheme meets the claim within the given bits.
     """
     setting = mz.vectors.Setting(
         clients=clients,
@@ -129,7 +131,7 @@ def _known(trust: str) -> Literal["local", "sum"]:
 
 
 def _taken_part(clients: int, rounds: int, population: int | None) -> int:
-    """Rounds in which one client takes part, when the server takes turns so that none takes part more often."""
+    """Rounds in which one client takes part if the server rotates through the clients evenly."""
     if population is None:
         return rounds
     if population < clients:

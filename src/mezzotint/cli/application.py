@@ -57,7 +57,7 @@ VERBS = {
 
 ROOMS = {
     "smoothed": "Smoothed differential privacy: how much a published sample of votes or gradients reveals.",
-    "roster": "Who takes part in secure sums: identities of clients, and the list of all that they hold themselves.",
+    "roster": "Who takes part in secure sums: clients' identities, and the list of them that every client holds.",
 }
 """Rooms with several verbs: `mezzotint.cli.<room>:app` is `mezzotint <room> ...`. Imported only when asked for."""
 
@@ -103,13 +103,13 @@ def _version(wanted: bool) -> None:
 def entrance(
     context: typer.Context,
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
     no_color: Annotated[
-        bool, typer.Option("--no-color", help="No colours; the variable NO_COLOR does the same.")
+        bool, typer.Option("--no-color", help="Print without colours, as with the environment variable NO_COLOR.")
     ] = False,
 ) -> None:
-    """What stands before the verb: the options of all, and the help when there is no verb."""
+    """Options that precede the verb; prints the help if there is no verb."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
@@ -128,7 +128,7 @@ def _complain(text: str) -> int:
 def _operating_system(error: OSError) -> str:
     where = f"{error.filename}: " if error.filename else ""
     reason = error.strerror or str(error)
-    return f"{where}{reason}; nothing was left half-written, make room or name another place and run again"
+    return f"{where}{reason}; no partial file was left behind. Free some space or choose another place, then run again"
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

@@ -142,23 +142,25 @@ def _setting(found: re.Match[str]) -> str:
     return option.opts[0] if flag or not bare else f"{option.opts[0]}={values.get(bare, bare)}"
 
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print a single JSON object on standard output.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the output if it exists.")]
-Lower = Annotated[float, typer.Option(help="Smallest input, data units; smaller ones are clipped to it.")]
-Upper = Annotated[float, typer.Option(help="Largest input, data units; larger ones are clipped to it.")]
+Confidence = Annotated[float, typer.Option(help="Confidence of each interval, in (0, 1).")]
+Address = Annotated[str | None, typer.Option(help="Address of a Ray cluster; default: a cluster on this machine.")]
+Lower = Annotated[float, typer.Option(help="Smallest input, in data units; smaller inputs are clipped to it.")]
+Upper = Annotated[float, typer.Option(help="Largest input, in data units; larger inputs are clipped to it.")]
 PriorOption = Annotated[
     str | None,
     typer.Option(
         metavar="FILE:COLUMN",
-        help="Column that inputs are like; uniform otherwise. A prior read from private data is a release itself.",
+        help="Public column distributed like the inputs; default: uniform. A prior from private data is a release.",
     ),
 ]
 
 SEEDED = "drawn from a seed: NOT PRIVATE"
 
 PRIOR_WARNING = (
-    "the design depends on the prior; if that column is private, publishing the mechanism releases something about "
-    "it which its epsilon does not cover"
+    "the design depends on the prior; if that column is private, publishing the mechanism reveals something about "
+    "it that epsilon does not cover"
 )
 
 
@@ -182,9 +184,9 @@ def _width(stream: TextIO) -> int | None:
 
 
 def say(text: str, *, style: str | None = None, on: Console | None = None) -> None:
-    """Sentences, broken between words where somebody reads them: on a terminal, or where COLUMNS says how wide one is.
+    """Print sentences, wrapped between words on a terminal or to the width that COLUMNS gives.
 
-    A pipe and a file get the lines as they are, and paths and commands of no words stay whole everywhere.
+    Pipes and files get the lines unwrapped. Paths and long words are never broken.
 
     Arguments:
         style: as rich has it.
@@ -198,17 +200,17 @@ def say(text: str, *, style: str | None = None, on: Console | None = None) -> No
 
 
 def warn(text: str) -> None:
-    """A warning on standard error: one line where it is no terminal."""
+    """Print a warning on standard error, unwrapped unless that is a terminal."""
     say(f"mezzotint: warning: {typed(text)}", on=notices())
 
 
 def print_json(values: JsonObject) -> None:
-    """One JSON object on standard output; infinities and NaN, which JSON lacks, as text."""
+    """Print one JSON object on standard output; infinities and NaN, which JSON lacks, become text."""
     print(json.dumps(plain(values), allow_nan=False))
 
 
 def show(facts: JsonObject, as_json: bool, picture: Callable[[], RenderableType]) -> None:
-    """What a verb found, for programs or for people: its facts as JSON, or the text or picture made of them."""
+    """Print the results of a verb: the facts as JSON, or the text or table that `picture` makes of them."""
     if as_json:
         print_json(facts)
         return
@@ -241,7 +243,7 @@ def parse_levels(text: str) -> int | list[float]:
 
 
 def read_prior(prior: str | None, lower: float, upper: float) -> npt.NDArray[np.floating] | None:
-    """The sample that --prior names, or None for uniform; says what private data would mean, and what is clipped."""
+    """The sample that --prior names, or None for uniform; warns about private data and about clipping."""
     if prior is None:
         return None
     path, separator, column = prior.rpartition(":")
@@ -261,28 +263,28 @@ def read_prior(prior: str | None, lower: float, upper: float) -> npt.NDArray[np.
 
 
 def refuse_given(options: Mapping[str, object], remedy: str) -> None:
-    """Raises ParameterError for the first option that was given although it does not go with the others."""
+    """Raises ParameterError for the first given option: none of them applies here."""
     for name, value in options.items():
         if value:
             raise ParameterError(name, value if value is True else str(value), remedy)
 
 
 def refuse_outputs(*, overwrite: bool, **files: Path | None) -> None:
-    """Raises ParameterError for the first file to write that is there: before the work, not after it."""
+    """Raises ParameterError for the first output file that exists already: before the work, not after it."""
     for name, file in files.items():
         if file is not None:
             refuse_existing(file, overwrite=overwrite, parameter=name)
 
 
 def load_mechanism(path: Path, *, parameter: str = "mechanism") -> Mechanism:
-    """Reads a mechanism file; a file that is not there is named by its parameter."""
+    """Reads a mechanism file; the error for a missing file names its parameter."""
     if not path.is_file():
         raise ParameterError(parameter, str(path), "no such file; make one with: mezzotint design --out m.json")
     return Mechanism.load(path)
 
 
 def table_for_shares(epsilon: float, lower: float, upper: float, *, bins: int) -> str:
-    """The command that designs the table which tells the shares of even bins apart, and quantiles to about a bin."""
+    """The command that designs a table for the shares of equal bins, and for quantiles to about a bin."""
     return (
         f"mezzotint design --loss cdf --epsilon {epsilon:.4g} --lower={lower:.12g} --upper={upper:.12g} "
         f"--knots {bins + 1} --levels {2 * bins} --out shares.json"
@@ -290,30 +292,30 @@ def table_for_shares(epsilon: float, lower: float, upper: float, *, bins: int) -
 
 
 def each(claim: mz.privacy.Claim | None) -> str:
-    """What one report costs, to whom and whether it was checked."""
+    """What one report costs, to which observer, and whether that was checked."""
     return SEEDED if claim is None else f"epsilon {above(claim.epsilon)} each ({claim.basis})"
 
 
 def cost_of(claim: mz.privacy.Claim | None, seeded: bool | None) -> str:
-    """What each of the reports behind an estimate cost, as far as their files say."""
+    """What each report behind an estimate cost, as far as the files say."""
     unsure = claim is not None and seeded is None
-    return each(claim) + (" unless they were drawn from a seed (their files do not say)" if unsure else "")
+    return each(claim) + (" unless they were drawn from a seed (the files do not say)" if unsure else "")
 
 
 def bits(count: int) -> str:
-    """So many bits, in words."""
+    """A number of bits in words: 1 bit, 2 bits."""
     return f"{count} bit{'s' * (count != 1)}"
 
 
 def read_lines(path: Path, *, parameter: str) -> list[str]:
-    """The lines of a text file that are not empty."""
+    """The non-empty lines of a text file."""
     if not path.is_file():
-        raise ParameterError(parameter, str(path), "no such file; give a text file with one name a line")
+        raise ParameterError(parameter, str(path), "no such file; give a text file with one name per line")
     return [line for line in read_text(path).splitlines() if line]
 
 
 def is_ranked(path: Path) -> bool:
-    """Whether a file is that of a ranked codebook; one that cannot be read is not."""
+    """Whether a file holds a ranked codebook; False for an unreadable file."""
     try:
         return path.is_file() and parse_object(read_text(path)).get("kind") == "ranks"
     except FileFormatError:
@@ -321,12 +323,13 @@ def is_ranked(path: Path) -> bool:
 
 
 ProofOption = Annotated[
-    Path | None, typer.Option("--proof", help="Also certify the claim, and write it with its proof here (.json).")
+    Path | None,
+    typer.Option("--proof", help="Also certify the claim and write it with its proof to this file (.json)."),
 ]
 
 
 def write_proof(release: mz.privacy.Release, path: Path, *, overwrite: bool) -> mz.privacy.Claim:
-    """The claim of a release, with its proof in a file where the kernel accepts one; otherwise it says why not."""
+    """The claim of a release; writes it with its proof if the kernel accepts one, and warns why not otherwise."""
     claim, proof = mz.privacy.prove(release)
     if proof is None:
         warn(f"no proof was written: {claim.reason}")
@@ -336,7 +339,7 @@ def write_proof(release: mz.privacy.Release, path: Path, *, overwrite: bool) -> 
 
 
 def claim_of(path: Path) -> mz.privacy.Claim:
-    """What one report of a mechanism file, tables and ranked codebooks alike, costs."""
+    """The claim for one report of a mechanism file: a table or a ranked codebook."""
     return (
         mz.vectors.RankedCodebook.load(path).claim()
         if is_ranked(path)
@@ -345,7 +348,7 @@ def claim_of(path: Path) -> mz.privacy.Claim:
 
 
 def sparkline(probabilities: Sequence[float]) -> str:
-    """One character per probability, its height relative to the greatest."""
+    """One character per probability, its height relative to the largest."""
     unicode = (sys.stdout.encoding or "").lower().startswith("utf")
     bars = "▁▂▃▄▅▆▇█" if unicode else ".:-=+*#@"
     top = max(probabilities)
@@ -354,11 +357,11 @@ def sparkline(probabilities: Sequence[float]) -> str:
 
 @contextmanager
 def progress(text: str, total: float = math.inf, *, unit: str = "") -> Iterator[Progress]:
-    """A bar on standard error with rate and time left; yields what to tell it; nothing when that is no terminal.
+    """A progress bar on standard error with rate and time left, if that is a terminal; yields the callback.
 
     Arguments:
-        total: where it is known before the first step is done.
-        unit: of what is done, where the total is an estimate that is better not shown.
+        total: number of steps, if known before the first step.
+        unit: unit of what is done; given where the total is only an estimate and is not shown.
     """
     from rich import progress as progress_bars
 
@@ -387,7 +390,7 @@ def progress(text: str, total: float = math.inf, *, unit: str = "") -> Iterator[
 
 @contextmanager
 def busy(text: str) -> Iterator[None]:
-    """A spinner on standard error with the time taken, while one long call runs; nothing when that is no terminal."""
+    """A spinner on standard error with the elapsed time during one long call, if that is a terminal."""
     from rich import progress as progress_bars
 
     columns = (
@@ -408,10 +411,10 @@ PROSE = 24
 @final
 @dataclass(frozen=True)
 class Fitted:
-    """A table as the console has room for it; the first `keys` columns say what a row is about.
+    """A table laid out to fit the console; the first `keys` columns identify a row.
 
-    Headings break between words, cells never: what is too wide goes on below, its rows named again and its columns not,
-    and whole sentences follow, each once.
+    Headings wrap between words, cells never. Columns that do not fit continue below with the keys repeated,
+    and columns of sentences follow as text, each sentence once.
     """
 
     table: Table
@@ -435,11 +438,11 @@ class Fitted:
 def headed(
     columns: Iterable[str], *, left: Collection[str] | None = None, title: str | None = None, caption: str | None = None
 ) -> Table:
-    """A table without rows: numbers stand on the right of their columns, words on the left.
+    """A table with headings and no rows: numbers are aligned right, words left.
 
     Arguments:
         columns: headings.
-        left: those of words; the first one if not given.
+        left: the columns of words; the first column if None.
     """
     table = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
     for place, name in enumerate(columns):
@@ -454,13 +457,13 @@ def ends(level: float) -> list[str]:
 
 
 def _need(console: Console, column: Column, *, head: bool) -> int:
-    """Least width of a column: of its widest cell, and of the widest word of its heading."""
+    """Minimum width of a column: that of its widest cell or of the widest word of its heading."""
     words = str(column.header).split() if head else []
     return max((console.measure(cell).maximum for cell in (*column.cells, *words)), default=1)
 
 
 def _is_prose(column: Column, need: int) -> bool:
-    """Words to be read below the table: long ones, and remarks that most rows have none of."""
+    """Whether a column moves below the table: long text, or remarks that most rows lack."""
     cells = [cell.plain if isinstance(cell, Text) else str(cell) for cell in column.cells]
     return column.justify == "left" and (need > PROSE or 2 * sum(map(bool, cells)) < len(cells))
 
@@ -481,7 +484,7 @@ def _groups(needs: Sequence[int], keys: int, columns: Sequence[int], room: int) 
 def _part(
     table: Table, chosen: Sequence[int], needs: Sequence[int], *, named: Sequence[int], last: bool, room: int
 ) -> Table:
-    """These columns, some with their headings; the title above the first part, the caption below the last."""
+    """A table of the chosen columns, headings for those named; title above the first part, caption below the last."""
     first = 0 in named
     wide = [max(needs[i], cell_len(str(table.columns[i].header))) if i in named else needs[i] for i in chosen]
     broken = _whole(wide) > room  # rich would narrow the widest column, and cut the last one after all
@@ -503,7 +506,7 @@ def _part(
 
 
 def _sentences(console: Console, table: Table, keys: int, prose: Sequence[int]) -> Iterator[Text]:
-    """What the columns of words say, each once, after whom it is about."""
+    """The text of prose columns, each sentence once, after the rows it is about."""
 
     def plain(cell: RenderableType) -> str:
         return cell.plain if isinstance(cell, Text) else console.render_str(str(cell)).plain

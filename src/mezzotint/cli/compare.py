@@ -32,10 +32,10 @@ from mezzotint.core.files import replacing
 from mezzotint.core.records import JsonObject
 
 TRADEOFF = (0.5, 1.0, 1.5, 2.5, 4.0)
-"""Epsilons of the trade-off, relative to the one asked for."""
+"""Epsilons of the trade-off, relative to --epsilon."""
 
 GREATEST_EPSILON = 8.0
-"""Beyond, there is hardly any noise left to trade."""
+"""Beyond this, there is hardly any noise left to trade."""
 
 EXAMPLE = "mezzotint compare --epsilon 1 --bits 2 --json"
 
@@ -43,8 +43,8 @@ _COLUMNS = ("mse", "mae", "worst", "cdf", "max_bias", "bits", "epsilon", "above_
 
 
 def command(
-    epsilon: Annotated[float, typer.Option(help="Pure epsilon of one report that every mechanism is held to.")],
-    bits: Annotated[int | None, typer.Option(help="Bits of one report: 2**bits levels.")] = None,
+    epsilon: Annotated[float, typer.Option(help="Pure epsilon of one report, the same for every mechanism.")],
+    bits: Annotated[int | None, typer.Option(help="Bits per report: 2**bits levels.")] = None,
     levels: Annotated[
         str | None, typer.Option(help="Number of levels, or the levels themselves, instead of --bits.")
     ] = None,
@@ -52,16 +52,17 @@ def command(
     upper: Upper = 1.0,
     prior: PriorOption = None,
     png: Annotated[
-        Path | None, typer.Option(help="Also draw the trade-off, MSE against epsilon for several bits, as PNG here.")
+        Path | None, typer.Option(help="Also plot MSE against epsilon for several numbers of bits to this PNG file.")
     ] = None,
-    data: Annotated[Path | None, typer.Option(help="Also write the numbers of the trade-off as CSV here.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Also write the plotted numbers to this CSV file.")] = None,
     every: Annotated[
-        bool, typer.Option("--all", help="Also rivals of the literature, those with continuous outputs among them.")
+        bool,
+        typer.Option("--all", help="Include further mechanisms from the literature, some with continuous outputs."),
     ] = False,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
-    """Compare all mechanisms calibrated to the same certified epsilon and size."""
+    """Compare all mechanisms at the same certified epsilon and size."""
     refuse_outputs(overwrite=overwrite, png=png, data=data)
     if bits is not None and levels is not None:
         raise ParameterError("bits", bits, "give --bits or --levels, not both")
@@ -99,10 +100,10 @@ def command(
 
 
 _MEANING = (
-    "Errors of one report, in data units (squared: mse, worst): mse and mae are averages over inputs, worst the mse "
-    "at the worst input; cdf is the error of the distribution function, times the root of the number of reports; "
-    "max_bias the greatest bias at any input; % above limit: mse above what any unbiased mechanism of that epsilon can "
-    "reach, with any number of bits."
+    "Errors of one report, in data units (squared for mse and worst). mse and mae: averages over inputs; worst: mse at "
+    "the worst input; cdf: error of the distribution function times the root of the number of reports; max_bias: "
+    "largest bias at any input; % above limit: mse above the limit for unbiased mechanisms of that epsilon with any "
+    "number of bits."
 )
 
 

@@ -45,7 +45,7 @@ SHOWN = 5
 
 
 def command(
-    folder: Annotated[Path, typer.Option(help="Where the mechanism, the reports and the summary go.")] = Path("demo"),
+    folder: Annotated[Path, typer.Option(help="Folder for the mechanism, the reports and the summary.")] = Path("demo"),
     as_json: AsJson = False,
 ) -> None:
     """Privatize the air time of 336,776 real flights with every family at epsilon 1, compare, save, and verify."""

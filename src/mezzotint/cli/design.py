@@ -44,102 +44,116 @@ EXAMPLE = "mezzotint design --epsilon 1 --levels=-3,-0.5,0.5,3 --lower -1 --uppe
 CLOSED_FORMS = ("rqm", "erm", "pbm", "randomized_response", "k_randomized_response")
 FAMILIES = ("optimal", "optm", "mvu", "imvu", *CLOSED_FORMS)
 BINS = 10
-"""Of the histogram for which another table is named."""
+"""Bins of the histogram for which another table is suggested."""
+
+Epsilon = Annotated[
+    float,
+    typer.Option(help="Privacy budget per report, never exceeded; --delta, --alpha and --metric change its meaning."),
+]
+LevelsOption = Annotated[
+    str | None, typer.Option(help="Number of levels (default: 4), or the levels themselves: --levels=-3,-0.5,0.5,3.")
+]
+LossOption = Annotated[
+    str,
+    typer.Option(
+        help="Loss to minimise: mse, mae, minimax (the largest mse) or cdf (error of the distribution function)."
+    ),
+]
+Family = Annotated[str, typer.Option(help=f"One of {', '.join(FAMILIES)}.")]
+Delta = Annotated[float, typer.Option(help="optimal only: design for (epsilon, delta) instead of pure epsilon.")]
+Alpha = Annotated[
+    float | None, typer.Option(help="optimal only: epsilon bounds the Renyi divergence of this order, > 1.")
+]
+Metric = Annotated[
+    str | None,
+    typer.Option(help="optimal only: epsilon is per unit of |x - x'| (absolute) or of its square (squared)."),
+]
+MaxBias = Annotated[
+    float, typer.Option(help="optimal only: largest bias allowed, in data units; inf for no constraint.")
+]
+MaxLevel = Annotated[
+    float | None, typer.Option(help="Largest distance of a searched level from the midpoint of the range.")
+]
+Knots = Annotated[
+    int | None, typer.Option(help="Number of evenly spaced knots (inputs with a row in the table); default: optimised.")
+]
+Categories = Annotated[
+    str | None,
+    typer.Option(help="Design for categories instead of numbers: their names (a,b,c), or their number K (0 to K - 1)."),
+]
+Method = Annotated[
+    str, typer.Option(help="--categories only: best, krr, subset, hadamard, projective, affine, hashing or unary.")
+]
+Other = Annotated[bool, typer.Option("--other", help="--categories only: add a category for values not listed.")]
+Missing = Annotated[bool, typer.Option("--missing", help="--categories only: add a category for missing values.")]
+Out = Annotated[Path | None, typer.Option(help="Mechanism file to write (.json).")]
+Limit = Annotated[
+    bool, typer.Option("--limit", help="Also print how far the loss is above the limit for any number of bits.")
+]
+Prove = Annotated[
+    bool,
+    typer.Option(
+        "--prove", help="Also bound the loss of every mechanism with this number of levels, wherever they lie."
+    ),
+]
+Seconds = Annotated[float, typer.Option(help="Time limit for --prove, in seconds.")]
+Proof = Annotated[
+    Path | None,
+    typer.Option(help="Write a proof of the claim about one report to this file (.json); with --prove, of the bound."),
+]
 
 
 def command(
-    epsilon: Annotated[
-        float,
-        typer.Option(help="Pure epsilon of one report (what is meant changes with --delta, --alpha, --metric); kept."),
-    ],
-    levels: Annotated[
-        str | None, typer.Option(help="Number of levels (4 if not given), or the levels: --levels=-3,-0.5,0.5,3.")
-    ] = None,
+    epsilon: Epsilon,
+    levels: LevelsOption = None,
     lower: Lower = -1.0,
     upper: Upper = 1.0,
-    loss: Annotated[
-        str, typer.Option(help="mse, mae, minimax (the largest mse) or cdf (of the distribution): what to make small.")
-    ] = "mse",
-    family: Annotated[str, typer.Option(help=f"One of {', '.join(FAMILIES)}.")] = "optimal",
+    loss: LossOption = "mse",
+    family: Family = "optimal",
     prior: PriorOption = None,
-    delta: Annotated[float, typer.Option(help="optimal only: the design is (epsilon, delta), not pure.")] = 0.0,
-    alpha: Annotated[
-        float | None, typer.Option(help="optimal only: epsilon is the Renyi divergence of this order, > 1.")
-    ] = None,
-    metric: Annotated[
-        str | None,
-        typer.Option(help="optimal only: epsilon is per unit of |x - x'| (absolute) or of its square (squared)."),
-    ] = None,
-    max_bias: Annotated[
-        float, typer.Option(help="optimal only: bias allowed, data units; inf for no constraint.")
-    ] = 0.0,
-    max_level: Annotated[
-        float | None, typer.Option(help="Farthest level from the middle of the range, where levels are searched.")
-    ] = None,
-    knots: Annotated[
-        int | None, typer.Option(help="Evenly spaced inputs that have a row of the table; the best ones if not given.")
-    ] = None,
-    categories: Annotated[
-        str | None,
-        typer.Option(help="A table for categories instead of numbers: their names (a,b,c), or how many (0 to K - 1)."),
-    ] = None,
-    method: Annotated[
-        str, typer.Option(help="--categories only: best, krr, subset, hadamard, projective, affine, hashing or unary.")
-    ] = "best",
-    other: Annotated[
-        bool, typer.Option("--other", help="--categories only: one more category, for values not listed.")
-    ] = False,
-    missing: Annotated[
-        bool, typer.Option("--missing", help="--categories only: one more category, for missing values.")
-    ] = False,
-    out: Annotated[Path | None, typer.Option(help="Mechanism file to write (.json).")] = None,
+    delta: Delta = 0.0,
+    alpha: Alpha = None,
+    metric: Metric = None,
+    max_bias: MaxBias = 0.0,
+    max_level: MaxLevel = None,
+    knots: Knots = None,
+    categories: Categories = None,
+    method: Method = "best",
+    other: Other = False,
+    missing: Missing = False,
+    out: Out = None,
     overwrite: Overwrite = False,
-    limit: Annotated[
-        bool, typer.Option("--limit", help="Also say how far the loss is above the limit of any number of bits.")
-    ] = False,
-    prove: Annotated[
-        bool, typer.Option("--prove", help="Also bound every mechanism with so many levels, wherever they are.")
-    ] = False,
-    seconds: Annotated[float, typer.Option(help="Seconds that --prove may take.")] = 60.0,
-    proof: Annotated[
-        Path | None,
-        typer.Option(help="Write what checks the claim about a report here (.json), or with --prove its bound."),
-    ] = None,
+    limit: Limit = False,
+    prove: Prove = False,
+    seconds: Seconds = 60.0,
+    proof: Proof = None,
     as_json: AsJson = False,
 ) -> None:
-    """Design a mechanism for a privacy level: the best table there is, or a published family calibrated to epsilon."""
+    """Design a mechanism for a privacy level: the optimal table, or a published family calibrated to epsilon."""
     refuse_outputs(overwrite=overwrite, out=out, proof=proof)
     given = {"levels": levels, "prior": prior, "delta": delta, "alpha": alpha, "metric": metric, "knots": knots}
     if categories is not None:
-        refuse_given({**given, "limit": limit, "prove": prove}, "a table for categories has no such choice")
+        refuse_given({**given, "limit": limit, "prove": prove}, "a table for categories does not take this option")
         mechanism = mz.families.categorical(
             categories=_names(categories), epsilon=epsilon, method=cast("Any", method), other=other, missing=missing
         )
-        _save(mechanism, out, proof, delta=0.0, overwrite=overwrite)
+        _save(mechanism, out, proof, overwrite=overwrite)
         _categories(mechanism, epsilon, out, as_json)
         return
-    refuse_given(
-        {"method": method != "best" and method, "other": other, "missing": missing}, "it is for tables of --categories"
-    )
+    alone = {"method": method != "best" and method, "other": other, "missing": missing}
+    refuse_given(alone, "this option needs --categories")
     if limit and (delta or alpha or metric or loss not in ("mse", "mae")):
-        raise ParameterError("limit", True, "limits are known for pure epsilon and --loss mse or mae only")
+        raise ParameterError("limit", True, "limits are known only for pure epsilon and --loss mse or mae")
     sample = read_prior(prior, lower, upper)
-    values = None if levels is None else parse_levels(levels)
-    started = time.perf_counter()
-    problem: Options = {"epsilon": epsilon, "lower": lower, "upper": upper, "loss": loss, "prior": sample}
     constraint = {"delta": delta, "alpha": alpha, "metric": metric, "max_bias": max_bias}
+    problem: Options = {"epsilon": epsilon, "lower": lower, "upper": upper, "loss": loss, "prior": sample}
     problem |= {name: value for name, value in constraint.items() if value}
     problem |= {} if max_level is None else {"max_level": max_level}
     ways: Options = {"prove": True, "seconds": seconds} if prove else {}
     ways |= {} if knots is None else {"knots": knots}
-    with _watched(family, values, prove=prove) as watch:
-        result = make(family, levels=values, **problem, **ways, **watch)
-    seconds = time.perf_counter() - started
-    _save(result.mechanism, out, None if prove else proof, delta=delta, overwrite=overwrite)
-    if proof is not None and prove:
-        with replacing(proof, overwrite=overwrite, parameter="proof") as temporary:
-            Path(temporary).write_text(json.dumps(result.proof))
-    facts = describe(family, result, loss=loss, prior=sample, seconds=seconds)
+    result, took = _made(family, None if levels is None else parse_levels(levels), problem, ways)
+    _save(result.mechanism, out, proof, delta=delta, overwrite=overwrite, bound=result.proof if prove else None)
+    facts = describe(family, result, loss=loss, prior=sample, seconds=took)
     facts |= {"epsilon_asked": epsilon, "out": None if out is None else str(out)}
     facts |= guarantee(result.mechanism, epsilon=epsilon, delta=delta, alpha=alpha, metric=metric)
     if limit:
@@ -149,11 +163,30 @@ def command(
     show(facts, as_json, lambda: _summary(facts))
 
 
-def _save(mechanism: Mechanism, out: Path | None, proof: Path | None, *, delta: float, overwrite: bool) -> None:
-    """Writes the table, and the claim about a report of it with its proof."""
+def _made(family: str, levels: Levels, problem: Options, ways: Options) -> tuple[mz.design.DesignResult, float]:
+    """The design, and the seconds that it took."""
+    started = time.perf_counter()
+    with _watched(family, levels, prove="prove" in ways) as watch:
+        result = make(family, levels=levels, **problem, **ways, **watch)
+    return result, time.perf_counter() - started
+
+
+def _save(
+    mechanism: Mechanism,
+    out: Path | None,
+    proof: Path | None,
+    *,
+    delta: float = 0.0,
+    overwrite: bool,
+    bound: JsonObject | None = None,
+) -> None:
+    """Writes the table, and what checks its bound over all levels; without one the claim about a report of it."""
     if out is not None:
         mechanism.save(out, overwrite=overwrite)
-    if proof is not None:
+    if proof is not None and bound is not None:
+        with replacing(proof, overwrite=overwrite, parameter="proof") as temporary:
+            Path(temporary).write_text(json.dumps(bound))
+    elif proof is not None:
         write_proof(mz.privacy.Release(mechanism=mechanism, delta=delta), proof, overwrite=overwrite)
 
 
@@ -162,7 +195,7 @@ def _names(categories: str) -> list[str]:
 
 
 def _categories(mechanism: Mechanism, asked: float, out: Path | None, as_json: bool) -> None:
-    """Describes a table for categories."""
+    """Prints a table for categories."""
     facts = {
         "name": mechanism.name,
         "epsilon": mechanism.epsilon,
@@ -184,14 +217,14 @@ def _categories(mechanism: Mechanism, asked: float, out: Path | None, as_json: b
 
 
 Levels: TypeAlias = "int | list[float] | None"
-"""A number of levels, the levels themselves, or what the family has usually."""
+"""A number of levels, the levels themselves, or None for the family's usual number."""
 
 
 @contextmanager
 def _watched(family: str, levels: Levels, *, prove: bool = False) -> Iterator[JsonObject]:
-    """Shows that a design is under way; yields what it needs to tell how far it is, where it can."""
+    """Shows a spinner or a progress bar during a design; yields the progress callback where the design takes one."""
     searching = "searching bins" if family == "optm" and not isinstance(levels, list) else ""
-    telling = "proving: boxes of levels emptied" if prove else searching
+    telling = "proving: boxes of levels ruled out" if prove else searching
     if telling:
         with progress(telling) as tell:
             yield {"progress": tell}
@@ -221,7 +254,7 @@ def make(family: str, *, levels: Levels, **problem: Any) -> mz.design.DesignResu
         problem: epsilon, lower, upper, loss, prior, max_level as in `mezzotint.design`.
 
     Raises:
-        ParameterError: a family that is none, and whatever the design refuses.
+        ParameterError: an unknown family, or anything the design refuses.
     """
     if family not in FAMILIES:
         raise ParameterError("family", family, f"use one of {', '.join(FAMILIES)}")
@@ -251,11 +284,13 @@ def _make(family: str, levels: Levels, problem: Options) -> mz.design.DesignResu
 
 
 def _without(problem: Options, family: str, **fixed: str | None) -> Options:
-    """The problem less what the family does not let one choose; a choice of it all the same is refused."""
+    """The problem without the options that the family fixes; refuses other values for these."""
     for name, value in fixed.items():
         asked = problem.get(name, value)
         if asked is not value and not (isinstance(asked, str) and asked == value):
-            remedy = f"{family} has no such choice" + (f", it minimises the {value}: --loss {value}" if value else "")
+            remedy = f"{family} does not take this option" + (
+                f"; it minimises the {value}: --loss {value}" if value else ""
+            )
             raise ParameterError(name, asked, remedy)
     return {name: value for name, value in problem.items() if name not in fixed}
 
@@ -263,7 +298,7 @@ def _without(problem: Options, family: str, **fixed: str | None) -> Options:
 def guarantee(
     mechanism: Mechanism, *, epsilon: float, delta: float, alpha: float | None, metric: str | None
 ) -> JsonObject:
-    """What the integers of a table guarantee of the kind that was asked for: a sentence, its numbers rounded up."""
+    """What the integers of a table guarantee, in the requested form of privacy: a sentence, its numbers rounded up."""
     claim, found = mz.privacy.report_claim(mechanism), None
     certified = claim.certified
     if delta:
@@ -285,7 +320,7 @@ def guarantee(
 
 
 def describe(family: str, result: mz.design.DesignResult, *, loss: str, prior: object, seconds: float) -> JsonObject:
-    """What a design is, for JSON."""
+    """The facts about a design, for JSON."""
     mechanism = result.mechanism
     return {
         "family": family,
@@ -309,14 +344,14 @@ def describe(family: str, result: mz.design.DesignResult, *, loss: str, prior: o
 
 
 def _loss(loss: str, value: float) -> str:
-    """A value of a loss, or a bound of it, under its name and in its unit; of a cdf the error, not the variance."""
+    """A loss or a bound on it, with its name and unit; for cdf, the standard error instead of the variance."""
     if loss == "cdf":
         return f"a standard error of {number(math.sqrt(value))} / sqrt(n) of the distribution function"
     return f"{'a largest mse of' if loss == 'minimax' else loss} {number(value)}"
 
 
 _REACHED = {"optimal": "solved to optimality", "feasible": "solved, gap not closed", "heuristic": "found by a search"}
-"""How a design was reached, in other words than the names of mechanisms."""
+"""How a design was found, avoiding words that are names of mechanisms."""
 
 
 def _summary(facts: JsonObject) -> str:

@@ -13,7 +13,9 @@ from rich.text import Text
 
 import mezzotint as mz
 from mezzotint.cli.common import (
+    Address,
     AsJson,
+    Confidence,
     Fitted,
     Options,
     Overwrite,
@@ -39,58 +41,75 @@ EXAMPLE = "mezzotint estimate reports.parquet --histogram --quantiles --json"
 
 _USUAL = {"method": "asymptotic", "engine": "local"}
 
+Sources = Annotated[
+    list[str],
+    typer.Argument(help="Reports of one mechanism: files, folders, globs, counts (.json); - reads CSV from stdin."),
+]
+Column = Annotated[
+    list[str] | None, typer.Option(help="Column of codes, if a file has several; two columns are estimated jointly.")
+]
+MechanismFile = Annotated[Path | None, typer.Option(help="Mechanism file, for codes whose file does not carry one.")]
+Method = Annotated[
+    str, typer.Option(help="Intervals: asymptotic, or safe (wider, but valid at any number of reports).")
+]
+Histogram = Annotated[bool, typer.Option("--histogram", help="Also estimate the shares of equal bins, with intervals.")]
+Bins = Annotated[int, typer.Option(help="Number of bins of the histogram.")]
+Quantiles = Annotated[bool, typer.Option("--quantiles", help="Also estimate quantiles, with intervals.")]
+Probabilities = Annotated[str, typer.Option(help="Probabilities of the quantiles.")]
+SaveCounts = Annotated[
+    Path | None, typer.Option(help="Also write the counts per code (.json), to be combined with others later.")
+]
+Engine = Annotated[str, typer.Option(help="local, or ray: count on a Ray cluster.")]
+Simultaneous = Annotated[
+    bool, typer.Option("--simultaneous", help="Make all intervals hold together at the given level.")
+]
+AllowSeeded = Annotated[
+    bool, typer.Option("--allow-seeded", help="Accept reports that were drawn from a seed and are NOT PRIVATE.")
+]
+By = Annotated[str | None, typer.Option(help="Public column kept with --keep: one estimate for each of its values.")]
+Against = Annotated[str | None, typer.Option(help="With --by: also estimate how every group differs from this one.")]
+SamePeople = Annotated[
+    bool, typer.Option("--same-people", help="With --against: the groups hold the same people (rounds, for example).")
+]
+Weights = Annotated[
+    str | None, typer.Option(help="Public column of weights, one per report: 1 / probability of inclusion.")
+]
+Sizes = Annotated[
+    str | None,
+    typer.Option(help="With --by: estimate the population mean from the sizes of the strata, as in a=100,b=250."),
+]
+Domain = Annotated[
+    Path | None, typer.Option(help="The category list of a large domain: estimate its most frequent categories.")
+]
+Top = Annotated[int, typer.Option(help="With --domain: number of categories to list.")]
+
 
 def command(
-    sources: Annotated[
-        list[str],
-        typer.Argument(help="Reports of one mechanism: files, folders, globs, counts (.json); - reads CSV from stdin."),
-    ],
-    column: Annotated[
-        list[str] | None, typer.Option(help="Field of codes, where a file has several; two are estimated together.")
-    ] = None,
-    mechanism: Annotated[
-        Path | None, typer.Option(help="Mechanism file, for bare codes whose file does not carry one.")
-    ] = None,
-    level: Annotated[float, typer.Option(help="Confidence of each interval, in (0, 1).")] = 0.95,
-    method: Annotated[
-        str, typer.Option(help="asymptotic, or safe: valid at any number of reports, and wider.")
-    ] = _USUAL["method"],
-    histogram: Annotated[
-        bool, typer.Option("--histogram", help="Also the shares of equal bins, with intervals.")
-    ] = False,
-    bins: Annotated[int, typer.Option(help="Bins of the histogram.")] = 10,
-    quantiles: Annotated[bool, typer.Option("--quantiles", help="Also quantiles, with intervals.")] = False,
-    probabilities: Annotated[str, typer.Option(help="Probabilities of the quantiles.")] = "0.05,0.25,0.5,0.75,0.95",
-    save_counts: Annotated[
-        Path | None, typer.Option(help="Also write the counts per code (.json), to be added to others' later.")
-    ] = None,
-    engine: Annotated[str, typer.Option(help="local, or ray: count on a Ray cluster.")] = _USUAL["engine"],
-    address: Annotated[str | None, typer.Option(help="Ray cluster; one on this machine if not given.")] = None,
-    simultaneous: Annotated[
-        bool, typer.Option("--simultaneous", help="Make the level that of all intervals together.")
-    ] = False,
-    allow_seeded: Annotated[
-        bool, typer.Option("--allow-seeded", help="Estimate from reports of a seeded draw too; they are NOT PRIVATE.")
-    ] = False,
-    by: Annotated[
-        str | None, typer.Option(help="Public column of groups that was kept: one estimate for each.")
-    ] = None,
-    against: Annotated[str | None, typer.Option(help="With --by: also how every group differs from this one.")] = None,
-    same_people: Annotated[
-        bool, typer.Option("--same-people", help="With --against: groups are about the same people, as rounds are.")
-    ] = False,
-    weights: Annotated[str | None, typer.Option(help="Public column of a weight per report: 1 / chance of it.")] = None,
-    sizes: Annotated[
-        str | None, typer.Option(help="With --by: sizes of the strata, a=100,b=250: the population's mean.")
-    ] = None,
-    domain: Annotated[
-        Path | None, typer.Option(help="List of the large domain that the reports are about: its most frequent ones.")
-    ] = None,
-    top: Annotated[int, typer.Option(help="With --domain: how many categories to list.")] = 20,
+    sources: Sources,
+    column: Column = None,
+    mechanism: MechanismFile = None,
+    level: Confidence = 0.95,
+    method: Method = _USUAL["method"],
+    histogram: Histogram = False,
+    bins: Bins = 10,
+    quantiles: Quantiles = False,
+    probabilities: Probabilities = "0.05,0.25,0.5,0.75,0.95",
+    save_counts: SaveCounts = None,
+    engine: Engine = _USUAL["engine"],
+    address: Address = None,
+    simultaneous: Simultaneous = False,
+    allow_seeded: AllowSeeded = False,
+    by: By = None,
+    against: Against = None,
+    same_people: SamePeople = False,
+    weights: Weights = None,
+    sizes: Sizes = None,
+    domain: Domain = None,
+    top: Top = 20,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
-    """Estimate the mean behind private reports with a confidence interval; also spread, histogram, quantiles.
+    """Estimate the mean behind private reports, with a confidence interval; also variance, histogram and quantiles.
 
     SOURCES are reports of one mechanism: files (.parquet, .csv, .csv.gz), folders, or counts that --save-counts wrote.
     """
@@ -107,11 +126,11 @@ def command(
 
 
 def _check(options: Options) -> None:
-    """Refuses what estimates by groups, with weights, of large domains or of pairs of columns would ignore."""
+    """Refuses options that estimates by groups, with weights, of large domains or of two columns would ignore."""
     by, weights, domain, columns = options["by"], options["weights"], options["domain"], options["column"] or []
     for name in ("against", "sizes"):
         if options[name] is not None and by is None:
-            raise ParameterError(name, options[name], "is about groups; name their column with --by")
+            raise ParameterError(name, options[name], "needs groups; name their column with --by")
     grouped = by is not None or weights is not None
     if domain is None and len(columns) < 2 and not grouped:
         return
@@ -119,13 +138,13 @@ def _check(options: Options) -> None:
     alone |= {name: options[name] for name, usual in _USUAL.items() if options[name] != usual}
     alone |= {} if grouped else {"mechanism": options["mechanism"]}
     beside = "--domain" if domain else "--by" if by else "--weights" if weights else "two columns"
-    refuse_given(alone, f"is not for {beside}; estimate one column or one group by itself")
+    refuse_given(alone, f"does not go with {beside}; estimate one column or one group by itself")
     if domain is None and len(columns) > 1 and grouped:
-        raise ParameterError("column", ", ".join(columns), "name one at a time by groups or with weights")
+        raise ParameterError("column", ", ".join(columns), "give one column at a time with --by or --weights")
 
 
 def _one_column(of: Options, options: Options) -> None:
-    """Prints the mean, or the frequencies, and what else was asked for."""
+    """Prints the mean or the frequencies, and the other estimates requested."""
     from mezzotint.collect.counts import SAME_PEOPLE
 
     counts = _counts(options["sources"], **of, engine=options["engine"], address=options["address"])
@@ -162,8 +181,8 @@ def _frequencies(result: mz.collect.Frequencies) -> Group:
         table.add_row(Text(name), *(f"{value:.4f}" for value in (share.value, share.low, share.high)))
     below = any(share.value < 0 for share in result.shares)
     words = (
-        "Estimates are unbiased, so that sums and averages of them stay right; the share of a rare category may come "
-        "out below 0, which says: near 0."
+        "Estimates are unbiased, so sums and averages of them are right too. The share of a rare category may be "
+        "estimated below 0; read that as near 0."
     )
     return Group(Fitted(table), *([Text(words)] if below else []))
 
@@ -194,14 +213,14 @@ def _picture(result: mz.collect.Estimate | mz.collect.Frequencies, mechanism: Me
 
 
 def _blame(result: mz.collect.Estimate, table: Mechanism) -> list[str]:
-    """A remark where the table, and not the number of reports, makes shares or quantiles wide."""
+    """Remarks where the table, not the number of reports, makes intervals wide."""
     bins, quantiles, scale = result.histogram, result.quantiles, table.upper - table.lower
     words: list[str] = []
     mean = result.mean
     if mean.identified is not None and mean.identified[1] - mean.identified[0] >= (mean.high - mean.low) / 4:
         words.append(
-            f"The mean is only as good as the table: its reports may be off by {number(table.max_bias, 3)} on average, "
-            "which no number of them mends and the standard error leaves out. For means: mezzotint design --loss mse"
+            f"The mean is only as good as the table: its bias may reach {number(table.max_bias, 3)}, which more "
+            "reports do not reduce and the standard error leaves out. For means: mezzotint design --loss mse"
         )
     asked: list[tuple[str, int, float, float]] = []
     if bins is not None:
@@ -218,24 +237,24 @@ def _blame(result: mz.collect.Estimate, table: Mechanism) -> list[str]:
             cost = 1.0 if result.epsilon is None else result.epsilon
             return [
                 *words,
-                f"More reports of this table would hardly narrow these {what}: it leaves most of that open. A table "
-                "made for them tells them apart (docs/collect.md, a table for a histogram): "
+                f"More reports of this table would hardly narrow these {what}: the table itself leaves them open. "
+                "For a table made for them (docs/collect.md, a table for a histogram): "
                 f"{table_for_shares(cost, table.lower, table.upper, bins=cells)}",
             ]
     return words
 
 
 _WIDE = 0.2
-"""Shares in all, or quantiles on average as parts of the range, from which widths are worth a remark."""
+"""Total width of the shares, or mean width of the quantiles relative to the range, that is worth a remark."""
 _CELLS = 16
-"""Between whose edges the table for quantiles tells."""
+"""Cells of the table suggested for quantiles."""
 
 
 def _split(result: mz.collect.Estimate) -> str:
     sampling, privacy = result.sampling_error, result.privacy_error
     return (
-        f"Standard error of the mean {number(result.standard_error, 4)}: the rows being a sample accounts for "
-        f"{number(sampling.value, 4)} ({number(sampling.low, 4)} to {number(sampling.high, 4)}), privacy for "
+        f"Standard error of the mean {number(result.standard_error, 4)}: sampling of the rows contributes "
+        f"{number(sampling.value, 4)} ({number(sampling.low, 4)} to {number(sampling.high, 4)}), privacy "
         f"{number(privacy.value, 4)} ({number(privacy.low, 4)} to {number(privacy.high, 4)}); squares add up."
     )
 
@@ -248,7 +267,7 @@ def _by_groups(of: Options, options: Options) -> None:
     by, weights, against, level = (options[name] for name in ("by", "weights", "against", "level"))
     found = _grouped(options["sources"], by=by, weights=weights, allow_seeded=options["allow_seeded"], **of)
     if against is not None and against not in found:
-        raise ParameterError("against", against, f"is no group; there are: {', '.join(list(found)[:20])}")
+        raise ParameterError("against", against, f"no such group; use one of: {', '.join(list(found)[:20])}")
     memoised = any(group.memoised for group in found.values())
     counts = reduce(lambda one, other: one.merge(other), (group.counts for group in found.values()))
     claim = None if counts.seeded else mz.privacy.report_claim(counts.mechanism)
@@ -300,9 +319,9 @@ def _grouped(
 
 
 def _series(mechanism: Mechanism, rounds: int) -> dict[str, mz.privacy.Claim]:
-    """What a person pays with at most one row in each group, memoised and drawn afresh.
+    """The cost for a person with at most one row in each group, for memoised and for fresh reports.
 
-    Whatever the column is, dates or not: who has at most one row in each group has no more than there are groups.
+    This holds for any column, dates or not: such a person has at most as many rows as there are groups.
     """
     fresh = mz.privacy.Release(mechanism=mechanism, rounds=rounds, delta=0.0)
     return {"memoised": mz.privacy.account(replace(fresh, distinct=rounds)), "fresh": mz.privacy.account(fresh)}
@@ -312,7 +331,7 @@ def _hitters(options: Options) -> None:
     """Prints the most frequent categories of a large domain."""
     sources, column, top, level = (options[name] for name in ("sources", "column", "top", "level"))
     if len(sources) > 1 or len(column or ()) > 1:
-        raise ParameterError("sources", ", ".join(sources), "hashed reports are read from one source, one column")
+        raise ParameterError("sources", ", ".join(sources), "hashed reports are read from one column of one source")
     names = (*read_lines(options["domain"], parameter="domain"), OTHER)
     with busy("counting"):
         counts = mz.collect.read_hashed(
@@ -368,8 +387,8 @@ def _pictures(facts: JsonObject, series: mz.privacy.Claim | None, *, cost: str) 
     if series is not None:
         shown.append(
             Text(
-                "Memoised reports: equal values of a person repeat one report, in all groups: errors of differences "
-                "add up, and averages over groups are no sharper than one group. Of "
+                "Memoised reports: a person's equal values repeat the same report in every group, so errors of "
+                "differences add up, and averages over groups are no sharper than one group. For "
                 f"{facts['series']['of']}: {series}"
             )
         )
@@ -377,7 +396,7 @@ def _pictures(facts: JsonObject, series: mz.privacy.Claim | None, *, cost: str) 
 
 
 def _group_table(title: str, sections: list[list[JsonObject]], *, level: float) -> Fitted:
-    """One table, so that its headings stand once; a line below each section."""
+    """One table with one set of headings; a line below each section."""
     columns = ("group", "reports", "of", "estimate", *ends(level))
     table = headed(columns, left=("group", "of"), title=title)
     for entries in sections:
@@ -396,9 +415,9 @@ def _group_table(title: str, sections: list[list[JsonObject]], *, level: float) 
 
 
 def _together(sources: list[str], columns: list[str], options: Options) -> None:
-    """Prints what two columns of the same records say together: by their kinds."""
+    """Prints the joint estimates of two columns of the same records, according to their kinds."""
     if len(sources) != 1 or len(columns) != 2:
-        raise ParameterError("column", ", ".join(columns), "name two columns, of one source")
+        raise ParameterError("column", ", ".join(columns), "name two columns of one source")
     pairs = mz.collect.read_pairs(sources[0], columns=(columns[0], columns[1]))
     known, level = {name: options[name] for name in ("level", "allow_seeded")}, options["level"]
     kinds = [table.categories is not None for table in (pairs.first, pairs.second)]

@@ -15,16 +15,17 @@ EXAMPLE = "mezzotint explore --no-browser"
 
 
 def command(
-    port: Annotated[int, typer.Option(help="Port on the loopback address; 0 takes a free one.")] = 0,
-    no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address only.")] = False,
+    port: Annotated[int, typer.Option(help="Port on the loopback address; 0 picks a free port.")] = 0,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the address.")] = False,
     prior: Annotated[
-        str | None, typer.Option(metavar="FILE:COLUMN", help="Public data that inputs are like, to begin with.")
+        str | None,
+        typer.Option(metavar="FILE:COLUMN", help="Public column distributed like the inputs, preselected on the page."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Open a local page that answers which mechanism to use, with reasons; it serves this machine alone.
+    """Open a local page that helps you choose a mechanism and explains why; only this machine can reach it.
 
-    The address that is printed holds a random token; without it every request is refused. Ctrl-C ends it.
+    The printed address contains a random token, and requests without it are refused. Press Ctrl-C to stop.
     """
     if importlib.util.find_spec("dash") is None:
         raise ParameterError("explore", "no Dash", "the page needs an extra: pip install 'mezzotint[explore]'")
@@ -35,7 +36,7 @@ def command(
     from mezzotint.report import dashboard
 
     page = dashboard.LocalServer(dashboard.make_app(prior=prior or "").server, port=port)
-    text = f"Serving on this machine alone; open {page.url}\nCtrl-C ends it."
+    text = f"Serving on this machine only; open {page.url}\nPress Ctrl-C to stop."
     show({"url": page.url, "port": page.port}, as_json, lambda: text)
     sys.stdout.flush()
     if not no_browser:

@@ -10,6 +10,7 @@ import typer
 import mezzotint as mz
 from mezzotint.cli.common import (
     SEEDED,
+    Address,
     AsJson,
     Options,
     Overwrite,
@@ -34,7 +35,7 @@ from mezzotint.core.records import JsonObject, above, below
 EXAMPLE = "mezzotint privatize in.parquet --column x --mechanism m.json --out reports.parquet"
 
 Source = Annotated[
-    str, typer.Argument(help="A file, a folder of them, a quoted glob, s3://bucket/...; - reads CSV from stdin.")
+    str, typer.Argument(help="A file, a folder of files, a quoted glob or s3://bucket/...; - reads CSV from stdin.")
 ]
 Columns = Annotated[list[str], typer.Option("--column", help="Column of numbers to privatize; may be repeated.")]
 Mechanisms = Annotated[
@@ -44,44 +45,53 @@ Mechanisms = Annotated[
 Domain = Annotated[
     Path | None,
     typer.Option(
-        help="Public list of a large domain's categories, one a line, instead of --mechanism; with --epsilon."
+        help="Public list of a large domain's categories, one per line, instead of --mechanism; needs --epsilon."
     ),
 ]
 Epsilon = Annotated[float | None, typer.Option(help="With --domain: privacy budget per report, never exceeded.")]
 Out = Annotated[
     str, typer.Option(help=".parquet, .csv or .csv.gz; - writes CSV to stdout; NAME/ writes a folder of parts.")
 ]
-Keep = Annotated[list[str] | None, typer.Option(help="Another column to copy, unprotected; may be repeated.")]
-Missing = Annotated[str, typer.Option(help="error, or drop: leave rows without a value out.")]
-OutOfRange = Annotated[str, typer.Option(help="clip, or error.")]
+Keep = Annotated[list[str] | None, typer.Option(help="Column to copy unprotected; may be repeated.")]
+Missing = Annotated[str, typer.Option(help="Missing values: error, or drop those rows.")]
+OutOfRange = Annotated[str, typer.Option(help="Values out of range: clip, or error.")]
 RecordCounts = Annotated[
-    bool, typer.Option("--record-counts", help="Put the clipped and missing counts into the file; not private.")
+    bool,
+    typer.Option(
+        "--record-counts", help="Store the counts of clipped and missing values in the file; they are NOT PRIVATE."
+    ),
 ]
 Resume = Annotated[
-    bool, typer.Option("--resume", help="Go on with the unfinished run in the folder OUT; its claim is charged once.")
+    bool, typer.Option("--resume", help="Resume the unfinished run in the folder OUT; its claim is charged only once.")
 ]
-Engine = Annotated[str, typer.Option(help="local, or ray: on a Ray cluster, into a folder that all machines see.")]
-Address = Annotated[str | None, typer.Option(help="Ray cluster; one on this machine if not given.")]
-Threads = Annotated[int | None, typer.Option(help="Threads at most; all cores if not given.")]
+Engine = Annotated[
+    str, typer.Option(help="local, or ray: run on a Ray cluster, writing to a folder that all machines share.")
+]
+Threads = Annotated[int | None, typer.Option(help="Maximum number of threads; default: all cores.")]
 MemoiseBy = Annotated[
     str | None,
-    typer.Option(metavar="COLUMN", help="Column of user ids: same user and value, same report, in every round."),
+    typer.Option(
+        metavar="COLUMN", help="Column of user ids: equal values of a user give the same report in every round."
+    ),
 ]
 KeyFile = Annotated[Path | None, typer.Option(help="Secret key of the memoised reports; the same file in every round.")]
-NewKey = Annotated[bool, typer.Option("--new-key", help="Make the key file first.")]
+NewKey = Annotated[bool, typer.Option("--new-key", help="Create the key file first.")]
 LedgerFile = Annotated[
     Path | None, typer.Option("--ledger", help="Ledger file: the claim is charged before anything is written.")
 ]
 Budget = Annotated[
     float | None,
-    typer.Option(help="Epsilon that all charges in the ledger may not exceed together; exit 2 if they would."),
+    typer.Option(
+        help="Limit on the total epsilon charged to the ledger; a run that would exceed it exits with status 2."
+    ),
 ]
 ChargeBy = Annotated[
     str | None,
-    typer.Option(metavar="COLUMN", help="Column of ids: the ledger charges each person for the rows that are theirs."),
+    typer.Option(metavar="COLUMN", help="Column of person ids: the ledger charges each person for their own rows."),
 ]
 Seed = Annotated[
-    int | None, typer.Option(help="Reproducible draw for tests. NOT PRIVATE: whoever knows the seed knows the inputs.")
+    int | None,
+    typer.Option(help="Reproducible draw for tests. NOT PRIVATE: anyone who knows the seed can recover the inputs."),
 ]
 
 
@@ -111,17 +121,19 @@ def command(
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
-    """Privatize columns of any length: one report per row, constant memory, an output that is whole or absent.
+    """Privatize columns of any length: one report per row, in constant memory; the output is complete or absent.
 
-    SOURCE is a file (Parquet, CSV, Arrow, ORC or JSON lines by its ending), a folder of them or a Delta table, a quoted
-    glob, or an address in an object store (s3://bucket/folder); - reads CSV from standard input.
-    A folder of parts (--out NAME/) can be resumed after an interruption, and made by a cluster.
+    SOURCE is a file (Parquet, CSV, Arrow, ORC or JSON lines, by its extension), a folder of files, a Delta table, a
+    quoted glob, or an address in an object store (s3://bucket/folder); - reads CSV from standard input.
+    A folder of parts (--out NAME/) can be resumed after an interruption and written by a cluster.
     """
     if as_json and out == "-":
         raise ParameterError("out", out, "standard output cannot carry both reports and JSON; name a file")
     tables = _tables(column, mechanism or []) if domain is None else _hashed(column, mechanism, domain, epsilon)
     if proof is not None and seed is not None:
-        raise ParameterError("proof", str(proof), "a seeded draw has nothing to prove: leave --seed out")
+        raise ParameterError(
+            "proof", str(proof), "a seeded draw is not private, so there is nothing to prove; omit --seed"
+        )
     refuse_outputs(overwrite=overwrite, proof=proof)
     if seed is not None:
         warn("a seeded draw is reproducible and NOT PRIVATE; use it for tests only")
@@ -141,28 +153,37 @@ def command(
         "people": charge_by,
         "rng": seed,
     }
-    with progress("privatizing", unit="rows") as tell:
-        if len(tables) == 1:
-            (only,) = tables
-            result = mz.collect.privatize(source, out, column=only, mechanism=tables[only], progress=tell, **options)
-        else:
-            result = mz.collect.privatize_columns(source, out, mechanisms=tables, progress=tell, **options)
+    result = _privatized(source, out, tables, options)
     if proof is not None:
-        proven = {name: one if isinstance(one, Mechanism) else one.mechanism for name, one in tables.items()}
-        only = next(iter(proven.values())) if len(proven) == 1 else proven
-        write_proof(mz.privacy.Release(mechanism=only, delta=0.0), proof, overwrite=overwrite)
+        _prove(tables, proof, overwrite=overwrite)
     if as_json:
         print_json(result.as_dict())
     else:
         _print(result)
 
 
+def _privatized(
+    source: str, out: str, tables: JsonObject, options: Options
+) -> mz.collect.PrivatizeResult | mz.collect.ColumnsResult:
+    with progress("privatizing", unit="rows") as tell:
+        if len(tables) == 1:
+            (only,) = tables
+            return mz.collect.privatize(source, out, column=only, mechanism=tables[only], progress=tell, **options)
+        return mz.collect.privatize_columns(source, out, mechanisms=tables, progress=tell, **options)
+
+
+def _prove(tables: JsonObject, proof: Path, *, overwrite: bool) -> None:
+    proven = {name: one if isinstance(one, Mechanism) else one.mechanism for name, one in tables.items()}
+    only = next(iter(proven.values())) if len(proven) == 1 else proven
+    write_proof(mz.privacy.Release(mechanism=only, delta=0.0), proof, overwrite=overwrite)
+
+
 def _hashed(columns: list[str], files: list[Path] | None, domain: Path, epsilon: float | None) -> JsonObject:
-    """The column of a large domain -> its hashes."""
+    """The column -> its hashed domain."""
     if files or len(columns) != 1:
-        raise ParameterError("domain", str(domain), "takes the place of --mechanism; give one --column")
+        raise ParameterError("domain", str(domain), "replaces --mechanism and takes one --column")
     if epsilon is None:
-        raise ParameterError("epsilon", None, "say how much each report of the domain may cost: --epsilon 1")
+        raise ParameterError("epsilon", None, "give the privacy budget per report: --epsilon 1")
     names = read_lines(domain, parameter="domain")
     return {columns[0]: mz.families.hashed(categories=names, epsilon=epsilon, other=True)}
 
@@ -172,7 +193,7 @@ def _tables(columns: list[str], files: list[Path]) -> JsonObject:
     if not files:
         raise ParameterError("mechanism", None, "name the mechanism file (--mechanism m.json)")
     if len(set(columns)) != len(columns):
-        raise ParameterError("column", ", ".join(columns), "names a column twice; name it once")
+        raise ParameterError("column", ", ".join(columns), "a column is named twice; name it once")
     if len(files) not in (1, len(columns)):
         remedy = "give one --mechanism for all columns, or one for each --column, in the same order"
         raise ParameterError("mechanism", f"{len(files)} files for {len(columns)} columns", remedy)
@@ -184,11 +205,15 @@ def _memo(users: str | None, key_file: Path | None, new_key: bool) -> mz.collect
     if users is None:
         if key_file is not None or new_key:
             raise ParameterError(
-                "key_file", str(key_file or "not given"), "serves memoised reports; name the users: --memoise-by"
+                "key_file",
+                str(key_file or "not given"),
+                "is only for memoised reports; name the column of users with --memoise-by",
             )
         return None
     if key_file is None:
-        raise ParameterError("memoise_by", users, "needs the secret key of all rounds: --key-file FILE [--new-key]")
+        raise ParameterError(
+            "memoise_by", users, "needs the secret key that all rounds share: --key-file FILE [--new-key]"
+        )
     key = mz.collect.new_memo_key(key_file) if new_key else mz.collect.load_memo_key(key_file)
     return mz.collect.Memo(users=users, key=key)
 
@@ -196,7 +221,7 @@ def _memo(users: str | None, key_file: Path | None, new_key: bool) -> mz.collect
 def _print(result: mz.collect.PrivatizeResult | mz.collect.ColumnsResult) -> None:
     lines = _one(result) if isinstance(result, mz.collect.PrivatizeResult) else _several(result)
     if result.resumed:
-        lines.append(f"{result.resumed} of {result.blocks} parts were there before; the counts below leave them out")
+        lines.append(f"{result.resumed} of {result.blocks} parts existed already; the counts below leave them out")
     lines += _charged(result)
     lines += [_clipped(result), f"({mz.collect.RAW_COUNTS_REMARK})"]
     say("\n".join(lines), on=notices() if result.out == "-" else output())
@@ -218,7 +243,7 @@ def _several(result: mz.collect.ColumnsResult) -> list[str]:
 
 
 def _charged(result: mz.collect.PrivatizeResult | mz.collect.ColumnsResult) -> list[str]:
-    """What the ledger was charged, and what is left."""
+    """What the ledger was charged and what remains."""
     charged = result.charged
     if charged is None:
         return []

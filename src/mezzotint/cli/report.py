@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from mezzotint.cli.common import AsJson, Overwrite, busy, show
+from mezzotint.cli.common import AsJson, Confidence, Overwrite, busy, show
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import refuse_existing, replacing
 
@@ -20,17 +20,19 @@ def command(
         Path, typer.Argument(help="Mechanism, claim, reports, training log, federated run or smoothed result.")
     ],
     out: Annotated[Path, typer.Option(help="Page to write (.html).")] = Path("report.html"),
-    png: Annotated[Path | None, typer.Option(help="Folder for every figure as a PNG file.")] = None,
-    column: Annotated[str | None, typer.Option(help="Field of codes, where reports have several.")] = None,
-    level: Annotated[float, typer.Option(help="Confidence of each interval, in (0, 1).")] = 0.95,
+    png: Annotated[
+        Path | None, typer.Option(help="Existing folder in which to save every figure as a PNG file.")
+    ] = None,
+    column: Annotated[str | None, typer.Option(help="Column of codes, if the reports have several.")] = None,
+    level: Confidence = 0.95,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write one page that needs no network: what a mechanism does and guarantees; what reports or runs say and cost.
+    """Write a self-contained page about a mechanism and its guarantees, or about what reports or runs show and cost.
 
     FILE is a mechanism, ranked codebook or claim file (.json), reports (.parquet, .csv, .csv.gz, a folder
     of them, or saved counts), a training log (.jsonl), the folder of a federated
-    run, or what a verb of mezzotint smoothed printed with --json.
+    run, or the --json output of a mezzotint smoothed command.
     """
     from mezzotint.report import any_file as files
     from mezzotint.report import page as pages

@@ -24,15 +24,15 @@ EXAMPLE = "mezzotint reproduce optm-table1 --json"
 
 
 def command(
-    name: Annotated[str, typer.Argument(help="What to reproduce; `list` names all.")],
-    png: Annotated[Path | None, typer.Option(help="Also draw it as PNG into this file.")] = None,
-    html: Annotated[Path | None, typer.Option(help="Also write it as a page into this file.")] = None,
+    name: Annotated[str, typer.Argument(help="What to reproduce; `list` prints all names.")],
+    png: Annotated[Path | None, typer.Option(help="Also plot it to this PNG file.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Also write it as a page to this file.")] = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
     """Recompute a published table or figure: the paper's value, ours, the difference, and why they differ.
 
-    NAME is one of those that `mezzotint reproduce list` prints.
+    `mezzotint reproduce list` prints all names.
     """
     known = _reproductions()
     if name == "list":

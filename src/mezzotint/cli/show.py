@@ -40,7 +40,7 @@ _MOST = 40
 def command(
     file: Annotated[Path, typer.Argument(help="Mechanism file (.json).")],
     at: Annotated[
-        str | None, typer.Option(help="Inputs to show, separated by commas; evenly spread ones otherwise.")
+        str | None, typer.Option(help="Inputs to show, separated by commas; default: evenly spaced inputs.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -157,7 +157,7 @@ def _cost(mechanism: Mechanism) -> str:
 
 
 def _shrink(row: FloatArray) -> list[float]:
-    """At most `_WIDEST` probabilities: neighbours added up."""
+    """At most `_WIDEST` probabilities, by summing neighbours."""
     if row.size <= _WIDEST:
         return row.tolist()
     return np.add.reduceat(row, np.linspace(0, row.size, _WIDEST, endpoint=False).astype(int)).tolist()

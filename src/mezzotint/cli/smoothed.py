@@ -30,16 +30,18 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-Counts = Annotated[str | None, typer.Option(help="Records of each type, separated by commas.")]
-Name = Annotated[str | None, typer.Option("--election", help="A shipped election instead: a year, or a state of 2020.")]
+Counts = Annotated[str | None, typer.Option(help="Number of records of each type, separated by commas.")]
+Name = Annotated[
+    str | None, typer.Option("--election", help="A bundled election instead of --counts: a year, or a state for 2020.")
+]
 LossRate = Annotated[str | None, typer.Option(help="Share of records lost: 0.002 or 1/500.")]
 Sampled = Annotated[int | None, typer.Option(help="Number of records sampled, instead of --loss-rate.")]
-Epsilon = Annotated[float | None, typer.Option(help="Privacy loss, natural logarithm.")]
+Epsilon = Annotated[float | None, typer.Option(help="Privacy loss (natural logarithm).")]
 Ratio = Annotated[str | None, typer.Option(help="e^epsilon as an exact rational instead, such as 51/49.")]
 Replacement = Annotated[bool, typer.Option("--replacement", help="Sample with replacement.")]
 Poisson = Annotated[bool, typer.Option("--poisson", help="Keep each record independently.")]
 AtMost = Annotated[
-    float | None, typer.Option(help="Check that the upper bound of log10 delta is at most this; exit 1 if not.")
+    float | None, typer.Option(help="Exit with status 1 if the upper bound of log10 delta exceeds this.")
 ]
 Seed = Annotated[int, typer.Option(help="Seed of the random databases.")]
 
@@ -55,12 +57,12 @@ def profile(
     replacement: Replacement = False,
     poisson: Poisson = False,
     noise_ratio: Annotated[
-        str | None, typer.Option(help="Add the exponential mechanism's noise of this factor per unit, in (0, 1).")
+        str | None, typer.Option(help="Add exponential-mechanism noise with this factor per unit, in (0, 1).")
     ] = None,
     at_most: AtMost = None,
     as_json: AsJson = False,
 ) -> None:
-    """delta of one database at one epsilon, exactly, beside the worst case over all databases."""
+    """Compute delta of one database at one epsilon exactly, and the worst case over all databases."""
     asked = _asked(locals())
     _finish("profile", asked, mz.smoothed.profile(**asked), as_json, at_most)
 
@@ -77,7 +79,7 @@ def utility(
     at_most: AtMost = None,
     as_json: AsJson = False,
 ) -> None:
-    """The adversary's utility: how well one record can be guessed by who knows all others."""
+    """Compute the adversary's utility: how well someone who knows all other records can guess one record."""
     asked = _asked(locals())
     _finish("utility", asked, mz.smoothed.utility(**asked), as_json, at_most)
 
@@ -106,7 +108,7 @@ def expected(
     at_most: AtMost = None,
     as_json: AsJson = False,
 ) -> None:
-    """Smoothed delta: the largest expectation of delta over compositions of the given distributions."""
+    """Compute smoothed delta: the largest expected delta over compositions of the given distributions."""
     asked = _asked(locals())
     with busy("smoothed delta"):
         result = mz.smoothed.expected(**asked)
@@ -125,13 +127,13 @@ def elections(
             help="Columns of counts in the file, separated by commas; needed unless exactly two columns hold counts."
         ),
     ] = None,
-    top: Annotated[int, typer.Option(help="Publish the strongest candidates only.")] = 2,
+    top: Annotated[int, typer.Option(help="Number of leading candidates whose counts are published.")] = 2,
     loss_rate: LossRate = "0.002",
     epsilon: Epsilon = None,
     ratio: Ratio = None,
     as_json: AsJson = False,
 ) -> None:
-    """delta and the adversary's utility of whole series of elections, from the shipped data or a CSV file."""
+    """Compute delta and the adversary's utility for many elections, from the bundled data or a CSV file."""
     if epsilon is None and ratio is None:
         ratio = "51/49"
     if top < 2:
@@ -163,7 +165,7 @@ def gradients(
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Smoothed delta of one step of gradient descent on 8-bit gradients: exact delta of random databases, averaged."""
+    """Estimate smoothed delta of one gradient step on 8-bit gradients: the average exact delta of random databases."""
     asked = _asked(locals())
     asked["distributions"] = asked.pop("distribution") or ["gaussian:0:0.12"]
     chances = [_distribution(text) for text in asked["distributions"]]

@@ -62,7 +62,7 @@ USES = {
 METHODS = tuple(USES)
 
 FAR = 30.0
-"""Features beyond it are not scaled: standardized ones hardly ever are, pixels never."""
+"""Larger features were not scaled: standardized ones hardly ever exceed it, pixels never."""
 
 Number = float | None
 File = Path | None
@@ -72,55 +72,77 @@ def command(
     data: Annotated[
         str,
         typer.Option(
-            help="breast-cancer, a .csv or .parquet file, or a folder: MNIST's idx files, or images by class."
+            help="breast-cancer, a .csv or .parquet file, or a folder: MNIST's IDX files, or images by class."
         ),
     ],
-    label: Annotated[str | None, typer.Option(help="Column to learn, of a .csv or .parquet file.")] = None,
+    label: Annotated[str | None, typer.Option(help="Column to predict, in a .csv or .parquet file.")] = None,
     users: Annotated[
-        str | None, typer.Option(help="Column that says whose row it is, for a claim about users.")
+        str | None, typer.Option(help="Column that identifies the user of each row, for a claim about users.")
     ] = None,
     records_per_user: Annotated[
-        int | None, typer.Option(help="With --users: of a user the first so many rows to train on are kept.")
+        int | None, typer.Option(help="With --users: number of training rows kept per user, the first ones.")
     ] = None,
     model: Annotated[
         str, typer.Option(help="logreg, svm, softmax, cnn, transformer, or your own module: file.py:Net.")
     ] = "logreg",
     method: Annotated[str, typer.Option(help=f"One of {', '.join(METHODS)}.")] = "dp-sgd",
-    target_epsilon: Annotated[Number, typer.Option(help="Epsilon of the run: chooses the noise, or ends it.")] = None,
+    target_epsilon: Annotated[
+        Number, typer.Option(help="Epsilon of the whole run: determines the noise, or stops the run.")
+    ] = None,
     noise_multiplier: Annotated[
-        Number, typer.Option(help="The noise itself; --target-epsilon ends the run then.")
+        Number, typer.Option(help="Noise multiplier; --target-epsilon then stops the run.")
     ] = None,
     delta: Annotated[float, typer.Option(help="Delta of the claim.")] = 1e-6,
     steps: Annotated[int, typer.Option(help="Steps of the run.")] = 100,
     batch_size: Annotated[int, typer.Option(help="Expected records per (Poisson) batch.")] = 32,
     step_size: Annotated[float, typer.Option(help="Learning rate.")] = 1.0,
     optimizer: Annotated[str, typer.Option(help="sgd, momentum or adam.")] = "sgd",
-    schedule: Annotated[str, typer.Option(help="Of the learning rate: constant, linear or cosine.")] = "constant",
-    clip_norm: Annotated[float, typer.Option(help="L2 norm of a record's gradient; per coordinate for tables.")] = 0.45,
-    report_epsilon: Annotated[Number, typer.Option(help="ranked-gradient: pure epsilon of a record's report.")] = None,
-    bands: Annotated[
-        str | None, typer.Option(help="Steps that the noise is correlated over; auto chooses, for --target-epsilon.")
+    schedule: Annotated[
+        str, typer.Option(help="Schedule of the learning rate: constant, linear or cosine.")
+    ] = "constant",
+    clip_norm: Annotated[
+        float,
+        typer.Option(help="Bound on the L2 norm of a record's gradient; on each coordinate for quantized-gradient."),
+    ] = 0.45,
+    report_epsilon: Annotated[
+        Number, typer.Option(help="ranked-gradient: pure epsilon of each record's report.")
     ] = None,
-    bits: Annotated[int, typer.Option(help="Bits of one weight, during training (proj-dp-sgd, rqp) and in --out.")] = 4,
-    projection: Annotated[str | None, typer.Option(help="stochastic (default) or nearest rounding of weights.")] = None,
-    q: Annotated[Number, typer.Option(help="rqp: probability that a code is kept; 0.99 if not given.")] = None,
-    bound: Annotated[Number, typer.Option(help="Largest weight; 0.3 for linear models, else by tensor.")] = None,
-    mechanism: Annotated[File, typer.Option(help="Table (.json): quantized-gradient; rqp, for --q.")] = None,
-    averaging: Annotated[float, typer.Option(help="Share of the last steps, in [0, 1], that are averaged.")] = 0.0,
+    bands: Annotated[
+        str | None,
+        typer.Option(help="Number of steps over which noise is correlated; auto chooses it, given --target-epsilon."),
+    ] = None,
+    bits: Annotated[int, typer.Option(help="Bits per weight, during training (proj-dp-sgd, rqp) and in --out.")] = 4,
+    projection: Annotated[
+        str | None, typer.Option(help="Rounding of weights: stochastic (default) or nearest.")
+    ] = None,
+    q: Annotated[Number, typer.Option(help="rqp: probability that a code is kept; default: 0.99.")] = None,
+    bound: Annotated[
+        Number, typer.Option(help="Largest absolute weight; default: 0.3 for linear models, otherwise set per tensor.")
+    ] = None,
+    mechanism: Annotated[
+        File, typer.Option(help="Mechanism file (.json): for quantized-gradient, or for rqp instead of --q.")
+    ] = None,
+    averaging: Annotated[
+        float, typer.Option(help="Fraction of the last steps whose weights are averaged, in [0, 1].")
+    ] = 0.0,
     neighboring: Annotated[str | None, typer.Option(help="add_or_remove_one or replace_one.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Repeatable run, NOT private.")] = None,
-    every: Annotated[int, typer.Option(help="Steps between reports and checkpoints; 0: twenty in all.")] = 0,
-    log: Annotated[File, typer.Option(help="JSON lines, one per report.")] = None,
-    tensorboard: Annotated[File, typer.Option(help="Folder for TensorBoard: loss, accuracy, epsilon.")] = None,
-    checkpoint: Annotated[File, typer.Option(help="Checkpoint file; its ledger stands beside it.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from --checkpoint.")] = False,
+    seed: Annotated[int | None, typer.Option(help="Reproducible run, NOT PRIVATE.")] = None,
+    every: Annotated[
+        int, typer.Option(help="Steps between reports and checkpoints; 0 gives about twenty over the run.")
+    ] = 0,
+    log: Annotated[File, typer.Option(help="Log file: one JSON line per report.")] = None,
+    tensorboard: Annotated[
+        File, typer.Option(help="Folder for TensorBoard event files: loss, accuracy, epsilon.")
+    ] = None,
+    checkpoint: Annotated[File, typer.Option(help="Checkpoint file; its ledger is kept next to it.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume from --checkpoint.")] = False,
     out: Annotated[File, typer.Option(help="Packed model to write.")] = None,
     proof: ProofOption = None,
-    plot: Annotated[File, typer.Option(help="Accuracy against epsilon, as PNG.")] = None,
+    plot: Annotated[File, typer.Option(help="Plot accuracy against epsilon to this PNG file.")] = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train a private model with few bits per weight; loss, accuracy and epsilon spent are shown as it goes."""
+    """Train a private model with few bits per weight, showing loss, accuracy and epsilon spent as it runs."""
     options = dict(locals())
     if not resume:
         refuse_outputs(overwrite=overwrite, log=log, checkpoint=checkpoint)
@@ -146,7 +168,7 @@ def _proven(run: Trainer, options: Options) -> JsonObject:
     if options["proof"] is None:
         return {}
     if claim is None or claim.seeded:
-        raise ParameterError("proof", str(options["proof"]), "nothing is claimed of a run that is not private")
+        raise ParameterError("proof", str(options["proof"]), "a run that is not private has no claim to prove")
     found = write_proof(cast(mz.privacy.Release, claim.release), options["proof"], overwrite=options["overwrite"])
     return {"epsilon": found.as_dict()["epsilon"], "certified": found.certified, "claim": str(found)}
 
@@ -167,15 +189,15 @@ def prepare(options: Options) -> Trainer:
     """The trainer that the options describe, resumed if they say so."""
     _check(options)
     if options["resume"] and options["checkpoint"] is None:
-        raise ParameterError("resume", "True", "name the --checkpoint to go on from")
+        raise ParameterError("resume", "True", "name the checkpoint to resume from: --checkpoint FILE")
     relation = _kind(options["method"]).relation
     relation = _neighboring(options) if relation == "add_or_remove_one" else relation
     data = _data(options["data"], options["label"], options["users"], relation)
     data = mz.training.trainer.of_users(data, options["records_per_user"])
     if abs(data.train_x).max() > FAR:
         warn(
-            "some features lie far from [-1, 1]: they rule the gradients, which are clipped, and little is learned of "
-            "the others; scale all of them by public bounds (bounds read off private data are a release of their own)"
+            "some features lie far from [-1, 1]: they dominate the clipped gradients, and little is learned from "
+            "the others; scale all of them by public bounds (bounds read from private data are a release of their own)"
         )
     task = mz.training.models.task(options["model"], shape=data.train_x.shape[1:], classes=data.classes)
     settings = mz.training.trainer.TrainingSettings(
@@ -197,7 +219,7 @@ def prepare(options: Options) -> Trainer:
         lost = run.spent - run.taken
         if lost:
             end = "epsilon ends higher than planned" if options["target_epsilon"] is None else "the run ends earlier"
-            warn(f"{lost} step(s) were lost by the interruption; they count, so {end}")
+            warn(f"the interruption lost {lost} step(s), which still count, so {end}")
     return run
 
 
@@ -223,7 +245,7 @@ def _data(name: str, label: str | None, users: str | None, neighboring: Neighbor
     place = Path(name)
     if place.suffix in (".csv", ".parquet"):
         if label is None:
-            raise ParameterError("label", None, "name the column to learn: --label COLUMN")
+            raise ParameterError("label", None, "name the column to predict: --label COLUMN")
         return mz.datasets.table_file(place, label=label, users=users, neighboring=neighboring)
     for option, column in (("label", label), ("users", users)):
         if column is not None:
@@ -231,7 +253,7 @@ def _data(name: str, label: str | None, users: str | None, neighboring: Neighbor
     if name == "breast-cancer":
         return mz.datasets.breast_cancer()
     if not place.is_dir():
-        remedy = "give breast-cancer, a .csv or .parquet file, or a folder of idx files or of images by class"
+        remedy = "give breast-cancer, a .csv or .parquet file, or a folder of IDX files or of images by class"
         raise ParameterError("data", name, remedy)
     if any(place.glob("*-ubyte*")):
         return mz.datasets.idx_folder(name)
@@ -273,16 +295,14 @@ def choose_method(options: Options, task: Task, *, records: int) -> Method:
 def _bands(options: Options, records: int) -> int:
     given = options["bands"]
     if given is not None and options["users"] is not None:
-        raise ParameterError("bands", given, "a user's records would lie in several parts; leave it out with --users")
+        raise ParameterError("bands", given, "a user's records would fall into several parts; omit it with --users")
     if given != "auto":
         try:
             return int(given or 1)
         except ValueError:
             raise ParameterError("bands", given, "give a number of steps, such as 8, or auto") from None
     if options["target_epsilon"] is None or options["noise_multiplier"] is not None:
-        raise ParameterError(
-            "bands", given, "it is chosen for a --target-epsilon that chooses the noise; give that alone"
-        )
+        raise ParameterError("bands", given, "auto needs --target-epsilon without --noise-multiplier")
     return mz.training.clipped.choose_bands(
         options["target_epsilon"], batch_size=options["batch_size"], dataset_size=records, steps=options["steps"],
         delta=options["delta"], neighboring=_neighboring(options),
@@ -297,7 +317,7 @@ def _projection(options: Options) -> Projection:
     if options["mechanism"] is not None:
         for other in ("projection", "q"):
             if options[other] is not None:
-                raise ParameterError(other, str(options[other]), "the table of --mechanism replaces it; leave it out")
+                raise ParameterError(other, str(options[other]), "the table of --mechanism replaces it; omit it")
         return mz.training.projection.projection_from(load_mechanism(options["mechanism"]))
     replaced = 0.99 if options["q"] is None else options["q"]
     return mz.training.projection.projection(

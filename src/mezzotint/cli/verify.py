@@ -17,13 +17,13 @@ EXAMPLE = "mezzotint verify m.json --json"
 
 def command(
     file: Annotated[Path, typer.Argument(help="Mechanism file or claim file (.json).")],
-    budget: Annotated[int, typer.Option(min=1, help="Processor seconds that checking a claim may take.")] = 60,
+    budget: Annotated[int, typer.Option(min=1, help="CPU seconds allowed for checking a claim.")] = 60,
     as_json: AsJson = False,
 ) -> None:
-    """Check a mechanism file in exact rationals, or a claim file by its proof.
+    """Check a mechanism file in exact rational arithmetic, or a claim file by its proof.
 
-    FILE is a mechanism file or a claim file (.json). Exit status 0: everything holds; 1: refused, or not finished
-    within the budget; 2: unreadable.
+    FILE is a mechanism file or a claim file (.json). Exit status: 0 if everything holds, 1 if the check fails or
+    exceeds the budget, 2 if the file cannot be read.
     """
     if not file.is_file():
         raise ParameterError("file", str(file), "no such file; check the path")
