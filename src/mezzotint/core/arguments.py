@@ -1,4 +1,4 @@
-"""What the whole house asks of its arguments; each refusal names the parameter, its value and the remedy."""
+"""Argument checks shared by the whole package; each error names the parameter, its value and the remedy."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ MOST = 10**18
 """Largest count: products of counts stay far within the floats."""
 
 MAX_CLIENTS = 10**8
-"""More clients than this are accounted as this many: still a bound, and never a wrong one."""
+"""More clients than this are accounted for as this many, which is still a valid bound."""
 
 Values = Sequence[float] | NumberArray
-"""What a caller may give where one number per bin, knot or level is wanted."""
+"""Accepted where a function takes one number per bin, knot or level."""
 
 Neighboring = Literal["replace_one", "add_or_remove_one"]
-"""What may differ between the two worlds that a claim speaks of: one replaced by any other, or one there or not."""
+"""The neighbouring relation of a claim: one record replaced by any other, or one added or removed."""
 
 
 def check_count(name: str, value: object, *, least: int = 1, most: int = MOST) -> int:
@@ -43,7 +43,7 @@ def check_count(name: str, value: object, *, least: int = 1, most: int = MOST) -
 
 
 def check_rules(record: object, *rules: tuple[str, bool, str]) -> None:
-    """ParameterError of the first rule that does not hold: a field of the record, whether it holds, the remedy."""
+    """Raises ParameterError for the first violated rule; a rule is a field's name, whether it holds, and the remedy."""
     for name, holds, remedy in rules:
         if not holds:
             raise ParameterError(name, getattr(record, name), remedy)
@@ -79,11 +79,11 @@ def check_positive(name: str, value: object, remedy: str = "need a finite number
 
 
 SCALES = (1e-50, 1e50)
-"""Norms, ranges and steps, data units: their products, quotients and squares neither overflow nor lose digits."""
+"""Limits for norms, ranges and steps, in data units: products, quotients and squares keep all their digits."""
 
 
 def check_scale(name: str, value: object) -> float:
-    """The number itself, as a float; ParameterError unless it may be a norm, a range's width or a step."""
+    """The number itself, as a float; ParameterError unless it can be a norm, the width of a range or a step."""
     scale = check_positive(name, value)
     if not SCALES[0] <= scale <= SCALES[1]:
         raise ParameterError(name, scale, "use units in which it lies between 1e-50 and 1e50")
@@ -141,7 +141,7 @@ def check_epsilon(epsilon: object) -> float:
 
 
 def check_range(lower: object, upper: object) -> tuple[float, float]:
-    """The input range: finite, lower < upper, and not so wide or narrow that floats give way."""
+    """The input range: finite, lower < upper, and neither too wide nor too narrow for float64."""
     low, high = check_finite("lower", lower), check_finite("upper", upper)
     if not low < high:
         raise ParameterError("lower", low, f"must lie below upper={high:g}; swap them, or widen the range")
@@ -153,7 +153,7 @@ def check_range(lower: object, upper: object) -> tuple[float, float]:
 
 
 def check_vector(vector: npt.ArrayLike, size: int | None = None, *, name: str = "vector") -> FloatArray:
-    """(size,) float64; ParameterError unless it is one vector of so many finite numbers (None: at least one)."""
+    """(size,) float64; ParameterError unless it is one vector of `size` finite numbers (None: at least one)."""
     wanted = "some" if size is None else size
     try:
         values = np.asarray(vector, dtype=np.float64)

@@ -1,4 +1,4 @@
-"""The errors that Mezzotint raises on purpose: each names what was wrong, with which value, and what to do."""
+"""The errors that Mezzotint raises deliberately: each names the problem, the value and the remedy."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class FileFormatError(MezzotintError, ValueError):
 
 
 class InfeasibleError(MezzotintError, ValueError):
-    """No mechanism satisfies what was asked; the message says by how much it is missed and what would help."""
+    """No mechanism satisfies the constraints; the message says by how much they are missed and what would help."""
 
 
 class MissingExtraError(MezzotintError, ImportError):
-    """A library is not installed that only some uses need; the message names the extra that brings it."""
+    """An optional library is not installed; the message names the extra that provides it."""

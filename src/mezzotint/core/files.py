@@ -70,8 +70,8 @@ def parse_json(text: str | bytes, *, name: str) -> Json:
     """The value of a JSON text.
 
     Arguments:
-        text: as it was read.
-        name: how messages name it.
+        text: the JSON text.
+        name: its name in error messages.
 
     Raises:
         FileFormatError: not whole JSON, nested too deeply, or with integers of thousands of digits.
@@ -152,7 +152,7 @@ def replacing(path: str | os.PathLike[str], *, overwrite: bool = False, paramete
 
 
 def publish(draft: Path, target: Path) -> bool:
-    """Gives a whole draft its name, durably; False, and no change, where the name is taken already.
+    """Renames a complete draft durably; returns False and changes nothing if the name is taken.
 
     Guarantees: of any number of attempts, in whatever processes, exactly one returns True (where the file system has
     hard links; elsewhere all but those of the same instant are told apart).
@@ -222,12 +222,12 @@ def locked(
 
 
 class RepairWarning(UserWarning):
-    """A log ended in a line that a crash had cut; what was done about it."""
+    """A log ended in a line cut by a crash; the message says what was done about it."""
 
 
 @final
 class AppendLog:
-    """JSON objects, one a line, that any number of processes append to in turn.
+    """A file of JSON objects, one per line, to which any number of processes append in turn.
 
     Every line carries a checksum over itself and the line before, so that a line that was edited, lost or put in by
     hand is noticed (by accident: whoever wants to can compute checksums anew).
@@ -237,7 +237,7 @@ class AppendLog:
         header: the first line; a file with another one is refused.
         take: called with every line after the header in turn, others' and one's own; it keeps what they say. It is
             the only way in: what is replayed from a file and what is appended live cannot differ.
-        what: how messages call the file.
+        what: the kind of file, for error messages.
         wait: seconds to wait while other processes write.
 
     Raises:
@@ -283,7 +283,7 @@ class AppendLog:
             self.refresh()
 
     def refresh(self) -> None:
-        """Takes what other processes have appended."""
+        """Reads the lines that other processes have appended."""
         with self.transaction():
             pass
 
