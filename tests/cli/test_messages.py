@@ -222,7 +222,11 @@ def test_a_folder_that_holds_a_run_hides_no_other_error(folder: Path, capsys: py
     (folder / "run").mkdir()
     (folder / "run" / "ledger.jsonl").touch()
     begun = ["federate", "--rounds", "1", "--clients", "10", "--per-round", "10", "--out", str(folder / "run")]
-    for others, named in ((["--rate", "-1"], "--rate=-1.0: "), (["--bits", "20"], "--bits=20: "), ([], "--out=")):
+    for others, named in (
+        (["--client-learning-rate", "-1"], "--client-learning-rate=-1.0: "),
+        (["--bits", "20"], "--bits=20: "),
+        ([], "--out="),
+    ):
         assert run([*begun, *others]) == 2
         assert capsys.readouterr().err.removeprefix("mezzotint: ").startswith(named)
     assert [file.name for file in (folder / "run").iterdir()] == ["ledger.jsonl"]

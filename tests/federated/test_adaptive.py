@@ -222,7 +222,7 @@ def test_the_command_writes_a_norm_that_adapts_and_finds_its_noise(tmp_path, cap
         "0.1",
         "2",
     ]
-    drawn = ["--clients", "600", "--per-round", "600", "--rounds", "2", "--epsilon", "2", "--sampling", "cyclic"]
+    drawn = ["--clients", "600", "--per-round", "600", "--rounds", "2", "--epsilon", "2", "--participation", "cyclic"]
     assert run([*told, *drawn, "--app", str(tmp_path / "app")]) == 0
     encoding = load_encoding(next((tmp_path / "app").rglob("encoding.json")))
     assert isinstance(encoding, AdaptiveEncoding)

@@ -260,8 +260,8 @@ def test_every_table_can_be_chosen_by_name_and_summed(name):
         (["--evaluate-every", "2", "--evaluate-noise", "0"], "--evaluate-noise=0.0"),
         (["--evaluate-every", "2", "--largest-loss", "0"], "--largest-loss=0.0"),
         (["--algorithm", "fedsgd", "--proximal", "0.1"], "--proximal=0.1: only for --algorithm fedavg"),
-        (["--rate", "-1"], "--rate=-1.0: "),
-        (["--batch", "-1"], "--batch=-1: "),
+        (["--client-learning-rate", "-1"], "--client-learning-rate=-1.0: "),
+        (["--client-batch-size", "-1"], "--client-batch-size=-1: "),
         (["--mechanism", "rounded-gaussian", "--clip-quantile", "1.5"], "--clip-quantile=1.5: a quantile"),
         (["--l2-norm", "-1"], "or 0"),
         (["--most-examples", "-4"], "0 weighs all alike"),
@@ -339,7 +339,7 @@ def test_bands_from_the_command_to_the_claim_and_over_a_restart(tmp_path, monkey
     """Five rounds of two bands: noise for three updates of a client; that is claimed, and where a server stops."""
     monkeypatch.chdir(tmp_path)
     command = ["federate", "--mechanism", "rounded-gaussian", "--epsilon", "30", "--clients", "12", "--per-round", "12"]
-    assert run([*command, "--rounds", "5", "--bands", "2", "--alpha", "5", "--minimum", "10", "--app", "app"]) == 0
+    assert run([*command, "--rounds", "5", "--bands", "2", "--dirichlet", "5", "--minimum", "10", "--app", "app"]) == 0
     config = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
     told = {"mechanism": "app/mezzotint_run/encoding.json", "stage_timeout": 5.0, "out": str(tmp_path / "run")}
     settings = replace(RunSettings.from_config(config), **told)
@@ -365,8 +365,20 @@ def test_bands_from_the_command_to_the_claim_and_over_a_restart(tmp_path, monkey
 def test_the_noise_that_a_budget_needs_is_found(tmp_path, sampling, rounds, per_round, charged, capsys, monkeypatch):
     """The run that it is written for ends within the budget, and three percent less noise would not have kept to it."""
     monkeypatch.chdir(tmp_path)
-    command = ["federate", "--mechanism", "ddg", "--epsilon", "3", "--clients", "12", "--alpha", "5", "--app", "app"]
-    command += ["--rounds", str(rounds), "--per-round", str(per_round), "--sampling", sampling, "--minimum", "7"]
+    command = [
+        "federate",
+        "--mechanism",
+        "ddg",
+        "--epsilon",
+        "3",
+        "--clients",
+        "12",
+        "--dirichlet",
+        "5",
+        "--app",
+        "app",
+    ]
+    command += ["--rounds", str(rounds), "--per-round", str(per_round), "--participation", sampling, "--minimum", "7"]
     assert run(command) == 0
     told = " ".join(capsys.readouterr().err.split())
     assert f"for clients in {charged} of {rounds} rounds, in sums of 7 or more" in told

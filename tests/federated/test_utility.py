@@ -79,4 +79,4 @@ def test_the_page_says_what_sums_cost_within_the_goal_of_three_points() -> None:
         difference = float(row[less].split()[0].replace("\u2212", "-"))
         # Means are rounded to .01, twice.
         assert difference == pytest.approx(trusted[row[place]] - float(row[accuracy].split()[0]), abs=0.0151)
-        assert difference < 3 or "`--sampling fixed`" in row[place]
+        assert difference < 3 or "`--participation fixed`" in row[place]

@@ -129,7 +129,7 @@ def test_nothing_private(invoke: Invoke) -> None:
 def test_quantized_gradients(invoke: Invoke, tmp_path: Path) -> None:
     table = families.k_randomized_response(lower=-1.0, upper=1.0, levels=4, epsilon=1.0)
     table.save(tmp_path / "m.json")
-    facts, _ = invoke("--method", "quantized-gradient", "--mechanism", tmp_path / "m.json", "--clip-norm", 0.1)
+    facts, _ = invoke("--method", "quantized-gradient", "--mechanism", tmp_path / "m.json", "--clip", 0.1)
     # 31 coordinates in 12 steps cost far more than the 1 of a single coordinate, and the verb says so.
     assert facts["epsilon"] > 10
     assert facts["neighboring"] == "replace_one"

@@ -47,7 +47,7 @@ ALIASES: dict[str, dict[str, str]] = {
     "ledger": {"path": "file"},
     "privatize": {"path": "ledger", "people": "charge_by", "users": "memoise_by", "key": "key_file", "rng": "seed"},
     "report": {"source": "file", "counts": "file", "path": "file"},
-    "train": {"path": "checkpoint", "clip": "clip_norm", "module": "model", "rounding": "projection", **_DATA},
+    "train": {"path": "checkpoint", "module": "model", "rounding": "projection", **_DATA},
     "gradients": {"distributions": "distribution"},
 }
 """Verb -> parameters of the library and what this verb calls them, where that differs."""

@@ -99,7 +99,9 @@ def command(
     data: Annotated[str, typer.Option(help="Folder or file of the data set; digits needs none.")] = "",
     model: Annotated[str, typer.Option(help="softmax, small-cnn or cnn.")] = "softmax",
     clients: Annotated[int, typer.Option(help="Total number of clients (femnist: writers, 0 for all).")] = 100,
-    alpha: Annotated[float, typer.Option(help="Dirichlet parameter of the split; small is uneven.")] = 0.5,
+    alpha: Annotated[
+        float, typer.Option("--dirichlet", help="Dirichlet parameter of the split; small is uneven.")
+    ] = 0.5,
     per_round: Annotated[int, typer.Option(help="Clients per round.")] = 100,
     bands: Annotated[
         int,
@@ -110,7 +112,9 @@ def command(
     ] = 1,
     spare: Annotated[int, typer.Option(help="Extra clients drawn, so that no round waits for its slowest.")] = 0,
     minimum: Annotated[int, typer.Option(help="Fewest clients in a sum; 0: half of those drawn + 1.")] = 0,
-    sampling: Annotated[str, typer.Option(help="fixed, poisson, or cyclic: all take turns.")] = "fixed",
+    sampling: Annotated[
+        str, typer.Option("--participation", help="fixed, poisson, or cyclic: all take turns.")
+    ] = "fixed",
     roster: Annotated[
         Path | None, typer.Option(help="Roster of all clients (`mezzotint roster make`); with --app.")
     ] = None,
@@ -118,9 +122,9 @@ def command(
     dropping: Annotated[float, typer.Option(help="Share of a round's clients that may vanish.")] = 0.2,
     rounds: Annotated[int, typer.Option(help="Rounds of the run.")] = 6,
     algorithm: Annotated[str, typer.Option(help="fedavg or fedsgd.")] = "fedavg",
-    steps: Annotated[int, typer.Option(help="Local steps of fedavg.")] = 5,
-    rate: Annotated[float, typer.Option(help="Local step size of fedavg.")] = 0.5,
-    batch: Annotated[int, typer.Option(help="Most records per local step; 0 for all.")] = 0,
+    steps: Annotated[int, typer.Option("--local-steps", help="Local steps of fedavg.")] = 5,
+    rate: Annotated[float, typer.Option("--client-learning-rate", help="Local step size of fedavg.")] = 0.5,
+    batch: Annotated[int, typer.Option("--client-batch-size", help="Most records per local step; 0 for all.")] = 0,
     proximal: Annotated[float, typer.Option(help="FedProx: weight of the proximal term; 0: fedavg.")] = 0.0,
     most_examples: Annotated[
         int, typer.Option(help="Weigh clients by their number of examples, capped at this; 0 weighs all alike.")

@@ -52,12 +52,12 @@ EXAMPLE = "mezzotint train --data breast-cancer --model logreg --method dp-sgd -
 _NOISE, _USERS = ("target_epsilon", "noise_multiplier"), ("users", "records_per_user")
 # Options without a default, and which methods use them. The others refuse them: whoever gives one expects an effect.
 USES = {
-    "none": (),
-    "dp-sgd": (*_NOISE, *_USERS, "bands"),
-    "proj-dp-sgd": (*_NOISE, *_USERS, "bands", "projection", "bound"),
-    "rqp": (*_NOISE, "projection", "bound", "q", "mechanism"),
-    "quantized-gradient": ("mechanism",),
-    "ranked-gradient": ("report_epsilon",),
+    "none": ("clip_norm",),
+    "dp-sgd": (*_NOISE, *_USERS, "clip_norm", "bands"),
+    "proj-dp-sgd": (*_NOISE, *_USERS, "clip_norm", "bands", "projection", "bound"),
+    "rqp": (*_NOISE, "clip_norm", "projection", "bound", "q", "mechanism"),
+    "quantized-gradient": ("mechanism", "clip"),
+    "ranked-gradient": ("report_epsilon", "clip_norm"),
 }
 METHODS = tuple(USES)
 
@@ -101,9 +101,11 @@ def command(
         str, typer.Option(help="Schedule of the learning rate: constant, linear or cosine.")
     ] = "constant",
     clip_norm: Annotated[
-        float,
-        typer.Option(help="Bound on the L2 norm of a record's gradient; on each coordinate for quantized-gradient."),
-    ] = 0.45,
+        Number, typer.Option(help="Bound on the L2 norm of a record's gradient; 0.45 by default.")
+    ] = None,
+    clip: Annotated[
+        Number, typer.Option(help="quantized-gradient: bound on each coordinate of a gradient; 0.45 by default.")
+    ] = None,
     report_epsilon: Annotated[
         Number, typer.Option(help="ranked-gradient: pure epsilon of each record's report.")
     ] = None,
@@ -273,23 +275,29 @@ def choose_method(options: Options, task: Task, *, records: int) -> Method:
     if name == "quantized-gradient":
         if options["mechanism"] is None:
             raise ParameterError("mechanism", None, "name the table's file; make one with: mezzotint design")
-        return mz.training.methods.QuantizedSGD(table=load_mechanism(options["mechanism"]), clip=options["clip_norm"])
+        return mz.training.methods.QuantizedSGD(table=load_mechanism(options["mechanism"]), clip=_clip(options["clip"]))
     if name == "ranked-gradient":
         if options["report_epsilon"] is None:
             raise ParameterError("report_epsilon", None, "name the epsilon of one report, e.g. --report-epsilon 4")
         weights = sum(parameter.numel() for parameter in task.module.parameters())
         with renamed(epsilon="report_epsilon"):
-            scheme = mz.vectors.ranked_codebook(weights, options["report_epsilon"], clip_norm=options["clip_norm"])
+            scheme = mz.vectors.ranked_codebook(
+                weights, options["report_epsilon"], clip_norm=_clip(options["clip_norm"])
+            )
         return mz.training.methods.RankedSGD(scheme=scheme)
     projected = _projection(options) if name in ("proj-dp-sgd", "rqp") else None
     bands = _bands(options, records)
     return mz.training.methods.NoisySGD(
         noise_multiplier=0.0 if name == "none" else _noise(options, projected, records=records, bands=bands),
-        clip_norm=options["clip_norm"],
+        clip_norm=_clip(options["clip_norm"]),
         projection=projected,
         bound=_bound(options, task),
         bands=bands,
     )
+
+
+def _clip(given: float | None) -> float:
+    return 0.45 if given is None else given
 
 
 def _bands(options: Options, records: int) -> int:
