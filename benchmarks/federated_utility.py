@@ -65,7 +65,7 @@ class Setting:
 
 @cache
 def federation_of(folder: str, seed: int) -> Federation:
-    return load_federation("mnist", folder=folder, clients=CLIENTS, alpha=0.3, seed=seed)
+    return load_federation("mnist", folder=folder, clients=CLIENTS, dirichlet=0.3, seed=seed)
 
 
 @final

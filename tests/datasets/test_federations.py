@@ -21,16 +21,16 @@ from tolerances import SINGLE
 
 def test_every_record_goes_to_exactly_one_client():
     labels = np.random.default_rng(0).integers(0, 10, 500)
-    for alpha in (0.05, 0.5, 100.0):
-        parts = dirichlet_split(labels, 60, alpha, 1)
+    for dirichlet in (0.05, 0.5, 100.0):
+        parts = dirichlet_split(labels, 60, dirichlet, 1)
         assert sorted(np.concatenate(parts).tolist()) == list(range(500))
         assert min(map(len, parts)) >= 1
-    for bad in ({"clients": 0}, {"clients": 501}, {"alpha": 0.0}, {"alpha": np.nan}):
+    for bad in ({"clients": 0}, {"clients": 501}, {"dirichlet": 0.0}, {"dirichlet": np.nan}):
         with pytest.raises(ParameterError, match=next(iter(bad))):
-            dirichlet_split(labels, **({"clients": 5, "alpha": 1.0, "seed": 0} | bad))
+            dirichlet_split(labels, **({"clients": 5, "dirichlet": 1.0, "seed": 0} | bad))
 
 
-def test_smaller_alpha_is_less_even():
+def test_a_smaller_parameter_is_less_even():
     labels = np.random.default_rng(0).integers(0, 10, 5000)
     classes = [
         np.mean([len(np.unique(labels[part])) for part in dirichlet_split(labels, 50, a, 0)]) for a in (0.1, 100.0)
@@ -96,12 +96,12 @@ def test_mnist_files_are_read_packed_or_not(tmp_path):
         images, labels = rng.integers(0, 256, (count, 28, 28), dtype=np.uint8), np.arange(count, dtype=np.uint8) % 10
         (tmp_path / f"{name}-images-idx3-ubyte.gz").write_bytes(gzip.compress(_idx(images)))
         (tmp_path / f"{name}-labels-idx1-ubyte").write_bytes(_idx(labels))
-    federation = load_federation("mnist", folder=str(tmp_path), clients=3, alpha=5.0)
+    federation = load_federation("mnist", folder=str(tmp_path), clients=3, dirichlet=5.0)
     np.testing.assert_allclose(federation.test_x, images / 255, atol=SINGLE)
     assert sum(len(y) for _, y in federation.clients) == 20
     (tmp_path / "t10k-labels-idx1-ubyte").write_bytes(_idx(labels)[:-1])
     with pytest.raises(FileFormatError, match="header says"):
-        load_federation("mnist", folder=str(tmp_path), clients=2, alpha=5.0)
+        load_federation("mnist", folder=str(tmp_path), clients=2, dirichlet=5.0)
     with pytest.raises(ParameterError, match="MNIST"):
         load_federation("mnist", folder=str(tmp_path / "nowhere"), clients=2)
     with pytest.raises(ParameterError, match="name the folder that holds mnist"):
@@ -113,16 +113,16 @@ def test_cifar_pickles_are_read_and_other_pickles_are_not(tmp_path):
     data = rng.integers(0, 256, (5, 3072), dtype=np.uint8)
     for name in [f"data_batch_{i}" for i in range(1, 6)] + ["test_batch"]:
         (tmp_path / name).write_bytes(pickle.dumps({b"data": data, b"labels": [0, 1, 2, 3, 4]}, protocol=3))
-    federation = load_federation("cifar10", folder=str(tmp_path), clients=4, alpha=5.0)
+    federation = load_federation("cifar10", folder=str(tmp_path), clients=4, dirichlet=5.0)
     assert federation.test_x.shape == (5, 32, 32, 3)
     # Planes of red, green and blue become channels.
     assert federation.test_x[0, 0, 1, 2] == pytest.approx(data[0, 2 * 1024 + 1] / 255)
     for name in ("train", "test"):
         (tmp_path / name).write_bytes(pickle.dumps({b"data": data, b"fine_labels": [0, 1, 2, 3, 99]}, protocol=3))
-    assert load_federation("cifar100", folder=str(tmp_path), clients=2, alpha=5.0).test_y.max() == 99
+    assert load_federation("cifar100", folder=str(tmp_path), clients=2, dirichlet=5.0).test_y.max() == 99
     (tmp_path / "test_batch").write_bytes(pickle.dumps({b"data": print}, protocol=3))
     with pytest.raises(FileFormatError, match="refused"):
-        load_federation("cifar10", folder=str(tmp_path), clients=3, alpha=5.0)
+        load_federation("cifar10", folder=str(tmp_path), clients=3, dirichlet=5.0)
 
 
 def test_an_unknown_data_set_or_model_is_refused():

@@ -51,7 +51,7 @@ def _settings(tmp_path, **others: Any) -> RunSettings:
     settings: dict[str, Any] = {
         "clients": CLIENTS,
         "per_round": CLIENTS,
-        "alpha": 5.0,
+        "dirichlet": 5.0,
         "mechanism": str(path),
         "rounds": 3,
         "minimum": 10,

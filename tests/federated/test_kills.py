@@ -291,7 +291,7 @@ def _settings(folder: Path, trust: str) -> dict[str, Any]:
         )
         path.write_text(canonical(noise.as_dict()))
     return {
-        "clients": CLIENTS, "per_round": CLIENTS, "alpha": 5.0, "mechanism": str(path), "rounds": ROUNDS,
+        "clients": CLIENTS, "per_round": CLIENTS, "dirichlet": 5.0, "mechanism": str(path), "rounds": ROUNDS,
         "minimum": 3, "stage_timeout": 5.0, "trust": trust,
     }  # fmt: skip
 
@@ -361,7 +361,7 @@ def test_a_server_killed_at_any_moment_ends_with_the_model_of_one_that_was_not(
     the optimizer's memory are the same bits as if nothing had happened.
     """
     settings = {
-        "clients": CLIENTS, "per_round": CLIENTS, "alpha": 5.0, "clip": 1.0, "rounds": 3, "minimum": CLIENTS,
+        "clients": CLIENTS, "per_round": CLIENTS, "dirichlet": 5.0, "clip": 1.0, "rounds": 3, "minimum": CLIENTS,
         "stage_timeout": 5.0, "server_optimizer": optimizer, "learning_rate": 0.05,
     }  # fmt: skip
     rng = np.random.default_rng(11)

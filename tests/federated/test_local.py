@@ -325,7 +325,7 @@ def test_a_model_of_another_size_is_refused_on_both_sides():
 def _settings(tmp_path, **others) -> RunSettings:
     ranked_codebook(650, 8.0, clip_norm=1.0).save(tmp_path / "ranks.json", overwrite=True)
     given = {
-        "clients": 6, "per_round": 6, "alpha": 5.0, "mechanism": str(tmp_path / "ranks.json"), "rounds": 2,
+        "clients": 6, "per_round": 6, "dirichlet": 5.0, "mechanism": str(tmp_path / "ranks.json"), "rounds": 2,
         "stage_timeout": 5.0, "trust": "local",
     }  # fmt: skip
     return RunSettings(**(given | others))

@@ -156,7 +156,7 @@ def test_a_proximal_term_pulls_local_steps_back():
 
 def test_a_rehearsal_takes_training_and_optimizer():
     """Plain: a rehearsal of one client is that client's training; momentum 0 is the mean update."""
-    federation = load_federation("digits", clients=4, alpha=5.0)
+    federation = load_federation("digits", clients=4, dirichlet=5.0)
     model = model_for("softmax", federation)
     training = LocalTraining(steps=2, rate=0.1)
     common = {"federation": federation, "model": model, "per_round": 4, "learning_rate": 1.0, "rounds": 3, "every": 1}

@@ -293,7 +293,7 @@ def test_a_server_started_anew_goes_on_behind_the_noise(tmp_path: Path) -> None:
 
 def test_a_rehearsal_spreads_updates_as_clients_and_server_do() -> None:
     """Almost without noise: in every round the mean of those whose turn it is, who take turns of three rounds."""
-    federation = load_federation("digits", clients=20, alpha=5.0, seed=0)
+    federation = load_federation("digits", clients=20, dirichlet=5.0, seed=0)
     softmax = model_for("softmax", federation)
     told = {"federation": federation, "model": softmax, "per_round": 20, "learning_rate": 1.0, "rounds": 5, "every": 5}
     found = Rehearsal(**told).run(dataclasses.replace(QUIET, l2_norm=50.0, modulus_bits=30), seed=3)

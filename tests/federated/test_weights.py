@@ -155,10 +155,10 @@ def test_the_app_and_a_rehearsal_weigh_by_their_records(tmp_path):
     path = tmp_path / "weighted.json"
     path.write_text(canonical(encoding.as_dict()))
     settings = replace(
-        _settings(tmp_path, mechanism=str(path), rounds=1, minimum=CLIENTS), learning_rate=1.0, alpha=0.5
+        _settings(tmp_path, mechanism=str(path), rounds=1, minimum=CLIENTS), learning_rate=1.0, dirichlet=0.5
     )
     report = run_server(_grid(), settings)
-    federation = load_federation("digits", clients=CLIENTS, alpha=0.5)
+    federation = load_federation("digits", clients=CLIENTS, dirichlet=0.5)
     model = model_for("softmax", federation)
     rehearsal = Rehearsal(
         federation=federation, model=model, per_round=CLIENTS, learning_rate=1.0, rounds=1, every=1,

@@ -99,9 +99,7 @@ def command(
     data: Annotated[str, typer.Option(help="Folder or file of the data set; digits needs none.")] = "",
     model: Annotated[str, typer.Option(help="softmax, small-cnn or cnn.")] = "softmax",
     clients: Annotated[int, typer.Option(help="Total number of clients (femnist: writers, 0 for all).")] = 100,
-    alpha: Annotated[
-        float, typer.Option("--dirichlet", help="Dirichlet parameter of the split; small is uneven.")
-    ] = 0.5,
+    dirichlet: Annotated[float, typer.Option(help="Dirichlet parameter of the split; small is uneven.")] = 0.5,
     per_round: Annotated[int, typer.Option(help="Clients per round.")] = 100,
     bands: Annotated[
         int,

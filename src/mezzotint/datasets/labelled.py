@@ -350,26 +350,26 @@ class Federation:
     classes: int
 
 
-def dirichlet_split(labels: Labels, clients: int, alpha: float, seed: int) -> list[npt.NDArray[np.int64]]:
-    """Indices of each client's records: shares of every class drawn from Dirichlet(alpha, ..., alpha).
+def dirichlet_split(labels: Labels, clients: int, dirichlet: float, seed: int) -> list[npt.NDArray[np.int64]]:
+    """Indices of each client's records: shares of every class drawn from Dirichlet(a, ..., a), a = `dirichlet`.
 
     Arguments:
         labels: (n,).
         clients: at least 1.
-        alpha: > 0; small means that a client holds few classes, large that all hold the same mixture.
+        dirichlet: > 0; small means that a client holds few classes, large that all hold the same mixture.
         seed: of the split.
 
     Guarantees: every record goes to exactly one client; clients without a record are given one from the largest.
     """
     if clients < 1 or clients > len(labels):
         raise ParameterError("clients", clients, f"need 1 to {len(labels)} clients, one record each at least")
-    if not alpha > 0:
-        raise ParameterError("alpha", alpha, "need a number > 0; 0.5 is clearly uneven, 100 nearly even")
+    if not dirichlet > 0:
+        raise ParameterError("dirichlet", dirichlet, "need a number > 0; 0.5 is clearly uneven, 100 nearly even")
     rng = np.random.default_rng(check_count("seed", seed, least=0))
     parts: list[list[int]] = [[] for _ in range(clients)]
     for label in np.unique(labels):
         members = rng.permutation(np.flatnonzero(labels == label))
-        shares = rng.dirichlet(np.full(clients, alpha))
+        shares = rng.dirichlet(np.full(clients, dirichlet))
         cuts = np.round(np.cumsum(shares)[:-1] * members.size).astype(int)
         for part, chosen in zip(parts, np.split(members, cuts), strict=True):
             part += chosen.tolist()
@@ -379,17 +379,17 @@ def dirichlet_split(labels: Labels, clients: int, alpha: float, seed: int) -> li
     return [np.sort(np.array(part, dtype=np.int64)) for part in parts]
 
 
-def _split(x: Features, y: Labels, clients: int, alpha: float, seed: int) -> tuple[tuple[Features, Labels], ...]:
-    return tuple((x[part], y[part]) for part in dirichlet_split(y, clients, alpha, seed))
+def _split(x: Features, y: Labels, clients: int, dirichlet: float, seed: int) -> tuple[tuple[Features, Labels], ...]:
+    return tuple((x[part], y[part]) for part in dirichlet_split(y, clients, dirichlet, seed))
 
 
-def _digits(_: str, clients: int, alpha: float, seed: int) -> Federation:
+def _digits(_: str, clients: int, dirichlet: float, seed: int) -> Federation:
     bunch = _scikit_learn("digits")
     x, y = (np.asarray(bunch.data) / 16).astype(np.float32), np.asarray(bunch.target, dtype=np.int64)
     order = np.random.default_rng(check_count("seed", seed, least=0)).permutation(len(y))
     test, train = order[:360], order[360:]
     return Federation(
-        clients=_split(x[train], y[train], clients, alpha, seed), test_x=x[test], test_y=y[test], classes=10
+        clients=_split(x[train], y[train], clients, dirichlet, seed), test_x=x[test], test_y=y[test], classes=10
     )
 
 
@@ -401,7 +401,7 @@ def _by_writer(
     return Federation(clients=parts, test_x=x[test], test_y=y[test], classes=int(y.max()) + 1)
 
 
-def _femnist(folder: str, clients: int, alpha: float, seed: int) -> Federation:
+def _femnist(folder: str, clients: int, dirichlet: float, seed: int) -> Federation:
     """By writer: an npz with x, y, writer, split (0 train, 1 test), or a folder of LEAF's train/ and test/ json."""
     path = Path(folder)
     if path.is_dir():
@@ -440,10 +440,10 @@ def _leaf(folder: Path, clients: int) -> Federation:
     return _by_writer(images, np.asarray(y, dtype=np.int64), np.asarray(writer), np.asarray(test), clients)
 
 
-def _mnist(folder: str, clients: int, alpha: float, seed: int) -> Federation:
+def _mnist(folder: str, clients: int, dirichlet: float, seed: int) -> Federation:
     """Any set in MNIST's four files."""
     data = idx_folder(folder)
-    parts = _split(data.train_x, data.train_y, clients, alpha, seed)
+    parts = _split(data.train_x, data.train_y, clients, dirichlet, seed)
     return Federation(clients=parts, test_x=data.test_x, test_y=data.test_y, classes=int(data.train_y.max()) + 1)
 
 
@@ -484,11 +484,11 @@ def _cifar_batches(files: list[Path], label: bytes) -> tuple[Features, Labels]:
 
 
 def _cifar(names: list[str], test: str, label: bytes, classes: int) -> Callable[[str, int, float, int], Federation]:
-    def load(folder: str, clients: int, alpha: float, seed: int) -> Federation:
+    def load(folder: str, clients: int, dirichlet: float, seed: int) -> Federation:
         root = Path(folder)
         x, y = _cifar_batches([root / name for name in names], label)
         test_x, test_y = _cifar_batches([root / test], label)
-        return Federation(clients=_split(x, y, clients, alpha, seed), test_x=test_x, test_y=test_y, classes=classes)
+        return Federation(clients=_split(x, y, clients, dirichlet, seed), test_x=test_x, test_y=test_y, classes=classes)
 
     return load
 
@@ -505,7 +505,7 @@ CLIENT_DATASETS = tuple(_LOADERS)
 
 @lru_cache(maxsize=2)
 def load_federation(
-    dataset: str, *, folder: str = "", clients: int = 100, alpha: float = 0.5, seed: int = 0
+    dataset: str, *, folder: str = "", clients: int = 100, dirichlet: float = 0.5, seed: int = 0
 ) -> Federation:
     """A data set over clients; kept in memory, for a simulation asks again for every message.
 
@@ -514,7 +514,7 @@ def load_federation(
         folder: where its files are ("digits" needs none): an npz or LEAF's folder for femnist, idx files for mnist,
             the python pickles for cifar10 and cifar100.
         clients: into how many parts; for femnist the first so many writers, 0 for all.
-        alpha: of the Dirichlet split (femnist is split by writer instead).
+        dirichlet: of the Dirichlet split (femnist is split by writer instead).
         seed: of the split.
 
     Raises:
@@ -523,4 +523,4 @@ def load_federation(
     check_choice("dataset", dataset, _LOADERS)
     if not folder and dataset != "digits":
         raise ParameterError("data", None, f"name the folder that holds {dataset}")
-    return _LOADERS[dataset](folder, clients, alpha, seed)
+    return _LOADERS[dataset](folder, clients, dirichlet, seed)

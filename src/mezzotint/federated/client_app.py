@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 PARAMETERS = "parameters"
 TOLD = (
-    "dataset", "data", "model", "clients", "per_round", "alpha", "seed",
+    "dataset", "data", "model", "clients", "per_round", "dirichlet", "seed",
     "algorithm", "steps", "rate", "batch", "proximal",
 )  # fmt: skip
 """Settings sent to clients; all public."""

@@ -33,7 +33,7 @@ class RunSettings(Record):
         dataset, data, model: what is learnt from what (`mezzotint.datasets`, `.tasks`); `data` is a folder or
             file on the machine that reads it.
         clients: number of parts into which a data set without clients of its own is split.
-        alpha: of the Dirichlet split.
+        dirichlet: of the Dirichlet split.
         seed: of the split, the initial parameters and batches; of no private noise.
         algorithm, steps, rate, batch, proximal: what clients do (`LocalTraining`).
         trust: "sum": the server sees only secure sums. "local": it is not trusted and sees every report; `mechanism`
@@ -74,7 +74,7 @@ class RunSettings(Record):
     data: str = ""
     model: str = "softmax"
     clients: int = 100
-    alpha: float = 0.5
+    dirichlet: float = 0.5
     seed: int = 0
     algorithm: str = "fedavg"
     steps: int = 5
@@ -160,7 +160,7 @@ class RunSettings(Record):
 
     def federation(self, folder: str | None = None) -> Federation:
         """The clients' data and the public test data, from `data` or from the folder or file given."""
-        told = {name: getattr(self, name) for name in ("clients", "alpha", "seed")}
+        told = {name: getattr(self, name) for name in ("clients", "dirichlet", "seed")}
         return load_federation(self.dataset, folder=self.data if folder is None else folder, **told)
 
     def scheme(self) -> Scheme:
