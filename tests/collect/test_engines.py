@@ -18,6 +18,7 @@ BITS = [0.0, 1.0, 1.0, 0.0, 1.0]
 
 def test_a_namespace_of_polars_expressions() -> None:
     collect.register_polars()
+    collect.register_polars()  # again, as a cell of a notebook does: without a warning
     frame = pl.DataFrame({"x": BITS})
     column: object = pl.col("x")
     found = frame.lazy().select(column.mezzotint.privatize(CLEAR)).collect()["x"]  # type: ignore[attr-defined]
@@ -27,6 +28,7 @@ def test_a_namespace_of_polars_expressions() -> None:
 
 def test_an_accessor_of_pandas_series() -> None:
     pandas = pytest.importorskip("pandas")
+    collect.register_pandas()
     collect.register_pandas()
     series = pandas.Series(BITS, index=list("abcde"), name="x")
     found = series.mezzotint.privatize(CLEAR)

@@ -212,7 +212,14 @@ def register_polars(name: str = NAME) -> None:
             """`polars_codes` of the expression."""
             return polars_codes(self._expression, mechanism, **options)
 
-    importlib.import_module("polars").api.register_expr_namespace(name)(Namespace)
+    library = importlib.import_module("polars")
+    if not _is_ours(getattr(library.Expr, name, None)):
+        library.api.register_expr_namespace(name)(Namespace)
+
+
+def _is_ours(registered: object) -> bool:
+    """Whether an earlier call made it: libraries warn of what is replaced."""
+    return getattr(registered, "__module__", None) == __name__
 
 
 def register_pandas(name: str = NAME) -> None:
@@ -243,7 +250,8 @@ def register_pandas(name: str = NAME) -> None:
             kept = kind if codes.null_count else kind.lower()
             return pandas.Series(codes.to_pylist(), index=self._series.index, name=self._series.name, dtype=kept)
 
-    pandas.api.extensions.register_series_accessor(name)(Accessor)
+    if not _is_ours(getattr(pandas.Series, name, None)):
+        pandas.api.extensions.register_series_accessor(name)(Accessor)
 
 
 def register_duckdb_function(
