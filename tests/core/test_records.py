@@ -126,5 +126,7 @@ def test_results_are_small_tables_in_a_terminal_a_notebook_and_a_frame(result: A
     assert made._repr_html_().startswith("<table>")
     assert len(made.to_frame()) == rows
     assert json.loads(made.to_json())
+    if isinstance(made, design.DesignResult):  # in the words of `mezzotint design`
+        assert "certified, to an observer of every single report" in " ".join(str(made).split())
     if not isinstance(made, privacy.Claim):  # a sentence
         assert all(len(line) <= 80 for line in str(made).splitlines() if " " in line.strip())

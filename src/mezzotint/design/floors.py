@@ -7,7 +7,7 @@ Everything here is in centred units (inputs in [-1, 1]) and takes leading batch 
 
 The best floors for given levels: a convex program with two rows, whatever the inputs, solved by Newton's method.
 
-The loss of windows is convex in the floors and known with two derivatives; what is left are the rows of the two ends of
+The loss of windows is convex in the floors and known with two derivatives; what remains are the rows of the two ends of
 the range, which say that the windows reach there. The multipliers that come out bound every mechanism at these levels.
 
 Cuts: bounds on the MSE of every unbiased mechanism, wherever its levels are, from one solved design.

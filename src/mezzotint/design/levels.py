@@ -3,7 +3,7 @@
 The affine map of the levels that makes the windows reach exactly from -1 to 1 is applied to whatever is tried, so every
 point is feasible. Many starts go downhill together, in one batch.
 
-Is a design feasible at all? Settled in closed form before any solver runs, and said by how much it is missed.
+Is a design feasible at all? Settled in closed form before any solver runs, and reported by how much it falls short.
 
 Collapse: send each level of a feasible mechanism at random to the lowest or the highest level so that its mean is
 kept. That is post-processing, so the privacy holds, and the means hold. Hence levels B_1 < ... < B_m are feasible

@@ -29,7 +29,6 @@ from mezzotint.core.mechanism import NARROWEST, TOTAL, FloatArray, IntArray, Mec
 from mezzotint.core.priors import Prior, as_prior, cost_matrix
 from mezzotint.core.records import JsonObject, Record, above
 from mezzotint.core.rounding import ratio_below
-from mezzotint.privacy.claim import basis
 
 Loss = Literal["mse", "mae", "minimax", "cdf"]
 Metric = Literal["absolute", "squared"]
@@ -201,8 +200,10 @@ class DesignResult(Record):
     @property
     def table(self) -> str:
         """The mechanism in a line."""
+        from mezzotint.privacy.account import report_claim
+
         made = self.mechanism
-        told = f"epsilon {above(made.epsilon)} ({basis()})"
+        told = f"epsilon {above(made.epsilon)} ({report_claim(made).basis})"
         return f"{made.name}: {made.levels.size} levels, {told}, table {made.sha256[:12]}"
 
     def percent_above(self, limit: DesignResult) -> float | None:
