@@ -189,3 +189,7 @@ def test_decode() -> None:
     for codes in ([2], [-1], [0.0], ["a"], [True, 2]):
         with pytest.raises(ParameterError, match="codes="):
             mechanism.decode(codes)
+    with pytest.raises(ParameterError, match=r"^codes=-1 to 9: codes are integers from 0 to 1$"):
+        mechanism.decode([[-1, 9]])
+    with pytest.raises(ParameterError, match=r"^codes=numbers of type float64: "):
+        mechanism.decode([0.0])

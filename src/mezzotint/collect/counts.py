@@ -92,12 +92,8 @@ class CodeCounts:
     @classmethod
     def from_codes(cls, codes: npt.ArrayLike, *, mechanism: Mechanism, seeded: bool | None = None) -> Self:
         """Counts the codes of an array of any shape; raises ParameterError for a code that names no level."""
-        array = np.asarray(codes)
-        if array.size == 0:
-            array = array.astype(np.int64)
+        array = mechanism.check_codes(codes)
         size = mechanism.levels.size
-        if array.dtype.kind not in "iu" or (array.size and not 0 <= int(array.min()) <= int(array.max()) < size):
-            raise ParameterError("codes", str(array.dtype), f"codes are integers from 0 to {size - 1}")
         return cls(mechanism=mechanism, counts=np.bincount(array.ravel(), minlength=size), seeded=seeded)
 
     def merge(self, other: Self) -> Self:

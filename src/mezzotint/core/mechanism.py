@@ -439,12 +439,17 @@ class Mechanism:
 
     def decode(self, codes: npt.ArrayLike) -> FloatArray:
         """Level values of codes, any shape; raises ParameterError for a code that names no level."""
+        return self.levels[self.check_codes(codes)]
+
+    def check_codes(self, codes: npt.ArrayLike) -> IntArray:
+        """The codes as an array of the same shape; raises ParameterError for a code that names no level."""
         array = np.asarray(codes)
-        if array.size and (
-            array.dtype.kind not in "iu" or int(array.min()) < 0 or int(array.max()) >= self.levels.size
-        ):
-            raise ParameterError("codes", array.dtype.str, f"codes are integers from 0 to {self.levels.size - 1}")
-        return self.levels[array.astype(np.intp)]
+        remedy = f"codes are integers from 0 to {self.levels.size - 1}"
+        if array.size and array.dtype.kind not in "iu":
+            raise ParameterError("codes", f"numbers of type {array.dtype}", remedy)
+        if array.size and not 0 <= int(array.min()) <= int(array.max()) < self.levels.size:
+            raise ParameterError("codes", f"{array.min()} to {array.max()}", remedy)
+        return array.astype(np.int64, copy=False)
 
     # Privacy: answered by exact losses of the rows -------------------------------------------------------------
 
