@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, final
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 MOST_BITS = 6
+COUNTS = {"bits": MOST_BITS, "clients": 10**9, "coordinates": 10**7, "rounds": 10**5}
+"""Whole numbers of a question, and the most that each may be."""
 
 _REACHES = (1.0, 1.005, 1.02, 1.06, 1.13, 1.3)
 """How far out even grids are tried, as multiples of the least that unbiased reports need."""
@@ -71,7 +73,7 @@ class Question:
         if not self.lower < self.upper:
             raise ParameterError("upper", self.upper, f"must be above lower={self.lower:g}")
         check_probability("delta", self.delta)
-        for name, most in {"bits": MOST_BITS, "clients": 10**9, "coordinates": 10**7, "rounds": 10**5}.items():
+        for name, most in COUNTS.items():
             check_count(name, getattr(self, name), most=most)
         check_choice("loss", self.loss, ("mse", "mae"))
         check_choice("view", self.view, ("local", "sum"))
@@ -119,20 +121,13 @@ def _sample(prior: str, lower: float, upper: float) -> priors.Prior | None:
     return priors.as_prior(_values(prior), lower=lower, upper=upper) if prior else None
 
 
-def prior_of(question: Question) -> priors.Prior | None:
-    """The prior that the question names, or None for uniform."""
-    return _sample(question.prior, question.lower, question.upper)
-
-
 @lru_cache(maxsize=512)
-def _candidates(
-    epsilon: float, bits: int, lower: float, upper: float, loss: str, prior: str, knots: int
-) -> tuple[tuple[str, Mechanism], ...]:
+def _candidates(asked: Question) -> tuple[tuple[str, Mechanism], ...]:
     """Tables to choose from, each made in milliseconds: one-bit response, and best tables on even grids of levels."""
-    sample = _sample(prior, lower, upper)
-    problem: dict[str, Any] = {"epsilon": epsilon, "lower": lower, "upper": upper, "loss": loss, "prior": sample}
+    epsilon, lower, upper, count, knots = asked.epsilon, asked.lower, asked.upper, 2**asked.bits, KNOTS[asked.view]
+    problem: dict[str, Any] = {"epsilon": epsilon, "lower": lower, "upper": upper, "loss": asked.loss}
+    problem["prior"] = _sample(asked.prior, lower, upper)
     found = [("randomized_response", mz.design.calibrate("randomized_response", levels=2, **problem).mechanism)]
-    count = 2**bits
     grids = [even_levels(epsilon, count, lower, upper, reach) for reach in _REACHES if count > 2]
     if count == 4 and knots == KNOTS["local"]:
         grids += [four_levels(epsilon, lower, upper, reach, share) for reach, share in _INNER]
@@ -165,22 +160,15 @@ def four_levels(epsilon: float, lower: float, upper: float, reach: float, share:
 def advise(question: Question) -> Answer:
     """The best mechanism found for a question, in a fraction of a second for up to 16 levels.
 
-    Where sums are to decode to sums of values, levels lie on an even grid. On its levels the table is optimal.
-    `mezzotint design --levels N` searches levels and knots too: that takes seconds and gains some percent.
+    Where sums of reports must decode to sums of values, levels lie on an even grid. The table is optimal on its levels.
+    `mezzotint design --levels N` also searches levels and knots: that takes seconds and gains a few percent.
 
     Raises:
-        ParameterError, InfeasibleError: naming what cannot be.
+        ParameterError, InfeasibleError: naming what cannot be met.
     """
-    candidates = _candidates(
-        question.epsilon,
-        question.bits,
-        question.lower,
-        question.upper,
-        question.loss,
-        question.prior,
-        KNOTS[question.view],
-    )
-    sample = prior_of(question)
+    # Tables depend on nothing else: another number of clients or rounds needs no new ones.
+    candidates = _candidates(replace(question, clients=1, coordinates=1, rounds=1, delta=0.5))
+    sample = _sample(question.prior, question.lower, question.upper)
 
     def loss(mechanism: Mechanism) -> float:
         return mechanism.mse(sample) if question.loss == "mse" else mechanism.mae(sample)
@@ -227,19 +215,13 @@ def _reasons(question: Question, family: str, mechanism: Mechanism, loss: float,
     return tuple(reasons)
 
 
-@lru_cache(maxsize=512)
-def _claim(
-    mechanism: Mechanism, coordinates: int, rounds: int, view: str, clients: int, delta: float
-) -> mz.privacy.Claim:
-    crowd = {"clients": clients} if view == "sum" else {}
-    return mz.privacy.account(mechanism, dimension=coordinates, rounds=rounds, view=view, delta=delta, **crowd)
+_account = lru_cache(maxsize=512)(mz.privacy.account)
 
 
 def claim(question: Question, advice: Answer) -> mz.privacy.Claim:
     """The claim of the whole release, by `mezzotint.privacy.account`."""
-    return _claim(
-        advice.mechanism, question.coordinates, question.rounds, question.view, question.clients, question.delta
-    )
+    release = {name: getattr(question, name) for name in ("coordinates", "rounds", "view", "delta")}
+    return _account(advice.mechanism, **release, **({"clients": question.clients} if question.view == "sum" else {}))
 
 
 # The lines that make it --------------------------------------------------------------------------------------
@@ -247,12 +229,8 @@ def claim(question: Question, advice: Answer) -> mz.privacy.Claim:
 
 def commands(question: Question, advice: Answer) -> tuple[str, str]:
     """Two command lines: one that designs the mechanism, one that accounts the release. They run as they stand."""
-    make = ["mezzotint", "design", "--family", advice.family, "--epsilon", repr(question.epsilon)]
-    make.append(
-        "--levels=2"
-        if advice.family == "randomized_response"
-        else "--levels=" + ",".join(repr(level) for level in advice.levels)
-    )
+    levels = "2" if advice.family == "randomized_response" else ",".join(map(repr, advice.levels))
+    make = ["mezzotint", "design", "--family", advice.family, "--epsilon", repr(question.epsilon), f"--levels={levels}"]
     if advice.family == "optimal":
         make += ["--knots", str(KNOTS[question.view])]
     make += [f"--lower={question.lower!r}", f"--upper={question.upper!r}", "--loss", question.loss]
@@ -268,8 +246,7 @@ def commands(question: Question, advice: Answer) -> tuple[str, str]:
 
 def python_lines(question: Question, advice: Answer) -> str:
     """The same in Python."""
-    problem = f"epsilon={question.epsilon!r}, lower={question.lower!r}, upper={question.upper!r}"
-    problem += f", loss={question.loss!r}"
+    problem = ", ".join(f"{name}={getattr(question, name)!r}" for name in ("epsilon", "lower", "upper", "loss"))
     lines = ["import mezzotint as mz", ""]
     if question.prior:
         path, _, column = question.prior.rpartition(":")

@@ -28,7 +28,6 @@ from mezzotint.report.mechanism_pages import mechanism_page
 from mezzotint.report.page import Curve, Figure, Page, Section, Table
 from mezzotint.report.run_pages import federated_page, training_page
 
-COUNTS_KEY = b"mezzotint.raw_counts"
 BINS = 10
 
 Found: TypeAlias = "mz.collect.Estimate | mz.collect.Frequencies"
@@ -72,7 +71,7 @@ def reports_page(source: Path, *, column: str | None = None, level: float = 0.95
     )
     sections = [_estimates(estimate, name or "input"), *([] if saved else [_clipped(source, column)])]
     if counts.seeded:  # a page about the mechanism would state claims that do not hold for these reports
-        return Page(title=title, summary=summary, sections=(_seeded(), *sections))
+        return Page(title=title, summary=summary, sections=(_SEEDED, *sections))
     about = mechanism_page(counts.mechanism, file="mechanism.json")
     sections += about.sections
     record = None if saved or source.is_dir() else _record(source)
@@ -83,14 +82,15 @@ def reports_page(source: Path, *, column: str | None = None, level: float = 0.95
 
 def _name(source: Path, column: str | None) -> str:
     """The column that the reports are about, as their file names it; "" where it names none, as counts do not."""
-    from mezzotint.collect import columns, sources
-    from mezzotint.collect import reports as descriptions
+    return "" if source.suffix == ".json" else (column or next(iter(_tables(source)))).removesuffix("_code")
 
-    if source.suffix == ".json":
-        return ""
+
+def _tables(source: Path) -> Mapping[str, Mechanism]:
+    """Column of codes -> its mechanism, as the first file of a source says."""
+    from mezzotint.collect import columns, reports, sources
+
     with columns.open_columns(Path(sources.find_files(source)[0].path)) as reader:
-        described = descriptions.read_description(reader.description, name=source.name)
-    return (column or next(iter(described.tables))).removesuffix("_code")
+        return reports.read_description(reader.description, name=source.name).tables
 
 
 def _categories_page(title: str, name: str, found: mz.collect.Frequencies) -> Page:
@@ -101,11 +101,11 @@ def _categories_page(title: str, name: str, found: mz.collect.Frequencies) -> Pa
     table = Table(headings=(name, "share", *_ends(found)), rows=rows)
     private = "" if found.seeded else " Computed from private reports alone."
     words = (f"Unbiased shares of the categories, each with its interval.{private}",)
-    sections = [Section(title="What was collected", words=words, table=table)]
+    collected = Section(title="What was collected", words=words, table=table)
     return Page(
         title=title,
         summary=f"{found.n:,} reports about {len(found.categories)} categories; {_privacy(found)}.",
-        sections=(*([_seeded()] if found.seeded else []), *sections),
+        sections=(_SEEDED, collected) if found.seeded else (collected,),
     )
 
 
@@ -121,12 +121,13 @@ def _privacy(estimate: Found) -> str:
     return f"epsilon {above(estimate.claim.epsilon)} per report ({estimate.claim.basis}){known}"
 
 
-def _seeded() -> Section:
-    words = (
+_SEEDED = Section(
+    title="Not private",
+    words=(
         "These reports were drawn from a seed, for tests. Whoever knows or guesses the seed reads the inputs off them: "
         "they are NOT private, and nothing is claimed about them.",
-    )
-    return Section(title="Not private", words=words)
+    ),
+)
 
 
 def _estimates(estimate: mz.collect.Estimate, name: str) -> Section:
@@ -145,11 +146,9 @@ def _estimates(estimate: mz.collect.Estimate, name: str) -> Section:
             ("standard error of the mean from privacy (data units)", estimate.privacy_error),
         )
     )
-    private = (
-        "" if estimate.seeded else " Everything here is computed from private reports and costs no further privacy."
-    )
+    private = " Everything here is computed from private reports and costs no further privacy."
     words = (
-        f"These numbers are about the inputs as clipped to the mechanism's range.{private}",
+        f"These numbers are about the inputs as clipped to the mechanism's range.{'' if estimate.seeded else private}",
         "The intervals assume nothing about the shape of the inputs: where the table cannot tell two shapes apart, "
         "they are wide, and the point inside is only one shape among many.",
     )
@@ -159,16 +158,12 @@ def _estimates(estimate: mz.collect.Estimate, name: str) -> Section:
 
 def _record(source: Path) -> Section | None:
     """What a row pays where the file reports several columns of it."""
-    from mezzotint.collect import columns
-    from mezzotint.collect import reports as descriptions
-
-    with columns.open_columns(source) as reader:
-        described = descriptions.read_description(reader.description, name=source.name)
-    if len(described.tables) == 1:
+    tables = _tables(source)
+    if len(tables) == 1:
         return None
     words = (
-        f"Every row of this file reports {len(described.tables)} columns, and pays for all of them together: "
-        f"{report_claim(described.tables)}.",
+        f"Every row of this file reports {len(tables)} columns, and pays for all of them together: "
+        f"{report_claim(tables)}.",
     )
     return Section(title="What a record pays", words=words)
 
@@ -200,18 +195,15 @@ def _raw_counts(source: Path, column: str | None) -> dict[str, int] | None:
 def _recorded(part: Path, column: str | None) -> dict[str, int] | None:
     import pyarrow.parquet as parquet
 
+    from mezzotint.collect.reports import COUNTS_KEY
+
     text = (parquet.read_metadata(part).metadata or {}).get(COUNTS_KEY)
     if text is None:
         return None
+    own = (column or "").removesuffix("_code")  # of several columns, each has its own counts of clipped inputs
     try:
         counts = {name: json.loads(text)[name] for name in _COUNTED}
-        # Of several columns, clipped inputs are told per column.
-        counts |= {
-            name: value[(column or "").removesuffix("_code")]
-            for name, value in counts.items()
-            if isinstance(value, dict)
-        }
-        return {name: operator.index(value) for name, value in counts.items()}
+        return {name: operator.index(n[own] if isinstance(n, dict) else n) for name, n in counts.items()}
     except (ValueError, TypeError, KeyError):
         raise FileFormatError(f"{part.name}: its recorded counts are damaged; privatize again") from None
 
@@ -302,10 +294,15 @@ def _facts_table(facts: JsonObject) -> Table:
 # One database ------------------------------------------------------------------------------------------------
 
 
-def _profile_page(facts: JsonObject) -> Page:
+def _asked(facts: JsonObject) -> tuple[JsonObject, JsonObject]:
+    """The options that were given, and those of them that say how records are sampled."""
     asked = {name: value for name, value in facts["asked"].items() if value is not None}
+    return asked, {name: asked[name] for name in _SAMPLING if name in asked}
+
+
+def _profile_page(facts: JsonObject) -> Page:
+    asked, fixed = _asked(facts)
     epsilon, records = float(facts["epsilon"]), int(facts["records"])
-    fixed = {name: asked[name] for name in _SAMPLING if name in asked}
     grid = [epsilon * k / 10 for k in range(1, 26)]
     values = _evaluated(sorted({*grid, epsilon}), lambda at: mz.smoothed.profile(asked["counts"], epsilon=at, **fixed))
     names = {"log10_upper": "this database, upper bound", "log10_worst_case": "worst database"}
@@ -329,8 +326,7 @@ _MEANING = (
 
 
 def _utility_page(facts: JsonObject) -> Page:
-    asked = {name: value for name, value in facts["asked"].items() if value is not None}
-    fixed = {name: asked[name] for name in _SAMPLING if name in asked}
+    asked, fixed = _asked(facts)
     chosen = float(mz.smoothed.read_rational("threshold", asked["threshold"]))
     top = min(0.99, 0.5 + 3 * max(chosen - 0.5, 0.01))
     grid = sorted({chosen, *np.linspace(0.5, top, 16).round(6).tolist()})
@@ -351,7 +347,7 @@ def _utility_page(facts: JsonObject) -> Page:
 
 
 def _expected_page(facts: JsonObject) -> Page:
-    asked = {name: value for name, value in facts["asked"].items() if value is not None and name != "ratio"}
+    asked = {name: value for name, value in _asked(facts)[0].items() if name != "ratio"}
     epsilon, records = float(facts["epsilon"]), int(facts["records"])
     figures: tuple[Figure, ...] = ()
     if facts["verb"] == "expected" and float(facts["seconds"]) < SECONDS / 4:
@@ -416,13 +412,12 @@ def _cell(name: str, value: float | str | None) -> str:
 
 def _verify(verb: str, asked: JsonObject) -> Section:
     words = ("The values are exact sums of rationals, or bounds of them. This gives them again:",)
-    plain = {name: value for name, value in asked.items() if value is not False}
-    call = ", ".join(f"{name}={value!r}" for name, value in plain.items() if name != "distributions")
+    given = {name: repr(value) for name, value in asked.items() if value is not False}
+    given |= {"distributions": "[...]"} if "distributions" in asked else {}
+    call = ", ".join(f"{name}={value}" for name, value in given.items())
     name = {"gradients": "expected_gradients"}.get(verb, verb)
-    more = ", distributions=[...]" if "distributions" in asked else ""
-    return Section(
-        title="How to verify it", words=words, code=f">>> import mezzotint as mz\n>>> mz.smoothed.{name}({call}{more})"
-    )
+    code = f">>> import mezzotint as mz\n>>> mz.smoothed.{name}({call})"
+    return Section(title="How to verify it", words=words, code=code)
 
 
 PAGES: dict[str, Callable[[JsonObject], Page]] = {
@@ -453,7 +448,7 @@ def claim_page(source: Path) -> Page:
     return Page(
         title=f"Claim in {source.name}",
         summary=f"{verdict}.",
-        sections=(_facts("What is claimed", rows, words), _check(source, {"proof": proof.get("kind")})),
+        sections=(_facts("What is claimed", rows, words), _check(source, f"proof: {proof.get('kind')}")),
         attachment=(source.name, text),
     )
 
@@ -461,7 +456,6 @@ def claim_page(source: Path) -> Page:
 def ranked_page(source: Path) -> Page:
     """The report of a ranked codebook."""
     scheme = mz.vectors.RankedCodebook.load(source)
-    claim = scheme.claim()
     rows = {
         "vectors": f"{scheme.dimension} coordinates, L2 norm at most {scheme.clip_norm:g}",
         "bits per vector": scheme.bits,
@@ -472,18 +466,17 @@ def ranked_page(source: Path) -> Page:
     return Page(
         title=scheme.name,
         summary=f"{scheme}.",
-        sections=(_facts("What it does", rows, ()), _check(source, {"claim": claim})),
+        sections=(_facts("What it does", rows), _check(source, f"claim: {scheme.claim()}")),
         attachment=(source.name, source.read_text(encoding="utf-8")),
     )
 
 
-def _facts(title: str, rows: JsonObject, words: tuple[str, ...]) -> Section:
+def _facts(title: str, rows: JsonObject, words: tuple[str, ...] = ()) -> Section:
     return Section(title=title, words=words, table=Table.of(rows))
 
 
-def _check(source: Path, facts: JsonObject) -> Section:
-    words = tuple(f"{name}: {value}" for name, value in facts.items())
-    return Section(title="How to verify it", words=words, code=f"mezzotint verify {source.name}")
+def _check(source: Path, words: str) -> Section:
+    return Section(title="How to verify it", words=(words,), code=f"mezzotint verify {source.name}")
 
 
 REPORTS = (".parquet", ".csv", ".gz")

@@ -9,6 +9,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, final
 
@@ -18,12 +19,11 @@ from dash.development.base_component import Component
 from werkzeug import serving
 
 from mezzotint.core.errors import MezzotintError, ParameterError
-from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject
 from mezzotint.report import answers
 from mezzotint.report.answers import Answer, Question
-from mezzotint.report.mechanism_pages import Comparison, compare, how_good_it_is
-from mezzotint.report.page import COLOURS, figure_json
+from mezzotint.report.mechanism_pages import compare, how_good_it_is
+from mezzotint.report.page import Curve, Figure, figure_json
 
 if TYPE_CHECKING:
     import werkzeug
@@ -181,9 +181,8 @@ TEMPLATE = (
     "<script>" + NAMES + "</script></body></html>"
 )
 
-FIELDS = ("epsilon", "bits", "lower", "upper", "loss", "prior", "clients", "coordinates", "rounds", "view", "delta")
-_WHOLE = ("bits", "clients", "coordinates", "rounds")
-_LIMITS = {**dict.fromkeys(_WHOLE, "; a whole number from 1 on"), "delta": "; a number between 0 and 1"}
+FIELDS = tuple(field.name for field in fields(Question))
+_LIMITS = {**dict.fromkeys(answers.COUNTS, "; a whole number from 1 on"), "delta": "; a number between 0 and 1"}
 
 
 def make_app(*, prior: str = "") -> dash.Dash:
@@ -223,17 +222,10 @@ def _control(label: str, inner: Component) -> Component:
 
 
 def _number(name: str, value: float, label: str, **limits: Any) -> Component:
-    step = 1 if name in _WHOLE else "any"
+    step = 1 if name in answers.COUNTS else "any"
     return _control(
         label, dash.dcc.Input(id=name, type="number", value=value, step=step, debounce=True, required=True, **limits)
     )
-
-
-def _slider(
-    name: str, value: float, label: str, low: float, high: float, step: float, marks: dict[float, str] | None
-) -> Component:
-    inner = dash.dcc.Slider(id=name, min=low, max=high, step=step, value=value, marks=marks)
-    return _control(label, inner)
 
 
 def _choice(name: str, value: str, label: str, options: dict[str, str]) -> Component:
@@ -241,11 +233,12 @@ def _choice(name: str, value: str, label: str, options: dict[str, str]) -> Compo
 
 
 def _controls(prior: str) -> list[Component]:
-    asked = Question()
-    epsilons = {mark: str(mark) for mark in (0.1, 1, 2, 4, 6, 8)}
+    asked, slider = Question(), dash.dcc.Slider
+    marks = {mark: str(mark) for mark in (0.1, 1, 2, 4, 6, 8)}
+    epsilon = slider(id="epsilon", min=0.1, max=8, step=0.1, value=asked.epsilon, marks=marks)
     return [
-        _slider("epsilon", asked.epsilon, "epsilon of one report", 0.1, 8, 0.1, epsilons),
-        _slider("bits", asked.bits, "bits of one report", 1, answers.MOST_BITS, 1, None),
+        _control("epsilon of one report", epsilon),
+        _control("bits of one report", slider(id="bits", min=1, max=answers.MOST_BITS, step=1, value=asked.bits)),
         dash.html.Div([_number("lower", -1, "lower"), _number("upper", 1, "upper")], className="pair"),
         _choice("loss", asked.loss, "make small", {"mse": "mean squared error", "mae": "mean absolute error"}),
         _control(
@@ -311,7 +304,7 @@ def question_of(*values: Control) -> Question:
     for name, value in asked.items():
         if value is None:
             raise ParameterError(name, "nothing that is allowed", f"fill in this field{_LIMITS.get(name, '')}")
-        if name in _WHOLE and isinstance(value, float) and value.is_integer():
+        if name in answers.COUNTS and isinstance(value, float) and value.is_integer():
             asked[name] = int(value)
     return Question(**asked)
 
@@ -364,22 +357,24 @@ _CLAIMS, _RIVALS = Latest(), Latest()
 def total_claim(*values: Control) -> object:
     """The claim of the whole release, for the controls' values and the tab; many reports may take seconds."""
     try:
-        question, tab = question_of(*values[: len(FIELDS)]), _tab(values)
+        question, tab = _asked(values)
         claim = _CLAIMS.run(lambda: answers.claim(question, answers.advise(question)), tab)
     except MezzotintError as error:
         return str(error)
     return dash.no_update if claim is None else str(claim)
 
 
-def _tab(values: Sequence[Control]) -> str:
-    return str(values[len(FIELDS)]) if len(values) > len(FIELDS) else ""
+def _asked(values: Sequence[Control]) -> tuple[Question, str]:
+    """The question, and the tab that asks it."""
+    return question_of(*values[: len(FIELDS)]), "".join(map(str, values[len(FIELDS) :]))
 
 
 def rivals(*values: Control) -> tuple[object, object]:
     """The comparison at equal epsilon, which takes seconds; for uniform inputs. Arguments as of `total_claim`."""
     try:
-        mechanism = answers.advise(question_of(*values[: len(FIELDS)])).mechanism
-        comparison = _RIVALS.run(lambda: _compared(mechanism), _tab(values))
+        question, tab = _asked(values)
+        mechanism = answers.advise(question).mechanism
+        comparison = _RIVALS.run(lambda: _compared(mechanism), tab)
     except MezzotintError:
         return _empty(), ""
     if comparison is None:
@@ -389,9 +384,7 @@ def rivals(*values: Control) -> tuple[object, object]:
     return figure, " ".join(section.words)
 
 
-@lru_cache(maxsize=64)
-def _compared(mechanism: Mechanism) -> Comparison:
-    return compare(mechanism)
+_compared = lru_cache(maxsize=64)(compare)
 
 
 def _empty() -> JsonObject:
@@ -402,23 +395,6 @@ def _distribution(question: Question, advice: Answer) -> JsonObject:
     """Probabilities of the levels at both ends and the middle of the range."""
     mechanism = advice.mechanism
     inputs = (question.lower, (question.lower + question.upper) / 2, question.upper)
-    bars = [
-        {
-            "type": "bar",
-            "name": f"input {x:.4g}",
-            "x": list(advice.levels),
-            "y": mechanism.pmf(x).tolist(),
-            "marker": {"color": COLOURS[place]},
-        }
-        for place, x in enumerate(inputs)
-    ]
-    layout = {
-        "title": {"text": "Distribution of the report", "x": 0.01, "font": {"size": 15}},
-        "barmode": "group",
-        "height": 360,
-        "margin": {"l": 50, "r": 10, "t": 60, "b": 45},
-        "legend": {"orientation": "h", "y": 1.0, "yanchor": "bottom"},
-        "xaxis": {"title": {"text": "decoded report (data units)"}},
-        "yaxis": {"title": {"text": "probability"}},
-    }
-    return {"data": bars, "layout": layout}
+    bars = [Curve.of(f"input {x:.4g}", advice.levels, mechanism.pmf(x).tolist(), "bars") for x in inputs]
+    axes = ("decoded report (data units)", "probability")
+    return figure_json(Figure.of("distribution", "Distribution of the report", axes, *bars))

@@ -92,11 +92,12 @@ def compare(mechanism: Mechanism) -> Comparison:
         mae=mechanism.mae(), max_bias=mechanism.max_bias, certified=report_claim(mechanism).certified,
     )  # fmt: skip
     epsilon, levels = mechanism.epsilon, mechanism.levels.size
-    if not 1e-3 <= epsilon <= GREATEST_EPSILON:
-        remark = f"There is no comparison at equal epsilon: {epsilon:g} lies outside [0.001, {GREATEST_EPSILON:g}]."
-        return Comparison(rivals=(own,), limit=None, remarks=(remark,))
+    remark = ""
     if levels > MOST_LEVELS:
         remark = f"There is no comparison: rivals are designed for up to {MOST_LEVELS} levels, this table has {levels}."
+    if not 1e-3 <= epsilon <= GREATEST_EPSILON:
+        remark = f"There is no comparison at equal epsilon: {epsilon:g} lies outside [0.001, {GREATEST_EPSILON:g}]."
+    if remark:
         return Comparison(rivals=(own,), limit=None, remarks=(remark,))
     families = [name for name in NAMES if levels <= SLOW.get(name, MOST_LEVELS)]
     rows = mz.design.compare(
@@ -326,6 +327,8 @@ def how_good_it_is(mechanism: Mechanism, comparison: Comparison) -> Section:
     ranked = sorted(comparison.rivals, key=lambda rival: rival.mse)
     own = comparison.rivals[0]
     words = list(comparison.remarks)
+    names, errors = [rival.name for rival in ranked], [rival.mse for rival in ranked]
+    curves = [Curve.of("mean squared error", names, errors, "bars")]
     if comparison.limit is not None:
         excess = max(0.0, own.mse / comparison.limit - 1)
         words.insert(
@@ -334,17 +337,12 @@ def how_good_it_is(mechanism: Mechanism, comparison: Comparison) -> Section:
             f"{number(comparison.limit)} on uniform inputs, however many bits it sends (a proven bound). This one is "
             f"{100 * excess:.3g} % above it.",
         )
-    names = [rival.name for rival in ranked]
-    curves = [Curve.of("mean squared error", names, [rival.mse for rival in ranked], "bars")]
-    if comparison.limit is not None:
         curves.append(Curve.of("limit, any number of bits", names, [comparison.limit] * len(names), "dashed"))
     axes = ("", "MSE (squared data units)")
     figure = Figure.of("rivals", "Error at the same epsilon, uniform inputs", axes, *curves)
     rows = tuple(
         (rival.name, _up(rival.epsilon), str(rival.bits), mse, mae, f"{float(above(rival.max_bias, 2)):.1e}")
-        for rival, mse, mae in zip(
-            ranked, _aligned([one.mse for one in ranked]), _aligned([one.mae for one in ranked]), strict=True
-        )
+        for rival, mse, mae in zip(ranked, _aligned(errors), _aligned([one.mae for one in ranked]), strict=True)
     )
     headings = (
         "mechanism",
@@ -406,16 +404,12 @@ def what_reports_buy(mechanism: Mechanism) -> Section:
 def _reports_needed(mechanism: Mechanism) -> Table:
     # Half width = 1.96 sqrt(mse / n), solved for n.
     width = mechanism.upper - mechanism.lower
-    rows = tuple(
-        (
-            f"{100 * share:g} % of the range ({number(share * width, 4)})",
-            f"{math.ceil(mechanism.mse() * (_NORMAL / (share * width)) ** 2):,}",
-        )
-        for share in (0.1, 0.03, 0.01, 0.001)
-    )
-    return Table(
-        headings=("half width of the part from privacy (data units)", "reports needed (uniform inputs)"), rows=rows
-    )
+    needed = {
+        share: math.ceil(mechanism.mse() * (_NORMAL / (share * width)) ** 2) for share in (0.1, 0.03, 0.01, 0.001)
+    }
+    rows = tuple((f"{100 * s:g} % of the range ({number(s * width, 4)})", f"{n:,}") for s, n in needed.items())
+    headings = ("half width of the part from privacy (data units)", "reports needed (uniform inputs)")
+    return Table(headings=headings, rows=rows)
 
 
 # How to verify -----------------------------------------------------------------------------------------------
@@ -429,13 +423,11 @@ def how_to_verify(mechanism: Mechanism, file: str) -> Section:
         "The claim is about one report. Ten reports about the same person, or a vector of a thousand coordinates, "
         "cost more: ask mezzotint account.",
     )
-    certificate = mechanism.certificate()
-    rows = tuple((name, str(value)) for name, value in certificate.as_dict().items())
+    rows = tuple((name, str(value)) for name, value in mechanism.certificate().as_dict().items())
     code = (
         f"$ mezzotint verify {file}\n"
         f"$ mezzotint account {file} --coordinates 10 --rounds 5 --delta 1e-6\n\n"
         f'>>> import mezzotint as mz\n>>> mz.privacy.verify("{file}")'
     )
-    return Section(
-        title="How to verify it", words=words, table=Table(headings=("certificate", "value"), rows=rows), code=code
-    )
+    table = Table(headings=("certificate", "value"), rows=rows)
+    return Section(title="How to verify it", words=words, table=table, code=code)

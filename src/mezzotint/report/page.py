@@ -118,6 +118,11 @@ class Slider:
     means: tuple[float, ...]
     deviations: tuple[float, ...]
 
+    @property
+    def width(self) -> float:
+        """Of a bar, wide enough to be seen."""
+        return max(0.8 * float(np.diff(self.levels).min()), (self.levels[-1] - self.levels[0]) / 150)
+
 
 @final
 @dataclass(frozen=True, kw_only=True)
@@ -227,12 +232,12 @@ def _layout(title: str, x: JsonObject, y: JsonObject) -> JsonObject:
 
 def figure_json(figure: Figure) -> JsonObject:
     """`data` and `layout` of a figure. Bars that stand for things lie: their names need the room."""
-    data = [trace for place, curve in enumerate(figure.curves) for trace in _traces(curve, place)]
+    data = [_trace(curve, place) for place, curve in enumerate(figure.curves)]
     along = {"title": {"text": figure.x_label}, **_scale(figure.log_x)}
     up = {"title": {"text": figure.y_label}, **_scale(figure.log_y)}
     if names_things(figure):
         for trace in data:
-            trace["x"], trace["y"] = trace["y"], [_wrapped(name) for name in trace["x"]]
+            trace["x"], trace["y"] = trace["y"], ["<br>".join(textwrap.wrap(name, 18)) for name in trace["x"]]
             if trace["type"] == "scatter":
                 trace["line"]["color"] = COLOURS[1]
             else:
@@ -259,15 +264,11 @@ def names_things(figure: Figure) -> bool:
     return any(isinstance(x, str) for curve in figure.curves for x in curve.x[:1])
 
 
-def _wrapped(name: str) -> str:
-    return "<br>".join(textwrap.wrap(name, 18))
-
-
 def _scale(logarithmic: bool) -> JsonObject:
     return {"type": "log", "dtick": 1} if logarithmic else {"type": "linear", "exponentformat": "e"}
 
 
-def _traces(curve: Curve, place: int) -> list[JsonObject]:
+def _trace(curve: Curve, place: int) -> JsonObject:
     colour = GREY if curve.style == "dashed" else COLOURS[place % len(COLOURS)]
     trace: JsonObject = {"x": list(curve.x), "y": list(curve.y), "name": curve.name}
     if curve.low:
@@ -279,24 +280,21 @@ def _traces(curve: Curve, place: int) -> list[JsonObject]:
             "arrayminus": [y - low for y, low in zip(curve.y, curve.low, strict=True)],
         }
     if curve.style == "bars":
-        return [{**trace, "type": "bar", "marker": {"color": colour}}]
-    dash = "dash" if curve.style == "dashed" else "solid"
-    return [{**trace, "type": "scatter", "mode": "lines", "line": {"color": colour, "dash": dash, "width": 2}}]
+        return {**trace, "type": "bar", "marker": {"color": colour}}
+    line = {"color": colour, "dash": "dash" if curve.style == "dashed" else "solid", "width": 2}
+    return {**trace, "type": "scatter", "mode": "lines", "line": line}
 
 
 def slider_json(slider: Slider) -> JsonObject:
     """`data` and `layout` of the slider's bars at its middle input, and the rest that its script needs."""
     middle = len(slider.inputs) // 2
-    gaps = [right - left for left, right in zip(slider.levels, slider.levels[1:], strict=False)]
-    spread = slider.levels[-1] - slider.levels[0]
-    width = max(0.8 * min(gaps), spread / 150)
     bars = {
         "x": list(slider.levels),
         "y": list(slider.frames[middle]),
         "type": "bar",
         "name": "probability",
         "marker": {"color": COLOURS[0]},
-        "width": width,
+        "width": slider.width,
         "hovertemplate": "level %{x:.5g}: %{y:.6g}<extra></extra>",
     }
     top = max(max(frame) for frame in slider.frames)
@@ -307,29 +305,11 @@ def slider_json(slider: Slider) -> JsonObject:
     )
     layout["showlegend"] = False
     layout["margin"]["t"] = 44
-    layout["shapes"] = [mark(slider.inputs[middle])]
-    return {
-        "data": [bars],
-        "layout": layout,
-        "inputs": list(slider.inputs),
-        "frames": [list(frame) for frame in slider.frames],
-        "means": list(slider.means),
-        "deviations": list(slider.deviations),
-        "start": middle,
-    }
-
-
-def mark(x: float) -> JsonObject:
-    """A vertical line at an input."""
-    return {
-        "type": "line",
-        "x0": x,
-        "x1": x,
-        "yref": "paper",
-        "y0": 0,
-        "y1": 1,
-        "line": {"color": COLOURS[1], "width": 2, "dash": "dot"},
-    }
+    ends = {"x0": slider.inputs[middle], "x1": slider.inputs[middle], "y0": 0, "y1": 1}
+    line = {"color": COLOURS[1], "width": 2, "dash": "dot"}
+    layout["shapes"] = [{"type": "line", "yref": "paper", **ends, "line": line}]
+    moved = {name: getattr(slider, name) for name in ("inputs", "frames", "means", "deviations")}
+    return {"data": [bars], "layout": layout, **moved, "start": middle}
 
 
 # What the browser may do is in the page itself: no connection to anywhere, so that nothing about the data or its
@@ -488,8 +468,9 @@ def _named(title: str) -> str:
 
 def _table(table: Table) -> str:
     """Columns of numbers stand at the right."""
-    numeric = [all(map(_is_number, column)) for column in zip(*table.rows, strict=True)]
-    looks = [' class="number"' if right else "" for right in numeric] or [""] * len(table.headings)
+    columns = zip(*table.rows, strict=True)
+    looks = [' class="number"' if all(map(_NUMBER.fullmatch, column)) else "" for column in columns]
+    looks = looks or [""] * len(table.headings)
     heads = zip(looks, table.headings, strict=True)
     head = "".join(f'<th scope="col"{look}>{html.escape(heading)}</th>' for look, heading in heads)
     rows = (
@@ -505,8 +486,7 @@ def _table(table: Table) -> str:
     )
 
 
-def _is_number(cell: str) -> bool:
-    return re.fullmatch(r"[-+]?[\d,.]+(e[-+]?\d+)?( ?%)?|inf|-|", cell) is not None
+_NUMBER = re.compile(r"[-+]?[\d,.]+(e[-+]?\d+)?( ?%)?|inf|-|")
 
 
 def _attachment(page: Page) -> str:
@@ -571,14 +551,12 @@ def sheet(figures: Sequence[Figure], *, title: str = "", table: Table | None = N
         >>> drawing = mz.report.sheet([figure])
         >>> drawing.savefig("error.png")
     """
-    with brought_by("report"):
-        from matplotlib import figure as drawings
-
     columns = 2 if len(figures) == 4 else min(3, max(1, len(figures)))
     lines = -(-max(1, len(figures)) // columns)
     # As wide as a page of text shows it without making words small.
     size = ({1: 7.4, 2: 10.4, 3: 12.6}[columns], {1: 4.6, 2: 4.2, 3: 3.9}[columns] * lines) if figures else (16.0, 5.0)
-    drawing = drawings.Figure(figsize=size, dpi=130, layout="constrained")
+    drawing = _drawing(*size)
+    drawing.set_dpi(130)
     drawing.suptitle(textwrap.fill(title, round(10 * size[0])))
     looks = _looks(figures)
     for place, figure in enumerate(figures, start=1):
@@ -610,16 +588,17 @@ def _width(handle: Artist) -> float:
     return getattr(handle, "get_linewidth", lambda: 0.0)()
 
 
-def _draw_slider(slider: Slider) -> Drawing:
+def _drawing(width: float, height: float) -> Drawing:
     with brought_by("report"):
         from matplotlib import figure as drawings
+    return drawings.Figure(figsize=(width, height), layout="constrained")
 
-    drawing = drawings.Figure(figsize=(10, 3.4), layout="constrained")
+
+def _draw_slider(slider: Slider) -> Drawing:
+    drawing = _drawing(10, 3.4)
     drawing.suptitle(slider.title)
-    gap = float(np.diff(slider.levels).min())
-    width = max(0.8 * gap, (slider.levels[-1] - slider.levels[0]) / 150)
     for axes, i in zip(drawing.subplots(1, 3, sharey=True), (0, len(slider.inputs) // 2, -1), strict=True):
-        axes.bar(slider.levels, slider.frames[i], width=width, color=COLOURS[0])
+        axes.bar(slider.levels, slider.frames[i], width=slider.width, color=COLOURS[0])
         axes.axvline(slider.inputs[i], color=COLOURS[1], linestyle=":")
         axes.set_title(f"input {slider.inputs[i]:.4g}", fontsize="medium")
         axes.set_xlabel("decoded report (data units)")
@@ -628,10 +607,7 @@ def _draw_slider(slider: Slider) -> Drawing:
 
 
 def _draw_figure(figure: Figure) -> Drawing:
-    with brought_by("report"):
-        from matplotlib import figure as drawings
-
-    drawing = drawings.Figure(figsize=(6.4, 4.2 * height_of(figure) / HEIGHT), layout="constrained")
+    drawing = _drawing(6.4, 4.2 * height_of(figure) / HEIGHT)
     _draw_onto(drawing.subplots(), figure, _looks([figure]))
     return drawing
 
@@ -648,12 +624,8 @@ def _looks(figures: Sequence[Figure]) -> dict[str, JsonObject]:
             found[curve.name] = {"color": GREY, "linestyle": DASHES[grey % len(DASHES)], "marker": ""}
             grey += 1
         else:
-            line = "-" if place < len(COLOURS) else "-."
-            found[curve.name] = {
-                "color": COLOURS[place % len(COLOURS)],
-                "linestyle": line,
-                "marker": MARKERS[place % len(MARKERS)],
-            }
+            look = {"color": COLOURS[place % len(COLOURS)], "marker": MARKERS[place % len(MARKERS)]}
+            found[curve.name] = {**look, "linestyle": "-" if place < len(COLOURS) else "-."}
     return found
 
 
@@ -700,18 +672,14 @@ def _ends(curve: Curve) -> FloatArray:
 def _draw_curve(axes: Axes, curve: Curve, look: JsonObject, above: int) -> None:
     """A line under `above` others that coincide with it is so much wider, and its markers are rings around theirs."""
     if curve.style == "bars":
-        axes.bar(curve.x, curve.y, color=look["color"], label=curve.name, width=_bar_width(curve))
+        width = 0.8 * float(np.diff(np.array(curve.x, dtype=np.float64)).min()) if len(curve.x) > 1 else 0.8
+        axes.bar(curve.x, curve.y, color=look["color"], label=curve.name, width=width)
     else:
         ring: JsonObject = {"markerfacecolor": "none"} if above else {}
         wide = {"linewidth": 1.6 + 2.4 * above, "markersize": 4 + 4 * above, "alpha": 0.55 if above else 1.0}
         axes.plot(curve.x, curve.y, label=curve.name, **look, **wide, **ring)
     if curve.low:
         axes.errorbar(curve.x, curve.y, yerr=_ends(curve), fmt="none", ecolor=look["color"], capsize=3, alpha=0.7)
-
-
-def _bar_width(curve: Curve) -> float:
-    positions = np.array(curve.x, dtype=np.float64)
-    return 0.8 * float(np.diff(positions).min()) if positions.size > 1 else 0.8
 
 
 def _draw_lying(axes: Axes, curve: Curve, colour: str) -> None:

@@ -43,15 +43,16 @@ def training_page(source: Path) -> Page:
     """
     lines = _lines(source)
     header = next((line for line in lines if "step" not in line and "steps" in line), None)
-    end = next((line for line in reversed(lines) if "step" not in line and "claim" in line), None)
+    end = next((line for line in reversed(lines) if "step" not in line and "claim" in line), {})
     history = [_progress(line, source) for line in lines if "step" in line]
     if header is None or not history:
         raise FileFormatError(f"{source.name}: holds no report of a training run; make one with mezzotint train --log")
     last = history[-1]
-    spent = "" if last["epsilon"] is None else f"epsilon {above(last['epsilon'])} spent ({basis(_observer(header))})"
-    cost = spent or "no privacy is claimed"
+    cost = "no privacy is claimed"
+    if last["epsilon"] is not None:
+        cost = f"epsilon {above(last['epsilon'])} spent ({basis(_observer(header))})"
     cost = f"simulation; not private ({cost})" if header.get("seed") is not None else cost
-    method = (header if end is None else end).get("method", "no method")
+    method = (end or header).get("method", "no method")
     return Page(
         title=f"Training of {header.get('model', 'a model')} on {header.get('data', 'records')}",
         summary=f"{last['step']:,.0f} of {header['steps']:,} steps with {method}; "
@@ -81,9 +82,8 @@ def _lines(source: Path) -> list[JsonObject]:
 def _progress(line: JsonObject, source: Path) -> JsonObject:
     """One report; JSON's words for infinity and NaN become numbers again."""
     try:
-        return {
-            name: None if name == "epsilon" and line[name] is None else float(line[name]) for name in _PROGRESS
-        }  # a run without privacy reports no epsilon
+        # A run without privacy reports no epsilon.
+        return {name: None if name == "epsilon" and line[name] is None else float(line[name]) for name in _PROGRESS}
     except (KeyError, TypeError, ValueError) as error:
         raise FileFormatError(f"{source.name}: a report lacks or garbles {error}; the log was edited") from None
 
@@ -97,22 +97,21 @@ def _along(history: Sequence[JsonObject], x: str, y: str, factor: float = 1.0) -
     return Curve.of(names.get(y, y), [line[x] for line in known], [factor * line[y] for line in known])
 
 
-def _learnt(header: JsonObject, end: JsonObject | None, history: Sequence[JsonObject]) -> Section:
+def _learnt(header: JsonObject, end: JsonObject, history: Sequence[JsonObject]) -> Section:
     curves = [_along(history, "step", name, 100.0) for name in ("test_accuracy", "train_accuracy")]
-    accuracy = Figure.of("accuracy", "Accuracy", ("steps", "records decided rightly, %"), *curves)
+    accuracy = Figure.of("accuracy", "Accuracy", ("steps", "accuracy (%)"), *curves)
     loss = Figure.of("loss", "Loss of a batch", ("steps", "loss"), _along(history, "step", "loss"))
     words = [
         "Losses and accuracies are computed from the records without noise: they are for the operator's eyes, and no "
         "claim covers publishing them.",
     ]
-    if end is not None and end.get("caveat"):
+    if end.get("caveat"):
         words.append(f"Mind: {end['caveat']}.")
     if header.get("seed") is not None:
         words.insert(0, _SIMULATED)
-    last = history[-1]
     facts = {name: value for name, value in header.items() if value is not None}
-    facts["final test accuracy"] = f"{100 * last['test_accuracy']:.4g} %"
-    facts["final training accuracy"] = f"{100 * last['train_accuracy']:.4g} %"
+    for what, name in (("test", "test_accuracy"), ("training", "train_accuracy")):
+        facts[f"final {what} accuracy"] = f"{100 * history[-1][name]:.4g} %"
     table = Table.of(facts, "setting", _cell)
     return Section(title="What it learnt", words=tuple(words), figures=(accuracy, loss), table=table)
 
@@ -154,15 +153,15 @@ def history_figure(history: Sequence[Standing]) -> Figure:
 # What it cost ------------------------------------------------------------------------------------------------
 
 
-def _cost(header: JsonObject, end: JsonObject | None, history: Sequence[JsonObject]) -> Section:
+def _cost(header: JsonObject, end: JsonObject, history: Sequence[JsonObject]) -> Section:
     title = "What it cost"
     if history[-1]["epsilon"] is None:
         words = ("No noise was added and no table stands between the records and the weights: nothing is private.",)
         return Section(title=title, words=words)
-    claimed = (str(end["claim"]),) if end is not None else ("The log does not hold the run's claim.",)
+    claimed = (str(end.get("claim", "The log does not hold the run's claim.")),)
     title_spent = f"Epsilon spent, at delta {header['delta']:g}"
     spent = Figure.of("spent", title_spent, ("steps", "epsilon"), _along(history, "step", "epsilon"))
-    axes = ("epsilon spent", "test records decided rightly, %")
+    axes = ("epsilon spent", "test accuracy (%)")
     curve = _along(history, "epsilon", "test_accuracy", 100.0)
     against = Figure.of("accuracy-epsilon", "Accuracy against epsilon", axes, curve)
     profile = _profile(header, end)
@@ -173,11 +172,11 @@ def _cost(header: JsonObject, end: JsonObject | None, history: Sequence[JsonObje
     return Section(title=title, words=words, figures=figures)
 
 
-def _phase(header: JsonObject, end: JsonObject | None) -> rqp.Phase | None:
+def _phase(header: JsonObject, end: JsonObject) -> rqp.Phase | None:
     """The run's steps as `rqp` accounts them; None where the log does not say enough, or a table protects."""
     from mezzotint.training import rqp
 
-    if end is None or "sampling_rate" not in end or not header.get("noise_multiplier"):
+    if "sampling_rate" not in end or not header.get("noise_multiplier"):
         return None
     return rqp.Phase(
         noise_multiplier=header["noise_multiplier"],
@@ -188,11 +187,11 @@ def _phase(header: JsonObject, end: JsonObject | None) -> rqp.Phase | None:
     )
 
 
-def _profile(header: JsonObject, end: JsonObject | None) -> Figure | None:
+def _profile(header: JsonObject, end: JsonObject) -> Figure | None:
     from mezzotint.training import rqp
 
     phase = _phase(header, end)
-    if end is None or phase is None:
+    if phase is None:
         return None
     neighboring = end.get("neighboring") or "add_or_remove_one"
     claims = [
@@ -205,14 +204,14 @@ def _profile(header: JsonObject, end: JsonObject | None) -> Figure | None:
 # How to verify -----------------------------------------------------------------------------------------------
 
 
-def _verify(header: JsonObject, end: JsonObject | None) -> Section:
+def _verify(header: JsonObject, end: JsonObject) -> Section:
     source, act = ("table", "draws from this table") if _observer(header) == "reports" else ("noise", "adds this noise")
     words = (
         f"The claim follows from the {source}, the sampling and the number of steps alone, whatever the records are. "
         f"That the program {act} is not seen in a log: read it, or audit it (mezzotint.training.audit).",
     )
     phase = _phase(header, end)
-    if end is None or phase is None:
+    if phase is None:
         return Section(title="How to verify it", words=words)
     code = (
         ">>> from mezzotint.privacy import account\n>>> from mezzotint.training import rqp\n"
@@ -221,9 +220,9 @@ def _verify(header: JsonObject, end: JsonObject | None) -> Section:
         f">>> release = rqp.training_release([phase], delta={header['delta']!r}, neighboring={end['neighboring']!r})\n"
         ">>> print(account(release))"
     )
-    packed = end.get("packed_test_accuracy")
-    stored = {} if packed is None else {"accuracy of the packed model": percent(packed)}
-    table = Table.of(stored, "of the weights as stored") if stored else None
+    packed, table = end.get("packed_test_accuracy"), None
+    if packed is not None:
+        table = Table.of({"accuracy of the packed model": percent(packed)}, "of the weights as stored")
     return Section(title="How to verify it", words=words, table=table, code=code)
 
 
@@ -260,8 +259,8 @@ def federated_page(source: Path) -> Page:
         _cost_of_sums(report),
         _wire(report, settings),
         _rounds(report, settings),
+        _verify_sums(report, settings),
     ]
-    sections.append(_verify_sums(report, settings))
     if table is not None:
         sections += [what_it_does(table), what_it_guarantees(table)]
     claim = report["claims"].get("central") or report["claims"].get("local")
@@ -299,7 +298,7 @@ def _epsilon(value: float | str) -> str:
 def _learnt_together(report: JsonObject, settings: JsonObject) -> Section:
     rounds = range(len(report["accuracy"]))
     right = Curve.of("accuracy", rounds, [100 * float(one) for one in report["accuracy"]])
-    accuracy = Figure.of("accuracy", "Accuracy on public test data", ("rounds", "decided rightly, %"), right)
+    accuracy = Figure.of("accuracy", "Accuracy on public test data", ("rounds", "accuracy (%)"), right)
     lost = Curve.of("loss", rounds, map(float, report["loss"]))
     loss = Figure.of("loss", "Loss on public test data", ("rounds", "loss"), lost)
     places = ("mechanism", "data", "out")  # paths of the machine that ran it
