@@ -55,7 +55,7 @@ from rich.table import Table
 from mezzotint.core.errors import InfeasibleError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.rounding import round_rows
-from mezzotint.core.sampler import privatize
+from mezzotint.core.sampler import pack_words, privatize, word_type
 from mezzotint.families import IntegerNoise, discrete_gaussian
 from mezzotint.federated.encoding import TableEncoding, gaussian_encoding, noise_encoding
 from mezzotint.federated.mod import SecureUpdates
@@ -72,7 +72,7 @@ from mezzotint.federated.secagg import (
     plan_sum,
     read_introduction,
 )
-from mezzotint.federated.secagg.masks import add_mask, pack_words, reduced, word_type
+from mezzotint.federated.secagg.masks import add_mask, reduced
 from mezzotint.federated.strategy import SecureStrategy
 from mezzotint.privacy.tradeoff import gaussian_epsilon
 from mezzotint.vectors.gaussian import RoundedGaussian

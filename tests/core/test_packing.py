@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mezzotint import ParameterError
-from mezzotint.core.sampler import pack, packed_size, unpack
+from mezzotint.core.sampler import pack, pack_words, packed_size, unpack, unpack_words, word_type
 
 
 @st.composite
@@ -27,12 +27,21 @@ def test_round_trip_against_big_integers(case: tuple[list[int], int]) -> None:
     assert back.tolist() == codes
 
 
-@pytest.mark.parametrize("bits", range(1, 17))
-def test_round_trip_of_many(bits: int) -> None:
-    codes = np.random.default_rng(bits).integers(0, 2**bits, 10_007)
-    packed = pack(codes, bits)
-    assert len(packed) == -(-10_007 * bits // 8)
-    np.testing.assert_array_equal(unpack(packed, bits, codes.size), codes)
+def packed_bit_by_bit(words: np.ndarray, bits: int) -> bytes:
+    planes = words.astype(np.uint64)[:, None] >> np.arange(bits, dtype=np.uint64) & np.uint64(1)
+    return np.packbits(planes.astype(np.uint8).ravel(), bitorder="little").tobytes()
+
+
+@pytest.mark.parametrize("bits", range(1, 33))
+@pytest.mark.parametrize("count", [1, 7, 8, 9, 2**16, 2**16 + 7, 2**17 + 1])
+def test_words_of_every_width_across_the_blocks_agree_with_the_slow_twin(bits: int, count: int) -> None:
+    words = np.random.default_rng(bits).integers(0, 2**bits, count, dtype=np.uint64).astype(word_type(bits))
+    words[-1] = 2**bits - 1
+    packed = pack_words(words, bits)
+    assert packed == packed_bit_by_bit(words, bits)
+    back = unpack_words(packed, bits, count)
+    assert back.dtype == word_type(bits)
+    np.testing.assert_array_equal(back, words)
 
 
 def test_shape_is_flattened_in_c_order_and_strides_do_not_matter() -> None:

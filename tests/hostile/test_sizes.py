@@ -15,7 +15,7 @@ from federated.rounds import told
 from mezzotint.core.errors import MezzotintError
 from mezzotint.federated.joined import LARGEST, unpacked
 from mezzotint.federated.secagg import Roster, RoundPlan, messages
-from mezzotint.federated.secagg.masks import COMMITMENT_BYTES, unpack_words
+from mezzotint.federated.secagg.masks import COMMITMENT_BYTES, read_words
 from mezzotint.federated.secagg.messages import Deal, Portion
 from mezzotint.federated.secagg.roster import Card
 
@@ -61,7 +61,7 @@ def _masked(clients: int) -> tuple[bytes, Callable[[bytes], Any]]:
 
     def read(data: bytes) -> None:
         _, words = messages.read_masked(data, plan)
-        unpack_words(words, plan.bits, plan.coordinates, stage="sum")
+        read_words(words, plan.bits, plan.coordinates, stage="sum")
 
     return messages.masked(plan, bytes(64), bytes(2 * clients)), read
 

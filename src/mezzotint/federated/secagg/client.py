@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from mezzotint.core.records import JsonObject
+from mezzotint.core.sampler import pack_words
 from mezzotint.federated.secagg import messages, wire
 from mezzotint.federated.secagg.masks import (
     SEED_BYTES,
@@ -24,7 +25,6 @@ from mezzotint.federated.secagg.masks import (
     checked_integers,
     commitment,
     derive,
-    pack_words,
     pair_purpose,
     private_from_seed,
     public_bytes,

@@ -26,15 +26,10 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from mezzotint.core.entropy import BLOCK, WORD_BYTES, Keystream, fast_start
-from mezzotint.core.sampler import packed_size
+from mezzotint.core.sampler import packed_size, surplus_bits, unpack_words, word_type
 from mezzotint.federated.secagg.wire import MalformedMessage, OutOfRangeInteger, SwappedKey, number
 
 Words = npt.NDArray[np.unsignedinteger]
-
-
-def word_type(bits: int) -> np.dtype[np.unsignedinteger]:
-    """The smallest unsigned little-endian type of at least `bits` bits."""
-    return np.dtype("u1" if bits <= 8 else "<u2" if bits <= 16 else "<u4")
 
 
 def add_mask(total: Words, key: bytes, *, sign: int) -> None:
@@ -76,19 +71,8 @@ def reduced(total: Words, bits: int) -> Words:
     return np.bitwise_and(total, total.dtype.type((1 << bits) - 1))
 
 
-def pack_words(words: Words, bits: int) -> bytes:
-    """Words below 2**bits as bytes, `bits` bits each, in the layout of `core.sampler.pack` but up to 32 bits."""
-    parts: list[bytes] = []
-    # A client packs once in a process: compiled loops would take longer to load.
-    for begin in range(0, words.size, BLOCK):
-        part = np.ascontiguousarray(words[begin : begin + BLOCK]).reshape(-1, 1)
-        planes = np.unpackbits(part.view(np.uint8), axis=1, count=bits, bitorder="little")
-        parts.append(np.packbits(planes.reshape(-1), bitorder="little").tobytes())
-    return b"".join(parts)
-
-
-def unpack_words(data: bytes, bits: int, count: int, *, stage: str) -> Words:
-    """The words that `pack_words` packed.
+def read_words(data: bytes, bits: int, count: int, *, stage: str) -> Words:
+    """The words that `pack_words` packed, of a message.
 
     Raises:
         MalformedMessage: another length, or bits set after the last word.
@@ -96,14 +80,9 @@ def unpack_words(data: bytes, bits: int, count: int, *, stage: str) -> Words:
     size = packed_size(count, bits)
     if len(data) != size:
         raise MalformedMessage(stage, f"{len(data)} bytes, but {count} words of {bits} bits take {size}")
-    spare = 8 * len(data) - count * bits
-    if spare and data[-1] >> (8 - spare):
+    if surplus_bits(data, bits, count):
         raise MalformedMessage(stage, "bits are set after the last word")
-    from mezzotint.core.kernels import unpack  # heavy: numba
-
-    out = np.empty(count, dtype=word_type(bits))
-    unpack(np.frombuffer(data, dtype=np.uint8), bits, out)
-    return out
+    return unpack_words(data, bits, count)
 
 
 KEY_BYTES = 32

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import read_object, write_text
+from mezzotint.core.sampler import word_type
 from mezzotint.federated.secagg import messages, wire
 from mezzotint.federated.secagg.client import mask_key_from_seed, pair_mask_key, self_mask_key
 from mezzotint.federated.secagg.masks import (
@@ -29,10 +30,9 @@ from mezzotint.federated.secagg.masks import (
     has_large_order,
     private_from_seed,
     public_bytes,
+    read_words,
     reduced,
     signed,
-    unpack_words,
-    word_type,
 )
 from mezzotint.federated.secagg.messages import Clients, Deal, Partners, Stage
 from mezzotint.federated.secagg.plan import RoundPlan
@@ -265,7 +265,7 @@ class Server:
         statement = messages.masks_statement(self.plan, index, coins, self._among, self._masking[index])
         if not signed(self.cohort[index].identity, signature, statement):
             raise wire.SwappedKey("sum", f"client {index} did not sign among whom it masked", (index,))
-        self._total += unpack_words(packed, self.plan.bits, self.plan.coordinates, stage="sum")
+        self._total += read_words(packed, self.plan.bits, self.plan.coordinates, stage="sum")
         self._masked[index] = signature
 
     def _proposals(self) -> Outbox:
