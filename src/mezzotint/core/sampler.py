@@ -336,25 +336,30 @@ def pack_words(words: npt.NDArray[np.integer], bits: int) -> bytes:
 
     Two neighbours become one integer of twice the width, until it has 64 bits; eight words fill whole bytes.
     """
-    parts: list[bytes] = []
+    eights = np.empty(-(-words.size // 8), dtype=f"V{bits}")  # a row of bytes for every eight words
     for begin in range(0, words.size, _AT_ONCE):
-        part = words[begin : begin + _AT_ONCE]
-        held: npt.NDArray[np.integer] = np.zeros(-(-part.size // 8) * 8, dtype=word_type(bits))
-        held[: part.size] = part
+        held = np.ascontiguousarray(words[begin : begin + _AT_ONCE], dtype=word_type(bits))
+        held = np.pad(held, (0, -held.size % 8)) if held.size % 8 else held
         width = bits
         while held.itemsize < 8:
             half = 8 * held.itemsize
             held = held.view(f"<u{2 * held.itemsize}")
-            held = (held >> half << width) | (held & ((1 << half) - 1))
+            second = held >> half
+            second <<= width
+            held = np.bitwise_or(second, held & ((1 << half) - 1), out=second)
             width *= 2
         held = held.reshape(-1, 8 * bits // width)
-        lanes = np.zeros((len(held), -(-bits // 8)), dtype="<u8")
+        lanes = np.empty((len(held), -(-bits // 8)), dtype="<u8")
         for column, (lane, shift) in zip(held.T, _places(width, bits), strict=True):
-            lanes[:, lane] |= column << shift
+            if shift:
+                lanes[:, lane] |= column << shift
+            else:
+                lanes[:, lane] = column
             if shift + width > 64:
-                lanes[:, lane + 1] |= column >> (64 - shift)
-        parts.append(lanes.view(np.uint8)[:, :bits].tobytes())
-    return b"".join(parts)[: packed_size(words.size, bits)]
+                lanes[:, lane + 1] = column >> (64 - shift)
+        rows = np.ndarray(len(lanes), dtype=eights.dtype, buffer=lanes, strides=lanes.strides[:1])
+        eights[begin // 8 :][: len(lanes)] = rows
+    return eights.tobytes()[: packed_size(words.size, bits)]
 
 
 def unpack_words(data: bytes | bytearray | memoryview, bits: int, count: int) -> npt.NDArray[np.unsignedinteger]:
