@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
-from typing import Annotated, Literal
+from typing import Annotated, Any, cast
 
 import typer
+from rich.console import RenderableType
 
 import mezzotint as mz
-from mezzotint.cli.common import AsJson, Fitted, headed, number, output, print_json, progress, say
+from mezzotint.cli import common
+from mezzotint.cli.common import AsJson, option
 from mezzotint.core.errors import InfeasibleError, MezzotintError, ParameterError
 from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.records import number
 
 EXAMPLE = "mezzotint advise --clients 1000 --dim 10000 --rounds 20 --trust sum --target-epsilon 8 --delta 1e-6"
 
@@ -69,32 +72,23 @@ def candidates(setting: mz.vectors.Setting) -> tuple[list[mz.vectors.Family], li
             mz.vectors.Family(name=f"optimal table, {count} even levels", build=_optimal(count)) for count in (4, 16)
         ]
     distributed = "distributed " if setting.trust == "sum" else ""
-    noises = [
-        mz.vectors.NoiseFamily(
-            name=f"{distributed}discrete Gaussian",
-            build=lambda deviation: mz.families.discrete_gaussian(sigma=deviation),
-        ),
-        mz.vectors.NoiseFamily(
-            name=f"{distributed}Skellam", build=lambda deviation: mz.families.skellam(variance=deviation**2)
-        ),
-    ]
-    return tables, noises
+    named = common.INTEGER_NOISES.items()
+    return tables, [mz.vectors.NoiseFamily(name=distributed + name, build=build) for name, build in named]
 
 
 def command(
-    clients: Annotated[int, typer.Option(help="Clients per round.")],
-    target_epsilon: Annotated[float, typer.Option(help="Epsilon of the whole run, over all coordinates and rounds.")],
-    dim: Annotated[int, typer.Option(help="Coordinates of a client's vector, whose L2 norm is at most 1.")] = 1,
-    rounds: Annotated[int, typer.Option(help="Rounds in the run.")] = 1,
+    clients: Annotated[int, option("Clients per round.")],
+    target_epsilon: Annotated[float, option("Epsilon of the whole run, over all coordinates and rounds.")],
+    dim: Annotated[int, option("Coordinates of a client's vector, whose L2 norm is at most 1.")] = 1,
+    rounds: Annotated[int, option("Rounds in the run.")] = 1,
     population: Annotated[
-        int | None,
-        typer.Option(help="Clients in total, each taking part in its share of rounds; default: all in every round."),
+        int | None, option("Clients in total, each taking part in its share of rounds; default: all in every round.")
     ] = None,
-    bits: Annotated[int | None, typer.Option(help="Maximum bits per value on the wire; default: no limit.")] = None,
-    trust: Annotated[str, typer.Option(help="What is visible. local: every report; sum: only secure sums.")] = "sum",
-    delta: Annotated[float, typer.Option(help="Delta of the whole run; 0 for pure epsilon.")] = 1e-6,
+    bits: Annotated[int | None, option("Maximum bits per value on the wire; default: no limit.")] = None,
+    trust: Annotated[str, option("What is visible. local: every report; sum: only secure sums.")] = "sum",
+    delta: Annotated[float, option("Delta of the whole run; 0 for pure epsilon.")] = 1e-6,
     corrupted: Annotated[
-        int, typer.Option(help="Clients per round assumed corrupted; their noise does not count (--trust sum).")
+        int, option("Clients per round assumed corrupted; their noise does not count (--trust sum).")
     ] = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -104,30 +98,16 @@ def command(
     The exit status is 1 if no scheme meets the claim within the given bits.
     """
     setting = mz.vectors.Setting(
-        clients=clients,
-        dimension=dim,
-        rounds=_taken_part(clients, rounds, population),
-        trust=_known(trust),
-        epsilon=target_epsilon,
-        delta=delta,
-        bits=bits,
-        corrupted=corrupted,
-    )
+        clients=clients, dimension=dim, rounds=_taken_part(clients, rounds, population), trust=cast("Any", trust),
+        epsilon=target_epsilon, delta=delta, bits=bits, corrupted=corrupted,
+    )  # fmt: skip
     tables, noises = candidates(setting)
-    with progress("calibrating") as tell:
+    with common.progress("calibrating") as tell:
         advice = mz.vectors.advise(setting, tables=tables, noises=noises, progress=tell)
-    if as_json:
-        print_json({"population": population, "run_rounds": rounds, **advice.as_dict()})
-    else:
-        _show(advice)
+    facts = {"population": population, "run_rounds": rounds, **advice.as_dict()}
+    common.show(facts, as_json, lambda: _picture(advice))
     if advice.best is None:
         raise typer.Exit(1)
-
-
-def _known(trust: str) -> Literal["local", "sum"]:
-    if trust == "local" or trust == "sum":
-        return trust
-    raise ParameterError("trust", trust, 'use "local" (every report is seen) or "sum" (only sums are)')
 
 
 def _taken_part(clients: int, rounds: int, population: int | None) -> int:
@@ -139,10 +119,10 @@ def _taken_part(clients: int, rounds: int, population: int | None) -> int:
     return -(-rounds * clients // population)
 
 
-def _show(advice: mz.vectors.Advice) -> None:
+def _picture(advice: mz.vectors.Advice) -> list[RenderableType]:
     from mezzotint.privacy import claim
 
-    setting, console = advice.setting, output()
+    setting = advice.setting
     rounds = claim.counted(setting.rounds, "round")
     observer = "reports" if setting.trust == "local" else "secure_sum"
     title = (
@@ -150,21 +130,18 @@ def _show(advice: mz.vectors.Advice) -> None:
         f"{setting.clients} clients a round, {claim.counted(setting.dimension, 'coordinate')}"
     )
     columns = ("scheme", "MSE", "bits/value", "bits/client", "epsilon", "why")
-    table = headed(columns, left=("scheme", "why"), title=title)
-    for option in advice.options:
-        table.add_row(
-            option.name,
-            number(option.mse, 3) if option.feasible else "-",
-            number(option.wire_bits),
-            f"{option.client_bits:,}" if option.client_bits else "-",
-            number(option.epsilon, 4) if option.feasible else "-",
-            option.reason,
+    rows: list[tuple[str, ...] | None] = [
+        (
+            one.name,
+            number(one.mse, 3) if one.feasible else "-",
+            number(one.wire_bits),
+            f"{one.client_bits:,}" if one.client_bits else "-",
+            number(one.epsilon, 4) if one.feasible else "-",
+            one.reason,
         )
-    table.add_section()
-    table.add_row("a trusted server's noise", number(advice.yardstick, 3), "-", "-", "-", "the yardstick: it sees all")
-    table.add_row("answering 0", number(setting.answering_zero, 3), "0", "0", "0", "needs nobody")
-    console.print(Fitted(table))
-    for remark in advice.remarks:
-        say(remark)
-    if advice.best is not None:
-        say(f"Best: {advice.best.parameter}. {advice.best.claim}")
+        for one in advice.options
+    ]
+    trusted = ("a trusted server's noise", number(advice.yardstick, 3), "-", "-", "-", "the yardstick: it sees all")
+    rows += [None, trusted, ("answering 0", number(setting.answering_zero, 3), "0", "0", "0", "needs nobody")]
+    best = [] if advice.best is None else [f"Best: {advice.best.parameter}. {advice.best.claim}"]
+    return [common.table(columns, rows, left=("scheme", "why"), title=title), *advice.remarks, *best]

@@ -23,18 +23,22 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Column, Table
 from rich.text import Text
+from typer.models import OptionInfo
 
 import mezzotint as mz
 from mezzotint.core.errors import FileFormatError, InfeasibleError, MezzotintError, ParameterError
 from mezzotint.core.files import read_text, refuse_existing
 from mezzotint.core.mechanism import Mechanism, parse_object
 from mezzotint.core.records import JsonObject, Progress, above, plain
-from mezzotint.core.records import number as number
 
 if TYPE_CHECKING:
     import click
     import numpy as np
     import numpy.typing as npt
+    from rich.progress import Progress as Bars
+    from rich.progress import ProgressColumn
+
+    from mezzotint.families.noise import IntegerNoise
 
 
 _DATA = dict.fromkeys(("train_x", "train_y", "test_x", "test_y"), "data")
@@ -142,19 +146,35 @@ def _setting(found: re.Match[str]) -> str:
     return option.opts[0] if flag or not bare else f"{option.opts[0]}={values.get(bare, bare)}"
 
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print a single JSON object on standard output.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the output if it exists.")]
-Confidence = Annotated[float, typer.Option(help="Confidence of each interval, in (0, 1).")]
-Address = Annotated[str | None, typer.Option(help="Address of a Ray cluster; default: a cluster on this machine.")]
-Lower = Annotated[float, typer.Option(help="Smallest input, in data units; smaller inputs are clipped to it.")]
-Upper = Annotated[float, typer.Option(help="Largest input, in data units; larger inputs are clipped to it.")]
+def option(text: str, *names: str, metavar: str | None = None, least: int | None = None) -> OptionInfo:
+    """An option of a verb, for `Annotated`.
+
+    Arguments:
+        text: its help.
+        names: as it is typed; by default the parameter's name. A flag must give its name, or it gets a --no-... too.
+    """
+    return typer.Option(*names, help=text, metavar=metavar, min=least)
+
+
+AsJson = Annotated[bool, option("Print a single JSON object on standard output.", "--json")]
+Overwrite = Annotated[bool, option("Replace the output if it exists.", "--overwrite")]
+Confidence = Annotated[float, option("Confidence of each interval, in (0, 1).")]
+Address = Annotated[str | None, option("Address of a Ray cluster; default: a cluster on this machine.")]
+Lower = Annotated[float, option("Smallest input, in data units; smaller inputs are clipped to it.")]
+Upper = Annotated[float, option("Largest input, in data units; larger inputs are clipped to it.")]
 PriorOption = Annotated[
     str | None,
-    typer.Option(
+    option(
+        "Public column distributed like the inputs; default: uniform. A prior from private data is a release.",
         metavar="FILE:COLUMN",
-        help="Public column distributed like the inputs; default: uniform. A prior from private data is a release.",
     ),
 ]
+
+INTEGER_NOISES: dict[str, Callable[[float], IntegerNoise]] = {
+    "discrete Gaussian": lambda deviation: mz.families.discrete_gaussian(sigma=deviation),
+    "Skellam": lambda deviation: mz.families.skellam(variance=deviation**2),
+}
+"""Noise of integers by its standard deviation."""
 
 SEEDED = "drawn from a seed: NOT PRIVATE"
 
@@ -199,26 +219,40 @@ def say(text: str, *, style: str | None = None, on: Console | None = None) -> No
     console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
+def note(text: str) -> None:
+    """Print a remark on standard error, unwrapped unless that is a terminal."""
+    say(f"mezzotint: {text}", on=notices())
+
+
 def warn(text: str) -> None:
-    """Print a warning on standard error, unwrapped unless that is a terminal."""
-    say(f"mezzotint: warning: {typed(text)}", on=notices())
+    """Print a warning, as `note`."""
+    note(f"warning: {typed(text)}")
 
 
-def print_json(values: JsonObject) -> None:
-    """Print one JSON object on standard output; infinities and NaN, which JSON lacks, become text."""
-    print(json.dumps(plain(values), allow_nan=False))
+def show(
+    facts: JsonObject,
+    as_json: bool,
+    picture: Callable[[], RenderableType | list[RenderableType]],
+    *,
+    style: str | None = None,
+    on: Console | None = None,
+) -> None:
+    """Print the results of a verb on standard output.
 
-
-def show(facts: JsonObject, as_json: bool, picture: Callable[[], RenderableType]) -> None:
-    """Print the results of a verb: the facts as JSON, or the text or table that `picture` makes of them."""
+    Arguments:
+        facts: what --json prints as one object; infinities and NaN, which JSON lacks, become text.
+        picture: makes the text, the table, or a list of both.
+        style, on: of the text, as in `say`.
+    """
     if as_json:
-        print_json(facts)
+        print(json.dumps(plain(facts), allow_nan=False))
         return
     made = picture()
-    if isinstance(made, str):
-        say(made)
-    else:
-        output().print(made)
+    for part in made if isinstance(made, list) else [made]:
+        if isinstance(part, str):
+            say(part, style=style, on=on)
+        else:
+            output().print(part)
 
 
 def parse_numbers(text: str, *, parameter: str) -> list[float]:
@@ -276,6 +310,11 @@ def refuse_outputs(*, overwrite: bool, **files: Path | None) -> None:
             refuse_existing(file, overwrite=overwrite, parameter=name)
 
 
+def picked(thing: object, *names: str) -> JsonObject:
+    """These attributes of an object, by name."""
+    return {name: getattr(thing, name) for name in names}
+
+
 def load_mechanism(path: Path, *, parameter: str = "mechanism") -> Mechanism:
     """Reads a mechanism file; the error for a missing file names its parameter."""
     if not path.is_file():
@@ -323,8 +362,7 @@ def is_ranked(path: Path) -> bool:
 
 
 ProofOption = Annotated[
-    Path | None,
-    typer.Option("--proof", help="Also certify the claim and write it with its proof to this file (.json)."),
+    Path | None, option("Also certify the claim and write it with its proof to this file (.json).", "--proof")
 ]
 
 
@@ -365,15 +403,8 @@ def progress(text: str, total: float = math.inf, *, unit: str = "") -> Iterator[
     """
     from rich import progress as progress_bars
 
-    columns = (
-        progress_bars.TextColumn("{task.description}"),
-        progress_bars.BarColumn(),
-        progress_bars.TextColumn("{task.fields[count]}"),
-        progress_bars.TimeElapsedColumn(),
-        progress_bars.TimeRemainingColumn(),
-    )
-    quiet = not sys.stderr.isatty()
-    with progress_bars.Progress(*columns, console=notices(), transient=True, disable=quiet) as bars:
+    shown = (progress_bars.BarColumn(), progress_bars.TextColumn("{task.fields[count]}"))
+    with live(*shown, progress_bars.TimeElapsedColumn(), progress_bars.TimeRemainingColumn()) as bars:
         task = bars.add_task(text, total=None, count="")
 
         def tell(done: float, total: float) -> None:
@@ -393,15 +424,18 @@ def busy(text: str) -> Iterator[None]:
     """A spinner on standard error with the elapsed time during one long call, if that is a terminal."""
     from rich import progress as progress_bars
 
-    columns = (
-        progress_bars.SpinnerColumn(),
-        progress_bars.TextColumn("{task.description}"),
-        progress_bars.TimeElapsedColumn(),
-    )
-    quiet = not sys.stderr.isatty()
-    with progress_bars.Progress(*columns, console=notices(), transient=True, disable=quiet) as bars:
+    with live(progress_bars.TimeElapsedColumn(), spinner=True) as bars:
         bars.add_task(text, total=None)
         yield
+
+
+def live(*columns: ProgressColumn, spinner: bool = False) -> Bars:
+    """What shows progress on standard error, if that is a terminal: a description, then these columns."""
+    from rich import progress as progress_bars
+
+    first = [progress_bars.SpinnerColumn()] if spinner else []
+    shown = (*first, progress_bars.TextColumn("{task.description}"), *columns)
+    return progress_bars.Progress(*shown, console=notices(), transient=True, disable=not sys.stderr.isatty())
 
 
 PROSE = 24
@@ -435,20 +469,33 @@ class Fitted:
         yield from _sentences(console, table, self.keys, prose)
 
 
-def headed(
-    columns: Iterable[str], *, left: Collection[str] | None = None, title: str | None = None, caption: str | None = None
-) -> Table:
-    """A table with headings and no rows: numbers are aligned right, words left.
+def table(
+    columns: Iterable[str],
+    rows: Iterable[Sequence[RenderableType] | None],
+    *,
+    left: Collection[str] | None = None,
+    title: str | None = None,
+    caption: str | None = None,
+    keys: int = 1,
+) -> Fitted:
+    """A table with headings: numbers are aligned right, words left.
 
     Arguments:
         columns: headings.
+        rows: their cells; None draws a line.
         left: the columns of words; the first column if None.
+        keys: as in `Fitted`.
     """
-    table = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
+    made = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
     for place, name in enumerate(columns):
         words = place == 0 if left is None else name in left
-        table.add_column(name, justify="left" if words else "right")
-    return table
+        made.add_column(name, justify="left" if words else "right")
+    for row in rows:
+        if row is None:
+            made.add_section()
+        else:
+            made.add_row(*row)
+    return Fitted(made, keys)
 
 
 def ends(level: float) -> list[str]:

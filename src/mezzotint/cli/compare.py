@@ -5,31 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 import mezzotint as mz
-from mezzotint.cli.common import (
-    AsJson,
-    Fitted,
-    Lower,
-    Options,
-    Overwrite,
-    PriorOption,
-    Upper,
-    busy,
-    headed,
-    number,
-    output,
-    parse_levels,
-    print_json,
-    progress,
-    read_prior,
-    refuse_outputs,
-    say,
-)
+from mezzotint.cli import common
+from mezzotint.cli.common import AsJson, Fitted, Lower, Options, Overwrite, PriorOption, Upper, option
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import replacing
-from mezzotint.core.records import JsonObject
+from mezzotint.core.records import JsonObject, number
 
 TRADEOFF = (0.5, 1.0, 1.5, 2.5, 4.0)
 """Epsilons of the trade-off, relative to --epsilon."""
@@ -43,47 +24,47 @@ _COLUMNS = ("mse", "mae", "worst", "cdf", "max_bias", "bits", "epsilon", "above_
 
 
 def command(
-    epsilon: Annotated[float, typer.Option(help="Pure epsilon of one report, the same for every mechanism.")],
-    bits: Annotated[int | None, typer.Option(help="Bits per report: 2**bits levels.")] = None,
-    levels: Annotated[
-        str | None, typer.Option(help="Number of levels, or the levels themselves, instead of --bits.")
-    ] = None,
+    epsilon: Annotated[float, option("Pure epsilon of one report, the same for every mechanism.")],
+    bits: Annotated[int | None, option("Bits per report: 2**bits levels.")] = None,
+    levels: Annotated[str | None, option("Number of levels, or the levels themselves, instead of --bits.")] = None,
     lower: Lower = -1.0,
     upper: Upper = 1.0,
     prior: PriorOption = None,
     png: Annotated[
-        Path | None, typer.Option(help="Also plot MSE against epsilon for several numbers of bits to this PNG file.")
+        Path | None, option("Also plot MSE against epsilon for several numbers of bits to this PNG file.")
     ] = None,
-    data: Annotated[Path | None, typer.Option(help="Also write the plotted numbers to this CSV file.")] = None,
+    data: Annotated[Path | None, option("Also write the plotted numbers to this CSV file.")] = None,
     every: Annotated[
-        bool,
-        typer.Option("--all", help="Include further mechanisms from the literature, some with continuous outputs."),
+        bool, option("Include further mechanisms from the literature, some with continuous outputs.", "--all")
     ] = False,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
     """Compare all mechanisms at the same certified epsilon and size."""
-    refuse_outputs(overwrite=overwrite, png=png, data=data)
+    common.refuse_outputs(overwrite=overwrite, png=png, data=data)
     if bits is not None and levels is not None:
         raise ParameterError("bits", bits, "give --bits or --levels, not both")
-    size: JsonObject = {"levels": parse_levels(levels)} if levels is not None else {"bits": bits or 2}
-    sample = read_prior(prior, lower, upper)
+    size: JsonObject = {"levels": common.parse_levels(levels)} if levels is not None else {"bits": bits or 2}
+    sample = common.read_prior(prior, lower, upper)
     problem: Options = {"epsilon": epsilon, "lower": lower, "upper": upper, "prior": sample}
-    with busy("loading the solvers"):
+    with common.busy("loading the solvers"):
         from mezzotint.design.optimal import BASELINES, FAMILIES
 
         families = (*FAMILIES, *(BASELINES if every else ()))
-    with progress("designing", len(families)) as tell:
+    with common.progress("designing", len(families)) as tell:
         rows = mz.design.compare(families=families, progress=tell, **problem, **size)
     facts = [row.as_dict() for row in rows]
     points = []
     if png is not None or data is not None:
         points = _tradeoff(png, data, overwrite, epsilon=epsilon, lower=lower, upper=upper, prior=sample)
-    if as_json:
-        drawn = {"tradeoff": points} if points else {}
-        asked = {"epsilon_asked": epsilon, "lower": lower, "upper": upper, **size}
-        print_json({**asked, "mechanisms": facts, **drawn})
-        return
+    drawn = {"tradeoff": points} if points else {}
+    asked = {"epsilon_asked": epsilon, "lower": lower, "upper": upper, **size}
+    common.show(
+        {**asked, "mechanisms": facts, **drawn}, as_json, lambda: [_table(facts, epsilon, lower, upper), _MEANING]
+    )
+
+
+def _table(facts: list[JsonObject], epsilon: float, lower: float, upper: float) -> Fitted:
     stated = [row for row in facts if row["epsilon"] is not None]
     certified = any(row["certified"] for row in stated)
     for row in stated:
@@ -91,12 +72,8 @@ def command(
             row["note"] = "; ".join(filter(None, (row["note"], "epsilon computed")))
     title = f"epsilon at most {epsilon:g} ({mz.privacy.basis(certified=certified)}), inputs in [{lower:g}, {upper:g}]"
     columns = ("mechanism", *(name.replace("above_limit", "% above limit") for name in _COLUMNS))
-    table = headed(columns, left=("mechanism", "note"), title=title)
-    for row in facts:
-        numbers = [number(row[name]) for name in _COLUMNS[:-1]]
-        table.add_row(row["family"], *numbers, row["note"])
-    output().print(Fitted(table))
-    say(_MEANING)
+    rows = ((row["family"], *(number(row[name]) for name in _COLUMNS[:-1]), row["note"]) for row in facts)
+    return common.table(columns, rows, left=("mechanism", "note"), title=title)
 
 
 _MEANING = (
@@ -112,7 +89,7 @@ def _tradeoff(
 ) -> list[JsonObject]:
     """Draws and writes MSE against epsilon around the one asked for; the points."""
     epsilons = [epsilon * factor for factor in TRADEOFF if epsilon * factor <= GREATEST_EPSILON] or [epsilon]
-    with progress("trade-off") as tell:
+    with common.progress("trade-off") as tell:
         rows = mz.design.tradeoff(epsilons=epsilons, bits=(1, 2, 3), progress=tell, **problem)
     if png is not None:
         with replacing(png, overwrite=overwrite, parameter="png") as temporary:

@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 import mezzotint as mz
+from mezzotint.cli import common
 from mezzotint.cli import design as designs
-from mezzotint.cli.common import AsJson, Fitted, headed, number, progress, say, show
+from mezzotint.cli.common import AsJson, option
 from mezzotint.core.files import replacing
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.records import JsonObject
+from mezzotint.core.records import JsonObject, number
 
 EXAMPLE = "mezzotint demo --folder demo"
 
@@ -45,7 +46,7 @@ SHOWN = 5
 
 
 def command(
-    folder: Annotated[Path, typer.Option(help="Folder for the mechanism, the reports and the summary.")] = Path("demo"),
+    folder: Annotated[Path, option("Folder for the mechanism, the reports and the summary.")] = Path("demo"),
     as_json: AsJson = False,
 ) -> None:
     """Privatize the air time of 336,776 real flights with every family at epsilon 1, compare, save, and verify."""
@@ -71,9 +72,7 @@ def command(
     }
     with replacing(paths["report.md"], overwrite=True) as temporary:
         temporary.write_text(_markdown(facts, str(checked)), encoding="utf-8")
-    show(facts, as_json, lambda: _picture(facts, str(checked)))
-    if not as_json:
-        say(f"Written: {', '.join(facts['files'].values())} ({facts['seconds']:.1f} s in all)")
+    common.show(facts, as_json, lambda: _picture(facts, str(checked)))
     if not checked.valid:
         raise typer.Exit(1)
 
@@ -89,28 +88,14 @@ def _one(label: str, folder: Path) -> JsonObject:
     """Designs, privatizes and estimates with one family; its mechanism and reports go into the folder."""
     family, levels = FAMILIES[label]
     started = time.perf_counter()
-    result = designs.make(
-        family,
-        epsilon=EPSILON,
-        lower=LOWER,
-        upper=UPPER,
-        levels=levels,
-        loss="mae" if family == "optm" else "mse",
-        prior=None,
-    )
+    loss = "mae" if family == "optm" else "mse"
+    result = designs.make(family, epsilon=EPSILON, lower=LOWER, upper=UPPER, levels=levels, loss=loss, prior=None)
     mechanism: Mechanism = result.mechanism
     designed = time.perf_counter()
     reports = folder / "reports.parquet"
-    with mz.datasets.flights() as path, progress(label, unit="rows") as tell:
-        mz.collect.privatize(
-            path,
-            reports,
-            column=mz.datasets.AIR_TIME,
-            mechanism=mechanism,
-            missing="drop",
-            overwrite=True,
-            progress=tell,
-        )
+    with mz.datasets.flights() as path, common.progress(label, unit="rows") as tell:
+        how: JsonObject = {"missing": "drop", "overwrite": True, "progress": tell}
+        mz.collect.privatize(path, reports, column=mz.datasets.AIR_TIME, mechanism=mechanism, **how)
     counts = mz.collect.read_counts(reports)
     estimate = mz.collect.estimate(counts)
     assert isinstance(estimate, mz.collect.Estimate)  # the demonstration's columns are numbers
@@ -138,7 +123,7 @@ def _groups(mechanism: Mechanism, out: Path) -> JsonObject:
 
     carriers = mz.families.categorical(categories=CARRIERS, epsilon=EPSILON, other=True)
     tables = {mz.datasets.AIR_TIME: mechanism, mz.datasets.CARRIER: carriers}
-    with mz.datasets.flights() as path, progress("carrier", unit="rows") as tell:
+    with mz.datasets.flights() as path, common.progress("carrier", unit="rows") as tell:
         written = mz.collect.privatize_columns(
             path, out, mechanisms=tables, keep=[mz.datasets.ORIGIN], missing="drop", overwrite=True, progress=tell
         )
@@ -205,24 +190,23 @@ def _words(facts: JsonObject, checked: str) -> list[str]:
     ]
 
 
-def _picture(facts: JsonObject, checked: str) -> Group:
+def _picture(facts: JsonObject, checked: str) -> list[RenderableType]:
     about, calibrated, verified, together = _words(facts, checked)
-    table = headed(_HEADINGS, caption=calibrated)
-    table.add_row(*_true_cells(facts), end_section=True)
-    for row in facts["mechanisms"]:
-        table.add_row(*_cells(row))
-    grouped = headed(_GROUPED, caption=together)
-    for cells in _grouped_rows(facts):
-        grouped.add_row(*cells)
-    return Group(Text(about), Fitted(table), Text(verified), Fitted(grouped))
+    table = common.table(_HEADINGS, [_true_cells(facts), None, *map(_cells, facts["mechanisms"])], caption=calibrated)
+    grouped = common.table(_GROUPED, _grouped_rows(facts), caption=together)
+    written = f"Written: {', '.join(facts['files'].values())} ({facts['seconds']:.1f} s in all)"
+    return [Group(Text(about), table, Text(verified), grouped), written]
 
 
 def _markdown(facts: JsonObject, checked: str) -> str:
     about, calibrated, verified, together = _words(facts, checked)
-    rows = [_HEADINGS, tuple("---" for _ in _HEADINGS), _true_cells(facts), *map(_cells, facts["mechanisms"])]
-    lines = ["# A private mean of 2013's flights", "", about, calibrated, ""]
-    lines += ["| " + " | ".join(row) + " |" for row in rows]
-    grouped = [_GROUPED, tuple("---" for _ in _GROUPED), *_grouped_rows(facts)]
-    lines += ["", verified, "", *("| " + " | ".join(row) + " |" for row in grouped), "", together, ""]
+    compared = _pipes(_HEADINGS, [_true_cells(facts), *map(_cells, facts["mechanisms"])])
+    lines = ["# A private mean of 2013's flights", "", about, calibrated, "", *compared]
+    lines += ["", verified, "", *_pipes(_GROUPED, _grouped_rows(facts)), "", together, ""]
     lines += [f"Check it again: `mezzotint verify {facts['files']['mechanism.json']}`", ""]
     return "\n".join(lines)
+
+
+def _pipes(headings: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
+    """The lines of a Markdown table."""
+    return ["| " + " | ".join(row) + " |" for row in (headings, ["---"] * len(headings), *rows)]

@@ -11,33 +11,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, cast
 
-import typer
-
 import mezzotint as mz
-from mezzotint.cli.common import (
-    AsJson,
-    Lower,
-    Options,
-    Overwrite,
-    PriorOption,
-    Upper,
-    bits,
-    busy,
-    number,
-    parse_levels,
-    progress,
-    read_prior,
-    refuse_given,
-    refuse_outputs,
-    show,
-    table_for_shares,
-    warn,
-    write_proof,
-)
+from mezzotint.cli import common
+from mezzotint.cli.common import AsJson, Lower, Options, Overwrite, PriorOption, Upper, option
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import replacing
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.records import JsonObject, above
+from mezzotint.core.records import JsonObject, above, number
 
 EXAMPLE = "mezzotint design --epsilon 1 --levels=-3,-0.5,0.5,3 --lower -1 --upper 1 --loss mae --out m.json --json"
 
@@ -46,94 +26,69 @@ FAMILIES = ("optimal", "optm", "mvu", "imvu", *CLOSED_FORMS)
 BINS = 10
 """Bins of the histogram for which another table is suggested."""
 
-Epsilon = Annotated[
-    float,
-    typer.Option(help="Privacy budget per report, never exceeded; --delta, --alpha and --metric change its meaning."),
-]
-LevelsOption = Annotated[
-    str | None, typer.Option(help="Number of levels (default: 4), or the levels themselves: --levels=-3,-0.5,0.5,3.")
-]
-LossOption = Annotated[
-    str,
-    typer.Option(
-        help="Loss to minimise: mse, mae, minimax (the largest mse) or cdf (error of the distribution function)."
-    ),
-]
-Family = Annotated[str, typer.Option(help=f"One of {', '.join(FAMILIES)}.")]
-Delta = Annotated[float, typer.Option(help="optimal only: design for (epsilon, delta) instead of pure epsilon.")]
-Alpha = Annotated[
-    float | None, typer.Option(help="optimal only: epsilon bounds the Renyi divergence of this order, > 1.")
-]
-Metric = Annotated[
-    str | None,
-    typer.Option(help="optimal only: epsilon is per unit of |x - x'| (absolute) or of its square (squared)."),
-]
-MaxBias = Annotated[
-    float, typer.Option(help="optimal only: largest bias allowed, in data units; inf for no constraint.")
-]
-MaxLevel = Annotated[
-    float | None, typer.Option(help="Largest distance of a searched level from the midpoint of the range.")
-]
-Knots = Annotated[
-    int | None, typer.Option(help="Number of evenly spaced knots (inputs with a row in the table); default: optimised.")
-]
-Categories = Annotated[
-    str | None,
-    typer.Option(help="Design for categories instead of numbers: their names (a,b,c), or their number K (0 to K - 1)."),
-]
-Method = Annotated[
-    str, typer.Option(help="--categories only: best, krr, subset, hadamard, projective, affine, hashing or unary.")
-]
-Other = Annotated[bool, typer.Option("--other", help="--categories only: add a category for values not listed.")]
-Missing = Annotated[bool, typer.Option("--missing", help="--categories only: add a category for missing values.")]
-Out = Annotated[Path | None, typer.Option(help="Mechanism file to write (.json).")]
-Limit = Annotated[
-    bool, typer.Option("--limit", help="Also print how far the loss is above the limit for any number of bits.")
-]
-Prove = Annotated[
-    bool,
-    typer.Option(
-        "--prove", help="Also bound the loss of every mechanism with this number of levels, wherever they lie."
-    ),
-]
-Seconds = Annotated[float, typer.Option(help="Time limit for --prove, in seconds.")]
-Proof = Annotated[
-    Path | None,
-    typer.Option(help="Write a proof of the claim about one report to this file (.json); with --prove, of the bound."),
-]
-
 
 def command(
-    epsilon: Epsilon,
-    levels: LevelsOption = None,
+    epsilon: Annotated[
+        float, option("Privacy budget per report, never exceeded; --delta, --alpha and --metric change its meaning.")
+    ],
+    levels: Annotated[
+        str | None, option("Number of levels (default: 4), or the levels themselves: --levels=-3,-0.5,0.5,3.")
+    ] = None,
     lower: Lower = -1.0,
     upper: Upper = 1.0,
-    loss: LossOption = "mse",
-    family: Family = "optimal",
+    loss: Annotated[
+        str,
+        option("Loss to minimise: mse, mae, minimax (the largest mse) or cdf (error of the distribution function)."),
+    ] = "mse",
+    family: Annotated[str, option(f"One of {', '.join(FAMILIES)}.")] = "optimal",
     prior: PriorOption = None,
-    delta: Delta = 0.0,
-    alpha: Alpha = None,
-    metric: Metric = None,
-    max_bias: MaxBias = 0.0,
-    max_level: MaxLevel = None,
-    knots: Knots = None,
-    categories: Categories = None,
-    method: Method = "best",
-    other: Other = False,
-    missing: Missing = False,
-    out: Out = None,
+    delta: Annotated[float, option("optimal only: design for (epsilon, delta) instead of pure epsilon.")] = 0.0,
+    alpha: Annotated[
+        float | None, option("optimal only: epsilon bounds the Renyi divergence of this order, > 1.")
+    ] = None,
+    metric: Annotated[
+        str | None, option("optimal only: epsilon is per unit of |x - x'| (absolute) or of its square (squared).")
+    ] = None,
+    max_bias: Annotated[
+        float, option("optimal only: largest bias allowed, in data units; inf for no constraint.")
+    ] = 0.0,
+    max_level: Annotated[
+        float | None, option("Largest distance of a searched level from the midpoint of the range.")
+    ] = None,
+    knots: Annotated[
+        int | None, option("Number of evenly spaced knots (inputs with a row in the table); default: optimised.")
+    ] = None,
+    categories: Annotated[
+        str | None,
+        option("Design for categories instead of numbers: their names (a,b,c), or their number K (0 to K - 1)."),
+    ] = None,
+    method: Annotated[
+        str, option("--categories only: best, krr, subset, hadamard, projective, affine, hashing or unary.")
+    ] = "best",
+    other: Annotated[bool, option("--categories only: add a category for values not listed.", "--other")] = False,
+    missing: Annotated[bool, option("--categories only: add a category for missing values.", "--missing")] = False,
+    out: Annotated[Path | None, option("Mechanism file to write (.json).")] = None,
     overwrite: Overwrite = False,
-    limit: Limit = False,
-    prove: Prove = False,
-    seconds: Seconds = 60.0,
-    proof: Proof = None,
+    limit: Annotated[
+        bool, option("Also print how far the loss is above the limit for any number of bits.", "--limit")
+    ] = False,
+    prove: Annotated[
+        bool, option("Also bound the loss of every mechanism with this number of levels, wherever they lie.", "--prove")
+    ] = False,
+    seconds: Annotated[float, option("Time limit for --prove, in seconds.")] = 60.0,
+    proof: Annotated[
+        Path | None,
+        option("Write a proof of the claim about one report to this file (.json); with --prove, of the bound."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Design a mechanism for a privacy level: the optimal table, or a published family calibrated to epsilon."""
-    refuse_outputs(overwrite=overwrite, out=out, proof=proof)
+    common.refuse_outputs(overwrite=overwrite, out=out, proof=proof)
     given = {"levels": levels, "prior": prior, "delta": delta, "alpha": alpha, "metric": metric, "knots": knots}
     if categories is not None:
-        refuse_given({**given, "limit": limit, "prove": prove}, "a table for categories does not take this option")
+        common.refuse_given(
+            {**given, "limit": limit, "prove": prove}, "a table for categories does not take this option"
+        )
         mechanism = mz.families.categorical(
             categories=_names(categories), epsilon=epsilon, method=cast("Any", method), other=other, missing=missing
         )
@@ -141,17 +96,17 @@ def command(
         _categories(mechanism, epsilon, out, as_json)
         return
     alone = {"method": method != "best" and method, "other": other, "missing": missing}
-    refuse_given(alone, "this option needs --categories")
+    common.refuse_given(alone, "this option needs --categories")
     if limit and (delta or alpha or metric or loss not in ("mse", "mae")):
         raise ParameterError("limit", True, "limits are known only for pure epsilon and --loss mse or mae")
-    sample = read_prior(prior, lower, upper)
+    sample = common.read_prior(prior, lower, upper)
     constraint = {"delta": delta, "alpha": alpha, "metric": metric, "max_bias": max_bias}
     problem: Options = {"epsilon": epsilon, "lower": lower, "upper": upper, "loss": loss, "prior": sample}
     problem |= {name: value for name, value in constraint.items() if value}
     problem |= {} if max_level is None else {"max_level": max_level}
     ways: Options = {"prove": True, "seconds": seconds} if prove else {}
     ways |= {} if knots is None else {"knots": knots}
-    result, took = _made(family, None if levels is None else parse_levels(levels), problem, ways)
+    result, took = _made(family, None if levels is None else common.parse_levels(levels), problem, ways)
     _save(result.mechanism, out, proof, delta=delta, overwrite=overwrite, bound=result.proof if prove else None)
     facts = describe(family, result, loss=loss, prior=sample, seconds=took)
     facts |= {"epsilon_asked": epsilon, "out": None if out is None else str(out)}
@@ -159,8 +114,8 @@ def command(
     if limit:
         facts |= _limit(result, problem)
     if loss != "cdf" and not any(constraint.values()):
-        facts["for_shares"] = table_for_shares(epsilon, lower, upper, bins=BINS)
-    show(facts, as_json, lambda: _summary(facts))
+        facts["for_shares"] = common.table_for_shares(epsilon, lower, upper, bins=BINS)
+    common.show(facts, as_json, lambda: _summary(facts))
 
 
 def _made(family: str, levels: Levels, problem: Options, ways: Options) -> tuple[mz.design.DesignResult, float]:
@@ -187,7 +142,7 @@ def _save(
         with replacing(proof, overwrite=overwrite, parameter="proof") as temporary:
             Path(temporary).write_text(json.dumps(bound))
     elif proof is not None:
-        write_proof(mz.privacy.Release(mechanism=mechanism, delta=delta), proof, overwrite=overwrite)
+        common.write_proof(mz.privacy.Release(mechanism=mechanism, delta=delta), proof, overwrite=overwrite)
 
 
 def _names(categories: str) -> list[str]:
@@ -209,11 +164,11 @@ def _categories(mechanism: Mechanism, asked: float, out: Path | None, as_json: b
         **guarantee(mechanism, epsilon=asked, delta=0.0, alpha=None, metric=None),
     }
     lines = [
-        f"{facts['name']}: {bits(facts['bits'])}, {facts['guarantee']}",
+        f"{facts['name']}: {common.bits(facts['bits'])}, {facts['guarantee']}",
         f"{facts['reports']} reports; n x the variances of all frequencies: {number(facts['frequency_variance'])}",
         *([f"written to {out}"] if out else []),
     ]
-    show(facts, as_json, lambda: "\n".join(lines))
+    common.show(facts, as_json, lambda: "\n".join(lines))
 
 
 Levels: TypeAlias = "int | list[float] | None"
@@ -226,10 +181,10 @@ def _watched(family: str, levels: Levels, *, prove: bool = False) -> Iterator[Js
     searching = "searching bins" if family == "optm" and not isinstance(levels, list) else ""
     telling = "proving: boxes of levels ruled out" if prove else searching
     if telling:
-        with progress(telling) as tell:
+        with common.progress(telling) as tell:
             yield {"progress": tell}
         return
-    with busy(f"designing {family}"):
+    with common.busy(f"designing {family}"):
         yield {}
 
 
@@ -239,7 +194,7 @@ def _limit(result: mz.design.DesignResult, problem: Options) -> Options:
         table = result.mechanism
         reach = float(abs(table.levels - (table.lower + table.upper) / 2).max())
         problem = problem | {"max_level": max(reach, problem.get("max_level", reach))}
-    with busy("bounding the loss at any number of bits"), warnings.catch_warnings():
+    with common.busy("bounding the loss at any number of bits"), warnings.catch_warnings():
         warnings.simplefilter("ignore", mz.design.UnboundedLevelsWarning)
         bound = mz.design.limit(**problem)
     return {"limit": bound.lower_bound, "above_limit": result.percent_above(bound)}
@@ -262,7 +217,7 @@ def make(family: str, *, levels: Levels, **problem: Any) -> mz.design.DesignResu
         warnings.simplefilter("always")
         result = _make(family, levels, problem)
     for warning in caught:
-        warn(str(warning.message))
+        common.warn(str(warning.message))
     return result
 
 
@@ -363,7 +318,7 @@ def _summary(facts: JsonObject) -> str:
         bound += f"; at any number of bits, below {_loss(facts['loss'], facts['limit'])}{above}"
     more = "" if facts["loss"] in ("mse", "mae") else f", {_loss(facts['loss'], facts['value'])}"
     lines = [
-        f"{facts['name']}: {bits(facts['bits'])}, {facts['guarantee']}",
+        f"{facts['name']}: {common.bits(facts['bits'])}, {facts['guarantee']}",
         f"mse {number(facts['mse'])} (squared data units), mae {number(facts['mae'])}{more}, "
         f"greatest bias {number(facts['max_bias'], 3)} (data units){bound}",
         "levels "

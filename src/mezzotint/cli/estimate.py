@@ -12,100 +12,64 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 import mezzotint as mz
-from mezzotint.cli.common import (
-    Address,
-    AsJson,
-    Confidence,
-    Fitted,
-    Options,
-    Overwrite,
-    busy,
-    cost_of,
-    ends,
-    headed,
-    load_mechanism,
-    number,
-    parse_numbers,
-    progress,
-    read_lines,
-    refuse_given,
-    show,
-    table_for_shares,
-    warn,
-)
+from mezzotint.cli import common
+from mezzotint.cli.common import Address, AsJson, Confidence, Fitted, Options, Overwrite, option
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import OTHER, Mechanism
-from mezzotint.core.records import JsonObject
+from mezzotint.core.records import JsonObject, number
 
 EXAMPLE = "mezzotint estimate reports.parquet --histogram --quantiles --json"
 
 _USUAL = {"method": "asymptotic", "engine": "local"}
 
-Sources = Annotated[
-    list[str],
-    typer.Argument(help="Reports of one mechanism: files, folders, globs, counts (.json); - reads CSV from stdin."),
-]
-Column = Annotated[
-    list[str] | None, typer.Option(help="Column of codes, if a file has several; two columns are estimated jointly.")
-]
-MechanismFile = Annotated[Path | None, typer.Option(help="Mechanism file, for codes whose file does not carry one.")]
-Method = Annotated[
-    str, typer.Option(help="Intervals: asymptotic, or safe (wider, but valid at any number of reports).")
-]
-Histogram = Annotated[bool, typer.Option("--histogram", help="Also estimate the shares of equal bins, with intervals.")]
-Bins = Annotated[int, typer.Option(help="Number of bins of the histogram.")]
-Quantiles = Annotated[bool, typer.Option("--quantiles", help="Also estimate quantiles, with intervals.")]
-Probabilities = Annotated[str, typer.Option(help="Probabilities of the quantiles.")]
-SaveCounts = Annotated[
-    Path | None, typer.Option(help="Also write the counts per code (.json), to be combined with others later.")
-]
-Engine = Annotated[str, typer.Option(help="local, or ray: count on a Ray cluster.")]
-Simultaneous = Annotated[
-    bool, typer.Option("--simultaneous", help="Make all intervals hold together at the given level.")
-]
-AllowSeeded = Annotated[
-    bool, typer.Option("--allow-seeded", help="Accept reports that were drawn from a seed and are NOT PRIVATE.")
-]
-By = Annotated[str | None, typer.Option(help="Public column kept with --keep: one estimate for each of its values.")]
-Against = Annotated[str | None, typer.Option(help="With --by: also estimate how every group differs from this one.")]
-SamePeople = Annotated[
-    bool, typer.Option("--same-people", help="With --against: the groups hold the same people (rounds, for example).")
-]
-Weights = Annotated[
-    str | None, typer.Option(help="Public column of weights, one per report: 1 / probability of inclusion.")
-]
-Sizes = Annotated[
-    str | None,
-    typer.Option(help="With --by: estimate the population mean from the sizes of the strata, as in a=100,b=250."),
-]
-Domain = Annotated[
-    Path | None, typer.Option(help="The category list of a large domain: estimate its most frequent categories.")
-]
-Top = Annotated[int, typer.Option(help="With --domain: number of categories to list.")]
+By = Annotated[str | None, option("Public column kept with --keep: one estimate for each of its values.")]
 
 
 def command(
-    sources: Sources,
-    column: Column = None,
-    mechanism: MechanismFile = None,
+    sources: Annotated[
+        list[str],
+        typer.Argument(help="Reports of one mechanism: files, folders, globs, counts (.json); - reads CSV from stdin."),
+    ],
+    column: Annotated[
+        list[str] | None, option("Column of codes, if a file has several; two columns are estimated jointly.")
+    ] = None,
+    mechanism: Annotated[Path | None, option("Mechanism file, for codes whose file does not carry one.")] = None,
     level: Confidence = 0.95,
-    method: Method = _USUAL["method"],
-    histogram: Histogram = False,
-    bins: Bins = 10,
-    quantiles: Quantiles = False,
-    probabilities: Probabilities = "0.05,0.25,0.5,0.75,0.95",
-    save_counts: SaveCounts = None,
-    engine: Engine = _USUAL["engine"],
+    method: Annotated[
+        str, option("Intervals: asymptotic, or safe (wider, but valid at any number of reports).")
+    ] = _USUAL["method"],
+    histogram: Annotated[
+        bool, option("Also estimate the shares of equal bins, with intervals.", "--histogram")
+    ] = False,
+    bins: Annotated[int, option("Number of bins of the histogram.")] = 10,
+    quantiles: Annotated[bool, option("Also estimate quantiles, with intervals.", "--quantiles")] = False,
+    probabilities: Annotated[str, option("Probabilities of the quantiles.")] = "0.05,0.25,0.5,0.75,0.95",
+    save_counts: Annotated[
+        Path | None, option("Also write the counts per code (.json), to be combined with others later.")
+    ] = None,
+    engine: Annotated[str, option("local, or ray: count on a Ray cluster.")] = _USUAL["engine"],
     address: Address = None,
-    simultaneous: Simultaneous = False,
-    allow_seeded: AllowSeeded = False,
+    simultaneous: Annotated[
+        bool, option("Make all intervals hold together at the given level.", "--simultaneous")
+    ] = False,
+    allow_seeded: Annotated[
+        bool, option("Accept reports that were drawn from a seed and are NOT PRIVATE.", "--allow-seeded")
+    ] = False,
     by: By = None,
-    against: Against = None,
-    same_people: SamePeople = False,
-    weights: Weights = None,
-    sizes: Sizes = None,
-    domain: Domain = None,
-    top: Top = 20,
+    against: Annotated[str | None, option("With --by: also estimate how every group differs from this one.")] = None,
+    same_people: Annotated[
+        bool, option("With --against: the groups hold the same people (rounds, for example).", "--same-people")
+    ] = False,
+    weights: Annotated[
+        str | None, option("Public column of weights, one per report: 1 / probability of inclusion.")
+    ] = None,
+    sizes: Annotated[
+        str | None, option("With --by: estimate the population mean from the sizes of the strata, as in a=100,b=250.")
+    ] = None,
+    domain: Annotated[
+        Path | None, option("The category list of a large domain: estimate its most frequent categories.")
+    ] = None,
+    top: Annotated[int, option("With --domain: number of categories to list.")] = 20,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
@@ -120,7 +84,7 @@ def command(
     elif column is not None and len(column) > 1:
         _together(sources, column, options)
     else:
-        table = None if mechanism is None else load_mechanism(mechanism)
+        table = None if mechanism is None else common.load_mechanism(mechanism)
         of: Options = {"column": column[0] if column else None, "mechanism": table}
         (_one_column if by is None and weights is None else _by_groups)(of, options)
 
@@ -138,7 +102,7 @@ def _check(options: Options) -> None:
     alone |= {name: options[name] for name, usual in _USUAL.items() if options[name] != usual}
     alone |= {} if grouped else {"mechanism": options["mechanism"]}
     beside = "--domain" if domain else "--by" if by else "--weights" if weights else "two columns"
-    refuse_given(alone, f"does not go with {beside}; estimate one column or one group by itself")
+    common.refuse_given(alone, f"does not go with {beside}; estimate one column or one group by itself")
     if domain is None and len(columns) > 1 and grouped:
         raise ParameterError("column", ", ".join(columns), "give one column at a time with --by or --weights")
 
@@ -149,22 +113,22 @@ def _one_column(of: Options, options: Options) -> None:
 
     counts = _counts(options["sources"], **of, engine=options["engine"], address=options["address"])
     if counts.memoised > 1:
-        warn(SAME_PEOPLE)
+        common.warn(SAME_PEOPLE)
     if options["save_counts"] is not None:
         mz.collect.save_counts(counts, options["save_counts"], overwrite=options["overwrite"])
     probabilities = options["probabilities"] if options["quantiles"] else None
     result = mz.collect.estimate(
         counts,
         histogram=options["bins"] if options["histogram"] else None,
-        quantiles=None if probabilities is None else parse_numbers(probabilities, parameter="probabilities"),
+        quantiles=None if probabilities is None else common.parse_numbers(probabilities, parameter="probabilities"),
         **{name: options[name] for name in ("level", "method", "simultaneous", "allow_seeded")},
     )
-    show(result.as_dict(), options["as_json"], lambda: _picture(result, counts.mechanism))
+    common.show(result.as_dict(), options["as_json"], lambda: _picture(result, counts.mechanism))
 
 
 def _counts(sources: list[str], **options: Any) -> mz.collect.CodeCounts:
     """The counts of all sources together."""
-    with progress("counting", unit="rows") as tell:
+    with common.progress("counting", unit="rows") as tell:
         parts = [
             mz.collect.load_counts(source)
             if source.endswith(".json")
@@ -174,42 +138,39 @@ def _counts(sources: list[str], **options: Any) -> mz.collect.CodeCounts:
     return reduce(lambda one, other: one.merge(other), parts)
 
 
-def _frequencies(result: mz.collect.Frequencies) -> Group:
-    title = f"{result.n:,} reports, {cost_of(result.claim, result.seeded)}"
-    table = headed(("category", "share", *ends(result.level)), title=title)
-    for name, share in zip(result.categories, result.shares, strict=True):
-        table.add_row(Text(name), *(f"{value:.4f}" for value in (share.value, share.low, share.high)))
+def _frequencies(result: mz.collect.Frequencies, title: str) -> Group:
+    shares = zip(result.categories, result.shares, strict=True)
+    rows = ((Text(name), *(f"{end:.4f}" for end in (one.value, one.low, one.high))) for name, one in shares)
+    table = common.table(("category", "share", *common.ends(result.level)), rows, title=title)
     below = any(share.value < 0 for share in result.shares)
     words = (
         "Estimates are unbiased, so sums and averages of them are right too. The share of a rare category may be "
         "estimated below 0; read that as near 0."
     )
-    return Group(Fitted(table), *([Text(words)] if below else []))
+    return Group(table, *([Text(words)] if below else []))
 
 
 def _picture(result: mz.collect.Estimate | mz.collect.Frequencies, mechanism: Mechanism) -> Group:
+    title = f"{result.n:,} reports, {common.cost_of(result.claim, result.seeded)}"
     if isinstance(result, mz.collect.Frequencies):
-        return _frequencies(result)
-    title = f"{result.n:,} reports, {cost_of(result.claim, result.seeded)}"
-    table = headed(("of the clipped inputs", "estimate", *ends(result.level), "left open by the table"), title=title)
-
-    def add(label: str, interval: mz.collect.Interval) -> None:
-        left = "" if interval.identified is None else " .. ".join(number(end, 4) for end in interval.identified)
-        table.add_row(label, number(interval.value), number(interval.low), number(interval.high), left)
-
-    add("mean", result.mean)
-    add("variance", result.input_variance)
+        return _frequencies(result, title)
+    named = {"mean": result.mean, "variance": result.input_variance}
     if result.quantiles is not None:
-        for probability, value in zip(result.quantiles.probabilities, result.quantiles.values, strict=True):
-            add(f"quantile {probability:g}", value)
+        found = zip(result.quantiles.probabilities, result.quantiles.values, strict=True)
+        named |= {f"quantile {probability:g}": value for probability, value in found}
+    rows = []
+    for label, interval in named.items():
+        left = "" if interval.identified is None else " .. ".join(number(end, 4) for end in interval.identified)
+        rows.append((label, number(interval.value), number(interval.low), number(interval.high), left))
     if result.histogram is not None:
         bins = result.histogram
         for i, share in enumerate(bins.share):
             label = f"share in {bins.edges[i]:.4g} .. {bins.edges[i + 1]:.4g}"
             left = f"{bins.identified_low[i]:.4f} .. {bins.identified_high[i]:.4f}"
-            table.add_row(label, f"{share:.4f}", f"{bins.low[i]:.4f}", f"{bins.high[i]:.4f}", left)
+            rows.append((label, f"{share:.4f}", f"{bins.low[i]:.4f}", f"{bins.high[i]:.4f}", left))
+    columns = ("of the clipped inputs", "estimate", *common.ends(result.level), "left open by the table")
     words = [_split(result), *_blame(result, mechanism), *(f"Note: {note}" for note in result.notes)]
-    return Group(Fitted(table), Text("\n".join(words)))
+    return Group(common.table(columns, rows, title=title), Text("\n".join(words)))
 
 
 def _blame(result: mz.collect.Estimate, table: Mechanism) -> list[str]:
@@ -239,7 +200,7 @@ def _blame(result: mz.collect.Estimate, table: Mechanism) -> list[str]:
                 *words,
                 f"More reports of this table would hardly narrow these {what}: the table itself leaves them open. "
                 "For a table made for them (docs/collect.md, a table for a histogram): "
-                f"{table_for_shares(cost, table.lower, table.upper, bins=cells)}",
+                f"{common.table_for_shares(cost, table.lower, table.upper, bins=cells)}",
             ]
     return words
 
@@ -297,9 +258,8 @@ def _by_groups(of: Options, options: Options) -> None:
     if memoised:
         whom = f"a person with at most one row in each {'group' if by is None else by} ({max(1, len(found))} of them)"
         facts["series"] = {"of": whom, **{what: claim.as_dict() for what, claim in series.items()}}
-    show(
-        facts, options["as_json"], lambda: _pictures(facts, series.get("memoised"), cost=cost_of(claim, counts.seeded))
-    )
+    cost = common.cost_of(claim, counts.seeded)
+    common.show(facts, options["as_json"], lambda: _pictures(facts, series.get("memoised"), cost=cost))
 
 
 def _grouped(
@@ -309,7 +269,7 @@ def _grouped(
     from mezzotint.collect.counts import refuse_seeded
 
     found: dict[str, mz.collect.Group] = {}
-    with busy("counting"):
+    with common.busy("counting"):
         for source in sources:
             for name, group in mz.collect.read_groups(source, by=by, weights=weights, **options).items():
                 found[name] = found[name].merge(group) if name in found else group
@@ -332,22 +292,23 @@ def _hitters(options: Options) -> None:
     sources, column, top, level = (options[name] for name in ("sources", "column", "top", "level"))
     if len(sources) > 1 or len(column or ()) > 1:
         raise ParameterError("sources", ", ".join(sources), "hashed reports are read from one column of one source")
-    names = (*read_lines(options["domain"], parameter="domain"), OTHER)
-    with busy("counting"):
+    names = (*common.read_lines(options["domain"], parameter="domain"), OTHER)
+    with common.busy("counting"):
         counts = mz.collect.read_hashed(
             sources[0],
             domain=lambda table: mz.families.HashedDomain(categories=names, mechanism=table),
             column=column[0] if column else None,
         )
     found = mz.collect.heavy_hitters(counts, top=top, level=level, allow_seeded=options["allow_seeded"])
-    title = f"{found.n:,} reports of {found.domain:,} categories, {cost_of(found.claim, found.seeded)}"
-    columns = ("category", "share", *(f"{end}, all at once" for end in ends(level)), "")
-    table = headed(columns, left=("category", ""), title=title)
+    title = f"{found.n:,} reports of {found.domain:,} categories, {common.cost_of(found.claim, found.seeded)}"
+    columns = ("category", "share", *(f"{end}, all at once" for end in common.ends(level)), "")
+    rows = []
     for name, share, sure in zip(found.categories, found.shares, found.certain, strict=True):
         shown = (f"{value:.5f}" for value in (share.value, share.low, share.high))
-        table.add_row(Text(name), *shown, f"surely among the first {top}" if sure else "")
+        rows.append((Text(name), *shown, f"surely among the first {top}" if sure else ""))
+    table = common.table(columns, rows, left=("category", ""), title=title)
     others = Text(f"No other category has a share above {found.unlisted_at_most:.5f}.")
-    show(found.as_dict(), options["as_json"], lambda: Group(Fitted(table), others))
+    common.show(found.as_dict(), options["as_json"], lambda: Group(table, others))
 
 
 def _priced(claim: mz.privacy.Claim | None) -> JsonObject:
@@ -377,38 +338,33 @@ def _sizes(text: str) -> dict[str, float]:
 
 def _pictures(facts: JsonObject, series: mz.privacy.Claim | None, *, cost: str) -> Group:
     n = sum(entry["n"] for entry in facts["groups"])
-    title = (
-        f"{n:,} reports" + (f" by {facts['by']}" if facts["by"] else "") + (", weighted" if facts["weights"] else "")
-    )
+    by, weighted = f" by {facts['by']}" if facts["by"] else "", ", weighted" if facts["weights"] else ""
+    title = f"{n:,} reports{by}{weighted}, {cost}"
     less = [{**entry, "group": f"{entry['group']} less {facts['against']}"} for entry in facts.get("differences", ())]
     whole = [{"group": "population", **facts["population"]}] if "population" in facts else []
-    title += f", {cost}"
-    shown: list[RenderableType] = [_group_table(title, [facts["groups"], less, whole], level=facts["level"])]
-    if series is not None:
-        shown.append(
-            Text(
-                "Memoised reports: a person's equal values repeat the same report in every group, so errors of "
-                "differences add up, and averages over groups are no sharper than one group. For "
-                f"{facts['series']['of']}: {series}"
-            )
-        )
-    return Group(*shown)
+    table = _group_table(title, [facts["groups"], less, whole], level=facts["level"])
+    if series is None:
+        return Group(table)
+    words = (
+        "Memoised reports: a person's equal values repeat the same report in every group, so errors of differences "
+        f"add up, and averages over groups are no sharper than one group. For {facts['series']['of']}: {series}"
+    )
+    return Group(table, Text(words))
 
 
 def _group_table(title: str, sections: list[list[JsonObject]], *, level: float) -> Fitted:
     """One table with one set of headings; a line below each section."""
-    columns = ("group", "reports", "of", "estimate", *ends(level))
-    table = headed(columns, left=("group", "of"), title=title)
+    columns = ("group", "reports", "of", "estimate", *common.ends(level))
+    rows: list[tuple[RenderableType, ...] | None] = []
     for entries in sections:
         for entry in entries:
             lines = [("mean", entry["mean"])] if "mean" in entry else [(f["category"], f) for f in entry["frequencies"]]
             lines += [("total", entry["total"])] if "total" in entry else []
             for i, (what, found) in enumerate(lines):
                 first = (Text(entry["group"]), f"{entry['n']:,}" if "n" in entry else "") if i == 0 else ("", "")
-                table.add_row(*first, Text(what), *(number(found[end], 5) for end in ("value", "low", "high")))
-        if entries:
-            table.add_section()
-    return Fitted(table)
+                rows.append((*first, Text(what), *(number(found[end], 5) for end in ("value", "low", "high"))))
+        rows += [None] if entries else []
+    return common.table(columns, rows, left=("group", "of"), title=title)
 
 
 # Two columns -------------------------------------------------------------------------------------------------------
@@ -436,8 +392,7 @@ def _together(sources: list[str], columns: list[str], options: Options) -> None:
     claim = None if pairs.seeded else mz.privacy.report_claim(tables)
     entries = [{columns[0]: one, columns[1]: other, **found.as_dict()} for one, other, found in rows]
     facts = {"n": pairs.n, "level": level, "seeded": pairs.seeded, **_priced(claim)}
-    title = f"{pairs.n:,} records, {cost_of(claim, pairs.seeded)}"
-    table = headed((*columns, "estimate", *ends(level)), left=columns, title=title)
-    for one, other, found in rows:
-        table.add_row(Text(one), Text(other), *(number(end, 5) for end in (found.value, found.low, found.high)))
-    show({**facts, "together": entries}, options["as_json"], lambda: Fitted(table))
+    title = f"{pairs.n:,} records, {common.cost_of(claim, pairs.seeded)}"
+    cells = [(Text(one), Text(other), *(number(end, 5) for end in (f.value, f.low, f.high))) for one, other, f in rows]
+    table = common.table((*columns, "estimate", *common.ends(level)), cells, left=columns, title=title)
+    common.show({**facts, "together": entries}, options["as_json"], lambda: table)

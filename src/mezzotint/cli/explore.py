@@ -6,20 +6,18 @@ import importlib.util
 import sys
 from typing import Annotated
 
-import typer
-
-from mezzotint.cli.common import PRIOR_WARNING, AsJson, show, warn
+from mezzotint.cli import common
+from mezzotint.cli.common import AsJson, option
 from mezzotint.core.errors import ParameterError
 
 EXAMPLE = "mezzotint explore --no-browser"
 
 
 def command(
-    port: Annotated[int, typer.Option(help="Port on the loopback address; 0 picks a free port.")] = 0,
-    no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the address.")] = False,
+    port: Annotated[int, option("Port on the loopback address; 0 picks a free port.")] = 0,
+    no_browser: Annotated[bool, option("Only print the address.", "--no-browser")] = False,
     prior: Annotated[
-        str | None,
-        typer.Option(metavar="FILE:COLUMN", help="Public column distributed like the inputs, preselected on the page."),
+        str | None, option("Public column distributed like the inputs, preselected on the page.", metavar="FILE:COLUMN")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -32,12 +30,12 @@ def command(
     if not 0 <= port < 2**16:
         raise ParameterError("port", port, "use 0 (any free port) or 1024 to 65535")
     if prior is not None:
-        warn(PRIOR_WARNING)
+        common.warn(common.PRIOR_WARNING)
     from mezzotint.report import dashboard
 
     page = dashboard.LocalServer(dashboard.make_app(prior=prior or "").server, port=port)
     text = f"Serving on this machine only; open {page.url}\nPress Ctrl-C to stop."
-    show({"url": page.url, "port": page.port}, as_json, lambda: text)
+    common.show({"url": page.url, "port": page.port}, as_json, lambda: text)
     sys.stdout.flush()
     if not no_browser:
         import webbrowser

@@ -4,35 +4,22 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
+from rich.console import RenderableType
 
 import mezzotint as mz
-from mezzotint.cli.common import (
-    AsJson,
-    Fitted,
-    Options,
-    ProofOption,
-    headed,
-    notices,
-    number,
-    output,
-    print_json,
-    renamed,
-    say,
-    write_proof,
-)
+from mezzotint.cli import common
+from mezzotint.cli.common import AsJson, Options, ProofOption, option
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.files import write_text
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.records import above
+from mezzotint.core.records import above, number
 
 if TYPE_CHECKING:
-    from mezzotint.families.noise import IntegerNoise
     from mezzotint.federated.app import RunReport
     from mezzotint.federated.encoding import Adds, Encoding
     from mezzotint.federated.settings import RunSettings, Scheme
@@ -55,99 +42,93 @@ def command(
     context: typer.Context,
     mechanism: Annotated[
         str,
-        typer.Option(
-            help="A mechanism file; a table by name: quantize (noise-free, the default), rqm, pbm, erm, optm, optimal; "
+        option(
+            "A mechanism file; a table by name: quantize (noise-free, the default), rqm, pbm, erm, optm, optimal; "
             "noise of all clients: rounded-gaussian (fewest bits, least epsilon), ddg (distributed discrete Gaussian), "
             "skellam; gaussian (a trusted server adds it); clip (16-bit grid, no noise); with --trust local: ranked."
         ),
     ] = "",
     trust: Annotated[
-        str, typer.Option(help="sum: the server only sees secure sums. local: it sees each client's ranked report.")
+        str, option("sum: the server only sees secure sums. local: it sees each client's ranked report.")
     ] = "sum",
     bits: Annotated[
-        int | None, typer.Option(help="Bits per report: 4 by default for named tables; for ranked, as few as suffice.")
+        int | None, option("Bits per report: 4 by default for named tables; for ranked, as few as suffice.")
     ] = None,
-    clip: Annotated[float, typer.Option(help="Clipping range of a coordinate, data units, for tables and clip.")] = 0.4,
+    clip: Annotated[float, option("Clipping range of a coordinate, data units, for tables and clip.")] = 0.4,
     report_epsilon: Annotated[
         float,
-        typer.Option(
-            help="Local epsilon of ONE coordinate's report, for named tables; 0: the papers' parameters for rqm and "
+        option(
+            "Local epsilon of ONE coordinate's report, for named tables; 0: the papers' parameters for rqm and "
             "pbm, 4 for erm, optm and optimal. Ranked: of the whole vector's report; 0: 4."
         ),
     ] = 0.0,
     noise_multiplier: Annotated[
         float | None,
-        typer.Option(
-            help="Standard deviation of the noise on the sum, over --l2-norm. Default: the least that keeps the run "
+        option(
+            "Standard deviation of the noise on the sum, over --l2-norm. Default: the least that keeps the run "
             "within --epsilon; without --epsilon, 1."
         ),
     ] = None,
     l2_norm: Annotated[
-        float, typer.Option(help="Clip a client's vector to this norm and rotate it; 0: off (1 with noise or ranked).")
+        float, option("Clip a client's vector to this norm and rotate it; 0: off (1 with noise or ranked).")
     ] = 0.0,
     clip_quantile: Annotated[
         float,
-        typer.Option(
-            help="Start the clipping norm at --l2-norm and let it track this quantile of the updates' norms, with one "
+        option(
+            "Start the clipping norm at --l2-norm and let it track this quantile of the updates' norms, with one "
             "more bit in the same sums; needs rounded-gaussian noise. 0: the norm is fixed."
         ),
     ] = 0.0,
     l2_norm_range: Annotated[
-        tuple[float, float], typer.Option(help="Bounds for --clip-quantile; 0 0: 1/100 and 100 times --l2-norm.")
+        tuple[float, float], option("Bounds for --clip-quantile; 0 0: 1/100 and 100 times --l2-norm.")
     ] = (0.0, 0.0),
-    dataset: Annotated[str, typer.Option(help="digits, femnist, mnist, cifar10 or cifar100.")] = "digits",
-    data: Annotated[str, typer.Option(help="Folder or file of the data set; digits needs none.")] = "",
-    model: Annotated[str, typer.Option(help="softmax, small-cnn or cnn.")] = "softmax",
-    clients: Annotated[int, typer.Option(help="Total number of clients (femnist: writers, 0 for all).")] = 100,
-    dirichlet: Annotated[float, typer.Option(help="Dirichlet parameter of the split; small is uneven.")] = 0.5,
-    per_round: Annotated[int, typer.Option(help="Clients per round.")] = 100,
+    dataset: Annotated[str, option("digits, femnist, mnist, cifar10 or cifar100.")] = "digits",
+    data: Annotated[str, option("Folder or file of the data set; digits needs none.")] = "",
+    model: Annotated[str, option("softmax, small-cnn or cnn.")] = "softmax",
+    clients: Annotated[int, option("Total number of clients (femnist: writers, 0 for all).")] = 100,
+    dirichlet: Annotated[float, option("Dirichlet parameter of the split; small is uneven.")] = 0.5,
+    per_round: Annotated[int, option("Clients per round.")] = 100,
     bands: Annotated[
         int,
-        typer.Option(
-            help="Each client is in every sum, trains only every so many rounds, and spreads its update over them "
+        option(
+            "Each client is in every sum, trains only every so many rounds, and spreads its update over them "
             "(rounded-gaussian)."
         ),
     ] = 1,
-    spare: Annotated[int, typer.Option(help="Extra clients drawn, so that no round waits for its slowest.")] = 0,
-    minimum: Annotated[int, typer.Option(help="Fewest clients in a sum; 0: half of those drawn + 1.")] = 0,
-    sampling: Annotated[
-        str, typer.Option("--participation", help="fixed, poisson, or cyclic: all take turns.")
-    ] = "fixed",
-    roster: Annotated[
-        Path | None, typer.Option(help="Roster of all clients (`mezzotint roster make`); with --app.")
-    ] = None,
-    colluding: Annotated[float, typer.Option(help="Share of clients that may collude with the server.")] = 0.2,
-    dropping: Annotated[float, typer.Option(help="Share of a round's clients that may vanish.")] = 0.2,
-    rounds: Annotated[int, typer.Option(help="Rounds of the run.")] = 6,
-    algorithm: Annotated[str, typer.Option(help="fedavg or fedsgd.")] = "fedavg",
-    steps: Annotated[int, typer.Option("--local-steps", help="Local steps of fedavg.")] = 5,
-    rate: Annotated[float, typer.Option("--client-learning-rate", help="Local step size of fedavg.")] = 0.5,
-    batch: Annotated[int, typer.Option("--client-batch-size", help="Most records per local step; 0 for all.")] = 0,
-    proximal: Annotated[float, typer.Option(help="FedProx: weight of the proximal term; 0: fedavg.")] = 0.0,
+    spare: Annotated[int, option("Extra clients drawn, so that no round waits for its slowest.")] = 0,
+    minimum: Annotated[int, option("Fewest clients in a sum; 0: half of those drawn + 1.")] = 0,
+    sampling: Annotated[str, option("fixed, poisson, or cyclic: all take turns.", "--participation")] = "fixed",
+    roster: Annotated[Path | None, option("Roster of all clients (`mezzotint roster make`); with --app.")] = None,
+    colluding: Annotated[float, option("Share of clients that may collude with the server.")] = 0.2,
+    dropping: Annotated[float, option("Share of a round's clients that may vanish.")] = 0.2,
+    rounds: Annotated[int, option("Rounds of the run.")] = 6,
+    algorithm: Annotated[str, option("fedavg or fedsgd.")] = "fedavg",
+    steps: Annotated[int, option("Local steps of fedavg.", "--local-steps")] = 5,
+    rate: Annotated[float, option("Local step size of fedavg.", "--client-learning-rate")] = 0.5,
+    batch: Annotated[int, option("Most records per local step; 0 for all.", "--client-batch-size")] = 0,
+    proximal: Annotated[float, option("FedProx: weight of the proximal term; 0: fedavg.")] = 0.0,
     most_examples: Annotated[
-        int, typer.Option(help="Weigh clients by their number of examples, capped at this; 0 weighs all alike.")
+        int, option("Weigh clients by their number of examples, capped at this; 0 weighs all alike.")
     ] = 0,
-    learning_rate: Annotated[float, typer.Option(help="Factor of the mean update.")] = 2.0,
-    server_optimizer: Annotated[
-        str, typer.Option(help="fedavg (the mean update), fedavgm, fedadam or fedyogi.")
-    ] = "fedavg",
+    learning_rate: Annotated[float, option("Factor of the mean update.")] = 2.0,
+    server_optimizer: Annotated[str, option("fedavg (the mean update), fedavgm, fedadam or fedyogi.")] = "fedavg",
     evaluate_every: Annotated[
         int,
-        typer.Option(
-            help="Clients measure loss and accuracy on their own records after every so many rounds, released as a "
+        option(
+            "Clients measure loss and accuracy on their own records after every so many rounds, released as a "
             "noisy secure sum; its cost is printed beforehand and included in every claim. 0: never."
         ),
     ] = 0,
-    evaluate_noise: Annotated[float, typer.Option(help="As --noise-multiplier, for the sum of measurements.")] = 8.0,
-    largest_loss: Annotated[float, typer.Option(help="What a client's loss is clipped to in that sum.")] = 5.0,
+    evaluate_noise: Annotated[float, option("As --noise-multiplier, for the sum of measurements.")] = 8.0,
+    largest_loss: Annotated[float, option("What a client's loss is clipped to in that sum.")] = 5.0,
     epsilon: Annotated[
-        float, typer.Option(help="Budget of the central (--trust local: local) claim, never exceeded; 0: none.")
+        float, option("Budget of the central (--trust local: local) claim, never exceeded; 0: none.")
     ] = 0.0,
-    delta: Annotated[float, typer.Option(help="Delta of all claims.")] = 1e-5,
-    seed: Annotated[int, typer.Option(help="Of the split and the initial model; private noise is never seeded.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="Folder for model, ledger and report.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out, with its settings.")] = False,
-    app: Annotated[Path | None, typer.Option(help="Write a folder for `flwr run` instead of simulating here.")] = None,
+    delta: Annotated[float, option("Delta of all claims.")] = 1e-5,
+    seed: Annotated[int, option("Of the split and the initial model; private noise is never seeded.")] = 0,
+    out: Annotated[Path | None, option("Folder for model, ledger and report.")] = None,
+    resume: Annotated[bool, option("Go on with the run in --out, with its settings.", "--resume")] = False,
+    app: Annotated[Path | None, option("Write a folder for `flwr run` instead of simulating here.")] = None,
     proof: ProofOption = None,
     as_json: AsJson = False,
 ) -> None:
@@ -163,19 +144,21 @@ def command(
             _refuse_begun(out)
             if app is not None:
                 _write_app(app, settings, encoding, out)
-                if as_json:
-                    print_json({"app": str(app), "settings": settings.as_dict()})
+                common.show({"app": str(app), "settings": settings.as_dict()}, as_json, list)
                 return
             settings = replace(settings, mechanism=_place(encoding, out, Path(scratch)))
         try:
-            report = mz.federated.simulate(settings, tell=lambda line: notices().print(line, highlight=False))
+            report = mz.federated.simulate(settings, tell=lambda line: common.say(line, on=common.notices()))
         except (KeyboardInterrupt, SystemExit):
             kept = f"finished rounds are kept; go on with: mezzotint federate --out {out} --resume"
-            notices().print(f"mezzotint: ended early; {kept if out else 'nothing is kept without --out'}", markup=False)
+            common.note(f"ended early; {kept if out else 'nothing is kept without --out'}")
             raise
     if proof is not None:
         _prove(report, proof)
-    _show(report, settings, as_json)
+    facts = {"accuracy": report.accuracy[-1], "history": report.accuracy, "bits": report.report_bits}
+    facts |= {"wire_bits": report.bits, "mse": report.mse}
+    facts |= {view: report.claims.get(view) for view in ("local", "central")}
+    common.show(facts | common.picked(report, *_FURTHER), as_json, lambda: _picture(report, settings))
 
 
 def _refuse_idle(options: Options) -> None:
@@ -203,12 +186,12 @@ def _refuse_idle(options: Options) -> None:
     if options["resume"]:
         remedy = "a run goes on with the settings that it has; leave it out, or begin another run"
         kept = ("context", "out", "resume", "proof", "as_json")
-        rules = {option: (option not in kept, remedy) for option in options}
-    for option, (idle, remedy) in rules.items():
-        source = options["context"].get_parameter_source(option)
+        rules = {given: (given not in kept, remedy) for given in options}
+    for given, (idle, remedy) in rules.items():
+        source = options["context"].get_parameter_source(given)
         if idle and source is not None and source.name == "COMMANDLINE":
-            value = options[option]
-            raise ParameterError(option, str(value) if isinstance(value, Path) else value, remedy)
+            value = options[given]
+            raise ParameterError(given, str(value) if isinstance(value, Path) else value, remedy)
 
 
 def _unprovable(name: str, app: Path | None) -> tuple[bool, str]:
@@ -273,7 +256,7 @@ def _ranked(name: str, settings: RunSettings, bits: int | None, report_epsilon: 
             remedy = "with --trust local give ranked, or the file of a ranked codebook; other mechanisms need a sum"
             raise ParameterError("mechanism", name, remedy)
         return mz.vectors.RankedCodebook.load(name)
-    with renamed(epsilon="report_epsilon"):
+    with common.renamed(epsilon="report_epsilon"):
         return mz.vectors.ranked_codebook(
             _size(settings), report_epsilon or _REPORT_EPSILON, bits, clip_norm=settings.l2_norm or 1.0
         )
@@ -294,7 +277,7 @@ def _prove(report: RunReport, path: Path) -> None:
     if report.promises[view].release is None:
         remedy = "what clients measured is added to what updates cost, and sums of claims are not proved; leave one out"
         raise ParameterError("proof", str(path), remedy)
-    found = write_proof(cast(mz.privacy.Release, report.promises[view].release), path, overwrite=True)
+    found = common.write_proof(cast(mz.privacy.Release, report.promises[view].release), path, overwrite=True)
     report.claims[view] |= {**found.as_dict(), "text": str(found)}
 
 
@@ -309,7 +292,7 @@ def _table(name: str, bits: int, clip: float, report_epsilon: float, l2_norm: fl
     if name == _CLIP:
         return None
     if name in TABLES:
-        with renamed(epsilon="report_epsilon"):
+        with common.renamed(epsilon="report_epsilon"):
             table = _named(name, 2**bits, clip, report_epsilon)
         return mz.federated.TableEncoding(mechanism=table, l2_norm=l2_norm)
     if not Path(name).exists():
@@ -378,7 +361,8 @@ def _noise(
         if name == _ROUNDED:
             return mz.federated.gaussian_encoding(**asked, bands=bands)
         adds: Adds = "server" if name == "gaussian" else "clients"
-        return mz.federated.noise_encoding(_family(name), **asked, adds=adds, name=name)
+        family = common.INTEGER_NOISES["Skellam" if name == "skellam" else "discrete Gaussian"]
+        return mz.federated.noise_encoding(family, **asked, adds=adds, name=name)
 
     if noise_multiplier is not None or settings.epsilon == 0:
         given = 1.0 if noise_multiplier is None else noise_multiplier
@@ -390,7 +374,7 @@ def _noise(
     epsilon, delta = _left_for_updates(settings, least)
     found, encoding = budget.noise_within(epsilon, make, rounds=rounds, clients=least, size=size, delta=delta)
     told = f"for clients in {rounds} of {counted(settings.rounds, 'round')}, in sums of {least} or more"
-    notices().print(f"mezzotint: --noise-multiplier {found:.6g} keeps to --epsilon {settings.epsilon:g} {told}")
+    common.note(f"--noise-multiplier {found:.6g} keeps to --epsilon {settings.epsilon:g} {told}")
     return found, encoding
 
 
@@ -405,13 +389,6 @@ def _left_for_updates(settings: RunSettings, least: int) -> tuple[float, float]:
         remedy = f"what clients measure alone costs {cost:g}: use more --evaluate-noise, or ask less often"
         raise ParameterError("epsilon", settings.epsilon, remedy)
     return settings.epsilon - cost, settings.delta / 2
-
-
-def _family(name: str) -> Callable[[float], IntegerNoise]:
-    """Noise by its standard deviation."""
-    if name == "skellam":
-        return lambda deviation: mz.families.skellam(variance=deviation**2)
-    return lambda deviation: mz.families.discrete_gaussian(sigma=deviation)
 
 
 def _roster(roster: Path | None, app: Path | None) -> str:
@@ -434,16 +411,16 @@ def _write_app(app: Path, settings: RunSettings, encoding: Scheme | None, out: P
     from mezzotint.federated import folder as folders
 
     folders.write_app(app, replace(settings, out="" if out is None else str(out)), encoding)
-    tell = notices().print
-    tell(f"mezzotint: check it with: flwr build --app {app}; run it with: flwr run {app}", markup=False)
+    common.note(f"check it with: flwr build --app {app}; run it with: flwr run {app}")
     simulated = f"flwr federation simulation-config @none/default local --num-supernodes {settings.clients}"
-    tell(f"mezzotint: to simulate its clients on one machine, first: {simulated}", markup=False, soft_wrap=True)
+    common.note(f"to simulate its clients on one machine, first: {simulated}")
     if settings.evaluate_every:
-        remedy = "nodes tell what they measure only under a policy with evaluate_noise_multiplier; others refuse"
-        tell(f"mezzotint: {remedy}", markup=False, soft_wrap=True)
+        common.note("nodes tell what they measure only under a policy with evaluate_noise_multiplier; others refuse")
     if settings.data:
-        tell("mezzotint: every node names its data in --node-config 'data=\"/path\"', the SuperLink's machine in the "
-            "environment variable MEZZOTINT_DATA", markup=False)  # fmt: skip
+        common.note(
+            "every node names its data in --node-config 'data=\"/path\"', the SuperLink's machine in the environment "
+            "variable MEZZOTINT_DATA"
+        )
 
 
 def _place(encoding: Scheme | None, out: Path | None, scratch: Path) -> str:
@@ -468,45 +445,34 @@ def _resumed(out: Path | None) -> RunSettings:
     return mz.federated.RunSettings.load(out)
 
 
-def _show(report: RunReport, settings: RunSettings, as_json: bool) -> None:
-    from mezzotint.privacy import claim as claims_of
+def _picture(report: RunReport, settings: RunSettings) -> list[RenderableType]:
+    from mezzotint.privacy.claim import basis, counted
 
-    if as_json:
-        facts = {"accuracy": report.accuracy[-1], "history": report.accuracy, "bits": report.report_bits}
-        facts |= {"wire_bits": report.bits, "mse": report.mse}
-        facts |= {view: report.claims.get(view) for view in ("local", "central")}
-        print_json(facts | {name: getattr(report, name) for name in _FURTHER})
-        return
-    views = ("local",) if settings.trust == "local" else ("local", "central")
-    epsilons = (f"{view} epsilon" for view in views)
-    title = f"{settings.dataset}, {settings.model}: accuracy {report.accuracy[-1]:.4f}"
-    table = headed(("bits", "bits on the wire", "MSE of a report", *epsilons, "rounds charged"), left=(), title=title)
-    claims = [_epsilon(report.claims.get(view, {}).get("epsilon")) for view in views]
-    charged = max(report.ledger["charges"].values(), default=0)
-    table.add_row(str(report.report_bits), str(report.bits), number(report.mse), *claims, str(charged))
-    table.caption = "; ".join(
-        f"{view} epsilon {claims_of.basis(claim['observer'], certified=claim['certified'])}"
-        for view, claim in report.claims.items()
-    )
-    output().print(Fitted(table))
-    for view in views:
-        text = report.claims.get(view, {}).get("text", _unclaimed(view, report))
-        say(f"{view}: {text}")
+    views, smallest = (("local",), "mean") if settings.trust == "local" else (("local", "central"), "sum")
+    charges, claims = report.ledger["charges"], report.claims
+    cells = {"bits": str(report.report_bits), "bits on the wire": str(report.bits)}
+    cells |= {"MSE of a report": number(report.mse)}
+    cells |= {f"{view} epsilon": _epsilon(claims.get(view, {}).get("epsilon")) for view in views}
+    cells |= {"rounds charged": str(max(charges.values(), default=0))}
+    stated = {view: basis(claim["observer"], certified=claim["certified"]) for view, claim in claims.items()}
+    lines = [f"{view}: {claims.get(view, {}).get('text', _unclaimed(view, report))}" for view in views]
     for who, found in report.amplified.items():
         name = "the server" if who == "server" else "readers of the models"
-        say(f"against {name}: {found if isinstance(found, str) else found['text']}")
+        lines.append(f"against {name}: {found if isinstance(found, str) else found['text']}")
     if settings.trust == "local":
-        say("observer: the server itself, which sees every report")
-    rounds = report.ledger["rounds"]
-    smallest = "mean" if settings.trust == "local" else "sum"
-    summary = f"ledger: {claims_of.counted(len(rounds), 'round')}, smallest {smallest} "
-    summary += claims_of.counted(report.ledger["smallest_sum"], "client")
-    say(f"{summary}, {claims_of.counted(len(report.ledger['charges']), 'client')} charged")
+        lines.append("observer: the server itself, which sees every report")
+    lines.append(
+        f"ledger: {counted(len(report.ledger['rounds']), 'round')}, smallest {smallest} "
+        f"{counted(report.ledger['smallest_sum'], 'client')}, {counted(len(charges), 'client')} charged"
+    )
     for one in report.measured[-1:]:
         told = ", ".join(f"{name} {one[name][0]:.4f} (noise {one[name][1]:.2g})" for name in ("loss", "accuracy"))
-        say(f"measured by {one['clients']} clients after round {one['round']}: {told}")
+        lines.append(f"measured by {one['clients']} clients after round {one['round']}: {told}")
     if report.stopped:
-        say(f"stopped: {report.stopped}")
+        lines.append(f"stopped: {report.stopped}")
+    title = f"{settings.dataset}, {settings.model}: accuracy {report.accuracy[-1]:.4f}"
+    caption = "; ".join(f"{view} epsilon {text}" for view, text in stated.items())
+    return [common.table(cells, [tuple(cells.values())], left=(), title=title, caption=caption), *lines]
 
 
 def _unclaimed(view: str, report: RunReport) -> str:

@@ -15,7 +15,8 @@ from rich.console import Group
 from rich.text import Text
 
 import mezzotint as mz
-from mezzotint.cli.common import AsJson, Fitted, headed, show, warn
+from mezzotint.cli import common
+from mezzotint.cli.common import AsJson, option
 from mezzotint.core.arguments import check_probability
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import AppendLog
@@ -29,25 +30,23 @@ LIFETIME = "mezzotint-lifetime-ledger"
 _HEADER = 65536
 """Bytes that the first line of a ledger may have."""
 
-File = Annotated[
-    Path,
-    typer.Argument(
-        help="Ledger that privatize --ledger, federate --out or train --checkpoint wrote, or a federated client in its "
-        "folder of records (.jsonl)."
-    ),
-]
-
 
 def command(
-    file: File,
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="Ledger that privatize --ledger, federate --out or train --checkpoint wrote, or a federated client in "
+            "its folder of records (.jsonl)."
+        ),
+    ],
     budget: Annotated[
-        float | None, typer.Option(help="Epsilon that nobody may exceed: also say what is left of it to each.")
+        float | None, option("Epsilon that nobody may exceed: also say what is left of it to each.")
     ] = None,
-    client: Annotated[str | None, typer.Option(help="Only this client; people of --charge-by are clients.")] = None,
+    client: Annotated[str | None, option("Only this client; people of --charge-by are clients.")] = None,
     delta: Annotated[
-        float, typer.Option(help="Of the epsilon of a federated client's sums; other ledgers have their own.")
+        float, option("Of the epsilon of a federated client's sums; other ledgers have their own.")
     ] = 1e-5,
-    top: Annotated[int, typer.Option(min=1, help="How many clients to list, those who spent most first.")] = 20,
+    top: Annotated[int, option("How many clients to list, those who spent most first.", least=1)] = 20,
     as_json: AsJson = False,
 ) -> None:
     """Who spent what: releases, attempts and epsilon of each client in a ledger, the worst case, and what is left.
@@ -78,9 +77,9 @@ def command(
             warnings.simplefilter("ignore")  # said below, in the program's own words
             ledger = mz.privacy.Ledger(file)
         for text in ledger.repairs:
-            warn(f"{file.name}: {text}")
+            common.warn(f"{file.name}: {text}")
         facts = _facts(ledger, budget=budget, client=client)
-        show({"file": str(file), **facts}, as_json, lambda: _picture(file, facts, top))
+        common.show({"file": str(file), **facts}, as_json, lambda: _picture(file, facts, top))
         if budget is not None and facts["worst"]["epsilon"] > budget:
             raise typer.Exit(1)
 
@@ -160,12 +159,13 @@ def _name(client: str) -> str:
 
 def _picture(file: Path, facts: JsonObject, top: int) -> Group:
     budgeted = ("epsilon left",) if "budget" in facts else ()
-    table = headed(("client", "releases", "of them repeated", "epsilon", "delta", *budgeted))
+    rows = []
     for one in facts["clients"][:top]:
         left = [below(one["left"])] if "left" in one else []
         counts = (str(one["releases"]), str(one["repeated"]))
-        table.add_row(Text(_name(one["client"])), *counts, above(one["epsilon"]), above(one["delta"]), *left)
-    return Group(Text(_title(file, facts)), Fitted(table), Text("\n".join(_words(facts, top))))
+        rows.append((Text(_name(one["client"])), *counts, above(one["epsilon"]), above(one["delta"]), *left))
+    table = common.table(("client", "releases", "of them repeated", "epsilon", "delta", *budgeted), rows)
+    return Group(Text(_title(file, facts)), table, Text("\n".join(_words(facts, top))))
 
 
 def _title(file: Path, facts: JsonObject) -> str:
@@ -235,7 +235,7 @@ def _show_sums(file: Path, header: JsonObject, delta: float, budget: float | Non
         facts |= {"budget": budget, "left": max(0.0, budget - epsilon)}
         left = "which is exceeded" if epsilon > budget else f"{below(budget - epsilon)} of it left"
         words += f"\nBudget: epsilon {budget:g}, {left}."
-    show({"file": str(file), **facts}, as_json, lambda: words)
+    common.show({"file": str(file), **facts}, as_json, lambda: words)
     if budget is not None and epsilon > budget:
         raise typer.Exit(1)
 
@@ -249,10 +249,8 @@ def _show_rounds(file: Path, header: JsonObject, client: str | None, top: int, a
         facts["charges"] = {client: facts["charges"].get(client, 0)}
     outcomes = Counter(text.partition(":")[0] for text in facts["rounds"].values())
     title = f"{file.name}: " + ", ".join(f"{count} {text}" for text, count in outcomes.items())
-    table = headed(("client", "rounds charged"))
     charged = sorted(facts["charges"].items(), key=lambda one: -one[1])
-    for name, count in charged[:top]:
-        table.add_row(Text(name), str(count))
+    table = common.table(("client", "rounds charged"), ((Text(name), str(count)) for name, count in charged[:top]))
     others = len(charged) - top
     more = f"{others:,} more clients were charged for no more rounds (--top)\n" if others > 0 else ""
     words = (
@@ -260,7 +258,7 @@ def _show_rounds(file: Path, header: JsonObject, client: str | None, top: int, a
         f"round counts for all who were asked. The smallest sum is of {facts['smallest_sum']} clients. "
         f"What that costs: mezzotint report {file.parent} --out run.html"
     )
-    show({"file": str(file), **facts}, as_json, lambda: Group(Text(title), Fitted(table), Text(words)))
+    common.show({"file": str(file), **facts}, as_json, lambda: Group(Text(title), table, Text(words)))
 
 
 def _show_steps(file: Path, header: JsonObject, as_json: bool) -> None:
@@ -268,4 +266,4 @@ def _show_steps(file: Path, header: JsonObject, as_json: bool) -> None:
     lines: list[JsonObject] = [{"reserved": 0, "claim": None, "sentence": "nothing was reserved yet"}]
     AppendLog(file, header=header, take=lines.append, what="ledger")
     words = f"{file.name}: {lines[-1]['reserved']:,} steps reserved\n{lines[-1]['sentence']}"
-    show({"file": str(file), **lines[-1]}, as_json, lambda: words)
+    common.show({"file": str(file), **lines[-1]}, as_json, lambda: words)

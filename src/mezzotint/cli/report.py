@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from mezzotint.cli.common import AsJson, Confidence, Overwrite, busy, show
+from mezzotint.cli import common
+from mezzotint.cli.common import AsJson, Confidence, Overwrite, option
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import refuse_existing, replacing
 
@@ -19,11 +20,9 @@ def command(
     file: Annotated[
         Path, typer.Argument(help="Mechanism, claim, reports, training log, federated run or smoothed result.")
     ],
-    out: Annotated[Path, typer.Option(help="Page to write (.html).")] = Path("report.html"),
-    png: Annotated[
-        Path | None, typer.Option(help="Existing folder in which to save every figure as a PNG file.")
-    ] = None,
-    column: Annotated[str | None, typer.Option(help="Column of codes, if the reports have several.")] = None,
+    out: Annotated[Path, option("Page to write (.html).")] = Path("report.html"),
+    png: Annotated[Path | None, option("Existing folder in which to save every figure as a PNG file.")] = None,
+    column: Annotated[str | None, option("Column of codes, if the reports have several.")] = None,
     level: Confidence = 0.95,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
@@ -43,7 +42,7 @@ def command(
     if png is not None and not png.is_dir():
         raise ParameterError("png", str(png), "no such folder; create it first")
     started = time.perf_counter()
-    with busy("computing the page"):
+    with common.busy("computing the page"):
         page = files.page_of(file, column=column, level=level)
     drawn = [] if png is None else pages.write_png(page, png, overwrite=overwrite)
     with replacing(out, overwrite=overwrite) as temporary:
@@ -59,4 +58,4 @@ def command(
     }
     size = f"{facts['bytes'] / 1e6:.1f} MB"
     lines = [page.summary, f"Written: {out} ({size}, needs no network)", *(f"Written: {path}" for path in drawn)]
-    show(facts, as_json, lambda: "\n".join(lines))
+    common.show(facts, as_json, lambda: "\n".join(lines))

@@ -12,10 +12,11 @@ import typer
 from rich.console import Group
 from rich.text import Text
 
-from mezzotint.cli.common import AsJson, Fitted, Overwrite, busy, headed, number, progress, show
+from mezzotint.cli import common
+from mezzotint.cli.common import AsJson, Overwrite, option
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import replacing
-from mezzotint.core.records import JsonObject
+from mezzotint.core.records import JsonObject, number
 
 if TYPE_CHECKING:
     from mezzotint.papers.reproduction import Reproduction
@@ -25,8 +26,8 @@ EXAMPLE = "mezzotint reproduce optm-table1 --json"
 
 def command(
     name: Annotated[str, typer.Argument(help="What to reproduce; `list` prints all names.")],
-    png: Annotated[Path | None, typer.Option(help="Also plot it to this PNG file.")] = None,
-    html: Annotated[Path | None, typer.Option(help="Also write it as a page to this file.")] = None,
+    png: Annotated[Path | None, option("Also plot it to this PNG file.")] = None,
+    html: Annotated[Path | None, option("Also write it as a page to this file.")] = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
@@ -36,22 +37,22 @@ def command(
     """
     known = _reproductions()
     if name == "list":
-        show({"names": sorted(known)}, as_json, lambda: "\n".join(sorted(known)))
+        common.show({"names": sorted(known)}, as_json, lambda: "\n".join(sorted(known)))
         return
     name = f"optm-{name}" if f"optm-{name}" in known else name  # what these were called before there were other papers
     if name not in known:
         raise ParameterError("name", name, f"use one of: {', '.join(sorted(known)) or 'none are built in'}")
     if "progress" in inspect.signature(known[name]).parameters:
-        with progress(name) as tell:
+        with common.progress(name) as tell:
             result = known[name](progress=tell)
     else:
-        with busy(f"reproducing {name}"):
+        with common.busy(f"reproducing {name}"):
             result = known[name]()
     _draw(result, "png", png, overwrite)
     _draw(result, "html", html, overwrite)
     facts = result.as_dict()
     standing = {"name": name, "certified": False, "observer": "as in the paper"}
-    show({**standing, **facts}, as_json, lambda: _picture(facts))
+    common.show({**standing, **facts}, as_json, lambda: _picture(facts))
 
 
 def _reproductions() -> JsonObject:
@@ -83,12 +84,11 @@ def _picture(facts: JsonObject) -> Group:
             first = [_cell(row.get(name)) for name in names[:2]]
             remarks.setdefault(str(row["note"]), []).append(" ".join(first))
     words = [name for name in names if not any(isinstance(row.get(name), float) for row in rows)]
-    table = headed(names, left=words, title=str(facts.get("title", "")))
-    for row in rows:
-        table.add_row(*(_cell(row.get(name)) for name in names))
+    cells = [[_cell(row.get(name)) for name in names] for row in rows]
+    table = common.table(names, cells, left=words, title=str(facts.get("title", "")), keys=2)
     below = [f"{', '.join(whose)}: {remark}." for remark, whose in remarks.items()]
     basis = "Epsilon and delta: the paper's as printed, ours computed; to the observer that the paper has in mind."
-    return Group(Fitted(table, keys=2), Text("\n".join([str(facts.get("note", "")), *below, basis])))
+    return Group(table, Text("\n".join([str(facts.get("note", "")), *below, basis])))
 
 
 def _cell(value: object) -> str:

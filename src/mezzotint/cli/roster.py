@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import mezzotint as mz
-from mezzotint.cli.common import AsJson, notices, show
+from mezzotint.cli import common
+from mezzotint.cli.common import AsJson, option
 from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.core.files import read_bytes, read_text, refuse_existing, replacing
 
@@ -48,7 +49,7 @@ def card(
 @app.command("make", epilog="Example: mezzotint roster make cards.txt --out roster.json")
 def make(
     cards: Annotated[Path, typer.Argument(help="File with one card per line, of all clients.")],
-    out: Annotated[Path, typer.Option(help="Roster to write; clients name it in their policy, as roster = ...")],
+    out: Annotated[Path, option("Roster to write; clients name it in their policy, as roster = ...")],
     as_json: AsJson = False,
 ) -> None:
     """Makes the list of all clients, and draws the beacon by which clients and committees of all rounds are drawn."""
@@ -63,14 +64,13 @@ def make(
     roster.save(out)
     _print_roster(roster, as_json, out=str(out))
     if not as_json:
-        told = "every client compares this SHA-256 with what `mezzotint roster check` prints of its file"
-        notices().print(f"mezzotint: {told}", markup=False)
+        common.note("every client compares this SHA-256 with what `mezzotint roster check` prints of its file")
 
 
 @app.command("check", epilog="Example: mezzotint roster check roster.json --identity identity.key")
 def check(
     file: Annotated[Path, typer.Argument(help="Roster that a client was given.")],
-    identity: Annotated[Path | None, typer.Option(help="File of the client's own identity.")] = None,
+    identity: Annotated[Path | None, option("File of the client's own identity.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Prints the SHA-256 of a roster, for clients to compare; status 2 if it lacks the identity."""
@@ -94,7 +94,7 @@ def blame(
     found = Blame.load(file)
     found.check()
     said = f"proved: client {found.identity.hex()} signed shares that restore nothing"
-    show({"identity": found.identity.hex(), "proved": True}, as_json, lambda: said)
+    common.show({"identity": found.identity.hex(), "proved": True}, as_json, lambda: said)
 
 
 def _secret(file: Path, parameter: str) -> bytes:
@@ -112,11 +112,11 @@ def _introduced(secret: bytes) -> bytes:
 
 def _print_roster(roster: Roster, as_json: bool, **more: str) -> None:
     facts = {"members": len(roster.members), "sha256": roster.digest.hex(), **more}
-    show(facts, as_json, lambda: f"{facts['members']} clients, SHA-256 {facts['sha256']}")
+    common.show(facts, as_json, lambda: f"{facts['members']} clients, SHA-256 {facts['sha256']}")
 
 
 def _print_card(said: bytes, as_json: bool) -> None:
-    show({"card": said.hex()}, as_json, said.hex)
+    common.show({"card": said.hex()}, as_json, said.hex)
 
 
 def _read_card(place: str, line: str) -> Card:

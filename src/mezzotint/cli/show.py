@@ -12,21 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 import mezzotint as mz
-from mezzotint.cli.common import (
-    AsJson,
-    Fitted,
-    bits,
-    is_ranked,
-    load_mechanism,
-    number,
-    parse_numbers,
-    print_json,
-    say,
-    show,
-    sparkline,
-)
+from mezzotint.cli import common
+from mezzotint.cli.common import AsJson, Fitted, option
 from mezzotint.core.mechanism import FloatArray, Mechanism
-from mezzotint.core.records import JsonObject, above
+from mezzotint.core.records import JsonObject, above, number
 
 EXAMPLE = "mezzotint show m.json --at=-1,0,1"
 
@@ -39,65 +28,44 @@ _MOST = 40
 
 def command(
     file: Annotated[Path, typer.Argument(help="Mechanism file (.json).")],
-    at: Annotated[
-        str | None, typer.Option(help="Inputs to show, separated by commas; default: evenly spaced inputs.")
-    ] = None,
+    at: Annotated[str | None, option("Inputs to show, separated by commas; default: evenly spaced inputs.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show a mechanism: the distribution of its reports at some inputs, its errors and its certificate.
 
     FILE is a mechanism file (.json).
     """
-    if is_ranked(file):
-        _show_ranked(mz.vectors.RankedCodebook.load(file), as_json)
+    if common.is_ranked(file):
+        scheme = mz.vectors.RankedCodebook.load(file)
+        common.show(_ranked(scheme), as_json, lambda: str(scheme))
         return
-    mechanism = load_mechanism(file, parameter="file")
+    mechanism = common.load_mechanism(file, parameter="file")
     inputs = np.linspace(mechanism.lower, mechanism.upper, _ROWS)
     if mechanism.categories is not None:
         inputs = mechanism.knots
     if at is not None:
-        inputs = np.array(parse_numbers(at, parameter="at"))
+        inputs = np.array(common.parse_numbers(at, parameter="at"))
     named = mechanism.categories is not None
     facts = _as_dict(mechanism, inputs)
-    show(facts, as_json, lambda: _categories(mechanism) if named else _picture(mechanism, inputs))
+    common.show(facts, as_json, lambda: _categories(mechanism) if named else _picture(mechanism, inputs))
 
 
-def _show_ranked(scheme: mz.vectors.RankedCodebook, as_json: bool) -> None:
-    """One sentence; a ranked codebook has no levels to draw."""
-    if not as_json:
-        say(str(scheme))
-        return
-    print_json(
-        {
-            "name": scheme.name,
-            "kind": scheme.kind,
-            "dimension": scheme.dimension,
-            "clip_norm": scheme.clip_norm,
-            "norms": scheme.norms,
-            "subspace": scheme.subspace,
-            "indices": scheme.indices,
-            "table": scheme.table.as_dict(),
-            "bits": scheme.bits,
-            "epsilon": scheme.epsilon,
-            **scheme.claim().standing,
-            "mse": scheme.mse,
-            "mse_over_privunitg": scheme.mse / scheme.optimum,
-            "bias": scheme.bias,
-            "certificate": scheme.certificate(),
-        }
-    )
+def _ranked(scheme: mz.vectors.RankedCodebook) -> JsonObject:
+    return {
+        **common.picked(scheme, "name", "kind", "dimension", "clip_norm", "norms", "subspace", "indices"),
+        "table": scheme.table.as_dict(),
+        **common.picked(scheme, "bits", "epsilon"),
+        **scheme.claim().standing,
+        "mse": scheme.mse,
+        "mse_over_privunitg": scheme.mse / scheme.optimum,
+        "bias": scheme.bias,
+        "certificate": scheme.certificate(),
+    }
 
 
 def _as_dict(mechanism: Mechanism, inputs: FloatArray) -> JsonObject:
     return {
-        "name": mechanism.name,
-        "lower": mechanism.lower,
-        "upper": mechanism.upper,
-        "levels": mechanism.levels,
-        "knots": mechanism.knots,
-        "bits": mechanism.bits,
-        "categories": mechanism.categories,
-        "epsilon": mechanism.epsilon,
+        **common.picked(mechanism, "name", "lower", "upper", "levels", "knots", "bits", "categories", "epsilon"),
         **mz.privacy.report_claim(mechanism).standing,
         "mse": mechanism.mse(),
         "mae": mechanism.mae(),
@@ -126,9 +94,9 @@ def _picture(mechanism: Mechanism, inputs: FloatArray) -> Group:
         mean = float(mechanism.mean(x))
         shown = (number(0.0 if abs(value) < least else value) for value in (float(x), mean, spread))
         first, *others = shown
-        table.add_row(first, sparkline(_shrink(row)), *chances, *others)
+        table.add_row(first, common.sparkline(_shrink(row)), *chances, *others)
     facts = (
-        f"{mechanism.levels.size} levels ({bits(mechanism.bits)}), {mechanism.knots.size} rows, "
+        f"{mechanism.levels.size} levels ({common.bits(mechanism.bits)}), {mechanism.knots.size} rows, "
         f"inputs in [{mechanism.lower:g}, {mechanism.upper:g}]\n"
         f"epsilon {_cost(mechanism)}; mean squared error {number(mechanism.mse())}, "
         f"mean absolute error {number(mechanism.mae())} (uniform inputs), greatest bias {number(mechanism.max_bias, 3)}"
@@ -142,10 +110,10 @@ def _categories(mechanism: Mechanism) -> Group:
     table.add_column("reports", no_wrap=True)
     names = mechanism.categories or ()
     for name, row in zip(names[:_MOST], mechanism.probabilities, strict=False):
-        table.add_row(Text(name), sparkline(_shrink(row)))
+        table.add_row(Text(name), common.sparkline(_shrink(row)))
     more = f", {len(names) - _MOST} more categories" if len(names) > _MOST else ""
     facts = (
-        f"{len(names)} categories, {mechanism.levels.size} reports ({bits(mechanism.bits)}){more}\n"
+        f"{len(names)} categories, {mechanism.levels.size} reports ({common.bits(mechanism.bits)}){more}\n"
         f"epsilon {_cost(mechanism)}, table {mechanism.sha256[:12]}"
     )
     return Group(Fitted(table), Text(facts))

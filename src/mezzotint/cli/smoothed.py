@@ -13,9 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 import mezzotint as mz
-from mezzotint.cli.common import AsJson, Fitted, Options, busy, headed, notices, number, output, print_json, say, show
+from mezzotint.cli import common
+from mezzotint.cli.common import AsJson, Fitted, Options, option
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.records import JsonObject
+from mezzotint.core.records import JsonObject, number
 from mezzotint.datasets import Election
 from mezzotint.privacy import claim
 
@@ -30,20 +31,18 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-Counts = Annotated[str | None, typer.Option(help="Number of records of each type, separated by commas.")]
+Counts = Annotated[str | None, option("Number of records of each type, separated by commas.")]
 Name = Annotated[
-    str | None, typer.Option("--election", help="A bundled election instead of --counts: a year, or a state for 2020.")
+    str | None, option("A bundled election instead of --counts: a year, or a state for 2020.", "--election")
 ]
-LossRate = Annotated[str | None, typer.Option(help="Share of records lost: 0.002 or 1/500.")]
-Sampled = Annotated[int | None, typer.Option(help="Number of records sampled, instead of --loss-rate.")]
-Epsilon = Annotated[float | None, typer.Option(help="Privacy loss (natural logarithm).")]
-Ratio = Annotated[str | None, typer.Option(help="e^epsilon as an exact rational instead, such as 51/49.")]
-Replacement = Annotated[bool, typer.Option("--replacement", help="Sample with replacement.")]
-Poisson = Annotated[bool, typer.Option("--poisson", help="Keep each record independently.")]
-AtMost = Annotated[
-    float | None, typer.Option(help="Exit with status 1 if the upper bound of log10 delta exceeds this.")
-]
-Seed = Annotated[int, typer.Option(help="Seed of the random databases.")]
+LossRate = Annotated[str | None, option("Share of records lost: 0.002 or 1/500.")]
+Sampled = Annotated[int | None, option("Number of records sampled, instead of --loss-rate.")]
+Epsilon = Annotated[float | None, option("Privacy loss (natural logarithm).")]
+Ratio = Annotated[str | None, option("e^epsilon as an exact rational instead, such as 51/49.")]
+Replacement = Annotated[bool, option("Sample with replacement.", "--replacement")]
+Poisson = Annotated[bool, option("Keep each record independently.", "--poisson")]
+AtMost = Annotated[float | None, option("Exit with status 1 if the upper bound of log10 delta exceeds this.")]
+Seed = Annotated[int, option("Seed of the random databases.")]
 
 
 @app.command("profile", epilog="Example: mezzotint smoothed profile --election 2020 --loss-rate 0.002 --ratio 51/49")
@@ -57,7 +56,7 @@ def profile(
     replacement: Replacement = False,
     poisson: Poisson = False,
     noise_ratio: Annotated[
-        str | None, typer.Option(help="Add exponential-mechanism noise with this factor per unit, in (0, 1).")
+        str | None, option("Add exponential-mechanism noise with this factor per unit, in (0, 1).")
     ] = None,
     at_most: AtMost = None,
     as_json: AsJson = False,
@@ -69,7 +68,7 @@ def profile(
 
 @app.command("utility", epilog="Example: mezzotint smoothed utility --election 2020 --loss-rate 0.002 --threshold 0.51")
 def utility(
-    threshold: Annotated[str, typer.Option(help="Accuracy that a guess must exceed, in [1/2, 1).")],
+    threshold: Annotated[str, option("Accuracy that a guess must exceed, in [1/2, 1).")],
     counts: Counts = None,
     election: Name = None,
     loss_rate: LossRate = None,
@@ -89,28 +88,25 @@ def utility(
     epilog="Example: mezzotint smoothed expected --n 1000000 --vertices 0.0554 --loss-rate 0.002 --epsilon 1",
 )
 def expected(
-    n: Annotated[int, typer.Option(help="Number of records.")],
+    n: Annotated[int, option("Number of records.")],
     vertices: Annotated[
-        str,
-        typer.Option(
-            help="Distributions: 0.0554,0.22863 (shares of the first of two types) or 0.5,0.3,0.2;0.4,0.4,0.2"
-        ),
+        str, option("Distributions: 0.0554,0.22863 (shares of the first of two types) or 0.5,0.3,0.2;0.4,0.4,0.2")
     ],
     loss_rate: LossRate = None,
     sampled: Sampled = None,
     epsilon: Epsilon = None,
     ratio: Ratio = None,
     method: Annotated[
-        str, typer.Option(help="auto, certificate, all_splits (two types); enumeration, bracket, monte_carlo (more).")
+        str, option("auto, certificate, all_splits (two types); enumeration, bracket, monte_carlo (more).")
     ] = "auto",
-    draws: Annotated[int, typer.Option(help="Random histograms for monte_carlo.")] = 1000,
+    draws: Annotated[int, option("Random histograms for monte_carlo.")] = 1000,
     seed: Seed = 0,
     at_most: AtMost = None,
     as_json: AsJson = False,
 ) -> None:
     """Compute smoothed delta: the largest expected delta over compositions of the given distributions."""
     asked = _asked(locals())
-    with busy("smoothed delta"):
+    with common.busy("smoothed delta"):
         result = mz.smoothed.expected(**asked)
     _finish("expected", asked, result, as_json, at_most)
 
@@ -120,14 +116,12 @@ def elections(
     file: Annotated[
         str | None, typer.Argument(help="CSV file of counts, one election per row; - for standard input.")
     ] = None,
-    which: Annotated[str, typer.Option("--set", help="national (1920-2024), states or districts (2020).")] = "national",
+    which: Annotated[str, option("national (1920-2024), states or districts (2020).", "--set")] = "national",
     columns: Annotated[
         str | None,
-        typer.Option(
-            help="Columns of counts in the file, separated by commas; needed unless exactly two columns hold counts."
-        ),
+        option("Columns of counts in the file, separated by commas; needed unless exactly two columns hold counts."),
     ] = None,
-    top: Annotated[int, typer.Option(help="Number of leading candidates whose counts are published.")] = 2,
+    top: Annotated[int, option("Number of leading candidates whose counts are published.")] = 2,
     loss_rate: LossRate = "0.002",
     epsilon: Epsilon = None,
     ratio: Ratio = None,
@@ -145,23 +139,22 @@ def elections(
     threshold = f"epsilon {epsilon:g}" if ratio is None else f"e^epsilon = {ratio}"
     words = f"log10 at {threshold}, loss rate {loss_rate}; private if delta is well below 1/n."
     counted = [] if file is None else [Text(f"Columns of counts: {', '.join(found[0].candidates)}")]
-    table = headed(rows[0], title=f"Values are {words} {_BASIS}")
-    for row in rows:
-        table.add_row(*(f"{value:,}" if isinstance(value, int) else _cell(value) for value in row.values()))
+    cells = ([f"{one:,}" if isinstance(one, int) else _cell(one) for one in row.values()] for row in rows)
+    table = common.table(rows[0], cells, title=f"Values are {words} {_BASIS}")
     facts = {**asked, **used, **_STANDING, "elections": rows}
-    show(facts, as_json, lambda: Group(*counted, Fitted(table)))
+    common.show(facts, as_json, lambda: Group(*counted, table))
 
 
 @app.command("gradients", epilog="Example: mezzotint smoothed gradients --n 400 --epsilon 1 --draws 20 --json")
 def gradients(
-    n: Annotated[int, typer.Option(help="Number of records.")],
+    n: Annotated[int, option("Number of records.")],
     distribution: Annotated[
-        list[str] | None, typer.Option(help="gaussian:MEAN:DEVIATION or laplace:MEAN:DEVIATION; may be repeated.")
+        list[str] | None, option("gaussian:MEAN:DEVIATION or laplace:MEAN:DEVIATION; may be repeated.")
     ] = None,
-    sampled: Annotated[int | None, typer.Option(help="Batch size; the square root of n by default.")] = None,
+    sampled: Annotated[int | None, option("Batch size; the square root of n by default.")] = None,
     epsilon: Epsilon = None,
     ratio: Ratio = None,
-    draws: Annotated[int, typer.Option(help="Random databases per composition.")] = 20,
+    draws: Annotated[int, option("Random databases per composition.")] = 20,
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -169,7 +162,7 @@ def gradients(
     asked = _asked(locals())
     asked["distributions"] = asked.pop("distribution") or ["gaussian:0:0.12"]
     chances = [_distribution(text) for text in asked["distributions"]]
-    with busy("gradients"):
+    with common.busy("gradients"):
         result = mz.smoothed.expected_gradients(**{**asked, "distributions": chances})
     _finish("gradients", asked, dataclasses.replace(result, vertices=()), as_json, None)
 
@@ -262,15 +255,12 @@ def _cell(value: object) -> str:
 def _finish(verb: str, asked: JsonObject, result: Any, as_json: bool, at_most: float | None) -> None:
     """Prints the result, as JSON with the question beside it; status 1 where its bound is above `at_most`."""
     facts = dataclasses.asdict(result) | _STANDING
-    if as_json:
-        print_json({"verb": verb, **facts, "asked": asked})
-    else:
-        table = Table(show_header=False)
-        for name, value in facts.items():
-            if name != "reason" and name not in _STANDING and value not in ((), None):
-                table.add_row(name, _cell(value))
-        output().print(Fitted(table))
-        say(f"{facts['reason']} {_BASIS}")
+    table = Table(show_header=False)
+    for name, value in facts.items():
+        if name != "reason" and name not in _STANDING and value not in ((), None):
+            table.add_row(name, _cell(value))
+    told = [Fitted(table), f"{facts['reason']} {_BASIS}"]
+    common.show({"verb": verb, **facts, "asked": asked}, as_json, lambda: told)
     if at_most is not None and result.log10_upper > at_most:
-        notices().print(f"mezzotint: log10 bound {result.log10_upper:.6g} exceeds {at_most:.6g}", markup=False)
+        common.note(f"log10 bound {result.log10_upper:.6g} exceeds {at_most:.6g}")
         raise typer.Exit(CHECK_FAILED)

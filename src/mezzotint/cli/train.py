@@ -9,37 +9,18 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO, cast
 
-import typer
-
 import mezzotint as mz
-from mezzotint.cli.common import (
-    AsJson,
-    Fitted,
-    Options,
-    Overwrite,
-    ProofOption,
-    headed,
-    load_mechanism,
-    notices,
-    number,
-    output,
-    print_json,
-    refuse_outputs,
-    renamed,
-    say,
-    typed,
-    warn,
-    write_proof,
-)
+from mezzotint.cli import common
+from mezzotint.cli.common import AsJson, Fitted, Options, Overwrite, ProofOption, option
 from mezzotint.core import brought_by
 from mezzotint.core.arguments import Neighboring
 from mezzotint.core.errors import BudgetError, ParameterError
 from mezzotint.core.files import parse_json, read_text, replacing
-from mezzotint.core.records import JsonObject, plain
+from mezzotint.core.records import JsonObject, number, plain
 
 if TYPE_CHECKING:
     from mezzotint.training.methods import Method
@@ -70,85 +51,65 @@ File = Path | None
 
 def command(
     data: Annotated[
-        str,
-        typer.Option(
-            help="breast-cancer, a .csv or .parquet file, or a folder: MNIST's IDX files, or images by class."
-        ),
+        str, option("breast-cancer, a .csv or .parquet file, or a folder: MNIST's IDX files, or images by class.")
     ],
-    label: Annotated[str | None, typer.Option(help="Column to predict, in a .csv or .parquet file.")] = None,
+    label: Annotated[str | None, option("Column to predict, in a .csv or .parquet file.")] = None,
     users: Annotated[
-        str | None, typer.Option(help="Column that identifies the user of each row, for a claim about users.")
+        str | None, option("Column that identifies the user of each row, for a claim about users.")
     ] = None,
     records_per_user: Annotated[
-        int | None, typer.Option(help="With --users: number of training rows kept per user, the first ones.")
+        int | None, option("With --users: number of training rows kept per user, the first ones.")
     ] = None,
     model: Annotated[
-        str, typer.Option(help="logreg, svm, softmax, cnn, transformer, or your own module: file.py:Net.")
+        str, option("logreg, svm, softmax, cnn, transformer, or your own module: file.py:Net.")
     ] = "logreg",
-    method: Annotated[str, typer.Option(help=f"One of {', '.join(METHODS)}.")] = "dp-sgd",
+    method: Annotated[str, option(f"One of {', '.join(METHODS)}.")] = "dp-sgd",
     target_epsilon: Annotated[
-        Number, typer.Option(help="Epsilon of the whole run: determines the noise, or stops the run.")
+        Number, option("Epsilon of the whole run: determines the noise, or stops the run.")
     ] = None,
-    noise_multiplier: Annotated[
-        Number, typer.Option(help="Noise multiplier; --target-epsilon then stops the run.")
-    ] = None,
-    delta: Annotated[float, typer.Option(help="Delta of the claim.")] = 1e-6,
-    steps: Annotated[int, typer.Option(help="Steps of the run.")] = 100,
-    batch_size: Annotated[int, typer.Option(help="Expected records per (Poisson) batch.")] = 32,
-    step_size: Annotated[float, typer.Option(help="Learning rate.")] = 1.0,
-    optimizer: Annotated[str, typer.Option(help="sgd, momentum or adam.")] = "sgd",
-    schedule: Annotated[
-        str, typer.Option(help="Schedule of the learning rate: constant, linear or cosine.")
-    ] = "constant",
-    clip_norm: Annotated[
-        Number, typer.Option(help="Bound on the L2 norm of a record's gradient; 0.45 by default.")
-    ] = None,
+    noise_multiplier: Annotated[Number, option("Noise multiplier; --target-epsilon then stops the run.")] = None,
+    delta: Annotated[float, option("Delta of the claim.")] = 1e-6,
+    steps: Annotated[int, option("Steps of the run.")] = 100,
+    batch_size: Annotated[int, option("Expected records per (Poisson) batch.")] = 32,
+    step_size: Annotated[float, option("Learning rate.")] = 1.0,
+    optimizer: Annotated[str, option("sgd, momentum or adam.")] = "sgd",
+    schedule: Annotated[str, option("Schedule of the learning rate: constant, linear or cosine.")] = "constant",
+    clip_norm: Annotated[Number, option("Bound on the L2 norm of a record's gradient; 0.45 by default.")] = None,
     clip: Annotated[
-        Number, typer.Option(help="quantized-gradient: bound on each coordinate of a gradient; 0.45 by default.")
+        Number, option("quantized-gradient: bound on each coordinate of a gradient; 0.45 by default.")
     ] = None,
-    report_epsilon: Annotated[
-        Number, typer.Option(help="ranked-gradient: pure epsilon of each record's report.")
-    ] = None,
+    report_epsilon: Annotated[Number, option("ranked-gradient: pure epsilon of each record's report.")] = None,
     bands: Annotated[
-        str | None,
-        typer.Option(help="Number of steps over which noise is correlated; auto chooses it, given --target-epsilon."),
+        str | None, option("Number of steps over which noise is correlated; auto chooses it, given --target-epsilon.")
     ] = None,
-    bits: Annotated[int, typer.Option(help="Bits per weight, during training (proj-dp-sgd, rqp) and in --out.")] = 4,
-    projection: Annotated[
-        str | None, typer.Option(help="Rounding of weights: stochastic (default) or nearest.")
-    ] = None,
-    q: Annotated[Number, typer.Option(help="rqp: probability that a code is kept; default: 0.99.")] = None,
+    bits: Annotated[int, option("Bits per weight, during training (proj-dp-sgd, rqp) and in --out.")] = 4,
+    projection: Annotated[str | None, option("Rounding of weights: stochastic (default) or nearest.")] = None,
+    q: Annotated[Number, option("rqp: probability that a code is kept; default: 0.99.")] = None,
     bound: Annotated[
-        Number, typer.Option(help="Largest absolute weight; default: 0.3 for linear models, otherwise set per tensor.")
+        Number, option("Largest absolute weight; default: 0.3 for linear models, otherwise set per tensor.")
     ] = None,
     mechanism: Annotated[
-        File, typer.Option(help="Mechanism file (.json): for quantized-gradient, or for rqp instead of --q.")
+        File, option("Mechanism file (.json): for quantized-gradient, or for rqp instead of --q.")
     ] = None,
-    averaging: Annotated[
-        float, typer.Option(help="Fraction of the last steps whose weights are averaged, in [0, 1].")
-    ] = 0.0,
-    neighboring: Annotated[str | None, typer.Option(help="add_or_remove_one or replace_one.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Reproducible run, NOT PRIVATE.")] = None,
-    every: Annotated[
-        int, typer.Option(help="Steps between reports and checkpoints; 0 gives about twenty over the run.")
-    ] = 0,
-    log: Annotated[File, typer.Option(help="Log file: one JSON line per report.")] = None,
-    tensorboard: Annotated[
-        File, typer.Option(help="Folder for TensorBoard event files: loss, accuracy, epsilon.")
-    ] = None,
-    checkpoint: Annotated[File, typer.Option(help="Checkpoint file; its ledger is kept next to it.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Resume from --checkpoint.")] = False,
-    out: Annotated[File, typer.Option(help="Packed model to write.")] = None,
+    averaging: Annotated[float, option("Fraction of the last steps whose weights are averaged, in [0, 1].")] = 0.0,
+    neighboring: Annotated[str | None, option("add_or_remove_one or replace_one.")] = None,
+    seed: Annotated[int | None, option("Reproducible run, NOT PRIVATE.")] = None,
+    every: Annotated[int, option("Steps between reports and checkpoints; 0 gives about twenty over the run.")] = 0,
+    log: Annotated[File, option("Log file: one JSON line per report.")] = None,
+    tensorboard: Annotated[File, option("Folder for TensorBoard event files: loss, accuracy, epsilon.")] = None,
+    checkpoint: Annotated[File, option("Checkpoint file; its ledger is kept next to it.")] = None,
+    resume: Annotated[bool, option("Resume from --checkpoint.", "--resume")] = False,
+    out: Annotated[File, option("Packed model to write.")] = None,
     proof: ProofOption = None,
-    plot: Annotated[File, typer.Option(help="Plot accuracy against epsilon to this PNG file.")] = None,
+    plot: Annotated[File, option("Plot accuracy against epsilon to this PNG file.")] = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
     """Train a private model with few bits per weight, showing loss, accuracy and epsilon spent as it runs."""
     options = dict(locals())
     if not resume:
-        refuse_outputs(overwrite=overwrite, log=log, checkpoint=checkpoint)
-    refuse_outputs(overwrite=overwrite, out=out, plot=plot, proof=proof)
+        common.refuse_outputs(overwrite=overwrite, log=log, checkpoint=checkpoint)
+    common.refuse_outputs(overwrite=overwrite, out=out, plot=plot, proof=proof)
     with _warnings_as_lines():
         run = prepare(options)
         _refuse_without_steps(run, options)
@@ -158,10 +119,9 @@ def command(
     if log is not None:
         with log.open("a", encoding="utf-8") as file:
             _line(file, facts)  # what mezzotint report quotes
-    if as_json:
-        print_json(facts)
-    else:
-        _summary(facts)
+    common.show(facts, as_json, lambda: [_summary(facts), facts["claim"]])
+    if facts["caveat"] and not as_json:
+        common.warn(facts["caveat"])
 
 
 def _proven(run: Trainer, options: Options) -> JsonObject:
@@ -171,7 +131,9 @@ def _proven(run: Trainer, options: Options) -> JsonObject:
         return {}
     if claim is None or claim.seeded:
         raise ParameterError("proof", str(options["proof"]), "a run that is not private has no claim to prove")
-    found = write_proof(cast(mz.privacy.Release, claim.release), options["proof"], overwrite=options["overwrite"])
+    found = common.write_proof(
+        cast(mz.privacy.Release, claim.release), options["proof"], overwrite=options["overwrite"]
+    )
     return {"epsilon": found.as_dict()["epsilon"], "certified": found.certified, "claim": str(found)}
 
 
@@ -183,7 +145,7 @@ def _warnings_as_lines() -> Iterator[None]:
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", TrainingWarning)
         # At once: whoever reads that the settings are bad can stop the run.
-        warnings.showwarning = lambda message, *_: warn(str(message))
+        warnings.showwarning = lambda message, *_: common.warn(str(message))
         yield
 
 
@@ -197,23 +159,13 @@ def prepare(options: Options) -> Trainer:
     data = _data(options["data"], options["label"], options["users"], relation)
     data = mz.training.trainer.of_users(data, options["records_per_user"])
     if abs(data.train_x).max() > FAR:
-        warn(
+        common.warn(
             "some features lie far from [-1, 1]: they dominate the clipped gradients, and little is learned from "
             "the others; scale all of them by public bounds (bounds read from private data are a release of their own)"
         )
     task = mz.training.models.task(options["model"], shape=data.train_x.shape[1:], classes=data.classes)
-    settings = mz.training.trainer.TrainingSettings(
-        steps=options["steps"],
-        batch_size=options["batch_size"],
-        step_size=options["step_size"],
-        delta=options["delta"],
-        neighboring=options["neighboring"],
-        seed=options["seed"],
-        averaging=options["averaging"],
-        optimizer=options["optimizer"],
-        schedule=options["schedule"],
-        records_per_user=options["records_per_user"],
-    )
+    known = fields(mz.training.trainer.TrainingSettings)
+    settings = mz.training.trainer.TrainingSettings(**{field.name: options[field.name] for field in known})
     chosen = choose_method(options, task, records=len(data.train_x))
     run = mz.training.trainer.Trainer(data=data, task=task, method=chosen, settings=settings)
     if options["resume"]:
@@ -221,7 +173,7 @@ def prepare(options: Options) -> Trainer:
         lost = run.spent - run.taken
         if lost:
             end = "epsilon ends higher than planned" if options["target_epsilon"] is None else "the run ends earlier"
-            warn(f"the interruption lost {lost} step(s), which still count, so {end}")
+            common.warn(f"the interruption lost {lost} step(s), which still count, so {end}")
     return run
 
 
@@ -249,9 +201,9 @@ def _data(name: str, label: str | None, users: str | None, neighboring: Neighbor
         if label is None:
             raise ParameterError("label", None, "name the column to predict: --label COLUMN")
         return mz.datasets.table_file(place, label=label, users=users, neighboring=neighboring)
-    for option, column in (("label", label), ("users", users)):
+    for parameter, column in (("label", label), ("users", users)):
         if column is not None:
-            raise ParameterError(option, column, "only tables (.csv, .parquet) have columns; leave it out")
+            raise ParameterError(parameter, column, "only tables (.csv, .parquet) have columns; leave it out")
     if name == "breast-cancer":
         return mz.datasets.breast_cancer()
     if not place.is_dir():
@@ -275,12 +227,14 @@ def choose_method(options: Options, task: Task, *, records: int) -> Method:
     if name == "quantized-gradient":
         if options["mechanism"] is None:
             raise ParameterError("mechanism", None, "name the table's file; make one with: mezzotint design")
-        return mz.training.methods.QuantizedSGD(table=load_mechanism(options["mechanism"]), clip=_clip(options["clip"]))
+        return mz.training.methods.QuantizedSGD(
+            table=common.load_mechanism(options["mechanism"]), clip=_clip(options["clip"])
+        )
     if name == "ranked-gradient":
         if options["report_epsilon"] is None:
             raise ParameterError("report_epsilon", None, "name the epsilon of one report, e.g. --report-epsilon 4")
         weights = sum(parameter.numel() for parameter in task.module.parameters())
-        with renamed(epsilon="report_epsilon"):
+        with common.renamed(epsilon="report_epsilon"):
             scheme = mz.vectors.ranked_codebook(
                 weights, options["report_epsilon"], clip_norm=_clip(options["clip_norm"])
             )
@@ -326,7 +280,7 @@ def _projection(options: Options) -> Projection:
         for other in ("projection", "q"):
             if options[other] is not None:
                 raise ParameterError(other, str(options[other]), "the table of --mechanism replaces it; omit it")
-        return mz.training.projection.projection_from(load_mechanism(options["mechanism"]))
+        return mz.training.projection.projection_from(common.load_mechanism(options["mechanism"]))
     replaced = 0.99 if options["q"] is None else options["q"]
     return mz.training.projection.projection(
         bits=options["bits"],
@@ -376,7 +330,7 @@ def _run(run: Trainer, options: Options) -> list[Standing]:
 
         run.run(every=every, progress=tell, checkpoint=options["checkpoint"], target_epsilon=options["target_epsilon"])
         if run.stopped:
-            warn(f"stopped: {run.stopped}")
+            common.warn(f"stopped: {run.stopped}")
     if run.stopped and not run.taken:  # another process took what was left
         raise _nothing_left(run, options)
     return history or [run.standing()]
@@ -460,13 +414,8 @@ def _live(steps: int) -> Iterator[Callable[[Standing], None]]:
     if not sys.stderr.isatty():
         yield lambda last: None
         return
-    columns = (
-        progress_bars.TextColumn("{task.description}"),
-        progress_bars.BarColumn(),
-        progress_bars.MofNCompleteColumn(),
-        progress_bars.TimeRemainingColumn(),
-    )
-    with progress_bars.Progress(*columns, console=notices(), transient=True) as bars:
+    columns = (progress_bars.BarColumn(), progress_bars.MofNCompleteColumn(), progress_bars.TimeRemainingColumn())
+    with common.live(*columns) as bars:
         bar = bars.add_task("training", total=steps)
 
         def show(last: Standing) -> None:
@@ -478,7 +427,7 @@ def _live(steps: int) -> Iterator[Callable[[Standing], None]]:
         # Through the bar's own console, which puts lines above the bar.
         above, warnings.showwarning = (
             warnings.showwarning,
-            lambda message, *_: say(f"mezzotint: warning: {typed(str(message))}", on=bars.console),
+            lambda message, *_: common.say(f"mezzotint: warning: {common.typed(str(message))}", on=bars.console),
         )
         try:
             yield show
@@ -489,7 +438,8 @@ def _live(steps: int) -> Iterator[Callable[[Standing], None]]:
 def finish(run: Trainer, history: list[Standing], options: Options) -> JsonObject:
     """Writes the model and the plot; says what was reached and what it cost."""
     claim, sentence, last = run.claim(), run.sentence(), history[-1]
-    costs = {"epsilon": None, "delta": None, "neighboring": None} if claim is None else claim.as_dict()
+    costs: JsonObject = {} if claim is None else claim.as_dict()
+    stated = () if claim is None else ("observer", "trust", "certified")
     shape, classes = list(run.data.train_x.shape[1:]), run.data.classes
     note = {"claim": sentence, "data": run.data.name, "model": options["model"], "caveat": run.data.note}
     if options["model"] in mz.training.models.MODELS:  # modules of the user's are not in the package
@@ -504,16 +454,10 @@ def finish(run: Trainer, history: list[Standing], options: Options) -> JsonObjec
         "model": options["model"],
         **run.method.describe(),
         "method": options["method"],
-        "epsilon": costs["epsilon"],
-        "delta": costs["delta"],
-        "neighboring": costs["neighboring"],
-        **({} if claim is None else {name: costs[name] for name in ("observer", "trust", "certified")}),
+        **{name: costs.get(name) for name in ("epsilon", "delta", "neighboring", *stated)},
         "steps": run.spent,
-        "stopped": run.stopped,
-        "sampling_rate": run.sampling_rate,
-        "loss": last.loss,
-        "train_accuracy": last.train_accuracy,
-        "test_accuracy": last.test_accuracy,
+        **common.picked(run, "stopped", "sampling_rate"),
+        **common.picked(last, "loss", "train_accuracy", "test_accuracy"),
         "packed_test_accuracy": run.accuracy(run.data.test_x, run.data.test_y, packed.values()),
         "bits": packed.bits,
         "model_bytes": packed.packed_bytes,
@@ -527,28 +471,20 @@ def finish(run: Trainer, history: list[Standing], options: Options) -> JsonObjec
     }
 
 
-def _summary(facts: JsonObject) -> None:
+def _summary(facts: JsonObject) -> Fitted:
     from mezzotint.privacy import claim as claims
 
-    private = (
-        "" if facts["epsilon"] is None else f"; epsilon {claims.basis(facts['observer'], certified=facts['certified'])}"
-    )
-    columns = "test accuracy", "with packed weights", "epsilon", "delta", "steps", "bits", "bytes", "float32 bytes"
+    private, epsilon = "", "none"
+    if facts["epsilon"] is not None:
+        private = f"; epsilon {claims.basis(facts['observer'], certified=facts['certified'])}"
+        epsilon = facts["epsilon"] if isinstance(facts["epsilon"], str) else number(facts["epsilon"])
+    cells = {
+        "test accuracy": f"{facts['test_accuracy']:.2%}",
+        "with packed weights": f"{facts['packed_test_accuracy']:.2%}",
+        "epsilon": epsilon + (" (simulation; not private)" if facts["seeded"] else ""),
+        "delta": number(facts["delta"]),
+    }
+    counts = {"steps": "steps", "bits": "bits", "bytes": "model_bytes", "float32 bytes": "float32_bytes"}
+    cells |= {heading: str(facts[name]) for heading, name in counts.items()}
     title = f"{facts['model']} on {facts['data']}, {facts['method']}{private}"
-    table = headed(columns, left=(), title=title)
-    epsilon = facts["epsilon"]
-    table.add_row(
-        f"{facts['test_accuracy']:.2%}",
-        f"{facts['packed_test_accuracy']:.2%}",
-        ("none" if epsilon is None else epsilon if isinstance(epsilon, str) else number(epsilon))
-        + (" (simulation; not private)" if facts["seeded"] else ""),
-        number(facts["delta"]),
-        str(facts["steps"]),
-        str(facts["bits"]),
-        str(facts["model_bytes"]),
-        str(facts["float32_bytes"]),
-    )
-    output().print(Fitted(table))
-    say(facts["claim"])
-    if facts["caveat"]:
-        warn(facts["caveat"])
+    return common.table(cells, [tuple(cells.values())], left=(), title=title)

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 import mezzotint as mz
-from mezzotint.cli.common import AsJson, claim_of, print_json, say
+from mezzotint.cli import common
+from mezzotint.cli.common import AsJson, option
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.records import JsonObject
 
@@ -17,7 +18,7 @@ EXAMPLE = "mezzotint verify m.json --json"
 
 def command(
     file: Annotated[Path, typer.Argument(help="Mechanism file or claim file (.json).")],
-    budget: Annotated[int, typer.Option(min=1, help="CPU seconds allowed for checking a claim.")] = 60,
+    budget: Annotated[int, option("CPU seconds allowed for checking a claim.", least=1)] = 60,
     as_json: AsJson = False,
 ) -> None:
     """Check a mechanism file in exact rational arithmetic, or a claim file by its proof.
@@ -36,29 +37,22 @@ def command(
 def _claim(report: mz.privacy.VerificationReport, as_json: bool) -> int:
     claim, sentence = report.claim, "; ".join(report.problems) or str(report)
     status = 0 if report.valid else 2 if claim is None else 1
-    if as_json:
-        facts = {"valid": status == 0, "certified": status == 0, "status": status, "verdict": sentence}
-        to = {} if claim is None or claim.release is None else {"observer": claim.observer, "trust": claim.trust}
-        print_json({**facts, **to, "claim": None if claim is None else claim.document()})
-    else:
-        say(sentence, style="bold red" if status else "green")
+    facts = {"valid": status == 0, "certified": status == 0, "status": status, "verdict": sentence}
+    facts |= {} if claim is None or claim.release is None else common.picked(claim, "observer", "trust")
+    facts |= {"claim": None if claim is None else claim.document()}
+    common.show(facts, as_json, lambda: sentence, style=_STYLES[status == 0])
     return status
 
 
 def _mechanism(file: Path, report: mz.privacy.VerificationReport, as_json: bool) -> int:
-    claim = claim_of(file) if report.valid else None
-    if as_json:
-        bias = None if report.max_bias is None else str(report.max_bias)
-        derived: JsonObject = {"max_bias_exact": bias, "sha256": report.sha256, "problems": report.problems}
-        derived |= {
-            "epsilon": report.epsilon_upper,
-            "max_bias": None if report.max_bias is None else float(report.max_bias),
-        }
-        derived |= {"observer": "reports", "certified": False} if claim is None else claim.standing
-        derived |= {} if claim is None else {"claim": str(claim)}
-        print_json({"valid": report.valid, **derived})
-    else:
-        lines = [str(report), *([] if claim is None else [str(claim)])]
-        style = "green" if report.valid else "bold red"
-        say("\n".join(lines), style=style)
+    claim, bias = common.claim_of(file) if report.valid else None, report.max_bias
+    facts: JsonObject = {"valid": report.valid, "max_bias_exact": None if bias is None else str(bias)}
+    facts |= {**common.picked(report, "sha256", "problems"), "epsilon": report.epsilon_upper}
+    facts |= {"max_bias": None if bias is None else float(bias)}
+    facts |= {"observer": "reports", "certified": False} if claim is None else {**claim.standing, "claim": str(claim)}
+    text = str(report) if claim is None else f"{report}\n{claim}"
+    common.show(facts, as_json, lambda: text, style=_STYLES[report.valid])
     return 0 if report.valid else 1
+
+
+_STYLES = {True: "green", False: "bold red"}
