@@ -43,7 +43,7 @@ def main() -> None:
     for _ in range(repetitions):
         for name, code in CONTESTANTS.items():
             least[name] = min(least[name], processor_seconds(code))
-    table = Table("what", "seconds of a core", f"against `{RIVAL}`", title="starting")
+    table = Table("what", "processor seconds", f"against `{RIVAL}`", title="starting")
     for name, seconds in least.items():
         table.add_row(name, f"{seconds:.2f}", f"{seconds / least[RIVAL]:.2f}")
     Console().print(table)
