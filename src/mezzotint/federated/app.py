@@ -63,20 +63,19 @@ class RunReport(Record):
     Arguments:
         accuracy, loss: on public test data, before training and after each round.
         ledger: as plain values.
-        claims: "local" and "central" claim of the client charged most, in words; empty without noise. With trust
-            "local" only the first, which holds against the server itself.
+        claims: the "local" and "central" claims of the client charged most; empty without noise. With trust "local"
+            only the first, which holds against the server itself.
         amplified: what sampling adds against the "server" (nothing: it knows who took part) and against "readers" of
-            only the models: a claim as plain values, or why there is none; empty with trust "local".
+            the models alone: a claim as plain values, or why there is none; empty with trust "local".
         promises: the claims, as records.
         incidents: (round, client, name) of everything that was refused.
         stopped: why the run ended early, if it did.
-        bits: per coordinate on the wire; report_bits: per report by itself. With trust "local" per whole vector.
+        bits, report_bits: per coordinate, on the wire and of the report itself; with trust "local" per vector.
         mse: of one coordinate of one report, uniform inputs, data units squared; NaN for plain rounding.
-        seconds: of the whole run.
+        seconds: duration of the run.
         metrics: results of the user's evaluation, per round.
         l2_norms: adaptive clipping norms, of the first round and after each.
-        measured: per sum of clients' metrics, the rounds done, the clients, and (value, standard error of the noise)
-            by metric.
+        measured: for each sum of clients' metrics the rounds done, the clients, and (value, standard error) by metric.
         evaluations: the ledger of these sums, as plain values, and their "incidents".
     """
 
@@ -99,7 +98,7 @@ class RunReport(Record):
 
 
 def _prepare(settings: RunSettings, initial: npt.NDArray[np.float64]) -> Checkpoint:
-    """The checkpoint to go on from, made for a new run."""
+    """The checkpoint in `out`; for a new run, the first one."""
     fresh = Checkpoint(parameters=initial, done=0, session=os.urandom(16))
     if not settings.out:
         return fresh
@@ -112,16 +111,8 @@ def _prepare(settings: RunSettings, initial: npt.NDArray[np.float64]) -> Checkpo
     return fresh
 
 
-def _budget(settings: RunSettings, strategy: RoundStrategy[Any], coordinates: int) -> int | None:
-    if settings.epsilon == 0:
-        return None
-
-    asked = _asked(settings, coordinates)
-    return rounds_within(settings.epsilon, lambda rounds: strategy.cost(rounds, **asked), settings.rounds)
-
-
 def _asked(settings: RunSettings, coordinates: int) -> JsonObject:
-    """What the run's claims are about, as `RoundStrategy` is asked for them."""
+    """What the run's claims are about, as arguments of `RoundStrategy.claims`."""
     return {"size": coordinates, "delta": settings.delta, "corrupted": settings.corrupted}
 
 
@@ -129,7 +120,7 @@ def check_run(settings: RunSettings, scheme: Scheme) -> None:
     """Refuse a run whose rounds no client would answer, before anything starts or is written.
 
     Raises:
-        ParameterError: no plan of such a round is safe; what the strategy refuses.
+        ParameterError: no plan of such a round is safe, or the strategy refuses the settings.
     """
     if isinstance(scheme, RankedCodebook):
         return
@@ -160,9 +151,9 @@ def _strategy(settings: RunSettings, scheme: Scheme, checkpoint: Checkpoint, coo
         roster = Roster.load(settings.roster) if settings.roster else None
         borne = {"corrupted": settings.colluding, "dropped": settings.dropping}
         evaluation = _evaluation(settings, scheme, checkpoint) if settings.evaluate_every else None
-        strategy = SecureStrategy(
-            encoding=_resumed(scheme, checkpoint), roster=roster, evaluation=evaluation, **borne, **common
-        )
+        if isinstance(scheme, AdaptiveEncoding) and checkpoint.l2_norm is not None:
+            scheme = replace(scheme, clip=checkpoint.l2_norm)
+        strategy = SecureStrategy(encoding=scheme, roster=roster, evaluation=evaluation, **borne, **common)
     strategy.optimizer_state = checkpoint.optimizer
     return strategy
 
@@ -170,13 +161,6 @@ def _strategy(settings: RunSettings, scheme: Scheme, checkpoint: Checkpoint, coo
 def _ledger(settings: RunSettings, checkpoint: Checkpoint, name: str, binding: str, coordinates: int) -> RunLedger:
     facts = {"session": checkpoint.session.hex(), "encoding": binding, "coordinates": coordinates}
     return RunLedger(Path(settings.out) / name if settings.out else None, facts)
-
-
-def _resumed(encoding: Encoding, checkpoint: Checkpoint) -> Encoding:
-    """With the clipping norm that the checkpoint has, if it adapts."""
-    if isinstance(encoding, AdaptiveEncoding) and checkpoint.l2_norm is not None:
-        return replace(encoding, clip=checkpoint.l2_norm)
-    return encoding
 
 
 def _adapted(strategy: RoundStrategy[Any]) -> float | None:
@@ -222,13 +206,13 @@ def run_server(
 
     Arguments:
         grid: Flower's.
-        settings: of the run; when `out` holds a checkpoint, the run goes on from it.
+        settings: of the run, which resumes from the checkpoint in `out` if there is one.
         tell: called with one line per round.
         evaluate: called with the number of finished rounds and the (d,) parameters, before the first round and after
-            each; what it says goes into the round's line and the report. On the server's own data: it is no release.
+            each; its results go into the log and the report. It uses the server's own data and releases nothing.
 
     Raises:
-        StorageError: another process is at the run in `out`, or its ledger cannot be written.
+        StorageError: another process is working on the run in `out`, or the ledger cannot be written.
     """
     with _alone(settings.out), _own_rounds():
         return _trained(grid, settings, tell, evaluate)
@@ -236,7 +220,7 @@ def run_server(
 
 @contextmanager
 def _own_rounds() -> Generator[None]:
-    """Flower's `start`, which is called for one round at a time, would log runs of one round, each with its results."""
+    """Silence Flower's `start`: it is called for each round, and would log every round as a run of its own."""
 
     def others(record: logging.LogRecord) -> bool:
         flowers = f"{os.sep}flwr{os.sep}" in record.pathname and record.funcName == "start"
@@ -252,7 +236,7 @@ def _own_rounds() -> Generator[None]:
 
 @contextmanager
 def _alone(out: str) -> Generator[None]:
-    """Lock the folder: two processes' charges would add up, but each would overwrite the other's model."""
+    """Lock the folder: the charges of two processes would add up, but each would overwrite the other's model."""
     if not out:
         yield
         return
@@ -272,7 +256,11 @@ def _trained(
     checkpoint = _prepare(settings, model.initial(settings.seed))
     size = checkpoint.parameters.size
     strategy = _strategy(settings, settings.scheme(), checkpoint, size)
-    strategy.most_rounds = _budget(settings, strategy, size)
+    asked = _asked(settings, size)
+    if settings.epsilon:
+        strategy.most_rounds = rounds_within(
+            settings.epsilon, lambda rounds: strategy.cost(rounds, **asked), settings.rounds
+        )
     if checkpoint.done >= settings.rounds:
         _tell(tell, f"the run is finished after {counted(settings.rounds, 'round')}; results are in {settings.out}")
 
@@ -288,7 +276,9 @@ def _trained(
         history = [scored(checkpoint.parameters, checkpoint.done)]
     for done in range(checkpoint.done, settings.rounds):
         arrays = ArrayRecord({PARAMETERS: Array(checkpoint.parameters.astype(np.float32))})
-        configs: JsonObject = {"train_config": _config(settings), "evaluate_config": _config(settings)}
+        # Two records: a strategy writes its round's number into its own.
+        values = {key: getattr(settings, key) for key in TOLD}
+        configs: JsonObject = {name: ConfigRecord(values) for name in ("train_config", "evaluate_config")}
         result = strategy.start(grid=grid, initial_arrays=arrays, num_rounds=1, **configs)
         if strategy.stopped:
             break
@@ -296,37 +286,23 @@ def _trained(
         if strategy.counted:
             parameters = result.arrays[PARAMETERS].numpy().astype(np.float64)
         history.append(scored(parameters, done + 1))
-        if isinstance(strategy, SecureStrategy) and strategy.measured:
-            measured.append(_measured(strategy, done + 1))
+        lines: list[str] = []
+        if isinstance(strategy, SecureStrategy) and strategy.evaluator is not None and strategy.measured:
+            clients, means = strategy.evaluator.counted, strategy.measured
+            measured.append({"round": done + 1, "clients": clients, **means})
+            told = ", ".join(f"{name} {one.value:.4f} (noise {one.error:.2g})" for name, one in means.items())
+            lines = [f"after round {done + 1}: {clients} clients measured {told}"]
         checkpoint = replace(
             checkpoint, parameters=parameters, done=done + 1, optimizer=strategy.optimizer_state,
             l2_norm=_adapted(strategy), told={"history": history, "measured": measured},
         )  # fmt: skip
         if settings.out:
             checkpoint.save(Path(settings.out))
-        spent = strategy.spent(**_asked(settings, size))
-        _tell_round(tell, strategy, done + 1, history[-1], spending(spent, strategy.ledger))
-        if measured and measured[-1]["round"] == done + 1:
-            _tell_measured(tell, measured[-1])
+        spent = spending(strategy.spent(**asked), strategy.ledger)
+        for line in (f"round {done + 1}: {_outcome(strategy, history[-1])}; {spent}", *lines):
+            _tell(tell, line)
         time.sleep(settings.pause)
     return _report(settings, strategy, history, measured, size, time.perf_counter() - start)
-
-
-def _config(settings: RunSettings) -> ConfigRecord:
-    """What clients are told; a strategy writes its round's number into it."""
-    return ConfigRecord({key: getattr(settings, key) for key in TOLD})
-
-
-def _measured(strategy: SecureStrategy, done: int) -> JsonObject:
-    clients = 0 if strategy.evaluator is None else strategy.evaluator.counted
-    return {"round": done, "clients": clients, **{name: tuple(one) for name, one in strategy.measured.items()}}
-
-
-def _tell_measured(tell: Callable[[str], None] | None, found: JsonObject) -> None:
-    told = ", ".join(
-        f"{name} {one[0]:.4f} (noise {one[1]:.2g})" for name, one in found.items() if name not in ("round", "clients")
-    )
-    _tell(tell, f"after round {found['round']}: {found['clients']} clients measured {told}")
 
 
 def _tell(tell: Callable[[str], None] | None, line: str) -> None:
@@ -335,16 +311,13 @@ def _tell(tell: Callable[[str], None] | None, line: str) -> None:
         tell(line)
 
 
-def _tell_round(
-    tell: Callable[[str], None] | None, strategy: RoundStrategy[Any], done: int, scores: Scores, spent: str
-) -> None:
+def _outcome(strategy: RoundStrategy[Any], scores: Scores) -> str:
     what = f"{'reports' if isinstance(strategy, LocalStrategy) else 'sum'} of {strategy.counted} clients"
     if not strategy.counted and strategy.incidents:
         what = f"nothing was learnt ({' '.join(strategy.incidents[-1].what.split())})"
-    line = f"round {done}: {what}, accuracy {scores.accuracy:.4f}, loss {scores.loss:.4f}"
+    line = f"{what}, accuracy {scores.accuracy:.4f}, loss {scores.loss:.4f}"
     line += "".join(f", {name} {value:.4g}" for name, value in scores.own.items())
-    line += "" if scores.l2_norm is None else f", clipping norm {scores.l2_norm:.4g} from now on"
-    _tell(tell, line + f"; {spent}")
+    return line + ("" if scores.l2_norm is None else f", clipping norm {scores.l2_norm:.4g} from now on")
 
 
 def _report(
@@ -395,7 +368,7 @@ def _amplified(
 
 
 def _configured(context: Context, folder: Path | None) -> RunSettings:
-    """The run configuration with the paths of this machine; without a folder for results, one named after the run."""
+    """The run configuration with this machine's paths; results go to a folder named after the run by default."""
     found = RunSettings.from_config(context.run_config)
     files = {"mechanism": found.mechanism, "roster": found.roster}
     here = {key: str(folder / name) if folder is not None and name else name for key, name in files.items()}
@@ -416,7 +389,7 @@ def make_server_app(
     Arguments:
         settings: of the run; None takes Flower's run configuration.
         done: called with the report.
-        folder: of an app's package, in which the run configuration's mechanism is looked for.
+        folder: of an app's package, which holds the mechanism that the run configuration names.
         others: passed on to `run_server`.
     """
     app = ServerApp()

@@ -261,7 +261,7 @@ class LocalStrategy(RoundStrategy[_Local]):
 
     def _until_train(self, now: _Local) -> Iterator[Message]:
         described = zlib.compress(self.scheme.to_json().encode(), 9)
-        self._exchange(now, dict.fromkeys(now.nodes, b""), {Key.ENCODING: described})
+        self._ask(now, self._messages(now, dict.fromkeys(now.nodes, b""), {Key.ENCODING: described}))
         if len(now.joined) < max(1, self.minimum):
             raise TooFewClients(JOIN, f"{len(now.joined)} clients joined, {self.minimum} are needed")
         # What a client calls itself from here on is what it is charged under.

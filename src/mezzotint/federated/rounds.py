@@ -30,14 +30,10 @@ from mezzotint.federated.secagg.roster import Sampling, check_sampling, check_sp
 from mezzotint.federated.server_optimizers import FedAvg, ServerOptimizer, State
 from mezzotint.privacy.claim import Claim
 
-_AT_ONCE = 64
-"""Most messages sent, or answers fetched, in one request."""
-_ROOM = 1 << 22
-"""Bytes of answers fetched by one request: what is fetched lies in memory until it is read."""
-_SHORTEST, _LONGEST = 0.05, 1.0
-"""Seconds between two looks for answers."""
-_PART = 20
-"""While nothing comes, a look is this part of the time waited for it later than the one before: so little is lost."""
+_AT_ONCE = 64  # most messages sent, or answers fetched, in one request
+_ROOM = 1 << 22  # bytes of answers fetched in one request: they lie in memory until they are read
+_SHORTEST, _LONGEST = 0.05, 1.0  # seconds between two polls
+_PART = 20  # while nothing arrives, the pause grows to this fraction of the time waited so far
 
 
 def arriving(
@@ -48,18 +44,17 @@ def arriving(
     answer_bytes: int = 0,
     late: dict[str, int] | None = None,
 ) -> Iterator[Message]:
-    """Send messages and yield their answers as they arrive.
+    """Send messages and yield their answers as they arrive, until all have arrived or the time is up.
 
-    Ends when all answers have come or the time is over, whichever is first. A caller that stops reading gives up the
-    other answers: they are never fetched. Messages that Flower could not send are not waited for. Answers are not kept.
+    Answers that the caller does not read are never fetched. Messages that Flower could not send are not waited for.
 
     Arguments:
         grid: Flower's.
         messages: to send, once the first answer is asked for; taken a few at a time.
-        timeout: seconds, once all are sent. What has come by its end is given, however long the reader took.
-        answer_bytes: of an answer, if known: large ones are fetched a few at a time.
-        late: number -> node of earlier messages, whose answers are given as well, but not waited for; messages that are
-            not answered at the end are added.
+        timeout: seconds from when all are sent. Answers that arrive by then are yielded, however slow the reader is.
+        answer_bytes: size of an answer, if known: large ones are fetched a few at a time.
+        late: number -> node of earlier messages, whose answers are yielded as well but not waited for; messages still
+            unanswered at the end are added.
     """
     late = {} if late is None else late
     outbox, waiting = iter(messages), dict[str, int]()
@@ -73,7 +68,7 @@ def arriving(
     size = max(1, min(_AT_ONCE, _ROOM // max(1, answer_bytes)))
     try:
         while waiting or late:
-            over = not waiting or time.monotonic() >= deadline  # then this is the last look
+            over = not waiting or time.monotonic() >= deadline  # then this is the last poll
             asked, before = [*waiting, *late], len(waiting)
             for begin in range(0, len(asked), size):
                 found = list(grid.pull_messages(asked[begin : begin + size]))
@@ -158,27 +153,27 @@ class RoundOptions(TypedDict, total=False):
 class RoundStrategy(Strategy, ABC, Generic[R]):
     """Training rounds of several exchanges, each by Flower's train messages.
 
-    Flower's loop would read answers only when the last has come or the time is over, so it is given no messages: the
-    strategy sends its own, and takes answers as they come.
+    Flower's loop reads answers only when the last has arrived or the time is up, so it is given no messages: the
+    strategy sends its own, and reads answers as they arrive.
 
     Arguments:
         per_round: clients of a round ("fixed": drawn without replacement), or the expected number ("poisson").
         spare: extra clients drawn, so that a round need not wait for the slowest: the training stage ends when
-            `per_round` have answered, the stage before it when half of the spare are missing.
+            `per_round` have answered, the stage before it when at most half of the spare are missing.
         minimum: fewest clients with which a round goes on; None takes the protocol's default.
         sampling: "fixed", "poisson", or "cyclic": all take turns, longest waiting first, and so equally often. No
             amplification is claimed, for the server knows who took part.
-        learning_rate: factor of what the optimizer makes of the mean update.
+        learning_rate: factor on the optimizer's step.
         optimizer: see `ServerOptimizer`; its state is in `optimizer_state`, for resuming a run.
         returns: what clients' train functions return: "weights" (new parameters) or "update" (what is added).
         stage_timeout: seconds to wait for the answers of a stage, training included; clients that answer later count
             as drop-outs. The timeout of `start` is not used.
-        ledger: where releases are recorded before they happen; by default in memory.
+        ledger: records releases before they happen; by default in memory.
         most_rounds: rounds that any one client may be charged for. Clients that reach it are left out; the run stops
             when too few are left.
         session: 16 bytes naming the run; a resumed run passes its own.
-        delta: at which the epsilon spent is reported after every round, failed ones included, in the log and as the
-            metrics "epsilon" and "delta"; None reports none.
+        delta: at which the epsilon spent is reported after every round, even a failed one, in the log and as the
+            metrics "epsilon" and "delta"; None reports nothing.
 
     Guarantees:
         A round that fails at any stage leaves the model as it was; the reasons are in `incidents`.
@@ -231,7 +226,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
 
     @property
     def message_type(self) -> str:
-        """Of the rounds' messages, by Flower's name."""
+        """Flower's name for the kind of the rounds' messages."""
         return MessageType.TRAIN
 
     @property
@@ -239,7 +234,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         """The number of clients drawn for a round."""
         return self.per_round + self.spare
 
-    # What a protocol is made of ------------------------------------------------------------------------------------
+    # What a protocol defines ---------------------------------------------------------------------------------------
 
     @staticmethod
     @abstractmethod
@@ -360,8 +355,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
     def _connected(self, grid: Grid) -> list[int]:
         """All connected nodes, as soon as there are enough.
 
-        Each round waits up to `stage_timeout` for the nodes it needs. For the others, up to all that are drawn, all
-        rounds of a run share one such wait.
+        Each round waits up to `stage_timeout` for the nodes it needs; all rounds share one such wait for the rest.
         """
         start, told = time.monotonic(), -1
         while len(nodes := sorted(grid.get_node_ids())) < self.invited:
@@ -376,11 +370,10 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         return nodes
 
     def _choose(self, names: Mapping[int, str], number: int) -> list[int]:
-        """Draw this round's nodes from those given with their clients' names.
+        """Draw this round's nodes, given the names of their clients, by the operating system's randomness.
 
-        By the operating system's randomness; "cyclic" takes those that have waited longest, at first in an order
-        derived from the session. Turns are on disk before clients are asked, so that a resumed server knows them even
-        of clients that did not answer.
+        "cyclic" takes those that have waited longest, initially in an order derived from the session. Turns are on disk
+        before clients are asked, so that a resumed server knows even those of clients that did not answer.
         """
         size = self._size(len(names))
         if self.sampling != "cyclic":
@@ -390,7 +383,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         return sorted(node for node, name in names.items() if name in turn)
 
     def _next(self, names: Iterable[str], size: int) -> set[str]:
-        """Clients at the head of the queue, who move to its end; new clients join at the head."""
+        """Move the clients at the head of the queue to its end; new clients join at the head."""
 
         def waiting(name: str) -> tuple[int, bytes]:
             return self._turns.get(name, -1), hashlib.sha256(self.session + name.encode()).digest()
@@ -401,7 +394,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         return set(turn)
 
     def _unspent(self, names: Mapping[int, str]) -> dict[int, str]:
-        """Clients that may be charged for one more round; BudgetError if there were enough and no longer are."""
+        """Clients that may be charged for one more round; BudgetError if that leaves too few of enough clients."""
         if self.most_rounds is None:
             return dict(names)
         charges = self.ledger.charges
@@ -440,11 +433,8 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
             values = {Key.STAGE: stage, Key.PAYLOAD: payload, **extra}
             yield request(now.nodes[place], self.message_type, values, task or {})
 
-    def _exchange(self, now: R, outbox: Mapping[int, bytes], extra: Mapping[str, str | bytes]) -> None:
-        self._ask(now, self._messages(now, outbox, extra))
-
     def _ask(self, now: R, messages: Iterable[Message]) -> None:
-        """Send the messages of a stage and take the answers as they come, until there are enough."""
+        """Send the messages of a stage and take answers as they arrive, until there are enough."""
         stage, start = self._stage(now), time.monotonic()
         place_of = {node: place for place, node in now.nodes.items()}
         for answer in arriving(now.grid, messages, timeout=self.stage_timeout, answer_bytes=self._answer_bytes(now)):
@@ -465,7 +455,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         self.seconds[stage] = time.monotonic() - start
 
     def _answer_bytes(self, now: R) -> int:
-        """Size of an answer in the current stage, if it may be large."""
+        """Size of an answer in this stage, if it may be large."""
         return 0
 
     def _take_one(self, now: R, place: int, who: str, record: ConfigRecord | None) -> None:
@@ -476,7 +466,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
             self.incidents.append(Incident(round=now.number, client=who, name=name, what=what))
             self._refused(now, place)
             return
-        # Taken out: Flower's records hang in cycles, which stay until the collector comes.
+        # Popped: Flower's records form reference cycles, which live until the garbage collector runs.
         payload = record.pop(Key.PAYLOAD, None)
         try:
             self._receive(now, place, payload if isinstance(payload, bytes) else b"")
@@ -487,7 +477,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
             now.names.setdefault(place, one_line(record[Key.NAME]))
 
     def _refused(self, now: R, place: int) -> None:
-        """A client refused to answer."""
+        """Handle a client's refusal to answer."""
 
     def _note(self, number: int, client: str, error: Exception) -> None:
         whose = f", client {client}" if client else ""
@@ -495,7 +485,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         self.incidents.append(Incident(round=number, client=client, name=type(error).__name__, what=str(error)))
 
     def _abort(self, number: int, error: ProtocolError | BudgetError) -> None:
-        """Before anything was released."""
+        """End a round before anything was released."""
         self._running = None
         if isinstance(error, BudgetError):
             self.stopped = str(error)
@@ -504,7 +494,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
 
 
 def spending(claim: Claim | None, ledger: RunLedger) -> str:
-    """One line on what the client charged most has spent."""
+    """One line on the spending of the client charged most."""
     if not ledger.charges:
         return "nothing was released so far"
     if claim is None or claim.epsilon == math.inf:
@@ -514,5 +504,5 @@ def spending(claim: Claim | None, ledger: RunLedger) -> str:
 
 
 def halfway(needed: int, there: int) -> int:
-    """How many clients must answer a stage that is not the last: half of those not needed may be late."""
+    """The number of answers that end a stage before the last: half of the clients not needed may be late."""
     return needed + (max(0, there - needed) + 1) // 2

@@ -20,6 +20,7 @@ from flwr.serverapp import Grid
 
 from mezzotint.core.arguments import check_count, check_finite, check_instance
 from mezzotint.core.errors import BudgetError, InfeasibleError, ParameterError
+from mezzotint.core.records import JsonObject
 from mezzotint.federated import secagg
 from mezzotint.federated.budget import against_readers, with_evaluations
 from mezzotint.federated.encoding import Encoding
@@ -33,20 +34,22 @@ from mezzotint.federated.secagg.server import Outbox
 from mezzotint.federated.server_optimizers import State, behind
 from mezzotint.privacy.claim import Claim, counted
 
-_KEY = re.compile("[0-9a-f]{64}")
-"""An identity, which names clients that give no other name."""
+_KEY = re.compile("[0-9a-f]{64}")  # an identity, which names clients that give no other name
 
 
 @final
 @dataclass(kw_only=True)
 class _Secure(Running):
-    """The round in progress, with the protocol's server."""
+    """The round in progress, with the protocol's server.
+
+    Arguments:
+        holding: places whose clients hold the roster themselves.
+        united: whether everybody who dealt is in the sum, so that the committee opens without agreeing first.
+    """
 
     server: secagg.Server
     holding: frozenset[int]
-    """Places whose clients hold the roster themselves."""
     united: bool = False
-    """Whether everybody who dealt is in the sum, so that the committee opens without agreeing first."""
 
 
 @final
@@ -66,8 +69,8 @@ class Evaluation:
 
     Arguments:
         encoding: which metrics of the app's evaluate function, in which ranges, under how much noise.
-        every: after every so many rounds of training that came to a sum.
-        ledger: where these sums are written before they happen; by default in memory.
+        every: the number of successful training rounds between two of these sums.
+        ledger: records these sums before they happen; by default in memory.
         most_rounds: sums that any one client may be charged for; None sets no limit.
 
     Raises:
@@ -95,17 +98,17 @@ class SecureStrategy(RoundStrategy[_Secure]):
 
     Arguments:
         encoding: clipping and mechanism, the same for all clients; of the next round, where its norm adapts.
-        roster: all clients that there are; a round's are drawn from it, whether they are connected or not. None draws
-            from the connected ones, which clients must take for real; those whose policy names a roster refuse.
+        roster: all clients; a round's are drawn from it, whether they are connected or not. None draws from the
+            connected ones, whom clients must trust to be real; those whose policy names a roster refuse.
         corrupted: share of the clients that may collude with the server, as clients demand it; see `Policy`.
         dropped: share of a round's clients that may drop out; in small rounds, as many as can be tolerated.
-        rounds: largest round number, no larger than what clients' policies allow.
-        evaluation: clients' metrics, summed in the same way and released beside the model; their cost is in every
-            claim, and clients whose policy forbids it refuse. None asks for none.
+        rounds: largest round number, no larger than clients' policies allow.
+        evaluation: clients' metrics, summed in the same way and released beside the model; every claim includes their
+            cost, and clients whose policy forbids them refuse. None requests none.
         retries: how often a round that clients spoilt by bad shares is repeated without them; each time the others are
             charged, for their masks were opened.
-        options: see `RoundStrategy`. A round with fewer than `minimum` summands, usually half of those drawn + 1, is
-            refused and nothing is learnt.
+        options: see `RoundStrategy`. A round with fewer than `minimum` summands, by default half of those drawn + 1,
+            is refused and nothing is learnt.
 
     Guarantees:
         A round that fails at any stage leaves the model as it was; the reasons are in `incidents`.
@@ -150,9 +153,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
         self.last_sum: secagg.SecureSum | None = None
         self.measured: dict[str, Measured] = {}
         self.every = 0 if evaluation is None else evaluation.every
-        self.evaluator: SecureStrategy | None = None
-        if evaluation is not None:
-            self.evaluator = self._measuring(evaluation, rounds, options)
+        self.evaluator = None if evaluation is None else self._measuring(evaluation, rounds, options)
         if roster is not None:
             roster.check_drawn(self.invited, parameter="per_round")
             if encoding.bands > 1 and self.invited < len(roster.members):
@@ -163,7 +164,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
         self.plan(self.invited, 1, 1)  # refuses now what could never run
 
     def _measuring(self, evaluation: Evaluation, rounds: int, options: RoundOptions) -> SecureStrategy:
-        """The same clients under the same protocol, in a session whose rounds are numbered by themselves."""
+        """The same clients under the same protocol, in a session with round numbers of its own."""
         own: RoundOptions = {
             "session": hashlib.sha256(b"mezzotint evaluation" + self.session).digest()[:SESSION_BYTES],
             "ledger": evaluation.ledger,
@@ -184,7 +185,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
 
     @property
     def _wanted(self) -> str:
-        """What clients are asked to return."""
+        """What clients shall return."""
         return Key.METRICS if self.encoding.purpose == "evaluate" else self.returns
 
     @staticmethod
@@ -206,7 +207,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
 
         Arguments:
             clients, number, coordinates: of the round.
-            task: SHA-256 of what the clients are asked to do.
+            task: SHA-256 of the clients' task.
             roster: SHA-256 of the roster that they are drawn from, if the strategy has none.
 
         Raises:
@@ -225,7 +226,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
         return plan
 
     def _population(self, clients: int) -> int:
-        """How many a round's clients are drawn from, as its plan counts them."""
+        """The number of clients that a round's are drawn from, as its plan counts them."""
         return clients if self.roster is None else len(self.roster.members)
 
     def _sizes(self, clients: int) -> secagg.SumParameters:
@@ -248,22 +249,18 @@ class SecureStrategy(RoundStrategy[_Secure]):
 
     def claims(self, *, size: int, delta: float, corrupted: int) -> dict[str, Claim]:
         """Claims for updates and for clients' metrics, added up, each at half of delta."""
-        evaluated = self._evaluated
-        half, told = (delta / 2 if evaluated else delta), {"size": size, "corrupted": corrupted}
-        mine = self.ledger.claims(self.encoding, delta=half, **told)
-        if evaluated is None:
-            return mine
-        measured = evaluated.claims(delta=half, **told)
+        if (evaluated := self._evaluated) is None:
+            return self.ledger.claims(self.encoding, size=size, delta=delta, corrupted=corrupted)
+        told: JsonObject = {"size": size, "delta": delta / 2, "corrupted": corrupted}
+        mine, measured = self.ledger.claims(self.encoding, **told), evaluated.claims(**told)
         return {view: with_evaluations(claim, measured[view]) for view, claim in mine.items() if view in measured}
 
     def spent(self, *, size: int, delta: float, corrupted: int = 0) -> Claim | None:
-        evaluated = self._evaluated
-        half, told = (delta / 2 if evaluated else delta), {"size": size, "corrupted": corrupted}
-        mine = self.ledger.spent(self.encoding, delta=half, **told)
-        measured = None if evaluated is None else evaluated.spent(delta=half, **told)
-        if mine is None or evaluated is None:
-            return mine
-        return None if measured is None else with_evaluations(mine, measured)
+        if (evaluated := self._evaluated) is None:
+            return self.ledger.spent(self.encoding, size=size, delta=delta, corrupted=corrupted)
+        told: JsonObject = {"size": size, "delta": delta / 2, "corrupted": corrupted}
+        mine, measured = self.ledger.spent(self.encoding, **told), evaluated.spent(**told)
+        return None if mine is None or measured is None else with_evaluations(mine, measured)
 
     @property
     def _evaluated(self) -> SecureStrategy | None:
@@ -271,7 +268,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
         return self.evaluator if self.evaluator is not None and self.evaluator.ledger.charges else None
 
     def against_readers(self, *, size: int, delta: float, corrupted: int = 0) -> Claim | str:
-        """The claim against a reader of only the models; see `mezzotint.federated.budget.against_readers`."""
+        """The claim against a reader of the models alone; see `mezzotint.federated.budget.against_readers`."""
         if self._evaluated:
             return "none: what clients measured is released as well, and not amplified here"
         secret = self.sampling == "fixed" and self.roster is None
@@ -315,20 +312,18 @@ class SecureStrategy(RoundStrategy[_Secure]):
     ) -> Iterable[Message]:
         """Start a sum of clients' metrics of the new model, if one is due."""
         self.measured = {}
-        if self.evaluator is None or not self.counted:
+        other = self.evaluator
+        if other is None or not self.counted:
             return []
         if sum(text == "released" for text in self.ledger.rounds.values()) % self.every:
             return []
-        self._introduce_to(self.evaluator)
-        return self.evaluator.configure_train(server_round, arrays, config, grid)
-
-    def _introduce_to(self, other: SecureStrategy) -> None:
-        """Hand on which client is behind which node, and how long to wait for absent ones."""
+        # It need not ask again which client is behind which node, nor wait again for absent ones.
         other._cards, other._challenges, other._late = self._cards, self._challenges, self._late
         other._patience = self._patience
+        return other.configure_train(server_round, arrays, config, grid)
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """What clients measured, with the standard errors that the noise gives it."""
+        """The means of clients' metrics, with the standard errors of their noise."""
         if self.evaluator is None or self.evaluator._running is None:  # not asked this time
             return None
         found = self.evaluator.aggregate_train(server_round, replies)[1]
@@ -356,28 +351,28 @@ class SecureStrategy(RoundStrategy[_Secure]):
         )
 
     def _known(self, number: int, grid: Grid) -> dict[int, _Known]:
-        """Who may take part: all connected clients of the roster, which draws among them, or those drawn here."""
+        """Clients that may take part: all connected ones of the roster, which draws among them, or those drawn here."""
         nodes = self._connected(grid)
         if self.roster is None and self.sampling != "cyclic":
-            if self.most_rounds is not None:  # who was charged in an earlier process is known by name, not by node
+            if self.most_rounds is not None:  # earlier processes charged names, not nodes
                 self._introduced(nodes, number, grid)
             before = {node: self._called(self._cards[node]) if node in self._cards else str(node) for node in nodes}
             left = self._unspent(before)
             nodes, self._among = self._choose(left, number), len(left)
         known = self._introduced(nodes, number, grid)
         names = self._unspent({node: self._called(one) for node, one in known.items()})
-        if self.roster is None and self.sampling == "cyclic":  # turns are those of clients, not of nodes
+        if self.roster is None and self.sampling == "cyclic":  # clients, not nodes, have turns
             names = dict.fromkeys(self._choose(names, number), "")
         return {node: known[node] for node in names}
 
     def _called(self, one: _Known) -> str:
-        """What the client is charged under."""
+        """The name under which the client is charged."""
         return one.name if self.roster is None else one.card.identity.hex()
 
     def _introduced(self, nodes: list[int], number: int, grid: Grid) -> dict[int, _Known]:
         """The client behind each node; a silent node is left out, and not waited for again.
 
-        A client that came back as another node is asked again: cards of nodes that are gone are forgotten.
+        Cards of disconnected nodes are forgotten: a client that reconnects as another node introduces itself again.
         """
         there = set(grid.get_node_ids())
         self._cards = {node: one for node, one in self._cards.items() if node in there}
@@ -433,14 +428,14 @@ class SecureStrategy(RoundStrategy[_Secure]):
         now.server.receive(place, payload)
 
     def _refused(self, now: _Secure, place: int) -> None:
-        # Perhaps it started anew, with another key: it is asked again who it is. (It need not measure to be known.)
+        # It may have restarted with another key, and is asked to introduce itself again. (Evaluating is voluntary.)
         if now.server.stage == "deal" and self.encoding.purpose == "train":
             self._cards.pop(now.nodes[place], None)
 
     def _until_train(self, now: _Secure) -> Iterator[Message]:
         invitations = now.server.invitations(now.holding)
         present = Outbox(now.nodes, lambda place: invitations[place])
-        self._exchange(now, present, {Key.ENCODING: packed(self.encoding)})
+        self._ask(now, self._messages(now, present, {Key.ENCODING: packed(self.encoding)}))
         partners = now.server.advance()
         asked = [now.names[place] for place in partners]
         limits = {"minimum": self.minimum, "most_rounds": self.most_rounds, "among": self._among}
@@ -448,9 +443,9 @@ class SecureStrategy(RoundStrategy[_Secure]):
         return self._messages(now, partners, {Key.RETURNS: self._wanted}, now.task)
 
     def _until_mean(self) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Asks for the masked inputs, runs the stages after them, and adds the mean update to the model.
+        """Request the masked inputs, run the remaining stages, and add the mean update to the model.
 
-        A round that a client spoilt by what it dealt is repeated without it.
+        A round that clients spoilt by bad shares is repeated without them.
         """
         for left in range(self.retries, -1, -1):
             now, self._running = self._running, None
@@ -466,19 +461,19 @@ class SecureStrategy(RoundStrategy[_Secure]):
         return None, None
 
     def _finish(self, now: _Secure) -> tuple[secagg.SecureSum | None, tuple[int, ...]]:
-        """The sum; or None, and who is to blame as far as that is known."""
+        """The sum; or None, and the clients known to be at fault."""
         try:
             self._ask(now, now.requests)
             if now.server.everybody:  # one exchange less for the committee
                 now.united, certificates = True, now.server.unite()
             else:
-                self._exchange(now, now.server.advance(), {})
+                self._ask(now, self._messages(now, now.server.advance(), {}))
                 certificates = now.server.advance()
         except secagg.ProtocolError as error:
             self._abort(now.number, error)  # no mask was opened: nothing is released
             return None, ()
         try:
-            self._exchange(now, certificates, {})
+            self._ask(now, self._messages(now, certificates, {}))
             start = time.perf_counter()
             total = now.server.result()
             self.seconds["result"] = time.perf_counter() - start
@@ -494,7 +489,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
         return total, ()
 
     def _exclude(self, now: _Secure, culprits: tuple[int, ...]) -> None:
-        """Leave clients out of all later rounds, and save the proofs against them."""
+        """Exclude clients from all later rounds, and save the proofs against them."""
         for place in culprits:
             identity = now.server.cohort[place].identity
             self.excluded.add(identity)
@@ -506,7 +501,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
                 blame.save(self.ledger.path.parent / f"blame-{blame.identity.hex()}.json")
 
     def _blamed(self) -> set[bytes]:
-        """Clients left out because of a proof beside the ledger."""
+        """Clients excluded by proofs beside the ledger."""
         if self.ledger.path is None:
             return set()
         blames = [secagg.Blame.load(path) for path in sorted(self.ledger.path.parent.glob("blame-*.json"))]
@@ -535,7 +530,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
         return moved
 
     def summary(self) -> None:
-        """Logs the settings."""
+        """Log the settings."""
         plan = self.plan(self.invited, 1, 1)
         log(INFO, "\t├──> Secure sums of %d clients of %d drawn (%s)", self.per_round, self.invited, self.sampling)
         log(INFO, "\t├──> %d bits a coordinate, integers up to %d", plan.bits, plan.span)
