@@ -1,6 +1,6 @@
 """From clients' real vectors to integers that are summed, and from the sum back to the mean.
 
-What every encoding offers; plain rounding, tables of a mechanism, and noise of clients.
+The interface of all encodings; plain rounding, tables of a mechanism, and noise that clients add.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal, final
+from typing import ClassVar, Literal, final
 
 import numpy as np
 import numpy.typing as npt
@@ -39,7 +39,7 @@ Integers = npt.NDArray[np.int64]
 @final
 @dataclass(frozen=True, kw_only=True)
 class Traits:
-    """What an encoding says of itself, whatever the round; each is described at the property of `Encoding`."""
+    """Facts of an encoding that hold in every round; see the properties of `Encoding`."""
 
     span: int
     overflow: Overflow
@@ -60,7 +60,7 @@ class Encoding(ABC):
     """
 
     bands: int = 1
-    """Sums in a row that an update is spread over; see `mezzotint.federated.mod.spread`."""
+    """The number of consecutive sums that an update is spread over; see `mezzotint.federated.mod.spread`."""
 
     @property
     @abstractmethod
@@ -88,19 +88,19 @@ class Encoding(ABC):
 
     @property
     def purpose(self) -> Purpose:
-        """What is summed: updates ("train"), or what clients measure ("evaluate")."""
+        """What is summed: updates ("train") or clients' metrics ("evaluate")."""
         return "train"
 
     def numbers(self, parameters: int) -> int:
-        """How many numbers each client contributes: the number of parameters of the model."""
+        """The number of values that each client contributes: that of the model's parameters."""
         return parameters
 
     def nothing(self, parameters: int) -> Vector:
-        """What a client without an input encodes: zero, of no weight."""
+        """The input of a client that has none: zero, of no weight."""
         return np.zeros(parameters + self.weighs)
 
     def length(self, size: int) -> int:
-        """How many integers encode an update of `size` coordinates."""
+        """The number of integers that encode an update of `size` coordinates."""
         return size
 
     @abstractmethod
@@ -119,20 +119,20 @@ class Encoding(ABC):
             total: the sum.
             count: summands.
             size: coordinates of an update.
-            release: names the sum, such as its session and round, for encodings whose server adds the noise: under one
-                name noise is drawn for one sum, once. Other encodings ignore it.
+            release: names the sum, such as its session and round, for encodings whose server adds the noise: each name
+                gets noise for one sum, once. Other encodings ignore it.
 
         Raises:
             ParameterError: noise would be drawn twice: a second release that was not charged.
         """
 
     def after(self, total: Integers, *, count: int, size: int) -> Encoding:
-        """The encoding of the next round once the sum of this one is known: the same, unless it adapts."""
+        """The encoding of the next round, given the sum of this one: the same, unless it adapts."""
         return self
 
     @property
     def accounted(self) -> Encoding:
-        """An encoding with the same claims that is the same in all rounds: ledgers compose sums of one encoding."""
+        """An encoding with the same claims that no round changes: ledgers compose sums of one encoding."""
         return self
 
     @abstractmethod
@@ -143,15 +143,15 @@ class Encoding(ABC):
     def claims(self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0) -> dict[str, Claim]:
         """Claims for a client in `rounds` sums of `clients` updates each; with `bands`, in rounds 1 to `rounds`.
 
-        Returns: "local" (its reports seen alone) and "central" (the sums seen), where there is something to claim.
+        Returns: "local" (about each report) and "central" (about the sums), where there is something to claim.
         """
 
     def charged(self, rounds: Collection[int]) -> int:
-        """How many rounds a client pays for that took part in these: all rounds of each block it was in."""
+        """The number of rounds charged to a client that took part in these: all rounds of each block it was in."""
         return len(rounds) if self.bands == 1 else self.bands * blocks(rounds, self.bands)
 
     def central(self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0) -> Claim | None:
-        """The "central" one of `claims`."""
+        """The "central" claim of `claims`."""
         return self.claims(rounds=rounds, clients=clients, size=size, delta=delta, corrupted=corrupted).get("central")
 
     @abstractmethod
@@ -160,7 +160,7 @@ class Encoding(ABC):
 
     @property
     def report_bits(self) -> int:
-        """Bits of one coordinate's report by itself."""
+        """Bits of one coordinate's report, without the room for summing."""
         return self.traits.report_bits
 
     @property
@@ -184,20 +184,17 @@ class Encoding(ABC):
         return self.traits.norm
 
     def noise_multiplier(self, clients: int) -> float:
-        """Standard deviation of the noise that clients add to a sum, over the clipping norm; 0 without such noise.
-
-        A table's randomness is no noise of a fixed size: its claims say what it hides.
-        """
+        """Standard deviation of the noise that clients add to a sum, over the clipping norm; 0 for other randomness."""
         return 0.0
 
     @property
     def binding(self) -> bytes:
-        """SHA-256 of the description: what a round's plan carries."""
+        """SHA-256 of the description, part of every round's plan."""
         return hashlib.sha256(canonical(self.as_dict()).encode()).digest()
 
 
 def canonical(values: JsonObject) -> str:
-    """JSON with one spelling."""
+    """Canonical JSON."""
     return json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
@@ -209,7 +206,7 @@ class FixedPointEncoding(Encoding):
     Arguments:
         clip: coordinates are clipped to [-clip, clip], data units.
         grid_bits: the grid has 2**grid_bits - 1 points, 0 among them; 2 to 24.
-        l2_norm: clip the whole vector to this norm before; None does not.
+        l2_norm: clip the whole vector to this norm first; None does not.
 
     Example:
         >>> encoding = mz.federated.FixedPointEncoding(clip=1.0)
@@ -236,7 +233,7 @@ class FixedPointEncoding(Encoding):
 
     @property
     def step(self) -> float:
-        """Distance between two grid points, data units."""
+        """Distance between neighbouring grid points, data units."""
         return 2 * self.clip / self.span
 
     def encode(self, update: npt.ArrayLike, *, rng: Seed = None) -> Integers:
@@ -244,7 +241,7 @@ class FixedPointEncoding(Encoding):
         if self.l2_norm is not None:
             vector = clip(vector, norm="l2", bound=self.l2_norm)
         vector = np.clip(vector, -self.clip, self.clip)
-        # Towards zero: rounding must not lengthen a vector that was clipped.
+        # Towards zero: rounding must not lengthen a clipped vector.
         return np.trunc(vector / self.step).astype(np.int64) + self.span // 2
 
     def decode(self, total: Integers, *, count: int, size: int, release: Hashable = None) -> Vector:
@@ -254,7 +251,7 @@ class FixedPointEncoding(Encoding):
         return {"kind": "fixed", "clip": self.clip, "grid_bits": self.grid_bits, "l2_norm": self.l2_norm}
 
     def claims(self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0) -> dict[str, Claim]:
-        """Nothing: rounding towards zero has no randomness."""
+        """None: rounding towards zero is deterministic."""
         return {}
 
     def mse(self) -> float:
@@ -292,7 +289,7 @@ class TableEncoding(Encoding):
         if self.l2_norm is not None:
             check_scale("l2_norm", self.l2_norm)
         check_scale("mechanism", float(np.max(np.abs(self.mechanism.levels))))
-        find_lattice(self.mechanism.levels)  # a table that cannot be summed is refused at once
+        _ = self.lattice  # refuses a table that cannot be summed
 
     @cached_property
     def lattice(self) -> Lattice:
@@ -304,7 +301,7 @@ class TableEncoding(Encoding):
         return {}
 
     def scheme(self, size: int, clients: int) -> TableScheme:
-        """The vector scheme for updates of `size` coordinates; kept, for it finds its lattice anew when made."""
+        """The vector scheme for updates of `size` coordinates; cached, for every new one finds its lattice again."""
         key = (size, clients)
         if key not in self._schemes:
             self._schemes[key] = TableScheme(
@@ -337,7 +334,7 @@ class TableEncoding(Encoding):
         return {"kind": "table", "mechanism": mechanism, "l2_norm": self.l2_norm, "seed": self.seed} | rotated
 
     def claims(self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0) -> dict[str, Claim]:
-        """Both claims; every coordinate changes with the client, so all of them are composed."""
+        """Both claims, composed over all coordinates, for all change with the client."""
         length = self.scheme(size, clients).length
         return {
             "local": account(self.mechanism, dimension=length, rounds=rounds, delta=delta),
@@ -366,7 +363,7 @@ _ONE_AT_A_TIME = threading.Lock()
 
 @dataclass
 class _Decoded:
-    """The sums that noise was drawn for, and the last of them with its mean."""
+    """The sums that noise was drawn for; the last of them, and its mean."""
 
     names: set[Hashable] = field(default_factory=set[Hashable])
     last: tuple[Hashable, bytes] | None = None
@@ -398,21 +395,24 @@ class ModularEncoding(Encoding):
         if not 2 <= self.modulus_bits <= MAX_BITS:
             raise ParameterError("modulus_bits", self.modulus_bits, f"2 to {MAX_BITS}; less noise or a coarser grid")
 
+    kind: ClassVar[str]
+    """Names the encoding in descriptions."""
+
     @property
     def _grid(self) -> JsonObject:
         return {name: getattr(self, name) for name in ("l2_norm", "granularity", "modulus_bits", "seed")}
 
     @abstractmethod
     def scheme(self, size: int) -> ModularScheme:
-        """The vector scheme for updates of `size` coordinates, with the noise where it is accounted."""
+        """The vector scheme for updates of `size` coordinates, with the noise that claims count."""
 
     def _own(self, size: int) -> ModularScheme:
-        """The scheme by which a client encodes."""
+        """The scheme with which a client encodes."""
         return self.scheme(size)
 
     @abstractmethod
     def _each(self) -> float:
-        """Standard deviation of the noise of one who adds it, steps."""
+        """Standard deviation of the noise that each contributor adds, steps."""
 
     @cached_property
     def traits(self) -> Traits:
@@ -430,7 +430,7 @@ class ModularEncoding(Encoding):
         return self.scheme(size).decode_sum(np.asarray(total, dtype=np.int64), count) / count
 
     def as_dict(self) -> JsonObject:
-        return {"name": self.name, **self._grid, "rotation": ROTATION}
+        return {"kind": self.kind, "name": self.name, **self._grid, "rotation": ROTATION} | self._noise_values()
 
     def claims(self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0) -> dict[str, Claim]:
         scheme = self.scheme(size)
@@ -446,7 +446,7 @@ class ModularEncoding(Encoding):
 
     @abstractmethod
     def _noise_values(self) -> JsonObject:
-        """What the noise of one adder is drawn from, as plain values."""
+        """The distribution of each contributor's noise, as plain values."""
 
     def noise_multiplier(self, clients: int) -> float:
         return math.sqrt(clients) * self._each() * (self.granularity / self.l2_norm)
@@ -458,8 +458,8 @@ class NoiseEncoding(ModularEncoding):
     """Distributed integer noise: L2 clipping, rotation, conditional rounding, noise, addition modulo 2**modulus_bits.
 
     Arguments:
-        noise: what EACH client adds ("clients"), or the server `SERVER_DRAWS` times to the sum ("server"), in steps.
-        adds: "clients", or "server": then the server sees the exact sum and is trusted to add the noise.
+        noise: what EACH client adds ("clients"), or the server adds `SERVER_DRAWS` times to the sum ("server"), steps.
+        adds: "clients", or "server", which sees the exact sum and is trusted to add the noise.
 
     Example:
         >>> encoding = mz.federated.noise_encoding(
@@ -472,6 +472,7 @@ class NoiseEncoding(ModularEncoding):
 
     noise: IntegerNoise
     adds: Adds = "clients"
+    kind: ClassVar[str] = "noise"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -484,16 +485,15 @@ class NoiseEncoding(ModularEncoding):
         return math.sqrt(self.noise.variance)
 
     def _own(self, size: int) -> ModularScheme:
-        """Without noise, where the server adds it."""
+        """Without noise if the server adds it."""
         scheme = self.scheme(size)
         return scheme if self.adds == "clients" else replace(scheme, noise=NOTHING)
 
     def decode(self, total: Integers, *, count: int, size: int, release: Hashable = None) -> Vector:
-        """With adds="server" this is the release: the noise is drawn here, once for each sum.
+        """With adds="server" this is the release, which draws the noise, once for each sum.
 
-        The last sum may be decoded again under its name, with the same mean. Sums without a name are identified by
-        their values, and none is decoded twice; equal sums of different rounds need names, for shared noise would
-        reveal that they are equal.
+        The last sum may be decoded again under its name, to the same mean. Unnamed sums are identified by their values
+        and decoded once; equal sums of different rounds need names, for shared noise would reveal that they are equal.
         """
         if self.adds == "clients":
             return super().decode(total, count=count, size=size)
@@ -518,30 +518,26 @@ class NoiseEncoding(ModularEncoding):
     def _decoded(self) -> _Decoded:
         return _Decoded()
 
-    def as_dict(self) -> JsonObject:
-        return {"kind": "noise"} | super().as_dict() | self._noise_values()
-
     def _noise_values(self) -> JsonObject:
-        noise = {"first": int(self.noise.offsets[0]), "weights": self.noise.weights.tolist()}
-        return {"adds": self.adds} | noise
+        first, weights = int(self.noise.offsets[0]), self.noise.weights.tolist()
+        return {"adds": self.adds, "first": first, "weights": weights}
 
     def claims(self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0) -> dict[str, Claim]:
-        """Without noise of the clients there is no local claim, and the central one trusts the server."""
+        """If the server adds the noise, there is no local claim, and the central one trusts the server."""
         if self.adds == "clients":
             return super().claims(rounds=rounds, clients=clients, size=size, delta=delta, corrupted=corrupted)
         claim = self.scheme(size).claim(clients=SERVER_DRAWS, rounds=rounds, delta=delta)
         method = f"{claim.method}, which a trusted server adds"
-        alternatives = ((method, claim.epsilon),)
-        seen = replace(claim, observer="model", method=method, alternatives=alternatives, honest_clients=None)
-        return {"central": seen}
+        seen = {"observer": "model", "method": method, "alternatives": ((method, claim.epsilon),)}
+        return {"central": replace(claim, honest_clients=None, **seen)}
 
     @cached_property
     def _counts(self) -> bool:
-        # The deviation says nothing about other tables: one with gaps hides nothing, and modulo M it may be no noise.
+        # Of other tables the deviation proves nothing: one with gaps hides nothing, and modulo M it may be no noise.
         return self.adds == "clients" and named_family(self.noise) is not None
 
     def noise_multiplier(self, clients: int) -> float:
-        """As for every encoding; 0 if the server adds the noise, and unless it is discrete Gaussian or Skellam."""
+        """As for every encoding; 0 if the server adds the noise, or if it is neither discrete Gaussian nor Skellam."""
         return super().noise_multiplier(clients) if self._counts else 0.0
 
 
@@ -553,7 +549,7 @@ class GaussianEncoding(ModularEncoding):
     Arguments:
         deviation: standard deviation of the noise that EACH client adds before it rounds, steps; `gaussian_encoding`
             chooses it and the grid.
-        bands: sums in a row that an update is spread over, see `mezzotint.federated.mod.spread`.
+        bands: consecutive sums that an update is spread over, see `mezzotint.federated.mod.spread`.
 
     Example:
         >>> encoding = mz.federated.gaussian_encoding(noise_multiplier=8.0, l2_norm=1.0, clients=100, size=1000)
@@ -564,19 +560,17 @@ class GaussianEncoding(ModularEncoding):
 
     deviation: float
     bands: int = 1
+    kind: ClassVar[str] = "gaussian"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _ = self.scheme(1)
+        _ = self.scheme(1)  # checks the rest
 
     def scheme(self, size: int) -> GaussianScheme:
         return GaussianScheme(size=size, deviation=self.deviation, bands=self.bands, **self._grid)
 
     def _each(self) -> float:
         return self.deviation
-
-    def as_dict(self) -> JsonObject:
-        return {"kind": "gaussian"} | super().as_dict() | self._noise_values()
 
     def _noise_values(self) -> JsonObject:
         return {"deviation": self.deviation} | ({} if self.bands == 1 else {"bands": self.bands})
@@ -585,16 +579,16 @@ class GaussianEncoding(ModularEncoding):
 def gaussian_encoding(
     *, noise_multiplier: float, l2_norm: float, clients: int, size: int, seed: int = 0, bands: int = 1
 ) -> GaussianEncoding:
-    """Rounded Gaussian noise with a given standard deviation on the sum, in as few bits as hold it.
+    """Rounded Gaussian noise with a given standard deviation on the sum, in the fewest bits.
 
     Arguments:
         noise_multiplier: standard deviation of the noise on the sum of `clients` updates, over `l2_norm`; > 0.
-            Rounding adds 2 % of a squared deviation at most, which counts as error and for no claim.
+            Rounding adds at most 2 % to the variance, which no claim counts.
         l2_norm: clipping norm, data units.
-        clients: summands; with fewer, less noise is in the sum (claims count those that are there).
+        clients: summands; fewer add less noise (claims count those that are there).
         size: coordinates of an update.
         seed: of the rotation.
-        bands: sums in a row that an update is spread over (`mezzotint.federated.mod.spread`): claims are about one
+        bands: consecutive sums that an update is spread over (`mezzotint.federated.mod.spread`): claims are about one
             update in that many rounds.
 
     Returns: the encoding; its central claim is that of continuous Gaussian noise.
@@ -632,11 +626,9 @@ def noise_encoding(
         make: standard deviation in steps -> noise, of `mezzotint.families`.
         noise_multiplier: standard deviation of the noise on the sum of `clients` updates, over `l2_norm`; > 0.
         l2_norm: clipping norm, data units.
-        clients: summands; with fewer, less noise is in the sum (claims count those that are there).
+        clients: summands; fewer add less noise (claims count those that are there).
         size: coordinates of an update.
-        adds: who adds the noise.
-        name: of the noise.
-        seed: of the rotation.
+        adds, name, seed: of `NoiseEncoding`.
 
     Returns: the encoding, whose claims count the noise of honest clients alone.
 
@@ -667,7 +659,7 @@ def noise_encoding(
         encoding = NoiseEncoding(
             noise=make(sigma), l2_norm=l2_norm, granularity=step, modulus_bits=bits, adds=adds, seed=seed, name=name
         )
-        # Tables end somewhere, and have a little less than the deviation that they are made for.
+        # Tables are truncated, and so fall a little short of the deviation asked for.
         found = ModularEncoding.noise_multiplier(encoding, draws)
         if found >= noise_multiplier:
             return encoding

@@ -1,7 +1,6 @@
-"""Encodings around others: examples that weigh the update, metrics, the vote on the clipping norm; and descriptions.
+"""Encodings around others (weights by examples, metrics, clipping norms that adapt), and the descriptions of all.
 
-Descriptions are what `as_dict` returns: plain values that travel in files and messages. Reading them back takes all
-kinds of encodings, of which those here are the last.
+A description is what `as_dict` returns: plain values that travel in files and messages.
 """
 
 from __future__ import annotations
@@ -58,20 +57,20 @@ class WrappedEncoding(Encoding, ABC):
 
     def __post_init__(self) -> None:
         if self.inner.bands > 1:
-            raise ParameterError("inner", f"{self.inner.bands} bands", "a vector made of an update is not spread")
+            raise ParameterError("inner", f"{self.inner.bands} bands", "use an encoding with bands by itself")
 
     @classmethod
     @abstractmethod
     def made_of(cls, inner: Encoding, values: JsonObject) -> WrappedEncoding:
-        """From a description, whose inner encoding is made already.
+        """From a description, given its inner encoding.
 
         Raises:
             KeyError, TypeError: a field is missing, or of another type. FileFormatError: the wrong inner, or values.
         """
 
-    @abstractmethod
     def _inside(self, size: int) -> int:
         """The number of coordinates of the inner vector for an update of `size`."""
+        return size + 1
 
     @property
     def traits(self) -> Traits:
@@ -81,7 +80,7 @@ class WrappedEncoding(Encoding, ABC):
         return self.inner.length(self._inside(size))
 
     def claims(self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0) -> dict[str, Claim]:
-        """The inner encoding's, for the vector that it encodes."""
+        """The inner encoding's claims, for the vector that it encodes."""
         inside = self._inside(size)
         return self.inner.claims(rounds=rounds, clients=clients, size=inside, delta=delta, corrupted=corrupted)
 
@@ -96,36 +95,22 @@ class WrappedEncoding(Encoding, ABC):
         return self.inner.noise_multiplier(clients)
 
 
-@dataclass(frozen=True, kw_only=True)
-class JoinedEncoding(WrappedEncoding, ABC):
-    """An update of d coordinates and a number, through an encoding of d + 1: one vector and one sum.
-
-    Guarantees: `claims` are the inner encoding's for d + 1 coordinates: the number costs no round of its own.
-    """
-
-    def _inside(self, size: int) -> int:
-        return size + 1
-
-
 @final
 @dataclass(frozen=True, kw_only=True)
-class WeightedEncoding(JoinedEncoding):
+class WeightedEncoding(WrappedEncoding):
     """The weighted mean as the ratio of two sums: of w x and of w h, in one vector (w x, w h) of d + 1 coordinates.
 
     x is the update, w = min(examples, most_examples) / most_examples, and h a constant within the range that the inner
     encoding clips coordinates to: half of its clipping norm, or else the range's wider end. Numbers of examples are
-    data: the claims are about both sums together.
+    private data: the claims, the inner encoding's for d + 1 coordinates, are about both sums together.
 
     Arguments:
-        inner: clips and encodes the vector of d + 1 coordinates. Where it clips to a norm C, x is clipped to
-            sqrt(C^2 - h^2) before, so that the vector's norm is at most w C. A range without 0 is refused, and a grid
-            on which a client with one example would weigh 0: it rounds towards 0, so that a weight, too, may be one
-            step too light.
-        most_examples: a client with more counts as one with so many; the fewer, the less the noise of the second sum
-            weighs.
+        inner: clips and encodes the vector of d + 1 coordinates. Where it clips to a norm C, x is first clipped to
+            sqrt(C^2 - h^2), so that the vector's norm is at most w C. A range without 0 is refused, and a grid on which
+            a client with one example would weigh 0, for grids round towards 0.
+        most_examples: a client with more counts as one with this many; the fewer, the less noise the second sum has.
 
-    Edge cases: with much noise and few clients the second sum may come out near or below zero; it is then taken as the
-        least that it can be, that of clients with one example each.
+    Edge cases: if noise takes the second sum below the weight of clients with one example each, that weight is used.
 
     Example:
         >>> encoding = mz.federated.gaussian_encoding(noise_multiplier=8.0, l2_norm=1.0, clients=100, size=1000)
@@ -139,12 +124,10 @@ class WeightedEncoding(JoinedEncoding):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_count("most_examples", self.most_examples)
-        if isinstance(self.inner, JoinedEncoding):
-            raise ParameterError(
-                "inner", "weighted or adaptive", "an encoding weighs once, and not where its norm adapts"
-            )
+        if isinstance(self.inner, WeightedEncoding | AdaptiveEncoding):
+            raise ParameterError("inner", "weighted or adaptive", "an encoding weighs once, under a fixed norm")
         if self.inner.purpose != "train":
-            raise ParameterError("inner", self.inner.purpose, "what clients measure weighs inside its own encoding")
+            raise ParameterError("inner", self.inner.purpose, "weigh metrics inside their own encoding")
         low, high = self._range
         if not low <= 0 <= high:
             raise ParameterError("inner", f"[{low:g}, {high:g}]", "weighted numbers shrink to 0: a range with 0 in it")
@@ -152,8 +135,8 @@ class WeightedEncoding(JoinedEncoding):
             self._check_grid(self.inner)
 
     def _check_grid(self, inner: FixedPointEncoding) -> None:
-        """A grid rounds towards 0: a weight below one step would silently become 0."""
-        steps = abs(self.unit) / inner.step * (1 - 1e-9)  # of the weight 1; what is rounded twice must not fall below
+        """Refuse a weight below one step, which a grid, rounding towards 0, would silently turn into 0."""
+        steps = abs(self.unit) / inner.step * (1 - 1e-9)  # of the weight 1, with room for two roundings
         if self.most_examples > steps:
             lost = min(self.most_examples, math.ceil(self.most_examples / steps) - 1)
             told = f"clients with up to {lost} examples would weigh 0 on this grid of {inner.grid_bits} bits"
@@ -170,14 +153,14 @@ class WeightedEncoding(JoinedEncoding):
 
     @property
     def unit(self) -> float:
-        """h: what stands for the weight 1. Never clipped: on the wider side of the range, and within it."""
+        """h: the coordinate of a client of weight 1. On the wider side of the range and within it, so never clipped."""
         low, high = self._range
         wider = high if high >= -low else low
         return wider if self.inner.norm is None else math.copysign(min(self.inner.norm / 2, abs(wider)), wider)
 
     @property
     def _range(self) -> tuple[float, float]:
-        """What the inner encoding clips each coordinate of (w x, w h) to, where it does so before any rotation."""
+        """The range to which the inner encoding clips each coordinate of (w x, w h) before any rotation."""
         if isinstance(self.inner, FixedPointEncoding):
             return -self.inner.clip, self.inner.clip
         if isinstance(self.inner, TableEncoding) and self.inner.norm is None:
@@ -186,11 +169,11 @@ class WeightedEncoding(JoinedEncoding):
 
     @property
     def reach(self) -> float:
-        """What the inner encoding's clipping norm leaves for an update beside its weight; inf where there is none."""
+        """The norm that the inner encoding's clipping norm leaves to the update; inf if it clips to none."""
         return math.inf if self.inner.norm is None else math.sqrt(self.inner.norm**2 - self.unit**2)
 
     def encode(self, update: npt.ArrayLike, *, rng: Seed = None) -> Integers:
-        """As for every encoding, but the update has d + 1 coordinates, the last of which is the number of examples."""
+        """As for every encoding, of d + 1 coordinates: the update, then the number of examples."""
         vector = check_vector(update, name="update")
         examples = float(vector[-1])
         if vector.size < 2 or examples < 0:
@@ -207,7 +190,7 @@ class WeightedEncoding(JoinedEncoding):
         return self.ratio(total, count=count, size=size, release=release)[0]
 
     def ratio(self, total: Integers, *, count: int, size: int, release: Hashable = None) -> tuple[Vector, float]:
-        """The weighted mean, and the mean weight that it was divided by; arguments as of `decode`."""
+        """The weighted mean, and the mean weight by which it was divided; arguments as of `decode`."""
         mean = self.inner.decode(total, count=count, size=size + 1, release=release)
         weight = min(1.0, max(float(mean[-1]) / self.unit, 1 / self.most_examples))
         return mean[:-1] / weight, weight
@@ -224,7 +207,7 @@ class Measured(NamedTuple):
 
 
 MOST_METRICS = 1000
-"""Of a sum: a description with more is refused before it takes long to read."""
+"""Most metrics of a sum: longer descriptions are refused before they take long to read."""
 
 
 @final
@@ -232,12 +215,12 @@ MOST_METRICS = 1000
 class MetricsEncoding(WrappedEncoding):
     """Means of metrics as one vector, each scaled from its range to an equal share of the inner clipping norm.
 
-    A vector of k metrics within their ranges has at most the inner encoding's clipping norm, so that nothing is clipped
-    but to the ranges, and the claims are the inner encoding's for k coordinates (with weights k + 1).
+    A vector of k metrics within their ranges has at most the inner encoding's clipping norm, so only the ranges clip,
+    and the claims are the inner encoding's for k coordinates (k + 1 with weights).
 
     Arguments:
-        inner: noise that clients add (`GaussianEncoding`, `NoiseEncoding`), or that weighed by examples.
-        ranges: (name, lowest, highest) of each metric; what clients measure is clipped to them.
+        inner: noise that clients add (`GaussianEncoding`, `NoiseEncoding`), or a `WeightedEncoding` of such noise.
+        ranges: (name, lowest, highest) of each metric, to which values are clipped.
 
     Raises:
         ParameterError: no metric, a name twice, a range without width, an inner encoding without noise of the clients.
@@ -278,12 +261,12 @@ class MetricsEncoding(WrappedEncoding):
             ranges: metric -> (lowest, highest).
             noise_multiplier: standard deviation of the noise on the sum of `clients` vectors, over their norm.
             clients: summands.
-            most_examples: weighs clients by their examples, as `WeightedEncoding` does; 0 weighs all alike.
+            most_examples: weighs clients by their examples, as `WeightedEncoding` does; 0 weighs all equally.
 
-        Returns: the encoding, in as few bits as hold it.
+        Returns: the encoding, in the fewest bits.
 
         Raises:
-            ParameterError: ranges that are none, noise that needs more than 32 bits.
+            ParameterError: invalid ranges, noise that needs more than 32 bits.
 
         Example:
             >>> noisy = MetricsEncoding.gaussian({"accuracy": (0, 1)}, noise_multiplier=8.0, clients=100)
@@ -304,7 +287,7 @@ class MetricsEncoding(WrappedEncoding):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the metrics, in order."""
+        """Names of the metrics, in order."""
         return tuple(name for name, _, _ in self.ranges)
 
     @property
@@ -317,7 +300,7 @@ class MetricsEncoding(WrappedEncoding):
 
     @property
     def _share(self) -> float:
-        """What stands for the upper end of a range, of norms of the inner encoding: its middle is 0."""
+        """The coordinate of the upper end of a range, whose middle is 0."""
         norm = self.inner.norm
         assert norm is not None  # checked when made
         reach = self.inner.reach if isinstance(self.inner, WeightedEncoding) else norm
@@ -339,7 +322,7 @@ class MetricsEncoding(WrappedEncoding):
         return np.append(self._middles[0], [0.0] * self.weighs)
 
     def encode(self, update: npt.ArrayLike, *, rng: Seed = None) -> Integers:
-        """As for every encoding; the update is the metrics, in order (and the number of examples)."""
+        """As for every encoding, of the metrics, in order (and the number of examples)."""
         vector, count = check_vector(update, name="metrics"), len(self.ranges)
         if vector.size != count + self.weighs:
             raise ParameterError("metrics", f"{vector.size} numbers", f"need {', '.join(self.names)}")
@@ -353,7 +336,7 @@ class MetricsEncoding(WrappedEncoding):
     def measured(self, total: Integers, *, count: int) -> dict[str, Measured]:
         """The means of the metrics over `count` clients, by name; noise may take them out of their ranges.
 
-        With weights a mean is a ratio of two noisy sums, whose error is that of its expansion to first order.
+        With weights a mean is a ratio of two noisy sums, and its error is estimated to first order.
         """
         deviation, spread = math.sqrt(self.inner.mse() / count), 0.0
         if isinstance(self.inner, WeightedEncoding):
@@ -367,7 +350,7 @@ class MetricsEncoding(WrappedEncoding):
         return {name: Measured(float(values[place]), float(errors[place])) for place, name in enumerate(self.names)}
 
     def error(self, clients: int) -> dict[str, float]:
-        """Standard errors of the means over this many clients, at the middle of each range, with all weights 1."""
+        """Standard errors of means over this many clients, at the middle of each range, all weights being 1."""
         deviation = math.sqrt(self.inner.mse() / clients)
         errors = deviation * self._middles[1] / self._share
         return dict(zip(self.names, errors.tolist(), strict=True))
@@ -385,26 +368,26 @@ MOST_COST = 1.02
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class AdaptiveEncoding(JoinedEncoding):
+class AdaptiveEncoding(WrappedEncoding):
     """Updates in units of a clipping norm C that moves from round to round, and whether each was within it.
 
     A client sends (x / C, w b): its update clipped to C, and b = 1/2 if that did not shorten it, else -1/2. The inner
-    encoding clips to R = sqrt(1 + w^2 / 4), which no such vector exceeds, so R says what w is; two differ by 2 R at
-    most, and some do. The noise is that of the inner encoding and hence relative to C, whatever C is.
+    encoding clips to R = sqrt(1 + w^2 / 4), the largest norm of such a vector, so R determines w; two vectors differ
+    by at most 2 R, and some do. The noise is the inner encoding's, relative to whatever C is.
 
     Arguments:
-        inner: of vectors of d + 1 coordinates in units of C; its norm R is above 1, and the factor by which the
-            noise on the updates is larger than without the bit.
-        clip: C of this round, data units, within `least` and `most`.
-        quantile: share of the clients whose updates C shall not shorten, in (0, 1).
+        inner: of vectors of d + 1 coordinates in units of C; its norm R > 1 is the factor by which the bit increases
+            the noise on the updates.
+        clip: C of this round, data units, between `least` and `most`.
+        quantile: share of the clients whose updates C should not shorten, in (0, 1).
         rate: after a round in which the share was s, C is multiplied by exp(rate (quantile - s)).
-        least, most: where C ends, data units.
+        least, most: limits of C, data units.
 
     Raises:
         ParameterError: an inner norm of 1 or less, which leaves no room for the bit, or values out of their ranges.
 
-    Guarantees: claims are the inner encoding's for d + 1 coordinates: those of mean and share together. They do not
-        depend on C, and sums under different norms compose as those under one.
+    Guarantees: claims are the inner encoding's for d + 1 coordinates, about mean and share together. They do not depend
+        on C, so sums under different norms compose like those under one.
     Source: Andrew, Thakkar, McMahan and Ramaswamy 2021; docs/proofs/vectors.md, "Clipping norms that adapt".
 
     Example:
@@ -424,9 +407,8 @@ class AdaptiveEncoding(JoinedEncoding):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.inner.l2_norm > 1:
-            raise ParameterError(
-                "inner", f"norm {self.inner.l2_norm:g}", "above 1: 1 for the update, the rest for the bit"
-            )
+            told = f"norm {self.inner.l2_norm:g}"
+            raise ParameterError("inner", told, "above 1: 1 for the update, the rest for the bit")
         check_positive("clip", self.clip)
         check_positive("rate", self.rate)
         check_probability("quantile", self.quantile)
@@ -442,7 +424,7 @@ class AdaptiveEncoding(JoinedEncoding):
 
     @property
     def _unit(self) -> float:
-        """w: what stands for one client, in units of C."""
+        """w: the difference that one client's bit makes, in units of C."""
         return 2 * math.sqrt(self.inner.l2_norm**2 - 1)
 
     def encode(self, update: npt.ArrayLike, *, rng: Seed = None) -> Integers:
@@ -455,7 +437,7 @@ class AdaptiveEncoding(JoinedEncoding):
         return self.clip * self.inner.decode(total, count=count, size=size + 1, release=release)[:-1]
 
     def share(self, total: Integers, *, count: int, size: int) -> float:
-        """Estimate of the share of the clients whose updates were within C; noise may take it out of [0, 1]."""
+        """Estimated share of the clients whose updates were within C; noise may take it out of [0, 1]."""
         return float(self.inner.decode(total, count=count, size=size + 1)[-1]) / self._unit + 0.5
 
     def after(self, total: Integers, *, count: int, size: int) -> AdaptiveEncoding:
@@ -465,7 +447,7 @@ class AdaptiveEncoding(JoinedEncoding):
 
     @property
     def accounted(self) -> AdaptiveEncoding:
-        """With nothing but the noise: no claim depends on the rest."""
+        """Only the noise: no claim depends on the rest."""
         return AdaptiveEncoding(inner=self.inner)
 
     def as_dict(self) -> JsonObject:
@@ -485,8 +467,8 @@ def cost_of_bits(noise_multiplier: float, clients: int) -> float:
     """Factor by which the noise on updates grows when one bit per client shares the budget; inf if none suffices.
 
     Arguments:
-        noise_multiplier: of the joint release: what the update would have alone.
-        clients: of a round; the noise on the number of bits has `SHARE` of that as its standard deviation.
+        noise_multiplier: of the joint release, which the update alone would have.
+        clients: of a round; the noise on their count of bits has a standard deviation of `SHARE` times as many.
 
     Example:
         >>> round(cost_of_bits(5.64, 100), 2), round(cost_of_bits(5.64, 1000), 3)
@@ -510,21 +492,20 @@ def adaptive_encoding(
     """Rounded Gaussian noise relative to a clipping norm that follows a quantile of the updates' norms.
 
     Arguments:
-        noise_multiplier: of mean and quantile together, which is what claims and policies count: the standard deviation
-            of the noise on the sum of `clients`, over half of the most that one client can move the sum by; > 0.
+        noise_multiplier: of mean and quantile together, as claims and policies count it: the standard deviation of the
+            noise on the sum of `clients`, over half of the largest change that one client can make; > 0.
         clip: of the first round, data units.
         clients: summands of a round.
         size: coordinates of an update.
-        quantile: share of the clients whose updates shall be within the norm, in (0, 1).
-        rate: of the steps of the norm's logarithm.
-        clip_range: least and largest norm, data units; None takes a hundredth and a hundred times of `clip`.
+        quantile, rate: of `AdaptiveEncoding`.
+        clip_range: least and largest norm, data units; None takes a hundredth of `clip` and a hundred times `clip`.
         seed: of the rotation.
 
     Returns: the encoding of the first round; its central claim is that of the continuous Gaussian with this noise
         multiplier, and covers the quantile.
 
     Raises:
-        InfeasibleError: so few clients that the quantile would cost more than 2 % more noise on the updates.
+        InfeasibleError: so few clients that the quantile would increase the noise on the updates by more than 2 %.
         ParameterError: noise that needs more than 32 bits a coordinate.
 
     Example:
@@ -537,11 +518,11 @@ def adaptive_encoding(
     if cost > MOST_COST:
         ratio = math.sqrt(1 - MOST_COST**-2)
         needed = math.ceil(noise_multiplier / (2 * SHARE * ratio))
-        told = "more noise than there can be" if math.isinf(cost) else f"{cost:.3g} times the noise on the updates"
+        told = "infinitely much" if math.isinf(cost) else f"{cost:.3g} times the"
         raise InfeasibleError(
-            f"a clipping norm that adapts asks every client for one bit more, which with {clients} clients a round and "
-            f"a noise multiplier of {noise_multiplier:.4g} takes {told}; at most {MOST_COST:g} times pay. Use {needed} "
-            "clients a round, or a fixed norm"
+            f"an adaptive clipping norm takes one more bit of every client, which with {clients} clients a round and a "
+            f"noise multiplier of {noise_multiplier:.4g} needs {told} noise on the updates, above {MOST_COST:g} times. "
+            f"Use {needed} clients a round, or a fixed norm"
         )
     least, most = (clip / 100, 100 * clip) if clip_range is None else clip_range
     inner = gaussian_encoding(
@@ -551,17 +532,17 @@ def adaptive_encoding(
 
 
 LARGEST = 1 << 24
-"""Bytes of a description; a longer one is refused before it fills the memory."""
+"""Most bytes of a description; a longer one is refused before it fills the memory."""
 
 MOST_PARTS = 4 * MAX_LEVELS
-"""Lists, objects and fields of a description; millions of them take seconds to read, and no table has as many rows."""
+"""Most lists, objects and fields of a description: millions take seconds to read, and no table has that many rows."""
 
 
 def encoding_from(values: JsonObject) -> Encoding:
     """The encoding of `as_dict`.
 
     Raises:
-        ParameterError: an unknown kind. FileFormatError: a mechanism that is none, a field that is missing.
+        ParameterError: an unknown kind. FileFormatError: an invalid mechanism, a missing field.
     """
     makers: dict[str, Callable[[JsonObject], Encoding]] = {
         "table": _table, "fixed": _fixed, "noise": _noise, "gaussian": _gaussian, **dict.fromkeys(_WRAPPED, _wrapped),
@@ -580,7 +561,7 @@ def encoding_from(values: JsonObject) -> Encoding:
 
 
 def _check_rotation(values: JsonObject) -> None:
-    """FileFormatError of a description whose vectors were rotated in another way, which would decode to nonsense."""
+    """Refuse a description of vectors rotated in another way, which would decode to nonsense."""
     name = values.get("rotation", "one transform after padding with zeros")
     if name != ROTATION:
         raise FileFormatError(f"encoding: its rotation is {name!r}, this version's {ROTATION!r}; make it anew")
@@ -598,7 +579,7 @@ def _fixed(values: JsonObject) -> Encoding:
 
 
 def _modular(values: JsonObject) -> JsonObject:
-    """What all descriptions of noise modulo M say."""
+    """The fields of every `ModularEncoding`."""
     _check_rotation(values)
     kept = {name: values[name] for name in ("l2_norm", "granularity")}
     whole = {name: int(values[name]) for name in ("modulus_bits", "seed")}
@@ -626,7 +607,7 @@ _WRAPPED = {"weighted": WeightedEncoding, "adaptive": AdaptiveEncoding, "metrics
 
 
 def load_encoding(path: Path, *, l2_norm: float | None = None) -> Encoding:
-    """An encoding's description, or a mechanism file (then with the norm given).
+    """The encoding in a file: a description, or a mechanism.
 
     Arguments:
         path: of a description or a mechanism file.
@@ -635,7 +616,7 @@ def load_encoding(path: Path, *, l2_norm: float | None = None) -> Encoding:
     Returns: the encoding that server and clients share.
 
     Raises:
-        FileFormatError: neither. ParameterError: a table that cannot be summed.
+        FileFormatError: neither of them. ParameterError: a table that cannot be summed.
 
     Example:
         >>> from pathlib import Path
@@ -662,7 +643,7 @@ def unpacked(data: bytes) -> Encoding:
     """The encoding of `packed`.
 
     Raises:
-        FileFormatError: anything else, more than `LARGEST` bytes, also as written down again, or `MOST_PARTS` parts.
+        FileFormatError: anything else; more than `LARGEST` bytes, even when written again, or `MOST_PARTS` parts.
     """
     try:
         reader = zlib.decompressobj()
@@ -675,6 +656,6 @@ def unpacked(data: bytes) -> Encoding:
     except (zlib.error, ValueError) as error:
         raise FileFormatError(f"encoding: damaged ({error})") from None
     encoding = encoding_from(values)
-    if len(canonical(encoding.as_dict())) > LARGEST:  # what a ledger notes has to be read again
+    if len(canonical(encoding.as_dict())) > LARGEST:  # ledgers must be able to read it again
         raise FileFormatError("encoding: damaged (too long when it is written down)")
     return encoding
