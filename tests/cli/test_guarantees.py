@@ -33,7 +33,7 @@ NUMBER = re.compile(
 )
 STATUS = re.compile(r"\b(certified|computed|simulation|not private)\b", re.IGNORECASE)
 OBSERVER = re.compile(
-    r"observer of|observer that|(to|against) (anyone|whoever|somebody)|view=|trust=|--view|--trust", re.IGNORECASE
+    r"observer\s+(of|that)|(to|against)\s+(anyone|whoever|somebody)|view=|trust=|--view|--trust", re.IGNORECASE
 )
 KEYS = re.compile(r"^(epsilon|delta|.*_epsilon|log10_delta|renyi)$")
 ASKED = {"epsilon_asked", "target_epsilon", "report_epsilon"}

@@ -227,7 +227,7 @@ def test_the_command_writes_a_norm_that_adapts_and_finds_its_noise(tmp_path, cap
     encoding = load_encoding(next((tmp_path / "app").rglob("encoding.json")))
     assert isinstance(encoding, AdaptiveEncoding)
     assert (encoding.clip, encoding.quantile, encoding.least, encoding.most) == (0.5, 0.7, 0.1, 2.0)
-    claim = encoding.central(rounds=2, clients=301, size=650, delta=1e-5)
+    claim = encoding.central(rounds=2, clients=301, size=650, delta=1e-6)
     assert claim is not None
     assert 1.9 < claim.epsilon <= 2.0
     assert f"--noise-multiplier {encoding.noise_multiplier(600):.6g}" in capsys.readouterr().err

@@ -317,20 +317,20 @@ def test_every_round_tells_what_was_spent(tmp_path):
     settings = _settings(tmp_path, rounds=2)
     report = run_server(_grid(), settings, lines.append)
     for number, line in enumerate(lines, start=1):
-        claim = settings.encoding().claims(rounds=number, clients=CLIENTS, size=650, delta=1e-5)["central"]
-        assert f"epsilon {above(claim.epsilon)}, delta 1e-05 spent" in line
+        claim = settings.encoding().claims(rounds=number, clients=CLIENTS, size=650, delta=1e-6)["central"]
+        assert f"epsilon {above(claim.epsilon)}, delta 1e-06 spent" in line
         assert line.endswith(
             "for replacing all data of one client (replace_one), computed, to an observer of the secure sums alone"
         )
     assert above(report.claims["central"]["epsilon"]) in lines[-1]
-    strategy = SecureStrategy(encoding=settings.encoding(), per_round=CLIENTS, returns="update", delta=1e-5)
+    strategy = SecureStrategy(encoding=settings.encoding(), per_round=CLIENTS, returns="update", delta=1e-6)
     config = ConfigRecord({key: getattr(settings, key) for key in TOLD})
     arrays = ArrayRecord({PARAMETERS: Array(np.zeros(650, dtype=np.float32))})
     result = strategy.start(grid=_grid(), initial_arrays=arrays, num_rounds=2, train_config=config)
     told = [float(result.train_metrics_clientapp[number]["epsilon"]) for number in (1, 2)]
     assert told[0] < told[1] == report.claims["central"]["epsilon"]
-    assert result.train_metrics_clientapp[2]["delta"] == 1e-5
-    exact = SecureStrategy(encoding=FixedPointEncoding(clip=1.0), per_round=CLIENTS, returns="update", delta=1e-5)
+    assert result.train_metrics_clientapp[2]["delta"] == 1e-6
+    exact = SecureStrategy(encoding=FixedPointEncoding(clip=1.0), per_round=CLIENTS, returns="update", delta=1e-6)
     result = exact.start(grid=_grid(), initial_arrays=arrays, num_rounds=1, train_config=config)
     assert "epsilon" not in result.train_metrics_clientapp[1]
 
@@ -350,9 +350,9 @@ def test_bands_from_the_command_to_the_claim_and_over_a_restart(tmp_path, monkey
     report = run_server(grid, settings)
     assert (report.stopped, report.incidents) == ("", ())
     plain = replace(encoding, bands=1)
-    claim = plain.central(rounds=3, clients=12, size=650, delta=1e-5)
+    claim = plain.central(rounds=3, clients=12, size=650, delta=1e-6)
     assert report.claims["central"]["epsilon"] == pytest.approx(claim.epsilon, rel=MANY)
-    assert plain.central(rounds=3, clients=10, size=650, delta=1e-5).epsilon <= 30.0
+    assert plain.central(rounds=3, clients=10, size=650, delta=1e-6).epsilon <= 30.0
     assert "one vector in 2 sums" in report.claims["central"]["method"]
     assert sum(name.startswith("sum of round") for name in Checkpoint.load(tmp_path / "run").optimizer) == 1
     more = run_server(grid, replace(settings, rounds=9))
@@ -387,7 +387,7 @@ def test_the_noise_that_a_budget_needs_is_found(tmp_path, sampling, rounds, per_
         noise_encoding(
             lambda deviation: discrete_gaussian(sigma=deviation),
             noise_multiplier=multiplier, l2_norm=1.0, clients=per_round, size=650,
-        ).central(rounds=charged, clients=7, size=650, delta=1e-5).epsilon
+        ).central(rounds=charged, clients=7, size=650, delta=1e-6).epsilon
         for multiplier in (found, 0.97 * found)
     ]  # fmt: skip
     assert costs[0] <= 3.0 < costs[1]

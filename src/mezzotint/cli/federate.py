@@ -124,7 +124,7 @@ def command(
     epsilon: Annotated[
         float, option("Budget of the central (--trust local: local) claim, never exceeded; 0: none.")
     ] = 0.0,
-    delta: Annotated[float, option("Delta of all claims.")] = 1e-5,
+    delta: Annotated[float, option("Delta of all claims.")] = 1e-6,
     seed: Annotated[int, option("Of the split and the initial model; private noise is never seeded.")] = 0,
     out: Annotated[Path | None, option("Folder for model, ledger and report.")] = None,
     resume: Annotated[bool, option("Go on with the run in --out, with its settings.", "--resume")] = False,

@@ -96,7 +96,7 @@ class RunSettings(Record):
     dropping: float = DROPPED
     sampling: str = "fixed"
     epsilon: float = 0.0
-    delta: float = 1e-5
+    delta: float = 1e-6
     corrupted: int = 0
     stage_timeout: float = 300.0
     evaluate_every: int = 0
