@@ -195,6 +195,7 @@ def test_values_stand_as_they_were_given() -> None:
         assert given == "--out=max_level=3/lower=2.json: its --epsilon=1"
         assert common.complaint(ParameterError("other", True, "no")) == "--other: no"
         assert common.complaint(ParameterError("levels[2]", 7.0, "no")) == "--levels[2]=7.0: no"
+        assert common.complaint(ParameterError("levels", "7", "no")) == "--levels=7: no"
         assert common.complaint(ParameterError("nothing", 7.0, "no")) == "nothing=7.0: no"
         assert common.complaint(ParameterError("prior", None, "name it")) == "--prior is not given: name it"
 

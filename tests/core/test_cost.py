@@ -160,7 +160,7 @@ def test_cost_is_linear_in_the_table(mechanism: Mechanism, loss: Literal["mse", 
     [
         ([], "non-empty"),
         ([[1.0]], "1-D"),
-        ([0.0, math.nan], "value 1 of the sample is NaN"),
+        ([0.0, math.nan], "value 1 is NaN"),
         ("text", "scipy.stats|sample"),
         (["a"], "scipy.stats|sample"),
         (object(), "scipy.stats"),

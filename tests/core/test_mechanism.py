@@ -42,7 +42,7 @@ ROWS3 = [[TOTAL, 0]] * 3
         ({"knots": [0.0, 1.0, 1.0], "weights": ROWS3}, "knots", "no jump can be at lower or upper"),
         ({"knots": [0.0, 1, 1, 1, 2], "weights": [[TOTAL, 0]] * 5}, "knots", "at most twice"),
         ({"knots": ["a", "b"]}, "knots", "numbers"),
-        ({"knots": [None, 1.0]}, "knots", "real numbers"),
+        ({"knots": [None, 1.0]}, "knots[0]", "real numbers"),
         ({"knots": ["-1.0", "1.0"]}, "knots", "real numbers"),
         ({"knots": [-1j, 1j]}, "knots", "real numbers"),
         ({"levels": [2.0, -2.0]}, "levels", "increase"),
@@ -191,5 +191,5 @@ def test_decode() -> None:
             mechanism.decode(codes)
     with pytest.raises(ParameterError, match=r"^codes=-1 to 9: codes are integers from 0 to 1$"):
         mechanism.decode([[-1, 9]])
-    with pytest.raises(ParameterError, match=r"^codes=numbers of type float64: "):
+    with pytest.raises(ParameterError, match=r"^codes=float64 of shape \(1,\): "):
         mechanism.decode([0.0])

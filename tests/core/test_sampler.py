@@ -200,7 +200,7 @@ def test_input_is_left_alone() -> None:
     ids=repr,
 )
 def test_what_is_no_real_number_is_refused(x: object) -> None:
-    with pytest.raises(ParameterError, match="x="):
+    with pytest.raises(ParameterError, match=r"^x(\[1\])?="):
         one_bit().privatize(x)
 
 

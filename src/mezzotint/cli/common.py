@@ -99,6 +99,8 @@ def complaint(error: MezzotintError) -> str:
         return typed(str(error))
     name, rest = re.match(r"(\w*)(.*)", error.parameter, re.DOTALL).groups()  # type: ignore[union-attr]
     value = str(error).removeprefix(f"{error.parameter}=").removesuffix(f": {error.remedy}")
+    if isinstance(error.value, str) and value == repr(error.value):
+        value = error.value  # in a shell everything is text
     option = _option(name, aliases=not isinstance(error.value, bool))
     shown = "" if option is not None and getattr(option, "is_flag", False) else f"{rest}={value}"
     shown = " is not given" if error.value is None else shown

@@ -279,7 +279,7 @@ def _projection(options: Options) -> Projection:
     if options["mechanism"] is not None:
         for other in ("projection", "q"):
             if options[other] is not None:
-                raise ParameterError(other, str(options[other]), "the table of --mechanism replaces it; omit it")
+                raise ParameterError(other, options[other], "the table of --mechanism replaces it; omit it")
         return mz.training.projection.projection_from(common.load_mechanism(options["mechanism"]))
     replaced = 0.99 if options["q"] is None else options["q"]
     return mz.training.projection.projection(

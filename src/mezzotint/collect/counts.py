@@ -23,7 +23,7 @@ from mezzotint.collect.reports import Description, embedded, extracted, read_des
 from mezzotint.collect.results import Settings
 from mezzotint.collect.runs import MANIFEST, STATE, each_block
 from mezzotint.collect.sources import Block, SourceFile, blocks_of, find_files
-from mezzotint.core.errors import FileFormatError, ParameterError
+from mezzotint.core.errors import FileFormatError, ParameterError, wrong_kind
 from mezzotint.core.files import AppendLog, read_object, write_text
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import Json, JsonObject, Progress
@@ -77,7 +77,7 @@ class CodeCounts:
         raw = np.asarray(self.counts)
         if raw.dtype.kind not in "iu" or raw.shape != self.mechanism.levels.shape:
             need = f"need {self.mechanism.levels.size} integers, one per level"
-            raise ParameterError("counts", f"{raw.dtype} of shape {raw.shape}", need)
+            raise wrong_kind("counts", raw, "iu", need)
         if (raw < 0).any():
             raise ParameterError("counts", int(raw.min()), "a count cannot be negative; count reports per code")
         owned = raw.astype(np.int64, copy=True)

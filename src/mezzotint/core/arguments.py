@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from numbers import Integral, Real
-from typing import Literal, SupportsIndex, TypeVar, cast
+from typing import Literal, ParamSpec, SupportsIndex, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.errors import ParameterError
+from mezzotint.core.errors import ParameterError, wrong_kind
 from mezzotint.core.loss import NumberArray
 from mezzotint.core.mechanism import MAX_LEVELS, FloatArray, IntArray
 
+P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T")
 
 MOST = 10**18
@@ -28,6 +32,22 @@ Values = Sequence[float] | NumberArray
 
 Neighboring = Literal["replace_one", "add_or_remove_one"]
 """The neighbouring relation of a claim: one record replaced by any other, or one added or removed."""
+
+
+def by_name(function: Callable[P, R]) -> Callable[P, R]:
+    """The function; a value given by place that it takes by name alone is refused with an error that says how."""
+    parameters = inspect.signature(function).parameters.values()
+    names = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
+    placed = len(parameters) - len(names)
+
+    @functools.wraps(function)
+    def called(*values: P.args, **options: P.kwargs) -> R:
+        if extra := dict(zip(names, values[placed:], strict=False)):
+            remedy = "give it by name: " + ", ".join(f"{name}={value!r}" for name, value in extra.items())
+            raise ParameterError(names[0], values[placed], remedy)
+        return function(*values, **options)
+
+    return called
 
 
 def check_count(name: str, value: object, *, least: int = 1, most: int = MOST) -> int:
@@ -171,7 +191,7 @@ def check_residues(total: npt.ArrayLike, length: int, modulus: int) -> IntArray:
     """(length,) residues 0 .. modulus - 1; ParameterError unless `total` is that many integers."""
     values = np.asarray(total)
     if values.dtype.kind not in "iu" or values.shape != (length,):
-        raise ParameterError("total", f"{values.dtype}{values.shape}", f"need {length} integers")
+        raise wrong_kind("total", values, "iu", f"need {length} integers")
     return (values % modulus).astype(np.int64)
 
 

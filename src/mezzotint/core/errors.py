@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
 
 class MezzotintError(Exception):
     """Base of every error that this package raises deliberately."""
+
+
+def _is_numeral(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return not text
+    return True
 
 
 class ParameterError(MezzotintError, ValueError):
@@ -20,13 +34,31 @@ class ParameterError(MezzotintError, ValueError):
         self.parameter = parameter
         self.value = value
         self.remedy = remedy
-        shown = value if isinstance(value, str) else repr(value)
+        # Words stand as they are; text that reads as a number is quoted, or nobody could see that it is text.
+        shown = value if isinstance(value, str) and not _is_numeral(value) else repr(value)
         if len(shown) > 120:
             shown = shown[:117] + "..."
         super().__init__(f"{parameter}={shown}: {remedy}")
 
     def __reduce__(self) -> tuple[type[ParameterError], tuple[str, object, str]]:
         return type(self), (self.parameter, self.value, self.remedy)  # so that other processes can send it back
+
+
+def wrong_kind(parameter: str, array: npt.NDArray[Any], kinds: str, remedy: str) -> ParameterError:
+    """The refusal of an array whose dtype is none of `kinds`: of objects it names the first that is no such number."""
+    for place, value in np.ndenumerate(array) if array.dtype == object else ():
+        if np.asarray(value).dtype.kind not in kinds:
+            where = ", ".join(map(str, place))
+            shown = None if value is None else type(value).__name__  # an input of a privatization stays out of messages
+            return ParameterError(f"{parameter}[{where}]" if where else parameter, shown, remedy)
+    return ParameterError(parameter, f"{array.dtype} of shape {array.shape}", remedy)
+
+
+def refuse_nan(parameter: str, values: npt.NDArray[np.float64], noun: str = "input") -> None:
+    """Raises ParameterError for the first NaN, in row-major order."""
+    missing = np.isnan(values)
+    if missing.any():
+        raise ParameterError(parameter, math.nan, f"{noun} {int(np.argmax(missing))} is NaN; drop it first")
 
 
 class StorageError(ParameterError):

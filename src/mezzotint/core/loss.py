@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, final
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.errors import ParameterError
+from mezzotint.core.errors import ParameterError, wrong_kind
 from mezzotint.core.records import JsonObject, plain
 
 if TYPE_CHECKING:
@@ -56,8 +56,7 @@ class WorstRatio:
 def check_weights(weights: IntArray) -> IntArray:
     """The array itself, checked: integer rows >= 0 that sum to 2**32 each."""
     if weights.ndim != 2 or weights.size == 0 or weights.dtype.kind not in "iu":
-        shown = f"{weights.dtype}{weights.shape}"
-        raise ParameterError("weights", shown, "need a 2-D array of integers, one row per knot")
+        raise wrong_kind("weights", weights, "iu", "need a 2-D array of integers, one row per knot")
     table = weights.astype(np.int64, copy=False)
     if int(table.min()) < 0 or int(table.max()) > TOTAL or (table.sum(axis=1) != TOTAL).any():
         raise ParameterError("weights", "rows", f"weights are >= 0 and every row sums to exactly 2**32 = {TOTAL}")

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core import loss as losses
-from mezzotint.core.errors import FileFormatError, ParameterError
+from mezzotint.core.errors import FileFormatError, ParameterError, refuse_nan, wrong_kind
 from mezzotint.core.files import read_text, write_text
 from mezzotint.core.loss import TOTAL as TOTAL
 from mezzotint.core.loss import Certificate, certify
@@ -63,7 +63,7 @@ def _array(parameter: str, values: npt.ArrayLike, kinds: str, remedy: str) -> Nu
             parameter, type(values).__name__, "rows differ in length; give a rectangular array"
         ) from None
     if array.size and array.dtype.kind not in kinds:
-        raise ParameterError(parameter, str(array.dtype), remedy)
+        raise wrong_kind(parameter, array, kinds, remedy)
     return array
 
 
@@ -260,8 +260,7 @@ class Mechanism:
     def locate(self, x: npt.ArrayLike) -> tuple[npt.NDArray[np.intp], FloatArray]:
         """Segment index k and position t in [0, 1] of each clipped input, any shape; NaN raises ParameterError."""
         values = np.asarray(x, dtype=np.float64)
-        if np.isnan(values).any():
-            raise ParameterError("x", "nan", f"input {int(np.argmax(np.isnan(values).ravel()))} is NaN; drop it first")
+        refuse_nan("x", values)
         clipped = np.clip(values, self.lower, self.upper)
         segment = np.minimum(np.searchsorted(self.knots, clipped, side="right") - 1, self.knots.size - 2)
         left, right = self.knots[segment], self.knots[segment + 1]
@@ -446,7 +445,7 @@ class Mechanism:
         array = np.asarray(codes)
         remedy = f"codes are integers from 0 to {self.levels.size - 1}"
         if array.size and array.dtype.kind not in "iu":
-            raise ParameterError("codes", f"numbers of type {array.dtype}", remedy)
+            raise wrong_kind("codes", array, "iu", remedy)
         if array.size and not 0 <= int(array.min()) <= int(array.max()) < self.levels.size:
             raise ParameterError("codes", f"{array.min()} to {array.max()}", remedy)
         return array.astype(np.int64, copy=False)

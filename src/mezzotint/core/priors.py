@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.arguments import check_choice
-from mezzotint.core.errors import ParameterError
+from mezzotint.core.errors import ParameterError, refuse_nan
 from mezzotint.core.loss import FloatArray, IndexArray
 
 ORDERS = 4
@@ -217,8 +217,7 @@ def _sample(values: object, lower: float, upper: float) -> Prior:
         ) from None
     if sample.ndim != 1 or sample.size == 0:
         raise ParameterError("prior", sample.shape, "a sample prior is a non-empty 1-D array")
-    if np.isnan(sample).any():
-        raise ParameterError("prior", "nan", f"value {int(np.argmax(np.isnan(sample)))} of the sample is NaN; drop it")
+    refuse_nan("prior", sample, "value")
     points, counts = np.unique(np.clip(sample, lower, upper), return_counts=True)
     return SamplePrior(points=points, masses=counts / sample.size)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ import numpy.typing as npt
 
 from mezzotint.core.arguments import check_choice
 from mezzotint.core.entropy import BLOCK, PART, ElementWords, key_from
-from mezzotint.core.errors import ParameterError
+from mezzotint.core.errors import ParameterError, wrong_kind
 from mezzotint.core.loss import Codes, Floats
 from mezzotint.core.mechanism import Mechanism, NumberArray, Seed
 
@@ -161,7 +162,7 @@ def _as_array(x: object) -> tuple[Floats, Callable[[Codes], object]]:
     except ValueError:
         raise ParameterError("x", type(x).__name__, "need numbers in an array of one shape") from None
     if array.dtype.kind not in "fiub":
-        raise ParameterError("x", f"{type(x).__name__} of {array.dtype}", "need real numbers; convert or drop the rest")
+        raise wrong_kind("x", array, "fiub", "need real numbers; convert or drop the rest")
     small = array.dtype.kind == "f" and array.dtype.itemsize <= 4
     # The native dtype: asarray copies only what needs casting.
     return np.asarray(array, dtype=np.float32 if small else np.float64), _to_numpy
@@ -233,7 +234,7 @@ def _check(
 ) -> PrivatizeStats:
     below, above, nans = counts
     if nans:
-        raise ParameterError("x", "nan", f"input {_spelled(find('nan')[0])} is NaN; drop it first")
+        raise ParameterError("x", math.nan, f"input {_spelled(find('nan')[0])} is NaN; drop it first")
     if on_out_of_range == "error" and below + above:
         index, value = find("outside")
         raise ParameterError(

@@ -18,6 +18,7 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
+from mezzotint.core.arguments import by_name
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import MAX_LEVELS, TOTAL, FloatArray, Mechanism, cdf_variance
 from mezzotint.core.rounding import round_rows
@@ -353,6 +354,7 @@ def shape_error(mechanism: Mechanism, *, reports: int = 50_000) -> float:
     return float(np.sqrt(np.maximum(0, variance)).mean() * math.sqrt(2 / math.pi))
 
 
+@by_name
 def for_shape(
     epsilon: float = 1.0, *, lower: float = -1.0, upper: float = 1.0, levels: int = 32, reports: int = 50_000
 ) -> Mechanism:

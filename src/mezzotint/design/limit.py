@@ -18,6 +18,7 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
+from mezzotint.core.arguments import by_name
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import FloatArray
 from mezzotint.core.priors import UniformPrior
@@ -440,6 +441,7 @@ def limit_of(problem: Problem, max_level: float | None) -> tuple[float, FloatArr
     return max(0.0, bound), problem.center + shown * half
 
 
+@by_name
 def limit(
     epsilon: float = 1.0,
     *,

@@ -19,7 +19,15 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core import rounding
-from mezzotint.core.arguments import Values, check_count, check_finite, check_increasing, check_positive, check_range
+from mezzotint.core.arguments import (
+    Values,
+    by_name,
+    check_count,
+    check_finite,
+    check_increasing,
+    check_positive,
+    check_range,
+)
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import MAX_LEVELS, FloatArray, Mechanism
 from mezzotint.core.priors import as_prior
@@ -46,6 +54,7 @@ from mezzotint.privacy.account import report_claim
 from mezzotint.privacy.tradeoff import UNEVEN, vector_epsilon
 
 
+@by_name
 def optimal(
     epsilon: float = 1.0,
     *,
@@ -205,6 +214,7 @@ def _token(value: Any) -> Hashable:
     return (array.shape, hashlib.sha256(array.tobytes()).digest())
 
 
+@by_name
 def cache(
     epsilon: float = 1.0, *, bits: int | None = None, lower: float = -1.0, upper: float = 1.0, **options: Any
 ) -> DesignResult:
@@ -250,6 +260,7 @@ def clear_cache() -> None:
     _remembered.cache_clear()
 
 
+@by_name
 def mvu(
     epsilon: float = 1.0, *, lower: float = -1.0, upper: float = 1.0, levels: npt.ArrayLike = 4, input_bits: int = 2
 ) -> DesignResult:
@@ -299,6 +310,7 @@ def _between(rows: FloatArray, t: FloatArray) -> FloatArray:
     return powers / powers.sum(axis=1, keepdims=True)
 
 
+@by_name
 def imvu(
     epsilon: float = 1.0,
     *,
@@ -359,6 +371,7 @@ Inputs = Literal["grid", "real"]
 _STEPS = 13
 
 
+@by_name
 def vector(
     epsilon: float = 1.0,
     *,

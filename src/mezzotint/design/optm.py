@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize
 
-from mezzotint.core.arguments import check_choice, check_count, check_covering
+from mezzotint.core.arguments import by_name, check_choice, check_count, check_covering
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.loss import FloatArray
 from mezzotint.core.mechanism import Mechanism
@@ -307,6 +307,7 @@ class BoxSearch:
                     yield moved
 
 
+@by_name
 def optm(
     epsilon: float = 1.0,
     *,

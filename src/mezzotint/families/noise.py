@@ -13,7 +13,7 @@ import numpy.typing as npt
 from scipy.special import ive
 
 from mezzotint.core.arguments import check_count, check_finite
-from mezzotint.core.errors import ParameterError
+from mezzotint.core.errors import ParameterError, wrong_kind
 from mezzotint.core.mechanism import MAX_LEVELS, TOTAL, FloatArray, IntArray, Mechanism, Seed
 
 _TAIL_SLACK = 2.0**-30
@@ -23,7 +23,7 @@ _TAIL_SLACK = 2.0**-30
 def _integers(parameter: str, values: npt.ArrayLike) -> IntArray:
     array = np.asarray(values)
     if array.dtype.kind not in "iu":
-        raise ParameterError(parameter, str(array.dtype), "need integers; round the data to a lattice first")
+        raise wrong_kind(parameter, array, "iu", "need integers; round the data to a lattice first")
     return array.astype(np.int64)
 
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from scipy.special import gammaln, xlog1py, xlogy
 
 from mezzotint.core.arguments import Values, check_count, check_covering, check_finite, check_range
-from mezzotint.core.errors import ParameterError
+from mezzotint.core.errors import ParameterError, refuse_nan
 from mezzotint.core.mechanism import MAX_LEVELS, FloatArray, Mechanism
 from mezzotint.core.rounding import table
 
@@ -447,8 +447,7 @@ class PoissonBinomial:
 
     def _scaled(self, x: npt.ArrayLike) -> FloatArray:
         values = np.asarray(x, dtype=np.float64)
-        if np.isnan(values).any():
-            raise ParameterError("x", "nan", f"input {int(np.argmax(np.isnan(values).ravel()))} is NaN; drop it first")
+        refuse_nan("x", values)
         return (np.clip(values, self.lower, self.upper) - self.lower) / self._half - 1
 
     def pmf(self, x: npt.ArrayLike) -> FloatArray:

@@ -53,7 +53,7 @@ class TradeoffCurve:
     def exact_miss(self, false_alarm: Fraction) -> Fraction:
         """Least miss probability at a false-alarm rate, both rational."""
         if not 0 <= false_alarm <= 1:
-            raise ParameterError("false_alarm", str(false_alarm), "a probability lies between 0 and 1")
+            raise ParameterError("false_alarm", false_alarm, "a probability lies between 0 and 1")
         scaled = false_alarm * TOTAL
         corners = list(zip(self.false_alarms.tolist(), self.misses.tolist(), strict=True))
         # A convex piecewise linear curve is the largest of its chords.

@@ -78,7 +78,7 @@ def audit(
     for name, scores in (("with_canary", first), ("without_canary", second)):
         check_count(name, scores.size)
         if np.isnan(scores).any():
-            raise ParameterError(name, "nan", "every run needs a score")
+            raise ParameterError(name, math.nan, "every run needs a score")
     check_delta(delta)
     check_probability("confidence", confidence)
     hits, alarms = int((first > threshold).sum()), int((second > threshold).sum())
@@ -140,7 +140,7 @@ def audit_one_run(
     given, truth = np.asarray(scores, dtype=float).ravel(), np.asarray(included, dtype=bool).ravel()
     check_count("scores", given.size)
     if np.isnan(given).any():
-        raise ParameterError("scores", "nan", "every canary needs a score")
+        raise ParameterError("scores", math.nan, "every canary needs a score")
     if given.size != truth.size:
         raise ParameterError("included", truth.size, f"need one coin for each of the {given.size} scores")
     if check_count("guesses", guesses) > given.size:

@@ -316,7 +316,7 @@ class _Budget:
     def noise(self, optimizer: Any, sampling: Poisson, bands: int) -> float:
         """The noise multiplier; less where codes that are replaced hide something of the noise."""
         if (self.target is None) == (self.given is None):
-            raise ParameterError("target_epsilon", str(self.target), "give one of target_epsilon and noise_multiplier")
+            raise ParameterError("target_epsilon", self.target, "give one of target_epsilon and noise_multiplier")
         if self.target is None:
             return check_positive("noise_multiplier", self.given)
         if self.steps is None:

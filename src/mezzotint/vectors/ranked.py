@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from mezzotint.core.arguments import check_choice, check_count, check_positive
 from mezzotint.core.entropy import draw_words, key_from
-from mezzotint.core.errors import FileFormatError, InfeasibleError, ParameterError
+from mezzotint.core.errors import FileFormatError, InfeasibleError, ParameterError, wrong_kind
 from mezzotint.core.files import AppendLog, read_text, write_text
 from mezzotint.core.loss import exp_below, float_above
 from mezzotint.core.mechanism import FORMAT, TOTAL, VERSION, FloatArray, IntArray, Mechanism, Seed, parse_object
@@ -426,7 +426,7 @@ class RankedCodebook:
         tensor = hasattr(vectors, "detach")
         values = np.asarray(vectors.detach().cpu().numpy() if tensor else vectors)
         if values.dtype.kind not in "fiu":
-            raise ParameterError("vectors", str(values.dtype), "need real numbers")
+            raise wrong_kind("vectors", values, "fiu", "need real numbers")
         single = values.ndim == 1
         if values.ndim not in (1, 2) or values.shape[-1] != self.dimension:
             raise ParameterError("vectors", str(values.shape), f"need (n, {self.dimension}) or ({self.dimension},)")

@@ -257,7 +257,7 @@ def _rule(sampling_rate: float | None, sampling: Sampling | None) -> Sampling:
         return sampling
     if sampling_rate is None or sampling is not None:
         remedy = "give one of the two: sampling_rate= of Poisson batches, or sampling= such as WithReplacement(...)"
-        raise ParameterError("sampling_rate", str(sampling_rate), remedy)
+        raise ParameterError("sampling_rate", sampling_rate, remedy)
     return Poisson(rate=sampling_rate)
 
 

@@ -1,0 +1,61 @@
+"""What errors about arguments show: the element, text as text, and how a value is given by name."""
+
+import numpy as np
+import pytest
+
+import mezzotint as mz
+from mezzotint.core.errors import ParameterError
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [("1", "'1'"), ("1e-6", "'1e-6'"), ("", "''"), ("nan", "'nan'"), ("word", "word"), (1.5, "1.5"), (None, "None")],
+)
+def test_text_that_reads_as_a_number_is_quoted(value: object, shown: str) -> None:
+    assert str(ParameterError("epsilon", value, "need a number")) == f"epsilon={shown}: need a number"
+
+
+def test_an_epsilon_given_as_text_is_seen_to_be_text() -> None:
+    with pytest.raises(ParameterError, match=r"^epsilon='1': need one finite number$"):
+        mz.design.optimal(epsilon="1")  # pyright: ignore[reportArgumentType]
+
+
+TABLE = {"knots": [0, 1], "levels": [0, 1], "weights": [[2**32, 0], [0, 2**32]]}
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"knots": [0, None]}, r"knots\[1\]=None"),
+        ({"levels": [None, 1]}, r"levels\[0\]=None"),
+        ({"weights": [[2**32, 0], [None, 2**32]]}, r"weights\[1, 0\]=None"),
+    ],
+)
+def test_a_missing_number_of_a_table_is_named_by_its_place(changed: dict[str, object], named: str) -> None:
+    with pytest.raises(ParameterError, match=f"^{named}: "):
+        mz.Mechanism(**{**TABLE, **changed})  # pyright: ignore[reportArgumentType]
+
+
+def test_a_missing_input_code_or_count_is_named_by_its_place() -> None:
+    mechanism = mz.families.rqm(levels=4)
+    noise = mz.families.discrete_laplace(scale=2.0)
+    for given, named in (
+        (lambda: mechanism.privatize([0.5, None]), r"x\[1\]=None"),
+        (lambda: mechanism.decode([0, None]), r"codes\[1\]=None"),
+        (lambda: noise.privatize([5, None]), r"x\[1\]=None"),
+        (lambda: mz.collect.CodeCounts(mechanism=mechanism, counts=np.array([1, 2, None, 4])), r"counts\[2\]=None"),
+    ):
+        with pytest.raises(ParameterError, match=f"^{named}: "):
+            given()
+
+
+def test_an_input_that_is_no_number_is_named_by_its_place_and_type_alone() -> None:
+    with pytest.raises(ParameterError, match=r"^x\[1\]=tuple: ") as refused:
+        mz.families.rqm(levels=4).privatize(np.array([0.5, ("secret",)], dtype=object))
+    assert "secret" not in str(refused.value)
+
+
+def test_a_range_given_by_place_is_refused_by_its_name() -> None:
+    for design in (mz.design.optimal, mz.design.limit, mz.design.mvu, mz.design.imvu, mz.design.optm):
+        with pytest.raises(ParameterError, match=r"^lower=0: give it by name: lower=0, upper=100$"):
+            design(1.0, 0, 100)  # pyright: ignore
