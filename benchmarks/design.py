@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from mezzotint import Mechanism, design
 from mezzotint.design.fixed import program_on
 from mezzotint.design.optm import BoxSearch, SelectionTables, bin_sets, table_of, theorem5
 from mezzotint.design.problem import make_problem
-from mezzotint.design.program import Program, RatioPart, safe_bound, solve
+from mezzotint.design.program import Program, ratio_part, safe_bound, solve
 
 EPSILON = 1.0
 SIZES = {4: 65, 16: 65, 64: 129, 256: 257}
@@ -48,7 +49,7 @@ def timed(call: Callable[[], Any], repetitions: int) -> tuple[float, Any]:
 def highs(program: Program, method: str, cap: float) -> float:
     """The program's value by HiGHS; nan if it is not done after `cap` seconds."""
     equal = [block for block in program.blocks if block.cone == "zero"]
-    below = [block for block in program.blocks if block.cone == "nonnegative"]
+    below = [block for block in program.blocks if block.cone in ("nonnegative", "ratio")]
     answer = optimize.linprog(
         program.objective,
         A_ub=sparse.vstack([block.matrix for block in below]),
@@ -66,7 +67,7 @@ def one_size(count: int, repetitions: int, cap: float) -> list[str]:
     """A line of the first table."""
     knots = SIZES[count]
     problem = make_problem(epsilon=EPSILON, lower=-1, upper=1)
-    program = program_on(problem, levels_of(count), np.linspace(-1, 1, knots), RatioPart(epsilon=EPSILON))
+    program = program_on(problem, levels_of(count), np.linspace(-1, 1, knots), partial(ratio_part, epsilon=EPSILON))
     repetitions = repetitions if count <= 16 else 1
     ours, solution = timed(lambda: solve(program), repetitions)
     whole, result = timed(lambda: design.optimal(EPSILON, levels=levels_of(count), knots=knots), repetitions)

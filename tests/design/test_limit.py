@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from mezzotint.design.floors import least_of_quadratics
 from mezzotint.design.levels import UnboundedLevelsWarning, search_levels, value_and_gradient
 from mezzotint.design.limit import real_roots
 from mezzotint.design.problem import make_problem
-from mezzotint.design.program import RatioPart, safe_bound, solve
+from mezzotint.design.program import ratio_part, safe_bound, solve
 from reference.design import continuous_dual
 from tolerances import GRAIN, MANY, SOLVED
 
@@ -171,7 +172,7 @@ def test_search_for_other_problems_beats_plain_levels(options: dict[str, Any]) -
 def test_safe_bound_holds_for_any_dual_point() -> None:
     problem = make_problem(epsilon=1.0, lower=-1, upper=1)
     levels, knots = np.array([-3.0, -0.5, 0.9, 4.0]), np.linspace(-1, 1, 9)
-    program = program_on(problem, levels, knots, RatioPart(epsilon=1.0))
+    program = program_on(problem, levels, knots, partial(ratio_part, epsilon=1.0))
     solution = solve(program)
     assert safe_bound(program, solution.dual) == pytest.approx(solution.value, rel=1e-8)  # the solver's gap
     rng = np.random.default_rng(0)
@@ -189,7 +190,7 @@ def test_half_of_a_mirrored_program_is_the_whole(
 ) -> None:
     problem = make_problem(epsilon=1.0, lower=-1, upper=1, **options)
     levels = np.linspace(-1, 1, count) ** 3 * 2 + np.linspace(-2, 2, count)
-    program = program_on(problem, levels, np.linspace(-1, 1, knots), RatioPart(epsilon=1.0))
+    program = program_on(problem, levels, np.linspace(-1, 1, knots), partial(ratio_part, epsilon=1.0))
     half = solve(program)
     np.testing.assert_allclose(half.rows, half.rows[::-1, ::-1], rtol=MANY)  # each row is divided by its sum
     np.testing.assert_array_equal(half.floors, half.floors[::-1])
@@ -214,7 +215,7 @@ def test_what_has_no_mirror_is_solved_whole(
 ) -> None:
     problem = make_problem(epsilon=1.0, lower=-1, upper=1, **options)
     levels = np.linspace(-3, 3, 8) + shift * np.arange(8)
-    program = program_on(problem, levels, np.linspace(*aims, 9), RatioPart(epsilon=1.0))
+    program = program_on(problem, levels, np.linspace(*aims, 9), partial(ratio_part, epsilon=1.0))
     found = solve(program)
     monkeypatch.setattr(programs, "_FOLDED", 9)
     np.testing.assert_array_equal(found.rows, solve(program).rows)

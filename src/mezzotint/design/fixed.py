@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import cast, final
 
 import numpy as np
@@ -27,6 +27,7 @@ from mezzotint.core.priors import (
     law_of,
     split_atoms,
 )
+from mezzotint.design import program as programs
 from mezzotint.design.floors import (
     CLOSE,
     average,
@@ -38,21 +39,7 @@ from mezzotint.design.floors import (
     peaks,
 )
 from mezzotint.design.problem import Draft, IntegerWindows, Problem, integer_windows, refitted, table, without_unused
-from mezzotint.design.program import (
-    DeltaPart,
-    PairRatioPart,
-    Program,
-    ProgramPart,
-    RatioPart,
-    RenyiPart,
-    Solution,
-    SolverError,
-    WorstErrorPart,
-    assemble,
-    price_of_means,
-    safe_bound,
-    solve,
-)
+from mezzotint.design.program import Part, Program, Solution, SolverError, price_of_means, safe_bound, solve
 from mezzotint.privacy.tradeoff import metric_epsilon, spacing_of
 
 ON_KNOTS = "tables with these levels on these knots"
@@ -85,7 +72,7 @@ def program_on(
     problem: Problem,
     levels: FloatArray,
     knots: FloatArray,
-    privacy: ProgramPart,
+    privacy: Part,
     *,
     costs: FloatArray | None = None,
     between: tuple[float, ...] = _BETWEEN,
@@ -93,19 +80,19 @@ def program_on(
     """The table program of docs/proofs/design.md at these levels and knots, data units.
 
     Arguments:
-        privacy: `RatioPart` for pure epsilon.
+        privacy: `ratio_part` for pure epsilon.
         costs: those of the problem, where they are known.
         between: where else between two knots the largest error counts, for loss "minimax".
     """
     aims, units = centered(problem, knots), centered(problem, levels)
-    errors = WorstErrorPart(aims=aims, levels=units, between=between)
-    return assemble(
+    errors = partial(programs.worst_error_part, aims=aims, levels=units, between=between)
+    return programs.assemble(
         aims=aims,
         levels=units,
         costs=problem.costs(knots, levels) if costs is None else costs,
         parts=[privacy, errors] if problem.loss == "minimax" else [privacy],
         max_bias=problem.max_bias / (problem.width / 2),
-        worst=errors.unit if problem.loss == "minimax" else 0.0,
+        worst=programs.largest_error(units) if problem.loss == "minimax" else 0.0,
     )
 
 
@@ -177,18 +164,23 @@ def _by_newton(problem: Problem, levels: FloatArray) -> Draft:
 
 def _on_knots(problem: Problem, levels: FloatArray, knots: FloatArray, between: tuple[float, ...] = _BETWEEN) -> Draft:
     """The table program on these knots."""
-    solution = solve(program_on(problem, levels, knots, RatioPart(epsilon=problem.epsilon), between=between))
-    above = RatioPart(epsilon=math.nextafter(problem.epsilon, math.inf))
-    asked = program_on(problem, levels, knots, above, between=between)
-    units, half = centered(problem, levels), problem.width / 2
-    scale = half**2 if problem.loss == "minimax" else 1.0
-    return Draft(
-        floors=_reaching(units, solution, problem.epsilon),
-        lower_bound=safe_bound(asked, solution.dual) * scale,
-        scope=ON_KNOTS,
-        iterations=solution.iterations,
-        price=price_of_means(asked, solution.dual, units) * scale / half,
+    least, above = problem.epsilon, math.nextafter(problem.epsilon, math.inf)
+    given, asked = (
+        program_on(problem, levels, knots, partial(programs.ratio_part, epsilon=epsilon), between=between)
+        for epsilon in (least, above)
     )
+    solution = solve(given)
+    floors = _reaching(centered(problem, levels), solution, problem.epsilon)
+    return replace(_draft(problem, asked, levels, solution), floors=floors)
+
+
+def _draft(problem: Problem, asked: Program, levels: FloatArray, solution: Solution) -> Draft:
+    """What the multipliers of a solution prove: with some pairs of rows a bound of the program with all."""
+    half = problem.width / 2
+    unit = half**2 if problem.loss == "minimax" else 1.0
+    price = price_of_means(asked, solution.dual, centered(problem, levels)) if problem.max_bias < math.inf else 0.0
+    bound = safe_bound(asked, solution.dual) * unit
+    return Draft(lower_bound=bound, scope=ON_KNOTS, iterations=solution.iterations, price=price * unit / half)
 
 
 def _by_worst_inputs(problem: Problem, levels: FloatArray) -> Draft:
@@ -198,11 +190,8 @@ def _by_worst_inputs(problem: Problem, levels: FloatArray) -> Draft:
     floors, least, bound, price, iterations = np.zeros(levels.size), math.inf, -math.inf, 0.0, 0
     for _ in range(_ROUNDS):
         draft = _on_knots(problem, levels, inputs, between=())
-        bound, price, iterations = (
-            max(bound, draft.lower_bound or bound),
-            max(price, draft.price),
-            iterations + draft.iterations,
-        )
+        bound, price = max(bound, draft.lower_bound or bound), max(price, draft.price)
+        iterations += draft.iterations
         windows = make_windows(centered(problem, levels), draft.floors, ratio_above(problem.epsilon))
         worst, errors = (part * scale for part, scale in zip(peaks(windows), (half, half**2), strict=False))
         if errors.max() < least:
@@ -288,17 +277,20 @@ class KnottedProblem:
         """(K, m) of the problem."""
         return self.problem.costs(self.knots, self.levels)
 
-    def part(self, pairs: IndexArray, epsilon: float) -> ProgramPart:
-        """The privacy constraint on these pairs of rows."""
+    def part(self, pairs: IndexArray, epsilon: float) -> Part:
+        """The privacy constraint, on these pairs of rows unless it is pure."""
         problem = self.problem
+        if problem.is_pure:
+            return partial(programs.ratio_part, epsilon=epsilon)
         if problem.delta > 0:
-            return DeltaPart(pairs=pairs, epsilon=epsilon, delta=self.delta if self.spare_rounding else problem.delta)
+            delta = self.delta if self.spare_rounding else problem.delta
+            return partial(programs.delta_part, pairs=pairs, epsilon=epsilon, delta=delta)
         if problem.alpha is not None:
-            return RenyiPart(pairs=pairs, alpha=problem.alpha, epsilon=epsilon, spare=self.spare)
+            return partial(programs.renyi_part, pairs=pairs, alpha=problem.alpha, epsilon=epsilon, spare=self.spare)
         distance = np.abs(self.knots[pairs[:, 0]] - self.knots[pairs[:, 1]])
         is_absolute = problem.metric == "absolute"
         ratios = 1 + epsilon * distance if is_absolute else np.exp(np.minimum(epsilon * distance**2, 40.0))
-        return PairRatioPart(pairs=pairs, ratios=ratios, spare=self.spare)
+        return partial(programs.pair_ratio_part, pairs=pairs, ratios=ratios, spare=self.spare)
 
     @property
     def delta(self) -> float:
@@ -324,8 +316,7 @@ class KnottedProblem:
         return losses.max(axis=2) - epsilon * (self.knots[:, None] - self.knots) ** 2
 
     def program(self, pairs: IndexArray, epsilon: float) -> Program:
-        part = RatioPart(epsilon=epsilon) if self.problem.is_pure else self.part(pairs, epsilon)
-        return program_on(self.problem, self.levels, self.knots, part, costs=self.costs)
+        return program_on(self.problem, self.levels, self.knots, self.part(pairs, epsilon), costs=self.costs)
 
     def first_pairs(self) -> IndexArray:
         """Pairs to start from: neighbours for a metric (all that "absolute" needs), the two ends otherwise."""
@@ -409,7 +400,8 @@ def design_general(problem: Problem, levels: FloatArray, knots: FloatArray) -> t
             rows[:] = 0.0
             rows[:, used] = solution.rows
             if used.all():
-                drafts.append(_draft(setting, solution, pairs))
+                asked = replace(setting, spare_rounding=False).program(pairs, problem.epsilon)
+                drafts.append(_draft(problem, asked, levels, solution))
             mechanism = _rounded(setting, rows)
         except (InfeasibleError, SolverError) as error:
             failure, margin = failure if drafts else error, min(8 * margin, _MOST)
@@ -421,17 +413,6 @@ def design_general(problem: Problem, levels: FloatArray, knots: FloatArray) -> t
         used = without_unused(rows).any(axis=0)
         margin = min(margin + (1.5 * max(beyond, 0.0) if beyond < _SMALL else margin), _MOST)
     raise failure
-
-
-def _draft(setting: KnottedProblem, solution: Solution, pairs: IndexArray) -> Draft:
-    """What the multipliers of a solution prove: with some pairs a bound of the program with all."""
-    problem, half = setting.problem, setting.problem.width / 2
-    unit = half**2 if problem.loss == "minimax" else 1.0
-    asked = replace(setting, spare_rounding=False).program(pairs, problem.epsilon)
-    units = centered(problem, setting.levels)
-    price = price_of_means(asked, solution.dual, units) if problem.max_bias < math.inf else 0.0
-    bound = safe_bound(asked, solution.dual) * unit
-    return Draft(lower_bound=bound, scope=ON_KNOTS, iterations=solution.iterations, price=price * unit / half)
 
 
 def refine_even(problem: Problem, levels: FloatArray) -> tuple[Draft, Mechanism]:

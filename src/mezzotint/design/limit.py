@@ -13,6 +13,7 @@ import math
 import time
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import partial
 from typing import final
 
 import numpy as np
@@ -27,7 +28,7 @@ from mezzotint.design.fixed import design_fixed, design_general, ratio_above
 from mezzotint.design.floors import ConvergenceError, Cut, cut_at, least_of_quadratics, overhang
 from mezzotint.design.levels import level_bounds
 from mezzotint.design.problem import DesignResult, Problem, check_knots, make_problem, record
-from mezzotint.design.program import RatioPart, assemble, safe_bound, solve
+from mezzotint.design.program import assemble, ratio_part, safe_bound, solve
 from mezzotint.privacy.propose import bound_document
 
 _CELLS = 480
@@ -374,7 +375,7 @@ def _biased_limit(problem: Problem, reach: float) -> float:
         aims=aims,
         levels=levels,
         costs=coefficients.T @ levels ** np.arange(3)[:, None],
-        parts=[RatioPart(epsilon=problem.epsilon)],
+        parts=[partial(ratio_part, epsilon=problem.epsilon)],
         max_bias=budget,
     )
     dual = solve(program).dual
@@ -419,7 +420,7 @@ def _mae_limit(problem: Problem, largest: float) -> float:
         aims=aims,
         levels=levels,
         costs=costs,
-        parts=[RatioPart(epsilon=math.nextafter(problem.epsilon, math.inf))],
+        parts=[partial(ratio_part, epsilon=math.nextafter(problem.epsilon, math.inf))],
         max_bias=problem.max_bias / half,
     )
     return safe_bound(program, solve(program).dual) * half

@@ -10,8 +10,7 @@ Clarabel behind one door, and lower bounds that do not trust it.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, final
 
@@ -27,12 +26,30 @@ from mezzotint.core.loss import FloatArray, IndexArray
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ConeBlock:
-    """Rows A x + s = b with s in one cone: "zero", "nonnegative", or three-dimensional "power" cones."""
+    """Rows A x + s = b with s in a cone: "zero", "nonnegative" ("ratio" where `ratio_part` made it), or "power" cones.
+
+    Power cones have three rows each. A ends with the last variable that it speaks of, until it is part of a `Program`.
+    """
 
     matrix: Any
     rhs: FloatArray
     cone: str
     power: float = math.nan
+
+
+Term = tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike]
+"""Rows, columns and values of a matrix, the latter two broadcast; equal places add up."""
+
+
+def block(rhs: FloatArray, *terms: Term, cone: str = "nonnegative", power: float = math.nan) -> ConeBlock:
+    """The block of a right-hand side and the entries of A."""
+    rows, columns, values = (
+        np.concatenate([np.ravel(np.broadcast_to(np.asarray(term[j]), np.shape(term[0]))) for term in terms])
+        for j in range(3)
+    )
+    shape = rhs.size, int(columns.max(initial=-1)) + 1
+    matrix = sparse.csc_matrix((values.astype(np.float64), (rows, columns)), shape=shape)
+    return ConeBlock(matrix=matrix, rhs=rhs, cone=cone, power=power)
 
 
 @final
@@ -43,9 +60,8 @@ class Program:
     Arguments:
         entries: (R, m) which variable is which entry of the table.
         groups: (n,) group of each variable; the variables of group g sum to at most caps[g] at any optimum. They make
-            a lower bound out of any dual point (`solver.safe_bound`).
+            a lower bound out of any dual point (`safe_bound`).
         caps: (groups,) those sums.
-        ratio: which block is a `ratio_block` (its multipliers can be polished), -1 for none.
     """
 
     entries: IndexArray
@@ -53,24 +69,18 @@ class Program:
     blocks: tuple[ConeBlock, ...]
     groups: IndexArray
     caps: FloatArray
-    ratio: int = -1
+
+    @property
+    def ratio(self) -> int:
+        """Which block is that of a `ratio_part` (its multipliers can be polished), -1 for none."""
+        return next((i for i, one in enumerate(self.blocks) if one.cone == "ratio"), -1)
 
 
-def sparse_rows(
-    shape: tuple[int, int], *terms: tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike]
-) -> sparse.csc_matrix:
-    """A sparse matrix from (rows, columns, values) triples; equal places add up."""
-    rows, columns, values = (
-        np.concatenate([np.ravel(np.broadcast_to(np.asarray(term[j]), np.shape(term[0]))) for term in terms])
-        for j in range(3)
-    )
-    return sparse.csc_matrix((values.astype(np.float64), (rows, columns)), shape=shape)
+Made = tuple[list[tuple[int, float]], list[ConeBlock]]
+"""Per group of a part's own variables how many they are and what they sum to at most; and the constraints."""
 
-
-def mass_block(entries: IndexArray, size: int) -> ConeBlock:
-    """sum_i P[k, i] = 1."""
-    matrix = sparse_rows((len(entries), size), (np.arange(entries.size) // entries.shape[1], entries.ravel(), 1.0))
-    return ConeBlock(matrix=matrix, rhs=np.ones(len(entries)), cone="zero")
+Part = Callable[[IndexArray, int], Made]
+"""Makes constraints on the entries of a table, with own variables from a number on."""
 
 
 def price_of_means(program: Program, dual: FloatArray, levels: FloatArray) -> float:
@@ -79,68 +89,12 @@ def price_of_means(program: Program, dual: FloatArray, levels: FloatArray) -> fl
     return float(np.abs(dual[start : start + mean.rhs.size]).sum()) / max(1.0, float(np.abs(levels).max()))
 
 
-def mean_blocks(
-    entries: IndexArray, size: int, levels: FloatArray, aims: FloatArray, max_bias: float
-) -> list[ConeBlock]:
-    """sum_i P[k, i] B_i = aim_k, or within max_bias of it, or nothing at all."""
-    if math.isinf(max_bias):
-        return []
-    scale = max(1.0, float(np.abs(levels).max()))
-    row = np.arange(entries.size) // levels.size
-    matrix = sparse_rows((aims.size, size), (row, entries.ravel(), np.tile(levels / scale, aims.size)))
-    aim = aims / scale
-    if max_bias == 0:
-        return [ConeBlock(matrix=matrix, rhs=aim, cone="zero")]
-    budget = max_bias / scale
-    stacked = sparse.vstack([matrix, -matrix], format="csc")
-    return [ConeBlock(matrix=stacked, rhs=np.concatenate([aim + budget, budget - aim]), cone="nonnegative")]
-
-
-class ProgramPart(ABC):
-    """Constraints with variables of their own, added to mass and means."""
-
-    @abstractmethod
-    def caps(self, columns: int) -> list[tuple[int, float]]:
-        """Per group of own variables: how many they are, and what they sum to at most."""
-
-    @abstractmethod
-    def blocks(self, entries: IndexArray, size: int, offset: int) -> list[ConeBlock]:
-        """The constraints; own variables start at `offset`, the program has `size`."""
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class RatioPart(ProgramPart):
-    """g_i e**(-epsilon/2) <= P[k, i] <= g_i e**(epsilon/2), with one own variable g_i per level."""
-
-    epsilon: float
-
-    def caps(self, columns: int) -> list[tuple[int, float]]:
-        # g_i <= e**(epsilon/2) min_k P[k, i], and the minima sum to at most 1.
-        return [(columns, math.exp(self.epsilon / 2))]
-
-    def blocks(self, entries: IndexArray, size: int, offset: int) -> list[ConeBlock]:
-        # g is the geometric middle between floor and ceiling: at large epsilon the floor itself would be lost in the
-        # solver's tolerance. All pairs of rows obey epsilon iff such a g exists, and all inputs do by T2.
-        root = math.exp(self.epsilon / 2)
-        count, index = entries.size, np.arange(entries.size)
-        floors = offset + index % entries.shape[1]
-        matrix = sparse_rows(
-            (2 * count, size),
-            (index, entries.ravel(), -1.0),
-            (index, floors, 1 / root),
-            (count + index, entries.ravel(), 1.0),
-            (count + index, floors, -root),
-        )
-        return [ConeBlock(matrix=matrix, rhs=np.zeros(2 * count), cone="nonnegative")]
-
-
 def assemble(
     *,
     aims: FloatArray,
     levels: FloatArray,
     costs: FloatArray,
-    parts: Sequence[ProgramPart],
+    parts: Sequence[Part],
     max_bias: float = 0.0,
     worst: float = 0.0,
 ) -> Program:
@@ -150,176 +104,131 @@ def assemble(
         aims: (R,) means that the rows must have, centred units.
         levels: (m,) increasing, centred units.
         costs: (R, m) objective coefficients of P.
-        parts: the first is a `RatioPart` if there is one.
         max_bias: allowed distance between row mean and aim, centred units; inf drops the constraint.
         worst: price of the last part's only variable, to be minimised instead of the costs; 0 for the costs.
     """
-    entries = np.arange(costs.size).reshape(costs.shape)
-    offsets, size = list[int](), costs.size
-    # Each row's entries sum to 1.
-    caps, groups = [1.0] * aims.size, [np.arange(size) // levels.size]
+    entries, size = np.arange(costs.size).reshape(costs.shape), costs.size
+    index, row = entries.ravel(), np.arange(size) // levels.size
+    caps, groups, added = [1.0] * aims.size, [row], list[ConeBlock]()  # each row's entries sum to 1
     for part in parts:
-        offsets.append(size)
-        for count, cap in part.caps(levels.size):
+        own, made = part(entries, size)
+        for count, cap in own:
             groups.append(np.full(count, len(caps), dtype=np.intp))
             caps.append(cap)
             size += count
-    blocks = [mass_block(entries, size), *mean_blocks(entries, size, levels, aims, max_bias)]
-    ratio = len(blocks) if parts and isinstance(parts[0], RatioPart) else -1
-    if ratio < 0:
-        index = entries.ravel()
-        matrix = sparse_rows((index.size, size), (index, index, -1.0))
-        blocks.append(ConeBlock(matrix=matrix, rhs=np.zeros(index.size), cone="nonnegative"))
-    for part, offset in zip(parts, offsets, strict=True):
-        blocks += part.blocks(entries, size, offset)
-    target = np.zeros(size)
+        added += made
+    if not any(one.cone == "ratio" for one in added):
+        added.insert(0, block(np.zeros(index.size), (index, index, -1.0)))
+    blocks = [block(np.ones(aims.size), (row, index, 1.0), cone="zero")]
+    if max_bias < math.inf:
+        scale = max(1.0, float(np.abs(levels).max()))
+        aim, budget, means = aims / scale, max_bias / scale, np.tile(levels / scale, aims.size)
+        if max_bias == 0:
+            blocks.append(block(aim, (row, index, means), cone="zero"))
+        else:
+            both = (row, index, means), (row + aims.size, index, -means)
+            blocks.append(block(np.concatenate([aim + budget, budget - aim]), *both))
+    blocks += added
+    for one in blocks:
+        one.matrix.resize(one.rhs.size, size)
+    target = np.append(costs.ravel() if worst == 0 else np.zeros(costs.size), np.zeros(size - costs.size))
     if worst:
         target[-1] = worst
-    else:
-        target[: costs.size] = costs.ravel()
     return Program(
-        entries=entries,
-        objective=target,
-        blocks=tuple(blocks),
-        groups=np.concatenate(groups),
-        caps=np.array(caps),
-        ratio=ratio,
+        entries=entries, objective=target, blocks=tuple(blocks), groups=np.concatenate(groups), caps=np.array(caps)
     )
+
+
+def ratio_part(entries: IndexArray, first: int, *, epsilon: float) -> Made:
+    """g_i e**(-epsilon/2) <= P[k, i] <= g_i e**(epsilon/2), with one own variable g_i per level."""
+    # g is the geometric middle between floor and ceiling: at large epsilon the floor itself would be lost in the
+    # solver's tolerance. All pairs of rows obey epsilon iff such a g exists, and all inputs do by T2.
+    root, count, columns = math.exp(epsilon / 2), entries.size, entries.shape[1]
+    index, floors = np.arange(count), first + np.arange(count) % columns
+    low = (index, entries.ravel(), -1.0), (index, floors, 1 / root)
+    high = (count + index, entries.ravel(), 1.0), (count + index, floors, -root)
+    # g_i <= e**(epsilon/2) min_k P[k, i], and the minima sum to at most 1.
+    return [(columns, root)], [block(np.zeros(2 * count), *low, *high, cone="ratio")]
+
+
+def _differences(
+    entries: IndexArray, pairs: IndexArray, ratios: npt.ArrayLike, *own: IndexArray, spare: float = 0.0
+) -> ConeBlock:
+    """P[a, i] + spare - ratio (P[b, i] - spare) - own <= 0 for each pair (a, b) of rows and each column i."""
+    above, below = (entries[side].ravel() for side in pairs.T)
+    row, factors = np.arange(above.size), np.repeat(np.broadcast_to(ratios, len(pairs)), entries.shape[1])
+    less = [(row, variables, -1.0) for variables in own]
+    return block(-spare * (1 + factors), (row, above, 1.0), (row, below, -factors), *less)
+
+
+def _sums(own: IndexArray, most: FloatArray) -> ConeBlock:
+    """Equally many consecutive own variables for each pair sum to at most so much."""
+    return block(most, (np.repeat(np.arange(most.size), own.size // most.size), own, 1.0))
+
+
+def delta_part(entries: IndexArray, first: int, *, pairs: IndexArray, epsilon: float, delta: float) -> Made:
+    """sum_i max(P[a, i] - e**epsilon P[b, i], 0) <= delta for each pair (a, b) of rows."""
+    count, columns = len(pairs), entries.shape[1]
+    own = first + np.arange(count * columns)
+    positive = block(np.zeros(own.size), (np.arange(own.size), own, -1.0))
+    less = _differences(entries, pairs, math.exp(epsilon), own)
+    return [(columns, delta)] * count, [less, positive, _sums(own, np.full(count, delta))]
+
+
+def pair_ratio_part(
+    entries: IndexArray, first: int, *, pairs: IndexArray, ratios: FloatArray, spare: float = 0.0
+) -> Made:
+    """P[a, i] <= ratio * P[b, i] for each pair of rows, each with its own ratio (metric privacy).
+
+    It holds even where each probability is off by `spare`.
+    """
+    return [], [_differences(entries, pairs, ratios, spare=spare)]
+
+
+def renyi_part(
+    entries: IndexArray, first: int, *, pairs: IndexArray, alpha: float, epsilon: float, spare: float = 0.0
+) -> Made:
+    """sum_i P[a, i]**alpha P[b, i]**(1 - alpha) <= e**((alpha - 1) epsilon) for each pair (a, b) of rows.
+
+    It holds even where each probability is off by `spare`.
+    """
+    # With own variables y_i = term_i / e**((alpha-1) epsilon) the terms are the power cones
+    # y_i**(1/alpha) P[b,i]**(1-1/alpha) >= P[a,i] e**(-(1-1/alpha) epsilon), and sum_i y_i <= 1.
+    count, columns = len(pairs), entries.shape[1]
+    own, row = first + np.arange(count * columns), 3 * np.arange(count * columns)
+    shrink = math.exp(-(1 - 1 / alpha) * epsilon)
+    above, below = (entries[side].ravel() for side in pairs.T)
+    terms = (row, own, -1.0), (row + 1, below, -1.0), (row + 2, above, -shrink)
+    off = np.tile(spare * np.array([0.0, -1.0, shrink]), own.size)
+    return [(columns, 1.0)] * count, [_sums(own, np.ones(count)), block(off, *terms, cone="power", power=1 / alpha)]
+
+
+def largest_error(levels: FloatArray) -> float:
+    """The largest squared error there is: in its units a solver sees numbers near 1 however far the levels."""
+    return float((np.abs(levels).max() + 1) ** 2)
+
+
+def worst_error_part(
+    entries: IndexArray, first: int, *, aims: FloatArray, levels: FloatArray, between: tuple[float, ...]
+) -> Made:
+    """E(report - x)^2 <= z at all knots and at points between two; z / `largest_error` is the only own variable."""
+    terms, count, knots = list[Term](), 0, np.arange(aims.size)
+    for t in (0.0, *between):
+        left, right = (knots, knots) if t == 0 else (knots[:-1], knots[1:])
+        error = (levels - ((1 - t) * aims[left] + t * aims[right])[:, None]) ** 2 / largest_error(levels)
+        row = count + np.repeat(np.arange(left.size), levels.size)
+        terms += [
+            (row, entries[left].ravel(), (1 - t) * error.ravel()),
+            (row, entries[right].ravel(), t * error.ravel()),
+        ]
+        count += left.size
+    return [(1, 1.0)], [block(np.zeros(count), *terms, (np.arange(count), first, -1.0))]
 
 
 def stack(blocks: tuple[ConeBlock, ...]) -> tuple[Any, FloatArray]:
     """All rows of the blocks as one matrix and right-hand side."""
-    return (
-        sparse.vstack([block.matrix for block in blocks], format="csc"),
-        np.concatenate([block.rhs for block in blocks]),
-    )
-
-
-def _differences(
-    entries: IndexArray, pairs: IndexArray, size: int, ratios: npt.ArrayLike, *less: FloatArray, spare: float = 0.0
-) -> ConeBlock:
-    """P[a, i] + spare - ratio (P[b, i] - spare) - less <= 0 for each pair (a, b) of rows and each column i."""
-    first, second = (entries[side].ravel() for side in pairs.T)
-    row = np.arange(first.size)
-    factors = np.repeat(np.broadcast_to(ratios, len(pairs)), entries.shape[1])
-    own = [(row, variables, -1.0) for variables in less]
-    matrix = sparse_rows((row.size, size), (row, first, 1.0), (row, second, -factors), *own)
-    return ConeBlock(matrix=matrix, rhs=-spare * (1 + factors), cone="nonnegative")
-
-
-@final
-@dataclass(frozen=True, kw_only=True, eq=False)
-class DeltaPart(ProgramPart):
-    """sum_i max(P[a, i] - e**epsilon P[b, i], 0) <= delta for each pair (a, b) of rows."""
-
-    pairs: IndexArray
-    epsilon: float
-    delta: float
-
-    def caps(self, columns: int) -> list[tuple[int, float]]:
-        return [(columns, self.delta)] * len(self.pairs)
-
-    def blocks(self, entries: IndexArray, size: int, offset: int) -> list[ConeBlock]:
-        count, columns = len(self.pairs), entries.shape[1]
-        own = offset + np.arange(count * columns)
-        positive = sparse_rows((own.size, size), (np.arange(own.size), own, -1.0))
-        total = sparse_rows((count, size), (np.repeat(np.arange(count), columns), own, 1.0))
-        return [
-            _differences(entries, self.pairs, size, math.exp(self.epsilon), own),
-            ConeBlock(matrix=positive, rhs=np.zeros(own.size), cone="nonnegative"),
-            ConeBlock(matrix=total, rhs=np.full(count, self.delta), cone="nonnegative"),
-        ]
-
-
-@final
-@dataclass(frozen=True, kw_only=True, eq=False)
-class PairRatioPart(ProgramPart):
-    """P[a, i] <= ratio * P[b, i] for each pair of rows, each with its own ratio (metric privacy).
-
-    Arguments:
-        spare: it holds even where each probability is off by so much.
-    """
-
-    pairs: IndexArray
-    ratios: FloatArray
-    spare: float = 0.0
-
-    def caps(self, columns: int) -> list[tuple[int, float]]:
-        return []
-
-    def blocks(self, entries: IndexArray, size: int, offset: int) -> list[ConeBlock]:
-        return [_differences(entries, self.pairs, size, self.ratios, spare=self.spare)]
-
-
-@final
-@dataclass(frozen=True, kw_only=True, eq=False)
-class RenyiPart(ProgramPart):
-    """sum_i P[a, i]**alpha P[b, i]**(1 - alpha) <= e**((alpha - 1) epsilon) for each pair (a, b) of rows.
-
-    Arguments:
-        spare: it holds even where each probability is off by so much.
-    """
-
-    pairs: IndexArray
-    alpha: float
-    epsilon: float
-    spare: float = 0.0
-
-    def caps(self, columns: int) -> list[tuple[int, float]]:
-        return [(columns, 1.0)] * len(self.pairs)
-
-    def blocks(self, entries: IndexArray, size: int, offset: int) -> list[ConeBlock]:
-        # With own variables y_i = term_i / e**((alpha-1) epsilon) the terms are the power cones
-        # y_i**(1/alpha) P[b,i]**(1-1/alpha) >= P[a,i] e**(-(1-1/alpha) epsilon), and sum_i y_i <= 1.
-        count, columns = len(self.pairs), entries.shape[1]
-        own = offset + np.arange(count * columns)
-        row = 3 * np.arange(count * columns)
-        shrink = math.exp(-(1 - 1 / self.alpha) * self.epsilon)
-        cones = sparse_rows(
-            (3 * count * columns, size),
-            (row, own, -1.0),
-            (row + 1, entries[self.pairs[:, 1]].ravel(), -1.0),
-            (row + 2, entries[self.pairs[:, 0]].ravel(), -shrink),
-        )
-        total = sparse_rows((count, size), (np.repeat(np.arange(count), columns), own, 1.0))
-        off = self.spare * np.array([0.0, -1.0, shrink])
-        return [
-            ConeBlock(matrix=total, rhs=np.ones(count), cone="nonnegative"),
-            ConeBlock(matrix=cones, rhs=np.tile(off, count * columns), cone="power", power=1 / self.alpha),
-        ]
-
-
-@final
-@dataclass(frozen=True, kw_only=True, eq=False)
-class WorstErrorPart(ProgramPart):
-    """E(report - x)^2 <= z at every knot and at points between each two; z / `unit` is the only own variable."""
-
-    aims: FloatArray
-    levels: FloatArray
-    between: tuple[float, ...] = (0.25, 0.5, 0.75)
-
-    @property
-    def unit(self) -> float:
-        """The largest error there is: in its units a solver sees numbers near 1 however far the levels."""
-        return float((np.abs(self.levels).max() + 1) ** 2)
-
-    def caps(self, columns: int) -> list[tuple[int, float]]:
-        return [(1, 1.0)]
-
-    def blocks(self, entries: IndexArray, size: int, offset: int) -> list[ConeBlock]:
-        columns = self.levels.size
-        terms, count = [], 0
-        for t in (0.0, *self.between):
-            left, right = np.arange(self.aims.size - 1), np.arange(1, self.aims.size)
-            if t == 0:
-                left = right = np.arange(self.aims.size)
-            error = (self.levels - ((1 - t) * self.aims[left] + t * self.aims[right])[:, None]) ** 2 / self.unit
-            row = count + np.repeat(np.arange(left.size), columns)
-            terms.append((row, entries[left].ravel(), (1 - t) * error.ravel()))
-            terms.append((row, entries[right].ravel(), t * error.ravel()))
-            count += left.size
-        matrix = sparse_rows((count, size), *terms, (np.arange(count), np.full(count, offset), -1.0))
-        return [ConeBlock(matrix=matrix, rhs=np.zeros(count), cone="nonnegative")]
+    matrices, sides = [one.matrix for one in blocks], [one.rhs for one in blocks]
+    return sparse.vstack(matrices, format="csc"), np.concatenate(sides)
 
 
 clarabel: Any = untyped  # the extension module carries no type information
@@ -336,7 +245,7 @@ class Solution:
 
     Arguments:
         rows: (R, m) probabilities, clipped at 0 and normalised.
-        floors: (m,) per level, the variable of its `RatioPart`; zeros without one.
+        floors: (m,) per level, the variable of its `ratio_part`; zeros without one.
         value: objective at the solver's point.
         dual: (constraints,) the solver's multipliers, in the order of the blocks.
     """
@@ -351,12 +260,11 @@ class Solution:
 def _cones(blocks: tuple[ConeBlock, ...]) -> list[object]:
     cones: list[object] = []
     for block in blocks:
-        if block.cone == "zero":
-            cones.append(clarabel.ZeroConeT(block.rhs.size))
-        elif block.cone == "nonnegative":
-            cones.append(clarabel.NonnegativeConeT(block.rhs.size))
-        else:
+        if block.cone == "power":
             cones.extend(clarabel.PowerConeT(block.power) for _ in range(block.rhs.size // 3))
+        else:
+            kind = clarabel.ZeroConeT if block.cone == "zero" else clarabel.NonnegativeConeT
+            cones.append(kind(block.rhs.size))
     return cones
 
 
@@ -437,7 +345,7 @@ def _folded(program: Program) -> _Fold | None:
     index, rows = np.arange(image.size), np.arange(rhs.size)
     _, places = np.unique(np.minimum(index, image), return_inverse=True)
     kept = rows[(rows < twins) | ((rows == twins) & (signs > 0))]  # what is its own negative is 0 on mirrored tables
-    spread = sparse_rows((image.size, int(places.max()) + 1), (index, places, 1.0))
+    spread = sparse.csc_matrix((np.ones(image.size), (index, places)))
     return _Fold(spread=spread, kept=kept, twins=twins[kept], signs=signs[kept])
 
 
@@ -492,7 +400,7 @@ def _project(block: ConeBlock, dual: FloatArray) -> FloatArray:
     """A nearby point of the block's dual cone."""
     if block.cone == "zero":
         return dual
-    if block.cone == "nonnegative":
+    if block.cone != "power":
         return np.maximum(dual, 0.0)
     # Dual of {|z| <= x**a y**(1-a)}: {|w| <= (u/a)**a (v/(1-a))**(1-a), u, v >= 0}. Shrinking w enters it.
     triples = dual.reshape(-1, 3).copy()
