@@ -13,8 +13,7 @@ import dataclasses
 import decimal
 import itertools
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import final
@@ -50,142 +49,74 @@ Bounded = tuple[np.ndarray, np.ndarray]
 """Logarithms, and bounds on their errors."""
 
 
-class Mixture(ABC):
-    """Weights w(s) on `lowest..highest` and inner values D(s), both as logarithms with error bounds."""
-
-    @property
-    @abstractmethod
-    def span(self) -> tuple[int, int]:
-        """The least and the largest s with positive weight."""
-
-    @property
-    @abstractmethod
-    def mode(self) -> float:
-        """A point at most one away from the largest weight."""
-
-    @abstractmethod
-    def log_weights(self, s: np.ndarray) -> Bounded:
-        """log w(s) and error bounds."""
-
-    @abstractmethod
-    def log_values(self, s: np.ndarray) -> Bounded:
-        """log D(s) and error bounds."""
-
-    def log_bounds(self, s: np.ndarray) -> np.ndarray:
-        """Upper bounds of log D(s) that never grow with s: those of the values, unless these may grow."""
-        values, errors = self.log_values(s)
-        return values + errors
-
-
 @final
 @dataclass(frozen=True, kw_only=True)
-class LostRecords(Mixture):
-    """The pair (A, B) loses s records: hypergeometric (`lost` of `records`) or binomial (Poisson sampling).
+class Mixture:
+    """Weights w(s) and inner values D(s), both as logarithms with error bounds.
 
     Arguments:
-        first, second: A and B.
-        records: n; used when `rate` is None.
-        lost: R of n; used when `rate` is None.
-        rate: the chance that a record is lost under Poisson sampling, or None.
-        ratio: e^epsilon in two floats.
+        span: the least and the largest s with positive weight.
+        mode: a point at most one away from the largest weight.
+        log_weights, log_values: of an array of s.
+        log_majorant: upper bounds of log D(s) that never grow with s, where the values may; None where they do not.
     """
 
-    first: int
-    second: int
-    records: int
-    lost: int
-    rate: Fraction | None
-    ratio: tuple[float, float]
+    span: tuple[int, int]
+    mode: float
+    log_weights: Callable[[np.ndarray], Bounded]
+    log_values: Callable[[np.ndarray], Bounded]
+    log_majorant: Callable[[np.ndarray], np.ndarray] | None = None
 
-    @property
-    def _size(self) -> int:
-        return self.first + self.second - 1
-
-    @property
-    def span(self) -> tuple[int, int]:
-        if self.rate is not None:
-            return 0, self._size
-        return max(0, self.lost - (self.records - self._size)), min(self.lost, self._size)
-
-    @property
-    def mode(self) -> float:
-        share = self.rate if self.rate is not None else Fraction(self.lost, self.records)
-        return float(share * self._size)
-
-    def log_weights(self, s: np.ndarray) -> Bounded:
-        if self.rate is not None:
-            return logarithms.binomials(s, float(self._size), split(self.rate))
-        return logarithms.hypergeometrics(s, float(self._size), float(self.records - self._size), float(self.lost))
-
-    def log_values(self, s: np.ndarray) -> Bounded:
-        first, second = (np.full(s.size, float(count)) for count in (self.first, self.second))
-        return logarithms.divergences(first, second, s, self.ratio)
+    def log_bound(self, s: int) -> float:
+        """An upper bound of log D(s) that never grows with s."""
+        at = np.array([float(s)])
+        if self.log_majorant is not None:
+            return float(self.log_majorant(at)[0])
+        return float(np.add(*self.log_values(at))[0])
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
-class LostRecordsUtility(Mixture):
-    """The adversary's utility for the pair of `divergence`, with the same weights."""
+def _lost_records(first: int, second: int, sample: Sample, loss: Loss) -> Mixture:
+    """The pair (A, B) loses s records: hypergeometric, or binomial under Poisson sampling."""
+    size = first + second - 1
+    others = sample.records - size
 
-    divergence: LostRecords
+    def log_values(s: np.ndarray) -> Bounded:
+        return logarithms.divergences(np.full(s.size, float(first)), np.full(s.size, float(second)), s, loss.parts)
 
-    @property
-    def span(self) -> tuple[int, int]:
-        return self.divergence.span
-
-    @property
-    def mode(self) -> float:
-        return self.divergence.mode
-
-    def log_weights(self, s: np.ndarray) -> Bounded:
-        return self.divergence.log_weights(s)
-
-    def log_values(self, s: np.ndarray) -> Bounded:
-        pair = self.divergence
-        return logarithms.utilities(float(pair.first), float(pair.second), s, pair.ratio)
-
-    def log_bounds(self, s: np.ndarray) -> np.ndarray:
-        pair = self.divergence
-        mirrored = dataclasses.replace(pair, first=pair.second, second=pair.first)
-        return np.logaddexp(pair.log_bounds(s), mirrored.log_bounds(s))
+    if sample.sampling == "poisson":
+        rate = 1 - sample.rate
+        return Mixture(
+            span=(0, size), mode=float(rate * size), log_values=log_values,
+            log_weights=lambda s: logarithms.binomials(s, float(size), split(rate)),
+        )  # fmt: skip
+    return Mixture(
+        span=(max(0, sample.lost - others), min(sample.lost, size)), log_values=log_values,
+        mode=float(Fraction(sample.lost, sample.records) * size),
+        log_weights=lambda s: logarithms.hypergeometrics(s, float(size), float(others), float(sample.lost)),
+    )  # fmt: skip
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
-class MissedDraws(Mixture):
-    """With replacement: s of T draws fall outside the pair, whose A + B - 1 records are part of n.
+def _lost_records_utility(first: int, second: int, sample: Sample, loss: Loss) -> Mixture:
+    """The adversary's utility for the same pair, with the same weights; at most the sum of both divergences."""
+    pair, mirrored = _lost_records(first, second, sample, loss), _lost_records(second, first, sample, loss)
+    return dataclasses.replace(
+        pair,
+        log_values=lambda s: logarithms.utilities(float(first), float(second), s, loss.parts),
+        log_majorant=lambda s: np.logaddexp(np.add(*pair.log_values(s)), np.add(*mirrored.log_values(s))),
+    )
 
-    Arguments:
-        first, second: A and B, both at least 2.
-        records: n.
-        draws: T.
-        up, down, loss: ln(A/(A-1)), ln(B/(B-1)) and epsilon in two floats each.
-    """
 
-    first: int
-    second: int
-    records: int
-    draws: int
-    up: tuple[float, float]
-    down: tuple[float, float]
-    loss: tuple[float, float]
-
-    @property
-    def span(self) -> tuple[int, int]:
-        return 0, (self.draws if self.first + self.second - 1 < self.records else 0)
-
-    @property
-    def mode(self) -> float:
-        return float(Fraction(self.draws * (self.records - self.first - self.second + 1), self.records))
-
-    def log_weights(self, s: np.ndarray) -> Bounded:
-        outside = self.records - self.first - self.second + 1
-        return logarithms.binomial_fractions(s, float(self.draws), float(outside), float(self.records))
-
-    def log_values(self, s: np.ndarray) -> Bounded:
-        return logarithms.divergences_replacement(
-            float(self.first), float(self.second), self.draws - s, self.up, self.down, self.loss
-        )
+def _missed_draws(first: int, second: int, sample: Sample, loss: Loss) -> Mixture:
+    """With replacement: s of T draws fall outside the pair (A, B), both at least 2, whose records are part of n."""
+    draws, outside = sample.sampled, sample.records - first - second + 1
+    up, down = split_log_step(first), split_log_step(second)
+    return Mixture(
+        span=(0, draws if outside > 0 else 0), mode=float(Fraction(draws * outside, sample.records)),
+        log_weights=lambda s: logarithms.binomial_fractions(s, float(draws), float(outside), float(sample.records)),
+        log_values=lambda s: logarithms.divergences_replacement(
+            float(first), float(second), draws - s, up, down, loss.log_ratio
+        ),
+    )  # fmt: skip
 
 
 @dataclass(kw_only=True)
@@ -244,7 +175,7 @@ def log_mixture(mixture: Mixture) -> tuple[float, float]:
         Everything outside the summed window is bounded from above and included in the bound.
     """
     first, last = mixture.span
-    center = min(max(_peak(mixture, first, last), first), last)
+    center = _peak(mixture, first, last)
     terms, error = _terms(mixture, center, center)
     window = _Window(low=center, high=center, terms=terms, error=error)
     right = _extend_right(mixture, window, last)
@@ -268,7 +199,7 @@ def _extend_right(mixture: Mixture, window: _Window, last: int) -> float:
     # Beyond the window D(s) <= D(window.high + 1); returns the log of the bound on what is left out.
     step = 16
     while window.high < last:
-        head = float(mixture.log_bounds(np.array([window.high + 1.0]))[0])
+        head = mixture.log_bound(window.high + 1)
         bound = head + _mass_bound(mixture, window.high + 1, last)
         if bound <= window.log_total + _NEGLIGIBLE or head == -math.inf:
             return bound
@@ -288,7 +219,7 @@ def _extend_left(mixture: Mixture, window: _Window, first: int) -> float:
         if remaining <= goal:
             return float(np.logaddexp(skipped, remaining))
         low = max(first, edge - step)
-        block = float(mixture.log_bounds(np.array([float(low)]))[0]) + remaining
+        block = mixture.log_bound(low) + remaining
         if block <= goal - 7.0:
             skipped = float(np.logaddexp(skipped, block))
             edge, step = low, 2 * step
@@ -510,27 +441,16 @@ def log_pair(first: int, second: int, sample: Sample, loss: Loss, *, binary: boo
         sample, loss: the sampling and the loss.
         binary: whether these are the only two types.
     """
+    if sample.sampling == "with_replacement" and not binary:
+        return log_mixture(_missed_draws(first, second, sample, loss))
     if sample.sampling == "with_replacement":
         up, down = split_log_step(first), split_log_step(second)
-        if binary:
-            return logarithms.log_divergence_replacement(
-                float(first), float(second), float(sample.sampled), up, down, loss.log_ratio
-            )
-        missed = MissedDraws(
-            first=first, second=second, records=sample.records, draws=sample.sampled, up=up, down=down,
-            loss=loss.log_ratio,
-        )  # fmt: skip
-        return log_mixture(missed)
+        return logarithms.log_divergence_replacement(
+            float(first), float(second), float(sample.sampled), up, down, loss.log_ratio
+        )
     if binary and sample.sampling == "without_replacement":
         return logarithms.log_divergence(float(first), float(second), float(sample.lost), loss.parts)
     return log_mixture(_lost_records(first, second, sample, loss))
-
-
-def _lost_records(first: int, second: int, sample: Sample, loss: Loss) -> LostRecords:
-    rate = 1 - sample.rate if sample.sampling == "poisson" else None
-    return LostRecords(
-        first=first, second=second, records=sample.records, lost=sample.lost, rate=rate, ratio=loss.parts
-    )
 
 
 #: Three or more types are enumerated outcome by outcome up to this many; beyond it the utility is bracketed.
@@ -609,7 +529,7 @@ def _two_types(histogram: tuple[int, ...], sample: Sample, loss: Loss) -> tuple[
 
 def _log_pair(first: int, second: int, sample: Sample, loss: Loss) -> tuple[float, float]:
     if sample.sampling == "poisson":
-        return log_mixture(LostRecordsUtility(divergence=_lost_records(first, second, sample, loss)))
+        return log_mixture(_lost_records_utility(first, second, sample, loss))
     if sample.sampling == "without_replacement":
         return logarithms.log_utility(float(first), float(second), float(sample.lost), loss.parts)
     return _log_pair_replacement(first, second, sample, loss)
