@@ -9,6 +9,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -17,7 +18,7 @@ from scipy import optimize, special
 from mezzotint.core.arguments import check_count
 from mezzotint.core.errors import ParameterError
 from mezzotint.smoothed import logarithms, many_types
-from mezzotint.smoothed.many_types import SampledMean, search, summary
+from mezzotint.smoothed.many_types import SampledMean, summary
 from mezzotint.smoothed.model import (
     LOG_TEN,
     Distribution,
@@ -26,7 +27,6 @@ from mezzotint.smoothed.model import (
     Profile,
     Rational,
     Sample,
-    Status,
     hull_vertices,
     log10_down,
     log10_worst_case,
@@ -96,13 +96,25 @@ def expected(
     loss = read_loss(epsilon=epsilon, ratio=ratio)
     _check_method(method, len(corners[0]))
     if sample.lost == 0:
-        where = (records,) + (0,) * (len(corners) - 1)
-        range_ = many_types.Range(log_value=0.0, log_lower=0.0, log_upper=0.0, split=where)
-        reason = "No record is lost: the exact histogram is published, and delta = 1 for every database."
-        return _record(sample, loss, corners, range_, "closed", "single vertex", reason, started)
-    if len(corners[0]) == 2:
-        return _two(sample, loss, corners, method, started)
-    return _many(sample, loss, corners, method, draws, seed, started)
+        found = many_types.Range(
+            log_value=0.0, log_lower=0.0, log_upper=0.0, split=(records,) + (0,) * (len(corners) - 1),
+            method="single vertex",
+            reason="No record is lost: the exact histogram is published, and delta = 1 for every database.",
+        )  # fmt: skip
+    elif len(corners[0]) == 2:
+        found = many_types.search(sample, loss, tuple(corner[0] for corner in corners), method)
+    elif method in ("auto", "enumeration") and many_types.enumerable(records, corners):
+        found = many_types.enumerate_all(sample, loss, corners)
+    elif method == "enumeration":
+        raise ParameterError("method", method, f"n={records} is too large to enumerate; try bracket")
+    else:
+        found = many_types.bracket(sample, loss, corners)
+        if method == "monte_carlo":
+            _check_draws(draws, "random histograms", 1000)
+            estimate = many_types.monte_carlo(sample, loss, corners, found.split, draws=draws, seed=seed, z=_Z)
+            reason = f"Mean of exact delta at {draws} random histograms of the composition {found.split}."
+            return _record(sample, loss, corners, replace(found, reason=reason), started, estimate)
+    return _record(sample, loss, corners, found, started)
 
 
 def _check_method(method: str, types: int) -> None:
@@ -111,69 +123,34 @@ def _check_method(method: str, types: int) -> None:
         raise ParameterError("method", method, f"with {types} types choose one of {', '.join(allowed)}")
 
 
-def _two(sample: Sample, loss: Loss, corners: tuple[Distribution, ...], method: str, started: float) -> Expected:
-    found = search(sample, loss, tuple(corner[0] for corner in corners), method)
-    first = found.split if len(corners) == 2 else sample.records
-    where = (first, sample.records - first)[: len(corners)]
-    range_ = many_types.Range(
-        log_value=found.log_value, log_lower=found.log_lower, log_upper=found.log_upper, split=where
-    )
-    reason = {
-        "single vertex": "One distribution: delta summed over the counts that matter, the rest bounded.",
-        "certificate": f"{found.checked} of {sample.records + 1} compositions evaluated; a quasi-convex majorant "
-        f"{'settles' if found.closed else 'bounds'} the others.",
-        "all splits": f"All {sample.records + 1} compositions evaluated.",
-    }[found.method]
-    status = "closed" if found.closed else "bracketed"
-    return _record(sample, loss, corners, range_, status, found.method, reason, started)
-
-
-def _many(
-    sample: Sample, loss: Loss, corners: tuple[Distribution, ...], method: str, draws: int, seed: int, started: float
-) -> Expected:
-    small = many_types.enumerable(sample.records, corners)
-    if method == "enumeration" and not small:
-        raise ParameterError("method", method, f"n={sample.records} is too large to enumerate; try bracket")
-    if small and method in ("auto", "enumeration"):
-        range_ = many_types.enumerate_all(sample, loss, corners)
-        reason = "Every histogram and every composition evaluated."
-        return _record(sample, loss, corners, range_, "closed", "enumeration", reason, started)
-    range_ = many_types.bracket(sample, loss, corners)
-    if method != "monte_carlo":
-        reason = "Between the worst two-type problem and the sum over types of the rarest-type bound."
-        return _record(sample, loss, corners, range_, "bracketed", "bracket", reason, started)
+def _check_draws(draws: int, what: str, example: int) -> None:
     if read_count("draws", draws) < 2:
-        raise ParameterError("draws", draws, "needs at least 2 random histograms for an interval; try 1000")
-    estimate = many_types.monte_carlo(sample, loss, corners, range_.split, draws=draws, seed=seed, z=_Z)
-    reason = f"Mean of exact delta at {draws} random histograms of the composition {range_.split}."
-    return _record(sample, loss, corners, range_, "sampled", "Monte Carlo", reason, started, estimate)
+        raise ParameterError("draws", draws, f"needs at least 2 {what} for an interval; try {example}")
 
 
 def _record(
     sample: Sample,
     loss: Loss,
     corners: Sequence[Distribution] | Sequence[np.ndarray],
-    range_: many_types.Range,
-    status: Status,
-    method: str,
-    reason: str,
+    found: many_types.Range,
     started: float,
     estimate: many_types.SampledMean | None = None,
 ) -> Expected:
-    confidence = None
-    value = range_.log_value
+    """The result of a search, or of a Monte Carlo estimate within its bounds."""
+    confidence, status, method, value = None, found.status, found.method, found.log_value
     if estimate is not None:
-        value = min(max(estimate.log_value, range_.log_lower), range_.log_upper)
-        low, high = max(estimate.log_low, range_.log_lower), min(estimate.log_high, range_.log_upper)
+        status, method = "sampled", "Monte Carlo"
+        value = min(max(estimate.log_value, found.log_lower), found.log_upper)
+        low, high = max(estimate.log_low, found.log_lower), min(estimate.log_high, found.log_upper)
         confidence = (CONFIDENCE, min(low, value) / LOG_TEN, max(high, value) / LOG_TEN)
-    exact = range_.log_value == 0.0 and range_.log_upper == 0.0
-    upper = 0.0 if exact else min(to_log10(range_.log_upper, 1e-300), 0.0)
+    exact = found.log_value == 0.0 and found.log_upper == 0.0
+    upper = 0.0 if exact else min(to_log10(found.log_upper, 1e-300), 0.0)
     return Expected(
-        log10_delta=min(value / LOG_TEN, upper), log10_lower=0.0 if exact else log10_down(range_.log_lower),
+        log10_delta=min(value / LOG_TEN, upper), log10_lower=0.0 if exact else log10_down(found.log_lower),
         log10_upper=upper, certified=status == "closed", status=status, confidence=confidence, records=sample.records,
         sampled=sample.sampled, epsilon=loss.epsilon,
-        vertices=tuple(tuple(float(p) for p in corner) for corner in corners), split=range_.split, method=method,
-        log10_worst_case=log10_worst_case(sample), reason=reason, seconds=time.perf_counter() - started,
+        vertices=tuple(tuple(float(p) for p in corner) for corner in corners), split=found.split, method=method,
+        log10_worst_case=log10_worst_case(sample), reason=found.reason, seconds=time.perf_counter() - started,
     )  # fmt: skip
 
 
@@ -517,15 +494,17 @@ def expected_gradients(
         sampled = math.isqrt(records - 1) + 1
     sample = read_sample(records, loss_rate=loss_rate, sampled=sampled)
     loss = read_loss(epsilon=epsilon, ratio=ratio)
-    if read_count("draws", draws) < 2:
-        raise ParameterError("draws", draws, "needs at least 2 databases for an interval; try 100")
+    _check_draws(draws, "databases", 100)
     compositions = _compositions(records, len(chances), split)
     estimates = [(_estimate(chances, one, sample, loss, draws, seed), one) for one in compositions]
     estimate, composition = max(estimates, key=lambda item: item[0].log_value)
     most = rounded_up(log10_worst_case(sample)) * LOG_TEN
-    range_ = many_types.Range(log_value=estimate.log_value, log_lower=-math.inf, log_upper=most, split=composition)
     reason = f"Mean of exact delta(x) over {draws} databases; the worst of {len(estimates)} composition(s) tried."
-    return _record(sample, loss, chances, range_, "sampled", "Monte Carlo", reason, started, estimate)
+    found = many_types.Range(
+        log_value=estimate.log_value, log_lower=-math.inf, log_upper=most, split=composition, method="Monte Carlo",
+        reason=reason,
+    )  # fmt: skip
+    return _record(sample, loss, chances, found, started, estimate)
 
 
 def _estimate(

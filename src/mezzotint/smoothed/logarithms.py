@@ -226,36 +226,10 @@ def boundary(first: float, second: float, total: float, ratio: Pair) -> float:
 def log_divergence(first: float, second: float, total: float, ratio: Pair) -> Pair:
     """D2(A, B, s): divergence between P = (A, B - 1) and Q = (A - 1, B) when `total` of these records are lost.
 
-    With l lost among the A, the likelihood ratio is A (s + 1 - l) / (B l). Running down from the boundary k,
-    v(l) = Hyp(l) / (s + 1 - l) obeys v(l - 1) = v(l) l (B - 1 - s + l) / ((A - l + 1) (s - l + 2)).
+    With l lost among the A, the likelihood ratio is L = A (s + 1 - l) / (B l): the terms are P (1 - E / L) where L > E,
+    the lower tail of l.
     """
-    rest = second - 1.0
-    lowest = max(0.0, total - rest)
-    lost = boundary(first, second, total, ratio)
-    if lost < lowest:
-        return -math.inf, 0.0
-    log_pmf, size = log_hypergeometric(lost, first, rest, total)
-    margin = _margin(first, second, total, lost, ratio)
-    step = first + ratio[0] * second
-    weight = 1.0 / (total + 1.0 - lost)
-    value = weight * margin
-    drift, count, remainder = 0.0, 0.0, 0.0
-    while lost > lowest:
-        factor = lost * (rest - total + lost) / ((first - lost + 1.0) * (total - lost + 2.0))
-        weight *= factor
-        lost -= 1.0
-        count += 1.0
-        term = weight * (margin + count * step)
-        value += term
-        drift += count * term
-        # What is left is below pmf(l) rho / (1 - rho), and pmf(l) is weight (s + 1 - l).
-        shrink = factor * (total - lost + 1.0) / (total - lost) if total > lost else 0.0
-        mass = first * weight * (total + 1.0 - lost)
-        if mass * shrink < _NEGLIGIBLE * value * (1.0 - shrink):
-            remainder = mass * shrink / (1.0 - shrink)
-            break
-    error = ROUNDOFFS * size + _UNIT * (6.0 * drift / value + 16.0) + remainder / value
-    return log_pmf + math.log(value / first), error
+    return _log_side(first, second, total, ratio, True, 0.0)
 
 
 @compiled
@@ -265,8 +239,8 @@ def log_utility(first: float, second: float, total: float, ratio: Pair) -> Pair:
     With likelihood ratio L = P/Q the terms are P (L - E)/(1 + L) where L > E, the lower tail of l, and
     P (1/L - E)/(1 + 1/L) where L < 1/E, the upper tail; both denominators are A (s + 1 - l) + B l.
     """
-    lower, lower_error = _log_utility_side(first, second, total, ratio, True)
-    upper, upper_error = _log_utility_side(first, second, total, ratio, False)
+    lower, lower_error = _log_side(first, second, total, ratio, True, 1.0)
+    upper, upper_error = _log_side(first, second, total, ratio, False, 1.0)
     largest = max(lower, upper)
     if largest == -math.inf:
         return -math.inf, 0.0
@@ -275,7 +249,9 @@ def log_utility(first: float, second: float, total: float, ratio: Pair) -> Pair:
 
 
 @compiled
-def _log_utility_side(first: float, second: float, total: float, ratio: Pair, below: bool) -> Pair:
+def _log_side(first: float, second: float, total: float, ratio: Pair, below: bool, shift: float) -> Pair:
+    # Sum of Hyp(l) (A (s + 1 - l) - E B l) / (A (s + 1 - l) + shift B l), from the last l with a positive numerator
+    # down; or the same for the upper tail of l.
     rest = second - 1.0
     lowest = max(0.0, total - rest)
     highest = min(first, total)
@@ -292,7 +268,7 @@ def _log_utility_side(first: float, second: float, total: float, ratio: Pair, be
         return -math.inf, 0.0
     log_pmf, size = log_hypergeometric(lost, first, rest, total)
     weight = 1.0
-    value = margin / (first * (total + 1.0 - lost) + second * lost)
+    value = margin / (first * (total + 1.0 - lost) + shift * second * lost)
     drift, count, remainder = 0.0, 0.0, 0.0
     while (lost > lowest) if below else (lost < highest):
         if below:
@@ -303,7 +279,7 @@ def _log_utility_side(first: float, second: float, total: float, ratio: Pair, be
             lost += 1.0
         weight *= shrink
         count += 1.0
-        term = weight * (margin + count * step) / (first * (total + 1.0 - lost) + second * lost)
+        term = weight * (margin + count * step) / (first * (total + 1.0 - lost) + shift * second * lost)
         value += term
         drift += count * term
         if weight * shrink < _NEGLIGIBLE * value * (1.0 - shrink):
@@ -486,20 +462,11 @@ def _log_block(low: float, high: float, records: float, lost: float, ratio: Pair
     mode = math.floor((lost + 1.0) * (low + 1.0) / (records + 2.0))
     anchor = max(lowest, min(most, mode))
     log_pmf, size = log_hypergeometric(anchor, low, ordinary, lost)
-    total = 0.0
+    # 1e-12 covers the rounding of a factor that nearly vanishes.
+    total = (high * (lost + 1.0) - anchor * step) / (high * (lost + 1.0 - anchor)) + 1e-12
     for direction in (-1.0, 1.0):
-        x = anchor
-        weight = 1.0
-        if direction > 0.0:
-            if x == most:
-                break
-            weight = (low - x) * (lost - x) / ((x + 1.0) * (ordinary - lost + x + 1.0))
-            x += 1.0
-        while True:
-            # 1e-12 covers the rounding of a factor that nearly vanishes.
-            total += weight * ((high * (lost + 1.0) - x * step) / (high * (lost + 1.0 - x)) + 1e-12)
-            if x == (lowest if direction < 0.0 else most):
-                break
+        x, weight = anchor, 1.0
+        while (x > lowest) if direction < 0.0 else (x < most):
             if direction < 0.0:
                 shrink = x * (ordinary - lost + x) / ((low - x + 1.0) * (lost - x + 1.0))
             else:
@@ -509,6 +476,7 @@ def _log_block(low: float, high: float, records: float, lost: float, ratio: Pair
             if weight * shrink < 1e-6 * total * (1.0 - shrink):
                 total += weight / (1.0 - shrink)
                 break
+            total += weight * ((high * (lost + 1.0) - x * step) / (high * (lost + 1.0 - x)) + 1e-12)
     return min(0.0, log_pmf + math.log(total) + ROUNDOFFS * size + 1e-9)
 
 

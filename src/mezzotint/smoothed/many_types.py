@@ -23,7 +23,7 @@ import numpy as np
 from mezzotint.core.arguments import check_count
 from mezzotint.core.errors import ParameterError
 from mezzotint.smoothed import logarithms
-from mezzotint.smoothed.model import LOG_TEN, Distribution, Loss, Sample, split
+from mezzotint.smoothed.model import LOG_TEN, Distribution, Loss, Sample, Status, split
 from mezzotint.smoothed.profiles import histogram_profile, log_pair
 
 #: Counts evaluated one by one; beyond this the sum would take minutes.
@@ -37,25 +37,25 @@ _TARGET = 35.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class SplitSearch:
-    """Natural logarithms: the best expectation found, and a bound on all of them.
+class Range:
+    """The best expectation found and bounds of the maximum over all compositions, as natural logarithms.
 
     Arguments:
-        log_value: the best exact E(k), rounding apart.
+        log_value: the best value found, rounding apart.
         log_lower, log_upper: rigorous bounds of the maximum.
-        split: records that follow the first end, in the best composition found.
-        closed: whether every composition is settled up to rounding.
-        method: "single vertex", "certificate" or "all splits".
-        checked: how many compositions were evaluated exactly.
+        split: records that follow each vertex in the composition that gave it.
+        method, reason, status: as in `Expected`; closed when every composition is settled up to rounding.
+        checked: how many compositions of two types were evaluated exactly.
     """
 
     log_value: float
     log_lower: float
     log_upper: float
-    split: int
-    closed: bool
+    split: tuple[int, ...]
     method: str
-    checked: int
+    reason: str
+    status: Status = "closed"
+    checked: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,7 +237,7 @@ def evaluate(
     return total, error + (4.0 + moved) * 2.0**-50 * (80.0 + abs(total))
 
 
-def search(sample: Sample, loss: Loss, ends: tuple[Fraction, ...], method: str) -> SplitSearch:
+def search(sample: Sample, loss: Loss, ends: tuple[Fraction, ...], method: str) -> Range:
     """The largest expectation over all splits of n records between the ends.
 
     Arguments:
@@ -253,17 +253,18 @@ def search(sample: Sample, loss: Loss, ends: tuple[Fraction, ...], method: str) 
         scape = landscape(sample, loss, lopsided, 0)
         value, error = evaluate(scape, [piece.lower for piece in scape.pieces], 0, ends[0], outside=False)
         upper, slack = evaluate(scape, [piece.upper for piece in scape.pieces], 0, ends[0], outside=True)
-        return SplitSearch(
-            log_value=value, log_lower=value - error, log_upper=upper + slack, split=n, closed=True,
-            method="single vertex", checked=1,
+        reason = "One distribution: delta summed over the counts that matter, the rest bounded."
+        return Range(
+            log_value=value, log_lower=value - error, log_upper=upper + slack, split=(n,),
+            method="single vertex", reason=reason,
         )  # fmt: skip
     found = _certificate(landscape(sample, loss, lopsided, min(n, MAX_MOVED)), ends)
-    if not found.closed and method == "auto" and n <= MAX_ALL_SPLITS:
+    if found.status != "closed" and method == "auto" and n <= MAX_ALL_SPLITS:
         return _all_splits(sample, loss, ends)
     return found
 
 
-def _certificate(scape: Landscape, ends: tuple[Fraction, ...]) -> SplitSearch:
+def _certificate(scape: Landscape, ends: tuple[Fraction, ...]) -> Range:
     n = scape.records
     best, best_error, split_at, checked = -math.inf, 0.0, 0, 0
     uppers, ceilings = [-math.inf], []
@@ -290,13 +291,15 @@ def _certificate(scape: Landscape, ends: tuple[Fraction, ...]) -> SplitSearch:
     # A composition whose bound stayed loose (its records lie outside the window) leaves a bracket.
     upper = min(scape.log_rate, max(*uppers, *ceilings))
     closed = upper - best <= max(_CLOSE, 4.0 * best_error)
-    return SplitSearch(
-        log_value=best, log_lower=best - best_error, log_upper=upper, split=split_at, closed=closed,
-        method="certificate", checked=checked,
+    verb = "settles" if closed else "bounds"
+    return Range(
+        log_value=best, log_lower=best - best_error, log_upper=upper, split=(split_at, n - split_at),
+        status="closed" if closed else "bracketed", method="certificate", checked=checked,
+        reason=f"{checked} of {n + 1} compositions evaluated; a quasi-convex majorant {verb} the others.",
     )  # fmt: skip
 
 
-def _all_splits(sample: Sample, loss: Loss, ends: tuple[Fraction, ...]) -> SplitSearch:
+def _all_splits(sample: Sample, loss: Loss, ends: tuple[Fraction, ...]) -> Range:
     # V(j) = E[delta(j + Bin(k, p))] by one mixing step per k, then n - k records of the other end: O(n^2).
     n = sample.records
     if n > MAX_ALL_SPLITS * 5:
@@ -312,9 +315,9 @@ def _all_splits(sample: Sample, loss: Loss, ends: tuple[Fraction, ...]) -> Split
         upper = max(upper, value + error)
         if value > best:
             best, best_error, split_at = value, error, moved
-    return SplitSearch(
-        log_value=best, log_lower=best - best_error, log_upper=upper, split=split_at, closed=True,
-        method="all splits", checked=n + 1,
+    return Range(
+        log_value=best, log_lower=best - best_error, log_upper=upper, split=(split_at, n - split_at),
+        method="all splits", checked=n + 1, reason=f"All {n + 1} compositions evaluated.",
     )  # fmt: skip
 
 
@@ -324,16 +327,6 @@ MAX_ENUMERATION = 40_000_000
 MAX_PAIRS = 4000
 #: Blocks of counts that the upper bracket is refined to at most.
 MAX_BLOCKS = 96
-
-
-@dataclass(frozen=True, kw_only=True)
-class Range:
-    """Natural logarithms of the best value found and of rigorous bounds, with the composition that gave it."""
-
-    log_value: float
-    log_lower: float
-    log_upper: float
-    split: tuple[int, ...]
 
 
 def compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
@@ -377,7 +370,10 @@ def enumerate_all(sample: Sample, loss: Loss, vertices: tuple[Distribution, ...]
             grid = _mixed(grid, left - count, min(1, left - count), vertices[vertex])
     slack = error + 2.0**-52 * (n * (types + 2) + 8)
     value = math.log(best)
-    return Range(log_value=value, log_lower=value - slack, log_upper=min(0.0, value + slack), split=where)
+    return Range(
+        log_value=value, log_lower=value - slack, log_upper=min(0.0, value + slack), split=where,
+        method="enumeration", reason="Every histogram and every composition evaluated.",
+    )  # fmt: skip
 
 
 def _mixed(grid: np.ndarray, total: int, steps: int, vertex: Distribution) -> np.ndarray:
@@ -439,7 +435,11 @@ def bracket(sample: Sample, loss: Loss, vertices: tuple[Distribution, ...]) -> R
     ]
     upper = min(float(np.logaddexp.reduce(np.array([*parts, crowded]))) + 1e-12, _log_rate(sample))
     chosen = tuple(sample.records if i == where else 0 for i in range(len(vertices)))
-    return Range(log_value=max(value, lower), log_lower=lower, log_upper=max(upper, lower), split=chosen)
+    return Range(
+        log_value=max(value, lower), log_lower=lower, log_upper=max(upper, lower), split=chosen,
+        status="bracketed", method="bracket",
+        reason="Between the worst two-type problem and the sum over types of the rarest-type bound.",
+    )  # fmt: skip
 
 
 def _log_rate(sample: Sample) -> float:
