@@ -1,6 +1,6 @@
 """A guarantee is a claim with a proof that this small exact checker accepts (docs/proofs/kernel.md).
 
-It imports the standard library and python-flint, nothing else; it searches for nothing and uses no floating point."""
+It imports only the standard library and python-flint, searches for nothing, and uses no floating point."""
 
 from mezzotint.kernel.check import check, read_claim, write_claim
 from mezzotint.kernel.claim import ExactClaim, ExactRelease, words

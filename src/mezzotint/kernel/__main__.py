@@ -1,4 +1,4 @@
-"""`python -m mezzotint.kernel FILE...`: what somebody with python-flint alone runs."""
+"""`python -m mezzotint.kernel FILE...`: checks claim files where only python-flint is installed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mezzotint.kernel.check import verdict
 
 
 def main(arguments: list[str]) -> int:
-    """Every file's verdict, a line each; the worst status."""
+    """Print one line per file with its verdict; return the worst status."""
     if not arguments:
         sys.exit("name the claim files to check: python -m mezzotint.kernel FILE...")
     worst = 0

@@ -1,4 +1,4 @@
-"""`check`: the one door. A claim and its proof go in; the claim comes out certified, or `Refused` names a step."""
+"""`check`, the only entry: a claim and its proof go in; the claim comes out certified, or `Refused` names a step."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ KINDS: dict[str, Callable[[ExactClaim, Fields, Tables], None]] = {
 
 
 def check(claim: ExactClaim, proof: Mapping[str, object], *, seconds: int = 60) -> ExactClaim:
-    """The claim, certified, when the proof (docs/file-format.md) shows it.
+    """Certify the claim if the proof (docs/file-format.md) shows it.
 
     Raises:
-        Refused: the proof does not show the claim; the step that fails, what it has and what it needs.
+        Refused: the proof does not show the claim; names the step that fails, what it has and what it needs.
         Unreadable: a field is missing, unknown or of the wrong type.
-        Unfinished: so many seconds of processor time are spent; nothing is known.
+        Unfinished: the given seconds of processor time were not enough; nothing is known.
 
     Guarantees:
-        A claim that comes back holds, if docs/proofs does, the claim's assumptions hold, and Python and FLINT compute
-        as documented. Nothing in the proof is believed: every number in it is checked or is a choice that cannot harm.
+        A claim that is returned holds, provided that docs/proofs is right, the claim's assumptions hold, and Python and
+        FLINT compute as documented. Nothing in the proof is trusted: each number is checked or is a harmless choice.
     """
     set_deadline(seconds)
-    # Through text and back: what is checked is what a file would say.
+    # To text and back, so that what is checked is what a file would contain.
     again = ExactClaim.read(Fields(read_json(canonical(claim.document())), "claim"))
     fields = Fields(read_json(canonical(dict(proof))), "proof")
     kind = fields.text("kind", tuple(KINDS))
@@ -48,7 +48,7 @@ def check(claim: ExactClaim, proof: Mapping[str, object], *, seconds: int = 60) 
 
 
 def read_claim(text: str) -> tuple[ExactClaim, dict[str, object]]:
-    """The claim and the proof of a claim file, or Unreadable; nothing is checked yet."""
+    """The claim and the proof of a claim file, or `Unreadable`; nothing has been checked yet."""
     fields = Fields(read_json(text), "the file")
     claim, proof = ExactClaim.read(fields), fields.fields("proof")
     fields.done()
@@ -61,7 +61,7 @@ def write_claim(claim: ExactClaim, proof: Mapping[str, object]) -> str:
 
 
 def verdict(text: str, seconds: int = 60) -> tuple[int, str, ExactClaim | None]:
-    """Of a claim file's text: 0 certified, 1 refused or not finished, 2 unreadable; a sentence; and the claim."""
+    """Check a claim file's text: 0 certified, 1 refused or unfinished, 2 unreadable; a sentence; and the claim."""
     claim = None
     try:
         claim, proof = read_claim(text)

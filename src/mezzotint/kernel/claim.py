@@ -1,4 +1,4 @@
-"""What is promised, to whom, about what: one `ExactRelease`, one `ExactClaim`, and the words that may be said of it.
+"""What is promised, to whom and about what: `ExactRelease`, `ExactClaim`, and the sentences that may describe them.
 
 `unit`, `trust` and `assumptions` follow from the release; a document that says otherwise is refused.
 """
@@ -27,7 +27,7 @@ _MODEL: dict[str, Reader] = {
     "noise_multiplier": Fields.number, "kept": Fields.number,
     "levels": lambda fields, key: fields.integer(key, 2, 2**16),
 }  # fmt: skip
-# Of releases, and what each says besides.
+# Kinds of releases, and the fields that each has besides the common ones.
 KINDS = {"reports": {}, "secure_sum": _SUM, "noisy_sum": {**_SUM, **_NOISY}, "model": _MODEL}
 
 
@@ -39,17 +39,17 @@ class ExactRelease:
     Arguments:
         observer: "reports": every report is seen; "secure_sum": only the sums of integers over clients; "model": every
             noisy, quantized gradient step of a training run.
-        tables: (sha256, coordinates) of each mechanism: how many reports of a round are drawn from it.
-        rounds: adaptively chosen.
-        sampling, rate: who takes part: "none" (all), "revealed" (at random and seen), "poisson" (at random, in secret).
-        neighboring: what differs between the two worlds.
-        clients, corrupted: of a sum, and how many of them add no honest randomness.
-        lattice: of a sum: the integer that stands for each level in use, increasing from 0.
-        shift, distance: of a sum where the table is noise that every client adds to its integers: the most by which a
-            client moves one of them, and the most that the squares of the moves of one round add up to.
-        noise_multiplier: of a model: standard deviation of the Gaussian noise over the clip norm.
-        kept, levels: of a model: probability that a code of so many levels is kept, else replaced evenly.
-        seeded: drawn from a seed: a simulation without privacy.
+        tables: (sha256, coordinates) of each mechanism, where coordinates is the number of its reports in a round.
+        rounds: their number; they may be chosen adaptively.
+        sampling, rate: who takes part: "none" (all), "revealed" (at random, publicly), "poisson" (in secret).
+        neighboring: how two neighbouring data sets differ.
+        clients, corrupted: for a sum: their number, and how many of them add no honest randomness.
+        lattice: for a sum: the integer that represents each level in use, increasing from 0.
+        shift, distance: for a sum whose table is noise that every client adds to its integers: the most by which one
+            client changes one of them, and the most that the squares of these changes in one round add up to.
+        noise_multiplier: for a model: standard deviation of the Gaussian noise over the clipping norm.
+        kept, levels: for a model: probability that a code is kept, not replaced uniformly, and the number of levels.
+        seeded: whether it is drawn from a seed, and so a simulation without privacy.
     """
 
     observer: str
@@ -70,7 +70,7 @@ class ExactRelease:
 
     @property
     def unit(self) -> str:
-        """Whose data the claim is about: all that a client ever reports on, or one record."""
+        """Whose data the claim protects: everything that a client ever reports on, or one record."""
         return "record" if self.observer == "model" or self.sampling == "poisson" else "client"
 
     @property
@@ -80,12 +80,12 @@ class ExactRelease:
 
     @property
     def kind(self) -> str:
-        """The observer, but "noisy_sum" for a sum with integer noise, about which other proofs say nothing."""
+        """The observer, or "noisy_sum" for a sum with integer noise, which needs proofs of its own."""
         return "noisy_sum" if self.shift else self.observer
 
     @property
     def assumptions(self) -> list[str]:
-        """What the claim rests on beside its proof."""
+        """What the claim assumes besides its proof."""
         summed, sampled = self.trust == "secure_sum", self.sampling != "none"
         needed = {
             "distinct_rounds_use_fresh_randomness": True, "reports_are_drawn_from_the_tables": bool(self.tables),
@@ -111,7 +111,7 @@ class ExactRelease:
 
     @staticmethod
     def read(value: object) -> ExactRelease:
-        """From JSON; refuses what is unknown, does not belong together or does not follow from the rest."""
+        """From JSON; refuses fields that are unknown, contradict each other or do not follow from the others."""
         fields = Fields(value, "release")
         observer, sampling = fields.text("observer", ("reports", "secure_sum", "model")), fields.fields("sampling")
         entries = [Fields(entry, "tables") for entry in fields.items("tables", 1000)]
@@ -134,7 +134,7 @@ class ExactRelease:
             raise Unreadable(f"corrupted is {r.corrupted}, not an integer from 0 to {r.clients - 1}")
         if r.observer == "model" and (not r.noise_multiplier or not (0 < r.kept <= 1)):
             raise Unreadable("a model needs a noise multiplier above 0 and a probability of keeping a code")
-        # One text per release: trust, unit and assumptions as they follow, fractions in lowest terms, nothing more.
+        # One text per release: the trust, unit and assumptions that follow, fractions in lowest terms, nothing else.
         if r.document() != value:
             raise Unreadable("the release holds unknown keys, or is not written as it follows from its own values")
         return r
@@ -147,7 +147,7 @@ class ExactClaim:
 
     Arguments:
         release: what is released; None for lower bounds of designs.
-        statement: one of docs/file-format.md, {"kind": "dp", "epsilon", "delta"} for one; numbers are exact.
+        statement: one of those in docs/file-format.md, such as {"kind": "dp", "epsilon", "delta"}; numbers are exact.
     """
 
     release: ExactRelease | None
@@ -155,39 +155,39 @@ class ExactClaim:
     _stamp: object = field(default=None, repr=False, compare=False)
 
     def __getattr__(self, name: str) -> Any:
-        """What the release says: observer, trust, neighboring, unit, rounds, seeded..."""
+        """The fields of the release: observer, trust, neighboring, unit, rounds, seeded..."""
         if name.startswith("_") or self.release is None:
             raise AttributeError(name)
         return getattr(self.release, name)
 
     @property
     def epsilon(self) -> Fraction:
-        """As claimed, exact."""
+        """The claimed epsilon, exact."""
         return number(self.statement["epsilon"], "epsilon")
 
     @property
     def delta(self) -> Fraction:
-        """As claimed, exact; 0 when the statement has none."""
+        """The claimed delta, exact; 0 if the statement has none."""
         return number(self.statement.get("delta", 0), "delta")
 
     @property
     def certified(self) -> bool:
-        """Whether this object came out of `mezzotint.kernel.check`, and says what it said then."""
+        """Whether `mezzotint.kernel.check` returned this object and it is unchanged since."""
         return self._stamp is not None and self._stamp == (_STAMP, self.sha256)
 
     def document(self) -> dict[str, object]:
-        """For JSON, without a proof."""
+        """As JSON, without a proof."""
         release = None if self.release is None else self.release.document()
         return {"format": FORMAT, "version": 1, "release": release, "statement": self.statement}
 
     @property
     def sha256(self) -> str:
-        """Of the canonical claim: what its proof names."""
+        """The hash of the canonical claim, which its proof names."""
         return sha256(canonical(self.document()))
 
     @staticmethod
     def read(fields: Fields) -> ExactClaim:
-        """From JSON; takes the claim's keys and leaves the others."""
+        """From JSON; takes the keys of the claim and leaves all others."""
         if fields.text("format") != FORMAT or fields.integer("version", 0, MOST) != 1:
             raise Unreadable(f"not a claim of version 1 ({FORMAT})")
         raw = fields.take("release")
@@ -199,14 +199,14 @@ _STAMP = object()
 
 
 def stamp(claim: ExactClaim) -> ExactClaim:
-    """Called by `check` alone, after its last comparison."""
+    """Stamp a claim as certified; only `check` calls this, after its last comparison."""
     return replace(claim, _stamp=(_STAMP, claim.sha256))
 
 
 @final
 @dataclass(frozen=True)
 class Target:
-    """What is to be shown of a release: epsilon >= 0 at delta >= 0, or at the order of a Renyi statement."""
+    """What is to be shown about a release: epsilon >= 0 at delta >= 0, or at the order of a Renyi statement."""
 
     release: ExactRelease
     epsilon: Fraction
@@ -215,7 +215,7 @@ class Target:
 
     @staticmethod
     def read(claim: ExactClaim, released: str, *kinds: str) -> Target:
-        """Refuses another kind of release or of statement than those that a proof speaks of."""
+        """Refuse kinds of releases or statements that the proof is not about."""
         release, fields = claim.release, Fields(claim.statement, "statement")
         if release is None or release.kind not in released.split():
             raise Refused("claim", f"this proof is about {released}")
@@ -228,9 +228,9 @@ class Target:
 
 
 def words(claim: ExactClaim, reason: str = "") -> str:
-    """One sentence: certified when `check` stamped the claim, else computed, with the reason.
+    """One sentence about the claim: certified if `check` stamped it, else computed, with the reason.
 
-    Numbers stand as they were checked, never rounded. Draws from a seed protect nobody, checked or not.
+    Numbers appear as they were checked, never rounded. Seeded draws protect nobody, checked or not.
     """
     what = _statement(claim)
     if claim.release is not None and claim.release.seeded:

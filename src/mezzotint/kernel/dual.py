@@ -1,4 +1,4 @@
-"""Lower bounds: what no unbiased epsilon-DP mechanism with so many levels can beat, wherever its levels are.
+"""Lower bounds that no unbiased epsilon-DP mechanism with a given number of levels can beat, wherever they are.
 
 Statement: "Any m levels" (docs/proofs/design.md). A cut is a set of multipliers; a mechanism below the bound has a
 level in the region of every cut. The bound holds when no cells of an axis, one per level, meet the regions of all cuts.
@@ -21,7 +21,7 @@ _BITS, _LEAST = 64, -(2**200)
 
 
 def _read_cut(fields: Fields, unit: Rational, extra: Rational) -> tuple[Rational, rational_polynomial, list[_Turn]]:
-    """q; the quadratic that g is left of all turns; and the turns: (place, quadratic, its factor) to be added there."""
+    """q; the quadratic that g is left of all turns; and the turns: (place, quadratic, its factor) to add from there."""
     edges = [entry * unit for entry in fields.integers("edges", _LEAST)]
     roots, ends = ([[x * unit for x in pair] for pair in fields.lists(key, _LEAST)] for key in ("roots", "ends"))
     fields.done()
@@ -47,7 +47,7 @@ def _read_cut(fields: Fields, unit: Rational, extra: Rational) -> tuple[Rational
 
 
 def _least(g: rational_polynomial, turns: list[_Turn], axis: list[Rational]) -> list[Rational]:
-    """The least g in each cell of the axis, from the unbounded one on the left to that on the right."""
+    """The minimum of g in each cell of the axis, from the unbounded cell on the left to that on the right."""
     found: list[Rational] = []
     left, values = None, list[Rational]()
     ends = [(place, None, 0) for place in axis]
@@ -66,9 +66,9 @@ def _least(g: rational_polynomial, turns: list[_Turn], axis: list[Rational]) -> 
 
 
 def _require_unmet(cells: list[int], every: int, count: int) -> None:
-    """No `count` cells together meet every cut; a cell is the set of the cuts that it meets, as bits."""
+    """Check that no `count` cells together meet every cut; a cell is the set of cuts that it meets, as bits."""
     by_size = sorted(set(cells), key=int.bit_count, reverse=True)
-    # A cell that meets nothing which another does not meet is not needed.
+    # A cell is not needed if another one meets all the cuts that it meets.
     kept = {cell for k, cell in enumerate(by_size) if not any(cell | other == other for other in by_size[:k])}
     cells = list(dict.fromkeys(cell for cell in cells if cell in kept))
     boxes = [[list(range(len(cells)))] * count]
@@ -84,10 +84,10 @@ def _require_unmet(cells: list[int], every: int, count: int) -> None:
 
 
 def _shrunk(box: list[list[int]], cells: list[int], every: int) -> list[list[int]]:
-    """The cells that each level may be in, less those that are in no rising choice that meets every cut."""
+    """The cells that each level may be in, without those that belong to no increasing choice that meets every cut."""
     while all(box):
         tick()
-        # In a rising choice a level is at or above the least of the one before, and below likewise.
+        # In an increasing choice, a level is at or above the lowest cell of the level before it, and vice versa.
         highest = len(cells)
         for k in range(len(box) - 1, -1, -1):
             highest = min(highest, box[k][-1])
@@ -97,7 +97,7 @@ def _shrunk(box: list[list[int]], cells: list[int], every: int) -> list[list[int
         once = twice = 0
         for union in unions:
             once, twice = once | union, twice | (once & union)
-        # A cut that the cells of one level alone can meet is met by that level; what no cell meets empties the box.
+        # A cut that only one level can meet must be met by that level; a cut that none can meet empties the box.
         needs = [(union & ~twice) | (every & ~once) for union in unions]
         smaller = [[c for c in level if cells[c] & need == need] for level, need in zip(box, needs, strict=True)]
         if smaller == box:
@@ -107,7 +107,7 @@ def _shrunk(box: list[list[int]], cells: list[int], every: int) -> list[list[int
 
 
 def check_dual(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
-    """A mean squared error that every unbiased mechanism has, inputs uniform on [-1, 1], for a number of levels."""
+    """Check a lower bound on the mean squared error of every unbiased mechanism, for inputs uniform on [-1, 1]."""
     require(claim.release is None, "claim", "a lower bound is about no release")
     stated = Fields(claim.statement, "statement")
     for key, only in (("kind", "lower_bound"), ("loss", "mse"), ("prior", "uniform")):
@@ -121,7 +121,7 @@ def check_dual(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
     require(len(axis) <= 2000, "size", "the axis has too many points", len(axis), 2000)
     require(all(a < b for a, b in pairwise(axis)), "axis", "the points do not increase")
     require(axis == [-end for end in reversed(axis)], "axis", "it is not its own mirror image")
-    # "Reach" (docs/proofs/design.md): a level stands at or beyond this, and one at or beyond its mirror image.
+    # "Reach" (docs/proofs/design.md): one level lies at or beyond this point, and one at or beyond its mirror image.
     reach = 1 + 2 / extra
     share = tau / (tau + rational(Fraction(1, 3)))  # "Rare floors"
     columns = [[not end < reach for end in axis] + [True]]

@@ -23,7 +23,7 @@ def _below(x: Ball) -> Ball:
 
 
 def gaussian_curve(shift: Ball) -> Curve:
-    """HS_c(N(shift, 1), N(0, 1)), rounded up; both directions are alike."""
+    """HS_c(N(shift, 1), N(0, 1)), rounded up; it is the same in both directions."""
 
     def curve(numerator: int, denominator: int) -> int:
         c = ball(Fraction(numerator, denominator))
@@ -76,12 +76,12 @@ def check_contraction(low: Fraction, high: Fraction, kappa: Fraction, reach: Fra
 
 
 def check_gaussian(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
-    """(epsilon, delta) of all steps of a run, for one record."""
+    """Check (epsilon, delta) for all steps of a run and one record."""
     target, kappa = Target.read(claim, "model", "dp"), proof.number("kappa")
     release = target.release
     require(not release.tables and release.sampling != "revealed", "gaussian", "nothing is proved about this release")
     if proof.has("by") and proof.text("by", ("removal",)):
-        # Replacing is removing, then adding: (2 e, (1 + exp e) d) follows from (e, d) for either.
+        # To replace is to remove, then to add: (2 e, (1 + exp e) d) follows from (e, d) for each.
         half = target.epsilon / 2
         grown = 1 + Fraction(exp_floor(half, BITS) + 1, WHOLE)
         release = replace(release, neighboring="add_or_remove_one")
@@ -95,6 +95,6 @@ def check_gaussian(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
     shift = ball(kappa / (release.noise_multiplier or Fraction(0)))
     pair = None if contracted else replaced_curve(shift, release.rate)
     near, far = gaussian_curve(shift), gaussian_curve(2 * shift)
-    # Replacing one of all records moves the sum by two clip norms, as far as it moves a batch that holds it.
+    # Replacing one record moves the sum by up to two clipping norms, in all records as in a batch that holds it.
     certain = far if release.sampling == "none" and release.neighboring == "replace_one" else near
     check_sampled(target, proof, proof.number("step"), WHOLE >> proof.integer("tail", 0, BITS), certain, far, pair)

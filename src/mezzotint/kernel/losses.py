@@ -1,7 +1,7 @@
-"""Losses on a grid, in integers: from curves to pairs of distributions, their products, and their curve again.
+"""Losses on a grid, in integers: from curves to pairs of distributions, to their products, and back to a curve.
 
 Statements: K1, K2, E (docs/proofs/kernel.md), docs/proofs/privacy-composition.md. A curve h(c)
-bounds hockey-stick divergences at c = e**epsilon; masses are units of 2**-BITS; what is missing is certain disclosure.
+bounds hockey-stick divergences at c = e**epsilon; masses are in units of 2**-BITS, and missing mass is disclosure.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Curve: TypeAlias = Callable[[int, int], int]
 @final
 @dataclass(frozen=True)
 class Measure:
-    """A sub-measure on start, start + 1, ...: a polynomial of masses. `cut` bounds what each product may drop."""
+    """A sub-measure on start, start + 1, ... as a polynomial of masses. `cut` bounds what a product may drop."""
 
     poly: polynomial
     start: int
@@ -33,7 +33,7 @@ class Measure:
 
     @property
     def deficit(self) -> int:
-        """What is missing to probability 1."""
+        """The mass that is missing from probability 1."""
         return WHOLE - int(self.poly(1))
 
     def __mul__(self, other: Measure) -> Measure:
@@ -51,7 +51,7 @@ class Measure:
 
 
 def trimmed(poly: polynomial, start: int, cut: int) -> Measure:
-    """Without the entries that hold at most `cut` together, at either end."""
+    """Without the outermost entries, which together hold at most `cut` at either end."""
     entries = poly.coeffs()
     first = bisect_right(list(accumulate(entries)), cut)
     last = len(entries) - bisect_right(list(accumulate(reversed(entries))), cut)
@@ -59,7 +59,7 @@ def trimmed(poly: polynomial, start: int, cut: int) -> Measure:
 
 
 def summed_noise(release: ExactRelease, tables: Tables, cut: int) -> Measure:
-    """What all honest clients add together, each from the one row of a table."""
+    """The sum of what all honest clients add, each drawn from the only row of a table."""
     rows = summed_rows(release, tables)
     require(len(rows) == 1, "noise", "the noise depends on an input")
     single = Measure(polynomial([weight * (WHOLE // TOTAL) for weight in rows[0]]), 0, cut)
@@ -97,7 +97,7 @@ def pair_values(grid: Grid, entries: Iterable[tuple[int, int]]) -> list[int]:
         if p and index >= 0:
             first[index] += p
             second[index] += q
-    # p - c q is positive at the points up to the pair's own; these are suffix sums.
+    # p - c q is positive at points up to that of the pair, so these are suffix sums.
     up, down = list(accumulate(reversed(first))), list(accumulate(reversed(second)))
     return [(p << FINE) - c * q for p, q, c in zip(reversed(up), reversed(down), grid.points, strict=True)]
 
@@ -170,7 +170,7 @@ def curve_of(measure: Measure, step: Fraction) -> Curve:
         here = (numerator << FINE) // denominator
         above = bisect_right(points, here)
         total = deficit * denominator + up[above] * denominator - numerator * down[above]
-        # Points are rounded down, so one that equals c may stand for a loss above it.
+        # Points are rounded down, so a point equal to c may represent a loss above it.
         while above and points[above - 1] == here:
             above -= 1
             total += max(0, firsts[above] * denominator - numerator * seconds[above])
@@ -247,7 +247,7 @@ def check_sampled(target: Target, proof: Fields, step: Fraction, cut: int, curve
 
 
 def check_cases(target: Target, proof: Fields, cut: int, cases: Iterable[tuple[Rows, Steps]]) -> None:
-    """One coordinate of a round costs at most what its rows do in the worst of these cases, each with its noise."""
+    """Check a coordinate of a round, which costs at most what its rows do in the worst case, each with its noise."""
     release, coordinates = target.release, target.release.tables[0][1]
     single = release.rounds * coordinates == 1 and release.sampling != "poisson"
     step = Fraction(0) if single else proof.number("step")
@@ -263,13 +263,13 @@ def check_cases(target: Target, proof: Fields, cut: int, cases: Iterable[tuple[R
 
 
 def check_delta(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
-    """(epsilon, delta) of one report, in integers."""
+    """Check (epsilon, delta) of one report, in integers."""
     target = Target.read(claim, "reports", "dp")
     check_cases(target, proof, 0, [(single_table(target.release, tables), SILENT)])
 
 
 def check_losses(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
-    """(epsilon, delta) of many reports, all seen: coordinates are composed, then sampled, then the rounds."""
+    """Check (epsilon, delta) of many reports, all seen: composes coordinates, then sampling, then rounds."""
     target, step, grids = Target.read(claim, "reports", "dp"), proof.number("step"), proof.items("grids")
     described, cut = target.release.tables, WHOLE >> proof.integer("tail", 0, BITS)
     require(len(grids) == len(described), "grids", "not one grid per table")

@@ -1,4 +1,4 @@
-"""What follows from single reports without a distribution of losses: pure epsilons, Renyi divergences, ranks.
+"""Claims that need no distribution of losses: pure epsilons, Renyi divergences, ranks.
 
 Statements: T2, T3 (docs/proofs/tables.md), "One report" (docs/proofs/kernel.md).
 """
@@ -36,7 +36,7 @@ def ranks_ratio(value: object) -> Fraction:
 
 
 def check_ratio(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
-    """Pure epsilon: the product of all worst ratios, sampled per round. A sum shows less than its reports."""
+    """Check a pure epsilon: the product of all worst ratios, sampled per round. A sum reveals less than its reports."""
     target = Target.read(claim, "reports secure_sum", "dp")
     release, epsilon = target.release, target.epsilon
     ranks = {sha256(canonical(entry)): entry for entry in proof.items("ranks", 100)} if proof.has("ranks") else {}
@@ -54,9 +54,9 @@ def check_ratio(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
 
 
 def _log_above(power: Ball, divisor: int = 1) -> Ball:
-    """The upper end of log(power) / divisor, which is exact, so that it may be compared."""
+    """The upper end of log(power) / divisor as an exact number, which can be compared."""
     upper = (power.log() / divisor).upper()
-    # A ball too wide to take the logarithm of is no number: it would lose every comparison.
+    # A ball too wide for a logarithm is not a number, and every comparison with it would be false.
     require(upper.is_finite(), "precision", "a divergence could not be enclosed")
     return upper
 
@@ -75,7 +75,7 @@ def _table_cost(rows: Rows, order: Fraction) -> Ball:
 
 
 def _noise_cost(release: ExactRelease, tables: Tables, order: Fraction, cut: int) -> tuple[Ball, Fraction]:
-    """The log of the power sum of a round under integer noise, and the mass of a coordinate that it leaves out."""
+    """The log of the power sum of a round under integer noise, and the mass per coordinate that it leaves out."""
     masses = [int(mass) for mass in summed_noise(release, tables, cut).poly.coeffs()]
     size, shift = len(masses), release.shift
     require(size <= 2**17, "size", "the noise is too wide", size, 2**17)
@@ -92,7 +92,7 @@ def _noise_cost(release: ExactRelease, tables: Tables, order: Fraction, cut: int
 
 
 def check_renyi(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
-    """Renyi divergence of one order, added over releases; and the (epsilon, delta) that follows from it."""
+    """Check a Renyi divergence of one order, added over releases, or the (epsilon, delta) that follows from it."""
     target, order = Target.read(claim, "reports noisy_sum", "dp", "renyi"), proof.number("order")
     release, epsilon, delta = target.release, target.epsilon, target.delta
     require(order > 1, "renyi", "the order must be above 1", order)

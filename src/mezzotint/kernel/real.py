@@ -1,6 +1,6 @@
-"""Real numbers as balls that hold them: rounding to integers on the side that is asked for.
+"""Real numbers enclosed in balls, and their rounding to integers in a given direction.
 
-Precision is set by the proof (`precision`); too little makes balls wide and the check fail.
+The proof sets the precision (`precision`); too little makes balls wide, and the check fails.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from mezzotint.kernel.units import Refused
 Ball: TypeAlias = flint.arb
 Rational: TypeAlias = flint.fmpq
 
-# Of integers, of rationals, and of balls.
+# Integers, rationals and balls.
 polynomial = flint.fmpz_poly
 rational_polynomial = flint.fmpq_poly
 ball_polynomial = flint.arb_poly
 
 
 def rational(value: Fraction | int) -> Rational:
-    """The number itself, in the rationals of FLINT, which are fast."""
+    """The number itself as a rational of FLINT, which are fast."""
     return flint.fmpq(value.numerator, value.denominator)
 
 
 def ball(value: Fraction | int) -> Ball:
-    """The number, enclosed."""
+    """A ball that encloses the number."""
     return flint.arb(rational(value))
 
 

@@ -1,8 +1,8 @@
-"""Secure sums: what the noise that others are sure to add leaves of one client's report.
+"""Secure sums: how well the noise that others are certain to add hides one client's report.
 
 Statements: Theorem S', Cover (docs/proofs/sums.md), K1, Ladder, Boxes (docs/proofs/kernel.md). A proof lists blankets
-of groups of rows, divides the data sets into cases of how many clients have a row of which group, and gives each case
-boxes and ladders: counts of draws that its noise reaches with a probability that is bounded here.
+of groups of rows, divides the data sets into cases by the number of clients with rows of each group, and gives each
+case boxes and ladders: counts of draws that its noise reaches with a probability that is bounded here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _GUARD = 64  # further bits of the terms of a binomial sum
 @final
 @dataclass(frozen=True)
 class _Blanket:
-    """Noise that every `block` clients with rows of the group draw: its components' chances and shapes."""
+    """Noise drawn by every `block` clients with rows of the group: the probabilities and shapes of its components."""
 
     rows: frozenset[int]
     block: int
@@ -68,7 +68,7 @@ def _require_fit(group: list[list[int]], placed: list[tuple[list[int], list[int]
 
 
 def _cases(node: Fields, counts: _Counts, blankets: list[_Blanket], depth: int) -> Iterator[tuple[_Counts, Fields]]:
-    """(counts of clients by group, their draws) of every leaf; a division's parts hold together what it held."""
+    """(Counts of clients by group, their draws) of every leaf; the parts of a division together hold what it held."""
     require(depth <= 200, "size", "cases are nested too deeply")
     if not node.has("cuts"):
         yield counts, node
@@ -92,7 +92,7 @@ def _cases(node: Fields, counts: _Counts, blankets: list[_Blanket], depth: int) 
 def binomial_below(trials: int, chance: Fraction, edge: int) -> int:
     """An upper bound of P(N < edge), N binomial, in units of 2**-BITS.
 
-    From edge - 1 downwards the ratio of a term to the last one falls: below 1, what follows is below a geometric sum.
+    From edge - 1 downwards the ratio of successive terms falls; once it is below 1, a geometric sum bounds the rest.
     """
     if edge <= 0 or (chance == 1 and edge <= trials):
         return 0
@@ -116,7 +116,7 @@ _Part: TypeAlias = tuple[int, int, Fraction, Measure]
 
 
 def _steps(node: Fields, parts: list[_Part], weight: int, noise: Measure) -> Steps:
-    """(weight, noise) of every box of counts, and of what is without noise; they hold together what has `weight`."""
+    """(Weight, noise) of every box of counts and of the part without noise; together they hold `weight`."""
     if node.has("corners"):
         yield from _ladder(node.lists("corners"), parts, weight, noise)
     else:
@@ -135,7 +135,7 @@ def _steps(node: Fields, parts: list[_Part], weight: int, noise: Measure) -> Ste
 
 
 def _ladder(corners: list[list[int]], parts: list[_Part], weight: int, noise: Measure) -> Steps:
-    """What every corner adds to the noise, the least first, and at the end the weight of what misses all."""
+    """What every corner adds to the noise, in increasing order, then the weight of what misses all corners."""
     require({len(corner) for corner in corners} == {len(parts)}, "ladder", "a corner has too few counts")
     missed = [WHOLE]
     for corner in corners:
@@ -153,7 +153,7 @@ def _ladder(corners: list[list[int]], parts: list[_Part], weight: int, noise: Me
 
 
 def _noises(release: ExactRelease, proof: Fields, spread: list[list[int]], cut: int) -> Iterator[Steps]:
-    """What others are sure to add, in every case of their data."""
+    """The noise that others are certain to add, in every case of their data."""
     blankets = [_read_blanket(Fields(raw, "blanket"), spread, cut) for raw in proof.items("blankets", 1000)]
     others = proof.integer("others", 0, release.clients - 1 - release.corrupted)
     require(bool(blankets) and len(blankets[0].rows) == len(spread), "cases", "the first group is not all rows")
@@ -168,13 +168,13 @@ def _noises(release: ExactRelease, proof: Fields, spread: list[list[int]], cut: 
 
 
 def check_sum(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
-    """(epsilon, delta) of secure sums; several coordinates or rounds are composed as losses."""
+    """Check (epsilon, delta) of secure sums; several coordinates or rounds are composed as losses."""
     target = Target.read(claim, "secure_sum noisy_sum", "dp")
     release = target.release
     require(release.sampling != "poisson", "sum", "nothing is proved here about secret participation")
     cut = WHOLE >> proof.integer("tail", 0, BITS)
     if release.shift:
-        # Each integer moves by at most the shift, under the noise of all; sums are as far apart as two such reports.
+        # Each integer moves by at most the shift, under everyone's noise; sums are as far apart as two such reports.
         noise = ((WHOLE, summed_noise(release, tables, cut)),)
         cases = (([[TOTAL], [0] * move + [TOTAL]], noise) for move in range(1, release.shift + 1))
     else:

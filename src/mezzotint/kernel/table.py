@@ -1,7 +1,7 @@
-"""Integer tables: what a report is drawn from. Statements: T1 to T3 (docs/proofs/tables.md).
+"""Integer tables, from which reports are drawn. Statements: T1 to T3 (docs/proofs/tables.md).
 
-Privacy is about rows: each is a distribution over levels, and inputs between knots mix two of them. Knots, levels and
-categories say for which data; they are part of the text that is hashed, and nothing here depends on them.
+Privacy concerns the rows: each is a distribution over levels, and inputs between knots mix two of them. Knots, levels
+and categories relate rows to data; they are part of the hashed text, and nothing here depends on them.
 """
 
 from __future__ import annotations
@@ -57,6 +57,6 @@ def summed_rows(release: ExactRelease, tables: Tables) -> list[list[int]]:
 
 
 def worst_ratio(rows: Rows) -> Fraction | None:
-    """The largest ratio of two entries of a column (T3); None when a column that is used holds a zero."""
+    """The largest ratio of two entries of a column (T3); None if a column in use contains a zero."""
     columns = list(zip(*rows, strict=True))
     return max(Fraction(max(column), min(column)) for column in columns) if all(map(all, columns)) else None

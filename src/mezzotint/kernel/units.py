@@ -1,6 +1,6 @@
-"""What the kernel is written in: exact numbers, strict JSON, refusals, and a limit of time.
+"""The kernel's basic tools: exact numbers, strict JSON, refusals and a time limit.
 
-Every number that enters is an integer or a text such as "p/q", "0.221", "1e-6". Floats are refused.
+Every number read is an integer or a text such as "p/q", "0.221", "1e-6". Floats are refused.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TOTAL = 2**32  # what every row of a table sums to
 # Masses are integers over 2**BITS, values of c = e**epsilon integers over 2**FINE on grids and 2**FACTOR alone.
 BITS, FINE, FACTOR = 160, 256, 64
 WHOLE, ONE = 1 << BITS, 1 << FINE
-# Longest file in bytes, enough for a table of the most entries; most entries of a list, coefficients of a polynomial.
+# Longest file in bytes, enough for the largest table; largest number of list entries and polynomial coefficients.
 MAX_TEXT, MAX_ENTRIES = 2**26, 2**22
 
 _NUMBER = re.compile(r"-?[0-9]{1,1200}(\.[0-9]{1,1200})?(e-?[0-9]{1,4})?|-?[0-9]{1,1200}/[0-9]{1,1200}")
@@ -41,15 +41,15 @@ class Refused(Exception):
 
 
 class Unreadable(Exception):
-    """The text holds no claim, proof or table that this kernel knows."""
+    """The text contains no claim, proof or table known to this kernel."""
 
 
 class Unfinished(Exception):
-    """The check was stopped by its limit of time: nothing is known."""
+    """The check reached its time limit: nothing is known."""
 
 
 def require(holds: bool, step: str, why: str, have: object = "", want: object = "") -> None:
-    """Refuses unless `holds` is True: an undecided comparison of balls is False, so it refuses."""
+    """Refuse unless `holds` is True; an undecided comparison of balls is False, hence refused."""
     if holds is not True:
         raise Refused(step, why, have, want)
 
@@ -58,12 +58,12 @@ _deadline = [0]
 
 
 def set_deadline(seconds: int) -> None:
-    """From now on `tick` lets less than this much processor time pass."""
+    """Let `tick` allow less than this much processor time from now on."""
     _deadline[0] = time.process_time_ns() + seconds * 10**9
 
 
 def tick() -> None:
-    """Called in every loop whose length a proof decides."""
+    """Check the time limit; called in every loop whose length is set by a proof."""
     if not (time.process_time_ns() < _deadline[0]):
         raise Unfinished("the limit of time is spent; allow more seconds")
 
@@ -84,12 +84,12 @@ def number(value: object, name: str = "number") -> Fraction:
 
 
 def canonical(value: object) -> str:
-    """The one text of a JSON value: sorted keys, no spaces, ASCII."""
+    """The canonical text of a JSON value: sorted keys, no spaces, ASCII."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
 def sha256(text: str) -> str:
-    """In hexadecimal, of the UTF-8 bytes."""
+    """The hash of the UTF-8 bytes, in hexadecimal."""
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 
@@ -105,7 +105,7 @@ def _refuse(text: str) -> object:
 
 
 def read_json(text: str, *, real: Callable[[str], object] = _refuse) -> object:
-    """Strict JSON: no duplicate keys, no NaN; numbers with a point become what `real` makes of their text."""
+    """Parse strict JSON: no duplicate keys, no NaN; `real` converts the text of numbers with a point."""
     if len(text) > MAX_TEXT:
         raise Unreadable(f"longer than {MAX_TEXT} characters")
     try:
@@ -116,7 +116,7 @@ def read_json(text: str, *, real: Callable[[str], object] = _refuse) -> object:
 
 @final
 class Fields:
-    """One JSON object, taken key by key; `done` refuses keys that nobody took."""
+    """One JSON object, read key by key; `done` refuses keys that were not read."""
 
     def __init__(self, value: object, name: str) -> None:
         if not isinstance(value, dict):
@@ -124,13 +124,13 @@ class Fields:
         self.values, self._name = dict(cast("dict[str, object]", value)), name
 
     def take(self, key: str) -> object:
-        """The raw value; absence is an error."""
+        """The raw value; a missing key is an error."""
         if key not in self.values:
             raise Unreadable(f"{self._name} lacks {key!r}")
         return self.values.pop(key)
 
     def has(self, key: str) -> bool:
-        """Whether the key is there, not taken yet."""
+        """Whether the key is present and not yet read."""
         return key in self.values
 
     def fields(self, key: str) -> Fields:
@@ -138,7 +138,7 @@ class Fields:
         return Fields(self.take(key), key)
 
     def text(self, key: str, choices: Sequence[str] = ()) -> str:
-        """A text, one of the choices when there are any."""
+        """A text, and one of the choices if any are given."""
         value = self.take(key)
         if type(value) is not str or (choices and value not in choices):
             raise Unreadable(f"{key} is {str(value)[:60]!r}, not " + (" or ".join(choices) or "a text"))
@@ -152,14 +152,14 @@ class Fields:
         return value
 
     def number(self, key: str) -> Fraction:
-        """A rational that is not negative."""
+        """A non-negative rational."""
         value = number(self.take(key), key)
         if not (value >= 0):
             raise Unreadable(f"{key} is {_shown(value)}, below 0")
         return value
 
     def items(self, key: str, most: int = MAX_ENTRIES) -> list[Any]:
-        """A list of at most so many values."""
+        """A list with at most the given number of values."""
         value = cast("list[Any]", self.take(key))
         if type(value) is not list or len(value) > most:
             raise Unreadable(f"{key} is not a list of at most {most} values")
@@ -178,6 +178,6 @@ class Fields:
         return [Fields({key: entry}, key).integers(key, least) for entry in self.items(key)]
 
     def done(self) -> None:
-        """Refuses what is left."""
+        """Refuse keys that were not read."""
         if self.values:
             raise Unreadable(f"{self._name} has unknown keys: {ascii(sorted(self.values))[:200]}")
