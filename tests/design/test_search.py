@@ -98,3 +98,19 @@ def test_many_searches_at_once_find_the_minimum_of_a_quadratic() -> None:
     values, points = descend(objective, np.random.default_rng(0).normal(size=(6, 3)), 60)
     np.testing.assert_allclose(points, 3.0, atol=1e-4)  # a minimum's place is known to the root of its value
     assert values.max() < 1e-6  # the descent's own stop
+
+
+def test_a_descent_is_the_same_alone_and_beside_others() -> None:
+    """Alone, one length after another is tried; side by side, several at once."""
+
+    def objective(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:  # a curved valley, each coordinate's and the next's
+        across, along = x[:, 1] - x[:, 0] ** 2, 1 - x[:, 0]
+        slopes = np.stack([-400 * x[:, 0] * across - 2 * along, 200 * across], axis=1)
+        return 100 * across**2 + along**2, slopes
+
+    starts = np.random.default_rng(1).normal(size=(9, 2))
+    together = descend(objective, starts, 25)
+    for k, start in enumerate(starts):
+        for found, alone in zip(together, descend(objective, start[None], 25), strict=True):
+            # Sums over a batch may be taken in another order: 25 steps carry the last digit on.
+            np.testing.assert_allclose(found[k], alone[0], rtol=1e-6, atol=1e-9)

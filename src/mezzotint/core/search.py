@@ -68,16 +68,22 @@ def descend(objective: Objective, points: FloatArray, steps: int) -> tuple[Float
         length = np.minimum(1.0, 2.0 / np.maximum(np.abs(direction).max(axis=1), 1e-300))
         waiting = np.flatnonzero(active)
         moved, at, by = points.copy(), values.copy(), slopes.copy()
-        for _ in range(12):
-            if not waiting.size:
-                break
-            tried = points[waiting] + length[waiting, None] * direction[waiting]
-            value, slope = objective(tried)
-            good = value <= values[waiting] + 1e-4 * length[waiting] * fall[waiting]
-            done = waiting[good]
-            moved[done], at[done], by[done] = tried[good], value[good], slope[good]
-            waiting = waiting[~good]
-            length[waiting] /= 3
+        tries = 12
+        while waiting.size and tries:
+            # As many lengths at once as a call for all points would take: the first that is good counts.
+            ahead = min(tries, len(points) // waiting.size)
+            lengths = length[waiting, None] / 3.0 ** np.arange(ahead)
+            tried = points[waiting, None] + lengths[:, :, None] * direction[waiting, None]
+            value, slope = (
+                found.reshape(*lengths.shape, *found.shape[1:])
+                for found in objective(tried.reshape(-1, points.shape[1]))
+            )
+            good = value <= values[waiting, None] + 1e-4 * lengths * fall[waiting, None]
+            found, first = good.any(axis=1), good.argmax(axis=1)[:, None]
+            done, first = waiting[found], first[found, 0]
+            moved[done], at[done], by[done] = tried[found, first], value[found, first], slope[found, first]
+            waiting, tries = waiting[~found], tries - ahead
+            length[waiting] = lengths[~found, -1] / 3
         step, change = moved - points, by - slopes
         active &= (values - at) > 1e-11
         curved = np.einsum("bi,bi->b", step, change)

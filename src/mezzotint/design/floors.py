@@ -76,27 +76,52 @@ class Windows:
     right: IndexArray
 
 
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Rooms:
+    """What windows can add to the floors: `rooms` (..., m) by level, `ends` (..., m+1) of the rooms laid side by side,
+    `spare` (..., 1) the windows' length, `last` (..., 1) their last start."""
+
+    rooms: FloatArray
+    ends: FloatArray
+    spare: FloatArray
+    last: FloatArray
+
+    @staticmethod
+    def of(floors: FloatArray, ratio: float) -> _Rooms:
+        rooms = (ratio - 1) * floors
+        ends = np.concatenate([np.zeros_like(rooms[..., :1]), np.cumsum(rooms, axis=-1)], axis=-1)
+        spare = 1 - floors.sum(axis=-1, keepdims=True)
+        return _Rooms(rooms=rooms, ends=ends, spare=spare, last=np.maximum(ends[..., -1:] - spare, 0.0))
+
+    def filled(self, starts: FloatArray) -> FloatArray:
+        """(..., K, m) what windows from `starts` (..., K) add."""
+        a, ends = starts[..., None], self.ends[..., None, :]
+        filled = np.minimum(a + self.spare[..., None], ends[..., 1:]) - np.maximum(a, ends[..., :-1])
+        return np.minimum(np.maximum(filled, 0.0), self.rooms[..., None, :])
+
+
+def outer_rows(levels: FloatArray, floors: FloatArray, ratio: float) -> tuple[FloatArray, FloatArray]:
+    """The rows (..., 2, m) of the first window and of the last one, and their means (..., 2)."""
+    rooms = _Rooms.of(floors, ratio)
+    extra = rooms.filled(np.concatenate([np.zeros_like(rooms.last), rooms.last], axis=-1))
+    base = (floors * levels).sum(axis=-1, keepdims=True)
+    return floors[..., None, :] + extra, base + np.einsum("...km,...m->...k", extra, levels)
+
+
 def make_windows(levels: FloatArray, floors: FloatArray, ratio: float, *, split: bool = False) -> Windows:
     """The windows of floors with 1/ratio <= sum(floors) <= 1.
 
     Arguments:
         split: whether pieces end at levels too, as losses with a kink at the level need.
     """
-    rooms = (ratio - 1) * floors
-    ends = np.concatenate([np.zeros_like(rooms[..., :1]), np.cumsum(rooms, axis=-1)], axis=-1)
-    spare = 1 - floors.sum(axis=-1, keepdims=True)
-    last = np.maximum(ends[..., -1:] - spare, 0.0)
+    rooms = _Rooms.of(floors, ratio)
+    ends, spare, last = rooms.ends, rooms.spare, rooms.last
     base = (floors * levels).sum(axis=-1, keepdims=True)
-
-    def rows_at(starts: FloatArray) -> FloatArray:
-        a = starts[..., None]
-        filled = np.minimum(a + spare[..., None], ends[..., None, 1:]) - np.maximum(a, ends[..., None, :-1])
-        return np.clip(filled, 0.0, rooms[..., None, :])
-
     candidates = np.clip(np.concatenate([ends, ends - spare], axis=-1), 0.0, last)
     if split:
         known = np.sort(candidates, axis=-1)
-        means = base + np.einsum("...km,...m->...k", rows_at(known), levels)
+        means = base + np.einsum("...km,...m->...k", rooms.filled(known), levels)
         place = (means[..., None, :] <= levels[..., None]).sum(axis=-1) - 1
         place = np.clip(place, 0, known.shape[-1] - 2)
         x0, x1 = (np.take_along_axis(means, place + i, axis=-1) for i in (0, 1))
@@ -109,7 +134,7 @@ def make_windows(levels: FloatArray, floors: FloatArray, ratio: float, *, split:
     count = floors.shape[-1]
     left = np.cumsum(order <= count, axis=-1)[..., :-1] - 1
     right = np.cumsum((order > count) & (order < 2 * count + 2), axis=-1)[..., :-1] - 1
-    extra = rows_at(starts)
+    extra = rooms.filled(starts)
     return Windows(
         levels=levels,
         floors=floors,

@@ -31,7 +31,7 @@ from mezzotint.core.mechanism import TOTAL
 from mezzotint.core.priors import Law, SamplePrior, UniformPrior, cell_means, law_of
 from mezzotint.core.search import bracket, descend
 from mezzotint.design.fixed import KnottedProblem, centered, solve_pairs
-from mezzotint.design.floors import Windows, average, make_windows, overhang, peaks
+from mezzotint.design.floors import Windows, average, make_windows, outer_rows, overhang, peaks
 from mezzotint.design.problem import Problem
 from mezzotint.design.program import SolverError
 
@@ -75,44 +75,41 @@ class Space:
         levels = np.concatenate([np.zeros((len(points), 1)), np.cumsum(gaps, axis=1)], axis=1)
         return levels, total * share, (1 - 1 / self.ratio) * logistic * (1 - logistic) / total
 
-    def windows(self, points: FloatArray) -> tuple[Windows, Windows, FloatArray]:
-        """Windows before and after the affine map, and its (B, 1) slope."""
-        levels, floors, _ = self.unpack(points)
-        plain = make_windows(levels, floors, self.ratio)
-        start, stop = plain.means[:, :1], plain.means[:, -1:]
-        slope = 2 / np.maximum(stop - start, 1e-12)
-        mapped = make_windows(slope * (levels - start) - 1, floors, self.ratio, split=self.loss == "mae")
-        return plain, mapped, slope
+    def _reach(self, levels: FloatArray, floors: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Levels above the least mean, the (B, 1) slope that makes the means reach 2 far, the (B, 2, m) outer rows."""
+        rows, means = outer_rows(levels, floors, self.ratio)
+        return levels - means[:, :1], 2 / np.maximum(means[:, 1:] - means[:, :1], 1e-12), rows
 
     def levels(self, points: FloatArray) -> FloatArray:
-        return self.windows(points)[1].levels
+        levels, floors, _ = self.unpack(points)
+        above, slope, _ = self._reach(levels, floors)
+        return slope * above - 1
 
     def __call__(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
         """The logarithm of the loss, and its derivatives."""
-        plain, mapped, slope = self.windows(points)
-        loss, by_level, by_floor = self._loss(mapped)
-        beyond = np.clip(np.abs(mapped.levels) - self.largest, 0.0, None)
+        levels, floors, growth = self.unpack(points)
+        above, slope, rows = self._reach(levels, floors)
+        mapped = slope * above - 1
+        loss, by_level, by_floor = self._loss(make_windows(mapped, floors, self.ratio, split=self.loss == "mae"))
+        beyond = np.maximum(np.abs(mapped) - self.largest, 0.0)
         factor = 1 + 0.5 * _TOO_FAR * (beyond**2).sum(axis=1)
-        by_level = by_level / loss[:, None] + _TOO_FAR * beyond * np.sign(mapped.levels) / factor[:, None]
+        by_level = by_level / loss[:, None] + _TOO_FAR * beyond * np.sign(mapped) / factor[:, None]
         loss, by_floor = loss * factor, by_floor / loss[:, None]
         # Through the affine map: both ends of the reach move with levels and floors.
-        low, high = plain.rows[:, 0], plain.rows[:, -1]
-        index = np.arange(self.count)
-        levels, ends = plain.levels, np.cumsum((self.ratio - 1) * plain.floors, axis=1)
+        low, high = rows[:, 0], rows[:, 1]
+        index, total = np.arange(self.count), floors.sum(axis=1, keepdims=True)
+        ends, spare = np.cumsum((self.ratio - 1) * floors, axis=1), 1 - total
         # The rooms in which the first window ends and the last one starts.
-        spare = 1 - plain.floors.sum(axis=1, keepdims=True)
         first, last = (
             np.minimum((ends <= place).sum(axis=1, keepdims=True), self.count - 1)
             for place in (spare, ends[:, -1:] - spare)
         )
         low_by_floor = np.where(index < first, self.ratio, 1.0) * (levels - np.take_along_axis(levels, first, axis=1))
         high_by_floor = np.where(index > last, self.ratio, 1.0) * (levels - np.take_along_axis(levels, last, axis=1))
-        turn = 0.5 * slope**2 * (by_level * (levels - plain.means[:, :1])).sum(axis=1, keepdims=True)
+        turn = 0.5 * slope**2 * (by_level * above).sum(axis=1, keepdims=True)
         shift = slope * by_level.sum(axis=1, keepdims=True)
         by_level = slope * by_level + (turn - shift) * low - turn * high
         by_floor = by_floor + (turn - shift) * low_by_floor - turn * high_by_floor
-        _, floors, growth = self.unpack(points)
-        total = floors.sum(axis=1, keepdims=True)
         pull = (floors * by_floor).sum(axis=1, keepdims=True)
         after = np.cumsum(by_level[:, ::-1], axis=1)[:, ::-1]
         return np.log(loss), np.concatenate(
