@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -130,3 +130,17 @@ def test_results_are_small_tables_in_a_terminal_a_notebook_and_a_frame(result: A
         assert "certified, to an observer of every single report" in " ".join(str(made).split())
     if not isinstance(made, privacy.Claim):  # a sentence
         assert all(len(line) <= 80 for line in str(made).splitlines() if " " in line.strip())
+
+
+def test_an_estimate_prints_a_line_for_each_interval_and_says_what_a_report_cost() -> None:
+    shown = str(collect.estimate(COUNTS, histogram=[0, 5, 10], quantiles=[0.5]))
+    names = [line.partition("  ")[0] for line in shown.splitlines()]
+    assert names == [
+        "reports", "mean", "variance", "quantile 0.5", "share in 0 to 5", "share in 5 to 10",
+        "standard error", "confidence", "epsilon", "certified", "observer",
+    ]  # fmt: skip
+    found = collect.estimate(COUNTS)
+    assert f"{number(found.mean.value)} ({number(found.mean.low)} to {number(found.mean.high)})" in str(found)
+    seeded = collect.estimate(replace(COUNTS, seeded=True), allow_seeded=True)
+    assert "not private" in str(seeded)
+    assert "certified" not in str(seeded)

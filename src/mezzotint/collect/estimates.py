@@ -484,6 +484,25 @@ class Estimate(Claimed):
             shown["quantiles"] = self.quantiles._rows()
         return {**first, **shown}
 
+    def _told(self) -> JsonObject:
+        shown, bins = super().as_dict(), self.histogram
+        told = {"reports": self.n, "mean": shown["mean"], "variance": shown["input_variance"]}
+        if self.quantiles is not None:
+            found = zip(self.quantiles.probabilities, self.quantiles.values, strict=True)
+            told |= {f"quantile {share:g}": value.as_dict() for share, value in found}
+        if bins is not None:
+            rows = zip(pairwise(bins.edges), bins.share, bins.low, bins.high, strict=True)
+            told |= {
+                f"share in {ends[0]:.4g} to {ends[1]:.4g}": Interval(value=share, low=low, high=high).as_dict()
+                for ends, share, low, high in rows
+            }
+        of = "all intervals together" if self.simultaneous else "each interval"
+        told |= {"standard error": self.standard_error, "confidence": f"{self.level:g} of {of}, {self.method}"}
+        told |= {name: shown[name] for name in ("epsilon", "certified", "observer") if name in shown}
+        if self.claim is None:
+            told["epsilon"] = "none: drawn from a seed, which is not private"
+        return {**told, "notes": " ".join(self.notes)} if self.notes else told
+
 
 def _per_mean(variance: Interval, n: int) -> Interval:
     return Interval(

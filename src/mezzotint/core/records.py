@@ -159,5 +159,8 @@ def _cell(value: Json) -> str:
         kept = shown if len(shown) <= 6 else [*shown[:3], "...", *shown[-2:]]
         return ", ".join(kept)
     if isinstance(value, dict):
+        if value.keys() >= {"value", "low", "high"}:  # an interval
+            ends = (_cell(value[name]) for name in ("low", "high"))
+            return f"{_cell(value['value'])} ({' to '.join(ends)})"
         return ", ".join(f"{name} {_cell(inner)}" for name, inner in value.items())
     return str(value)
