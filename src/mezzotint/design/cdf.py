@@ -119,9 +119,10 @@ class ColumnProgram:
             often, slack, prices = often + length * move, slack + length * slide, prices + length * change
         raise InfeasibleError(f"levels={count}: these columns make no table that tells the cells apart; allow more")
 
-    def rows(self) -> FloatArray:
-        """(K, n) the pmf of a report from each cell."""
-        rows = (self.columns * self.solve().often[:, None]).T
+    def rows(self, rare: float = -1.0) -> FloatArray:
+        """(K, n) the pmf of a report from each cell, without the reports that are no more frequent than `rare`."""
+        often = self.solve().often
+        rows = (self.columns * often[:, None])[often * self.chances > rare].T
         return rows / rows.sum(axis=1, keepdims=True)
 
 
@@ -145,9 +146,25 @@ def candidates(cells: int) -> tuple[Sets, str]:
     return np.unique(np.concatenate(pairs), axis=0), scope
 
 
-def _best(
-    shares: FloatArray, epsilon: float, known: FloatArray | None = None
-) -> tuple[Sets, FloatArray, float, str, int]:
+def informed_cells(
+    shares: FloatArray, edges: FloatArray, epsilon: float, levels: int, known: FloatArray | None = None
+) -> tuple[Mechanism, Draft]:
+    """The table that tells most about the cells' shares, beside what is known about them, and a bound over the others.
+
+    Arguments:
+        shares: (K,) of the inputs.
+        edges: (K+1,) of the cells, data units.
+        epsilon: pure.
+        levels: most different reports, >= K.
+        known: (K, K) as in `ColumnProgram`.
+    """
+    sets, often, bound, scope, steps = _best(shares, epsilon, known)
+    sets, more = _fewer(sets, often, shares, epsilon, levels, known)
+    mechanism = stepped(lambda less: ColumnProgram(sets, shares, less, known).rows(), shares, edges, epsilon)
+    return mechanism, Draft(lower_bound=bound, scope=scope, iterations=steps + more)
+
+
+def _best(shares: FloatArray, epsilon: float, known: FloatArray | None) -> tuple[Sets, FloatArray, float, str, int]:
     """The best columns and how often each is used, a bound over all candidates, its scope, and steps."""
     pool, scope = candidates(shares.size)
     everything, sets, best, steps = ColumnProgram(pool, shares, epsilon, known), intervals(shares.size), -math.inf, 0
@@ -169,7 +186,7 @@ def _best(
 
 
 def _fewer(
-    sets: Sets, often: FloatArray, shares: FloatArray, epsilon: float, most: int, known: FloatArray | None = None
+    sets: Sets, often: FloatArray, shares: FloatArray, epsilon: float, most: int, known: FloatArray | None
 ) -> tuple[Sets, int]:
     """At most `most` of the columns: the least used are left out, a few at a time; and steps."""
     single, steps = intervals(shares.size)[: shares.size], 0
@@ -239,21 +256,6 @@ def stepped(
     return first_certified(build, epsilon=epsilon)
 
 
-def informed_cells(shares: FloatArray, edges: FloatArray, epsilon: float, levels: int, known: FloatArray) -> Mechanism:
-    """A table that tells most about the cells' shares, beside what is known about them.
-
-    Arguments:
-        shares: (K,) of the inputs.
-        edges: (K+1,) of the cells, data units.
-        epsilon: pure.
-        levels: most different reports, >= K.
-        known: (K, K) as in `ColumnProgram`.
-    """
-    sets, often, *_ = _best(shares, epsilon, known)
-    sets, _ = _fewer(sets, often, shares, epsilon, levels, known)
-    return stepped(lambda less: ColumnProgram(sets, shares, less, known).rows(), shares, edges, epsilon)
-
-
 def design_cells(
     problem: Problem, levels: npt.ArrayLike, knots: npt.ArrayLike | None, *, started: float
 ) -> DesignResult:
@@ -273,14 +275,10 @@ def design_cells(
     # A cell without inputs must be told apart all the same.
     shares = np.maximum(problem.prior.moments(edges)[:, 0], RARE)
     shares /= shares.sum()
-    sets, often, bound, scope, steps = _best(shares, problem.epsilon)
-    sets, more = _fewer(sets, often, shares, problem.epsilon, int(levels))
-
-    mechanism = stepped(lambda less: ColumnProgram(sets, shares, less).rows(), shares, edges, problem.epsilon)
+    mechanism, draft = informed_cells(shares, edges, problem.epsilon, int(levels))
     loss = cdf_variance(mechanism.probabilities[::2], shares)
     if not math.isfinite(loss):
         raise InfeasibleError(f"epsilon={problem.epsilon:g}: weights of 2**-32 do not tell the cells apart; raise it")
-    draft = Draft(lower_bound=bound, scope=scope, iterations=steps + more)
     return record(problem, draft, mechanism, started=started, loss=loss)
 
 
@@ -381,7 +379,7 @@ def for_shape(
 
     def favouring(cells: int) -> Mechanism:
         shares, edges = np.full(cells, 1 / cells), np.linspace(lower, upper, cells + 1)
-        return informed_cells(shares, edges, epsilon, levels, _expected(shares, _EVENER * _ROUGHNESS, reports))
+        return informed_cells(shares, edges, epsilon, levels, _expected(shares, _EVENER * _ROUGHNESS, reports))[0]
 
     designs = [
         partial(favouring, cells)
@@ -430,19 +428,14 @@ def _waves(cells: int, epsilon: float, edges: FloatArray, levels: int, reports: 
         program = ColumnProgram(np.concatenate(windows), shares, epsilon, known)
         use = program.solve().often * program.chances
         if (use > RARE).sum() <= levels:
-            rows_at = partial(_rows, program.sets, shares, known)
-            return stepped(rows_at, shares, edges, epsilon, name=f"waves of {len(widths)} widths")
+            # What the rare reports leave missing costs a margin of epsilon.
+            return stepped(
+                lambda less, sets=program.sets: ColumnProgram(sets, shares, less, known).rows(RARE),
+                shares, edges, epsilon, name=f"waves of {len(widths)} widths",
+            )  # fmt: skip
         ends = np.cumsum([len(part) for part in windows])
         widths.pop(int(np.argmin(np.add.reduceat(use, np.concatenate([[0], ends[:-1]])))))
     raise InfeasibleError(f"levels={levels}: too few for windows that slide over {cells} cells")
-
-
-def _rows(sets: Sets, shares: FloatArray, known: FloatArray, epsilon: float) -> FloatArray:
-    """The best rows without the rare reports; what those leave missing costs a margin of epsilon."""
-    program = ColumnProgram(sets, shares, epsilon, known)
-    often = program.solve().often
-    rows = (program.columns * often[:, None])[often * program.chances > RARE].T
-    return rows / rows.sum(axis=1, keepdims=True)
 
 
 def _windows(cells: int, width: int) -> Sets:

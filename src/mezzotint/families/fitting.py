@@ -13,10 +13,11 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
 from typing import Literal, cast, final
 
 import numpy as np
-import numpy.typing as npt
 from scipy.optimize import brentq, minimize
 from scipy.special import ndtr
 
@@ -27,7 +28,6 @@ from mezzotint.core.arguments import (
     check_covering,
     check_epsilon,
     check_finite,
-    check_range,
 )
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import MAX_LEVELS, TOTAL, FloatArray, Mechanism
@@ -94,20 +94,42 @@ def member(
     upper: float,
     levels: int | Values | None,
     loss: Literal["mse", "mae"],
-    prior: object,
+    prior: Prior,
     max_level: float | None,
     knots: int,
 ) -> tuple[Mechanism, int]:
-    """The member of a family by name, and how many evaluations found it; arguments as of `design.calibrate`."""
+    """The member of a family by name, and how many evaluations found it.
+
+    Arguments: as of `design.calibrate`, which has checked the range and read the prior.
+    """
     if family not in _FAMILIES:
         raise ParameterError("family", family, f"known families: {', '.join(_FAMILIES)}")
-    default = 2 if family == "randomized_response" else 4
-    request = _check(epsilon, lower, upper, default if levels is None else levels, loss, prior, max_level, knots)
+    if levels is None:
+        levels = 2 if family == "randomized_response" else 4
+    check_choice("loss", loss, ("mse", "mae"))
+    bins = None if np.ndim(levels) == 0 else check_covering("levels", levels, lower=lower, upper=upper)
+    asked = check_epsilon(epsilon)
+    if asked < 1e-8:
+        raise ParameterError("epsilon", asked, "2**32 units cannot tell inputs so little apart; ask for 1e-8 or more")
+    farthest = math.inf if max_level is None else check_finite("max_level", max_level)
+    # E[B | upper] - E[B | lower] = 2 c is at most 2 R tanh(epsilon / 2), the most that two distributions with
+    # likelihood ratio e**epsilon can differ in mean on [-R, R].
+    needed = (upper - lower) / 2 / math.tanh(asked / 2)
+    if farthest < needed:
+        raise InfeasibleError(
+            f"max_level={farthest:g}: an unbiased report at epsilon={asked:g} needs levels {needed:.6g} from the "
+            "middle of the range; raise max_level or epsilon"
+        )
+    request = _Request(
+        epsilon=asked, lower=lower, upper=upper, bins=bins, loss=loss, prior=prior, max_level=farthest,
+        count=check_count("levels", levels, least=2, most=MAX_LEVELS) if bins is None else bins.size,
+        knots=check_count("knots", knots, least=2, most=MAX_LEVELS),
+    )  # fmt: skip
     mechanism, evaluations = _FAMILIES[family](request)
     reach = float(np.abs(mechanism.levels - request.centre).max())
-    if reach > request.max_level * (1 + 1e-9):
+    if reach > farthest * (1 + 1e-9):
         raise InfeasibleError(
-            f"max_level={request.max_level:g}: {family} at epsilon={request.epsilon:g} has levels up to {reach:.6g} "
+            f"max_level={farthest:g}: {family} at epsilon={asked:g} has levels up to {reach:.6g} "
             "from the middle of the range; raise max_level or epsilon, or choose another family"
         )
     return mechanism, evaluations
@@ -144,39 +166,6 @@ def member_of(build: Callable[[float], Mechanism], epsilon: float) -> Mechanism:
     if not found:
         raise InfeasibleError(f"epsilon={epsilon:g}: no number from 2**-40 to 2**40 gives a table within it")
     return max(found, key=lambda pair: pair[0])[1]
-
-
-def _check(
-    epsilon: float,
-    lower: float,
-    upper: float,
-    levels: npt.ArrayLike,
-    loss: Literal["mse", "mae"],
-    prior: object,
-    max_level: float | None,
-    knots: npt.ArrayLike | None,
-) -> _Request:
-    low, high = check_range(lower, upper)
-    check_choice("loss", loss, ("mse", "mae"))
-    bins = None if np.ndim(levels) == 0 else check_covering("levels", levels, lower=low, upper=high)
-    asked = check_epsilon(epsilon)
-    if asked < 1e-8:
-        raise ParameterError("epsilon", asked, "2**32 units cannot tell inputs so little apart; ask for 1e-8 or more")
-    farthest = math.inf if max_level is None else check_finite("max_level", max_level)
-    # E[B | upper] - E[B | lower] = 2 c is at most 2 R tanh(epsilon / 2), the most that two distributions with
-    # likelihood ratio e**epsilon can differ in mean on [-R, R].
-    needed = (high - low) / 2 / math.tanh(asked / 2)
-    if farthest < needed:
-        raise InfeasibleError(
-            f"max_level={farthest:g}: an unbiased report at epsilon={asked:g} needs levels {needed:.6g} from the "
-            "middle of the range; raise max_level or epsilon"
-        )
-    return _Request(
-        epsilon=asked, lower=low, upper=high,
-        count=check_count("levels", levels, least=2, most=MAX_LEVELS) if bins is None else bins.size, bins=bins,
-        loss=loss, prior=as_prior(prior, lower=low, upper=high), max_level=farthest,
-        knots=check_count("knots", knots, least=2, most=MAX_LEVELS),
-    )  # fmt: skip
 
 
 def _aims(epsilon: float) -> list[float]:
@@ -259,14 +248,10 @@ def _pbm(request: _Request) -> tuple[Mechanism, int]:
     )
 
 
-def _randomized_response(request: _Request) -> tuple[Mechanism, int]:
-    if _counted(request, "randomized_response") != 2:
-        raise ParameterError("levels", request.count, "one-bit response has 2 levels; try k_randomized_response")
-    return _k_randomized_response(request)
-
-
-def _k_randomized_response(request: _Request) -> tuple[Mechanism, int]:
-    levels = _counted(request, "k_randomized_response")
+def _response(request: _Request, family: str) -> tuple[Mechanism, int]:
+    levels = _counted(request, family)
+    if family == "randomized_response" and levels != 2:
+        raise ParameterError("levels", levels, "one-bit response has 2 levels; try k_randomized_response")
     if levels > _MOST_POINTS:
         raise ParameterError("levels", levels, f"rounding levels**2 cells takes too long beyond {_MOST_POINTS}")
     return k_randomized_response(lower=request.lower, upper=request.upper, levels=levels, epsilon=request.epsilon), 1
@@ -276,8 +261,7 @@ _FAMILIES: dict[str, Callable[[_Request], tuple[Mechanism, int]]] = {
     "rqm": _rqm,
     "erm": lambda request: _searched(request, erm_family),
     "pbm": _pbm,
-    "randomized_response": _randomized_response,
-    "k_randomized_response": _k_randomized_response,
+    **{name: partial(_response, family=name) for name in ("randomized_response", "k_randomized_response")},
 }
 
 
@@ -440,9 +424,9 @@ class DialSearch:
         shapes = (
             np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes)) if axes else np.zeros((1, 0))
         )
-        settings = sorted((self.dial(shape) for shape in shapes), key=_loss)
+        settings = sorted((self.dial(shape) for shape in shapes), key=attrgetter("loss"))
         settings += [self._improve(setting) for setting in _apart(settings, axes, self.starts) if axes]
-        best = min(settings, key=_loss)
+        best = min(settings, key=attrgetter("loss"))
         if best.loss == math.inf:
             least = min(setting.epsilon for setting in settings)
             raise InfeasibleError(
@@ -463,11 +447,7 @@ class DialSearch:
         simplex = np.clip(np.stack([start.shape, *(start.shape + np.diag(steps) / 2)]), *np.array(bounds).T)
         options = {"initial_simplex": simplex, "xatol": 1e-4, "fatol": 1e-7 * start.loss, "maxfev": 30 * len(bounds)}
         minimize(loss, start.shape, method="Nelder-Mead", bounds=bounds, options=options)
-        return min(tried, key=_loss)
-
-
-def _loss(setting: Member) -> float:
-    return setting.loss
+        return min(tried, key=attrgetter("loss"))
 
 
 DELTA = 1e-6
@@ -514,10 +494,6 @@ def _hybrid(epsilon: float) -> Variance:
     )
 
 
-def _laplace(epsilon: float) -> Variance:
-    return Variance(constant=8 / epsilon**2)
-
-
 def _staircase(epsilon: float) -> Variance:
     b = math.exp(-epsilon)
     return Variance(constant=4 * (2 ** (-2 / 3) * (b * (1 + b)) ** (2 / 3) + b) / (1 - b) ** 2)
@@ -533,11 +509,11 @@ def _gaussian(epsilon: float) -> Variance:
     return Variance(constant=math.exp(2 * root), note=f"continuous output; (epsilon, {DELTA:g}), no pure epsilon")
 
 
-_VARIANCES = {
+_VARIANCES: dict[str, Callable[[float], Variance]] = {
     "duchi": _duchi,
     "piecewise": _piecewise,
     "hybrid": _hybrid,
-    "laplace": _laplace,
+    "laplace": lambda epsilon: Variance(constant=8 / epsilon**2),
     "staircase": _staircase,
     "gaussian": _gaussian,
 }

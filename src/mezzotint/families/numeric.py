@@ -13,6 +13,7 @@ from scipy.special import gammaln, xlog1py, xlogy
 
 from mezzotint.core.arguments import Values, check_count, check_covering, check_finite, check_range
 from mezzotint.core.errors import ParameterError, refuse_nan
+from mezzotint.core.loss import check_epsilon, check_order
 from mezzotint.core.mechanism import MAX_LEVELS, FloatArray, Mechanism
 from mezzotint.core.rounding import table
 
@@ -248,12 +249,7 @@ def rqm(
         >>> mechanism.decode(codes).shape
         (3,)
     """
-    low, high = check_range(lower, upper)
-    size = check_count("levels", levels, least=2, most=MAX_LEVELS)
-    reach = check_finite("extension", extension)
-    if reach < 0:
-        raise ParameterError("extension", reach, "must be 0 or more; the bins have to cover the input range")
-    keep = check_finite("q", q)
+    low, high, size, reach, keep = _grid(lower, upper, levels, extension, q=q)
     if not 0 <= keep <= 1:
         raise ParameterError("q", keep, "is a probability; choose it in [0, 1]")
     bins, knots, rows = rqm_rows(lower=low, upper=high, levels=size, extension=reach, q=keep)
@@ -277,10 +273,8 @@ def published_rqm_epsilon(*, lower: float, upper: float, levels: int, extension:
         >>> round(stated, 3), round(mz.families.rqm(levels=16, extension=1.0, q=0.42).epsilon, 3)
         (9.012, 5.47)
     """
-    low, high = check_range(lower, upper)
-    size = check_count("levels", levels, least=2, most=MAX_LEVELS)
-    reach, keep = check_finite("extension", extension), check_finite("q", q)
-    if reach <= 0:
+    low, high, size, reach, keep = _grid(lower, upper, levels, extension, q=q)
+    if reach == 0:
         raise ParameterError("extension", reach, "Theorem 5.4 needs extension > 0")
     if not 0 < keep < 1:
         raise ParameterError("q", keep, "Theorem 5.4 needs q strictly between 0 and 1")
@@ -356,7 +350,7 @@ def published_erm_epsilon(*, lower: float, upper: float, levels: int, extension:
         >>> round(stated, 4), round(true, 4)
         (2.4026, 3.2218)
     """
-    low, high, size, reach, decay = _grid(lower, upper, levels, extension, gamma)
+    low, high, size, reach, decay = _grid(lower, upper, levels, extension, gamma=gamma)
     half = (high - low) / 2
     return decay + math.log(2 * size * (half + reach) / half)
 
@@ -373,7 +367,7 @@ def published_erm_error(*, lower: float, upper: float, levels: int, extension: f
         >>> round(mz.families.published_erm_error(lower=-1, upper=1, levels=4, extension=0.25, gamma=1.0), 3)
         7.765
     """
-    low, high, size, reach, decay = _grid(lower, upper, levels, extension, gamma)
+    low, high, size, reach, decay = _grid(lower, upper, levels, extension, gamma=gamma)
     if decay <= 0:
         raise ParameterError("gamma", decay, "Theorem 2 needs gamma > 0")
     half_width = (high - low) / 2 + reach
@@ -381,14 +375,15 @@ def published_erm_error(*, lower: float, upper: float, levels: int, extension: f
 
 
 def _grid(
-    lower: float, upper: float, levels: int, extension: float, gamma: float
+    lower: float, upper: float, levels: int, extension: float, **parameter: float
 ) -> tuple[float, float, int, float, float]:
+    """The checked range, number and reach of evenly spaced bins, and one more number."""
     low, high = check_range(lower, upper)
     size = check_count("levels", levels, least=2, most=MAX_LEVELS)
-    reach, decay = check_finite("extension", extension), check_finite("gamma", gamma)
+    reach, number = (check_finite(*one) for one in (("extension", extension), *parameter.items()))
     if reach < 0:
         raise ParameterError("extension", reach, "must be 0 or more; the bins have to cover the input range")
-    return low, high, size, reach, decay
+    return low, high, size, reach, number
 
 
 _SLACK = 2.0**-40
@@ -483,9 +478,7 @@ class PoissonBinomial:
         Raises:
             ParameterError: an order that is not positive, or NaN.
         """
-        order = float(alpha)
-        if not order > 0:
-            raise ParameterError("alpha", order, "a Renyi order is above 0 (1 is Kullback-Leibler, inf is epsilon)")
+        order = check_order(alpha)
         high, low, toss = 0.5 + self.theta, 0.5 - self.theta, self._toss
         if math.isinf(order) or math.isinf(toss):
             # With theta = 1/2 the two ends have disjoint reports.
@@ -509,9 +502,7 @@ class PoissonBinomial:
         Raises:
             ParameterError: a negative epsilon, or NaN.
         """
-        asked = float(epsilon)
-        if not asked >= 0:
-            raise ParameterError("epsilon", asked, "must be 0 or more")
+        asked = check_epsilon(epsilon)
         if asked >= self.epsilon:
             return 0.0
         if self.theta == 0.5:
