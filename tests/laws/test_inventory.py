@@ -7,7 +7,8 @@ from laws.walk import issuers, records
 
 WITHOUT_LAW: dict[str, tuple[str, ...]] = {
     "reads, checks or passes on a number that a caller gives, or that a record was made with: it computes none": (
-        "design.fixed.KnottedProblem.delta", "privacy.propose.bound_document",
+        "design.fixed.KnottedProblem.delta", "design.program.delta_part", "design.program.renyi_part",
+        "privacy.propose.bound_document",
         "privacy.account.described", "collect.shapes.within",
         "design.problem.Problem.width",
         "design.problem.make_problem", "design.problem.without_bound",

@@ -161,7 +161,7 @@ def test_a_type_that_may_be_absent_is_the_worst_case() -> None:
 THREE = ((Fraction(1, 2), Fraction(3, 10), Fraction(1, 5)), (Fraction(1, 4), Fraction(1, 4), Fraction(1, 2)))
 
 
-@judges("smoothed.many_types.RareType.log_bound", "smoothed.many_types.monte_carlo", "smoothed.many_types.summary")
+@judges("smoothed.many_types.log_rarest_bound", "smoothed.many_types.monte_carlo", "smoothed.many_types.summary")
 @pytest.mark.parametrize("sampled", [3, 8])
 def test_three_types_by_enumeration_bracket_and_sampling(sampled: int) -> None:
     n, ratio = 10, Fraction(3, 2)

@@ -146,7 +146,7 @@ def candidates(cells: int) -> tuple[Sets, str]:
     return np.unique(np.concatenate(pairs), axis=0), scope
 
 
-def informed_cells(
+def _informed(
     shares: FloatArray, edges: FloatArray, epsilon: float, levels: int, known: FloatArray | None = None
 ) -> tuple[Mechanism, Draft]:
     """The table that tells most about the cells' shares, beside what is known about them, and a bound over the others.
@@ -275,7 +275,7 @@ def design_cells(
     # A cell without inputs must be told apart all the same.
     shares = np.maximum(problem.prior.moments(edges)[:, 0], RARE)
     shares /= shares.sum()
-    mechanism, draft = informed_cells(shares, edges, problem.epsilon, int(levels))
+    mechanism, draft = _informed(shares, edges, problem.epsilon, int(levels))
     loss = cdf_variance(mechanism.probabilities[::2], shares)
     if not math.isfinite(loss):
         raise InfeasibleError(f"epsilon={problem.epsilon:g}: weights of 2**-32 do not tell the cells apart; raise it")
@@ -379,7 +379,7 @@ def for_shape(
 
     def favouring(cells: int) -> Mechanism:
         shares, edges = np.full(cells, 1 / cells), np.linspace(lower, upper, cells + 1)
-        return informed_cells(shares, edges, epsilon, levels, _expected(shares, _EVENER * _ROUGHNESS, reports))[0]
+        return _informed(shares, edges, epsilon, levels, _expected(shares, _EVENER * _ROUGHNESS, reports))[0]
 
     designs = [
         partial(favouring, cells)

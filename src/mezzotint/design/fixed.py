@@ -39,7 +39,7 @@ from mezzotint.design.floors import (
     peaks,
 )
 from mezzotint.design.problem import Draft, IntegerWindows, Problem, integer_windows, refitted, table, without_unused
-from mezzotint.design.program import Part, Program, Solution, SolverError, price_of_means, safe_bound, solve
+from mezzotint.design.program import Program, ProgramPart, Solution, SolverError, price_of_means, safe_bound, solve
 from mezzotint.privacy.tradeoff import metric_epsilon, spacing_of
 
 ON_KNOTS = "tables with these levels on these knots"
@@ -72,7 +72,7 @@ def program_on(
     problem: Problem,
     levels: FloatArray,
     knots: FloatArray,
-    privacy: Part,
+    privacy: ProgramPart,
     *,
     costs: FloatArray | None = None,
     between: tuple[float, ...] = _BETWEEN,
@@ -277,7 +277,7 @@ class KnottedProblem:
         """(K, m) of the problem."""
         return self.problem.costs(self.knots, self.levels)
 
-    def part(self, pairs: IndexArray, epsilon: float) -> Part:
+    def part(self, pairs: IndexArray, epsilon: float) -> ProgramPart:
         """The privacy constraint, on these pairs of rows unless it is pure."""
         problem = self.problem
         if problem.is_pure:
@@ -318,26 +318,16 @@ class KnottedProblem:
     def program(self, pairs: IndexArray, epsilon: float) -> Program:
         return program_on(self.problem, self.levels, self.knots, self.part(pairs, epsilon), costs=self.costs)
 
-    def first_pairs(self) -> IndexArray:
-        """Pairs to start from: neighbours for a metric (all that "absolute" needs), the two ends otherwise."""
-        last = self.knots.size - 1
-        if self.problem.metric is None:
-            return np.array([[0, last], [last, 0]], dtype=np.intp)
-        near = np.arange(last)
-        return np.concatenate([np.stack([near, near + 1], axis=1), np.stack([near + 1, near], axis=1)])
-
-    def is_complete(self) -> bool:
-        """Whether the first pairs are all that is needed."""
-        return self.problem.is_pure or self.problem.metric == "absolute"
-
 
 def solve_pairs(setting: KnottedProblem, epsilon: float) -> tuple[Solution, IndexArray]:
     """Solves with few pairs of rows, adds the violated ones, until none is: the optimum over all pairs."""
-    pairs = setting.first_pairs()
+    last, near = setting.knots.size - 1, np.arange(setting.knots.size - 1)
+    pairs = np.array([[0, last], [last, 0]], dtype=np.intp)
+    if setting.problem.metric is not None:  # neighbours, which are all that "absolute" needs
+        pairs = np.concatenate([np.stack([near, near + 1], axis=1), np.stack([near + 1, near], axis=1)])
+    complete = setting.problem.is_pure or setting.problem.metric == "absolute"
     solution, candidates = solve(setting.program(pairs, epsilon)), np.argwhere(~np.eye(setting.knots.size, dtype=bool))
-    for _ in range(_PAIR_ROUNDS):
-        if setting.is_complete():
-            break
+    for _ in range(0 if complete else _PAIR_ROUNDS):
         excess = setting.excess(solution.rows, epsilon)[candidates[:, 0], candidates[:, 1]]
         order = np.argsort(-excess)[: 3 * setting.knots.size]
         violated = candidates[order[excess[order] > _VIOLATION]]

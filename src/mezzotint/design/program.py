@@ -79,7 +79,7 @@ class Program:
 Made = tuple[list[tuple[int, float]], list[ConeBlock]]
 """Per group of a part's own variables how many they are and what they sum to at most; and the constraints."""
 
-Part = Callable[[IndexArray, int], Made]
+ProgramPart = Callable[[IndexArray, int], Made]
 """Makes constraints on the entries of a table, with own variables from a number on."""
 
 
@@ -94,7 +94,7 @@ def assemble(
     aims: FloatArray,
     levels: FloatArray,
     costs: FloatArray,
-    parts: Sequence[Part],
+    parts: Sequence[ProgramPart],
     max_bias: float = 0.0,
     worst: float = 0.0,
 ) -> Program:

@@ -285,25 +285,13 @@ def categorical(
 
 
 def _mechanism(method: str, names: Sequence[str], asked: float, epsilon: float) -> Mechanism:
-    if method == "unary":
-        return _table(method, names, _one_hot(len(names), asked), epsilon)
-    makers: dict[str, Callable[[int, float], Sets]] = {
-        "krr": lambda k, _: np.eye(k, dtype=bool),
-        "subset": _subsets,
-        "hadamard": lambda k, _: _hadamard(k),
-        "projective": _projective,
-        "affine": _affine,
-        "hashing": _hashes,
-    }
-    return _table(method, names, _two_valued(makers[method](len(names), asked), asked), epsilon)
-
-
-def _table(method: str, names: Sequence[str], weights: npt.NDArray[np.int64], epsilon: float) -> Mechanism:
+    k = len(names)
+    weights = _one_hot(k, asked) if method == "unary" else _two_valued(_SETS[method](k, asked), asked)
     return Mechanism(
-        knots=np.arange(len(names), dtype=np.float64),
+        knots=np.arange(k, dtype=np.float64),
         levels=np.arange(weights.shape[1], dtype=np.float64),
         weights=weights,
-        name=f"{method} of {len(names)} categories(epsilon={epsilon:g})",
+        name=f"{method} of {k} categories(epsilon={epsilon:g})",
         categories=tuple(names),
     )
 
@@ -428,7 +416,7 @@ def _projective(k: int, epsilon: float) -> Sets:
     return total == 0
 
 
-def _variance(k: int, own: float, others: float) -> float:
+def _variance(k: float, own: float, others: float) -> float:
     """n times the variance of a frequency 1 / k, where sets support their own category and each other so often."""
     supports = own / k + others * (1 - 1 / k)
     return supports * (1 - supports) / (own - others) ** 2
@@ -458,16 +446,17 @@ def _affine(k: int, epsilon: float) -> Sets:
     return np.concatenate(parts, axis=1)
 
 
+def _orbit(rule: int, b: int) -> list[int]:
+    """The powers of x modulo a polynomial over GF(2) of degree b, as bits, until they are 1 again."""
+    found = [1]
+    while (value := found[-1] << 1 ^ (rule if found[-1] >> (b - 1) else 0)) != 1:
+        found.append(value)
+    return found
+
+
 def primitive(b: int) -> int:
     """A polynomial of degree b over GF(2), as bits, modulo which the powers of x are all elements but 0."""
-    for rule in range(2**b + 1, 2 ** (b + 1), 2):
-        value, steps = 1, 0
-        while steps == 0 or value != 1:
-            value = value << 1 ^ (rule if value >> (b - 1) else 0)
-            steps += 1
-        if steps == 2**b - 1:
-            return rule
-    raise AssertionError("there is one for every degree")
+    return next(rule for rule in range(2**b + 1, 2 ** (b + 1), 2) if len(_orbit(rule, b)) == 2**b - 1)
 
 
 def _prime_power(order: int) -> tuple[int, int] | None:
@@ -521,6 +510,15 @@ def _hashes(k: int, epsilon: float) -> Sets:
     parts = [deal.permutation(np.arange(k) % cells) for _ in range(hashes)]
     return np.concatenate([part[:, None] == np.arange(cells) for part in parts], axis=1)
 
+
+_SETS: dict[str, Callable[[int, float], Sets]] = {
+    "krr": lambda k, _: np.eye(k, dtype=bool),
+    "subset": _subsets,
+    "hadamard": lambda k, _: _hadamard(k),
+    "projective": _projective,
+    "affine": _affine,
+    "hashing": _hashes,
+}
 
 MAX_DOMAIN = (1 << 18) - 1
 MAX_COUNTS = 1 << 24
@@ -657,8 +655,7 @@ def hashed(
 
     def variance(d: int) -> float:
         own, together = odds / (odds + 2**d - 1), (2 ** (bits - d) - 1) / (2**bits - 1)
-        support = together * own + (1 - together) * (1 - own) / (2**d - 1)
-        return support * (1 - support) / (own - support) ** 2
+        return _variance(math.inf, own, together * own + (1 - together) * (1 - own) / (2**d - 1))
 
     most = max(1, min(bits - 1, (MAX_COUNTS >> bits).bit_length() - 1, 10))
     cells = 1 << min(range(1, most + 1), key=variance)
@@ -676,8 +673,4 @@ def _cells(categories: Sequence[str], cells: int) -> tuple[str, ...]:
 
 def powers(bits: int) -> IntArray:
     """(2**bits - 1,) the powers of x in the field of 2**bits elements, as bits of polynomials."""
-    rule, value, found = primitive(bits), 1, []
-    for _ in range((1 << bits) - 1):
-        found.append(value)
-        value = value << 1 ^ (rule if value >> (bits - 1) else 0)
-    return np.array(found, dtype=np.int64)
+    return np.array(_orbit(primitive(bits), bits), dtype=np.int64)

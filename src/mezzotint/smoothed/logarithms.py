@@ -173,18 +173,23 @@ def hypergeometrics(x: np.ndarray, special: float, ordinary: float, draws: float
 
 
 @compiled
-def binomials(x: np.ndarray, n: float, p: Pair):
-    """log Bin(x; n, p) of every entry for p in two floats, with error bounds."""
-    values, errors = np.empty(x.size), np.empty(x.size)
-    mean_high, mean_low = multiply(n, 0.0, p[0], p[1])
+def log_binomial_pair(x: float, n: float, p: Pair) -> Pair:
+    """log Bin(x; n, p) for p in two floats, and its magnitude."""
     q = (1.0 - p[0]) - p[1]
+    if p[0] == 0.0 or q == 0.0:
+        certain = x == (0.0 if p[0] == 0.0 else n)
+        return (0.0 if certain else -math.inf), 0.0
+    mean_high, mean_low = multiply(n, 0.0, p[0], p[1])
+    high, low = add(x, 0.0, -mean_high, -mean_low)
+    return log_binomial(x, n, high + low, p[0], q)
+
+
+@compiled
+def binomials(x: np.ndarray, n: float, p: Pair):
+    """`log_binomial_pair` of every entry, with error bounds."""
+    values, errors = np.empty(x.size), np.empty(x.size)
     for i in range(x.size):
-        if p[0] == 0.0 or q == 0.0:
-            certain = x[i] == (0.0 if p[0] == 0.0 else n)
-            values[i], errors[i] = 0.0 if certain else -np.inf, 0.0
-            continue
-        high, low = add(x[i], 0.0, -mean_high, -mean_low)
-        values[i], errors[i] = log_binomial(x[i], n, high + low, p[0], q)
+        values[i], errors[i] = log_binomial_pair(x[i], n, p)
     return values, ROUNDOFFS * errors
 
 
@@ -498,21 +503,12 @@ def log_expectation(values: np.ndarray, start: int, n: int, p: Pair) -> Pair:
     """log sum_j Bin(j; n, p) exp(values[j - start]) over the window, and the error bound of the weights."""
     terms = np.full(values.size, -math.inf)
     sizes = np.zeros(values.size)
-    mean_high, mean_low = multiply(float(n), 0.0, p[0], p[1])
-    q = (1.0 - p[0]) - p[1]
     largest = -math.inf
     for i in range(values.size):
-        j = start + i
-        if j < 0 or j > n or values[i] == -math.inf:
-            continue
-        if p[0] == 0.0 or q == 0.0:
-            if j == (0 if p[0] == 0.0 else n):
-                terms[i] = values[i]
-        else:
-            high, low = add(float(j), 0.0, -mean_high, -mean_low)
-            weight, sizes[i] = log_binomial(float(j), float(n), high + low, p[0], q)
+        if 0 <= start + i <= n and values[i] > -math.inf:
+            weight, sizes[i] = log_binomial_pair(float(start + i), float(n), p)
             terms[i] = weight + values[i]
-        largest = max(largest, terms[i])
+            largest = max(largest, terms[i])
     if largest == -math.inf:
         return -math.inf, 0.0
     total, carry, worst = 0.0, 0.0, 0.0

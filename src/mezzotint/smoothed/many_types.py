@@ -62,16 +62,12 @@ class Range:
 class Piece:
     """Logarithms at consecutive counts from `start`; each column bounds delta in its own way.
 
-    Arguments:
-        lower: delta where it was evaluated, up to rounding downwards; -inf elsewhere.
-        upper: the same rounded upwards, and the majorant elsewhere.
-        majorant: V-shaped.
+    The first is delta where it was evaluated, up to rounding downwards, and -inf elsewhere; the second the same rounded
+    upwards, and the majorant elsewhere; the third the majorant, which is V-shaped.
     """
 
     start: int
-    lower: np.ndarray
-    upper: np.ndarray
-    majorant: np.ndarray
+    columns: tuple[np.ndarray, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,13 +137,8 @@ def _assemble(
     # Each column comes with what holds before the window and after it; the other side mirrors it.
     halves = [np.concatenate((np.full(pad, before), column, np.full(pad, after))) for column, before, after in columns]
     if high + pad + 1 < n - high - pad:
-        starts = (low - pad, n - high - pad)
-        return tuple(
-            Piece(start=start, lower=lower, upper=upper, majorant=majorant)
-            for start, (lower, upper, majorant) in zip(
-                starts, (halves, [half[::-1].copy() for half in halves]), strict=True
-            )
-        )
+        mirrored = tuple(half[::-1].copy() for half in halves)
+        return Piece(start=low - pad, columns=tuple(halves)), Piece(start=n - high - pad, columns=mirrored)
     # The two windows meet: one piece over both, the middle filled with its bound.
     gap = n - 2 * high - 1
     whole = []
@@ -156,7 +147,7 @@ def _assemble(
         # With n even and the window reaching n / 2, that count belongs to both sides (gap = -1).
         mirrored = np.concatenate((column[::-1][max(0, -gap) :], np.full(pad, before)))
         whole.append(np.concatenate((side, np.full(max(0, gap), after), mirrored)))
-    return (Piece(start=low - pad, lower=whole[0], upper=whole[1], majorant=whole[2]),)
+    return (Piece(start=low - pad, columns=tuple(whole)),)
 
 
 def _peak(sample: Sample, loss: Loss, share: Fraction) -> tuple[int, float]:
@@ -251,8 +242,8 @@ def search(sample: Sample, loss: Loss, ends: tuple[Fraction, ...], method: str) 
     lopsided = min(min(p, 1 - p) for p in ends)
     if len(ends) == 1:
         scape = landscape(sample, loss, lopsided, 0)
-        value, error = evaluate(scape, [piece.lower for piece in scape.pieces], 0, ends[0], outside=False)
-        upper, slack = evaluate(scape, [piece.upper for piece in scape.pieces], 0, ends[0], outside=True)
+        value, error = evaluate(scape, [piece.columns[0] for piece in scape.pieces], 0, ends[0], outside=False)
+        upper, slack = evaluate(scape, [piece.columns[1] for piece in scape.pieces], 0, ends[0], outside=True)
         reason = "One distribution: delta summed over the counts that matter, the rest bounded."
         return Range(
             log_value=value, log_lower=value - error, log_upper=upper + slack, split=(n,),
@@ -270,15 +261,16 @@ def _certificate(scape: Landscape, ends: tuple[Fraction, ...]) -> Range:
     uppers, ceilings = [-math.inf], []
     # The lopsided end first: it is nearly always the optimum, and a high best closes the other side at once.
     for end in sorted((0, 1), key=lambda i: min(ends[i], 1 - ends[i])):
-        columns = [(piece.lower, piece.upper, piece.majorant) for piece in scape.pieces]
+        columns = [piece.columns for piece in scape.pieces]
         moved, ceiling, excess = 0, 0.0, 0.0
         for moved in range(scape.pad + 1):
             if moved > 0:
                 step = split(ends[1 - end])
                 columns = [tuple(logarithms.mix_step(one, step) for one in column) for column in columns]
-            value, error = evaluate(scape, [column[0] for column in columns], moved, ends[end], outside=False)
-            upper, slack = evaluate(scape, [column[1] for column in columns], moved, ends[end], outside=True)
-            ceiling, excess = evaluate(scape, [column[2] for column in columns], moved, ends[end], outside=True)
+            (value, error), (upper, slack), (ceiling, excess) = (
+                evaluate(scape, list(column), moved, ends[end], outside=outside)
+                for column, outside in zip(zip(*columns, strict=True), (False, True, True), strict=True)
+            )
             checked += 1
             uppers.append(upper + slack)
             if value > best:
@@ -427,12 +419,8 @@ def bracket(sample: Sample, loss: Loss, vertices: tuple[Distribution, ...]) -> R
             value, where = found.log_value, shares.index(min(shares))
         lower = max(lower, found.log_lower)
     second, crowded = _second_count(sample, vertices, lower - 14.0)
-    parts = [
-        RareType(
-            sample=sample, loss=loss, share=min(vertex[i] for vertex in vertices), types=types, second=second
-        ).log_bound(lower)
-        for i in range(types)
-    ]
+    shares = [min(vertex[i] for vertex in vertices) for i in range(types)]
+    parts = [log_rarest_bound(sample, loss, share, sample.records // types, second, lower) for share in shares]
     upper = min(float(np.logaddexp.reduce(np.array([*parts, crowded]))) + 1e-12, _log_rate(sample))
     chosen = tuple(sample.records if i == where else 0 for i in range(len(vertices)))
     return Range(
@@ -461,60 +449,47 @@ def _second_count(sample: Sample, vertices: tuple[Distribution, ...], goal: floa
     return good, crowded(good)
 
 
-@dataclass(frozen=True, kw_only=True)
-class RareType:
-    """The part of the upper bracket in which one type of the smallest share `share` is the rarest."""
+def log_rarest_bound(sample: Sample, loss: Loss, share: Fraction, top: int, second: int, lower: float) -> float:
+    """log E[g(K); K <= top] for K ~ Bin(n, share), from above: the part of `bracket` in which this type is the rarest.
 
-    sample: Sample
-    loss: Loss
-    share: Fraction
-    types: int
-    second: int
+    g is taken at the left end of blocks, halved where that overstates most, until the bound is within a percent or
+    negligible against `lower`.
+    """
 
-    def log_bound(self, lower: float) -> float:
-        """log E[g(K); K <= n/m] for K ~ Bin(n, share), from above.
-
-        g is taken at the left end of blocks, halved where that overstates most, until the bound is within a
-        percent or negligible against `lower`.
-        """
-        n, top = self.sample.records, self.sample.records // self.types
-        cache: dict[int, float] = {}
-        if self.share in (0, 1):
-            return self._log_g(0, cache) if self.share == 0 else -math.inf
-        low, high = _mass_window(n, self.share, top)
-        s = np.arange(low, high + 1, dtype=np.float64)
-        masses = logarithms.binomials(s, float(n), split(self.share))[0]
-        outside = [_log_rate(self.sample) + log_tail(low - 1, n, self.share, above=False)]
-        if high < top:
-            outside.append(self._log_g(high + 1, cache) + log_tail(high + 1, n, self.share, above=True))
-
-        def block(first: int, last: int) -> tuple[float, float, int, int]:
-            mass = float(np.logaddexp.reduce(masses[first - low : last - low + 1]))
-            left, right = self._log_g(first, cache), self._log_g(last, cache)
-            excess = left + math.log(max(1e-300, -math.expm1(min(0.0, right - left))))
-            return -(mass + excess), mass + left, first, last
-
-        heap = [block(low, high)]
-        while len(heap) < MAX_BLOCKS:
-            total = float(np.logaddexp.reduce(np.array([item[1] for item in heap])))
-            largest, _, first, last = heap[0]
-            if first == last or -largest <= total - 9.0 or total <= lower - 14.0:
-                break
-            heapq.heappop(heap)
-            middle = (first + last) // 2
-            heapq.heappush(heap, block(first, middle))
-            heapq.heappush(heap, block(middle + 1, last))
-        return float(np.logaddexp.reduce(np.array([item[1] for item in heap] + outside))) + 1e-9
-
-    def _log_g(self, h: int, cache: dict[int, float]) -> float:
+    @functools.cache
+    def log_g(h: int) -> float:
         if h <= 1:
-            return _log_rate(self.sample)
-        if h not in cache:
-            other = max(h, self.second)
-            orders = {(h, other + 1), (h + 1, other), (other, h + 1), (other + 1, h)}
-            values = [log_pair(first, second, self.sample, self.loss, binary=False) for first, second in orders]
-            cache[h] = min(_log_rate(self.sample), max(value + error for value, error in values))
-        return cache[h]
+            return _log_rate(sample)
+        other = max(h, second)
+        orders = {(h, other + 1), (h + 1, other), (other, h + 1), (other + 1, h)}
+        return min(_log_rate(sample), max(sum(log_pair(*order, sample, loss, binary=False)) for order in orders))
+
+    if share in (0, 1):
+        return log_g(0) if share == 0 else -math.inf
+    n = sample.records
+    low, high = _mass_window(n, share, top)
+    masses = logarithms.binomials(np.arange(low, high + 1, dtype=np.float64), float(n), split(share))[0]
+    outside = [_log_rate(sample) + log_tail(low - 1, n, share, above=False)]
+    if high < top:
+        outside.append(log_g(high + 1) + log_tail(high + 1, n, share, above=True))
+
+    def block(first: int, last: int) -> tuple[float, float, int, int]:
+        mass = float(np.logaddexp.reduce(masses[first - low : last - low + 1]))
+        left, right = log_g(first), log_g(last)
+        excess = left + math.log(max(1e-300, -math.expm1(min(0.0, right - left))))
+        return -(mass + excess), mass + left, first, last
+
+    heap = [block(low, high)]
+    while len(heap) < MAX_BLOCKS:
+        total = float(np.logaddexp.reduce(np.array([item[1] for item in heap])))
+        largest, _, first, last = heap[0]
+        if first == last or -largest <= total - 9.0 or total <= lower - 14.0:
+            break
+        heapq.heappop(heap)
+        middle = (first + last) // 2
+        heapq.heappush(heap, block(first, middle))
+        heapq.heappush(heap, block(middle + 1, last))
+    return float(np.logaddexp.reduce(np.array([item[1] for item in heap] + outside))) + 1e-9
 
 
 def _mass_window(n: int, share: Fraction, top: int) -> tuple[int, int]:

@@ -67,7 +67,7 @@ class Mixture:
     log_values: Callable[[np.ndarray], Bounded]
     log_majorant: Callable[[np.ndarray], np.ndarray] | None = None
 
-    def log_bound(self, s: int) -> float:
+    def ceiling(self, s: int) -> float:
         """An upper bound of log D(s) that never grows with s."""
         at = np.array([float(s)])
         if self.log_majorant is not None:
@@ -119,25 +119,31 @@ def _missed_draws(first: int, second: int, sample: Sample, loss: Loss) -> Mixtur
     )  # fmt: skip
 
 
-@dataclass(kw_only=True)
+@final
 class _Window:
-    # The terms summed so far: s from low to high, log of each term, and the worst error bound among them.
-    low: int
-    high: int
-    terms: np.ndarray
-    error: float
+    """The terms summed so far: s from low to high, the logarithm of each, and the worst error bound among them."""
+
+    def __init__(self, mixture: Mixture, center: int) -> None:
+        self.mixture, self.low, self.high = mixture, center, center - 1
+        self.terms, self.error = np.empty(0), 0.0
+        self.grow(center, center)
+
+    def grow(self, low: int, high: int) -> None:
+        """Adds the terms from `low` to `high`, which adjoin those known."""
+        s = np.arange(low, high + 1, dtype=np.float64)
+        (log_weights, weight_errors), (log_values, value_errors) = (
+            self.mixture.log_weights(s),
+            self.mixture.log_values(s),
+        )
+        terms = log_weights + log_values
+        self.terms = np.concatenate((self.terms, terms) if low > self.high else (terms, self.terms))
+        self.low, self.high = min(low, self.low), max(high, self.high)
+        self.error = max(self.error, float((weight_errors + value_errors).max(initial=0.0)))
 
     @property
     def log_total(self) -> float:
-        peak = float(self.terms.max(initial=-math.inf))
+        peak = float(self.terms.max())
         return -math.inf if peak == -math.inf else peak + math.log(math.fsum(np.exp(self.terms - peak)))
-
-
-def _terms(mixture: Mixture, low: int, high: int) -> tuple[np.ndarray, float]:
-    s = np.arange(low, high + 1, dtype=np.float64)
-    log_weights, weight_errors = mixture.log_weights(s)
-    log_values, value_errors = mixture.log_values(s)
-    return log_weights + log_values, float((weight_errors + value_errors).max(initial=0.0))
 
 
 def _peak(mixture: Mixture, low: int, high: int) -> int:
@@ -175,9 +181,7 @@ def log_mixture(mixture: Mixture) -> tuple[float, float]:
         Everything outside the summed window is bounded from above and included in the bound.
     """
     first, last = mixture.span
-    center = _peak(mixture, first, last)
-    terms, error = _terms(mixture, center, center)
-    window = _Window(low=center, high=center, terms=terms, error=error)
+    window = _Window(mixture, _peak(mixture, first, last))
     right = _extend_right(mixture, window, last)
     left = _extend_left(mixture, window, first)
     total = window.log_total
@@ -187,23 +191,15 @@ def log_mixture(mixture: Mixture) -> tuple[float, float]:
     return total, window.error + outside + 1e-15 * (1.0 + abs(total))
 
 
-def _grow(mixture: Mixture, window: _Window, low: int, high: int) -> None:
-    terms, error = _terms(mixture, low, high)
-    joined = (window.terms, terms) if low > window.high else (terms, window.terms)
-    window.terms = np.concatenate(joined)
-    window.low, window.high = min(low, window.low), max(high, window.high)
-    window.error = max(error, window.error)
-
-
 def _extend_right(mixture: Mixture, window: _Window, last: int) -> float:
     # Beyond the window D(s) <= D(window.high + 1); returns the log of the bound on what is left out.
     step = 16
     while window.high < last:
-        head = mixture.log_bound(window.high + 1)
+        head = mixture.ceiling(window.high + 1)
         bound = head + _mass_bound(mixture, window.high + 1, last)
         if bound <= window.log_total + _NEGLIGIBLE or head == -math.inf:
             return bound
-        _grow(mixture, window, window.high + 1, min(last, window.high + step))
+        window.grow(window.high + 1, min(last, window.high + step))
         step *= 2 if step < 1024 else 1
     return -math.inf
 
@@ -219,17 +215,17 @@ def _extend_left(mixture: Mixture, window: _Window, first: int) -> float:
         if remaining <= goal:
             return float(np.logaddexp(skipped, remaining))
         low = max(first, edge - step)
-        block = mixture.log_bound(low) + remaining
+        block = mixture.ceiling(low) + remaining
         if block <= goal - 7.0:
             skipped = float(np.logaddexp(skipped, block))
             edge, step = low, 2 * step
         elif edge == window.low:
-            _grow(mixture, window, low, edge - 1)
+            window.grow(low, edge - 1)
             edge, step = low, min(2 * step, 1024)
         elif step > 1:
             step //= 2
         else:
-            _grow(mixture, window, edge - 1, window.low - 1)
+            window.grow(edge - 1, window.low - 1)
             edge, step = window.low, 16
     return skipped
 
