@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import typer
 
 from mezzotint import families
 from mezzotint.cli import application, common, run
@@ -95,7 +94,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
 
 
 def _verb(words: list[str]) -> Any:
-    command: Any = typer.main.get_command(application.build(["smoothed"]))
+    command: Any = application._command(("smoothed",))
     for word in words:
         command = getattr(command, "commands", {}).get(word, command)
     return command

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import re
@@ -88,6 +89,11 @@ def build(words: Sequence[str]) -> typer.Typer:
     return app
 
 
+@functools.cache  # a process may run many command lines, and typer reads the annotations of all verbs
+def _command(rooms: tuple[str, ...]):  # of a class that typer has elsewhere in each release
+    return typer.main.get_command(build(rooms))
+
+
 def _nothing() -> None:
     """Stands for a room that this command line does not enter."""
 
@@ -146,7 +152,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         given = [argument for argument in given if argument != "--no-color"]
     try:
         completed = os.environ.get("COMP_WORDS", "").split()  # what the shell asks completion for
-        entered = typer.main.get_command(build([*given, *completed]))
+        entered = _command(tuple(room for room in ROOMS if room in (*given, *completed)))
         with common.command_line(entered, given):
             try:
                 status = entered(args=given, prog_name="mezzotint", standalone_mode=False)
