@@ -1,5 +1,7 @@
 """What errors about arguments show: the element, text as text, and how a value is given by name."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -47,6 +49,21 @@ def test_a_missing_input_code_or_count_is_named_by_its_place() -> None:
     ):
         with pytest.raises(ParameterError, match=f"^{named}: "):
             given()
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        (lambda: mz.design.optimal(levels=[-3, None, 3]), r"levels\[1\]=None"),
+        (lambda: mz.design.optimal(knots=[-1, None, 1]), r"knots\[1\]=None"),
+        (lambda: mz.design.optimal(prior=[0.5, None]), r"prior\[1\]=None"),
+        (lambda: mz.families.erm(bins=[-2, None, 2]), r"bins\[1\]=None"),  # pyright: ignore[reportArgumentType]
+        (lambda: mz.families.rqm(levels=4).pmf([0.5, None]), r"x\[1\]=None"),  # pyright: ignore[reportArgumentType]
+    ],
+)
+def test_a_missing_number_is_not_read_as_nan(given: Callable[[], object], named: str) -> None:
+    with pytest.raises(ParameterError, match=f"^{named}: "):
+        given()
 
 
 def test_an_input_that_is_no_number_is_named_by_its_place_and_type_alone() -> None:

@@ -13,7 +13,7 @@ from typing import Literal, ParamSpec, SupportsIndex, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.errors import ParameterError, wrong_kind
+from mezzotint.core.errors import ParameterError, as_reals, wrong_kind
 from mezzotint.core.loss import NumberArray
 from mezzotint.core.mechanism import MAX_LEVELS, FloatArray, IntArray
 
@@ -84,18 +84,20 @@ def check_instance(name: str, value: object, kind: type[T]) -> T:
     return value
 
 
+def _number(name: str, value: object, holds: Callable[[float], bool], remedy: str) -> float:
+    if not isinstance(value, Real) or isinstance(value, bool | np.bool_) or not holds(float(value)):
+        raise ParameterError(name, value, remedy)
+    return float(value)
+
+
 def check_finite(name: str, value: object) -> float:
     """The number itself, as a float; ParameterError unless it is one finite number."""
-    if not isinstance(value, Real) or isinstance(value, bool | np.bool_) or not math.isfinite(value):
-        raise ParameterError(name, value, "need one finite number")
-    return float(value)
+    return _number(name, value, math.isfinite, "need one finite number")
 
 
 def check_positive(name: str, value: object, remedy: str = "need a finite number above 0") -> float:
     """The number itself, as a float; ParameterError unless it is finite and above 0."""
-    if not isinstance(value, Real) or isinstance(value, bool | np.bool_) or not 0 < float(value) < math.inf:
-        raise ParameterError(name, value, remedy)
-    return float(value)
+    return _number(name, value, lambda number: 0 < number < math.inf, remedy)
 
 
 SCALES = (1e-50, 1e50)
@@ -112,9 +114,7 @@ def check_scale(name: str, value: object) -> float:
 
 def check_probability(name: str, value: object) -> float:
     """The number itself, as a float; ParameterError unless it lies in (0, 1)."""
-    if not isinstance(value, Real) or not 0 < float(value) < 1:
-        raise ParameterError(name, value, "need a probability in (0, 1)")
-    return float(value)
+    return _number(name, value, lambda number: 0 < number < 1, "need a probability in (0, 1)")
 
 
 def check_rate(sampling_rate: float) -> float:
@@ -175,10 +175,7 @@ def check_range(lower: object, upper: object) -> tuple[float, float]:
 def check_vector(vector: npt.ArrayLike, size: int | None = None, *, name: str = "vector") -> FloatArray:
     """(size,) float64; ParameterError unless it is one vector of `size` finite numbers (None: at least one)."""
     wanted = "some" if size is None else size
-    try:
-        values = np.asarray(vector, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise ParameterError(name, type(vector).__name__, f"need {wanted} real numbers") from None
+    values = as_reals(name, vector, f"need {wanted} real numbers")
     if values.shape != (values.size if size is None else size,) or values.size == 0:
         raise ParameterError(name, str(values.shape), f"need {wanted} coordinates in one dimension")
     if not np.isfinite(values).all():
@@ -197,10 +194,7 @@ def check_residues(total: npt.ArrayLike, length: int, modulus: int) -> IntArray:
 
 def check_increasing(name: str, values: npt.ArrayLike) -> FloatArray:
     """`values` as a strictly increasing 1-D float array of 2 to 2**16 finite numbers, or ParameterError."""
-    try:
-        array = np.array(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise ParameterError(name, values, "need a 1-D sequence of numbers") from None
+    array = as_reals(name, values, "need a 1-D sequence of numbers").copy()
     if array.ndim != 1 or not 2 <= array.size <= MAX_LEVELS:
         raise ParameterError(name, array.shape, f"need a 1-D sequence of 2 to {MAX_LEVELS} numbers")
     if not np.isfinite(array).all():

@@ -44,6 +44,19 @@ class ParameterError(MezzotintError, ValueError):
         return type(self), (self.parameter, self.value, self.remedy)  # so that other processes can send it back
 
 
+def as_reals(parameter: str, values: npt.ArrayLike, remedy: str) -> npt.NDArray[np.float64]:
+    """The values as float64; ParameterError for what is no array of numbers, naming the first that is missing."""
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ParameterError(parameter, type(values).__name__, remedy) from None
+    if np.isnan(array).any():  # as numpy reads None
+        for place, value in np.ndenumerate(np.asarray(values, dtype=object)):
+            if value is None:
+                raise ParameterError(f"{parameter}[{', '.join(map(str, place))}]" if place else parameter, None, remedy)
+    return array
+
+
 def wrong_kind(parameter: str, array: npt.NDArray[Any], kinds: str, remedy: str) -> ParameterError:
     """The refusal of an array whose dtype is none of `kinds`: of objects it names the first that is no such number."""
     for place, value in np.ndenumerate(array) if array.dtype == object else ():

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core import loss as losses
-from mezzotint.core.errors import FileFormatError, ParameterError, refuse_nan, wrong_kind
+from mezzotint.core.errors import FileFormatError, ParameterError, as_reals, refuse_nan, wrong_kind
 from mezzotint.core.files import read_text, write_text
 from mezzotint.core.loss import TOTAL as TOTAL
 from mezzotint.core.loss import Certificate, certify
@@ -75,18 +75,15 @@ def _check_knots(knots: FloatArray) -> None:
     with np.errstate(over="ignore"):
         steps = np.diff(knots)
         spread = knots[-1] - knots[0]
-    if not np.isfinite(spread) or ((steps > 0) & (steps < NARROWEST)).any():
-        raise ParameterError(
-            "knots",
-            knots.tolist(),
-            f"upper - lower overflows or knots are closer than {NARROWEST:.1g}; rescale the data",
-        )
-    if (steps < 0).any():
-        raise ParameterError("knots", knots.tolist(), "knots must be sorted; sort them with their rows")
-    if steps[0] == 0 or steps[-1] == 0:
-        raise ParameterError("knots", knots.tolist(), "no jump can be at lower or upper: drop the row never drawn")
-    if ((steps[:-1] == 0) & (steps[1:] == 0)).any():
-        raise ParameterError("knots", knots.tolist(), "a knot may stand at most twice: drop the rows in the middle")
+    near = not np.isfinite(spread) or ((steps > 0) & (steps < NARROWEST)).any()
+    for wrong, remedy in (
+        (near, f"upper - lower overflows or knots are closer than {NARROWEST:.1g}; rescale the data"),
+        ((steps < 0).any(), "knots must be sorted; sort them with their rows"),
+        (steps[0] == 0 or steps[-1] == 0, "no jump can be at lower or upper: drop the row never drawn"),
+        (((steps[:-1] == 0) & (steps[1:] == 0)).any(), "a knot may stand at most twice: drop the rows in the middle"),
+    ):
+        if wrong:
+            raise ParameterError("knots", knots.tolist(), remedy)
 
 
 def _check_levels(levels: FloatArray) -> None:
@@ -259,7 +256,7 @@ class Mechanism:
 
     def locate(self, x: npt.ArrayLike) -> tuple[npt.NDArray[np.intp], FloatArray]:
         """Segment index k and position t in [0, 1] of each clipped input, any shape; NaN raises ParameterError."""
-        values = np.asarray(x, dtype=np.float64)
+        values = as_reals("x", x, "need real numbers")
         refuse_nan("x", values)
         clipped = np.clip(values, self.lower, self.upper)
         segment = np.minimum(np.searchsorted(self.knots, clipped, side="right") - 1, self.knots.size - 2)

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.arguments import check_choice
-from mezzotint.core.errors import ParameterError, refuse_nan
+from mezzotint.core.errors import ParameterError, as_reals, refuse_nan
 from mezzotint.core.loss import FloatArray, IndexArray
 
 ORDERS = 4
@@ -209,12 +209,8 @@ def _discrete(distribution: Any, lower: float, upper: float) -> Prior:
 
 
 def _sample(values: object, lower: float, upper: float) -> Prior:
-    try:
-        sample = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise ParameterError(
-            "prior", type(values).__name__, "give None (uniform), a frozen scipy.stats distribution or a 1-D sample"
-        ) from None
+    remedy = "give None (uniform), a frozen scipy.stats distribution or a 1-D sample"
+    sample = as_reals("prior", cast(npt.ArrayLike, values), remedy)
     if sample.ndim != 1 or sample.size == 0:
         raise ParameterError("prior", sample.shape, "a sample prior is a non-empty 1-D array")
     refuse_nan("prior", sample, "value")

@@ -12,7 +12,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.errors import InfeasibleError, ParameterError
+from mezzotint.core.errors import InfeasibleError, ParameterError, as_reals
 from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray, Mechanism
 
 MARGIN = 2.0**-20
@@ -34,12 +34,7 @@ def ratio_below(epsilon: float) -> Fraction:
 
 
 def _check_probabilities(probabilities: npt.ArrayLike) -> FloatArray:
-    try:
-        rows = np.array(probabilities, dtype=np.float64, copy=True)
-    except (TypeError, ValueError):
-        raise ParameterError(
-            "probabilities", type(probabilities).__name__, "need numbers in rows of one length"
-        ) from None
+    rows = as_reals("probabilities", probabilities, "need numbers in rows of one length")
     if rows.ndim != 2 or rows.size == 0:
         raise ParameterError("probabilities", rows.shape, "need a 2-D array, one row per knot, at least one row")
     if not np.isfinite(rows).all() or (rows < -1e-9).any():

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeGuard, TypeVar, cast, final
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard, TypeVar, final
 
 import numpy as np
 import numpy.typing as npt
@@ -88,7 +88,7 @@ def privatize(
     Edge cases: empty gives empty; a scalar gives a numpy scalar; -0.0 is 0; +-inf clips; NaN raises.
     """
     _check_options(on_out_of_range, threads)
-    if _on_device(x):
+    if _is_tensor(x) and x.device.type in GPU:
         from mezzotint.core import gpu as device
 
         codes, counts = device.draw(mechanism, x, key_from(rng))
@@ -140,11 +140,9 @@ def _check_options(on_out_of_range: str, threads: int | None) -> None:
         raise ParameterError("threads", threads, "need at least one thread; None uses all")
 
 
-def _on_device(x: object) -> TypeGuard[torch.Tensor]:
+def _is_tensor(x: object) -> TypeGuard[torch.Tensor]:
     torch_module = sys.modules.get("torch")
-    return (
-        torch_module is not None and isinstance(x, torch_module.Tensor) and cast("torch.Tensor", x).device.type in GPU
-    )
+    return torch_module is not None and isinstance(x, torch_module.Tensor)
 
 
 # Inputs --------------------------------------------------------------------------------------------------------------
@@ -152,9 +150,8 @@ def _on_device(x: object) -> TypeGuard[torch.Tensor]:
 
 def _as_array(x: object) -> tuple[Floats, Callable[[Codes], object]]:
     """x as float32 or float64, and what turns codes into the caller's kind of array."""
-    torch_module = sys.modules.get("torch")
-    if torch_module is not None and isinstance(x, torch_module.Tensor):
-        return _from_torch(cast("torch.Tensor", x)), _to_torch
+    if _is_tensor(x):
+        return _from_torch(x), _to_torch
     if np.ma.is_masked(x):
         raise ParameterError("x", "masked array", "some inputs are masked; drop them or fill them in first")
     try:

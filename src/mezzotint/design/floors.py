@@ -153,13 +153,11 @@ class Prices:
     """What the best rows at some inputs pay: the line through the errors of the two levels at the window's ends.
 
     Arguments:
-        x: (...,) inputs; the other fields belong to them.
         line, tilt: (...,) the line's height at level 0, and its slope in the level.
         errors: (..., m) loss of each level.
         reduced: (..., m) errors above the line: negative only for levels inside the window.
     """
 
-    x: FloatArray
     line: FloatArray
     tilt: FloatArray
     errors: FloatArray
@@ -187,9 +185,8 @@ def prices(levels: FloatArray, x: FloatArray, left: IndexArray, right: IndexArra
     low, high = at(levels, left), at(levels, right)
     tilt = _tilt(loss, low, high, x)
     line = error(loss, low, x) - tilt * low
-    return Prices(
-        x=x, line=line, tilt=tilt, errors=errors, reduced=errors - (line[..., None] + tilt[..., None] * levels)
-    )
+    reduced = errors - (line[..., None] + tilt[..., None] * levels)
+    return Prices(line=line, tilt=tilt, errors=errors, reduced=reduced)
 
 
 @final

@@ -156,18 +156,16 @@ class Prover:
 
     def halves(self, box: Box, levels: FloatArray, floors: FloatArray) -> tuple[Box, Box] | None:
         """The box cut in two where the design on it spreads one level most; None if it is one set of cells."""
-        best, split = -1.0, None
+        spreads: list[tuple[float, int, float]] = []
         for j, (low, high) in enumerate(box):
-            if high - low < 2:
-                continue
-            weights = np.where((levels >= self.axis[low]) & (levels <= self.axis[high]), floors, 0.0) + 1e-12
-            mean = float(np.average(levels, weights=weights))
-            spread = float(weights @ (levels - mean) ** 2)
-            if spread > best:
-                best, split = spread, (j, low, high, mean)
-        if split is None:
+            if high - low >= 2:
+                weights = np.where((levels >= self.axis[low]) & (levels <= self.axis[high]), floors, 0.0) + 1e-12
+                mean = float(np.average(levels, weights=weights))
+                spreads.append((float(weights @ (levels - mean) ** 2), -j, mean))
+        if not spreads:
             return None
-        j, low, high, mean = split
+        _, j, mean = max(spreads)
+        low, high = box[j := -j]
         middle = int(np.clip(np.searchsorted(self.axis, mean), low + 1, high - 1))
         middle = int(np.clip(middle, low + (high - low) // 4, high - (high - low) // 4))
         one, other = ((*box[:j], side, *box[j + 1 :]) for side in ((low, middle), (middle, high)))
@@ -252,7 +250,7 @@ def prove(
         ParameterError: another problem.
     """
     check_provable(problem)
-    ratio = math.exp(problem.epsilon) * (1 + 2.0**-50)
+    ratio = ratio_above(problem.epsilon)
     prover = Prover(count=count, ratio=ratio, problem=problem, deadline=time.monotonic() + seconds, progress=progress)
     # Dense levels: what no number of levels can beat is a bound too, and the first cut.
     reach = 1.6 * prover.needed + 0.4

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from mezzotint.core import rounding
 from mezzotint.core.arguments import check_choice, check_finite
-from mezzotint.core.errors import InfeasibleError, MezzotintError, ParameterError
+from mezzotint.core.errors import InfeasibleError, MezzotintError, ParameterError, as_reals
 from mezzotint.core.mechanism import NARROWEST, TOTAL, FloatArray, IntArray, Mechanism
 from mezzotint.core.priors import Prior, as_prior, cost_matrix
 from mezzotint.core.records import JsonObject, Record, above
@@ -144,10 +144,7 @@ def check_knots(knots: int | Sequence[float] | npt.ArrayLike, problem: Problem) 
         if knots < 2:
             raise ParameterError("knots", int(knots), "need at least 2 knots, lower and upper; try knots=65")
         return np.linspace(problem.lower, problem.upper, int(knots))
-    try:
-        values = np.asarray(knots, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise ParameterError("knots", knots, "give None, a number of knots or a sorted sequence of inputs") from None
+    values = as_reals("knots", knots, "give None, a number of knots or a sorted sequence of inputs")
     if values.ndim != 1 or values.size < 2 or not np.isfinite(values).all() or (np.diff(values) < 0).any():
         raise ParameterError("knots", values.tolist(), "need a sorted 1-D sequence of at least 2 finite inputs")
     if values[0] != problem.lower or values[-1] != problem.upper:

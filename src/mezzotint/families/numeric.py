@@ -12,7 +12,7 @@ import numpy.typing as npt
 from scipy.special import gammaln, xlog1py, xlogy
 
 from mezzotint.core.arguments import Values, check_count, check_covering, check_finite, check_range
-from mezzotint.core.errors import ParameterError, refuse_nan
+from mezzotint.core.errors import ParameterError, as_reals, refuse_nan
 from mezzotint.core.loss import check_epsilon, check_order
 from mezzotint.core.mechanism import MAX_LEVELS, FloatArray, Mechanism
 from mezzotint.core.rounding import table
@@ -34,10 +34,7 @@ def checked_choices(parameter: str, rows: Sequence[npt.ArrayLike], bins: int) ->
         raise ParameterError(parameter, size, f"need {bins - 1} rows for {bins} bins: row j has j probabilities")
     result: list[FloatArray] = []
     for j, values in enumerate(rows, start=1):
-        try:
-            row = np.array(values, dtype=np.float64)
-        except (TypeError, ValueError):
-            raise ParameterError(parameter, values, f"row {j} must hold {j} numbers") from None
+        row = as_reals(parameter, values, f"row {j} must hold {j} numbers")
         if row.shape != (j,):
             raise ParameterError(parameter, row.tolist(), f"row {j} must hold exactly {j} probabilities")
         if not np.isfinite(row).all() or (row < 0).any():
@@ -441,7 +438,7 @@ class PoissonBinomial:
         return self.lower + self._half * (1 + steps)
 
     def _scaled(self, x: npt.ArrayLike) -> FloatArray:
-        values = np.asarray(x, dtype=np.float64)
+        values = as_reals("x", x, "need real numbers")
         refuse_nan("x", values)
         return (np.clip(values, self.lower, self.upper) - self.lower) / self._half - 1
 
