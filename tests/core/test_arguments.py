@@ -1,6 +1,7 @@
 """What errors about arguments show: the element, text as text, and how a value is given by name."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +21,10 @@ def test_text_that_reads_as_a_number_is_quoted(value: object, shown: str) -> Non
 def test_an_epsilon_given_as_text_is_seen_to_be_text() -> None:
     with pytest.raises(ParameterError, match=r"^epsilon='1': need one finite number$"):
         mz.design.optimal(epsilon="1")  # pyright: ignore[reportArgumentType]
+
+
+def numbers(*given: float | None) -> Any:
+    return list(given)
 
 
 TABLE = {"knots": [0, 1], "levels": [0, 1], "weights": [[2**32, 0], [0, 2**32]]}
@@ -42,9 +47,9 @@ def test_a_missing_input_code_or_count_is_named_by_its_place() -> None:
     mechanism = mz.families.rqm(levels=4)
     noise = mz.families.discrete_laplace(scale=2.0)
     for given, named in (
-        (lambda: mechanism.privatize([0.5, None]), r"x\[1\]=None"),
-        (lambda: mechanism.decode([0, None]), r"codes\[1\]=None"),
-        (lambda: noise.privatize([5, None]), r"x\[1\]=None"),
+        (lambda: mechanism.privatize(numbers(0.5, None)), r"x\[1\]=None"),
+        (lambda: mechanism.decode(numbers(0, None)), r"codes\[1\]=None"),
+        (lambda: noise.privatize(numbers(5, None)), r"x\[1\]=None"),
         (lambda: mz.collect.CodeCounts(mechanism=mechanism, counts=np.array([1, 2, None, 4])), r"counts\[2\]=None"),
     ):
         with pytest.raises(ParameterError, match=f"^{named}: "):
@@ -54,11 +59,11 @@ def test_a_missing_input_code_or_count_is_named_by_its_place() -> None:
 @pytest.mark.parametrize(
     ("given", "named"),
     [
-        (lambda: mz.design.optimal(levels=[-3, None, 3]), r"levels\[1\]=None"),
-        (lambda: mz.design.optimal(knots=[-1, None, 1]), r"knots\[1\]=None"),
-        (lambda: mz.design.optimal(prior=[0.5, None]), r"prior\[1\]=None"),
-        (lambda: mz.families.erm(bins=[-2, None, 2]), r"bins\[1\]=None"),  # pyright: ignore[reportArgumentType]
-        (lambda: mz.families.rqm(levels=4).pmf([0.5, None]), r"x\[1\]=None"),  # pyright: ignore[reportArgumentType]
+        (lambda: mz.design.optimal(levels=numbers(-3, None, 3)), r"levels\[1\]=None"),
+        (lambda: mz.design.optimal(knots=numbers(-1, None, 1)), r"knots\[1\]=None"),
+        (lambda: mz.design.optimal(prior=numbers(0.5, None)), r"prior\[1\]=None"),
+        (lambda: mz.families.erm(bins=numbers(-2, None, 2)), r"bins\[1\]=None"),
+        (lambda: mz.families.rqm(levels=4).pmf(numbers(0.5, None)), r"x\[1\]=None"),
     ],
 )
 def test_a_missing_number_is_not_read_as_nan(given: Callable[[], object], named: str) -> None:
