@@ -1,4 +1,4 @@
-"""What every room stands on; and deferred imports, so that `import mezzotint` stays fast although rooms are heavy."""
+"""Foundations of every room; deferred imports keep `import mezzotint` fast although the rooms are heavy."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from mezzotint.core.errors import MissingExtraError
 
 
 def on_demand(package: str, file: str) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` (PEP 562) of a package that imports its public names when one is first asked for.
+    """`__getattr__` and `__dir__` (PEP 562) of a package that imports each public name when it is first used.
 
-    What there is to import stands once, under `if TYPE_CHECKING:` in the package's file, where type checkers see it.
+    The names are listed once, under `if TYPE_CHECKING:` in the package's file, where type checkers see them.
 
     Arguments:
         package, file: `__name__` and `__file__` of the package.
@@ -41,7 +41,7 @@ def on_demand(package: str, file: str) -> tuple[Callable[[str], object], Callabl
 
 
 def shown(names: Mapping[str, object]) -> Callable[[], list[str]]:
-    """`__dir__` of a package that imports its public names at once: these alone, without its modules and dunders.
+    """`__dir__` of a package that imports its public names eagerly: only those names, without modules and dunders.
 
     Arguments:
         names: `globals()` of the package, after all its imports.
@@ -52,7 +52,7 @@ def shown(names: Mapping[str, object]) -> Callable[[], list[str]]:
 
 @contextmanager
 def brought_by(extra: str) -> Generator[None]:
-    """Around an import of a library that comes with an extra of this package: where it is missing, says which.
+    """Wraps the import of an optional library; if it is missing, the error names the extra that provides it.
 
     Raises:
         MissingExtraError: the library is not installed.

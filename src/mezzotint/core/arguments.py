@@ -25,7 +25,7 @@ MOST = 10**18
 """Largest count: products of counts stay far within the floats."""
 
 MAX_CLIENTS = 10**8
-"""More clients than this are accounted for as this many, which is still a valid bound."""
+"""Larger numbers of clients are accounted for as this many, which is still a valid bound."""
 
 Values = Sequence[float] | NumberArray
 """Accepted where a function takes one number per bin, knot or level."""
@@ -141,7 +141,7 @@ def check_delta(delta: float) -> float:
 
 
 def check_others(clients: int, corrupted: int) -> int:
-    """Other clients whose noise counts: clients - 1 - corrupted, at most `MAX_CLIENTS`.
+    """How many other clients' noise counts: clients - 1 - corrupted, at most `MAX_CLIENTS`.
 
     Raises:
         ParameterError: fewer than one client, or more corrupted than others.

@@ -72,8 +72,8 @@ def key_from(rng: Seed) -> bytes:
 
 
 def fast_start(part: int) -> int:
-    """The word that part number `part` >= 0 of a key's stream starts with, for parts of at most 2**33 - 4 words: the
-    cipher refuses to go on after these."""
+    """Index of the first word of part `part` >= 0 of a key's stream. A part has at most 2**33 - 4 words, after which
+    the cipher refuses to continue."""
     return ((part << 32) + GCM_FIRST) * WORDS_PER_COUNT
 
 

@@ -229,14 +229,14 @@ class RepairWarning(UserWarning):
 class AppendLog:
     """A file of JSON objects, one per line, to which any number of processes append in turn.
 
-    Every line carries a checksum over itself and the line before, so that a line that was edited, lost or put in by
-    hand is noticed (by accident: whoever wants to can compute checksums anew).
+    Every line carries a checksum over itself and the line before, which reveals lines that were edited, lost or
+    inserted by accident (not by intent: anyone can recompute the checksums).
 
     Arguments:
         path: the file, made when absent; None keeps everything in memory.
         header: the first line; a file with another one is refused.
-        take: called with every line after the header in turn, others' and one's own; it keeps what they say. It is
-            the only way in: what is replayed from a file and what is appended live cannot differ.
+        take: called with every line after the header in turn, whoever wrote it. Lines that are replayed from the file
+            and lines that are appended live take this one path, so that they cannot differ in effect.
         what: the kind of file, for error messages.
         wait: seconds to wait while other processes write.
 

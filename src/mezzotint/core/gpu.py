@@ -18,7 +18,7 @@ _torch = cast(Any, torch)
 
 
 def to_device(array: NumberArray, device: torch.device) -> torch.Tensor:
-    """A copy of `array` on `device`: the array may be read-only, and torch knows no such thing."""
+    """A copy of `array` on `device`; torch has no read-only tensors."""
     return _torch.from_numpy(array.copy()).to(device)
 
 
@@ -30,7 +30,7 @@ def to_integers(x: torch.Tensor) -> tuple[int, ...]:
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Tables:
-    """What a draw reads, on one device.
+    """The tables that a draw reads, on one device.
 
     Arguments:
         search: how the segment of an input is found; as the CPU's kernel for this table and input type.
@@ -93,7 +93,7 @@ _CONSTANTS = (0x61707865, 0x3320646E, 0x79622D32, 0x6B206574)  # "expand 32-byte
 
 
 def key_on(key: bytes, device: torch.device) -> torch.Tensor:
-    """The 32 bytes of a key as (8,) int32 on `device`. Whoever asks for it overwrites it after use."""
+    """The 32 bytes of a key as (8,) int32 on `device`. The caller overwrites it after use."""
     return to_device(np.frombuffer(key, dtype="<i4").astype(np.int32), device)
 
 

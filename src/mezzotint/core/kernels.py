@@ -35,7 +35,7 @@ R = TypeVar("R")
 
 @contextmanager
 def uninterrupted() -> Generator[None]:
-    """Puts an interrupt (Ctrl-C, a cancelled Ray task) off until the block has ended."""
+    """Defers an interrupt (Ctrl-C, a cancelled Ray task) until the block has ended."""
     handler = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(handler):
         yield  # only the main thread is interrupted, and only by a handler that raises
@@ -354,7 +354,7 @@ EVEN = 2.0**-36
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Lookup:
-    """What one draw needs.
+    """A kernel and its tables, for one mechanism.
 
     Arguments:
         kernel: one of `draw_uniform`, `draw_bucketed`, `draw_searched`.

@@ -116,7 +116,7 @@ def _check_weights(weights: NumberArray, rows: int, columns: int) -> None:
 
 
 OTHER, MISSING = "(other)", "(missing)"
-"""Categories of their own: values that no other category names, and values that are not there."""
+"""Categories for values that no other category names, and for missing values."""
 
 
 def category_name(value: object) -> str:
@@ -168,9 +168,9 @@ class Mechanism:
             twice is a jump: its first row holds just below it, its second row from it on.
         levels: (m,) strictly increasing decoded outputs in data units, 2 <= m <= 65536.
         weights: (K+1, m) integers >= 0, every row sums to exactly 2**32; row k is the pmf at knots[k].
-        name: free text that says what the table is.
-        categories: of a table for categories, their names: category i is the input i, and the knots are 0, 1, 2, ...
-            Levels are then no values but numbers of reports. None for numbers.
+        name: free text that describes the table.
+        categories: names of the categories, where inputs are categories: category i is the input i, the knots are
+            0, 1, 2, ..., and levels are indices of reports rather than values. None for numeric inputs.
 
     Raises:
         ParameterError: naming the parameter, its value and the remedy, when a table is not one.
@@ -286,11 +286,11 @@ class Mechanism:
     def frequency_decoders(self) -> FloatArray:
         """(m, K+1) numbers: the mean of column k over the reports is unbiased for the share of inputs at knot k.
 
-        Of all such decoders the one of least variance where the knots are equally frequent (Aitken). Means something
+        Of all such decoders, the one of least variance when the knots are equally frequent (Aitken). It is meaningful
         where inputs are knots, as categories are.
 
         Raises:
-            ParameterError: rows that are linearly dependent: no frequencies can be told from their reports.
+            ParameterError: the rows are linearly dependent, so that reports do not determine the frequencies.
         """
         rows = self.probabilities
         shares = rows.mean(axis=0)

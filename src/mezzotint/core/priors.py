@@ -1,4 +1,4 @@
-"""What inputs are like: a prior gives the moments of the clipped input on pieces of [lower, upper].
+"""Priors of the inputs: a prior gives the moments of the clipped input on pieces of [lower, upper].
 
 The law of the inputs in centred units, on [-1, 1]: cells of constant density, point masses at the ends, or spread.
 

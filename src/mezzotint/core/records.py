@@ -1,4 +1,4 @@
-"""What results share: plain values for JSON, numbers as people read them, records that print themselves, progress."""
+"""What results share: plain values for JSON, readable numbers, records that print themselves, progress."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json
 """A value as JSON has it."""
 
 JsonObject: TypeAlias = dict[str, Any]
-"""A JSON object of ours, where the key says of what kind its value is: facts of a result, a line of a log, a file."""
+"""A JSON object of ours, whose keys determine the types of their values: facts of a result, a line of a log, a file."""
 
 
 def ticks(progress: Progress | None, total: int) -> Callable[[], None]:
-    """What to call after each of `total` steps, so that `progress` is called with how many are done."""
+    """A function to call after each of `total` steps; it tells `progress` how many are done."""
     done = itertools.count(1)
     return (lambda: None) if progress is None else lambda: progress(next(done), total)
 
@@ -53,14 +53,14 @@ def plain(value: object) -> Json:
 
 
 def number(value: float | None, digits: int = 6) -> str:
-    """So many significant digits; a dash for None, a word for infinity."""
+    """A number to this many significant digits; a dash for None, a word for infinity."""
     if value is None:
         return "-"
     return "unbounded" if math.isinf(value) else f"{value:.{digits}g}"
 
 
 def above(value: float, digits: int = 6) -> str:
-    """As `number`, never less than the value, for privacy; a number that was given with so few digits stands as it was.
+    """As `number`, rounded up, for privacy losses; a value that has so few digits is printed as it is.
 
     >>> above(1.2345671), above(1e-05), above(0.1)
     ('1.23457', '1e-05', '0.1')
@@ -72,7 +72,7 @@ def above(value: float, digits: int = 6) -> str:
 
 
 def below(value: float) -> str:
-    """As `above`, never more than the value: for what is left of a budget, or what privacy is at most claimed to hide.
+    """As `above`, rounded down: for what is left of a budget, and for lower bounds.
 
     >>> below(0.4999999), below(0.1), below(-0.4999999)
     ('0.499999', '0.1', '-0.5')
@@ -108,7 +108,7 @@ class Record:
         return json.dumps(plain(self.as_dict()), allow_nan=False)
 
     def to_frame(self) -> Any:
-        """What it holds one below another, or the record itself as one row: a pandas data frame.
+        """A pandas data frame with a row for each item it holds, or with the record itself as its one row.
 
         Raises:
             MissingExtraError: pandas is not installed.

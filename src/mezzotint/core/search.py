@@ -1,8 +1,8 @@
-"""Where a condition ends: the one search by halving that the whole house shares; and descent from many starts.
+"""Where a condition stops holding: the one bisection that all rooms share; and descent from many starts.
 
-A root of a smooth function is `scipy.optimize.brentq`'s; the first of many integers is `bisect.bisect_left`'s. Here is
-what neither gives: both ends of the interval, so that the caller takes the one that rounds against him; and, beside
-`scipy.optimize.minimize`, many minimisations side by side, where each call of the function is one batch.
+For a root of a smooth function use `scipy.optimize.brentq`; for the first of many integers, `bisect.bisect_left`. This
+module adds what they lack: both ends of the interval, so that callers can take the one that rounds against them; and,
+unlike `scipy.optimize.minimize`, many minimisations side by side, in which each call of the function is one batch.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ def bracket(
     steps: int = 100,
     geometric: bool = False,
 ) -> tuple[float, float]:
-    """The end of the points at which a condition holds, between two neighbours of it.
+    """Narrows down where a condition stops holding.
 
     Arguments:
         holds: the condition; true near `good`, false near `bad`, with one change between them.
-        good: an end at which it holds, not asked again; above or below `bad`.
-        bad: the other end, not asked either.
+        good: an end at which it holds, not evaluated again; above or below `bad`.
+        bad: the other end, not evaluated either.
         tolerance: width to stop at, relative to the larger end; 0 goes on to neighbouring floats.
         steps: halvings at most.
         geometric: halve the ratio instead of the difference; both ends are positive.
 
-    Returns: (good, bad), nearer to each other. Each is an end that was given or a point that was asked: the first held,
-        the second did not, whatever the condition does elsewhere.
+    Returns: (good, bad), closer together. Each is a given end or an evaluated point: the condition held at the first
+        and not at the second, whatever it does elsewhere.
 
     Example:
         >>> bracket(lambda x: x * x <= 2, 0.0, 2.0, tolerance=1e-3)

@@ -1,10 +1,10 @@
-"""Tables for distributions: which reports tell most about the shares of cells of inputs.
+"""Tables for distributions: which reports are most informative about the shares of cells of inputs.
 
 A column of an epsilon-private table on cells is a mixture of columns with two values 1 : e**epsilon. For given such
 columns the Fisher information is linear in how often they are used, so that the variances of the shares are convex in
 it: one program, no local optima. docs/proofs/design.md, "Distributions".
 
-Tables for the whole shape of a distribution: what they are compared by, and which is taken.
+Tables for the whole shape of a distribution: how they are compared, and which is chosen.
 """
 
 from __future__ import annotations
@@ -283,7 +283,7 @@ def design_cells(
 
 
 def interpolated(mechanism: Mechanism) -> Mechanism:
-    """A table for cells made continuous: its rows stand at the middles of the cells, and are mixed in between.
+    """Makes a table for cells continuous: its rows move to the middles of the cells and are mixed in between.
 
     For columns whose distribution is spread inside the cells: reports then say something about where. Shares of the
     cells are no longer told apart exactly (their intervals grow), and the mean is nearly unbiased.
@@ -328,12 +328,12 @@ def shape_error(mechanism: Mechanism, *, reports: int = 50_000) -> float:
     """Expected error of the best linear estimate of the distribution function, as a share of the range.
 
     The mean absolute error over the inputs, about a Wasserstein-1 distance, where the shares of 128 cells have a
-    Dirichlet prior around even ones, of 100 observations. Unlike `loss` "cdf" it compares tables that tell no cells
-    apart exactly: what they leave open counts with what the prior says about it.
+    Dirichlet prior around even ones, of 100 observations. Unlike `loss` "cdf" it also compares tables that do
+    not identify the cells exactly: what they leave open is weighted by the prior.
 
     Arguments:
         mechanism: any table of numbers.
-        reports: how many are estimated from, >= 1.
+        reports: how many reports the estimate uses, >= 1.
 
     Returns: the error, in [0, 1]; infinite where the table does not tell the cells apart.
 
@@ -356,13 +356,13 @@ def shape_error(mechanism: Mechanism, *, reports: int = 50_000) -> float:
 def for_shape(
     epsilon: float = 1.0, *, lower: float = -1.0, upper: float = 1.0, levels: int = 32, reports: int = 50_000
 ) -> Mechanism:
-    """The table for the whole shape of a distribution, of those that this release knows, by `shape_error`.
+    """The best table for the whole shape of a distribution that this release knows, by `shape_error`.
 
     Arguments:
         epsilon: pure, of one report.
         lower, upper: range of the inputs, data units.
-        levels: most different reports, 3 to 1024.
-        reports: about as many as will be estimated from.
+        levels: largest number of different reports, 3 to 1024.
+        reports: roughly how many reports an estimate will use.
 
     Returns: the square wave; a table for cells made continuous (`interpolated`); or one of waves of several widths,
         made continuous: whichever is expected to err least. For shares between given edges a table with those cells is

@@ -1,4 +1,4 @@
-"""What no mechanism can beat: `design.limit`, at any number of bits; and `prove`, with m levels wherever they are.
+"""Bounds that no mechanism can beat: `design.limit`, for any number of bits; `prove`, for m levels wherever they are.
 
 One solved design gives a bound for all sets of levels at once: a set Y can have a loss below tau only if some level of
 it lies where a function g of the level is below a number (a cut). So tau is a lower bound once no m points meet every

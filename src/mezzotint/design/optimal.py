@@ -73,31 +73,31 @@ def optimal(
     seconds: float = 60.0,
     progress: Progress | None = None,
 ) -> DesignResult:
-    """The best table there is: a convex program solved to a proven gap, then turned into certified integers.
+    """The best possible table: a convex program solved to a proven gap, then rounded to certified integers.
 
     Arguments:
         epsilon: the budget of one report, replace-one neighbours: pure; with `delta` that of (epsilon, delta); with
             `alpha` the Renyi divergence (nats); with `metric` the rate per (squared) unit of distance of inputs.
         lower, upper: range of the inputs, data units; inputs outside are clipped.
-        levels: a sequence of output values (data units), or how many: then they are searched for (from
-            many starts; the bound of the result speaks about the levels found, with `prove` about all).
+        levels: a sequence of output values (data units), or their number: then they are searched from many starts, and
+            the bound holds for the levels found (with `prove`, for all levels).
         loss: "mse" (squared data units), "mae" (data units), "minimax" (largest MSE over the inputs), or "cdf": n times
             the variance of the distribution function's values at the inner knots, averaged, estimated from n reports.
             Then `levels` is the largest number of different reports, and `knots` are the edges of the cells between
             which the table tells apart (None: even cells, half as many as levels, or as many where epsilon is large).
         prior: None (uniform), a frozen scipy.stats distribution, or a 1-D sample; the loss is averaged over it.
             A prior computed from private data is itself a release of those data and must be paid for.
-        knots: None places and refines them until nothing is left to gain; an integer gives that many even ones; a
-            sequence is used as it is, a knot that stands twice allows a jump.
+        knots: None places and refines them until nothing more is gained; an integer gives that many evenly spaced ones;
+            a sequence is used as it is, and a repeated knot allows a jump.
         delta, alpha: delta in [0, 1), 0 for pure; a Renyi order > 1 or None.
         max_bias: 0 for unbiased reports; a bound on |E[report] - x| in data units; math.inf for no constraint.
         metric: None, "absolute" (epsilon |x - x'|, for all real inputs) or "squared" (epsilon |x - x'|**2 on the grid
             of even knots; between them |x - x'| counts as rounded up to the grid).
-        prove: also bound the loss of every mechanism with so many levels, wherever they are: pure epsilon, unbiased,
-            uniform inputs, "mse". It takes up to `seconds` of wall-clock time and ends earlier where it can do no more.
-        progress: called as progress(share, 1) while one bound after another is tried.
+        prove: also bound the loss of every mechanism with this many levels, wherever they are: pure epsilon, unbiased,
+            uniform inputs, "mse". It takes up to `seconds` of wall-clock time, less if nothing more can be proven.
+        progress: called as progress(share, 1) while bounds are tried one after another.
         max_level: when levels are searched, their largest distance from the middle of the range, data units.
-            (Levels that leave no bias stand up to a part in 2^28 farther out.)
+            (Levels that are moved to leave no bias may lie up to one part in 2^28 farther out.)
 
     Returns:
         The mechanism with its loss, a lower bound that no mechanism of `scope` can beat, and the gap. `scope` is "all
@@ -105,7 +105,7 @@ def optimal(
         `prove` "all mechanisms with ... levels", and `proof` holds what checks it.
 
     Raises:
-        ParameterError: a value that cannot be used, or a mixture of delta, alpha and metric.
+        ParameterError: a value that cannot be used, or more than one of delta, alpha and metric.
         InfeasibleError: no mechanism on these levels meets the constraints; the message says how far they must reach.
 
     Warns:
@@ -114,7 +114,7 @@ def optimal(
     Guarantees:
         The certified value (`mechanism.epsilon`, `.delta(epsilon)`, `.renyi(alpha)` or `metric_epsilon`) is at most
         what was asked.
-        Pure epsilon that binds is met within a relative 1e-5 from below, up to the grain of 32-bit weights.
+        A pure epsilon that binds is met from below to a relative 1e-5, up to the resolution of 32-bit weights.
         loss - lower_bound = gap >= -slack (what the integers' bias may gain), and gap <= 1e-6 * loss for fixed knots
         unless the loss is minimax, where the gap is what it says.
         Bias at most one unit of span / 2**32 at the ends of the range and at given knots, one
@@ -218,7 +218,7 @@ def _token(value: Any) -> Hashable:
 def cache(
     epsilon: float = 1.0, *, bits: int | None = None, lower: float = -1.0, upper: float = 1.0, **options: Any
 ) -> DesignResult:
-    """`optimal`, remembered: a run can ask for (bits, range, epsilon) as it goes.
+    """`optimal` with a memory: a run can request (bits, range, epsilon) as it goes.
 
     Arguments:
         epsilon, lower, upper: as in `optimal`.
@@ -249,7 +249,7 @@ def cache(
 
 
 def clear_cache() -> None:
-    """Forgets every design.
+    """Empties the memory of `cache`.
 
     Example:
         >>> first = mz.design.cache(1.0, bits=1)
@@ -462,7 +462,7 @@ def calibrate(
     max_level: float | None = None,
     knots: int = 65,
 ) -> DesignResult:
-    """The member of a closed-form family with certified epsilon <= `epsilon`, near it, and the least loss found.
+    """The member of a closed-form family with the least loss found; its certified epsilon is just below `epsilon`.
 
     Arguments:
         family: "rqm" (searches extension and q), "erm" (symmetric bins and gamma), "pbm" (theta), or
@@ -709,8 +709,8 @@ def compare(
         lower, upper: range of the inputs, data units.
         prior: None (uniform), a frozen scipy.stats distribution or a 1-D sample.
         loss: what free parameters are tuned for; both losses are reported.
-        families: which to include: names of `FAMILIES` and `BASELINES`, a `Mechanism` as it is (its own epsilon is
-            told), or a function of one number, whose table with the largest epsilon up to `epsilon` is taken.
+        families: which to include: names of `FAMILIES` and `BASELINES`, a `Mechanism` as it is (with its own
+            epsilon), or a function of one number, whose table with the largest epsilon up to `epsilon` is taken.
         progress: called as progress(done, total) after each row; families that take longest come last.
 
     Returns: rows sorted by MSE; families without a member at this epsilon come last, with the reason in `note`.
@@ -767,7 +767,7 @@ def tradeoff(
     Arguments:
         epsilons, bits: the grid, pure epsilon and bits of one report.
         lower, upper, prior: as in `compare`.
-        families: functions and tables of one's own, beside the optimal ones; their rows name the family.
+        families: your own functions and tables, beside the optimal ones; their rows name the family.
         progress: called as progress(done, total) after each design.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What is asked of a design, checked once; its record; and the way there: floats become the integers of a table.
+"""The problem that a design must solve, checked once; its result; and how floats become the integers of a table.
 
 Integer windows make a table with no bias to speak of, from integer floors instead of rounded rows. With integer floors
 F, ceilings C = floor(e F) for a rational e <= e**epsilon and windows that start at integers, every row is an integer
@@ -42,7 +42,7 @@ _LARGEST_ORDER = 1e4
 @final
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """The privacy, loss and prior that a design must meet, as `optimal` takes them; levels and knots are chosen beside.
+    """The privacy, loss and prior of a design, as `optimal` takes them; levels and knots are given separately.
 
     `alpha` is None, or the Renyi order (> 1) in which `epsilon` is meant; "minimax" ignores the prior.
     """
@@ -169,9 +169,9 @@ class DesignResult(Record):
             family searched for), or what a solver ended with.
         seconds: wall-clock time of the design.
         iterations: solver iterations, or evaluations of the family for a calibration.
-        slack: by how much the loss may lie below the bound, same units: what the integers' bias can gain, and floats.
-        proof: of a bound over all levels: the document of a claim file, which the kernel checks (kind `dual`).
-        scope: the class of mechanisms that lower_bound speaks about, in words; empty where there is no bound.
+        slack: how far the loss may lie below the bound, same units: the gain of the integers' bias, and float errors.
+        proof: for a bound over all levels, the document of a claim file that the kernel checks (kind `dual`).
+        scope: the class of mechanisms for which lower_bound holds, in words; empty where there is no bound.
 
     Example:
         >>> result = mz.design.optimal(epsilon=1.0, levels=4)
@@ -196,7 +196,7 @@ class DesignResult(Record):
 
     @property
     def table(self) -> str:
-        """The mechanism in a line."""
+        """The mechanism in one line."""
         from mezzotint.privacy.account import report_claim
 
         made = self.mechanism

@@ -1,9 +1,9 @@
 """From an epsilon to a member: the parameters of a closed-form family with certified epsilon as asked, least loss.
 
-`design.calibrate` is the door; what is asked stands there. One dial meets epsilon, a few shape numbers lower the loss.
-All of it happens in floats on the range [-1, 1] and is only a search: what it finds becomes a table by integer
-rounding, and the table's own integers say what its epsilon is. Mechanisms of the literature with continuous outputs
-are no tables; they are here by their variances, as rivals of a table of few bits.
+`design.calibrate` is the entry point and documents the arguments. One dial meets epsilon, a few shape numbers lower
+the loss. All of it happens in floats on the range [-1, 1] and is only a search: what it finds becomes a table by
+integer rounding, and the table's own integers say what its epsilon is. Published mechanisms with continuous outputs
+are no tables; they appear here by their variances, as rivals of a table of few bits.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What smoothed privacy is asked and what it answers: exact numbers, corners of a hull, records of results.
+"""Inputs and results of smoothed privacy: exact numbers, corners of a hull, records.
 
-What smoothed guarantees allow: composition, post-processing and pre-processing, with what each one needs.
+Operations on smoothed guarantees, and what each needs: composition, post-processing and pre-processing.
 """
 
 from __future__ import annotations
