@@ -196,11 +196,7 @@ def _price(settings: RunSettings, strategy: SecureStrategy, coordinates: int) ->
 
 
 def run_server(
-    grid: Grid,
-    settings: RunSettings,
-    tell: Callable[[str], None] | None = None,
-    *,
-    evaluate: Evaluate | None = None,
+    grid: Grid, settings: RunSettings, tell: Callable[[str], None] | None = None, *, evaluate: Evaluate | None = None
 ) -> RunReport:
     """Train round by round; every finished round is on disk before the next begins.
 

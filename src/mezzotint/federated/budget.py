@@ -46,14 +46,7 @@ def rounds_within(budget: float, spent: Callable[[int], float], rounds: int) -> 
 
 
 def noise_within(
-    budget: float,
-    make: Callable[[float], E],
-    *,
-    rounds: int,
-    clients: int,
-    size: int,
-    delta: float,
-    corrupted: int = 0,
+    budget: float, make: Callable[[float], E], *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0
 ) -> tuple[float, E]:
     """The least noise, to within two percent of epsilon, that keeps the given number of sums within the budget.
 
@@ -110,14 +103,7 @@ def _not_amplified(encoding: Encoding) -> str:
 
 
 def against_readers(
-    encoding: Encoding,
-    ledger: RunLedger,
-    *,
-    secret: bool,
-    per_round: int,
-    size: int,
-    delta: float,
-    corrupted: int,
+    encoding: Encoding, ledger: RunLedger, *, secret: bool, per_round: int, size: int, delta: float, corrupted: int
 ) -> Claim | str:
     """The claim against a reader of the models who does not know who took part; or why there is none.
 

@@ -256,11 +256,7 @@ def _engine() -> None:
 
 
 def simulate(
-    settings: RunSettings,
-    *,
-    tell: Callable[[str], None] | None = None,
-    mod: Any = None,
-    cpus_per_client: float = 1.0,
+    settings: RunSettings, *, tell: Callable[[str], None] | None = None, mod: Any = None, cpus_per_client: float = 1.0
 ) -> RunReport:
     """Run the whole federation on this machine, with clients in Ray's workers.
 

@@ -248,12 +248,7 @@ class MetricsEncoding(WrappedEncoding):
 
     @classmethod
     def gaussian(
-        cls,
-        ranges: Mapping[str, tuple[float, float]],
-        *,
-        noise_multiplier: float,
-        clients: int,
-        most_examples: int = 0,
+        cls, ranges: Mapping[str, tuple[float, float]], *, noise_multiplier: float, clients: int, most_examples: int = 0
     ) -> MetricsEncoding:
         """Metrics under rounded Gaussian noise.
 

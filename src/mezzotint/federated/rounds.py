@@ -422,11 +422,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         return arrays, MetricRecord({"round": now.number, **counts})
 
     def _messages(
-        self,
-        now: R,
-        outbox: Mapping[int, bytes],
-        extra: Mapping[str, str | bytes],
-        task: RoundTask | None = None,
+        self, now: R, outbox: Mapping[int, bytes], extra: Mapping[str, str | bytes], task: RoundTask | None = None
     ) -> Iterator[Message]:
         stage = self._stage(now)
         for place, payload in outbox.items():

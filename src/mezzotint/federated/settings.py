@@ -111,11 +111,7 @@ class RunSettings(Record):
             self,
             ("trust", self.trust in ("sum", "local"), "use 'sum' or 'local'"),
             ("rounds", self.rounds >= 1, "need at least one round"),
-            (
-                "rounds",
-                local or self.rounds <= ROUNDS,
-                f"at most {ROUNDS:,} secure sums in a run: start a second run",
-            ),
+            ("rounds", local or self.rounds <= ROUNDS, f"at most {ROUNDS:,} secure sums in a run: start a second run"),
             ("clients", self.clients >= 2, "need at least 2 clients; one alone hides nothing"),
             ("per_round", self.per_round >= 2, "need at least 2 clients in a round"),
             ("learning_rate", self.learning_rate > 0, "need a number > 0"),
@@ -129,11 +125,7 @@ class RunSettings(Record):
             ("delta", 0 < self.delta < 1, "need a probability in (0, 1)"),
             ("stage_timeout", self.stage_timeout > 0, "need seconds > 0"),
             ("pause", self.pause >= 0, "need seconds >= 0"),
-            (
-                "evaluate_every",
-                self.evaluate_every >= 0,
-                "a number of rounds; 0 asks for no measurements",
-            ),
+            ("evaluate_every", self.evaluate_every >= 0, "a number of rounds; 0 asks for no measurements"),
             (
                 "evaluate_every",
                 not (self.evaluate_every and local),

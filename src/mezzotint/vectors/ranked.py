@@ -273,11 +273,7 @@ class RankedCodebook:
     @cached_property
     def _codebook(self) -> Codebook:
         return Codebook(
-            kind=self.kind,
-            codewords=self.table.codewords,
-            size=self._size,
-            subspace=self.subspace,
-            beacon=self.beacon,
+            kind=self.kind, codewords=self.table.codewords, size=self._size, subspace=self.subspace, beacon=self.beacon
         )
 
     # Privacy ---------------------------------------------------------------------------------------------------
