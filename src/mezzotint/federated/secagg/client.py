@@ -39,8 +39,8 @@ from mezzotint.federated.secagg.messages import COIN_BYTES, Deal, Partners, Port
 from mezzotint.federated.secagg.plan import RoundPlan
 from mezzotint.federated.secagg.roster import Card, Trust, channel_key, introduce, show
 
-_SESSIONS = 256
-"""Sessions that a client answers; it forgets none."""
+_SESSIONS = 256  # most sessions that a client answers; it forgets none
+_SECRETS, _SETS = ("mask_seed", "self_seed", "coins"), ("dealt", "survivors")
 
 
 @final
@@ -49,6 +49,7 @@ class _Round:
     """A client's knowledge of one round, from the invitation to its last answer.
 
     Arguments:
+        done: stages that it has answered.
         cohort: the round's clients in the order drawn.
         mask_seed, self_seed: the two secrets; erased once the masked input has left.
         coins: determine its picks.
@@ -68,7 +69,7 @@ class _Round:
 
     @property
     def last(self) -> bool:
-        """Whether nothing more is asked of this client."""
+        """Whether this client has answered everything."""
         return self.done == (len(messages.STAGES) if self.index < self.plan.members else 2)
 
 
@@ -85,12 +86,11 @@ class Client:
 
     Guarantees:
         The input is masked with every partner that this client picked and that dealt.
-        As a member of the committee it signs one set of survivors per round: of at least the plan's minimum, each of
-            whom masked among the same dealers, also with all that picked it, and has enough of its own picks in the
-            set.
-        Of each client it reveals a share of at most one of the two secrets, and only under the signatures of a quorum,
-            or of all who dealt.
-        A round is answered once, also across `save` and `load`.
+        As a member of the committee it signs one set of survivors per round: at least the plan's minimum, each of whom
+            masked among the same dealers, also with all that picked it, and has enough of its own picks in the set.
+        It reveals a share of at most one of each client's two secrets, and only under the signatures of a quorum or of
+            all dealers.
+        A round is answered once, even across `save` and `load`.
     """
 
     def __init__(self, *, identity: bytes | None = None, trust: Trust | None = None) -> None:
@@ -111,11 +111,11 @@ class Client:
         return None if self._round is None else self._round.plan
 
     def card(self) -> bytes:
-        """What a roster needs to know of this client, signed; 128 bytes."""
+        """This client's card, signed, for a roster; 128 bytes."""
         return introduce(self._secret)
 
     def show(self, question: bytes) -> bytes:
-        """Answers a server's `Challenge` with the card, a proof that it is this client's, and its roster's digest.
+        """Answer a server's `Challenge` with the card, a proof that it is this client's, and its roster's digest.
 
         Raises:
             SwappedKey: a question that nobody honest asks.
@@ -125,7 +125,7 @@ class Client:
     # Stages ------------------------------------------------------------------------------------------------------
 
     def deal(self, invitation: bytes) -> bytes:
-        """Answers an invitation with a fresh key, its coins, and shares of both secrets for the committee.
+        """Answer an invitation with a fresh key, coins, and shares of both secrets for the committee.
 
         Raises:
             PlanRefused: an unsafe plan, or one that protects less than `trust` asks for.
@@ -143,34 +143,24 @@ class Client:
             # Forgotten, a round could be run twice, and of each client both secrets be opened.
             raise wire.ReplayedRound("deal", f"{_SESSIONS} sessions were answered by this process; start it again")
         self._last[session] = plan.round
+        secrets = {"mask_seed": os.urandom(SEED_BYTES), "self_seed": os.urandom(SEED_BYTES)}
         self._round = now = _Round(
-            plan=plan,
-            index=index,
-            done=1,
-            cohort=cohort,
-            mask_seed=os.urandom(SEED_BYTES),
-            self_seed=os.urandom(SEED_BYTES),
-            coins=os.urandom(COIN_BYTES),
+            plan=plan, index=index, done=1, cohort=cohort, coins=os.urandom(COIN_BYTES), **secrets
         )
         return self._dealing(now)
 
     def _dealing(self, now: _Round) -> bytes:
         plan, channel = now.plan, X25519PrivateKey.generate()
-        of_self = split(now.self_seed, plan.members, plan.quorum)
-        of_key = split(now.mask_seed, plan.members, plan.quorum)
-        portions = [
-            Portion(
-                sealed=seal(
-                    _portion_key(channel, now.cohort[holder].channel, plan, now.index, holder),
-                    of_self[holder] + of_key[holder],
-                    about=pair_purpose(plan.digest, now.index, holder),
-                ),
-                of_self=commitment(of_self[holder], plan=plan.digest, owner=now.index, holder=holder, kind=b"self"),
-                of_key=commitment(of_key[holder], plan=plan.digest, owner=now.index, holder=holder, kind=b"key"),
-            )
-            for holder in range(plan.members)
-        ]
-        seed = commitment(now.self_seed, plan=plan.digest, owner=now.index, holder=now.index, kind=b"seed")
+        dealt = (split(seed, plan.members, plan.quorum) for seed in (now.self_seed, now.mask_seed))
+        about: JsonObject = {"plan": plan.digest, "owner": now.index}
+        portions: list[Portion] = []
+        for holder, (of_self, of_key) in enumerate(zip(*dealt, strict=True)):
+            key = _portion_key(channel, now.cohort[holder].channel, plan, now.index, holder)
+            sealed = seal(key, of_self + of_key, about=pair_purpose(plan.digest, now.index, holder))
+            said = {"of_self": commitment(of_self, **about, holder=holder, kind=b"self")}
+            said["of_key"] = commitment(of_key, **about, holder=holder, kind=b"key")
+            portions.append(Portion(sealed=sealed, **said))
+        seed = commitment(now.self_seed, **about, holder=now.index, kind=b"seed")
         its_contents = messages.contents(seed, portions)
         unsigned = Deal(
             index=now.index,
@@ -183,7 +173,7 @@ class Client:
         return messages.dealing(plan, deal, its_contents)
 
     def sum(self, partners: bytes, values: npt.ArrayLike) -> bytes:
-        """Answers the list of dealers and the partners' keys with the masked input.
+        """Answer the list of dealers and the partners' keys with the masked input.
 
         Arguments:
             partners: the message.
@@ -197,7 +187,7 @@ class Client:
         return self._stage("sum", lambda now: self._sum(now, partners, values))
 
     def agree(self, proposal: bytes) -> bytes:
-        """A member answers the set of survivors by signing it.
+        """Sign the set of survivors, as a member of the committee.
 
         Raises:
             TooFewClients: fewer than the plan's minimum, or a survivor with too few of its own picks among them.
@@ -207,16 +197,16 @@ class Client:
         return self._stage("agree", lambda now: self._agree(now, proposal))
 
     def open(self, certificate: bytes) -> bytes:
-        """A member answers a quorum's signatures with one share of every dealer, as far as they can be opened.
+        """Answer a quorum's signatures with one share of every dealer, as far as they can be opened.
 
         Raises:
             TooFewClients: no quorum signed the set that this client signed.
-            SwappedKey: a signature that is none.
+            UnknownSender, SwappedKey: a signature of no member, an invalid signature.
         """
         return self._stage("open", lambda now: self._open(now, certificate))
 
     def unite(self, union: bytes) -> bytes:
-        """A member opens at once, as `agree` and `open` would, when all dealers are in the sum.
+        """Open at once, as `agree` and `open` would, when all dealers are in the sum.
 
         Raises:
             TooFewClients: fewer than the plan's minimum, or one with too few of its own picks.
@@ -225,11 +215,11 @@ class Client:
         return self._stage("unite", lambda now: self._unite(now, union))
 
     def abandon(self) -> None:
-        """Forgets the round in progress."""
+        """Forget the round in progress."""
         self._round = None
 
     def expect(self, partners: bytes) -> None:
-        """Check that `sum` would accept this message, before the data are used; changes nothing.
+        """Check that `sum` would accept this message, before the data are used; this changes nothing.
 
         Raises:
             ProtocolError: as `sum`.
@@ -302,7 +292,7 @@ class Client:
         return united, self._shares(united, sealed)
 
     def _shares(self, now: _Round, sealed: Mapping[int, tuple[bytes, bytes]]) -> bytes:
-        """Of each dealer one share, of the seed if it survived, else of the mask key; as far as they can be opened."""
+        """One share of each dealer, of the seed if it survived, else of the mask key; as far as they can be opened."""
         private = channel_key(self._secret)
         found: dict[int, bytes] = {}
         for owner, (channel, text) in sealed.items():
@@ -319,12 +309,8 @@ class Client:
 
     def save(self) -> bytes:
         """The whole state between two messages, secrets included, as JSON."""
-        state = {
-            "identity": self._secret.hex(),
-            "last": self._last,
-            "round": None if self._round is None else _to_plain(self._round),
-        }
-        return json.dumps(state).encode()
+        now = None if self._round is None else _to_plain(self._round)
+        return json.dumps({"identity": self._secret.hex(), "last": self._last, "round": now}).encode()
 
     @classmethod
     def load(cls, state: bytes, *, trust: Trust | None = None) -> Client:
@@ -355,7 +341,7 @@ def _check_partners(now: _Round, dealt: frozenset[int], deals: Mapping[int, Deal
 
 
 def _check_survivors(now: _Round, coins: Mapping[int, bytes], said: Mapping[int, bytes], stage: Stage) -> None:
-    """Whether those whose signatures are `said` can be summed, among all who dealt, whose coins are given."""
+    """Check that the clients whose signatures are `said` can be summed, given the coins of all who dealt."""
     plan, survivors = now.plan, said.keys()
     if coins.keys() != now.dealt:
         raise wire.InconsistentLists(stage, "these are not the dealers that this client was told of")
@@ -368,9 +354,8 @@ def _check_survivors(now: _Round, coins: Mapping[int, bytes], said: Mapping[int,
     for index, signature in said.items():
         statement = messages.masks_statement(plan, index, coins[index], among, partners[index])
         if not signed(now.cohort[index].identity, signature, statement):
-            raise wire.InconsistentLists(
-                stage, f"client {index} did not mask among these dealers, with all of them", (index,)
-            )
+            told = f"client {index} did not mask among these dealers, with all of them"
+            raise wire.InconsistentLists(stage, told, (index,))
         if len(survivors & picks[index].tolist()) < plan.least:
             raise wire.TooFewClients(stage, f"client {index} has too few of its picks among the survivors", (index,))
 
@@ -381,7 +366,7 @@ def self_mask_key(seed: bytes, plan: RoundPlan, index: int) -> bytes:
 
 
 def pair_mask_key(private: X25519PrivateKey, public: bytes, plan: RoundPlan, mine: int, theirs: int) -> bytes:
-    """Key of the mask that two clients share; the lower index adds it, the higher one subtracts it."""
+    """Key of the mask that two clients share; the client of the lower index adds it, the other subtracts it."""
     low, high = sorted((mine, theirs))
     return agree(private, public, plan=plan.digest, purpose=pair_purpose(b"pair mask", low, high))
 
@@ -400,24 +385,15 @@ def _to_plain(now: _Round) -> JsonObject:
         "invitation": messages.invitation(now.plan, now.index).hex(),
         "done": now.done,
         "cohort": b"".join(card.to_bytes() for card in now.cohort).hex(),
-        "secrets": [now.mask_seed.hex(), now.self_seed.hex(), now.coins.hex()],
-        "dealt": sorted(now.dealt),
-        "survivors": sorted(now.survivors),
+        **{name: getattr(now, name).hex() for name in _SECRETS},
+        **{name: sorted(getattr(now, name)) for name in _SETS},
     }
 
 
 def _from_plain(plain: JsonObject) -> _Round:
     plan, index, _ = messages.read_invitation(bytes.fromhex(plain["invitation"]))
     cards = wire.Reader(bytes.fromhex(plain["cohort"]), "deal")
-    mask_seed, self_seed, coins = (bytes.fromhex(text) for text in plain["secrets"])
-    return _Round(
-        plan=plan,
-        index=index,
-        done=plain["done"],
-        cohort=tuple(Card.from_reader(cards) for _ in range(plan.clients)),
-        mask_seed=mask_seed,
-        self_seed=self_seed,
-        coins=coins,
-        dealt=frozenset(plain["dealt"]),
-        survivors=frozenset(plain["survivors"]),
-    )
+    cohort = tuple(Card.from_reader(cards) for _ in range(plan.clients))
+    secrets = {name: bytes.fromhex(plain[name]) for name in _SECRETS}
+    sets: dict[str, frozenset[int]] = {name: frozenset(plain[name]) for name in _SETS}
+    return _Round(plan=plan, index=index, done=plain["done"], cohort=cohort, **secrets, **sets)

@@ -17,13 +17,13 @@ from mezzotint.federated.secagg.roster import first_shuffled
 Clients = npt.NDArray[np.uint16]
 Stage = Literal["deal", "sum", "agree", "open", "unite"]
 STAGES: tuple[Stage, ...] = ("deal", "sum", "agree", "open")
-"""In the order of a round. Where all who dealt are in the sum, "unite" stands for the last two."""
+"""In the order of a round. Where all dealers are in the sum, "unite" replaces the last two."""
 _KINDS: tuple[Stage, ...] = (*STAGES, "unite")
 
 _TAG = 8
 COIN_BYTES = 16
 MASK_KEY = b"mask key"
-"""Purpose of the key that a client's masks with others come from."""
+"""Purpose of the key from which a client's masks with others are derived."""
 SEALED_BYTES = 2 * masks.SHARE_BYTES + masks.TAG_BYTES
 
 
@@ -65,7 +65,7 @@ def _read_bitmap(reader: wire.Reader, plan: RoundPlan, stage: Stage) -> frozense
 
 
 def picked(coins: bytes, plan: RoundPlan, index: int) -> frozenset[int]:
-    """The mask partners that a client's coins pick among the others: any set as likely as any other."""
+    """The mask partners that a client's coins pick among the others: all sets are equally likely."""
     key = hashlib.sha256(b"mezzotint picks" + plan.digest + wire.number(index, 2) + coins).digest()
     others = plan.clients - 1
     places = range(others) if plan.picks == others else first_shuffled(others, key, plan.picks)
@@ -98,9 +98,9 @@ class Deal:
     Arguments:
         index: of the client in the round.
         mask: X25519 key for the masks between clients.
-        channel: X25519 key that its shares are sealed with.
-        coins: 16 bytes that its picks follow from.
-        contents: SHA-256 of the sealed shares and commitments that go with it.
+        channel: X25519 key with which its shares are sealed.
+        coins: 16 bytes that determine its picks.
+        contents: SHA-256 of the sealed shares and commitments.
         signature: of `statement` by the identity.
     """
 
@@ -111,32 +111,30 @@ class Deal:
     contents: bytes
     signature: bytes = b""
 
+    @property
+    def _said(self) -> bytes:
+        return wire.number(self.index, 2) + self.mask + self.channel + self.coins + self.contents
+
     def statement(self, plan: RoundPlan) -> bytes:
         """What the identity signs."""
-        said = wire.number(self.index, 2) + self.mask + self.channel + self.coins + self.contents
-        return b"mezzotint deals" + plan.digest + said
+        return b"mezzotint deals" + plan.digest + self._said
 
     def to_bytes(self) -> bytes:
         """Fixed width."""
-        return wire.number(self.index, 2) + self.mask + self.channel + self.coins + self.contents + self.signature
+        return self._said + self.signature
 
     @classmethod
     def from_reader(cls, reader: wire.Reader) -> Deal:
-        """Reads one."""
-        return cls(
-            index=reader.number(2),
-            mask=reader.take(masks.KEY_BYTES),
-            channel=reader.take(masks.KEY_BYTES),
-            coins=reader.take(COIN_BYTES),
-            contents=reader.take(32),
-            signature=reader.take(masks.SIGNATURE_BYTES),
-        )
+        """Read one."""
+        index, widths = reader.number(2), (masks.KEY_BYTES, masks.KEY_BYTES, COIN_BYTES, 32, masks.SIGNATURE_BYTES)
+        mask, channel, coins, contents, signature = map(reader.take, widths)
+        return cls(index=index, mask=mask, channel=channel, coins=coins, contents=contents, signature=signature)
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Portion:
-    """What a member of the committee is dealt: two shares, sealed, and what the server recognises them by later."""
+    """What a member of the committee is dealt: two shares, sealed, and the commitments that identify them later."""
 
     sealed: bytes
     of_self: bytes
@@ -150,14 +148,14 @@ class Portion:
 PORTION_BYTES = SEALED_BYTES + 2 * masks.COMMITMENT_BYTES
 DEAL_BYTES = 2 + 2 * masks.KEY_BYTES + COIN_BYTES + 32 + masks.SIGNATURE_BYTES
 CHANNEL = slice(2 + masks.KEY_BYTES, 2 + 2 * masks.KEY_BYTES)
-"""Where the channel's key stands in a `Deal`."""
+"""The channel's key in a `Deal`."""
 COINS = slice(CHANNEL.stop, CHANNEL.stop + COIN_BYTES)
 _DEAL_BEGIN = 1 + _TAG
 _PORTIONS_BEGIN = _DEAL_BEGIN + DEAL_BYTES + masks.COMMITMENT_BYTES
 
 
 def portion(dealing: bytes, holder: int) -> Portion:
-    """What a dealing that `read_dealing` took holds for one member of the committee."""
+    """One member's portion of a dealing that `read_dealing` accepted."""
     begin = _PORTIONS_BEGIN + holder * PORTION_BYTES
     reader = wire.Reader(dealing[begin : begin + PORTION_BYTES], "deal")
     sealed, of_self, of_key = map(reader.take, (SEALED_BYTES, masks.COMMITMENT_BYTES, masks.COMMITMENT_BYTES))
@@ -165,7 +163,7 @@ def portion(dealing: bytes, holder: int) -> Portion:
 
 
 def contents(seed_commitment: bytes, portions: Sequence[Portion]) -> bytes:
-    """The part of a dealing that is for server and committee: a commitment to the seed, then one portion a member."""
+    """The part of a dealing for server and committee: a commitment to the seed, then one portion for each member."""
     return seed_commitment + b"".join(portion.to_bytes() for portion in portions)
 
 
@@ -175,7 +173,7 @@ def dealing(plan: RoundPlan, deal: Deal, its_contents: bytes) -> bytes:
 
 
 def read_dealing(data: bytes, plan: RoundPlan) -> tuple[Deal, bytes]:
-    """The public part, and the commitment to the self mask's seed; there is one portion per member of the committee.
+    """The public part, and the commitment to the self mask's seed; one portion for each member is there.
 
     Raises:
         MalformedMessage: also when the contents are not those that were signed.
@@ -185,15 +183,13 @@ def read_dealing(data: bytes, plan: RoundPlan) -> tuple[Deal, bytes]:
     rest = reader.rest()
     if hashlib.sha256(rest).digest() != deal.contents:
         raise wire.MalformedMessage("deal", "the shares are not those that the public part speaks of")
-    reader = wire.Reader(rest, "deal")
-    seed = reader.take(masks.COMMITMENT_BYTES)
-    reader.take(plan.members * PORTION_BYTES)
-    reader.end()
+    with wire.Reader(rest, "deal") as reader:
+        seed, _ = reader.take(masks.COMMITMENT_BYTES), reader.take(plan.members * PORTION_BYTES)
     return deal, seed
 
 
 def parts(dealing: bytes) -> tuple[bytes, bytes]:
-    """Of a dealing that `read_dealing` took, the `Deal` with the commitment to the seed; the portions."""
+    """A dealing that `read_dealing` accepted, cut in two: the `Deal` with the commitment to the seed; the portions."""
     return dealing[_DEAL_BEGIN:_PORTIONS_BEGIN], dealing[_PORTIONS_BEGIN:]
 
 
@@ -221,14 +217,13 @@ def read_partners(data: bytes, plan: RoundPlan) -> tuple[frozenset[int], dict[in
 
 
 def masks_statement(plan: RoundPlan, index: int, coins: bytes, dealt: bytes, partners: Collection[int]) -> bytes:
-    """What a client signs with its masked input: the picks it made, among whom (a bitmap: it is the same for all), and
-    with whom it masked in the end."""
+    """What a client signs with its masked input: its picks, the dealers (a bitmap), and its mask partners."""
     said = wire.number(index, 2) + coins + hashlib.sha256(dealt + bitmap(partners, plan)).digest()
     return b"mezzotint masks" + plan.digest + said
 
 
 def compact(clients: Collection[int]) -> Clients:
-    """The numbers of clients in two bytes each: a set of Python's takes a hundred."""
+    """The numbers of clients in two bytes each; a Python set takes a hundred."""
     return np.fromiter(clients, np.uint16, len(clients))
 
 
@@ -254,12 +249,10 @@ def proposal(plan: RoundPlan, coins: Mapping[int, bytes], said: Mapping[int, byt
 
 def read_proposal(data: bytes, plan: RoundPlan) -> tuple[dict[int, bytes], dict[int, bytes]]:
     """The coins of all who dealt; the survivors' signatures."""
-    reader = opened(data, "agree", plan)
-    dealt, survivors = _read_bitmap(reader, plan, "agree"), _read_bitmap(reader, plan, "agree")
-    coins = {index: reader.take(COIN_BYTES) for index in sorted(dealt)}
-    said = {index: reader.take(masks.SIGNATURE_BYTES) for index in sorted(survivors)}
-    reader.end()
-    return coins, said
+    with opened(data, "agree", plan) as reader:
+        dealt, survivors = _read_bitmap(reader, plan, "agree"), _read_bitmap(reader, plan, "agree")
+        coins = {index: reader.take(COIN_BYTES) for index in sorted(dealt)}
+        return coins, {index: reader.take(masks.SIGNATURE_BYTES) for index in sorted(survivors)}
 
 
 def certificate_statement(plan: RoundPlan, dealt: Collection[int], survivors: Collection[int]) -> bytes:
@@ -275,17 +268,15 @@ def agreement(plan: RoundPlan, signature: bytes) -> bytes:
 
 def read_agreement(data: bytes, plan: RoundPlan) -> bytes:
     """The signature."""
-    reader = opened(data, "agree", plan)
-    signature = reader.take(masks.SIGNATURE_BYTES)
-    reader.end()
-    return signature
+    with opened(data, "agree", plan) as reader:
+        return reader.take(masks.SIGNATURE_BYTES)
 
 
 # Open ----------------------------------------------------------------------------------------------------------------
 
 
 def opening(plan: RoundPlan, signatures: Mapping[int, bytes], sealed: bytes) -> bytes:
-    """Server to a member: the members' signatures; then, of all who dealt, the channel and what is sealed for it."""
+    """Server to a member: the members' signatures; then each dealer's channel and what it sealed for this member."""
     words = b"".join(wire.number(index, 2) + signature for index, signature in sorted(signatures.items()))
     return header("open", plan) + wire.number(len(signatures), 2) + words + sealed
 
@@ -298,20 +289,18 @@ def read_opening(
     data: bytes, plan: RoundPlan, dealt: Collection[int]
 ) -> tuple[dict[int, bytes], dict[int, tuple[bytes, bytes]]]:
     """Signatures by member; channel and sealed shares by dealer."""
-    reader = opened(data, "open", plan)
     signatures: dict[int, bytes] = {}
-    for _ in range(reader.number(2)):
-        index = reader.number(2)
-        if index in signatures:
-            raise wire.DuplicateAnswer("open", f"client {index} is named twice", (index,))
-        signatures[index] = reader.take(masks.SIGNATURE_BYTES)
-    sealed = _read_portions(reader, dealt)
-    reader.end()
-    return signatures, sealed
+    with opened(data, "open", plan) as reader:
+        for _ in range(reader.number(2)):
+            index = reader.number(2)
+            if index in signatures:
+                raise wire.DuplicateAnswer("open", f"client {index} is named twice", (index,))
+            signatures[index] = reader.take(masks.SIGNATURE_BYTES)
+        return signatures, _read_portions(reader, dealt)
 
 
 def union(plan: RoundPlan, coins: Mapping[int, bytes], said: Mapping[int, bytes], sealed: bytes) -> bytes:
-    """Server to a member, where all who dealt are in the sum: their coins and signatures, then as `opening`."""
+    """Server to a member, where all dealers are in the sum: their coins and signatures, then as `opening`."""
     words = b"".join(coins[index] + said[index] for index in sorted(coins))
     return header("unite", plan) + bitmap(coins, plan) + words + sealed
 
@@ -320,12 +309,12 @@ def read_union(
     data: bytes, plan: RoundPlan
 ) -> tuple[dict[int, bytes], dict[int, bytes], dict[int, tuple[bytes, bytes]]]:
     """Coins and signatures of all who dealt; channel and sealed shares by dealer."""
-    reader = opened(data, "unite", plan)
-    dealt = _read_bitmap(reader, plan, "unite")
-    words = {index: (reader.take(COIN_BYTES), reader.take(masks.SIGNATURE_BYTES)) for index in sorted(dealt)}
-    sealed = _read_portions(reader, dealt)
-    reader.end()
-    return {index: one[0] for index, one in words.items()}, {index: one[1] for index, one in words.items()}, sealed
+    coins: dict[int, bytes] = {}
+    said: dict[int, bytes] = {}
+    with opened(data, "unite", plan) as reader:
+        for index in sorted(dealt := _read_bitmap(reader, plan, "unite")):
+            coins[index], said[index] = reader.take(COIN_BYTES), reader.take(masks.SIGNATURE_BYTES)
+        return coins, said, _read_portions(reader, dealt)
 
 
 def shares(plan: RoundPlan, found: Mapping[int, bytes]) -> bytes:
@@ -335,24 +324,20 @@ def shares(plan: RoundPlan, found: Mapping[int, bytes]) -> bytes:
 
 def read_shares(data: bytes, plan: RoundPlan, dealt: Collection[int]) -> dict[int, bytes]:
     """dealer -> share."""
-    reader = opened(data, "open", plan)
-    owners = _read_bitmap(reader, plan, "open")
-    if strangers := sorted(owners.difference(dealt)):
-        raise wire.UnknownSender("open", f"clients {strangers} dealt nothing", tuple(strangers))
-    found = {index: reader.take(masks.SHARE_BYTES) for index in sorted(owners)}
-    reader.end()
-    return found
+    with opened(data, "open", plan) as reader:
+        owners = _read_bitmap(reader, plan, "open")
+        if strangers := sorted(owners.difference(dealt)):
+            raise wire.UnknownSender("open", f"clients {strangers} dealt nothing", tuple(strangers))
+        return {index: reader.take(masks.SHARE_BYTES) for index in sorted(owners)}
 
 
 @final
 class Partners(Mapping[int, Clients]):
-    """With whom each client that dealt masks, ascending; put together when it is asked for.
-
-    All of them written out would take three times the memory of the picks, and more while they are made.
+    """The mask partners of each dealer, ascending, computed on access: all together take three times as much memory.
 
     Arguments:
-        dealers: who dealt, ascending.
-        picks: whom each client picked, one row a client; rows of others than dealers count for nothing.
+        dealers: ascending.
+        picks: each client's picks, one row a client; rows of non-dealers are ignored.
     """
 
     def __init__(self, dealers: npt.NDArray[np.integer], picks: Clients) -> None:

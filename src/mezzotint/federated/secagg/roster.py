@@ -171,10 +171,8 @@ def read_introduction(data: bytes) -> Card:
         MalformedMessage: another length.
         SwappedKey: the owner of the identity did not sign it, or the channel's key has small order.
     """
-    reader = Reader(data, "card")
-    card = Card.from_reader(reader)
-    signature = reader.take(SIGNATURE_BYTES)
-    reader.end()
+    with Reader(data, "card") as reader:
+        card, signature = Card.from_reader(reader), reader.take(SIGNATURE_BYTES)
     if not (signed(card.identity, signature, _CARD + card.to_bytes()) and has_large_order(card.channel)):
         raise SwappedKey("card", "the owner of this identity did not sign this channel's key, or it has small order")
     return card
@@ -326,10 +324,9 @@ class Roster:
         Raises:
             MalformedMessage: bytes that are no roster.
         """
-        reader = Reader(data, "deal")
-        beacon = reader.take(KEY_BYTES)
-        members = tuple(Card.from_reader(reader) for _ in range(reader.number(2)))
-        reader.end()
+        with Reader(data, "deal") as reader:
+            beacon = reader.take(KEY_BYTES)
+            members = tuple(Card.from_reader(reader) for _ in range(reader.number(2)))
         try:
             return cls(members=members, beacon=beacon)
         except ParameterError:

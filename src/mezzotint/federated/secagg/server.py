@@ -421,10 +421,9 @@ class Blame:
         Raises:
             ParameterError: it does not: not signed by that client, not its shares, too few, or they fit together.
         """
-        reader = wire.Reader(self.plan, "plan")
         try:
-            plan = RoundPlan.from_reader(reader)
-            reader.end()
+            with wire.Reader(self.plan, "plan") as reader:
+                plan = RoundPlan.from_reader(reader)
             deal, seed = messages.read_dealing(self.dealing, plan)
         except wire.ProtocolError as error:
             raise ParameterError("blame", "the dealing", f"is not of this plan: {error}") from None

@@ -74,7 +74,7 @@ def number(value: int, width: int) -> bytes:
 
 @final
 class Reader:
-    """Reads a message from the front; anything missing or left over is refused.
+    """Reads a message from the front; anything missing, or left over after a `with` block, is refused.
 
     Arguments:
         data: the message.
@@ -103,14 +103,17 @@ class Reader:
 
     @property
     def left(self) -> int:
-        """Bytes not read yet."""
+        """The number of bytes not read yet."""
         return len(self._data) - self._place
 
     def rest(self) -> bytes:
-        """All bytes left."""
+        """The remaining bytes."""
         return self.take(self.left)
 
-    def end(self) -> None:
-        """Refuses bytes left over."""
-        if self.left:
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        """Refuse bytes left over at the end of a `with` block."""
+        if error is None and self.left:
             raise MalformedMessage(self._stage, f"{self.left} bytes are left over")
