@@ -33,7 +33,7 @@ Words = npt.NDArray[np.unsignedinteger]
 
 
 def add_mask(total: Words, key: bytes, *, sign: int) -> None:
-    """Adds (sign 1) or subtracts (sign -1) the keystream of `key`, modulo the width of the words, in place.
+    """Add (sign 1) or subtract (sign -1) the keystream of `key` in place, modulo the width of the words.
 
     Arguments:
         total: 1-D contiguous array of `word_type`.
@@ -54,9 +54,9 @@ def checked_integers(values: npt.ArrayLike, *, coordinates: int, span: int, bits
     """A copy of the integers as words, after checking them.
 
     Raises:
-        MalformedMessage: another number of coordinates, or no integers.
-        OutOfRangeInteger: a value below 0 or above `span`; neither the value nor its place is told, for the text of an
-            error can travel and the integers are a client's data.
+        MalformedMessage: another number of coordinates, or not integers.
+        OutOfRangeInteger: a value below 0 or above `span`; the message names neither the value nor its place, for it
+            can travel and the integers are a client's data.
     """
     array = np.asarray(values)
     if array.shape != (coordinates,) or array.dtype.kind not in "iu":
@@ -72,7 +72,7 @@ def reduced(total: Words, bits: int) -> Words:
 
 
 def read_words(data: bytes, bits: int, count: int, *, stage: str) -> Words:
-    """The words that `pack_words` packed, of a message.
+    """The words of a message that `pack_words` packed.
 
     Raises:
         MalformedMessage: another length, or bits set after the last word.
@@ -109,10 +109,10 @@ def public_bytes(key: X25519PrivateKey | Ed25519PrivateKey) -> bytes:
 
 
 def agree(private: X25519PrivateKey, public: bytes, *, plan: bytes, purpose: bytes, stage: str = "sum") -> bytes:
-    """The key that two share for one purpose in one round; the stage is for the error.
+    """The key that two clients share for one purpose in one round; the stage is for the error.
 
     Raises:
-        SwappedKey: a public key that is no point of large order.
+        SwappedKey: a public key of small order.
     """
     try:
         shared = private.exchange(X25519PublicKey.from_public_bytes(public))
@@ -126,7 +126,7 @@ _ANYBODY = X25519PrivateKey.from_private_bytes(bytes(KEY_BYTES))
 
 
 def has_large_order(public: bytes) -> bool:
-    """Whether an X25519 public key can be agreed with; the few points of small order lead everybody to one secret."""
+    """Whether an X25519 public key has large order; with the few others everybody agrees on the same secret."""
     try:
         _ANYBODY.exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError:
@@ -140,12 +140,12 @@ def pair_purpose(name: bytes, first: int, second: int) -> bytes:
 
 
 def seal(key: bytes, text: bytes, *, about: bytes) -> bytes:
-    """Encrypts one message under a key used for nothing else."""
+    """Encrypt one message under a key used for nothing else."""
     return ChaCha20Poly1305(key).encrypt(_ONE_MESSAGE, text, about)
 
 
 def unseal(key: bytes, sealed: bytes, *, about: bytes) -> bytes | None:
-    """Decrypts; None if the message was cut, changed, or meant for somebody else."""
+    """Decrypt; None if the message was cut, changed, or meant for somebody else."""
     try:
         return ChaCha20Poly1305(key).decrypt(_ONE_MESSAGE, sealed, about)
     except (InvalidTag, ValueError):
@@ -190,7 +190,7 @@ COMMITMENT_BYTES = 16
 
 
 def split(secret: bytes, holders: int, threshold: int) -> list[bytes]:
-    """One share per holder; any `threshold` of them restore the secret, fewer say nothing about it.
+    """One share per holder; any `threshold` of them restore the secret, fewer reveal nothing about it.
 
     Arguments:
         secret: 16 bytes.
@@ -209,7 +209,7 @@ def split(secret: bytes, holders: int, threshold: int) -> list[bytes]:
 
 
 def combine(shares: Mapping[int, bytes], threshold: int) -> bytes | None:
-    """The secret from at least `threshold` shares, of which the first are used; None if they are not of one secret.
+    """The secret from at least `threshold` shares, of which the first are used; None if they are inconsistent.
 
     Arguments:
         shares: place of the holder, from 0 -> its share.
@@ -237,6 +237,6 @@ def _weights(places: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def commitment(share: bytes, *, plan: bytes, owner: int, holder: int, kind: bytes) -> bytes:
-    """16 bytes by which the server recognises the share later; a share has 128 bits of entropy, so it stays hidden."""
+    """16 bytes that identify the share later; it has 128 bits of entropy, and so stays hidden."""
     about = pair_purpose(plan + kind, owner, holder)
     return hashlib.sha256(b"mezzotint share" + about + share).digest()[:COMMITMENT_BYTES]

@@ -1,12 +1,12 @@
-"""What a round is: who adds up what, modulo what; and how many must hold shares, sign and mask for it to protect.
+"""The plan of a round: who adds up what, modulo what; how many must hold shares, sign and mask for it to protect.
 
-A plan is signed into every message. Three numbers are bounded, each over coins that the adversary does not toss; proofs
-in docs/proofs/secure-sum.md:
+The plan's digest is part of every message. Three probabilities are bounded, over coins that the adversary does not
+toss (proofs in docs/proofs/secure-sum.md):
 
-- forked: two different sets of survivors are both signed by a quorum of the committee;
-- split: some set of survivors that the committee would sign has honest members that no masks connect, so that more than
-  one sum over them could be told apart;
-- failed: honest accidents (drop-outs) leave too few to go on.
+- forked: a quorum of the committee signs each of two different sets of survivors;
+- split: some set of survivors that the committee would sign has honest members not connected by masks, so that sums
+  over parts of them could be told apart;
+- failed: accidental drop-outs leave too few to go on.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import hashlib
 import math
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Literal, final
+from typing import Literal, final, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -32,23 +32,24 @@ MAX_BITS = 32
 _VERSION = b"mezzotint secure sum 5"
 
 Overflow = Literal["impossible", "modular"]
-_OVERFLOWS: tuple[Overflow, ...] = ("impossible", "modular")
 Draw = Literal["anew", "cyclic"]
-_DRAWN: dict[Draw, str] = {"anew": "anew", "cyclic": "in turn"}
-_DRAWS = tuple(_DRAWN)
 Purpose = Literal["train", "evaluate"]
-_PURPOSES: tuple[Purpose, ...] = ("train", "evaluate")
-_RULES = {"overflow": _OVERFLOWS, "draw": _DRAWS, "purpose": _PURPOSES}
-"""One byte each on the wire: the place among the known ones."""
+_RULES: dict[str, tuple[str, ...]] = {
+    "overflow": get_args(Overflow),
+    "draw": get_args(Draw),
+    "purpose": get_args(Purpose),
+}
+"""One byte each on the wire: the index of the word."""
 _WIDTHS = {
     "round": 4, "clients": 2, "members": 2, "quorum": 2, "picks": 2, "least": 2, "minimum": 2,
     "coordinates": 4, "span": 4, "bits": 1,
 }  # fmt: skip
 """Bytes of the numbers of a plan, in their order on the wire."""
+_DIGESTS = ("binding", "task", "roster")
 
 
 def bits_needed(clients: int, span: int) -> int:
-    """Bits of the least power of two above clients * span, so that no sum of integers in [0, span] wraps around."""
+    """Bits of the modulus with which no sum of integers in [0, span] wraps around."""
     return max(1, (clients * span).bit_length())
 
 
@@ -58,32 +59,32 @@ class RoundPlan:
     """A round of secure aggregation.
 
     Arguments:
-        session: 16 random bytes of the whole run.
+        session: 16 random bytes naming the run.
         round: number within the session, 1 or more.
         clients: clients invited, at most 65535; an upper bound on the number of summands.
-        members: of the committee, the first of the round's clients: they hold shares of everybody's secrets.
-        quorum: members who must sign one set of survivors, and shares that restore a secret; more than half of them.
-        picks: clients that each client picks to mask with.
-        least: own picks among the survivors that a survivor must have.
+        members: of the committee, the first of the round's clients, which hold shares of everybody's secrets.
+        quorum: members that must sign one set of survivors, and shares that restore a secret; more than half of them.
+        picks: mask partners that each client picks.
+        least: own picks that a survivor must have among the survivors.
         minimum: fewest summands; below it no honest member of the committee signs.
         coordinates: integers per client.
         span: largest integer that a client may send; the smallest is 0.
         bits: the modulus is 2**bits, 1 to 32.
-        overflow: "impossible" requires clients * span < 2**bits; "modular" means that wrapping around is part of the
-            mechanism (integer noise on vectors).
-        draw: how the roster decides who takes part: "anew" for every round, or "cyclic", all of them in turn.
-        purpose: what is summed: updates of a model ("train"), or what clients measure of it ("evaluate").
-        binding: 32 bytes, SHA-256 of whatever else all must agree on (mechanism table, clipping, rotation).
-        task: 32 bytes, SHA-256 of what each client is asked to do (the model and the configuration it trains with),
-            so that no two summands answer different questions.
-        roster: 32 bytes, SHA-256 of the list of all clients that the round's are drawn from (`Roster.digest`).
+        overflow: "impossible" requires clients * span < 2**bits; "modular" makes wrapping around part of the mechanism
+            (integer noise on vectors).
+        draw: how the roster chooses participants: "anew" for every round, or "cyclic", all of them in turn.
+        purpose: what is summed: updates of a model ("train") or clients' metrics of it ("evaluate").
+        binding: 32 bytes, SHA-256 of the encoding that all must agree on (mechanism table, clipping, rotation).
+        task: 32 bytes, SHA-256 of each client's task (the model and its training configuration), so that no two
+            summands answer different questions.
+        roster: 32 bytes, SHA-256 of the list from which the round's clients are drawn (`Roster.digest`).
 
     Raises:
-        PlanRefused: anything out of range; sums that could overflow; a quorum that two sets of survivors could both
-            get from honest members.
+        PlanRefused: anything out of range; sums that could overflow; a quorum that honest members could give to two
+            sets of survivors.
 
     Guarantees: under "impossible" the sum of any clients' integers in [0, span] is below the modulus.
-    Edge cases: of two clients each is all that the other hides behind. One client alone is refused.
+    Edge cases: of two clients each hides only behind the other; one client alone is refused.
     """
 
     session: bytes
@@ -105,19 +106,19 @@ class RoundPlan:
     roster: bytes = bytes(DIGEST_BYTES)
 
     def __post_init__(self) -> None:
+        lengths = {"session": SESSION_BYTES, **dict.fromkeys(_DIGESTS, DIGEST_BYTES)}
+        given = {name: len(getattr(self, name)) for name in lengths}
         checks = (
-            (len(self.session) == SESSION_BYTES, f"session: {len(self.session)} bytes, need {SESSION_BYTES}"),
-            (len(self.binding) == DIGEST_BYTES, f"binding: {len(self.binding)} bytes, need {DIGEST_BYTES}"),
-            (len(self.roster) == DIGEST_BYTES, f"roster: {len(self.roster)} bytes, need {DIGEST_BYTES}"),
-            (len(self.task) == DIGEST_BYTES, f"task: {len(self.task)} bytes, need {DIGEST_BYTES}"),
+            *((given[name] == need, f"{name}: {given[name]} bytes, need {need}") for name, need in lengths.items()),
             (1 <= self.round < 2**32, f"round={self.round}: rounds count from 1"),
             (2 <= self.clients <= MAX_CLIENTS, f"clients={self.clients}: need 2 to {MAX_CLIENTS}; one hides nothing"),
             (1 <= self.coordinates < 2**32, f"coordinates={self.coordinates}: need at least one"),
             (1 <= self.bits <= MAX_BITS, f"bits={self.bits}: need 1 to {MAX_BITS}"),
             (1 <= self.span < 2**self.bits, f"span={self.span}: integers lie below the modulus 2**{self.bits}"),
-            (self.overflow in _OVERFLOWS, f"overflow={self.overflow!r}: use 'impossible' or 'modular'"),
-            (self.draw in _DRAWS, f"draw={self.draw!r}: use 'anew' or 'cyclic'"),
-            (self.purpose in _PURPOSES, f"purpose={self.purpose!r}: use 'train' or 'evaluate'"),
+            *(
+                (getattr(self, name) in words, f"{name}={getattr(self, name)!r}: use {' or '.join(map(repr, words))}")
+                for name, words in _RULES.items()
+            ),
             (2 <= self.minimum <= self.clients, f"minimum={self.minimum}: need 2 to {self.clients} summands"),
             (1 <= self.members <= self.clients, f"members={self.members}: a committee of 1 to {self.clients} clients"),
             (
@@ -131,19 +132,17 @@ class RoundPlan:
             if not holds:
                 raise PlanRefused("plan", complaint)
         if self.overflow == "impossible" and self.clients * self.span >> self.bits:
-            raise PlanRefused(
-                "plan",
-                f"{self.clients} clients x {self.span} can reach 2**{self.bits}: "
-                f"plan bits={bits_needed(self.clients, self.span)}",
-            )
+            told = f"{self.clients} clients x {self.span} can reach 2**{self.bits}"
+            raise PlanRefused("plan", f"{told}: plan bits={bits_needed(self.clients, self.span)}")
 
     def __str__(self) -> str:
         """The plan in words, with digests shortened to their first digits."""
         binding = {"encoding": self.binding, "task": self.task, "roster": self.roster}
         bound = [f"{name} {digest.hex()[:16]}" for name, digest in binding.items() if any(digest)]
+        drawn = "anew" if self.draw == "anew" else "in turn"
         return (
             f"round {self.round} of session {self.session.hex()[:16]} ({self.purpose}): {self.clients} clients, drawn "
-            f"{_DRAWN[self.draw]}, send {self.coordinates} integers up to {self.span} modulo 2**{self.bits}; each "
+            f"{drawn}, send {self.coordinates} integers up to {self.span} modulo 2**{self.bits}; each "
             f"masks with {self.picks} of its own choice, {self.least} of them or more in the sum; {self.minimum} "
             f"summands or more; a committee of {self.members}, of whom {self.quorum} sign who is in the sum; bound to "
             f"{', '.join(bound) or 'nothing else'}"
@@ -163,11 +162,11 @@ class RoundPlan:
         """The plan on the wire."""
         fixed = b"".join(number(getattr(self, name), width) for name, width in _WIDTHS.items())
         rules = b"".join(number(known.index(getattr(self, name)), 1) for name, known in _RULES.items())
-        return _VERSION + self.session + fixed + rules + self.binding + self.task + self.roster
+        return _VERSION + self.session + fixed + rules + b"".join(getattr(self, name) for name in _DIGESTS)
 
     @classmethod
     def from_reader(cls, reader: Reader) -> RoundPlan:
-        """Reads a plan, and checks it like any other."""
+        """Read a plan, and check it like any other."""
         if reader.take(len(_VERSION)) != _VERSION:
             raise PlanRefused("plan", "made by another protocol version")
         session = reader.take(SESSION_BYTES)
@@ -176,9 +175,8 @@ class RoundPlan:
         if any(chosen[name] >= len(known) for name, known in _RULES.items()):
             told = "unknown overflow rule {overflow}, draw {draw} or purpose {purpose}".format(**chosen)
             raise PlanRefused("plan", told)
-        binding, task, roster = (reader.take(DIGEST_BYTES) for _ in range(3))
-        rules: JsonObject = {name: known[chosen[name]] for name, known in _RULES.items()}
-        return cls(session=session, binding=binding, task=task, roster=roster, **rules, **values)
+        values |= {name: known[chosen[name]] for name, known in _RULES.items()}
+        return cls(session=session, **{name: reader.take(DIGEST_BYTES) for name in _DIGESTS}, **values)
 
 
 SECURITY_BITS = 40.0
@@ -191,13 +189,10 @@ Floats = npt.NDArray[np.float64]
 @final
 @dataclass(frozen=True, kw_only=True)
 class SumParameters:
-    """What `RoundPlan` asks of a round, and the bounds behind it.
+    """Sizes for a `RoundPlan`, and the bounds behind them.
 
     Arguments:
-        members: of the committee: they hold the shares.
-        quorum: members whose signatures certify the survivors, and whose shares open a secret.
-        picks: mask partners that each client picks by itself.
-        least: own picks among the survivors that a survivor needs.
+        members, quorum, picks, least: as of `RoundPlan`.
         forked, split, failed: log2 of bounds on the probabilities of the three accidents, in one round.
     """
 
@@ -224,16 +219,16 @@ def plan_sum(
 
     Arguments:
         clients: in the round.
-        corrupted: clients that collude with the server (which itself may do anything), fixed before anybody picks.
-        dropped: clients that vanish by accident, independently of committee and partners.
+        corrupted: clients that collude with the server (which may do anything), fixed before anybody picks.
+        dropped: clients that drop out by accident, independently of committee and partners.
         minimum: fewest survivors: the server may choose which others to drop, having seen who masks with whom.
         security_bits: forked and split have probability at most 2**-security_bits each.
-        drawn_bits: the same of forked alone, where a server can choose among committees; None: as security_bits.
-        failure_bits: failing, for want of either quorum or partners, 2**-failure_bits.
+        drawn_bits: the same for forked alone, where a server can choose among committees; None: as security_bits.
+        failure_bits: the round fails with probability at most 2**-failure_bits, for want of quorum or partners.
 
     Raises:
-        ParameterError: numbers that make no sense.
-        InfeasibleError: not even a committee of all, or everybody's masking with everybody, will do.
+        ParameterError: values out of their ranges.
+        InfeasibleError: not even a committee of all clients, or masks between all, suffice.
 
     Source: committee as in Ma et al. 2023 (Flamingo), partners as in Bell et al. 2020, section 4; hypergeometric tails.
     """
@@ -256,19 +251,19 @@ def plan_sum(
 
 @cache
 def forked(*, clients: int, corrupted: int, members: int, quorum: int) -> float:
-    """log2 P(a random committee has so many corrupted members that two quorums need no honest one in common)."""
+    """log2 P(a random committee has so many corrupted members that two quorums may share no honest one)."""
     return _tail(clients, corrupted, members, 2 * quorum - members)
 
 
 @cache
 def split(*, clients: int, corrupted: int, minimum: int, picks: int, least: int) -> float:
-    """log2 of a bound on P(some certifiable set of survivors has honest members that masks do not connect).
+    """log2 of a bound on P(some certifiable set of survivors has honest members not connected by masks).
 
-    Every honest client picks `picks` of the others at random; the server sees all picks and then drops whom it likes,
+    Every honest client picks `picks` of the others at random; the server sees all picks and then drops any clients,
     down to `minimum` survivors each of whom has `least` of its own picks among them.
     """
     honest = clients - corrupted
-    smaller = np.arange(1, honest // 2 + 1)  # size of the smaller of two parts that do not know each other
+    smaller = np.arange(1, honest // 2 + 1)  # size of the smaller of two unconnected parts
     if smaller.size == 0:
         return -math.inf
     return float(np.logaddexp2.reduce(_cut_off(clients, corrupted, minimum, picks, least, smaller)))
@@ -278,7 +273,7 @@ def _cut_off(clients: int, corrupted: int, minimum: int, picks: int, least: int,
     """log2 of a bound on P(some part of each size can be cut off from a part at least as large)."""
     honest = clients - corrupted
     within = np.array([_tail(clients - 1, corrupted + int(size) - 1, picks, least) for size in smaller])
-    # Everybody honest outside who picks into the part must be dropped, and the larger part must not be.
+    # All honest clients outside that pick into the part must be dropped, but not the larger part.
     avoid = _choose(clients - 1 - smaller, picks) - _choose(clients - 1, picks)
     gone = np.minimum(clients - minimum, honest - 2 * smaller)
     return _choose(honest, smaller) + smaller * within + _few(honest - smaller, gone, avoid)
@@ -314,15 +309,12 @@ def _check(clients: int, corrupted: int, dropped: int, minimum: int) -> None:
 @cache
 def _committee(clients: int, corrupted: int, dropped: int, security: float, failure: float) -> tuple[int, int]:
     for members in range(1, clients + 1):
-        # The first entry that is rare enough: so many corrupted members must not be able to fork.
+        # The first entry that is rare enough: that many corrupted members must not suffice to fork.
         honest_needed = int(np.flatnonzero(_tails(clients, corrupted, members) <= -security)[0])
         quorum = max((members + honest_needed + 1) // 2, members // 2 + 1)
         if quorum <= members and _tail(clients, dropped, members, members - quorum + 1) <= -failure:
             return members, quorum
-    raise InfeasibleError(
-        f"of {clients} clients {corrupted} collude and {dropped} drop out: no committee keeps them apart from the "
-        "rest; invite more clients, or assume that fewer collude or drop out"
-    )
+    raise _infeasible(clients, corrupted, dropped, "no committee keeps them apart from the rest")
 
 
 @cache
@@ -338,10 +330,12 @@ def _partners(
             continue  # one client alone is too easily cut off already
         if split(clients=clients, corrupted=corrupted, minimum=minimum, picks=picks, least=least) <= -security:
             return picks, least
-    raise InfeasibleError(
-        f"of {clients} clients {corrupted} collude and {dropped} drop out: masks do not connect the rest; invite more "
-        "clients, or assume that fewer collude or drop out"
-    )
+    raise _infeasible(clients, corrupted, dropped, "masks do not connect the rest")
+
+
+def _infeasible(clients: int, corrupted: int, dropped: int, why: str) -> InfeasibleError:
+    remedy = "invite more clients, or assume that fewer collude or drop out"
+    return InfeasibleError(f"of {clients} clients {corrupted} collude and {dropped} drop out: {why}; {remedy}")
 
 
 def _choose(total: int | IntArray | Floats, chosen: int | IntArray | Floats) -> Floats:
@@ -368,7 +362,7 @@ def _tail(population: int, marked: int, drawn: int, least: int) -> float:
 
 
 def _few(trials: IntArray, most: IntArray, miss: Floats) -> Floats:
-    """log2 of Chernoff's bound on P(at most `most` of `trials` hit), where each misses with log2 probability `miss`."""
+    """log2 of Chernoff's bound on P(at most `most` of `trials` hit), each of which misses with probability 2**miss."""
     hit = -np.expm1(miss * math.log(2))
     share = most / np.maximum(trials, 1)
     with np.errstate(divide="ignore", invalid="ignore"):

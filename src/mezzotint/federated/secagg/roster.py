@@ -1,9 +1,9 @@
-"""Who takes part: all clients there are, whose turn it is, and what a client asks of a plan before it answers.
+"""Who takes part: all clients, whose turn it is, and what a client demands of a plan before it answers.
 
-A client that trusts the server to say who the others are can be surrounded by inventions of the server. A roster is a
-file that clients hold themselves. Its beacon is drawn by whoever makes the file, after the members are known; from it
-everybody computes the same order of the members for every round. The first of the order take part, the first of those
-are the committee: the server chooses neither.
+A client that lets the server name the others can be surrounded by clients that the server invented. A roster is a file
+that clients hold themselves. Its beacon is drawn by the file's author, after the members are known; from it everybody
+computes the same order of the members for every round. The first in this order take part, and the first of those are
+the committee: the server chooses neither.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ RISK = 0.01
 
 
 def check_sampling(sampling: str) -> Sampling:
-    """The way to draw of this name; ParameterError if there is none."""
+    """The name itself; ParameterError unless it is a way to draw."""
     check_choice("sampling", sampling, SAMPLINGS)
     return cast(Sampling, sampling)
 
@@ -76,7 +76,7 @@ def turn(number_of_round: int, clients: int, population: int) -> list[int]:
 
 
 def most_participations(sampling: Sampling, *, rounds: int, per_round: int, population: int) -> int:
-    """The number of rounds of the client that takes part in the most.
+    """The largest number of rounds in which one client takes part.
 
     Arguments:
         sampling: how a round's clients are drawn.
@@ -84,8 +84,8 @@ def most_participations(sampling: Sampling, *, rounds: int, per_round: int, popu
         per_round: clients of a round, or their expected number.
         population: clients in all.
 
-    Returns: exactly that for "cyclic"; else the least number that no client exceeds but with probability `RISK`, by a
-        union bound over all of them.
+    Returns: that number for "cyclic"; else the least one that some client exceeds with probability at most `RISK`, by a
+        union bound.
 
     >>> most_participations("cyclic", rounds=20, per_round=100, population=1000)
     2
@@ -115,13 +115,13 @@ INTRODUCTION_BYTES = 2 * KEY_BYTES + SIGNATURE_BYTES
 def shuffled(count: int, key: bytes) -> list[int]:
     """0..count-1 in a uniformly random order determined by the key."""
     words = draw_words(key, 0, 2 * count)
-    # 128-bit sort keys: ties have no chance.
+    # 128-bit sort keys: ties are negligible.
     return np.lexsort((words[1::2], words[::2])).tolist()
 
 
 def first_shuffled(count: int, key: bytes, wanted: int) -> list[int]:
-    """The first `wanted` < count of `shuffled`, in any order: 40 times as fast as sorting 10,000, for every client."""
-    # Ties of 64 bits at the border have no chance either.
+    """The first `wanted` < count of `shuffled`, in any order: 40 times as fast as sorting 10,000."""
+    # Ties of 64 bits at the border are negligible, too.
     return np.argpartition(draw_words(key, 0, 2 * count)[::2], wanted)[:wanted].tolist()
 
 
@@ -133,11 +133,11 @@ def channel_key(identity: bytes) -> X25519PrivateKey:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """What others need to know of a client.
+    """A client's public keys.
 
     Arguments:
         identity: 32 bytes, an Ed25519 public key.
-        channel: 32 bytes, the X25519 public key that secrets for this client are sealed under.
+        channel: 32 bytes, the X25519 public key under which secrets for this client are sealed.
     """
 
     identity: bytes
@@ -203,8 +203,8 @@ def _owner_statement(question: bytes, shared: bytes, said: bytes, held: bytes) -
 class Challenge:
     """The question that a node answers before its card is accepted: a public key made for this node alone.
 
-    Cards are public. To answer, a node agrees on a secret with the channel key and signs it with the identity of the
-    card: with another's card, or with a card of its own that names another's channel key, it can do neither.
+    Cards are public. To answer, a node needs the card's channel key to agree on a secret, and its identity key to sign
+    it: neither another's card nor an own card with another's channel key will do.
     """
 
     def __init__(self) -> None:
@@ -220,7 +220,7 @@ class Challenge:
 
         Raises:
             MalformedMessage: another length.
-            SwappedKey: a card that `read_introduction` refuses, or whoever shows it does not hold its keys.
+            SwappedKey: a card that `read_introduction` refuses, or a node that does not hold its keys.
         """
         reader = Reader(answer, "card")
         said, signature, held = reader.take(INTRODUCTION_BYTES), reader.take(SIGNATURE_BYTES), reader.rest()
@@ -236,7 +236,7 @@ class Challenge:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Roster:
-    """All clients there are, and the beacon that draws among them.
+    """All clients, and the beacon that draws among them.
 
     Arguments:
         members: sorted by identity, no key twice.
@@ -261,17 +261,18 @@ class Roster:
     beacon: bytes
 
     def __post_init__(self) -> None:
-        keys = [key for card in self.members for key in (card.identity, card.channel)]
-        if len(self.members) < 2 or len(self.members) >= 2**16:
-            raise ParameterError("members", len(self.members), "need 2 to 65535 clients")
-        if any(len(key) != KEY_BYTES for key in (*keys, self.beacon)):
-            raise ParameterError("members", "a key", f"keys and beacon have {KEY_BYTES} bytes")
-        if len(set(keys)) < len(keys):
-            raise ParameterError("members", "a key", "stands there twice; every client has keys of its own")
-        if SMALL_IDENTITIES & set(keys):
-            raise ParameterError("members", "a key", "has small order, so that anybody signs for it; leave it out")
-        if list(self.members) != sorted(self.members, key=lambda card: card.identity):
-            raise ParameterError("members", "their order", "sort them by identity")
+        keys, count = [key for card in self.members for key in (card.identity, card.channel)], len(self.members)
+        in_order = list(self.members) == sorted(self.members, key=lambda card: card.identity)
+        widths = {len(key) for key in (*keys, self.beacon)}
+        for holds, value, remedy in (
+            (2 <= count < 2**16, count, "need 2 to 65535 clients"),
+            (widths == {KEY_BYTES}, "a key", f"keys and beacon have {KEY_BYTES} bytes"),
+            (len(set(keys)) == len(keys), "a key", "is listed twice; every client has keys of its own"),
+            (not SMALL_IDENTITIES & set(keys), "a key", "has small order, so that anybody signs for it; leave it out"),
+            (in_order, "their order", "sort them by identity"),
+        ):
+            if not holds:
+                raise ParameterError("members", value, remedy)
 
     @classmethod
     def drawn(cls, cards: Iterable[Card]) -> Roster:
@@ -295,13 +296,12 @@ class Roster:
         return shuffled(len(self.members), hashlib.sha256(b"mezzotint cycle" + self.digest).digest())
 
     def cohort(self, number_of_round: int, clients: int, draw: Draw = "anew") -> tuple[Card, ...]:
-        """Who takes part in a round, in the order drawn.
+        """The clients of a round, in the order drawn.
 
         Arguments:
             number_of_round, clients: of the round.
-            draw: "anew" takes the first of a fresh order. "cyclic" goes through one order of all members again and
-                again (`turn`), so that all take part equally often, and as rarely in close rounds as possible; those
-                whose turn it is come in a fresh order.
+            draw: "anew" takes the first of a fresh order. "cyclic" repeats one order of all members (`turn`), so that
+                all take part equally often, and each as evenly as possible; a round's clients are in a fresh order.
 
         Raises:
             ParameterError: more clients than members.
@@ -314,7 +314,7 @@ class Roster:
         return tuple(self.members[turns[place]] for place in shuffled(clients, key))
 
     def to_bytes(self) -> bytes:
-        """On the wire."""
+        """The roster on the wire."""
         return self.beacon + number(len(self.members), 2) + b"".join(card.to_bytes() for card in self.members)
 
     @classmethod
@@ -322,7 +322,7 @@ class Roster:
         """The roster of `to_bytes`.
 
         Raises:
-            MalformedMessage: bytes that are no roster.
+            MalformedMessage: anything else.
         """
         with Reader(data, "deal") as reader:
             beacon = reader.take(KEY_BYTES)
@@ -333,7 +333,7 @@ class Roster:
             raise MalformedMessage("deal", "the roster holds a key twice, is not sorted, or is too short") from None
 
     def save(self, path: Path, *, overwrite: bool = False) -> None:
-        """Writes the file that clients name in their policy."""
+        """Write the file that clients name in their policy."""
         write_text(path, self.to_json(), overwrite=overwrite)
 
     def to_json(self) -> str:
@@ -368,16 +368,15 @@ class Trust:
     """The conditions on which a client answers.
 
     Arguments:
-        roster: all clients; None trusts the server to introduce real ones: one that invents clients learns what it
-            likes.
+        roster: all clients; None trusts the server not to invent clients, with which it could learn anything.
         corrupted: largest share of the roster that colludes with the server.
-        minimum: fewest summands that a plan may ask for.
+        minimum: fewest summands that a plan may allow.
         rounds: largest round number. A server can look ahead for the number whose draw suits it best, so more rounds
             demand more security of each.
         security_bits: all rounds together protect less than promised with probability at most 2**-security_bits.
 
     Raises:
-        ParameterError: values that make no sense.
+        ParameterError: values out of their ranges.
     """
 
     roster: Roster | None = None
@@ -396,11 +395,11 @@ class Trust:
 
     @property
     def bits(self) -> float:
-        """Security of one round, so that `rounds` of them have `security_bits` together."""
+        """Security of one round: `rounds` of them have `security_bits` together."""
         return self.security_bits + math.log2(self.rounds)
 
     def drawn_bits(self, population: int) -> float:
-        """Security of one draw: the server may choose between two draws, and the sizes of round and committee."""
+        """Security of one draw: the server may choose one of two, and the sizes of round and committee."""
         return self.bits + 1 + 2 * math.log2(population)
 
     def roster_of(self, plan: RoundPlan, shipped: bytes) -> Roster:

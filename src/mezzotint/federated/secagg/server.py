@@ -1,8 +1,8 @@
 """The server's side of a round, without a transport: take answers, get the next messages, read off the sum.
 
-It leaves proof of a client that dealt shares of nothing: whoever has the file can check it, and no honest client can be
-blamed. A dealing is signed, and holds a commitment to each share. Shares that match the commitments and do not restore
-what the same dealing says (the seed that it commits to, the key that it names) were dealt wrongly by whoever signed.
+A client that dealt useless shares can be proved guilty to anyone, and no honest client can. A dealing is signed, and
+holds a commitment to each share. Shares that match the commitments but do not restore the secret of that dealing (the
+seed that it commits to, the key that it names) were dealt wrongly by the signer.
 """
 
 from __future__ import annotations
@@ -47,8 +47,7 @@ class SecureSum:
 
     Arguments:
         values: (coordinates,) int64, the sum of the survivors' integers, modulo the plan's modulus; read-only.
-        survivors: indices of the clients whose integers are in it, ascending.
-        dropped: indices of the invited clients whose integers are not.
+        survivors, dropped: indices of the invited clients whose integers are in it, and of the others; ascending.
     """
 
     values: npt.NDArray[np.int64]
@@ -58,7 +57,7 @@ class SecureSum:
 
 @final
 class Outbox(Mapping[int, bytes]):
-    """A stage's messages by client, each made when it is taken: all of them together can be larger than the sum."""
+    """A stage's messages by client, each made on access: all of them together can be larger than the sum."""
 
     def __init__(self, clients: Iterable[int], make: Callable[[int], bytes]) -> None:
         self._clients = dict.fromkeys(sorted(clients))
@@ -80,12 +79,12 @@ class Outbox(Mapping[int, bytes]):
 class Server:
     """One round. Give it every answer with `receive`, then call `advance` for the next stage's messages.
 
-    A refused answer counts as no answer; the round goes on without its sender. A masked input is added to the sum when
-    it comes, and not kept: where clients spoil a sum, the round is repeated without them.
+    A refused answer counts as no answer; the round goes on without its sender. A masked input is added to the sum on
+    arrival, and not kept: if clients spoil a sum, the round is repeated without them.
 
     Arguments:
-        plan: the round.
-        roster: that the plan is about.
+        plan: of the round.
+        roster: of the plan.
 
     Raises:
         PlanRefused: the plan is about another roster.
@@ -121,12 +120,12 @@ class Server:
 
     @property
     def answered(self) -> tuple[int, ...]:
-        """Clients whose answer of this stage was accepted."""
+        """Clients whose answer to this stage was accepted."""
         return tuple(sorted(self._answers))
 
     @property
     def asked(self) -> tuple[int, ...]:
-        """Clients whose answer of this stage is awaited or accepted."""
+        """Clients whose answer to this stage is awaited or accepted."""
         return tuple(filter(self._is_asked, range(self.plan.clients)))
 
     def _is_asked(self, index: int) -> bool:
@@ -146,12 +145,12 @@ class Server:
         )
 
     def receive(self, index: int, answer: bytes) -> None:
-        """Takes one client's answer of the present stage.
+        """Take one client's answer to this stage.
 
         Raises:
             DuplicateAnswer: it answered already; the first answer stands.
             UnknownSender: it was not asked.
-            ProtocolError: of the kind that fits, for any answer that is not as it should be.
+            ProtocolError: of the fitting kind, for any other flaw.
         """
         stage = self.stage
         if not self._is_asked(index):
@@ -162,7 +161,7 @@ class Server:
         takers[self._place](index, answer)
 
     def ready(self, wanted: int) -> bool:
-        """Whether so many have answered the present stage, and enough of the right ones for the next."""
+        """Whether this many have answered this stage, and enough of the right ones for the next."""
         if len(self._answers) < wanted:
             return False
         if self.stage == "open":
@@ -186,18 +185,17 @@ class Server:
         if stage == "deal":
             self._leave_out_lonely()
         self._check_enough(stage)
-        makers = (self._partners, self._proposals, self._certificates)
-        made = makers[self._place]()
+        made = (self._partners, self._proposals, self._certificates)[self._place]()
         self._place += 1
         return made
 
     @property
     def everybody(self) -> bool:
-        """Whether all who dealt are in the sum, so that `unite` can stand for the last two stages."""
+        """Whether all dealers are in the sum, so that `unite` can replace the last two stages."""
         return self.stage == "sum" and self._masked.keys() == self._dealt.keys()
 
     def unite(self) -> Outbox:
-        """Closes the stage "sum" when it has everybody: messages that members open at once.
+        """Close the stage "sum" if everybody is in it, and return messages that members open at once.
 
         Raises:
             TooFewClients: as `advance`.
@@ -207,12 +205,12 @@ class Server:
             raise wire.WrongStage("unite", "only where all who dealt are in the sum; call advance()")
         self._check_enough("sum")
         self._place = messages.STAGES.index("open")
-        # Nobody signs in between, so all members that are in the sum are asked.
+        # No stage of signatures comes between, so all members in the sum are asked.
         self._agreed = {index: b"" for index in self._masked if index < self.plan.members}
         return self._with_sealed(messages.union(self.plan, self._dealt.coins(), self._masked, b""))
 
     def _with_sealed(self, head: bytes) -> Outbox:
-        """To each member the same, and what is sealed for it."""
+        """The same to each member, and then what is sealed for it."""
         return Outbox(self._agreed, lambda index: self._dealt.sealed(index, head))
 
     def _check_enough(self, stage: Stage) -> None:
@@ -241,7 +239,7 @@ class Server:
         self._dealt.add(index, answer, messages.picked(deal.coins, self.plan, index))
 
     def _leave_out_lonely(self) -> None:
-        """Leave out clients that picked too few dealers: in the sum, they would end the round for all."""
+        """Leave out clients that picked too few dealers: in the sum, they would make members refuse it."""
         there = np.zeros(self.plan.clients, dtype=bool)
         there[list(self._dealt)] = True
         while lonely := [one for one in self._dealt if there[self._dealt.picks[one]].sum() < self.plan.least]:
@@ -251,11 +249,9 @@ class Server:
 
     def _partners(self) -> Outbox:
         self._masking = Partners(self._dealt.clients, self._dealt.picks)
-        self._among = messages.bitmap(self._dealt, self.plan)
-        return Outbox(self._masking, self._partners_of)
-
-    def _partners_of(self, index: int) -> bytes:
-        return messages.partners(self.plan, self._among, self._dealt.public(self._masking[index]))
+        self._among = among = messages.bitmap(self._dealt, self.plan)
+        public, masking = self._dealt.public, self._masking
+        return Outbox(masking, lambda index: messages.partners(self.plan, among, public(masking[index])))
 
     # Sum -----------------------------------------------------------------------------------------------------------
 
@@ -294,7 +290,7 @@ class Server:
                 continue
             kind, expected = (b"self", of_self) if owner in self._masked else (b"key", of_key)
             if commitment(found[owner], plan=self.plan.digest, owner=owner, holder=index, kind=kind) != expected:
-                # The member lies, or the dealer signed another commitment than that of the share it sealed.
+                # The member lies, or the dealer did not sign a commitment to the share that it sealed.
                 wrong.append(owner)
                 del found[owner]
         if 2 * len(found) < len(self._dealt):
@@ -309,7 +305,7 @@ class Server:
         plan = self.plan
         shares = self._shares.of(owner)
         if len(shares) < plan.quorum:
-            # So many members cannot all be corrupted: somebody honest was dealt what cannot be opened.
+            # Not all of these members can be corrupted: an honest one was dealt something that it cannot open.
             crooked = len(self._opened) - len(shares) >= 2 * plan.quorum - plan.members
             told = f"{len(shares)} shares of client {owner} came, the quorum is {plan.quorum}"
             raise wire.TooFewClients("open", told, (owner,) if crooked else ())
@@ -333,12 +329,12 @@ class Server:
             add_mask(total, key, sign=-1 if other < owner else 1)
 
     def result(self) -> SecureSum:
-        """The sum, once the last stage's answers are in.
+        """The sum, once the answers to the last stage are in.
 
         Raises:
             TooFewClients: a secret lacks shares: nothing is learnt.
-            TamperedShare: clients dealt shares that do not fit together, or that members cannot open; they are named,
-                and `blames` has the proofs of those that can be proved.
+            TamperedShare: clients dealt inconsistent shares, or shares that members cannot open; they are named, and
+                `blames` has the proofs, where there are any.
             OutOfRangeInteger: the sum exceeds what the survivors may have sent; nobody can be named for it.
         """
         if self.stage != "open":
@@ -385,7 +381,7 @@ Kind = Literal["self", "key"]
 def restored(
     plan: RoundPlan, deal: Deal, seed_commitment: bytes, kind: Kind, shares: Mapping[int, bytes]
 ) -> bytes | None:
-    """The secret of a quorum's shares; None when it is not the one that the dealing commits to."""
+    """The secret that a quorum's shares restore; None unless it is the one of the dealing."""
     secret = combine(shares, plan.quorum)
     if secret is None:
         return None
@@ -399,13 +395,13 @@ def restored(
 @final
 @dataclass(frozen=True, kw_only=True)
 class Blame:
-    """What a client dealt, and shares that show that it is of no use.
+    """A client's dealing, and shares that prove it useless.
 
     Arguments:
         identity: of the client, 32 bytes.
         plan: of the round, as on the wire.
         dealing: the client's message.
-        kind: which of the two secrets the shares are of.
+        kind: the secret to which the shares belong.
         shares: member of the committee -> the share that it opened.
     """
 
@@ -416,10 +412,10 @@ class Blame:
     shares: Mapping[int, bytes]
 
     def check(self) -> None:
-        """Checks that this proves anything.
+        """Check the proof.
 
         Raises:
-            ParameterError: it does not: not signed by that client, not its shares, too few, or they fit together.
+            ParameterError: not signed by that client, not its shares, too few, or consistent ones.
         """
         try:
             with wire.Reader(self.plan, "plan") as reader:
@@ -443,14 +439,11 @@ class Blame:
             raise ParameterError("blame", "the shares", "fit together; nothing is wrong with this dealing")
 
     def save(self, path: Path) -> None:
-        """Writes the file; one that is there already is replaced."""
-        plain = {
-            "format": _FORMAT,
-            **{name: getattr(self, name).hex() for name in _BYTES},
-            "kind": self.kind,
-            "shares": {str(holder): share.hex() for holder, share in self.shares.items()},
-        }
-        write_text(path, json.dumps(plain), overwrite=True)
+        """Write the file, replacing one that exists."""
+        said = {name: getattr(self, name).hex() for name in _BYTES}
+        shares = {str(holder): share.hex() for holder, share in self.shares.items()}
+        text = json.dumps({"format": _FORMAT, **said, "kind": self.kind, "shares": shares})
+        write_text(path, text, overwrite=True)
 
     @classmethod
     def load(cls, path: str | Path) -> Blame:

@@ -1,6 +1,6 @@
-"""What the server keeps of a round for the committee: what clients dealt, and the shares that members open.
+"""What the server keeps of a round for the committee: the dealings, and the shares that members open.
 
-Both are as large as clients times members, far more than all else in a round of thousands, and wait in temporary files.
+Both grow as clients times members, exceed all else in a round of thousands, and therefore lie in temporary files.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import tempfile
 import weakref
-from collections.abc import Collection, Iterator, Mapping, MutableMapping
+from collections.abc import Collection, Generator, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import final
 
@@ -25,17 +26,17 @@ Rows = npt.NDArray[np.uint8]
 _SEALED = slice(0, messages.SEALED_BYTES)
 _COMMITMENTS = slice(messages.SEALED_BYTES, messages.PORTION_BYTES)
 _BLOCK = 1 << 19
-"""Bytes that are kept in memory at a time: only rounds with more of them write a file."""
+"""Most bytes kept in memory at a time: only rounds with more write a file."""
 
 
 @final
 class Spill:
-    """Bytes by place: in memory while they are few, then in a file that no other user can read and that has no name.
+    """Bytes by offset: in memory while they are few, then in a nameless file that no other user can read.
 
-    It goes with the process, however that ends. (Under Windows it has a name until then.)
+    The file goes with the process, however that ends. (Under Windows it has a name until then.)
 
     Raises:
-        StorageError: of both methods, where the folder for temporary files has no room.
+        StorageError: in both methods, if the folder for temporary files has no room.
     """
 
     def __init__(self) -> None:
@@ -43,34 +44,32 @@ class Spill:
         weakref.finalize(self, self._file.close)
 
     def write(self, place: int, data: bytes) -> None:
-        """Keeps bytes."""
-        try:
-            self._file.seek(place)
+        """Keep bytes."""
+        with self._at(place):
             self._file.write(data)
-        except OSError as error:
-            raise _no_room(error) from None
 
     def read(self, place: int, count: int) -> bytes:
         """Bytes that were kept."""
+        with self._at(place):
+            return self._file.read(count)
+
+    @contextmanager
+    def _at(self, place: int) -> Generator[None]:
         try:
             self._file.seek(place)
-            return self._file.read(count)
+            yield
         except OSError as error:
-            raise _no_room(error) from None
-
-
-def _no_room(error: OSError) -> StorageError:
-    remedy = f"what waits for the committee cannot be kept ({error.strerror}); name a folder with room"
-    return StorageError("TMPDIR", str(tempfile.tempdir), remedy)
+            remedy = f"what waits for the committee cannot be kept ({error.strerror}); name a folder with room"
+            raise StorageError("TMPDIR", str(tempfile.tempdir), remedy) from None
 
 
 @final
 class ByClient(MutableMapping[int, bytes]):
-    """Bytes of one length by client, ascending: rows of one array, a third of what a dictionary of them takes.
+    """Bytes of one length by client, ascending, as rows of one array: a third of the size of a dictionary.
 
     Arguments:
         rows: (clients, bytes).
-        there: (clients,) whose row counts; made here where nobody's does yet.
+        there: (clients,) whether a client's row counts; None: not yet.
     """
 
     def __init__(self, rows: Rows, there: npt.NDArray[np.bool_] | None = None) -> None:
@@ -103,11 +102,10 @@ class ByClient(MutableMapping[int, bytes]):
 
 @final
 class Dealings(Mapping[int, Deal]):
-    """The dealings of a round: the public part of each by client, ascending, and the rest where it is asked for.
+    """The dealings of a round: the public part of each by client, ascending, and the rest on request.
 
-    Public parts stay in memory. Portions, one a member and all but two hundred bytes of a dealing, are written as they
-    were sent, sealed for their members: a block of dealings at a time, by member, so that those of one member are read
-    in few pieces.
+    Public parts stay in memory. Portions, one for each member and all but two hundred bytes of a dealing, are written
+    as they were sent, sealed: a block of dealings at a time, by member, so that one member's are read in few pieces.
 
     Arguments:
         plan: of the round.
@@ -116,11 +114,11 @@ class Dealings(Mapping[int, Deal]):
     def __init__(self, plan: RoundPlan) -> None:
         self._plan = plan
         self._at = np.full(plan.clients, -1, dtype=np.int32)
-        """Number of a client's dealing, in order of arrival."""
+        """A client's place in order of arrival; -1 without a dealing."""
         self._came = 0
         self._public = np.zeros((plan.clients, messages.DEAL_BYTES + masks.COMMITMENT_BYTES), dtype=np.uint8)
         self.picks: npt.NDArray[np.uint16] = np.zeros((plan.clients, plan.picks), dtype=np.uint16)
-        """Whom each client picked."""
+        """Each client's picks."""
         rows = min(plan.clients, max(1, _BLOCK // (plan.members * messages.PORTION_BYTES)))
         self._block = np.zeros((plan.members, rows, messages.PORTION_BYTES), dtype=np.uint8)
         self._spill = Spill()
@@ -141,11 +139,11 @@ class Dealings(Mapping[int, Deal]):
 
     @property
     def clients(self) -> npt.NDArray[np.intp]:
-        """Who dealt, ascending."""
+        """The dealers, ascending."""
         return np.flatnonzero(self._at >= 0)
 
     def add(self, index: int, message: bytes, picks: Collection[int]) -> None:
-        """Takes a dealing that `messages.read_dealing` read, and whom its coins pick."""
+        """Take a dealing that `messages.read_dealing` accepted, and the picks of its coins."""
         members, rows, width = self._block.shape
         public, portions = messages.parts(message)
         self._public[index] = np.frombuffer(public, dtype=np.uint8)
@@ -157,7 +155,7 @@ class Dealings(Mapping[int, Deal]):
             self._spill.write((self._came // rows - 1) * self._block.nbytes, self._block.tobytes())
 
     def leave_out(self, index: int) -> None:
-        """Forgets a client."""
+        """Forget a client."""
         self._at[index] = -1
 
     def public(self, clients: Collection[int] | Clients) -> bytes:
@@ -169,11 +167,11 @@ class Dealings(Mapping[int, Deal]):
         return self._public[index, messages.DEAL_BYTES :].tobytes()
 
     def coins(self) -> Mapping[int, bytes]:
-        """The coins of all who dealt."""
+        """The coins of all dealers."""
         return ByClient(self._public[:, messages.COINS], self._at >= 0)
 
     def promised(self, member: int) -> Iterator[tuple[int, bytes, bytes]]:
-        """Dealer after dealer, its commitments to one member's shares of its seed and of its mask key."""
+        """Each dealer's commitments to one member's shares of its seed and of its mask key."""
         rows = np.empty((len(self), 2 * masks.COMMITMENT_BYTES), dtype=np.uint8)
         self._column(member, _COMMITMENTS, rows)
         for index, row in zip(self, rows, strict=True):
@@ -181,7 +179,7 @@ class Dealings(Mapping[int, Deal]):
             yield index, both[: masks.COMMITMENT_BYTES], both[masks.COMMITMENT_BYTES :]
 
     def sealed(self, member: int, head: bytes = b"") -> bytes:
-        """`head`; then, of all who dealt, the channel's key and what is sealed for one member, as it is sent them."""
+        """`head`; then each dealer's channel key and what it sealed for one member, as sent to it."""
         text = bytearray(len(head) + len(self) * (masks.KEY_BYTES + messages.SEALED_BYTES))
         text[: len(head)] = head
         rows = np.frombuffer(text, dtype=np.uint8, offset=len(head)).reshape(len(self), -1)
@@ -190,7 +188,7 @@ class Dealings(Mapping[int, Deal]):
         return bytes(text)
 
     def _column(self, member: int, part: slice, found: Rows) -> None:
-        """Fills in a part of what was dealt to one member, one row a dealer."""
+        """Fill in a part of each portion of one member, one row a dealer."""
         at, rows = self._at[self.clients], self._block.shape[1]
         order = np.argsort(at)
         begins = np.searchsorted(at[order], np.arange(self._came // rows + 2) * rows)
@@ -224,7 +222,7 @@ class Shares:
     def __init__(self, plan: RoundPlan) -> None:
         self._plan = plan
         self.counts = np.zeros(plan.clients, dtype=np.uint16)
-        """Shares of each client's secret."""
+        """The number of shares of each client's secret."""
         self._key = os.urandom(32)
         self._holders: list[int] = []
         self._rows = max(1, _BLOCK // (plan.members * (1 + masks.SHARE_BYTES)))
@@ -232,7 +230,7 @@ class Shares:
         self._at_hand: tuple[int, Rows] | None = None
 
     def add(self, holder: int, found: Mapping[int, bytes]) -> None:
-        """Takes what a member opened, by dealer."""
+        """Take the shares that a member opened, by dealer."""
         owners = messages.compact(found)
         table = np.zeros((self._plan.clients, 1 + masks.SHARE_BYTES), dtype=np.uint8)
         table[owners, 0] = 1
@@ -246,7 +244,7 @@ class Shares:
             self._spill.write(self._place(block, holder), sealed)
 
     def of(self, owner: int) -> dict[int, bytes]:
-        """holder -> its share of a client's secret; quick for client after client."""
+        """holder -> its share of a client's secret; quick for consecutive clients."""
         block, row = divmod(owner, self._rows)
         holders = sorted(self._holders)
         if not holders:
