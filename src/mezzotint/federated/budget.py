@@ -1,4 +1,4 @@
-"""What a budget buys: how many rounds, with how much noise, and what holds against readers of only the models."""
+"""What a budget buys: how many rounds, with how much noise; and the claim against readers of the models alone."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from mezzotint.vectors.calibration import search
 
 E = TypeVar("E", bound=Encoding)
 
-_LEAST, _MOST = 1e-2, 1e4
-"""Noise multipliers that are tried."""
+_LEAST, _MOST = 1e-2, 1e4  # noise multipliers that are tried
 
 
 def rounds_within(budget: float, spent: Callable[[int], float], rounds: int) -> int:
@@ -53,15 +52,15 @@ def noise_within(
     Arguments:
         budget: epsilon of the central claim.
         make: noise multiplier -> encoding.
-        rounds: sums that a client is in.
-        clients, corrupted: fewest summands, and how many of them may add no noise.
+        rounds: sums with the same client.
+        clients, corrupted: fewest summands, and the number of them that may add no noise.
         size: coordinates of an update.
         delta: of the claim.
 
     Returns: the noise multiplier and its encoding, whose claim is at most the budget.
 
     Raises:
-        InfeasibleError: no noise multiplier up to 10,000 is enough.
+        InfeasibleError: no noise multiplier up to 10,000 suffices.
     """
 
     def cost(encoding: E) -> float:
@@ -82,21 +81,16 @@ def with_evaluations(updates: Claim, measured: Claim) -> Claim:
     method = f"{updates.method} and {measured.method}, added"
     honest = [claim.honest_clients for claim in (updates, measured) if claim.honest_clients is not None]
     return replace(
-        updates,
-        epsilon=total,
-        delta=updates.delta + measured.delta,
-        method=method,
-        alternatives=((method, total),),
-        honest_clients=min(honest, default=None),
+        updates, epsilon=total, delta=updates.delta + measured.delta, method=method, alternatives=((method, total),),
+        honest_clients=min(honest, default=None), release=None,
         parts=(("updates", updates.epsilon), ("evaluations", measured.epsilon)),
-        release=None,
-    )
+    )  # fmt: skip
 
 
 def _not_amplified(encoding: Encoding) -> str:
     """Why sampling amplifies no claim under an encoding other than a plain table."""
     if isinstance(encoding, WrappedEncoding):
-        return "none: amplification is proved for updates that are summed as they are, and these are changed before"
+        return "none: amplification is proved for updates summed as they are, and these are transformed first"
     if isinstance(encoding, FixedPointEncoding):
         return "none: there is no noise that absence could amplify"
     return "none: amplification is proved for tables, not for noise that is added to vectors"
@@ -111,13 +105,13 @@ def against_readers(
         encoding: of the run.
         ledger: of the run; such a reader must not see it.
         secret: whether the server drew each round's clients in secret, without replacement.
-        per_round: how many it drew.
+        per_round: number of clients drawn.
         size: coordinates of an update.
         delta: of the claim.
-        corrupted: clients that the reader may collude with; with any there is no claim, for they know who took part.
+        corrupted: clients that collude with the reader; with any there is no claim, for they know who took part.
 
-    Returns: a claim about all rounds. It holds for clients whose vanishing does not depend on their data, and only a
-        run in which all who were drawn stayed gets one.
+    Returns: a claim about all rounds, for clients that drop out independently of their data; only a run in which no
+        client dropped out gets one.
     Source: docs/proofs/sums.md, "Pairs, composition, participation".
     """
     if not ledger.charges:

@@ -1,4 +1,4 @@
-"""Mezzotint's own Flower app, the clients' half: Flower starts a process per message, so imports are deferred."""
+"""The clients' half of Mezzotint's own Flower app: Flower starts a process per message, so imports are deferred."""
 
 from __future__ import annotations
 
@@ -27,17 +27,14 @@ TOLD = (
 )  # fmt: skip
 """Settings sent to clients; all public."""
 
-DATA = "MEZZOTINT_DATA"
-"""Environment variable that names the data set's folder or file on this machine."""
-
 
 def data_here(told: str) -> str:
-    """Where this machine has its data: a path means something on one machine only."""
-    return os.environ.get(DATA, told)
+    """This machine's path of the data: MEZZOTINT_DATA if set, for a path means something on one machine only."""
+    return os.environ.get("MEZZOTINT_DATA", told)
 
 
 class _Task(NamedTuple):
-    """What a message asks of this client: the settings it is told, its place, model, records, and the parameters."""
+    """A message's task: the settings sent, this client's place, model and records, and the parameters."""
 
     told: RunSettings
     place: int
@@ -66,18 +63,18 @@ def _task(message: Message, context: Context) -> _Task:
 
 
 def train(message: Message, context: Context) -> Message:
-    """A client's train function: the update that it wants added to the model; the mod clips and masks it."""
+    """A client's train function: its update of the model; the mod clips and masks it."""
     told, place, model, x, y, parameters = _task(message, context)
     number = int(message.content.config_records["config"]["server-round"])  # type: ignore[arg-type]
     seed = int(np.random.SeedSequence([told.seed, number, place]).generate_state(1)[0])
     update = told.training.update(model, parameters, x, y, seed=seed)
-    counted = MetricRecord({EXAMPLES: len(y)})  # stays on the client, but for sums that weigh by it
+    counted = MetricRecord({EXAMPLES: len(y)})  # stays on the client, except in sums that weigh by it
     content = RecordDict({"arrays": ArrayRecord({PARAMETERS: Array(update)}), "metrics": counted})
     return Message(content, reply_to=message)
 
 
 def evaluate(message: Message, context: Context) -> Message:
-    """A client's evaluate function: loss and accuracy on the records that it trains with; the mod masks them."""
+    """A client's evaluate function: loss and accuracy on its training records; the mod masks them."""
     _, _, model, x, y, parameters = _task(message, context)
     loss, accuracy = model.evaluate(parameters, x, y)
     found = MetricRecord({"loss": loss, "accuracy": accuracy, EXAMPLES: len(y)})
@@ -88,9 +85,9 @@ def make_client_app(mod: Callable[..., Message] | None = None, *, trust: str = "
     """The client app.
 
     Arguments:
-        mod: stands in for the mod in tests.
-        trust: "sum" answers secure sums alone, "local" sends single reports; no app does both, for a server could
-            ask the one that protects less.
+        mod: replaces the mod in tests.
+        trust: "sum" answers only secure sums, "local" sends single reports; no app does both, for a server would ask
+            for the weaker.
     """
     if mod is None and trust == "local":
         from mezzotint.federated.local import LocalUpdates

@@ -22,6 +22,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.core.files import refuse_existing, write_text
+from mezzotint.core.records import JsonObject
 from mezzotint.federated.app import RunReport, check_run, make_server_app
 from mezzotint.federated.client_app import make_client_app
 from mezzotint.federated.encoding import canonical
@@ -91,11 +92,7 @@ client_app = make_client_app(trust={trust!r})
 
 
 def requirement() -> str:
-    """How a machine that lacks mezzotint would get this version: a requirement for pip, or "" when no index has it.
-
-    An installation from a folder or an archive (PEP 610) cannot be repeated elsewhere by name; one from an index or a
-    version-control system can.
-    """
+    """A pip requirement for this version of mezzotint; "" if it was installed from a folder or an archive (PEP 610)."""
     found = importlib.metadata.distribution("mezzotint")
     recorded = found.read_text("direct_url.json")
     if recorded is None:
@@ -125,22 +122,21 @@ def _dependencies() -> str:
 
 
 def write_app(folder: Path, settings: RunSettings, encoding: Scheme | None = None) -> None:
-    """Writes a Flower app that holds everything it needs but the data; `flwr run FOLDER` then runs these settings.
+    """Write a Flower app that contains everything but the data; `flwr run FOLDER` then runs these settings.
 
     The folder can be moved to another machine: no path in it is absolute. Results go to `settings.out` if that is a
-    relative path, else to a new folder per run, both below the directory that the SuperLink was started in. Where the
-    data are is a fact of each machine: nodes name it in their `--node-config 'data="/path"'`, the SuperLink's machine
+    relative path, else to a new folder per run, both below the directory in which the SuperLink was started. Each
+    machine has its own path of the data: nodes name it in their `--node-config 'data="/path"'`, the SuperLink's machine
     in the environment variable MEZZOTINT_DATA.
 
     Arguments:
-        folder: of the app; made if it is not there.
+        folder: of the app; created if absent.
         settings: of the run; `mechanism` is ignored, and the file of `roster` copied.
         encoding: clipping and mechanism, or the ranked codebook of single reports; None rounds to the fine grid of
             `settings.clip`.
 
     Raises:
-        ParameterError: the folder holds an app already, or its parent does not exist; rounds of more clients than the
-            roster has.
+        ParameterError: the folder holds an app already, or its parent does not exist; the roster has too few clients.
     """
     check_run(settings, encoding or replace(settings, mechanism="").encoding())
     made = not folder.is_dir()
@@ -173,7 +169,7 @@ def _write(folder: Path, settings: RunSettings, encoding: Scheme | None) -> None
         files[package / ENCODING] = described(encoding)
     if roster is not None:
         files[package / ROSTER] = roster.to_json()
-    # The project file comes last: a folder without it is no app.
+    # The project file comes last: without it, the folder is not an app.
     files[target] = _HEAD.format(dependencies=_dependencies()) + "\n".join(lines) + "\n"
     for path, text in files.items():
         write_text(path, text, overwrite=True)
@@ -191,7 +187,7 @@ class _Link:
         self._grid, self._over = grid, over
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
-        """Pull messages. Flower answers for clients that cannot run; without the engine, the run must end.
+        """Pull messages. Flower answers for clients that cannot run; if the engine has died, the run must end.
 
         Raises:
             MezzotintError: naming the engine.
@@ -222,7 +218,7 @@ def _engine_runs() -> bool:
 
 @contextmanager
 def _ending(over: threading.Event) -> Generator[None]:
-    """Set `over` at the end, however it comes. The first Ctrl-C or SIGTERM ends the run; later ones do nothing."""
+    """Set `over` at the end, whatever its cause. The first Ctrl-C or SIGTERM ends the run; later ones are ignored."""
 
     def end(number: int, _frame: object) -> None:
         if not over.is_set():
@@ -240,19 +236,14 @@ def _ending(over: threading.Event) -> Generator[None]:
 
 
 def _engine() -> None:
-    """Start Ray as Flower would, but first: it installs a SIGTERM handler, which ours has to replace."""
+    """Start Ray as Flower would, but earlier: it installs a SIGTERM handler, which ours has to replace."""
     import ray
 
     if not ray.is_initialized():
         path = os.pathsep.join([*sys.path, os.environ.get("PYTHONPATH", "")])
-        ray.init(
-            "local",
-            num_cpus=len(os.sched_getaffinity(0)),
-            runtime_env={"env_vars": {"PYTHONPATH": path}},
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-        )
+        quiet: JsonObject = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR}
+        environment = {"env_vars": {"PYTHONPATH": path}}
+        ray.init("local", num_cpus=len(os.sched_getaffinity(0)), runtime_env=environment, **quiet)
 
 
 def simulate(
@@ -261,10 +252,10 @@ def simulate(
     """Run the whole federation on this machine, with clients in Ray's workers.
 
     Arguments:
-        settings: of the run; when `out` holds a checkpoint, the run goes on from it.
+        settings: of the run, which resumes from the checkpoint in `out` if there is one.
         tell: called with one line per round.
         mod: replaces the client mod, in tests. Clients of a simulation allow any sum of their metrics.
-        cpus_per_client: cores per client, which decides how many run at a time.
+        cpus_per_client: cores per client, which limit the number of clients that run at a time.
 
     Returns: what `mezzotint federate` writes as report.json.
 
@@ -272,8 +263,8 @@ def simulate(
         ParameterError: more clients in a round than there are. MezzotintError: whatever ended the server.
         KeyboardInterrupt, SystemExit: Ctrl-C, SIGTERM. The engine has ended; finished rounds are in `out`.
 
-    `flwr.simulation.run_simulation` is deprecated in favour of `flwr run`, which starts a SuperLink that outlives the
-    command and installs dependencies from a registry; until it can run in one process, this is the lighter way.
+    `flwr.simulation.run_simulation` is deprecated in favour of `flwr run`, whose SuperLink outlives the command and
+    installs dependencies from a registry; until it can run in one process, this is the lighter way.
 
     Example:
         >>> settings = mz.federated.RunSettings(dataset="digits", clients=20, per_round=10, rounds=2)
@@ -282,12 +273,10 @@ def simulate(
     population = len(settings.federation().clients)
     if settings.per_round + settings.spare > population:
         raise ParameterError("per_round", settings.per_round, f"the data set has only {population} clients")
-    # A mechanism that cannot be used is refused before anything starts.
-    check_run(settings, settings.scheme())
+    check_run(settings, settings.scheme())  # before anything starts
     if mod is None and settings.evaluate_every:
         mod = SecureUpdates(Policy(evaluate_noise_multiplier=0.0))
     reports: list[RunReport] = []
-    failures: list[MezzotintError] = []
     served, over, app = make_server_app(settings, reports.append, tell=tell), threading.Event(), ServerApp()
 
     @app.main()
@@ -299,19 +288,13 @@ def simulate(
         logging.getLogger("flwr").setLevel(logging.ERROR)
         from flwr import simulation as flower
 
-        try:
-            _engine()
-            with _ending(over):
-                flower.run_simulation(
-                    server_app=app,
-                    client_app=make_client_app(mod, trust=settings.trust),
-                    num_supernodes=population,
-                    backend_config={"client_resources": {"num_cpus": cpus_per_client, "num_gpus": 0.0}},
-                )
-        except MezzotintError as error:
-            failures.append(error)
-    if failures:
-        raise failures[0]
+        _engine()
+        resources = {"client_resources": {"num_cpus": cpus_per_client, "num_gpus": 0.0}}
+        clients = make_client_app(mod, trust=settings.trust)
+        with _ending(over):
+            flower.run_simulation(
+                server_app=app, client_app=clients, num_supernodes=population, backend_config=resources
+            )
     if not reports:
         raise MezzotintError("simulation: the server ended without a report; see the log above")
     return reports[0]

@@ -1,10 +1,9 @@
-"""What clients were charged: all clients of a run, and one client over all its runs."""
+"""Ledgers: of all clients of a run, and of one client over all its runs; and checkpoints of a run."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +27,7 @@ _FORMAT = "mezzotint-federated-ledger"
 @final
 @dataclass
 class _LoggedRound:
-    """What the log says of a round."""
+    """A round in the log."""
 
     asked: tuple[str, ...] = ()
     fewest: int = 0
@@ -39,14 +38,14 @@ class _LoggedRound:
 
     @property
     def charged(self) -> tuple[str, ...]:
-        """Who pays: whoever is in the sum; all who were asked where that is not known."""
+        """The clients charged: those in the sum, or all who were asked if that is not known."""
         if self.failed is not None:
             return ()
         return self.asked if self.released is None else self.released
 
     @property
     def summands(self) -> int:
-        """How many its sum has, or the fewest that it may have."""
+        """The number of its summands, or the least possible one."""
         return min(self.fewest, len(self.asked)) if self.released is None else len(self.released)
 
     @property
@@ -62,20 +61,20 @@ class RunLedger:
 
     A round is announced with the clients asked before they mask anything, and closed with the clients whose integers
     are in the sum, or as failed. An announced round that was never closed (a crash) is charged to all who were asked,
-    as a sum of the fewest that it may have been.
+    as a sum of the fewest possible clients.
 
     Arguments:
-        path: file, made when absent; None keeps the ledger in memory.
-        facts: what the run is (session, table); a file that says otherwise is refused.
+        path: file, created if absent; None keeps the ledger in memory.
+        facts: of the run (session, table); a file with other facts is refused.
 
     Raises:
-        FileFormatError: a file of another run, or damaged anywhere but in what a crash can cut.
+        FileFormatError: a file of another run, or damaged other than by a crash.
         StorageError: it cannot be written or locked.
 
     Guarantees:
-        What announces or closes a round returns after its line is on disk.
-        A round's number is given once, whichever processes and crashes there are.
-        Every answer counts what other processes have written up to then.
+        Announcing or closing a round returns after its line is on disk.
+        A round's number is given once, across processes and crashes.
+        Every answer includes what other processes have written.
 
     Example:
         >>> ledger = mz.federated.RunLedger(None, {"session": "demo"})
@@ -93,13 +92,13 @@ class RunLedger:
 
     @property
     def repairs(self) -> tuple[str, ...]:
-        """What was found cut by a crash when this object read the file, and what was done about it."""
+        """Damage by crashes that this object found in the file, and its repairs."""
         return tuple(self._log.repairs)
 
     # Writing -------------------------------------------------------------------------------------------------------
 
     def start(self) -> int:
-        """Number the next round, before any client is asked; no other round ever gets this number."""
+        """Number the next round, before any client is asked; the number is never given again."""
         with self._log.transaction() as append:
             number = max(self._rounds, default=0) + 1
             append({"round": number, "asked": [], "minimum": 0})
@@ -125,10 +124,10 @@ class RunLedger:
 
         Arguments:
             number: from `start`.
-            clients: whoever may end up in the sum.
+            clients: all who may end up in the sum.
             minimum: fewest summands with which the protocol goes on.
             most_rounds: rounds that any client may be charged for, this one included; None sets no limit.
-            among: how many there were to draw those from; None does not say.
+            among: number of clients from which these were drawn; None if unknown.
 
         Raises:
             BudgetError: somebody would be charged for more; nothing is announced.
@@ -140,13 +139,12 @@ class RunLedger:
         with self._log.transaction() as append:
             if self._started(number).asked:
                 raise ParameterError("round", number, "was announced already, and clients asked")
-            charges = self._charges()
-            spent = max(asked, key=lambda name: charges[name], default="")
-            if most_rounds is not None and charges[spent] >= most_rounds:
-                raise BudgetError(
-                    f"client {spent!r} was charged for {charges[spent]} rounds; one more would exceed the budget of "
-                    f"{most_rounds}: nothing was announced"
-                )
+            charged = self._charged()
+            spent = max(asked, key=lambda name: len(charged.get(name, ())), default="")
+            most = len(charged.get(spent, ()))
+            if most_rounds is not None and most >= most_rounds:
+                told = f"client {spent!r} was charged for {most} rounds; one more would exceed the budget of"
+                raise BudgetError(f"{told} {most_rounds}: nothing was announced")
             append({"round": number, "asked": asked, "minimum": minimum} | ({} if among is None else {"among": among}))
 
     def close(self, number: int, survivors: Iterable[str]) -> None:
@@ -164,7 +162,7 @@ class RunLedger:
             append({"round": number, "failed": reason})
 
     def _started(self, number: int) -> _LoggedRound:
-        """A round that this object started, and that is not over; ParameterError for any other."""
+        """An open round that this object started; ParameterError for any other."""
         if number not in self._own:
             raise ParameterError("round", number, "was not started by this process; take a number from start()")
         found = self._rounds[number]
@@ -175,36 +173,33 @@ class RunLedger:
     # Reading -------------------------------------------------------------------------------------------------------
 
     def _charged(self) -> dict[str, list[int]]:
-        """client -> rounds that it is charged for."""
+        """client -> rounds charged to it."""
         found: dict[str, list[int]] = {}
         for number, one in self._rounds.items():
             for name in one.charged:
                 found.setdefault(name, []).append(number)
         return found
 
-    def _charges(self) -> Counter[str]:
-        return Counter({name: len(numbers) for name, numbers in self._charged().items()})
-
     def _known(self) -> dict[int, _LoggedRound]:
-        """All rounds, those of other processes up to now included."""
+        """All rounds, including those of other processes."""
         self._log.refresh()
         return self._rounds
 
     @property
     def charges(self) -> dict[str, int]:
-        """client -> number of rounds that it is charged for."""
+        """client -> number of rounds charged to it."""
         self._log.refresh()
-        return dict(sorted(self._charges().items()))
+        return {name: len(numbers) for name, numbers in sorted(self._charged().items())}
 
     @property
     def turns(self) -> dict[int, tuple[str, ...]]:
-        """round -> whose turn it was; where only that is known, who was asked."""
+        """round -> whose turn it was, or if that was not recorded, who was asked."""
         known = sorted(self._known().items())
         return {number: one.asked if one.turn is None else one.turn for number, one in known}
 
     @property
     def among(self) -> int | None:
-        """How many clients each round was drawn from; None when that differs, or is not known."""
+        """The number of clients from which each round was drawn; None if it differs, or is not known."""
         found = {one.among for one in self._known().values()}
         return found.pop() if len(found) == 1 else None
 
@@ -220,10 +215,10 @@ class RunLedger:
         return min(sums, default=0)
 
     def claims(self, encoding: Encoding, *, size: int, delta: float, corrupted: int = 0) -> dict[str, Claim]:
-        """Claims for the client that took part most: "local" (its reports seen alone) and "central".
+        """Claims for the client charged most: "local" (about each report) and "central".
 
-        Empty before the first round, and for encodings without noise. A server of secure sums knows who took part,
-        so no amplification by sampling is claimed; a client pays for the rounds it was in.
+        Empty before the first round, and for encodings without noise. A server of secure sums knows who took part, so
+        no amplification by sampling is claimed; a client is charged for the rounds that it was in.
         """
         most = self._most(encoding)
         return encoding.claims(**self._worst(most, corrupted), size=size, delta=delta) if most else {}
@@ -266,15 +261,15 @@ _STATE = "optimizer."
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Checkpoint:
-    """A model after a number of training rounds, and what a run needs to go on from it.
+    """A model after a number of training rounds, and the state from which its run resumes.
 
     Arguments:
         parameters: (d,) float64.
-        done: training rounds behind them, 0 before the first.
+        done: finished training rounds.
         session: 16 bytes naming the run; clients refuse to answer one of its rounds twice.
-        optimizer: what the server's optimizer remembers.
-        l2_norm: clipping norm of the next round, where it adapts; None: as the encoding's file says.
-        told: what the run has to report of the rounds so far, as plain values.
+        optimizer: state of the server's optimizer.
+        l2_norm: clipping norm of the next round, if it adapts; None: that of the encoding's file.
+        told: the run's report so far, as plain values.
     """
 
     parameters: npt.NDArray[np.float64]
@@ -285,7 +280,7 @@ class Checkpoint:
     told: JsonObject = field(default_factory=dict[str, Any])
 
     def save(self, folder: Path) -> None:
-        """Replaces the folder's checkpoint; a crash leaves the old one or the new one."""
+        """Replace the folder's checkpoint; a crash leaves the old one or the new one."""
         with replacing(folder / NAME, overwrite=True) as temporary, temporary.open("wb") as handle:
             session = np.frombuffer(self.session, dtype=np.uint8)
             state: dict[str, Any] = {_STATE + name: vector for name, vector in self.optimizer.items()}
@@ -299,7 +294,7 @@ class Checkpoint:
         """The folder's checkpoint.
 
         Raises:
-            FileFormatError: none there, or damaged.
+            FileFormatError: absent or damaged.
         """
         try:
             with np.load(folder / NAME, allow_pickle=False) as file:
@@ -320,7 +315,7 @@ class Checkpoint:
 _LIFE_FORMAT = "mezzotint-lifetime-ledger"
 
 Kind = tuple[str, int, int, int]
-"""Binding of the encoding, summands, corrupted ones among them, parameters: sums alike compose exactly."""
+"""Binding of the encoding, summands, corrupted ones among them, parameters: sums of one kind compose exactly."""
 
 Place = tuple[str, int, str]
 """Session, number and plan of a round."""
@@ -331,18 +326,18 @@ class LifetimeLedger:
     """The sums a client took part in, on disk before its masked input leaves, in a file that processes may share.
 
     Sums of one kind (encoding, fewest summands, corrupted ones, size) are composed by the encoding's own accountant;
-    kinds are added up, each at its share of delta. A charge is worst case: a sum of the plan's minimum, in which
-    corrupted clients add no noise. It is never taken back.
+    kinds are added up, each at its share of delta. A charge assumes the worst case, a sum of the plan's minimum in
+    which corrupted clients add no noise, and is never taken back.
 
     Arguments:
-        path: file, made when absent.
+        path: file, created if absent.
         identity: of the client, hexadecimal; a file of another client is refused.
 
     Raises:
-        FileFormatError: a file of another client, or damaged anywhere but in what a crash can cut.
+        FileFormatError: a file of another client, or damaged other than by a crash.
         StorageError: it cannot be written or locked.
 
-    Guarantees: `charge` returns after the charge is on disk; when it raises, nothing may be sent.
+    Guarantees: `charge` returns after the charge is on disk; if it raises, nothing may be sent.
 
     Example:
         >>> from pathlib import Path
@@ -375,20 +370,20 @@ class LifetimeLedger:
 
         Arguments:
             encoding: of the sum.
-            plan: its digest, for the record.
-            clients, corrupted: fewest summands, and how many of them may add no noise.
-            size: numbers of the client that are summed: parameters of the model, or metrics.
-            budget, delta: the total epsilon that may not be exceeded (inf: any), and its delta.
-            session, number: of the round, whose place among the session's decides what an update that is spread over
-                several sums costs; without a session the sum stands alone.
+            plan: its digest.
+            clients, corrupted: fewest summands, and the number of them that may add no noise.
+            size: numbers that each client contributes: parameters of the model, or metrics.
+            budget, delta: the largest total epsilon (inf: any), and its delta.
+            session, number: of the round, whose place in the session determines the cost of an update spread over
+                several sums; without a session the sum stands alone.
 
-        Returns: epsilon of all sums, this one included; inf without a budget, for then it is only noted.
+        Returns: epsilon of all sums, this one included; inf without a budget, when sums are only recorded.
 
         Raises:
             BudgetError: the total would exceed the budget; nothing is charged.
-            ReplayedRound: a sum of this plan, or of another plan of this round, is on the ledger: an answer twice may
-                open both secrets, and a share of an update is told once.
-            ParameterError: a budget, but nothing is claimed of this encoding, or an earlier one, against its server.
+            ReplayedRound: a sum of this plan, or of another plan of this round, is on the ledger: a second answer may
+                open both secrets, and a share of an update is revealed once.
+            ParameterError: a budget, but this encoding, or an earlier one, has no claim against its server.
             FileFormatError: a budget, and sums on the ledger whose encoding this version cannot read.
         """
         encoding = encoding.accounted
@@ -420,7 +415,7 @@ class LifetimeLedger:
 
     @property
     def sums(self) -> int:
-        """How many there were."""
+        """The number of sums so far."""
         self._log.refresh()
         return sum(map(len, self._counted.values()))
 
@@ -463,7 +458,7 @@ def _known(described: bytes) -> Encoding:
 def _epsilon(
     encoding: Encoding, places: Collection[Place], clients: int, corrupted: int, size: int, delta: float
 ) -> float:
-    """Of sums of one kind, in all sessions together."""
+    """Epsilon of sums of one kind, in all sessions together."""
     sessions: dict[str, list[int]] = {}
     for session, number, _ in places:
         sessions.setdefault(session, []).append(number)

@@ -1,6 +1,6 @@
 """Federated learning without secure sums: every client sends one index of a ranked codebook, which the server sees.
 
-A round is two exchanges: "join" tells the codebook and asks for a name, "report" brings the model and a slot, and is
+A round is two exchanges: "join" announces the codebook and asks for a name; "report" sends the model and a slot, and is
 answered with the index. Nobody is trusted: the claim is about a server that keeps every report.
 """
 
@@ -31,7 +31,7 @@ from mezzotint.vectors import RankedCodebook, RankedSession, round_seeds
 
 JOIN, REPORT = "join", "report"
 LARGEST = 1 << 20
-"""Bytes of a codebook's description; a longer one is refused before it fills the memory."""
+"""Most bytes of a codebook's description; a longer one is refused before it fills the memory."""
 
 _CODEBOOK, _ANSWERS = "codebook", "answers"
 
@@ -41,20 +41,20 @@ _CODEBOOK, _ANSWERS = "codebook", "answers"
 
 @final
 class LocalUpdates(Updates):
-    """A Flower mod: clip, rank, send one index; refuse what the client's policy does not allow.
+    """A Flower mod: clip, rank, send one index; refuse whatever the client's policy forbids.
 
     The client's own ledger and its answers are kept in the folder that the node's configuration names under "records";
-    without one they last as long as Flower's state of the run.
+    without one, in Flower's state of the run.
 
     Arguments:
         policy: of the client, or the path of its file; None takes the policy file that the node's configuration names.
 
     Guarantees:
         Each round of a session is answered once; asked again, the same index comes back and nothing more is charged.
-        A report leaves after it is on the client's ledger, which the server does not write.
-        The server learns about the data nothing but the index: a train function that fails, and an update of other
-            shapes or that is not finite, is reported about as the zero vector. Metrics are dropped. How long an answer
-            takes is outside the claim.
+        A report leaves only after it is on the client's ledger, which the server cannot write.
+        The server learns nothing about the data but the index: if the train function fails, or returns an update of
+            other shapes or one that is not finite, the zero vector is reported. Metrics are dropped. The time that an
+            answer takes is outside the claim.
         A refusal is answered with its name and a reason that depends on the server's messages, the policy and the
             number of reports sent, never on this client's data.
 
@@ -96,10 +96,8 @@ class LocalUpdates(Updates):
         if size != scheme.dimension:
             raise PolicyRefusal(f"dimension={scheme.dimension}: the model has {size} parameters")
         session = _session(scheme, context, policy, as_bytes(saved[_ANSWERS]))
-        # A question that was answered needs no vector: nothing is drawn for it.
-        known = number in session.answers
         vector = np.zeros(size)
-        if not known:
+        if number not in session.answers:  # for an answered question nothing is drawn
             vector = whatever_happens(
                 lambda: check_vector(trained_update(message, call_next, context), size, name="update"),
                 lambda: vector,
@@ -135,7 +133,7 @@ def _name(context: Context) -> str:
 
 
 def _announced(described: bytes) -> RankedCodebook:
-    """The codebook of an invitation, after the exact check of its claim."""
+    """The codebook of an invitation, its claim checked exactly."""
     try:
         reader = zlib.decompressobj()
         text = reader.decompress(described, LARGEST).decode()
@@ -162,7 +160,7 @@ def _question(payload: bytes) -> tuple[int, int]:
 @final
 @dataclass(kw_only=True)
 class _Local(Running):
-    """The round in progress: its stage, who joined, what they reported, who said that they do not."""
+    """The round in progress: its stage, who joined, their reports, who refused to report."""
 
     stage: str = JOIN
     joined: list[int] = field(default_factory=list)
@@ -176,13 +174,13 @@ class LocalStrategy(RoundStrategy[_Local]):
 
     Arguments:
         scheme: the ranked codebook, of as many coordinates as the model has parameters. Its beacon is joined with the
-            session, so that no two runs ask under the same seeds.
-        options: see `RoundStrategy`. Fewer than `minimum` reports, usually 1, do not move the model, and are charged
+            session, so that no two runs use the same seeds.
+        options: see `RoundStrategy`. Fewer than `minimum` reports, by default 1, do not move the model, but are charged
             all the same.
 
     Guarantees:
         Every client that was asked and did not refuse is charged, whether its report arrived or not.
-        A slot is a place among the nodes drawn, which no client's vector has a say in.
+        A slot is a place among the nodes drawn, which does not depend on any client's vector.
 
     Example:
         >>> codebook = mz.vectors.ranked_codebook(100, 4.0, bits=8)
@@ -200,7 +198,7 @@ class LocalStrategy(RoundStrategy[_Local]):
         return 1
 
     def claims(self, *, size: int, delta: float, corrupted: int) -> dict[str, Claim]:
-        """What the client asked most has been charged, to an observer of every report: the server itself."""
+        """The claim of the client charged most, against an observer of every report: the server itself."""
         most = max(self.ledger.charges.values(), default=0)
         return {"local": self.scheme.claim(rounds=most, delta=delta)} if most else {}
 
@@ -227,7 +225,7 @@ class LocalStrategy(RoundStrategy[_Local]):
         size = parameters(task["arrays"])
         if size != self.scheme.dimension:
             raise ParameterError("dimension", self.scheme.dimension, f"the model has {size} parameters")
-        # A node's name is known only when it has joined.
+        # A node's name is unknown until it has joined.
         nodes = self._choose({node: str(node) for node in self._connected(grid)}, number)
         return _Local(number=number, nodes=dict(enumerate(nodes)), task=task, grid=grid)
 
@@ -264,7 +262,7 @@ class LocalStrategy(RoundStrategy[_Local]):
         self._ask(now, self._messages(now, dict.fromkeys(now.nodes, b""), {Key.ENCODING: described}))
         if len(now.joined) < max(1, self.minimum):
             raise TooFewClients(JOIN, f"{len(now.joined)} clients joined, {self.minimum} are needed")
-        # What a client calls itself from here on is what it is charged under.
+        # From here on a client is charged under its own name.
         now.names = self._unspent({place: now.name(place) for place in now.joined})
         now.joined = list(now.names)
         asked = list(now.names.values())
@@ -274,12 +272,12 @@ class LocalStrategy(RoundStrategy[_Local]):
         return self._messages(now, outbox, {Key.RETURNS: self.returns}, now.task)
 
     def _until_mean(self) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Asks for the reports and adds the mean of their estimates to the model."""
+        """Request the reports and add the mean of their estimates to the model."""
         now, self._running = self._running, None
         if now is None:
             return None, None
         self._ask(now, now.requests)
-        # Whoever is silent may have sent a report that others saw on its way, or that comes late.
+        # A silent client may have sent a report that others saw on its way, or that arrives late.
         charged = [now.names[place] for place in now.joined if place in now.reports or place not in now.refused]
         self.ledger.close(now.number, charged)
         if len(now.reports) < max(1, self.minimum):
@@ -292,6 +290,6 @@ class LocalStrategy(RoundStrategy[_Local]):
         return self._moved(now, mean, {"survivors": len(places), "dropped": len(now.nodes) - len(places)})
 
     def summary(self) -> None:
-        """Logs the settings."""
+        """Log the settings."""
         log(INFO, "\t├──> Single reports of %d clients (%s), seen by this server", self.per_round, self.sampling)
         log(INFO, "\t└──> %s", self.scheme)

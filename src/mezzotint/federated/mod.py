@@ -1,12 +1,12 @@
-"""The client's half in a Flower app: a mod that answers the protocol and lets nothing but masked integers out.
+"""The client's half of a Flower app: a mod that answers the protocol and lets only masked integers out.
 
     app = ClientApp(mods=[SecureUpdates(policy="policy.toml")])
 
 Flower routes a message to a registered function before it runs mods, so a mod cannot answer `train.<stage>` actions
-that an app never registered. The stages therefore travel as ordinary "train" messages whose record says which stage
-they are; the app's own train function runs in the stage "sum" alone.
+that an app never registered. The stages therefore travel as ordinary "train" messages whose record names the stage;
+the app's own train function runs only in the stage "sum".
 
-An update can be spread over several sums in a row: a client then trains in its own turn alone, is in every sum, and
+An update can be spread over several consecutive sums: a client then trains only in its own turn, is in every sum, and
 holds its update until its next turn.
 """
 
@@ -52,9 +52,9 @@ if TYPE_CHECKING:
 EXAMPLES = "num-examples"
 
 _KEYS = {Key.CARD: (), "deal": (Key.ENCODING,), "sum": (Key.RETURNS,)}
-"""What messages of a stage hold besides its name and payload; of others, which ask nothing of the data, either."""
+"""Keys of a stage's messages besides its name and payload; other stages, which do not touch the data, may have both."""
 _ANSWERS = {"train": ("weights", "update"), "evaluate": (Key.METRICS,)}
-"""What may be wanted back in a round, by its purpose."""
+"""Values of `Key.RETURNS` in a round, by its purpose."""
 _STATE = "client"
 _SETTINGS = "settings"
 
@@ -63,11 +63,11 @@ T = TypeVar("T")
 
 
 class Updates(ABC):
-    """A Flower mod that answers train messages by a protocol, and refuses what the client's policy does not allow.
+    """A Flower mod that answers train messages by a protocol, and refuses whatever the client's policy forbids.
 
     Arguments:
-        policy: the conditions, or the file that holds them (read anew for every message); None reads the file that
-            the node's configuration names under "policy", and without one asks for nothing.
+        policy: the conditions, or their file (read anew for every message); None reads the file that the node's
+            configuration names under "policy", and sets no conditions without one.
     """
 
     def __init__(self, policy: Policy | str | os.PathLike[str] | None = None) -> None:
@@ -92,9 +92,9 @@ class Updates(ABC):
         return call_next(message, context)
 
     protocol: ClassVar[str]
-    """What protects the update."""
+    """Names the protection of the update."""
     kinds: ClassVar[tuple[str, ...]] = (MessageType.TRAIN,)
-    """Messages that may be of the protocol, by Flower's name."""
+    """Kinds of messages that the protocol uses, by Flower's names."""
 
     @abstractmethod
     def _answer(self, record: ConfigRecord, message: Message, context: Context, call_next: Train) -> Message:
@@ -106,35 +106,34 @@ class Updates(ABC):
         path = self.policy if self.policy is not None else context.node_config.get("policy")
         try:
             return Policy() if path is None else load_policy(str(path))
-        except MezzotintError as error:  # what is wrong with the file is told here alone
+        except MezzotintError as error:  # the server does not learn what is wrong with the file
             log(WARNING, "mezzotint: %s", error)
             raise PolicyRefusal("policy: this client cannot read its own; its log says why") from None
 
 
 @final
 class SecureUpdates(Updates):
-    """A Flower mod: clip, quantize, mask; refuse what the client's policy does not allow.
+    """A Flower mod: clip, quantize, mask; refuse whatever the client's policy forbids.
 
     Arguments:
         policy: of the client, or the path of its file; None takes the policy file that the node's configuration names.
     Guarantees:
         A train message without the protocol is refused: the plain update never leaves.
-        The reply of the train function reaches the server as masked integers only; its metrics are dropped. What the
-            evaluate function measures reaches it likewise, within the plan's ranges, if the policy allows such sums.
-        A model or a configuration other than those that the plan holds the hash of is refused: all summands of a sum
-            answer one question.
+        The train function's reply reaches the server only as masked integers, without its metrics. So do the evaluate
+            function's metrics, within the plan's ranges, if the policy allows such sums.
+        A model or configuration that does not match the hash in the plan is refused: all summands answer one question.
         Evaluate messages without the protocol, and query messages, are refused unless the policy allows them: metrics
             of this client's data are releases that nobody accounts for.
         A message of another kind than the plan's purpose is refused, and changes nothing.
-        What a refused message brought along is forgotten, and the round in progress is over: a later message of that
-            round is refused too. (A message of another round alone changes nothing.)
+        A refused message is forgotten, and ends the round in progress: later messages of that round are refused, too.
+            (Only a message of another round changes nothing.)
         A refusal is answered with its name and a reason that depends on the server's messages and the policy, never
             on this client's data.
-        Of a client with a file of its identity and a folder of records, a masked input leaves after its sum is on the
-            ledger of its life: no plan is answered twice, and no `budget` exceeded. A `budget` asks for both.
-        What `minimum` and `noise_multiplier` of the policy promise is checked by this client and by a committee drawn
-            from its own roster, not taken from the server.
-    Edge cases: the client's name in the server's ledger is its public identity where there is a roster, else the node's
+        With a file of the client's identity and a folder of records, a masked input leaves only after its sum is on the
+            client's lifetime ledger: no plan is answered twice, and no `budget` exceeded. A `budget` requires both.
+        The policy's `minimum` and `noise_multiplier` are checked by this client and by a committee drawn from its own
+            roster, without trusting the server.
+    Edge cases: the client's name in the server's ledger is its public identity if there is a roster, else the node's
         "name" or "partition-id" if configured.
     Example:
         >>> mod = mz.federated.SecureUpdates(mz.federated.Policy(report_epsilon=2.0))
@@ -146,13 +145,12 @@ class SecureUpdates(Updates):
     kinds = (MessageType.TRAIN, MessageType.EVALUATE)
 
     def _answer(self, record: ConfigRecord, message: Message, context: Context, call_next: Train) -> Message:
-        known = _KEYS.get(str(record.get(Key.STAGE)), (Key.ENCODING, Key.RETURNS))
-        if strange := record.keys() - {Key.STAGE, Key.PAYLOAD, *known}:
+        named, kind = str(record.get(Key.STAGE)), message.metadata.message_type.split(".")[0]
+        if strange := record.keys() - {Key.STAGE, Key.PAYLOAD, *_KEYS.get(named, (Key.ENCODING, Key.RETURNS))}:
             raise PolicyRefusal(f"record: {len(strange)} keys that this stage does not have")  # no plan binds them
         policy = self._policy(context)
         client, settings = _restored(context, policy)
-        kind = message.metadata.message_type.split(".")[0]
-        _check_kind(kind, str(record.get(Key.STAGE)), client.plan)
+        _check_kind(kind, named, client.plan)
         try:
             stage, payload = str(record[Key.STAGE]), as_bytes(record[Key.PAYLOAD])
             answer: dict[str, object] = {}
@@ -160,7 +158,7 @@ class SecureUpdates(Updates):
                 answer = {Key.PAYLOAD: client.show(payload), Key.NAME: name_of(context) or client.identity.hex()}
             elif stage == "deal":
                 if "identity" in context.node_config and "records" not in context.node_config:
-                    # Flower's state is of one run: in two runs of one plan a server would have both secrets opened.
+                    # Flower's state lasts for one run: a server could repeat a plan in another and open both secrets.
                     raise PolicyRefusal("records: this client has an identity, and no folder to note its sums in")
                 settings = as_bytes(record[Key.ENCODING])
                 plan = read_invitation(payload)[0]
@@ -168,12 +166,13 @@ class SecureUpdates(Updates):
                 policy.check(_announced(settings), plan)
                 answer = {Key.PAYLOAD: client.deal(payload)}
             elif stage == "sum":
-                encoding = _agreed(client, policy, settings)
-                answer = {Key.PAYLOAD: _masked(client, payload, encoding, message, call_next, context, policy)}
+                answer = {Key.PAYLOAD: _masked(client, payload, settings, message, call_next, context, policy)}
+            elif stage in ("agree", "open", "unite"):
+                answer = {Key.PAYLOAD: getattr(client, stage)(payload)}
             else:
-                answer = {Key.PAYLOAD: _method(client, stage)(payload)}
+                raise PolicyRefusal("stage: unknown; server and client run different versions")
         except ReplayedRound:
-            raise  # a message of another round: nothing of it is kept, and the round in progress goes on
+            raise  # a message of another round: the round in progress goes on
         except BaseException:
             client.abandon()
             _keep(context, client, b"")
@@ -183,22 +182,21 @@ class SecureUpdates(Updates):
 
 
 def _check_kind(kind: str, stage: str, plan: RoundPlan | None) -> None:
-    """Refuse a message whose kind is not that of the round in progress; the first two stages begin a round."""
+    """Refuse a message of another kind than the round in progress; the first two stages begin a round."""
     asked = MessageType.TRAIN if stage == Key.CARD else kind if stage == "deal" or plan is None else plan.purpose
     if kind != asked:
         raise PolicyRefusal(f"purpose: a message to {kind}, in a round to {asked}")
 
 
 def _refusal(error: Exception) -> dict[str, object]:
-    """Name and reason as they travel. Only errors whose words come from messages and policy speak for themselves."""
-    public = isinstance(error, PolicyRefusal | ProtocolError) and not isinstance(error, OutOfRangeInteger)
-    if public:
+    """Name and reason for the server; the reason is withheld unless it comes from messages and policy alone."""
+    if isinstance(error, PolicyRefusal | ProtocolError) and not isinstance(error, OutOfRangeInteger):
         return {Key.REFUSED: type(error).__name__, Key.REASON: str(error)}
     return {Key.REFUSED: "ClientFault", Key.REASON: "this client cannot answer; its own log says why"}
 
 
 def _restored(context: Context, policy: Policy) -> tuple[Client, bytes]:
-    """The client as the last message left it, and the description of the encoding that its round was announced with."""
+    """The client as the last message left it, and the description of its round's encoding."""
     saved = context.state.config_records.get(RECORD)
     if saved is None:
         return Client(identity=_identity(context), trust=policy.trust), b""
@@ -207,13 +205,6 @@ def _restored(context: Context, policy: Policy) -> tuple[Client, bytes]:
 
 def _keep(context: Context, client: Client, settings: bytes) -> None:
     context.state[RECORD] = ConfigRecord({_STATE: client.save(), _SETTINGS: settings})
-
-
-def _method(client: Client, stage: str) -> Callable[[bytes], bytes]:
-    methods = {"agree": client.agree, "open": client.open, "unite": client.unite}
-    if stage not in methods:
-        raise PolicyRefusal("stage: unknown; server and client run different versions")
-    return methods[stage]
 
 
 def _announced(settings: bytes) -> Encoding:
@@ -226,36 +217,27 @@ def _announced(settings: bytes) -> Encoding:
         raise PolicyRefusal(f"encoding: {error}") from None
 
 
-def _agreed(client: Client, policy: Policy, settings: bytes) -> Encoding | None:
-    """The encoding of the round in progress, held against plan and policy once more; None between rounds."""
-    if client.plan is None:
-        return None
-    from mezzotint.federated.joined import unpacked
-
-    encoding = unpacked(settings)
-    policy.check(encoding, client.plan)
-    return encoding
-
-
 def _masked(
     client: Client,
     payload: bytes,
-    encoding: Encoding | None,
+    settings: bytes,
     message: Message,
     call_next: Train,
     context: Context,
     policy: Policy,
 ) -> bytes:
     plan = client.plan
-    if encoding is None or plan is None:
+    if plan is None:
         return client.sum(payload, np.zeros(0, dtype=np.int64))  # refuses: no round is in progress
+    encoding = _announced(settings)
+    policy.check(encoding, plan)  # again: the policy may have changed since the invitation
     if plan.task != task_digest(message.content):
         raise PolicyRefusal("model: not the model, or not the configuration, that the round was announced with")
     size = parameters(only(message.content.array_records.values()))
-    # What a message alone can make fail is refused here: below, a failure is the client's, and adds nothing.
+    # Whatever the message alone makes fail is refused here; failures below are the client's, which then adds nothing.
     if _returns(message) not in _ANSWERS[plan.purpose]:
         raise PolicyRefusal(f"returns: of a round to {plan.purpose}, one of {', '.join(_ANSWERS[plan.purpose])}")
-    client.expect(payload)  # before the app is asked: what is refused leaves no trace in its state
+    client.expect(payload)  # before the app runs: refused messages leave no trace in its state
     integers = whatever_happens(
         lambda: encoding.encode(_share(message, call_next, context, client, encoding)),
         lambda: encoding.encode(encoding.nothing(size)),
@@ -263,27 +245,27 @@ def _masked(
     )
     masked = client.sum(payload, integers)
     _charge(client.identity.hex(), plan, encoding, policy, encoding.numbers(size), context)
-    return masked  # only now, and only if it is on the client's ledger, does it leave
+    return masked  # it leaves only now, after it is on the client's ledger
 
 
 def whatever_happens(make: Callable[[], T], nothing: Callable[[], T], told: str) -> T:
-    """What is made of the client's data, or, whatever that ends with, of nothing; the reason is logged here alone.
+    """The result of `make`, or if it fails in any way, of `nothing`; the reason is logged on this machine alone.
 
-    That there is no input can be a fact about the data: it is not told, and costs what an input costs.
+    A missing input can be a fact about the data: the server is not told, and it costs what an input costs.
     """
     try:
         return make()
     except KeyboardInterrupt:
-        raise  # of whoever runs this client
-    except BaseException as error:  # libraries may end the process, or raise what is no Exception
+        raise  # from whoever runs this client
+    except BaseException as error:  # libraries may exit the process, or raise something other than an Exception
         made, ours = nothing(), isinstance(error, MezzotintError)
-        why = str(error) if ours else type(error).__name__  # others' words may raise
+        why = str(error) if ours else type(error).__name__  # the text of others may itself raise
         log(WARNING, "mezzotint: %s: %s", told, why, exc_info=not ours)
         return made
 
 
 def _share(message: Message, call_next: Train, context: Context, client: Client, encoding: Encoding) -> Vector:
-    """What goes into the sum: metrics, a new update, or, of an encoding with bands, its share in this round."""
+    """The input to the sum: metrics, a new update, or, under an encoding with bands, this round's share of one."""
     from mezzotint.federated.joined import MetricsEncoding
 
     if isinstance(encoding, MetricsEncoding):
@@ -301,7 +283,7 @@ def _share(message: Message, call_next: Train, context: Context, client: Client,
 
 
 def _charge(identity: str, plan: RoundPlan, encoding: Encoding, policy: Policy, size: int, context: Context) -> None:
-    """Puts the sum on the ledger of this client's life, if it has one, or refuses it."""
+    """Record the sum in this client's lifetime ledger, if it has one, or refuse it."""
     folder = context.node_config.get("records")
     if folder is None or "identity" not in context.node_config:
         if math.isinf(policy.budget):
@@ -326,11 +308,11 @@ def _charge(identity: str, plan: RoundPlan, encoding: Encoding, policy: Policy, 
 
 
 def trained_update(message: Message, call_next: Train, context: Context, encoding: Encoding | None = None) -> Vector:
-    """What the app's train function wants added to the parameters, as one vector.
+    """The app's update of the parameters, as one vector.
 
     Arguments:
         message, call_next, context: of the mod.
-        encoding: of the update; one that weighs gets the function's metric "num-examples" behind it.
+        encoding: of the update; if it weighs, the function's metric "num-examples" follows the update.
 
     Raises:
         Exception: whatever the function raised, or arrays other than those of the model.
@@ -347,10 +329,10 @@ def trained_update(message: Message, call_next: Train, context: Context, encodin
 
 
 def measured(message: Message, call_next: Train, context: Context, encoding: MetricsEncoding) -> Vector:
-    """What the app's evaluate function measures: the metrics that the encoding names, one behind the other.
+    """The metrics of the app's evaluate function that the encoding names, in order.
 
     Raises:
-        Exception: whatever the function raised, or a metric that it does not give.
+        Exception: whatever the function raised, or a missing metric.
     """
     answer = _asked(message, call_next, context)
     if (returns := _returns(message)) != Key.METRICS:
@@ -359,7 +341,7 @@ def measured(message: Message, call_next: Train, context: Context, encoding: Met
 
 
 def _asked(message: Message, call_next: Train, context: Context) -> Message:
-    record = message.content.pop(RECORD)  # what no plan binds is not the app's to see
+    record = message.content.pop(RECORD)  # the app must not see what no plan binds
     try:
         answer = call_next(message, context)
     finally:
@@ -384,7 +366,7 @@ def _metric(answer: Message, name: str) -> float:
 
 
 def _identity(context: Context) -> bytes | None:
-    """The long-term key from the file that the node's configuration names; None makes one that lasts for the run."""
+    """The long-term key in the file that the node's configuration names; None without one."""
     path = context.node_config.get("identity")
     if path is None:
         return None
@@ -396,11 +378,8 @@ def _identity(context: Context) -> bytes | None:
 
 
 def name_of(context: Context) -> str:
-    """What the node's configuration calls this client; "" when it does not."""
-    for key in ("name", "partition-id"):
-        if key in context.node_config:
-            return str(context.node_config[key])
-    return ""
+    """The client's name in the node's configuration; "" without one."""
+    return next((str(context.node_config[key]) for key in ("name", "partition-id") if key in context.node_config), "")
 
 
 def as_bytes(value: object) -> bytes:
@@ -415,10 +394,10 @@ _BYTES = "update"
 
 
 def turn_of(identity: bytes, bands: int) -> int:
-    """How many rounds it takes until a client's first turn, 0 to bands - 1.
+    """The number of rounds before a client's first turn, 0 to bands - 1.
 
-    It follows from the public identity alone: no server chooses it, and no crash makes a client forget it. So there are
-    about as many clients in each turn, but not just as many.
+    It follows from the public identity alone: no server chooses it, and no crash makes a client forget it. Turns have
+    about equally many clients.
     """
     return int.from_bytes(hashlib.sha256(b"mezzotint turn" + identity).digest()[:8], "little") % bands
 
@@ -431,10 +410,10 @@ class Held:
     Arguments:
         context: of the message.
         identity: of the client.
-        about: what the update may be used for, such as the session and the encoding; under anything else there is none.
+        about: the use of the update, such as session and encoding; for any other use nothing is held.
 
     Guarantees: a file is replaced as a whole, and on disk, before `keep` returns; nobody else may read it.
-    Edge cases: what is lost or damaged counts as an update that never was: the client then adds noise alone.
+    Edge cases: a lost or damaged update counts as none: the client then adds only noise.
     """
 
     context: Context
@@ -443,15 +422,12 @@ class Held:
 
     @property
     def _path(self) -> Path | None:
-        folder, config = self.context.node_config.get("records"), self.context.node_config
-        return None if folder is None or "identity" not in config else Path(str(folder)) / self._name
-
-    @property
-    def _name(self) -> str:
-        return f"update-{self.identity.hex()[:16]}.npz"
+        config = self.context.node_config
+        known, name = "records" in config and "identity" in config, f"update-{self.identity.hex()[:16]}.npz"
+        return Path(str(config["records"])) / name if known else None
 
     def keep(self, number: int, vector: Vector) -> None:
-        """Replaces what is held by the update of this round."""
+        """Hold the update of this round instead of the last one."""
         file = io.BytesIO()
         np.savez(file, about=np.frombuffer(self.about, np.uint8), number=np.int64(number), vector=vector)
         if self._path is None:
@@ -482,15 +458,15 @@ def spread(update: Callable[[], Vector], *, number: int, size: int, bands: int, 
     """(size,) a client's contribution to the sum of a round: its share of the update from its last turn.
 
     Arguments:
-        update: trains; called in the client's turn alone, and once for a round.
+        update: trains; called only in the client's turn, and once a round.
         number: of the round.
         size: coordinates of an update.
         bands: of the encoding.
-        norm: that updates are clipped to.
+        norm: to which updates are clipped.
         held: where the update is kept.
 
     Guarantees: within a block of `bands` rounds from a turn on, shares of one update and of no other.
-    Edge cases: zero where the client was not asked in its turn, or has lost the update; the sum gets its noise then.
+    Edge cases: zero if the client was not asked in its turn, or has lost the update; the sum still gets its noise.
     Source: docs/proofs/vectors.md, "Vectors in several sums".
     """
     from mezzotint.vectors import clip

@@ -1,4 +1,4 @@
-"""A client's own conditions, from a file: it answers nothing weaker, whatever the server asks for."""
+"""A client's own conditions, from a file: it refuses anything weaker, whatever the server asks for."""
 
 from __future__ import annotations
 
@@ -42,32 +42,32 @@ class Policy:
 
     Arguments:
         minimum: fewest summands of a round.
-        corrupted: largest share of all clients that may collude with the server; these count towards `minimum`, but
+        corrupted: largest share of all clients that may collude with the server; they count towards `minimum`, but
             their noise does not count towards `noise_multiplier`.
-        roster: all clients (in a file: the path of one, relative to the policy's folder); None trusts the server to
-            introduce real ones.
-        report_epsilon: largest pure epsilon of one report (of a coordinate's, or of a ranked one about a whole vector),
+        roster: all clients (in a file: the path of one, relative to the policy's folder); None trusts the server not
+            to invent any.
+        report_epsilon: largest pure epsilon of one report (about a coordinate, or a ranked one about a whole vector),
             seen alone; inf allows noise-free tables.
-        budget: most epsilon that all ranked reports of this client, or all its secure sums, may cost together, as its
-            own ledger adds it up over all runs. Sums ask for a file of the identity, a folder of records and a roster:
-            what a sum costs counts the noise of others, whom a server could invent.
+        budget: largest total epsilon of this client's ranked reports, or of its secure sums, in its own ledger of all
+            runs. Sums require a file of the identity, a folder of records and a roster: their cost counts the noise of
+            others, whom a server could invent.
         delta: of that budget, for secure sums.
-        mechanisms: SHA-256 of the tables allowed (`Encoding.sha256`: of clients' noise, and of how many of its steps
-            the norm has); None allows all that meet report_epsilon.
-        noise_multiplier: least noise of the smallest allowed sum, as a standard deviation over the clipping norm. Only
-            rounded Gaussian, discrete Gaussian and Skellam noise counts, for the deviation of other tables says
+        mechanisms: SHA-256 of the tables allowed (`Encoding.sha256`; for clients' noise, of the noise and its steps in
+            the norm); None allows all that meet report_epsilon.
+        noise_multiplier: least noise in the smallest allowed sum, as a standard deviation over the clipping norm. Only
+            rounded Gaussian, discrete Gaussian and Skellam noise counts, for the deviation of other tables proves
             nothing: use `budget` there. 0 requires none.
         largest_value: largest clipping range of a coordinate, data units.
         l2_norm: largest clipping norm of the vector; None allows any.
-        l2_norm_range: least and largest clipping norm of a round, for norms that adapt. Noise is relative to the
-            round's norm, and `noise_multiplier` and `budget` count it so. None allows any.
+        l2_norm_range: least and largest clipping norm of a round, for norms that adapt; None allows any. Noise is
+            relative to the round's norm, and so are `noise_multiplier` and `budget`.
         rounds: most rounds that this client answers in one session. The more, the more partners and shareholders a
             plan must have: a server could look ahead for the round whose draw suits it.
-        evaluate_noise_multiplier: least noise in the smallest sum of what this client measures of a model, as
-            `noise_multiplier` for updates; inf, unless given, answers no such sum. `budget` and `rounds` hold for these
-            sums, too; their ranges are the plan's, so that `l2_norm` and `largest_value` say nothing about them.
-        evaluate: whether evaluate and query messages reach the app's own functions. What these answer is released as
-            it is, outside every claim.
+        evaluate_noise_multiplier: as `noise_multiplier`, for sums of this client's metrics; inf, the default, refuses
+            these sums. They count towards `budget` and `rounds`; their ranges are the plan's, to which `l2_norm` and
+            `largest_value` do not apply.
+        evaluate: whether evaluate and query messages reach the app's own functions, whose answers are released as they
+            are, outside every claim.
 
     Raises:
         ParameterError: invalid values; `minimum` or `noise_multiplier` without a roster, for a server that invents
@@ -98,16 +98,16 @@ class Policy:
         self._check_types()
         least = "need a number > 0, or leave it out"
         norm = math.inf if self.l2_norm is None else self.l2_norm
-        check_rules(self, ("largest_value", self.largest_value > 0, least), ("l2_norm", norm > 0, least))
-        _ = self.trust  # checks its part
         bounds, known = self.l2_norm_range, self.roster is not None
         ordered = bounds is None or (len(bounds) == 2 and 0 <= bounds[0] <= bounds[1] < math.inf)
         remedy = "name the roster of all clients, too: a server that invents clients fills any sum with them"
+        check_rules(self, ("largest_value", self.largest_value > 0, least), ("l2_norm", norm > 0, least))
+        _ = self.trust  # checks its part
         check_rules(
             self,
             ("noise_multiplier", 0 <= self.noise_multiplier < math.inf, "need a number >= 0"),
             ("evaluate_noise_multiplier", self.evaluate_noise_multiplier >= 0, "need a number >= 0, or leave it out"),
-            ("report_epsilon", self.report_epsilon > 0, "need a number > 0, or leave it out"),
+            ("report_epsilon", self.report_epsilon > 0, least),
             ("budget", self.budget > 0, "need an epsilon > 0, or leave it out"),
             ("delta", 0 < self.delta < 1, "need a probability in (0, 1)"),
             ("l2_norm_range", ordered, "two finite numbers, the least norm and the largest"),
@@ -117,41 +117,40 @@ class Policy:
         )
 
     def _check_types(self) -> None:
-        """A value in quotes, or one that is not a number, would pass for one that allows everything."""
+        """A value in quotes, or NaN, would pass for one that allows everything."""
         numbers = ["corrupted", "report_epsilon", "budget", "delta", "noise_multiplier", "evaluate_noise_multiplier"]
         numbers += ["largest_value", *(["l2_norm"] if self.l2_norm is not None else [])]
+        whole, remedy = ("minimum", "rounds"), "need a whole number, without quotes"
         check_rules(
             self,
             ("evaluate", isinstance(self.evaluate, bool), "true or false, without quotes"),
             ("mechanisms", not isinstance(self.mechanisms, str), "a list of SHA-256 sums, in brackets"),
-            ("minimum", isinstance(self.minimum, Integral), "need a whole number, without quotes"),
-            ("rounds", isinstance(self.rounds, Integral), "need a whole number, without quotes"),
+            *((name, isinstance(getattr(self, name), Integral), remedy) for name in whole),
             *((name, _is_number(getattr(self, name)), "need a number, without quotes") for name in numbers),
         )
 
     @property
     def trust(self) -> Trust:
-        """The part that the protocol checks."""
+        """The conditions that the protocol checks."""
         return Trust(roster=self.roster, corrupted=self.corrupted, minimum=self.minimum, rounds=self.rounds)
 
     def check(self, encoding: Encoding, plan: RoundPlan) -> None:
         """Refuse an encoding or plan that protects less than this policy, or that do not match each other.
 
         Raises:
-            PolicyRefusal: saying what is asked for and what is allowed.
+            PolicyRefusal: naming what was requested and what is allowed.
         """
         if plan.binding != encoding.binding:
             raise PolicyRefusal("mechanism: the plan was made for another table than the one sent")
         if (plan.span, plan.overflow) != (encoding.span, encoding.overflow):
             raise PolicyRefusal(f"span={plan.span}: the mechanism sends integers up to {encoding.span}")
         if plan.bits != encoding.bits(plan.clients):
-            # Residues that do not wrap where the encoding does count, without noise, whose values are negative.
-            wanted = encoding.bits(plan.clients)
-            raise PolicyRefusal(f"bits={plan.bits}: sums of this mechanism are modulo 2**{wanted}")
+            # A larger modulus than the encoding's would tell without noise how many values are negative.
+            raise PolicyRefusal(f"bits={plan.bits}: sums of this mechanism are modulo 2**{encoding.bits(plan.clients)}")
         if plan.round > self.rounds:
             raise PolicyRefusal(f"rounds={plan.round}: this client answers at most {self.rounds} rounds of a session")
         if self.roster is None and self.budget < math.inf:
-            raise PolicyRefusal("budget: what a sum costs counts others' noise; without a roster they may be invented")
+            raise PolicyRefusal("budget: a sum's cost counts others' noise; without a roster they may be invented")
         if plan.purpose != encoding.purpose:
             raise PolicyRefusal(f"purpose={plan.purpose}: the encoding is one to {encoding.purpose} with")
         self._check_mechanism(encoding)
@@ -171,8 +170,7 @@ class Policy:
         """
         if self.roster is not None:
             raise PolicyRefusal("trust: reports seen one by one, but this client wants its update hidden in a sum")
-        if scheme.epsilon > min(self.report_epsilon, self.budget):
-            allowed = min(self.report_epsilon, self.budget)
+        if scheme.epsilon > (allowed := min(self.report_epsilon, self.budget)):
             raise PolicyRefusal(f"epsilon={scheme.epsilon:g} per report: this client allows {allowed:g}")
         if self.mechanisms is not None and scheme.sha256 not in self.mechanisms:
             raise PolicyRefusal(f"mechanism={scheme.sha256}: not among those that this client allows")
@@ -188,8 +186,7 @@ class Policy:
             least, most = self.l2_norm_range
             if encoding.norm is None or not least <= encoding.norm <= most:
                 raise PolicyRefusal(f"l2_norm={encoding.norm}: this client allows {least:g} to {most:g}")
-        if encoding.report_epsilon > self.report_epsilon:
-            epsilon = encoding.report_epsilon
+        if (epsilon := encoding.report_epsilon) > self.report_epsilon:
             raise PolicyRefusal(f"epsilon={epsilon:g} per report: this client allows {self.report_epsilon:g}")
         if self.mechanisms is not None and encoding.sha256 not in self.mechanisms:
             raise PolicyRefusal(f"mechanism={encoding.sha256}: not among the tables that this client allows")
@@ -206,7 +203,7 @@ def load_policy(path: str | Path) -> Policy:
     Returns: the policy, checked.
 
     Raises:
-        FileFormatError: no such file, no TOML, a key that is not known.
+        FileFormatError: no such file, not TOML, an unknown key.
 
     Example:
         >>> from pathlib import Path

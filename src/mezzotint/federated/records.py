@@ -1,9 +1,9 @@
-"""What this room puts into Flower's records: names of records and fields, and vectors in and out of arrays.
+"""Flower's records: names of records and fields, and vectors in and out of arrays.
 
-A model is an ArrayRecord, and its *parameters* are the arrays that a gradient moves: floating-point arrays that are
-not running statistics. Everything else (counters, masks, the means and variances that batch normalization keeps) stays
-with the server as it is: a counter would fill the clipping norm that the weights need, and a running mean of a
-client's inputs is a statistic of its data that no update needs.
+A model is an ArrayRecord, and its *parameters* are the arrays that a gradient moves: floating-point arrays other than
+running statistics. Everything else (counters, masks, the means and variances of batch normalization) stays with the
+server unchanged: a counter would use up the clipping norm that the weights need, and a running mean of a client's
+inputs is a statistic of its data that no update needs.
 """
 
 from __future__ import annotations
@@ -26,33 +26,32 @@ RECORD = "mezzotint"
 
 @final
 class Key:
-    """Fields of that record, and values that mean something there."""
+    """Fields of that record, and their special values."""
 
     STAGE, PAYLOAD, ENCODING, RETURNS, NAME = "stage", "payload", "encoding", "returns", "name"
     REFUSED, REASON = "refused", "reason"
     METRICS = "metrics"
-    """What clients that measure are asked to return; those that train return "weights" or an "update"."""
+    """What evaluating clients shall return; training ones return "weights" or an "update"."""
     CARD = "card"
     """Stage before all rounds: a client identifies itself."""
 
 
-_LONGEST = 500
-"""Most characters kept of a client's text."""
+_LONGEST = 500  # most characters kept of a client's text
 
 log = logging.getLogger("flwr").log
 """Flower's own log, by its name: the function behind it has moved between releases."""
 
 BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
-"""Last part of the names of running statistics in PyTorch's normalization layers."""
+"""Last parts of the names of running statistics in PyTorch's normalization layers."""
 
 
 def is_parameter(name: str, dtype: str) -> bool:
-    """Whether an array is part of the update: floating-point, and not a running statistic by its name."""
+    """Whether an array is part of the update: floating-point, and by its name not a running statistic."""
     return np.dtype(dtype).kind == "f" and name.rpartition(".")[2] not in BUFFERS
 
 
 def parameters(arrays: ArrayRecord) -> int:
-    """How many numbers `flatten` returns; ParameterError if the record has no parameters."""
+    """The number of parameters; ParameterError if there are none."""
     found = shapes(arrays)
     if not found:
         raise ParameterError("arrays", list(arrays), "the model has no floating-point parameters")
@@ -60,7 +59,7 @@ def parameters(arrays: ArrayRecord) -> int:
 
 
 def flatten(arrays: ArrayRecord) -> npt.NDArray[np.float64]:
-    """All parameters of a record as one vector; ParameterError if it has none."""
+    """All parameters of a record as one vector; ParameterError if there are none."""
     vector, place = np.empty(parameters(arrays)), 0
     for name, array in arrays.items():
         if is_parameter(name, array.dtype):
@@ -79,7 +78,7 @@ def unflatten(vector: npt.NDArray[np.float64], like: ArrayRecord) -> ArrayRecord
             filled[name] = array
             continue
         size = int(np.prod(array.shape, dtype=np.int64))
-        # Not ascontiguousarray, which turns a single number (shape ()) into an array of length 1.
+        # Not ascontiguousarray, which turns a scalar into an array of length 1.
         part = vector[place : place + size].astype(array.dtype).reshape(array.shape)
         filled[name] = Array(np.asarray(part, order="C"))
         place += size
@@ -97,20 +96,20 @@ def protocol_record(message: Message) -> ConfigRecord | None:
 
 
 def one_line(said: object) -> str:
-    """What a client said, fit for a log: no line breaks, no control characters, and not without end."""
+    """A client's text, made fit for a log: no line breaks or control characters, and not too long."""
     text = " ".join(str(said).split())
     return "".join(letter for letter in text[:_LONGEST] if letter.isprintable())
 
 
 def task_digest(content: RecordDict) -> bytes:
-    """SHA-256 of what a client is asked to do: model, configuration, and which of weights or update is wanted back.
+    """SHA-256 of a client's task: model, configuration, and what it shall return.
 
-    The protocol's own record is left out but for the last: its payload differs from client to client.
+    Of the protocol's own record only the last counts: its payload differs between clients.
     """
     found = hashlib.sha256()
 
     def add(*parts: object) -> None:
-        for part in parts:  # bytes may read as the text of another value: each says what it is
+        for part in parts:  # bytes may equal the text of another value: each has a type mark
             data = b"b" + part if isinstance(part, bytes) else b"t" + repr(part).encode()
             found.update(len(data).to_bytes(8, "big") + data)
 
@@ -128,7 +127,7 @@ def task_digest(content: RecordDict) -> bytes:
 
 
 def request(node: int, kind: str, values: Mapping[str, Any], task: Mapping[str, Any]) -> Message:
-    """A message to a node, of Flower's kind, with the protocol's record and those of the task."""
+    """A message to a node, of this kind of Flower's, with the protocol's record and the task's."""
     content = RecordDict({RECORD: ConfigRecord(dict(values)), **task})
     return Message(content, message_type=kind, dst_node_id=node)
 
@@ -139,7 +138,7 @@ def reply(message: Message, values: dict[str, Any]) -> Message:
 
 
 def only(records: Iterable[ArrayRecord]) -> ArrayRecord:
-    """The one record of arrays; ParameterError if there is none, or more than one."""
+    """The only record of arrays; ParameterError if there is none, or more than one."""
     found = list(records)
     if len(found) != 1:
         raise ParameterError("arrays", f"{len(found)} records", "a train function returns exactly one ArrayRecord")

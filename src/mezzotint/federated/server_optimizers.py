@@ -1,4 +1,4 @@
-"""What the server makes of mean updates and sums: post-processing of what was released, so that no claim changes."""
+"""How mean updates and sums move the server's model: post-processing of releases, which changes no claim."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mezzotint.federated.encoding import Vector
 from mezzotint.vectors.rotation import SCALE, solved
 
 State = Mapping[str, Vector]
-"""What an optimizer remembers, by name: vectors as long as the model's. Empty before the first round."""
+"""An optimizer's state: vectors of the model's length by name. Empty before the first round."""
 
 
 class ServerOptimizer(ABC):
@@ -26,10 +26,10 @@ class ServerOptimizer(ABC):
 
     @abstractmethod
     def step(self, state: State, mean: Vector) -> tuple[State, Vector]:
-        """The next state, and what is added to the model for each unit of learning rate.
+        """The next state, and the change of the model per unit of learning rate.
 
         Arguments:
-            state: what the step before returned; empty before the first.
+            state: from the last step; empty before the first.
             mean: (d,) mean update of a round's clients, with its noise.
         """
 
@@ -76,15 +76,7 @@ class FedAvgM(ServerOptimizer):
 
 @dataclass(frozen=True, kw_only=True)
 class _Adaptive(ServerOptimizer, ABC):
-    """A separate rate for each coordinate: the larger its mean updates have been, the lower.
-
-    Arguments:
-        first, second: decays of the averages of mean updates and of their squares, in [0, 1).
-        least: added to the root of the second; > 0. The smaller, the more the rates differ.
-
-    Raises:
-        ParameterError: values out of these ranges.
-    """
+    """A separate rate for each coordinate: the larger its mean updates have been, the lower."""
 
     first: float = 0.9
     second: float = 0.99
@@ -109,11 +101,14 @@ class _Adaptive(ServerOptimizer, ABC):
 @final
 @dataclass(frozen=True, kw_only=True)
 class FedAdam(_Adaptive):
-    """Adam on mean updates, without bias correction, as published; for the arguments see `_Adaptive`.
+    """Adam on mean updates, without bias correction, as published.
 
     Arguments:
-        first, second: decay of the averages of updates and of their squares, in [0, 1).
-        least: added to the root of the second average, > 0.
+        first, second: decays of the averages of mean updates and of their squares, in [0, 1).
+        least: added to the root of the second average, > 0. The smaller, the more the coordinates' rates differ.
+
+    Raises:
+        ParameterError: values out of these ranges.
 
     Example:
         >>> mz.federated.FedAdam(least=1e-2).least
@@ -127,7 +122,7 @@ class FedAdam(_Adaptive):
 @final
 @dataclass(frozen=True, kw_only=True)
 class FedYogi(_Adaptive):
-    """Like `FedAdam`, but no square moves the average by more than its own size; for the arguments see `_Adaptive`.
+    """Like `FedAdam`, but no square moves the average by more than its own size.
 
     Arguments:
         first, second, least: as of `FedAdam`.
@@ -156,15 +151,15 @@ _SUM = "sum of round "
 
 
 def behind(state: State, total: Vector, *, number: int, count: int, bands: int) -> tuple[State, Vector]:
-    """What is remembered for later rounds, and the mean update of this one, where updates are spread over several sums.
+    """The state for later rounds, and the mean update of this one, where updates are spread over several sums.
 
-    The noise in these sums is correlated from round to round; taken together, they tell the sum of each turn's updates.
+    The noise in these sums is correlated from round to round; together, they determine the sum of each turn's updates.
 
     Arguments:
-        state: what the round before remembered, possibly among other things.
+        state: of the last round, possibly with other entries.
         total: (d,) the decoded sum.
-        number: of the round; one whose sum did not come about is missing, and its updates count as zero.
-        count: summands, a `bands`-th of whom, about, it was the turn of.
+        number: of the round; rounds that failed are missing, and their updates count as zero.
+        count: summands, of whom about one in `bands` had its turn.
     """
     earlier = {lag: state[_SUM + str(number - lag)] for lag in range(1, bands) if _SUM + str(number - lag) in state}
     found = solved(bands, SCALE * total, earlier)

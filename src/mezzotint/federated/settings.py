@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 from mezzotint.core.arguments import check_rules
 from mezzotint.core.errors import FileFormatError, ParameterError
@@ -30,39 +30,39 @@ class RunSettings(Record):
     """One federated run.
 
     Arguments:
-        dataset, data, model: what is learnt from what (`mezzotint.datasets`, `.tasks`); `data` is a folder or
-            file on the machine that reads it.
+        dataset, data, model: data set and model (`mezzotint.datasets`, `.tasks`); `data` is a folder or file on the
+            machine that reads it.
         clients: number of parts into which a data set without clients of its own is split.
         dirichlet: of the Dirichlet split.
         seed: of the split, the initial parameters and batches; of no private noise.
-        algorithm, steps, rate, batch, proximal: what clients do (`LocalTraining`).
+        algorithm, steps, rate, batch, proximal: of `LocalTraining`.
         trust: "sum": the server sees only secure sums. "local": it is not trusted and sees every report; `mechanism`
             is then the file of a ranked codebook.
         mechanism: file of a mechanism, or of an encoding; "" rounds to a fine grid within [-clip, clip], without noise.
-        clip: only used without a mechanism, whose own range clips otherwise.
-        l2_norm: clip the vector to this norm before (and rotate it, for a mechanism's table); 0 does not. A file of an
+        clip: used only without a mechanism, which clips to its own range.
+        l2_norm: clip the vector to this norm first (and rotate it, for a mechanism's table); 0 does not. A file of an
             encoding has its own.
-        learning_rate: factor of what the server's optimizer makes of the mean update.
+        learning_rate: factor on the server optimizer's step.
         server_optimizer: "fedavg", "fedavgm", "fedadam" or "fedyogi" (`mezzotint.federated.server_optimizers`).
-        rounds, per_round, minimum: how many rounds, clients each, and fewest summands (0: half of those drawn + 1; of
-            single reports 1).
+        rounds, per_round: number of rounds, and of clients in each.
+        minimum: fewest summands; 0 takes half of those drawn + 1, and 1 for single reports.
         spare: extra clients drawn, so that no round waits for its slowest.
         roster: file of the roster of all clients (`Roster`); "" trusts the connected ones to be real.
         colluding, dropping: shares of clients colluding with the server, and dropping out, that the sums tolerate.
         sampling: "fixed", "poisson" or "cyclic" (see `SecureStrategy`).
         epsilon: budget of the central claim (trust "local": the local one) for the client charged most; 0: none.
         delta: of all claims.
-        corrupted: clients whose noise is not relied upon in the central claim.
+        corrupted: clients whose noise the central claim does not count.
         stage_timeout: seconds.
-        evaluate_every: rounds after which clients measure loss and accuracy on their own records, in a secure sum of
+        evaluate_every: rounds after which clients evaluate loss and accuracy on their own records, in a secure sum of
             its own; 0: never.
         evaluate_noise: standard deviation of the noise on that sum, over its norm.
-        largest_loss: what a client's loss is clipped to.
+        largest_loss: to which a client's loss is clipped.
         out: folder for checkpoint and ledger; "" keeps nothing.
         pause: seconds between rounds.
 
     Raises:
-        ParameterError: values that make no sense.
+        ParameterError: a value out of its range.
 
     Example:
         >>> settings = mz.federated.RunSettings(dataset="digits", clients=20, per_round=10, rounds=2)
@@ -106,7 +106,7 @@ class RunSettings(Record):
     pause: float = 0.0
 
     def __post_init__(self) -> None:
-        local = self.trust == "local"
+        local, share = self.trust == "local", "a share of the clients in [0, 1)"
         check_rules(
             self,
             ("trust", self.trust in ("sum", "local"), "use 'sum' or 'local'"),
@@ -129,12 +129,12 @@ class RunSettings(Record):
             (
                 "evaluate_every",
                 not (self.evaluate_every and local),
-                "clients' metrics are released in secure sums alone: leave it out with trust 'local'",
+                "needs secure sums: leave it out with trust 'local'",
             ),
             ("evaluate_noise", 0 < self.evaluate_noise < math.inf, "a noise multiplier above 0"),
             ("largest_loss", 0 < self.largest_loss < math.inf, "a finite loss above 0"),
-            ("colluding", 0 <= self.colluding < 1, "a share of the clients in [0, 1)"),
-            ("dropping", 0 <= self.dropping < 1, "a share of the clients in [0, 1)"),
+            ("colluding", 0 <= self.colluding < 1, share),
+            ("dropping", 0 <= self.dropping < 1, share),
         )
         check_spare(self.spare, check_sampling(self.sampling))
         if self.dataset == "digits" and self.per_round + self.spare > self.clients:
@@ -146,7 +146,7 @@ class RunSettings(Record):
 
     @property
     def training(self) -> LocalTraining:
-        """What clients do."""
+        """The clients' training."""
         told = {name: getattr(self, name) for name in ("algorithm", "steps", "rate", "batch", "proximal")}
         return LocalTraining(**told)
 
@@ -173,7 +173,7 @@ class RunSettings(Record):
         """Clipping and mechanism.
 
         Raises:
-            FileFormatError: a mechanism file that is none. ParameterError: a table that cannot be summed.
+            FileFormatError: an invalid mechanism file. ParameterError: a table that cannot be summed.
         """
         norm = self.l2_norm or None
         if not self.mechanism:
@@ -181,21 +181,15 @@ class RunSettings(Record):
         return load_encoding(Path(self.mechanism), l2_norm=norm)
 
     def measuring(self, most_examples: int) -> MetricsEncoding:
-        """Loss and accuracy of clients, weighed by up to this many examples; 0 weighs all alike.
-
-        Raises:
-            ParameterError: no noise, or a largest loss that is not > 0.
-        """
+        """Loss and accuracy of clients, weighed by up to this many examples; 0 weighs all equally."""
+        ranges, noise = {"loss": (0.0, self.largest_loss), "accuracy": (0.0, 1.0)}, self.evaluate_noise
         return MetricsEncoding.gaussian(
-            {"loss": (0.0, self.largest_loss), "accuracy": (0.0, 1.0)},
-            noise_multiplier=self.evaluate_noise,
-            clients=self.per_round,
-            most_examples=most_examples,
+            ranges, noise_multiplier=noise, clients=self.per_round, most_examples=most_examples
         )
 
     @property
     def evaluations(self) -> int:
-        """The most sums of metrics that one client may be in; no more are asked for."""
+        """The largest number of sums of metrics that one client is in."""
         planned = self.rounds // self.evaluate_every if self.evaluate_every else 0
         drawn = {"per_round": self.per_round + self.spare, "population": max(self.clients, self.per_round + self.spare)}
         return most_participations(check_sampling(self.sampling), rounds=planned, **drawn)
@@ -213,8 +207,7 @@ class RunSettings(Record):
         if unknown:
             raise ParameterError("run-config", ", ".join(unknown), f"unknown; use {', '.join(known)}")
         # TOML and JSON write 2.0 as 2: numbers take the field's type.
-        typed: dict[str, Any] = {key: known[key](value) for key, value in given.items()}
-        return cls(**typed)
+        return cls(**{key: known[key](value) for key, value in given.items()})
 
     @classmethod
     def load(cls, folder: Path) -> RunSettings:

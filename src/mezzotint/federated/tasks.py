@@ -1,4 +1,4 @@
-"""What clients train: flat parameter vectors, gradients on a client's records, and accuracy on public test data."""
+"""Models of clients as functions of flat vectors, their training, and a rehearsal of a federation in one process."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Softmax(Model):
         return np.zeros((self.features + 1) * self.classes)
 
     def _probabilities(self, parameters: Vector, x: Features) -> Vector:
-        # In the images' own precision: float32 halves the time, and rounding to few bits follows anyway.
+        # In the images' own precision: float32 halves the time, and updates are rounded to few bits anyway.
         table = parameters.reshape(self.features + 1, self.classes).astype(x.dtype)
         scores = x.reshape(len(x), -1) @ table[:-1] + table[-1]
         scores -= scores.max(axis=1, keepdims=True)
@@ -72,7 +72,7 @@ class Softmax(Model):
 
     def evaluate(self, parameters: Vector, x: Features, y: Labels) -> tuple[float, float]:
         found = self._probabilities(parameters, x)
-        # A label that has no chance in these floats costs what the least chance would.
+        # A probability that underflows counts as the least positive one.
         loss = -np.log(np.maximum(found[np.arange(len(y)), y], np.finfo(found.dtype).tiny)).mean()
         return float(loss), float((found.argmax(axis=1) == y).mean())
 
@@ -80,15 +80,15 @@ class Softmax(Model):
 @final
 @dataclass(frozen=True, kw_only=True)
 class LocalTraining:
-    """What a client does with the model.
+    """A client's training.
 
     Arguments:
         algorithm: "fedsgd": the update is minus the gradient on all its records (Algorithm 1 of the RQM paper);
-            "fedavg": the change that `steps` steps of gradient descent make.
+            "fedavg": the change after `steps` steps of gradient descent.
         steps, rate: of fedavg; full-batch steps.
         batch: most records used at a time, drawn at random; 0 for all.
-        proximal: pulls the steps of fedavg back to the model they start from: the gradient of this times half the
-            squared distance is added (FedProx: Li, Sahu, Zaheer, Sanjabi, Talwalkar and Smith 2020).
+        proximal: weight of half the squared distance from the starting model in fedavg's loss (FedProx: Li, Sahu,
+            Zaheer, Sanjabi, Talwalkar and Smith 2020).
     """
 
     algorithm: Algorithm = "fedavg"
@@ -105,7 +105,7 @@ class LocalTraining:
         check_rules(self, ("proximal", 0 <= self.proximal < math.inf, "a finite weight >= 0"))
 
     def update(self, model: Model, parameters: Vector, x: Features, y: Labels, *, seed: int) -> Vector:
-        """What the client wants added to the parameters; the seed draws batches."""
+        """The client's update of the parameters; the seed draws batches."""
         rng = np.random.default_rng(seed)
 
         def gradient(at: Vector) -> Vector:
@@ -122,8 +122,7 @@ class LocalTraining:
         return now - parameters
 
 
-_EVALUATED = 2000
-"""Images evaluated at a time."""
+_EVALUATED = 2000  # images evaluated at a time
 
 
 @final
@@ -214,8 +213,7 @@ def model_for(name: str, federation: Federation) -> Model:
     raise ParameterError("model", name, "use 'softmax', 'small-cnn' or 'cnn'")
 
 
-_TOGETHER = 1 << 22
-"""The number of coordinates quantized at a time."""
+_TOGETHER = 1 << 22  # coordinates quantized at a time
 
 
 @final
@@ -224,12 +222,12 @@ class Rehearsal:
     """A federation in one process: train, clip, quantize, sum, decode, step. FedSGD as in the RQM paper unless told.
 
     Arguments:
-        federation, model: who learns what.
+        federation, model: the clients' data, and what they train.
         per_round: clients of a round.
-        sampling: "fixed" draws them without replacement, "cyclic" goes through one order of all again and again.
+        sampling: "fixed" draws them without replacement, "cyclic" repeats one order of all.
         learning_rate: of the server.
-        training: what clients do.
-        optimizer: what the server makes of the mean update.
+        training: of the clients.
+        optimizer: of the server.
         rounds: how many.
         every: rounds between evaluations; the last round is always evaluated.
 
@@ -267,10 +265,10 @@ class Rehearsal:
         """(round, loss, accuracy) on the test data.
 
         Arguments:
-            encoding: of the updates; of the first round's, where it adapts. With bands everybody is in every sum, and
-                trains in a turn that is drawn.
-            seed: of the initial model, of who takes part and of the noise; the first two do not depend on `encoding`,
-                so that mechanisms can be compared pair by pair.
+            encoding: of the updates, in the first round if it adapts. With bands everybody is in every sum, and trains
+                in a random turn.
+            seed: of the initial model, the participants and the noise; the first two do not depend on `encoding`, so
+                that mechanisms can be compared pairwise.
         """
         federation = self.federation
         choice, noise = (np.random.default_rng(part) for part in np.random.SeedSequence(seed).spawn(2))
@@ -307,12 +305,12 @@ class Rehearsal:
 
 @final
 class Spreading:
-    """Clients and server of updates that are spread over several sums (`mezzotint.federated.mod.spread`).
+    """Clients and server of updates spread over several sums (`mezzotint.federated.mod.spread`).
 
     Arguments:
         encoding: with bands.
         choice: draws everybody's turn.
-        population: clients.
+        population: number of clients.
     """
 
     def __init__(self, encoding: Encoding, choice: np.random.Generator, population: int) -> None:
@@ -322,11 +320,11 @@ class Spreading:
         self._behind: State = {}
 
     def turn(self, number: int) -> npt.NDArray[np.intp]:
-        """Clients who train in this round."""
+        """The clients that train in this round."""
         return np.flatnonzero((number - 1 - self._parts) % self._encoding.bands == 0)
 
     def mean(self, number: int, updates: list[Vector], *, rng: np.random.Generator) -> Vector:
-        """The mean update of the clients whose turn it is, in their order, from the sum of all shares."""
+        """The mean of the `updates` of this round's clients, from the sum of all shares."""
         bands, norm = self._encoding.bands, self._encoding.norm
         clipped = [clip(one, norm="l2", bound=math.inf if norm is None else norm) for one in updates]
         self._held.update(zip(self.turn(number).tolist(), clipped, strict=True))
@@ -340,14 +338,11 @@ class Spreading:
 
 
 def mean_update(encoding: Encoding, updates: list[Vector], *, rng: np.random.Generator) -> tuple[Vector, Encoding]:
-    """What the server decodes from the plain sum of the updates' integers, and the next round's encoding.
-
-    Seeded, so not private.
-    """
+    """The mean that the server decodes from the sum of the updates' integers, and the next encoding; not private."""
     size = updates[0].size - encoding.weighs
     total = np.zeros(encoding.length(size), dtype=np.int64)
     if isinstance(encoding, TableEncoding) and encoding.l2_norm is None:
-        # Coordinates are quantized by themselves: many clients go through the table at once.
+        # Coordinates are quantized independently, so many clients go through the table at once.
         together = max(1, _TOGETHER // size)
         for first in range(0, len(updates), together):
             codes = encoding.mechanism.privatize(np.stack(updates[first : first + together]), rng)
