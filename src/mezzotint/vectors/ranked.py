@@ -1,7 +1,7 @@
 """A ranked codebook: a vector becomes the index of one public random direction, under an exact pure epsilon.
 
-Privacy rests on the integers of its table over ranks (`RankTable`) and on nothing else.
-The seed rule, enforced where reports are made: seeds by round and slot, one answer each, charged before.
+Privacy rests only on the integers of its table over ranks (`RankTable`). `RankedSession` enforces the seed rule: seeds
+by round and slot, one answer each, charged first.
 """
 
 from __future__ import annotations
@@ -42,6 +42,9 @@ Norms = Literal["unit", "slack", "null"]
 MOST_SEED = 2**64 - 1
 LARGEST_REPORT = 2**63
 """Reports are signed 64-bit integers on the server."""
+_PLACES = {"codewords": "M", "top": "k", "high": "w_hi", "low": "w_lo", "raised": "r"}
+_CODEBOOK = ("kind", "dimension", "subspace", "norms", "clip_norm", "beacon")
+"""Names of these fields in files (docs/file-format.md)."""
 
 
 @final
@@ -53,14 +56,14 @@ class RankTable:
         codewords: M >= 2, the places.
         top: k; the first k places have weight `high`.
         high, raised, low: the `raised` places after them have `low` + 1, all others `low`.
-        null: weights of the null output, which stands for the zero vector: (in the row above, in the row of a zero
-            vector, where all codewords have `low`). None: there is no such output.
+        null: weights of the null output, for the zero vector: (in the row above, in the row of a zero vector, where all
+            codewords have `low`). None: no such output.
 
     Raises:
         ParameterError: integers that break a rule of `privacy.verify.table_ratio`.
 
-    Guarantees: whatever orders two inputs give the codewords, an output's probabilities differ at most by the factor
-        `ratio`, exactly; two opposite orders reach it.
+    Guarantees: in any two orders of the codewords an output's probabilities differ at most by the factor `ratio`,
+        exactly; two opposite orders reach it.
     Source: Theorem V (docs/proofs/vectors.md).
     """
 
@@ -78,25 +81,19 @@ class RankTable:
 
     def as_dict(self) -> JsonObject:
         """Plain values for JSON, under the names of docs/file-format.md."""
-        names = {"M": self.codewords, "k": self.top, "T": TOTAL, "w_hi": self.high, "w_lo": self.low, "r": self.raised}
-        return names if self.null is None else {**names, "null": list(self.null)}
+        values: JsonObject = {short: getattr(self, name) for name, short in _PLACES.items()} | {"T": TOTAL}
+        return values if self.null is None else {**values, "null": list(self.null)}
 
     @classmethod
     def from_dict(cls, table: JsonObject) -> RankTable:
         """The table that `as_dict` wrote."""
         null = table.get("null")
-        return cls(
-            codewords=table["M"],
-            top=table["k"],
-            high=table["w_hi"],
-            raised=table["r"],
-            low=table["w_lo"],
-            null=None if null is None else (null[0], null[1]),
-        )
+        places = {name: table[short] for name, short in _PLACES.items()}
+        return cls(**places, null=None if null is None else (null[0], null[1]))
 
     @property
     def outputs(self) -> int:
-        """Different reports: codewords, and the null output if there is one."""
+        """The number of different outputs: codewords, and the null output if there is one."""
         return self.codewords + (self.null is not None)
 
     @cached_property
@@ -107,7 +104,7 @@ class RankTable:
         return ratio
 
     def rows(self) -> IntArray:
-        """(1 or 2, outputs) weights by place, the null output last: of a unit vector, and of the zero vector."""
+        """(1 or 2, outputs) weights by place, the null output last: of a unit vector, and the zero vector."""
         ranked = np.full(self.codewords, self.low, dtype=np.int64)
         ranked[: self.top] = self.high
         ranked[self.top : self.top + self.raised] += 1
@@ -120,8 +117,8 @@ class RankTable:
     def dominating(self) -> Mechanism:
         """A small table that loses as much as this one, for every measure of loss that grows with hockey-sticks.
 
-        Its rows are an order, (with a null output) the zero vector's row, and the opposite order; outputs that have the
-        same weights in all rows are merged. Levels and knots mean nothing.
+        Its rows are an order, (with a null output) the zero vector's row, and the opposite order; outputs with equal
+        weights in all rows are merged. Levels and knots are arbitrary.
         """
         rows = self.rows()
         opposite = rows[:1].copy()
@@ -132,12 +129,8 @@ class RankTable:
             kind = tuple(column.tolist())
             merged[kind] = merged.get(kind, np.zeros(len(kind), dtype=np.int64)) + column
         weights = np.array(list(merged.values()), dtype=np.int64).T
-        return Mechanism(
-            knots=np.arange(weights.shape[0], dtype=np.float64),
-            levels=np.arange(weights.shape[1], dtype=np.float64),
-            weights=weights,
-            name="worst orders",
-        )
+        knots, levels = (np.arange(size, dtype=np.float64) for size in weights.shape)
+        return Mechanism(knots=knots, levels=levels, weights=weights, name="worst orders")
 
 
 def rank_table(*, codewords: int, top: int, epsilon: float | Fraction, null: bool = False) -> RankTable:
@@ -182,7 +175,7 @@ def rank_table(*, codewords: int, top: int, epsilon: float | Fraction, null: boo
 def _exp_below(epsilon: float | Fraction) -> Fraction:
     """A rational at or below e**epsilon."""
     nearest = float(epsilon)
-    # A float at or below a rational that is none.
+    # A float at or below a rational that is not a float.
     return exp_below(nearest if Fraction(nearest) <= epsilon else np.nextafter(nearest, 0.0))
 
 
@@ -192,17 +185,17 @@ class RankedCodebook:
     """Vectors of L2 norm at most `clip_norm`, each reported as one integer.
 
     The client ranks public random codewords by their inner products with its vector and reports one of them: each of
-    the k closest with e**epsilon times the probability of each other one. A seed makes the codewords: it is public,
-    handed out by a rule that the client cannot influence (`RankedSession`), and used for one report only.
+    the k closest with e**epsilon times the probability of each other one. A seed determines the codewords: it is
+    public, assigned by a rule that the client cannot influence (`RankedSession`), and used for only one report.
 
     Arguments:
         table: weights by rank.
-        indices: how many codewords, each of its own codebook, one report names; their epsilons add.
+        indices: the number of codewords, each of its own codebook, in one report; their epsilons add up.
         kind, subspace, beacon: of the `Codebook`.
         dimension: d.
         norms: "unit": vectors are scaled to the clipping norm, and the mean of directions is estimated. "slack": one
-            more coordinate makes every vector one of norm 1; unbiased for all norms up to 1. "null": one more output,
-            for the zero vector, reported the more often the shorter the vector; unbiased as well.
+            more coordinate gives every vector norm 1; unbiased for all norms up to 1. "null": one more output, for the
+            zero vector, reported the more often the shorter the vector; unbiased as well.
         clip_norm: longer vectors are scaled down to this norm, data units.
         name: for people.
 
@@ -215,8 +208,8 @@ class RankedCodebook:
             every order is covered.
         Unbiased over uniformly random seeds for vectors of norm at most `clip_norm` ("unit": of exactly that norm), but
             for `bias`.
-        What is drawn at random does not depend on the vector; all codewords are ranked and sorted, whatever it is. How
-            long floating-point arithmetic takes is outside the claim.
+        Random draws do not depend on the vector; all codewords are always ranked and sorted. The time that
+            floating-point arithmetic takes is outside the claim.
 
     Source: docs/proofs/vectors.md.
 
@@ -262,9 +255,8 @@ class RankedCodebook:
             if self.kind in ("S", "X"):
                 raise ParameterError("subspace", self.subspace, "only G and GX live in one")
             if check_count("subspace", self.subspace) > self._codebook.padded // 2:
-                raise ParameterError(
-                    "subspace", self.subspace, f"at most {self._codebook.padded // 2}, or None for all"
-                )
+                remedy = f"at most {self._codebook.padded // 2}, or None for all"
+                raise ParameterError("subspace", self.subspace, remedy)
 
     @property
     def _size(self) -> int:
@@ -289,10 +281,10 @@ class RankedCodebook:
         return float_above(log_above(self.ratio))
 
     def account(self, release: Release) -> Claim:
-        """What reports in so many rounds, each under a fresh seed, cost one client.
+        """The cost of one client's reports, each under a fresh seed.
 
         With trust="shuffler" each round's pairs of seed and report are seen in random order; seeds are then
-        `own_seeds`, for one that was handed out names its client.
+        `own_seeds`, for an assigned one would name its client.
 
         Guarantees: the two opposite orders (with the zero vector's row) lose at least as much as any two inputs, for
             every hockey-stick divergence; they are accounted as a table (`RankTable.dominating`).
@@ -313,15 +305,15 @@ class RankedCodebook:
         return self.prove(rounds=release.rounds)
 
     def claim(self, *, delta: float = 0.0, **options: Any) -> Claim:
-        """The claim of what `account` describes, certified at delta = 0; `options` as there, such as rounds=3."""
+        """The claim of `account`, certified at delta = 0; `options` as there, such as rounds=3."""
         return prove(self, delta=delta, **options)[0]
 
     def _pure(self, rounds: int) -> float:
-        """Pure epsilon of so many rounds, rounded up."""
+        """Pure epsilon of this many rounds, rounded up."""
         return float_above(rounds * log_above(self.ratio))
 
     def prove(self, *, rounds: int = 1) -> Outcome:
-        """The pure claim of so many rounds, certified by the kernel, with the proof that shows it.
+        """The pure claim of this many rounds, certified by the kernel, with its proof.
 
         Returns: `.claim`, `.proof`; `.text` is a claim file for `mezzotint verify`.
         """
@@ -331,13 +323,13 @@ class RankedCodebook:
 
     @cached_property
     def _moments(self) -> list[tuple[float, ...]]:
-        """Of the rows of a unit vector and (with a null output) of the zero vector, for weights that sum to 1."""
+        """Of the rows of a unit vector and (with a null output) the zero vector, for weights that sum to 1."""
         rows = self.table.rows()[:, : self.table.codewords]
         return [tuple(value / TOTAL for value in self._codebook.moments(row)) for row in rows]
 
     @cached_property
     def scale(self) -> float:
-        """What a codeword is multiplied by to be an unbiased estimate of x / clip_norm."""
+        """The factor that turns a codeword into an unbiased estimate of x / clip_norm."""
         return self._codebook.compression / self._moments[0][0]
 
     def error(self, norm: float | None = None) -> float:
@@ -347,28 +339,21 @@ class RankedCodebook:
             norm: of the vector, 0 to `clip_norm`; None for `clip_norm`.
         """
         rho = 1.0 if norm is None else min(1.0, norm / self.clip_norm)
-        codebook = self._codebook
-        parts = [
-            # Along the vector, and over all coordinates that the codebook has.
-            (scaled * second * (codebook.width / codebook.padded), scaled * total)
-            for _, second, total in self._moments
-            for scaled in (self.scale**2 / self.indices,)
-        ]
-        along, whole = parts[0]
+        codebook, scaled = self._codebook, self.scale**2 / self.indices
+        # Squares along the vector, and over all coordinates that the codebook has.
+        alongs = [scaled * second * (codebook.width / codebook.padded) for _, second, _ in self._moments]
+        wholes = [scaled * total for _, _, total in self._moments]
+        along, whole, mean = alongs[0], wholes[0], 1.0
         if self.norms == "null":
-            along, whole = ((1 - rho) * other + rho * one for one, other in zip(parts[0], parts[1], strict=True))
+            along, whole, mean = (1 - rho) * alongs[1] + rho * along, (1 - rho) * wholes[1] + rho * whole, rho
         # The average of `indices` estimates has the square of its mean beside the indices' share of the variance.
-        rest = 1 - 1 / self.indices
-        mean = rho if self.norms == "null" else 1.0
-        along += rest * mean**2
-        whole += rest * mean**2
+        along += (1 - 1 / self.indices) * mean**2
+        whole += (1 - 1 / self.indices) * mean**2
         across = (whole - along) / max(1, codebook.padded - 1)
         if self.norms == "slack":
             error = along * rho**2 + across * (self.dimension - rho**2) - rho**2
-        elif self.norms == "null":
-            error = along + across * (self.dimension - 1) - rho**2
         else:
-            error = along + across * (self.dimension - 1) - 1.0
+            error = along + across * (self.dimension - 1) - mean**2
         return float(error) * self.clip_norm * self.clip_norm
 
     @property
@@ -391,7 +376,7 @@ class RankedCodebook:
 
     @property
     def reports(self) -> int:
-        """How many different reports there are: they are the integers from 0 to this, exclusively."""
+        """The number of different reports, which are the integers from 0 up to it."""
         return self.table.outputs**self.indices
 
     @property
@@ -429,14 +414,8 @@ class RankedCodebook:
         values = values[None, :] if single else values
         seeds = check_seeds([seed] if single else seed, values.shape[0])
         # Drawn before any vector is looked at.
-        words = draw_words(key_from(rng), 0, len(seeds) * self.indices)
-        reports = np.array(
-            [
-                self.report(row, one, words[i * self.indices : (i + 1) * self.indices].tolist())
-                for i, (row, one) in enumerate(zip(values, seeds, strict=True))
-            ],
-            dtype=np.int64,
-        )
+        words = draw_words(key_from(rng), 0, len(seeds) * self.indices).reshape(-1, self.indices).tolist()
+        reports = np.array([self.report(*one) for one in zip(values, seeds, words, strict=True)], dtype=np.int64)
         if tensor:
             import torch
 
@@ -445,21 +424,16 @@ class RankedCodebook:
         return int(reports[0]) if single else reports
 
     def report(self, row: FloatArray, seed: int, words: Sequence[int]) -> int:
-        """The report of one (d,) vector that given secret words lead to, one 64-bit word per index.
+        """The report of one (d,) vector under given secret words, one of 64 bits per index.
 
-        For conformance tests: who knows the words learns about the vector.
+        For conformance tests: the words reveal something about the vector.
         """
         from mezzotint.vectors import compiled as kernels
 
         codebook, table = self._codebook, self.table
-        vector = np.zeros((1, codebook.padded))
-        rho = kernels.lift(
-            np.ascontiguousarray(row, dtype=np.float64),
-            float(self.clip_norm),
-            self.norms == "slack",
-            self.norms != "slack",
-            vector[0],
-        )
+        vector, values = np.zeros((1, codebook.padded)), np.ascontiguousarray(row, dtype=np.float64)
+        slack = self.norms == "slack"
+        rho = kernels.lift(values, float(self.clip_norm), slack, not slack, vector[0])
         codebook.transform(vector, seed >> 32)
         null_threshold = round(rho * TOTAL) if self.norms == "null" else TOTAL
         report = 0
@@ -474,7 +448,7 @@ class RankedCodebook:
 
     @cached_property
     def _edges(self) -> list[IntArray]:
-        """Cumulative weights by place of each row; a 32-bit word below edge r, and no smaller one, has place r."""
+        """Each row's cumulative weights by place; the place of a 32-bit word is the first whose edge is above it."""
         return list(np.cumsum(self.table.rows(), axis=1))
 
     # Estimates -------------------------------------------------------------------------------------------------
@@ -484,7 +458,7 @@ class RankedCodebook:
         return self.mean([report], [seed])
 
     def mean(self, reports: Any, seeds: Any, *, weights: npt.ArrayLike | None = None) -> FloatArray:
-        """Mean of the estimates of many reports; each costs O(subspace), each round one transform more.
+        """Mean of the estimates of many reports, each in O(subspace), with one transform for each round.
 
         Arguments:
             reports: (n,) integers as `encode` returned them.
@@ -527,18 +501,11 @@ class RankedCodebook:
     # Storage ---------------------------------------------------------------------------------------------------
 
     def _body(self) -> JsonObject:
+        codebook = {name: getattr(self, name) for name in _CODEBOOK}
         return {
             "table": self.table.as_dict(),
             "indices": self.indices,
-            "codebook": {
-                "kind": self.kind,
-                "dimension": self.dimension,
-                "subspace": self.subspace,
-                "norms": self.norms,
-                "clip_norm": repr(float(self.clip_norm)),
-                "beacon": self.beacon,
-                "stream": codebooks.VERSION,
-            },
+            "codebook": codebook | {"clip_norm": repr(float(self.clip_norm)), "stream": codebooks.VERSION},
             "seed_rule": SEED_RULE,
         }
 
@@ -549,15 +516,9 @@ class RankedCodebook:
 
     def certificate(self) -> JsonObject:
         """The claim of one report as plain values: e**epsilon is (numerator / denominator)**indices."""
-        return {
-            "epsilon": self.epsilon,
-            "numerator": self.table.ratio.numerator,
-            "denominator": self.table.ratio.denominator,
-            "indices": self.indices,
-            "sha256": self.sha256,
-            "neighboring": "replace_one",
-            "unit": "report",
-        }
+        numerator, denominator = self.table.ratio.as_integer_ratio()
+        claim = {"epsilon": self.epsilon, "numerator": numerator, "denominator": denominator, "indices": self.indices}
+        return {**claim, "sha256": self.sha256, "neighboring": "replace_one", "unit": "report"}
 
     def to_json(self) -> str:
         """The mechanism file of kind "ranks" (docs/file-format.md)."""
@@ -566,31 +527,22 @@ class RankedCodebook:
         return json.dumps(document, allow_nan=False, separators=(",", ":")) + "\n"
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Writes the file, atomically; an existing one is refused unless `overwrite`."""
+        """Write the file, atomically; an existing one is refused unless `overwrite`."""
         write_text(path, self.to_json(), overwrite=overwrite, parameter="path")
 
     @classmethod
     def from_json(cls, text: str) -> RankedCodebook:
-        """Reads what `to_json` wrote, after the exact check; FileFormatError for anything else."""
+        """Read what `to_json` wrote, after the exact check; FileFormatError for anything else."""
         document = parse_object(text)
         if document.get("kind") != "ranks":
             raise FileFormatError('mechanism file: its kind is not "ranks"; load it with Mechanism.load')
         problems = check_ranks(document)[2]
         if problems:
             raise FileFormatError(f"mechanism file: {'; '.join(problems)}")
-        codebook = document["codebook"]
+        codebook = {name: document["codebook"][name] for name in _CODEBOOK}
+        table, named = RankTable.from_dict(document["table"]), {name: document[name] for name in ("indices", "name")}
         try:
-            scheme = cls(
-                table=RankTable.from_dict(document["table"]),
-                indices=document["indices"],
-                kind=codebook["kind"],
-                dimension=codebook["dimension"],
-                norms=codebook["norms"],
-                subspace=codebook["subspace"],
-                clip_norm=float(codebook["clip_norm"]),
-                beacon=codebook["beacon"],
-                name=document["name"],
-            )
+            scheme = cls(table=table, **named, **{**codebook, "clip_norm": float(codebook["clip_norm"])})
         except ValueError as error:
             raise FileFormatError(f"mechanism file: {error}") from None
         if document["certificate"] != scheme.certificate():
@@ -599,7 +551,7 @@ class RankedCodebook:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> RankedCodebook:
-        """Reads a mechanism file of kind "ranks"."""
+        """Read a mechanism file of kind "ranks"."""
         return cls.from_json(read_text(path))
 
     def __str__(self) -> str:
@@ -622,8 +574,8 @@ class RankedCodebook:
 def own_seeds(count: int) -> list[int]:
     """`count` seeds from the operating system's keystream, for reports that go through a shuffler.
 
-    They are drawn without a look at any vector, are sent with the reports, and name nobody. Each has a round of its
-    own, and so, in a subspace, a transform: the server's time is least for dense codebooks.
+    They are drawn independently of any vector, are sent with the reports, and name nobody. Each has a round of its own,
+    and so, in a subspace, a transform: dense codebooks take the server the least time.
 
     Arguments:
         count: how many.
@@ -658,7 +610,7 @@ def round_seeds(round_number: int, slots: Iterable[int]) -> npt.NDArray[np.uint6
 
     Arguments:
         round_number: 0 to 2**32 - 1.
-        slots: 0 to 2**32 - 1; which client has which slot must not depend on the clients' vectors.
+        slots: 0 to 2**32 - 1; clients' slots must not depend on their vectors.
 
     Returns: (n,) uint64, one for each slot.
 
@@ -673,24 +625,23 @@ def round_seeds(round_number: int, slots: Iterable[int]) -> npt.NDArray[np.uint6
 
 @final
 class RankedSession:
-    """One client's answers. A client program should make its reports with nothing else.
+    """One client's answers. A client program should make its reports only through this class.
 
     Arguments:
         scheme: the codebook, whose beacon was public before any vector was fixed.
-        client: whose vectors these are, as the ledger calls it.
-        ledger: what is charged, before an answer is handed out.
+        client: the owner of the vectors, by its name in the ledger.
+        ledger: charged before an answer is returned.
         budget: (epsilon, delta) that the client's releases may not exceed together.
         path: file of the answers given; None keeps them in memory, which a restart forgets.
         answers: round -> (slot, report, nonce) of answers that an earlier object gave and the caller kept (`answers`),
-            for sessions without a file; they are on the ledger from now on.
+            for sessions without a file; they are put on the ledger.
 
     Guarantees:
-        The client's program chooses no seed: a seed is made of round and slot, which the server assigns.
-        One answer per round: asked again for the same round and slot, also after a crash or for another vector, the
-        same report comes back, and nothing more is charged. Another slot of an answered round is refused.
-        A report leaves only after it is on disk and charged. A repeated question gets the stored draw, charged once; a
-            second draw, where the first was lost, is charged as one of its own also if its bits are the same, so that
-            neither the ledger nor a refusal tells of the bits.
+        The client's program chooses no seed: a seed consists of round and slot, which the server assigns.
+        One answer per round: asked again for the same round and slot, even after a crash or for another vector, the
+            session returns the same report, and charges nothing more. Another slot of an answered round is refused.
+        A report leaves only after it is on disk and charged. A second draw, where the first was lost, is charged
+            separately even if its bits are the same, so that neither the ledger nor a refusal depends on the bits.
 
     Example:
         >>> from mezzotint.vectors import ranked_codebook
@@ -731,7 +682,7 @@ class RankedSession:
         """The report for a question of the server.
 
         Arguments:
-            vector: (d,) data units. What it is does not matter when the round was answered before.
+            vector: (d,) data units; ignored if the round was answered before.
             round_number, slot: as the server assigns them.
 
         Raises:
@@ -749,19 +700,16 @@ class RankedSession:
                 append({"round": round_number, "slot": slot, "report": report, "nonce": nonce})
             else:
                 _, report, nonce = known
-        # After a crash in between, the stored answer is charged now, before it leaves; else it has been charged.
+        # After a crash in between, the stored answer is charged now, before it leaves; otherwise it is charged already.
         self._ledger.reserve(self._release(round_number, slot, nonce), budget=self._budget)
         return report
 
     def _release(self, round_number: int, slot: int, nonce: str) -> Charge:
         """The charge of an answer; its fingerprint tells a repeated answer from a second draw, equal bits or not."""
         (seed,) = round_seeds(round_number, [slot]).tolist()
-        drawn = f"{self.scheme.sha256} {seed} {nonce}"
+        scheme, client = self.scheme, self.client
         return Charge(
-            identity=f"ranked {self.scheme.sha256[:16]} round {round_number} slot {slot} of {self.client}",
-            client=self.client,
-            epsilon=self.scheme.epsilon,
-            delta=0.0,
-            description=f"one index of {self.scheme.name}, {self.scheme.bits} bits",
-            fingerprint=hashlib.sha256(drawn.encode()).hexdigest(),
-        )
+            identity=f"ranked {scheme.sha256[:16]} round {round_number} slot {slot} of {client}", client=client,
+            epsilon=scheme.epsilon, delta=0.0, description=f"one index of {scheme.name}, {scheme.bits} bits",
+            fingerprint=hashlib.sha256(f"{scheme.sha256} {seed} {nonce}".encode()).hexdigest(),
+        )  # fmt: skip
