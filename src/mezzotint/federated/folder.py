@@ -289,7 +289,7 @@ def simulate(
         from flwr import simulation as flower
 
         _engine()
-        resources = {"client_resources": {"num_cpus": cpus_per_client, "num_gpus": 0.0}}
+        resources: JsonObject = {"client_resources": {"num_cpus": cpus_per_client, "num_gpus": 0.0}}
         clients = make_client_app(mod, trust=settings.trust)
         with _ending(over):
             flower.run_simulation(

@@ -207,7 +207,8 @@ class RunSettings(Record):
         if unknown:
             raise ParameterError("run-config", ", ".join(unknown), f"unknown; use {', '.join(known)}")
         # TOML and JSON write 2.0 as 2: numbers take the field's type.
-        return cls(**{key: known[key](value) for key, value in given.items()})
+        typed: JsonObject = {key: known[key](value) for key, value in given.items()}
+        return cls(**typed)
 
     @classmethod
     def load(cls, folder: Path) -> RunSettings:

@@ -1,4 +1,4 @@
-"""Integer noise that clients add before a secure sum: the exact n-fold convolution, and what it costs.
+"""Integer noise that clients add before a secure sum: the exact n-fold convolution, and its privacy loss.
 
 Vectors under integer noise: rounding with a bounded norm, noise of every client, addition modulo a planned M.
 """
@@ -27,7 +27,7 @@ from mezzotint.privacy.sums.geometry import series
 from mezzotint.vectors.tables import MAX_BITS, ModularScheme, check_planned
 
 MAX_SHIFT = 4096
-"""Largest change of one coordinate, lattice steps, that is gone through."""
+"""Largest change of one coordinate that is enumerated, lattice steps."""
 
 
 @final
@@ -52,16 +52,14 @@ class SummedNoise:
     symmetric: bool = False
 
     def _sides(self, shift: int) -> list[_Side]:
-        # P and Q, the pmf and its copy moved by the shift, wherever the window knows both.
-        ends = [(slice(shift, None), slice(None, -shift)), (slice(None, -shift), slice(shift, None))]
+        # P and Q, the pmf and its copy moved by the shift, wherever the window knows both; and what lies beyond.
+        low, high, outside = self.low, self.high, self.outside
+        left, right = float(high[:shift].sum()) + outside, float(high[-shift:].sum()) + outside
+        ends = (slice(shift, None), left), (slice(None, -shift), right)
         return [
-            _Side(
-                high=self.high[own], low=self.low[own], copy_high=self.high[copy], copy_low=self.low[copy],
-                beyond=float((self.high[:shift] if own.start else self.high[-shift:]).sum()) + self.outside,
-                copy_beyond=float((self.high[-shift:] if own.start else self.high[:shift]).sum()) + self.outside,
-            )
-            for own, copy in ends[: 1 if self.symmetric else 2]
-        ]  # fmt: skip
+            _Side(high=high[p], low=low[p], copy_high=high[q], copy_low=low[q], beyond=first, copy_beyond=second)
+            for (p, first), (q, second) in (ends, ends[::-1])[: 1 if self.symmetric else 2]
+        ]
 
     def quadratic_renyi(self, alpha: float, *, shift: int, lost: float) -> tuple[float, float]:
         """kappa and a mass: D_alpha of the noise from itself shifted by s is at most kappa s^2 for all |s| <= shift.
@@ -69,11 +67,11 @@ class SummedNoise:
         Arguments:
             alpha: order > 1.
             shift: largest |s|, lattice steps.
-            lost: mass that may be cut off; the Renyi divergence is of what is left, the cut mass belongs to delta.
+            lost: mass that may be cut off, which belongs to delta; the Renyi divergence is that of the rest.
 
-        Returns: (kappa, mass actually cut off per coordinate), both rounded up; kappa is inf when more would be lost.
+        Returns: (kappa, mass cut off per coordinate), both rounded up; kappa is inf if more would have to be cut off.
 
-        Guarantees: exact convolution; no approximation of the sum by a named distribution.
+        Guarantees: exact convolution; the sum is not approximated by a named distribution.
         Source: docs/proofs/vectors.md, "Noise".
         """
         if not 1 < alpha < math.inf:
@@ -93,11 +91,11 @@ class SummedNoise:
         """Least epsilon at which no shift by at most `shift` has a hockey-stick divergence above `delta`; rounded up.
 
         Guarantees: of the exact convolution, worst over all shifts and both directions.
-        Edge cases: inf when ends of the support tell inputs apart with more than `delta`.
+        Edge cases: inf if the ends of the support distinguish inputs with probability above `delta`.
         """
         check_probability("delta", delta)
         epsilon = 0.0
-        # The widest shift first: usually it is the worst, and the others are only looked at.
+        # The widest shift first: usually it is the worst, and the others only need a check.
         for s in range(_checked_shift(shift), 0, -1):
             if s >= self.low.size:
                 return math.inf
@@ -110,7 +108,7 @@ class SummedNoise:
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Side:
-    """A pmf P and its shifted copy Q on the places where the window knows both; what lies beyond has bounded mass."""
+    """A pmf P and its shifted copy Q where the window knows both; bounds on the mass beyond."""
 
     high: FloatArray
     low: FloatArray
@@ -121,20 +119,22 @@ class _Side:
 
     def power(self, alpha: float) -> tuple[float, float]:
         """Upper bounds on log sum P^alpha Q^(1 - alpha) where Q > 0 is known, and on the mass of P elsewhere."""
+        from mezzotint.privacy.sums import compiled as kernels
+
         known = self.copy_low > 0
         rest, copy_rest = self.beyond, self.copy_beyond
-        high, low, copy_high, copy_low = self.high, self.low, self.copy_high, self.copy_low
+        parts = [self.high, self.low, self.copy_high, self.copy_low]
         if not known.all():
-            rest += float(high[~known].sum())
-            copy_rest += float(copy_high[~known].sum())
-            high, low, copy_high, copy_low = (part[known] for part in (high, low, copy_high, copy_low))
-        if high.size == 0:
+            rest += float(self.high[~known].sum())
+            copy_rest += float(self.copy_high[~known].sum())
+            parts = [part[known] for part in parts]
+        if parts[0].size == 0:
             return math.inf, 1.0
         # With u = P / Q - 1 and h(u) = (1 + u)^alpha - 1 - alpha u the sum over the known places K is
         #   Q(K) + alpha (P(K) - Q(K)) + sum Q h(u) <= 1 + (alpha - 1) Q(not K) + sum Q h(u),
-        # free of cancellation; h is convex with h(0) = 0, so an end of the interval that u is known to lie in is worst.
-        parts = [np.ascontiguousarray(part) for part in (high, low, copy_high, copy_low)]
-        total = _mean_excess(parts, alpha) * (1 + (high.size + 64) * UNIT)
+        # free of cancellation; h is convex with h(0) = 0, so one end of the interval known to hold u is worst.
+        total = float(kernels.mean_excess(*map(np.ascontiguousarray, parts), *series(alpha)))
+        total *= 1 + (parts[0].size + 64) * UNIT  # the summation rounds
         return math.log1p(total + (alpha - 1) * copy_rest * (1 + 64 * UNIT)) * (1 + 8 * UNIT), rest
 
     def delta(self, epsilon: float) -> float:
@@ -152,14 +152,6 @@ class _Side:
         return bracket(lambda epsilon: self.delta(epsilon) <= delta, high, low, tolerance=1e-7)[0]
 
 
-def _mean_excess(parts: list[FloatArray], alpha: float) -> float:
-    """sum Q h(u) rounded up but for the summation."""
-    from mezzotint.privacy.sums import compiled as kernels
-
-    high, low, copy_high, copy_low = parts
-    return float(kernels.mean_excess(high, low, copy_high, copy_low, *series(alpha)))
-
-
 def _checked_shift(shift: int) -> int:
     if not 1 <= shift <= MAX_SHIFT:
         remedy = f"one client may move a coordinate by 1 to {MAX_SHIFT} steps; take a coarser granularity"
@@ -168,7 +160,7 @@ def _checked_shift(shift: int) -> int:
 
 
 def summed_noise(noise: IntegerNoise, clients: int) -> SummedNoise:
-    """The noise of `clients` honest clients together, exact but for error bounds that are kept.
+    """The total noise of `clients` honest clients, exact up to the error bounds returned.
 
     Arguments:
         noise: of each client.
@@ -185,7 +177,7 @@ def summed_noise(noise: IntegerNoise, clients: int) -> SummedNoise:
         True
     """
     if isinstance(clients, bool) or int(clients) != clients or clients < 1:
-        raise ParameterError("clients", clients, "need at least one client who adds honest noise")
+        raise ParameterError("clients", clients, "need at least one honest client")
     bounds = sum_bounds([noise.weights / float(TOTAL)], [[int(clients)]], tail=1e-22)
     symmetric = bool(np.array_equal(noise.weights, noise.weights[::-1]))
     return SummedNoise(low=bounds.low[0], high=bounds.high[0], outside=float(bounds.outside[0]), symmetric=symmetric)
@@ -197,7 +189,7 @@ def tail_probability(noise: IntegerNoise, clients: int, distance: float) -> floa
     Arguments:
         distance: lattice steps.
 
-    Guarantees: Chernoff's bound for the weights as drawn, both tails; never below the truth but for rounding.
+    Guarantees: Chernoff's bound for the exact weights, both tails; valid up to rounding.
     Edge cases: 0 from the end of the sum's support on, 1 for negative distances.
     """
     if distance < 0:
@@ -214,7 +206,7 @@ def tail_probability(noise: IntegerNoise, clients: int, distance: float) -> floa
 
 
 def tail_distance(noise: IntegerNoise, clients: int, probability: float) -> float:
-    """A distance, steps, that the noise of `clients` exceeds with at most `probability`: Chernoff, inverted."""
+    """A distance, steps, that the noise of `clients` exceeds with at most `probability`: Chernoff's bound inverted."""
     odds, centred = _centred(noise)
     widest = clients * float(np.abs(centred).max())
     if widest == 0:
@@ -244,10 +236,8 @@ RENYI = "Renyi composition of the exact summed noise"
 EXACT = "exact losses of the summed noise"
 
 SPREAD = 10.0
-"""Rotated coordinates are clipped to so many times their typical size: reached with probability 2 exp(-50) each."""
-
-_CUT = 0.5
-"""Largest share of delta that the far tails of the noise may cost; what they do cost is subtracted."""
+"""Rotated coordinates are clipped to this multiple of their typical size: reached with probability 2 exp(-50) each."""
+_CUT = 0.5  # largest share of delta for the far tails of the noise; their actual mass is subtracted
 
 
 @final
@@ -261,21 +251,21 @@ class NoiseScheme(ModularScheme):
         l2_norm: clipping norm, data units.
         granularity: data units per integer.
         clients: most clients per sum, for whom the modulus is planned; None plans nothing: then give `modulus_bits`,
-            and look at `wrap_probability` yourself.
+            and check `wrap_probability` yourself.
         modulus_bits: log2 of M; None takes the least that `clients` and `wrap` allow.
-        wrap: how probable it may be that some coordinate of a sum wraps around; a sum that wraps decodes wrongly.
+        wrap: largest probability that some coordinate of a sum wraps around; a sum that wraps decodes wrongly.
         seed: public, of the rotation's signs; chosen independently of the data.
-        slack: rounding stretches the norm by at most the bound that fails with probability `slack` per try.
+        slack: rounding increases the norm at most to a bound that one try exceeds with probability `slack`.
 
     Raises:
         ParameterError: a modulus too small for `clients` and `wrap`, norms that are not positive, more than 48 bits.
 
     Guarantees:
-        Rounded vectors have L2 norm at most `rounded_norm` steps, coordinates at most `reach`: rounding is drawn again
-        until they do. Privacy rests on these two bounds and on the noise's weights, on no coin of the rounding.
+        Rounded vectors have L2 norm at most `rounded_norm` steps, coordinates at most `reach`: rounding is redrawn
+        until they do. Privacy rests on these two bounds and on the noise's weights, not on the rounding's coins.
         Wrapping around M costs accuracy, never privacy.
-        Estimates of sums are unbiased but for rounding drawn again (at most slack / (1 - slack) steps root mean square
-        per client and coordinate; observed: far less) and wraps.
+        Estimates of sums are unbiased up to redrawn rounding (at most slack / (1 - slack) steps root mean square per
+        client and coordinate; observed: far less) and wraps.
     Source: Kairouz, Liu and Steinke 2021 (conditional rounding); docs/proofs/vectors.md.
 
     Example:
@@ -308,7 +298,7 @@ class NoiseScheme(ModularScheme):
             raise ParameterError("modulus_bits", self.modulus_bits, remedy)
 
     def _planned_bits(self) -> int:
-        """Bits for the least room of those that keep the probability of a wrap below `wrap` (see `_wrap_bound`)."""
+        """The fewest bits for which one of the bounds of `_wrap_bound` is at most `wrap`."""
         clients = int(self.clients or 1)
         share = self.wrap / self.length
         rooms = [clients * self.reach + tail_distance(self.noise, clients, share)]
@@ -348,12 +338,12 @@ class NoiseScheme(ModularScheme):
         norm, count = self.l2_norm / self.granularity, self.length
         if count == 1:
             return float(self.reach)
-        # Rounding adds variance at most 1/4 per coordinate; beyond the mean by a Hoeffding-type margin.
+        # Rounding adds variance at most 1/4 per coordinate; and a margin of Hoeffding's type above the mean.
         drawn = norm**2 + count / 4 + math.sqrt(2 * math.log(1 / self.slack)) * (norm + math.sqrt(count) / 2)
         return min(math.sqrt(drawn), norm + math.sqrt(count)) * (1 + 2.0**-40)
 
     def wrap_probability(self, clients: int) -> float:
-        """0 when even the largest rounded coordinates and the largest noise fit."""
+        """0 if even the largest rounded coordinates and the largest noise fit."""
         return self._wrap_bound(check_count("clients", clients), int(self.modulus_bits or 0))
 
     def _wrap_bound(self, clients: int, bits: int) -> float:
@@ -377,8 +367,8 @@ class NoiseScheme(ModularScheme):
         return (rounded + self.noise.sample(rounded.shape, rng)) % self.modulus
 
     def _round(self, steps: FloatArray, generator: np.random.Generator) -> IntArray:
-        # Privacy rests on the tests below alone, whatever the coins are. The sum of squares is an exact integer: a
-        # coordinate that may be claimed about is at most MAX_SHIFT / 2, and 2**27 squares of that are below 2**53.
+        # Privacy rests on the tests below alone, whatever the coins are. The sum of squares is an exact integer: claims
+        # allow coordinates of at most MAX_SHIFT / 2, and 2**27 squares of those are below 2**53.
         below = np.floor(steps)
         most = self.rounded_norm**2
         for _ in range(1000):
@@ -394,7 +384,7 @@ class NoiseScheme(ModularScheme):
         return self._sum_of(total, count * mean)
 
     def propose(self, release: Release, claim: Claim, *, seconds: int) -> Outcome | str:
-        """A proof of the claim, by the Renyi divergence of the order that `account` chose."""
+        """A proof of the claim, at the Renyi order that `account` chose."""
         if not math.isfinite(claim.epsilon):
             return "no bound is finite"
         shift, distance = self._moves
@@ -406,7 +396,7 @@ class NoiseScheme(ModularScheme):
 
     @property
     def _moves(self) -> tuple[int, int]:
-        """By how much neighbours differ in one coordinate, and in the sum of all squares: integers both."""
+        """The largest differences of neighbours: in one coordinate, and in the sum of all squares; both integers."""
         distance = math.floor(4 * self.rounded_norm**2 * (1 + 16 * UNIT))
         return min(2 * self.reach, math.isqrt(distance)), distance
 
@@ -414,9 +404,8 @@ class NoiseScheme(ModularScheme):
         """Renyi composition of the summed noise; the exact loss distribution for a single scalar release."""
         shift, _ = self._moves
         if shift > MAX_SHIFT:
-            raise ParameterError(
-                "granularity", self.granularity, f"a coordinate may move by {shift} steps; take a coarser"
-            )
+            remedy = f"a coordinate may move by {shift} steps; take a coarser"
+            raise ParameterError("granularity", self.granularity, remedy)
         if release.delta == 0:
             return {RENYI: math.inf}
         summed = summed_noise(self.noise, release.honest)
@@ -438,7 +427,7 @@ class NoiseScheme(ModularScheme):
 
 
 def _orders(pmf: FloatArray, distance: float, rounds: int, delta: float) -> list[float]:
-    """A few orders around the one that a Gaussian of the same variance would choose."""
+    """A few orders around the best one for a Gaussian of the same variance."""
     places = np.arange(pmf.size, dtype=np.float64)
     mass = pmf / pmf.sum()
     variance = float(mass @ (places - mass @ places) ** 2)

@@ -1,7 +1,7 @@
-"""One interface for private vectors: encode to integers, add them up, decode the sum, say what it costs.
+"""The interface of private vectors: encode to integers, add them up, decode the sum, account for it.
 
-What schemes that add noise share (clipping, rotation, a grid, addition modulo a power of two), and vectors through a
-table of `Mechanism`, coordinate by coordinate: of bounded L2 norm, Renyi and pure losses grow with the distance of two.
+Vectors through a table of `Mechanism`, coordinate by coordinate, whose losses under an L2 bound grow with the distance
+of two vectors; and the base of schemes that add noise (clipping, rotation, a grid, addition modulo a power of two).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class VectorScheme(ABC):
 
     @abstractmethod
     def account(self, release: Release) -> Claim:
-        """What secure sums cost one client who takes part in all of them; called by `mezzotint.privacy.account`."""
+        """The cost of secure sums to a client that is in all of them; called by `mezzotint.privacy.account`."""
 
     def claim(self, *, clients: int, **options: object) -> Claim:
         """The claim of secure sums of `clients` vectors; `options` are fields of `Release`, delta=1e-6 if not given."""
@@ -87,7 +87,7 @@ class VectorScheme(ABC):
 
 
 def check_planned(clients: int, planned: int | None) -> int:
-    """The number of vectors in a sum; ParameterError where it is more than the modulus was planned for."""
+    """The number of vectors in a sum; ParameterError if the modulus was planned for fewer."""
     count = check_count("clients", clients)
     if planned is not None and count > planned:
         raise ParameterError("clients", clients, f"the modulus was planned for at most {planned} clients")
@@ -121,24 +121,17 @@ def round_renyi(
     return distance / most * math.log1p(share * math.expm1(power)) / (alpha - 1) * (1 + 64 * UNIT)
 
 
-_MOST_ORDERS = 10
-"""Renyi orders tried at most."""
-
-_SOARS = 1.5
-"""An order with so many times the best one's epsilon is past the place where losses soar, ..."""
-
-_NEAR = 1.04
-"""... which is then found to within this factor."""
-
-_FEW = 2**12
-"""Up to so many reports of one client, accounting coordinate by coordinate is quick and may be the better one."""
+_MOST_ORDERS = 10  # Renyi orders tried at most
+_SOARS = 1.5  # an order with this multiple of the best one's epsilon lies past the point where losses soar,
+_NEAR = 1.04  # which is then located to within this factor
+_FEW = 2**12  # up to this many reports of one client, accounting by coordinates is quick and may be better
 
 
 def _at_best(plain: Release) -> float:
-    """About the least that accounting coordinate by coordinate can come to; what it decides is what is tried.
+    """About the least epsilon of accounting by coordinates; it only decides whether that is tried.
 
-    Nobody can hide more than all others who report with the largest variance do, while every coordinate crosses the
-    range; that sum is nearly a Gaussian's, and a tenth is left for what it is not.
+    At best all others report with the largest variance, while every coordinate crosses the range; that sum is nearly
+    Gaussian, and a tenth is left for the difference.
     """
     table, pure = plain.table, plain.pure
     if plain.delta == 0:
@@ -159,17 +152,17 @@ class TableScheme(VectorScheme):
         size: coordinates of a client's vector.
         clients: most clients per sum; the modulus is planned so that sums never wrap.
         l2_norm: clip vectors to this L2 norm, rotate them, and account under it; None clips per coordinate only.
-        kept: how many coordinates (of the rotated vector, if rotated) each round reports; None all.
-        seed: public; fixes the signs of the rotation and the coordinates kept, independently of the data.
-        kept_for: "run": one choice of kept coordinates serves all rounds of a claim. "round": every round has a scheme
-            with a fresh seed that no client knew when its vector was fixed; with `l2_norm` that is accounted for.
+        kept: number of coordinates (of the rotated vector, if rotated) reported each round; None: all.
+        seed: public; determines the rotation's signs and the coordinates kept, independently of the data.
+        kept_for: "run": all rounds of a claim keep the same coordinates. "round": every round has a scheme with a fresh
+            seed that no client knew when its vector was fixed; claims with `l2_norm` use that.
 
     Raises:
-        ParameterError: levels off every lattice, a norm that is not positive, more kept than there are.
+        ParameterError: levels on no lattice, a norm that is not positive, more coordinates kept than there are.
 
-    Guarantees: the sum of lattice integers is decoded without error but `Lattice.decode_error`; estimates are
-        unbiased for the clipped vectors when the table is, and when all coordinates are kept or `seed` is fresh.
-        Totals that no sum of so many clients can have are refused.
+    Guarantees: sums of lattice integers are decoded exactly up to `Lattice.decode_error`; estimates are unbiased for
+        the clipped vectors if the table is, and if all coordinates are kept or `seed` is fresh. Impossible totals of
+        this many clients are refused.
 
     Example:
         >>> table = mz.families.rqm(levels=16, extension=1.0, q=0.42)
@@ -200,7 +193,7 @@ class TableScheme(VectorScheme):
 
     @cached_property
     def lattice(self) -> Lattice:
-        """What is added up."""
+        """The integers that are added up."""
         return find_lattice(self.mechanism.levels)
 
     @property
@@ -231,7 +224,7 @@ class TableScheme(VectorScheme):
         count = check_planned(clients, self.clients)
         residues = check_residues(total, self.length, self.modulus)
         if int(residues.max()) > count * self.lattice.span:
-            remedy = f"more than {count} clients can add up to; is every report counted, and of this scheme?"
+            remedy = f"impossible for {count} clients; is every report counted, and of this scheme?"
             raise ParameterError("total", int(residues.max()), remedy)
         sums = residues.astype(np.float64) * self.lattice.step + count * self.lattice.offset
         if self.kept is not None:
@@ -246,7 +239,7 @@ class TableScheme(VectorScheme):
 
         A seed that is fixed for the run makes the kept coordinates public: each costs, the others do not.
         """
-        # Under the L2 bound the noise of all clients named is counted: not of those who come by chance.
+        # The L2 bound counts the noise of all clients named, which random participants need not add.
         bounded = self.l2_norm is not None and release.participation != "poisson"
         plain = self._plain(release)
         if self.l2_norm is None or not bounded:
@@ -271,7 +264,7 @@ class TableScheme(VectorScheme):
         """Epsilons of the release by the L2 bound alone, by their names; needs `l2_norm`.
 
         Arguments:
-            alpha: the one Renyi order to look at, for a bound that holds and is quick; None looks for the best.
+            alpha: the only Renyi order used, for a quick valid bound; None searches for the best.
         """
         norm = check_positive("l2_norm", self.l2_norm, "losses of vectors need their L2 norm bounded")
         pure = pure_epsilon_l2(self.mechanism, coordinates=self.length, l2_norm=norm)
@@ -289,33 +282,24 @@ class TableScheme(VectorScheme):
         """Renyi divergences of one round of a client among `others` honest ones; needs `l2_norm`; rounded up."""
         if self.l2_norm is None:
             raise ParameterError("l2_norm", None, "Renyi losses of vectors need their L2 norm bounded")
-        known, share = self._losses.setdefault(others, {}), self._share
-        count = self.size if share < 1 else self.length
+        share = self._share
+        under: dict[str, Any] = {"coordinates": self.size if share < 1 else self.length, "l2_norm": self.l2_norm}
+        if others not in self._cached:
+            self._cached[others] = others_noise(self.mechanism, others), {}
+        noise, known = self._cached[others]
         for alpha in alphas:
             if alpha not in known:
-                known[alpha] = round_renyi(
-                    self.mechanism, self._noise(others), alpha, coordinates=count, l2_norm=self.l2_norm, share=share
-                )
+                known[alpha] = round_renyi(self.mechanism, noise, alpha, share=share, **under)
         return [known[alpha] for alpha in alphas]
 
     @cached_property
-    def _losses(self) -> dict[int, dict[float, float]]:
-        """By the number of others: Renyi order to divergence of one round, kept: whoever searches asks again."""
-        return {}
-
-    def _noise(self, others: int) -> Noise:
-        """That of `others_noise`, kept: many orders are asked for."""
-        if others not in self._noises:
-            self._noises[others] = others_noise(self.mechanism, others)
-        return self._noises[others]
-
-    @cached_property
-    def _noises(self) -> dict[int, Noise]:
+    def _cached(self) -> dict[int, tuple[Noise, dict[float, float]]]:
+        """By the number of others: their noise, and Renyi order -> divergence of one round, for searches."""
         return {}
 
     def best_order(self, others: int, rounds: int, delta: float) -> tuple[float, float]:
-        """(epsilon, Renyi order): the least epsilon of rounds among `others` honest ones that an order tried proves."""
-        # Losses are nearly linear in the order, which points to the best one; its neighbours are looked at too.
+        """(epsilon, Renyi order): the least epsilon of rounds among `others` honest clients at any order tried."""
+        # Losses are nearly linear in the order, which points to the best one; its neighbours are tried too.
         slope = self.renyi(others=others, alphas=[2.0])[0] * rounds / 2
         if math.isinf(slope):
             return math.inf, 2.0
@@ -325,7 +309,7 @@ class TableScheme(VectorScheme):
             return self._at_order(others, rounds, delta, 1 + best * factor)
 
         found = {factor: epsilon(factor) for factor in (0.7, 0.9, 1.1)}
-        # Where losses bend, the best order is far from there: on as long as it gets better.
+        # Where losses bend, the best order is far away: continue while it gets better.
         while len(found) < _MOST_ORDERS and (end := min(found, key=found.__getitem__)) in (min(found), max(found)):
             further = end * (0.7 if end == min(found) else 1.4)
             found[further] = epsilon(further)
@@ -344,12 +328,12 @@ class TableScheme(VectorScheme):
 
 
 MAX_BITS = 48
-"""Most bits of a modulus: sums of residues stay exact integers of floats."""
+"""Most bits of a modulus: sums of residues stay exact in floats."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ModularScheme(VectorScheme):
-    """L2 clipping, rotation, noise on a grid, addition modulo M; a subclass says what noise, and what it costs.
+    """L2 clipping, rotation, noise on a grid, addition modulo M; subclasses define the noise and its cost.
 
     Arguments:
         size: coordinates of a client's vector.
@@ -387,7 +371,7 @@ class ModularScheme(VectorScheme):
     @property
     @abstractmethod
     def variance(self) -> float:
-        """Squared error of one client's report of a coordinate, at most: noise and rounding, data units squared."""
+        """Upper bound on a report's squared error in one coordinate: noise and rounding, data units squared."""
 
     @abstractmethod
     def wrap_probability(self, clients: int) -> float:
@@ -401,19 +385,19 @@ class ModularScheme(VectorScheme):
         return self._rotation.apply(clip(check_vector(vector, self.size), norm="l2", bound=self.l2_norm))
 
     def _sum_of(self, total: npt.ArrayLike, mean: float = 0.0) -> FloatArray:
-        """(d,) the sum that residues stand for when read as the integers nearest 0, less the noise's `mean` in it."""
+        """(d,) the sum behind residues, read as the integers nearest 0, less the noise's `mean` in it."""
         half = self.modulus // 2
         centred = (check_residues(total, self.length, self.modulus) + half) % self.modulus - half
         return self._rotation.undo((centred - mean) * self.granularity)
 
     def account(self, release: Release) -> Claim:
-        """What the honest clients' noise together leaves to tell.
+        """The claim under the honest clients' total noise.
 
         Raises:
-            ParameterError: clients who take part in secret, so that nobody knows how much noise is there.
+            ParameterError: random participation, which leaves the amount of noise unknown.
         """
         if release.participation == "poisson":
-            remedy = "noise of who stayed away is not in the sum: name the clients of one sum, with sampling='public'"
+            remedy = "absent clients add no noise: name the number of clients in one sum, with sampling='public'"
             raise ParameterError("sampling", "poisson", remedy)
         return release.claim(self._epsilons(release), dimension=self.length, sha256="")
 
