@@ -342,7 +342,7 @@ def test_settings_reach_the_written_app_and_single_reports_are_measured_by_nobod
     text = (tmp_path / "app" / "pyproject.toml").read_text()
     assert "evaluate-every = 3\n" in text
     assert "largest-loss = 4.0\n" in text
-    with pytest.raises(ParameterError, match="secure sums alone"):
+    with pytest.raises(ParameterError, match="needs secure sums"):
         RunSettings(trust="local", evaluate_every=1)
     with pytest.raises(ParameterError):
         run_server(_grid(), replace(settings, largest_loss=0.0))

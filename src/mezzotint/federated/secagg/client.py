@@ -143,7 +143,7 @@ class Client:
             # Forgotten, a round could be run twice, and of each client both secrets be opened.
             raise wire.ReplayedRound("deal", f"{_SESSIONS} sessions were answered by this process; start it again")
         self._last[session] = plan.round
-        secrets = {"mask_seed": os.urandom(SEED_BYTES), "self_seed": os.urandom(SEED_BYTES)}
+        secrets: JsonObject = {"mask_seed": os.urandom(SEED_BYTES), "self_seed": os.urandom(SEED_BYTES)}
         self._round = now = _Round(
             plan=plan, index=index, done=1, cohort=cohort, coins=os.urandom(COIN_BYTES), **secrets
         )
@@ -394,6 +394,6 @@ def _from_plain(plain: JsonObject) -> _Round:
     plan, index, _ = messages.read_invitation(bytes.fromhex(plain["invitation"]))
     cards = wire.Reader(bytes.fromhex(plain["cohort"]), "deal")
     cohort = tuple(Card.from_reader(cards) for _ in range(plan.clients))
-    secrets = {name: bytes.fromhex(plain[name]) for name in _SECRETS}
-    sets: dict[str, frozenset[int]] = {name: frozenset(plain[name]) for name in _SETS}
+    secrets: JsonObject = {name: bytes.fromhex(plain[name]) for name in _SECRETS}
+    sets: JsonObject = {name: frozenset(plain[name]) for name in _SETS}
     return _Round(plan=plan, index=index, done=plain["done"], cohort=cohort, **secrets, **sets)
