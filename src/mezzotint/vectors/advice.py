@@ -1,4 +1,4 @@
-"""Which scheme to use: every applicable one calibrated to the same claim about the whole run, ranked by its error."""
+"""Which scheme to use: all applicable ones calibrated to the same claim about the whole run, ranked by error."""
 
 from __future__ import annotations
 
@@ -36,8 +36,7 @@ RANKED = "ranked codebook"
 ROUNDED = "rounded Gaussian"
 """Name of the option that rounds Gaussian noise together with the values; federations call it rounded-gaussian."""
 
-_NEAR = 1.05
-"""Errors within this factor of each other are called equal."""
+_NEAR = 1.05  # errors within this factor of each other are called equal
 
 
 @final
@@ -50,11 +49,11 @@ class Option(Record):
         feasible: whether some parameter meets the claim and the bits.
         mse: mean squared error per coordinate of the estimated mean of one round, at typical vectors (uniform scalars;
             rotated unit vectors); inf when infeasible.
-        wire_bits: per value: of a report in the local view, of the modulus in a secure sum. Of a ranked codebook: of
-            the one index that stands for all values.
-        client_bits: per client and round: wire_bits times the values sent.
-        parameter: what was calibrated, as text.
-        reason: why it ranks where it does, or why it cannot be used and what would help.
+        wire_bits: per value: of a report in the local view, of the modulus in a secure sum; of a ranked codebook, of
+            the one index for all values.
+        client_bits: per client and round: wire_bits times the number of values sent.
+        parameter: the calibrated one, as text.
+        reason: for its rank, or why it cannot be used and what would help.
         claim: about the whole run; None when infeasible.
         scheme: ready to encode and decode; None when infeasible.
 
@@ -94,10 +93,10 @@ class Advice(Record):
     """All options of a setting.
 
     Arguments:
-        setting: what was asked.
-        options: the feasible ones by their error, then the infeasible ones.
-        yardstick: mean squared error per coordinate when a trusted server adds Gaussian or Laplace noise once.
-        remarks: what holds for all of them: whether the claim leaves any use at all, and what would help.
+        setting: as given.
+        options: the feasible ones by error, then the infeasible ones.
+        yardstick: mean squared error per coordinate if a trusted server adds Gaussian or Laplace noise once.
+        remarks: on all of them: whether the claim leaves any utility, and what would help.
 
     Example:
         >>> setting = mz.vectors.Setting(clients=1000, dimension=8, rounds=1, trust="local", epsilon=4.0, delta=0.0)
@@ -113,7 +112,7 @@ class Advice(Record):
 
     @property
     def best(self) -> Option | None:
-        """The feasible option with the least error, if there is one."""
+        """The feasible option with the least error, if any."""
         return next((option for option in self.options if option.feasible), None)
 
     def as_dict(self) -> JsonObject:
@@ -130,10 +129,10 @@ class Advice(Record):
         return [option.as_dict() for option in self.options]
 
     def _told(self) -> JsonObject:
-        told = {
-            one.name: f"mse {number(one.mse, 4)}, {one.wire_bits or '-'} bits: {one.reason}" for one in self.options
-        }
-        return {"setting": asdict(self.setting), **told, "remarks": "; ".join(self.remarks)}
+        told = (
+            (one.name, f"mse {number(one.mse, 4)}, {one.wire_bits or '-'} bits: {one.reason}") for one in self.options
+        )
+        return {"setting": asdict(self.setting), **dict(told), "remarks": "; ".join(self.remarks)}
 
 
 def one_bit(strength: float, reach: float) -> Mechanism:
@@ -176,7 +175,7 @@ def advise(
     Arguments:
         setting: what is estimated, from whom, under which claim.
         tables: families of tables.
-        noises: families of integer noise. Rounded Gaussians are tried besides, and ranked codebooks in the local view.
+        noises: families of integer noise. Rounded Gaussians are always tried, in the local view also ranked codebooks.
         progress: called as progress(done, total) after each option.
 
     Returns: the options, ranked.
@@ -191,7 +190,7 @@ def advise(
         True
     """
     options: list[Option] = []
-    fits = False
+    too_large: list[bool] = []
     tasks: list[tuple[str, Callable[[], Option]]] = [
         (one.name, partial(_table, setting, one) if isinstance(one, Family) else partial(_noise, setting, one))
         for one in (*tables, *noises)
@@ -202,12 +201,10 @@ def advise(
     done = ticks(progress, len(tasks))
     for name, calibrate in tasks:
         try:
-            found = calibrate()
-            fits = True
+            options.append(calibrate())
         except MezzotintError as error:
-            found = _hopeless(setting, name, error)
-            fits = fits or not isinstance(error, TooManyBits)
-        options.append(found)
+            options.append(_hopeless(setting, name, error))
+            too_large.append(isinstance(error, TooManyBits))
         done()
     yardstick = (setting.trusted_deviation / setting.clients) ** 2
     ranked = sorted((option for option in options if option.feasible), key=lambda option: option.mse)
@@ -215,7 +212,7 @@ def advise(
     rest = [option for option in options if not option.feasible]
     remarks = _remarks(setting, ranked, yardstick)
     if not ranked:
-        asked = f"fits into bits={setting.bits} a value" if not fits else "meets this claim"
+        asked = f"fits into bits={setting.bits} a value" if all(too_large) else "meets this claim"
         remarks = (*remarks, f"No scheme {asked}, so nothing is ranked; each line says why and what can help.")
     return Advice(setting=setting, options=(*judged, *rest), yardstick=yardstick, remarks=remarks)
 
@@ -277,16 +274,12 @@ def _hopeless(setting: Setting, name: str, error: MezzotintError) -> Option:
 
 
 def _judged(option: Option, ranked: Sequence[Option], setting: Setting, yardstick: float) -> str:
-    """Why the option stands where it does, and whether its estimate is of any use."""
+    """The reason for the option's rank, and whether its estimate is useful."""
     best = ranked[0]
-    ratio = option.mse / yardstick
-    words = [f"{ratio:.3g} x a trusted server's error"]
-    if option is best:
-        words.insert(0, "least error")
-    elif option.mse > _NEAR * best.mse:
-        words.insert(0, f"{option.mse / best.mse:.3g} x the error of the best")
-    else:
-        words.insert(0, "about as good as the best")
+    rank = "least error" if option is best else "about as good as the best"
+    if option.mse > _NEAR * best.mse:
+        rank = f"{option.mse / best.mse:.3g} x the error of the best"
+    words = [rank, f"{option.mse / yardstick:.3g} x a trusted server's error"]
     # A ranked codebook's bits are those of a whole vector.
     alike = RANKED not in (option.name, best.name)
     if option is not best and alike and (option.wire_bits or 0) < (best.wire_bits or 0):

@@ -1,7 +1,4 @@
-"""What is to be estimated, from whom and under which claim; and what a trusted server would do.
-
-The quietest member of a family of schemes that meets a claim about a whole run.
-"""
+"""What to estimate, from whom and under which claim; and the least noisy scheme of a family that meets the claim."""
 
 from __future__ import annotations
 
@@ -49,9 +46,9 @@ class Setting:
         trust: "local": every report is seen; "sum": a secure sum hides all but the total.
         epsilon, delta: the claim about all coordinates and all those rounds, replace-one client. delta = 0 asks for
             pure epsilon.
-        bits: most bits per value on the wire: of a report in the local view, of the modulus in a secure sum; None for
+        bits: most bits per value on the wire: of a report in the local view, of the modulus in a secure sum; None sets
             no limit.
-        corrupted: clients of a round whose noise is not relied upon (dishonest, or dropped out); "sum" only.
+        corrupted: clients of a round whose noise does not count (dishonest, or dropped out); "sum" only.
 
     Raises:
         ParameterError: naming the parameter, its value and the remedy.
@@ -91,7 +88,7 @@ class Setting:
 
     @property
     def honest(self) -> int:
-        """Clients whose noise hides one client's report: of a sum all honest ones, in the local view only its own."""
+        """Clients whose noise hides one client's report: in a sum all honest ones, in the local view only itself."""
         return self.summed - self.corrupted
 
     @property
@@ -106,15 +103,14 @@ class Setting:
 
     @property
     def answering_zero(self) -> float:
-        """Error per coordinate of answering 0 without asking anyone: 1/d for unit vectors, 1/3 for uniform scalars."""
+        """Error per coordinate of always answering 0: 1/d for unit vectors, 1/3 for uniform scalars."""
         return 1 / 3 if self.dimension == 1 else 1 / self.dimension
 
     @property
     def trusted_deviation(self) -> float:
         """Standard deviation of the noise that a trusted server would add to every coordinate of the sum.
 
-        The better of Laplace noise, by the L1 norm and pure composition, and Gaussian noise, by its exact trade-off
-        curve over all rounds.
+        The better of Laplace noise (L1 norm, pure composition) and Gaussian noise (exact trade-off curve).
         """
         # ||x - x'||_1 <= 2 sqrt(d): scale 2 sqrt(d) T / epsilon, and sqrt(2) of that is the deviation.
         laplace = math.sqrt(2) * 2 * math.sqrt(self.dimension) * self.rounds / self.epsilon
@@ -124,14 +120,14 @@ class Setting:
         return min(laplace, 2 * math.sqrt(self.rounds) / gaussian_shift(self.epsilon, self.delta))
 
     def release(self, scheme: VectorScheme) -> Release:
-        """What is released here; one report is the sum of one."""
+        """The release; one report is a sum of one."""
         return Release(
             mechanism=scheme, trust="secure_sum", clients=self.summed, corrupted=self.corrupted, rounds=self.rounds,
             delta=self.delta,
         )  # fmt: skip
 
     def claim(self, scheme: VectorScheme) -> Claim:
-        """What the scheme costs here."""
+        """The scheme's claim in this setting."""
         claim = account(self.release(scheme))
         return claim if self.trust == "sum" else replace(claim, observer="reports", honest_clients=None)
 
@@ -140,39 +136,22 @@ S = TypeVar("S")
 
 CLOSE = 0.98
 """A search ends when the claim uses this share of epsilon."""
-
-_AIM = (1 + CLOSE) / 2
-"""The share of epsilon that a search aims at."""
-
-_ENOUGH = 0.9
-"""What it uses at least where the accounting of tables jumps, so that nothing nearer may be there."""
-
-_FAR = 0.75
-"""A share of the target below which a cost only steers a search."""
-
-_STEEP = 4.0
-"""Costs that grow with a greater power of the parameter jump."""
-
-_SLIGHT = 0.005
-"""A search ends when all that is left to be won is this share of the error."""
-
-_PATIENCE = 3
-
-_TRIES = 12
+_AIM = (1 + CLOSE) / 2  # the share that a search aims at
+_ENOUGH = 0.9  # the share accepted after `_PATIENCE` turns: where the accounting jumps, nothing may be closer
+_FAR = 0.75  # below this share of the target, a cost only steers a search
+_STEEP = 4.0  # a cost that grows with a higher power of the parameter jumps
+_SLIGHT = 0.005  # a search ends when at most this share of the error can still be gained
+_PATIENCE, _TRIES = 3, 12
 _WEAKEST, _STRONGEST = 1e-7, 20.0
 MOST_RANKED = 100.0
-"""Largest epsilon of a ranked codebook's report; more of it gains nothing that bits could carry."""
-
-_WIDEST_NOISE = 4000.0
-"""Largest standard deviation of one client's noise, steps: a table of 2**16 places holds it."""
-
-_INFLATION = 0.01
-"""Share by which rounding may stretch the squared norm of a vector when bits are not limited."""
+"""Largest epsilon of a ranked codebook's report; a larger one gains nothing that bits could carry."""
+_WIDEST_NOISE = 4000.0  # largest standard deviation of one client's noise, steps: 2**16 places hold its table
+_INFLATION = 0.01  # share by which rounding may increase a vector's squared norm if bits are unlimited
 
 
 @final
 class TooManyBits(InfeasibleError):
-    """The values do not fit into the bits allowed; no parameter changes that."""
+    """The values do not fit into the bits allowed, whatever the parameter."""
 
 
 @final
@@ -182,7 +161,7 @@ class Family:
 
     Arguments:
         name: of the family.
-        build: (strength, reach) -> table; strength is the local epsilon of one report, or grows like it.
+        build: (strength, reach) -> table; strength is the local epsilon of one report, or increases with it.
 
     Example:
         >>> family = mz.vectors.Family(name="one-bit response", build=mz.vectors.one_bit)
@@ -227,19 +206,19 @@ def search(
     """The largest parameter in [least, most] found with cost at most `target`; cost grows with the parameter.
 
     Arguments:
-        patience: turns after which a cost of `_ENOUGH` of the target ends the search; before, it takes `CLOSE`.
-        error: of a scheme, falling with the parameter; the search ends where a scheme too dear by little is no better.
+        patience: turns after which a cost of `_ENOUGH` of the target ends the search; before, `CLOSE` does.
+        error: of a scheme, falling with the parameter; the search ends if slightly too costly ones are no better.
 
     Returns: (parameter, scheme, cost).
 
     Raises:
-        InfeasibleError: no parameter tried is cheap enough; the message says what the least costs.
+        InfeasibleError: no parameter tried is cheap enough; the message names the last cost.
     """
     bracket = _Bracket(low=math.log(least), high=math.log(most), aim=math.log(target * _AIM))
     at = min(max(math.log(guess), bracket.low), bracket.high)
     best: tuple[float, S, float] | None = None
     trouble: MezzotintError = InfeasibleError("no parameter was tried")
-    errors = [0.0, math.inf]  # of the weakest that is too dear, and of the best
+    errors = [0.0, math.inf]  # of the weakest that costs too much, and of the best
     for turn in range(_TRIES):
         try:
             scheme = make(math.exp(at))
@@ -253,7 +232,10 @@ def search(
                 if value >= (CLOSE if turn < patience else _ENOUGH) * target or at >= math.log(most):
                     break
             else:
-                trouble = InfeasibleError(_dearest(target, value))
+                told = "noise from a table with parts of 2**-32 ends too early for this delta, values and rounds"
+                if math.isfinite(value):
+                    told = f"no noise tried meets epsilon={target:.4g}; the last cost {value:.4g}"
+                trouble = InfeasibleError(told)
             bracket.narrow(at, value, value <= target)
             if error is not None:
                 errors[value <= target] = error(scheme)
@@ -265,15 +247,9 @@ def search(
     return best
 
 
-def _dearest(target: float, value: float) -> str:
-    if math.isfinite(value):
-        return f"no noise tried meets epsilon={target:.4g}; the last cost {value:.4g}"
-    return "noise from a table with parts of 2**-32 ends too early for this delta over so many values and rounds"
-
-
 @final
 class _Bracket:
-    """Where the logarithm of a parameter must lie, and the logarithms of the costs at its ends once known."""
+    """The interval of a parameter's logarithm, and the logarithms of the costs at its ends once known."""
 
     def __init__(self, *, low: float, high: float, aim: float) -> None:
         self.low, self.high, self.aim = low, high, aim
@@ -288,8 +264,8 @@ class _Bracket:
             self.high, self.above = at, known
 
     def following(self, turn: int) -> float:
-        """Between two known ends a power law, now and then (and where the cost jumps) the middle; beyond one, a power
-        law of exponent 1."""
+        """A power law between two known ends, or the middle (every third turn, and where costs jump); else a power law
+        of exponent 1 from the known end."""
         width = self.high - self.low
         if self.below is not None and self.above is not None:
             jumps = self.above - self.below > _STEEP * width + 0.05
@@ -306,14 +282,14 @@ class _Bracket:
 
 
 def calibrated_table(setting: Setting, family: Family) -> tuple[TableScheme, Claim]:
-    """The strongest table of the family that meets the setting's claim, and what it costs."""
+    """The strongest table of the family that meets the setting's claim, and its claim."""
     norm = None if setting.dimension == 1 else 1.0
 
     def scheme(strength: float) -> TableScheme:
         table = family.build(strength, setting.reach)
         return TableScheme(mechanism=table, size=setting.dimension, clients=setting.summed, l2_norm=norm)
 
-    # A one-bit report at +-A has variance A^2: as much as a trusted server's noise, shared by the honest clients.
+    # A one-bit report at +-A has variance A^2: the honest clients' share of a trusted server's noise.
     share = setting.trusted_deviation / math.sqrt(setting.honest) / setting.reach
     guess = min(2 * math.atanh(1 / share) if share > 1.001 else 6.0, 6.0)
     first = scheme(guess)
@@ -338,15 +314,14 @@ def calibrated_table(setting: Setting, family: Family) -> tuple[TableScheme, Cla
     if norm is None or setting.delta == 0:
         made = strongest(exact, _as_it_is, guess)[1]
         return made, claimed(made)
-    # The L2 bound is nearly always the better one, and coordinates are dear to account: they have the last word only.
+    # The L2 bound is nearly always better, and coordinates are slow to account for: they come last.
     scale = _gaussian_scale(setting, lambda strength: family.build(strength, setting.reach))
     guess, made = strongest(under_l2, scale, scale[0](_AIM * setting.epsilon))
     claim = claimed(made)
-    if claim.epsilon > setting.epsilon:
-        # The search took it at one order that an account does not look at.
+    if claim.epsilon > setting.epsilon:  # accounting does not try the order at which the search accepted it
         made = strongest(exact, scale, guess)[1]
         claim = claimed(made)
-    # What coordinates cost grows with the strength: where it is above the target already, no stronger table meets it.
+    # The cost by coordinates grows with the strength: above the target here, it rules out all stronger tables.
     if claim.epsilon < _ENOUGH * setting.epsilon and made.by_coordinates(setting.release(made), setting.epsilon):
         with suppress(InfeasibleError):
             made = strongest(exact, scale, guess)[1]
@@ -355,8 +330,8 @@ def calibrated_table(setting: Setting, family: Family) -> tuple[TableScheme, Cla
 
 
 def _quick_under_l2(setting: Setting) -> Callable[[TableScheme], float]:
-    """Epsilon of a scheme by the L2 bound, from above: far below the target at the order that was best for a scheme
-    before, which is quick; elsewhere as an account finds it."""
+    """Upper bound on epsilon by the L2 bound: quick, at the last scheme's best order, if that is far below the target;
+    else as in accounting."""
     best: list[float] = []
 
     def cost(made: TableScheme) -> float:
@@ -367,7 +342,7 @@ def _quick_under_l2(setting: Setting) -> Callable[[TableScheme], float]:
                 return value
         value = min(made.under_l2(release).values())
         if setting.delta > 0 and math.isfinite(value):
-            # The best order falls as losses grow, about inversely: moved to where the target is met.
+            # The best order is about inverse to the losses: moved to where the target is met.
             epsilon, alpha = made.best_order(release.others, release.rounds, release.delta)
             best.append(1 + (alpha - 1) * min(max(epsilon / setting.epsilon, 0.1), 10.0))
         return value
@@ -380,9 +355,9 @@ _as_it_is: Scale = (lambda strength: strength, lambda strength: strength)
 
 
 def _gaussian_scale(setting: Setting, build: Callable[[float], Mechanism]) -> Scale:
-    """A parameter in place of the strength that is nearly the epsilon: of Gaussian noise as large as the reports' own.
+    """A parameter to replace the strength, close to epsilon: that of Gaussian noise as large as the reports'.
 
-    Returns: (parameter to strength, strength to parameter), both increasing. It steers a search and claims nothing.
+    Returns: (parameter to strength, strength to parameter), both increasing. It steers a search and proves nothing.
     """
     points: list[tuple[float, float]] = []
     for strength in np.geomspace(_WEAKEST, _STRONGEST, 97).tolist():
@@ -405,7 +380,7 @@ def _gaussian_scale(setting: Setting, build: Callable[[float], Mechanism]) -> Sc
 
 def calibrated_ranked(setting: Setting) -> RankedCodebook:
     """The ranked codebook of the largest epsilon a round that meets the setting's claim; local view only."""
-    # `bits` of a setting are per value, of which a vector has `dimension`.
+    # A setting's `bits` are per value, of which a vector has `dimension`.
     most_bits = math.inf if setting.bits is None else setting.bits * setting.dimension
 
     def make(epsilon: float) -> RankedCodebook:
@@ -419,7 +394,7 @@ def calibrated_ranked(setting: Setting) -> RankedCodebook:
     pure = min(setting.epsilon / setting.rounds, MOST_RANKED) * (1 - 2.0**-40)
     if setting.delta == 0 or setting.rounds == 1 or pure == MOST_RANKED:
         return make(pure)
-    # Composition by the square root of rounds, if that is more.
+    # Or composition by the square root of rounds, if that allows more.
     guess = setting.epsilon / math.sqrt(setting.rounds) / 3
     most = min(setting.epsilon, MOST_RANKED)
     _, scheme, _ = search(make, exact, guess=min(max(pure, guess), most), target=setting.epsilon, least=pure, most=most)
@@ -427,14 +402,14 @@ def calibrated_ranked(setting: Setting) -> RankedCodebook:
 
 
 def check_bits(setting: Setting, bits: int) -> None:
-    """Raises TooManyBits if a value on the wire takes more bits than the setting allows."""
+    """Raise TooManyBits if a value on the wire takes more bits than the setting allows."""
     if setting.bits is not None and bits > setting.bits:
         where = "a report" if setting.trust == "local" else f"a sum of {setting.clients}"
         raise TooManyBits(f"{where} takes {bits} bits, more than bits={setting.bits}")
 
 
 def best_order(epsilon: float, delta: float) -> float:
-    """The Renyi order that allows Gaussian noise the least variance."""
+    """The Renyi order at which Gaussian noise needs the least variance."""
     alphas = 1 + np.geomspace(1e-3, 1e5, 4000)
     saved = np.log1p(-1 / alphas) - np.log(delta * alphas) / (alphas - 1)
     return float(alphas[np.argmax((epsilon - saved) / alphas)])
@@ -443,8 +418,8 @@ def best_order(epsilon: float, delta: float) -> float:
 def table_error(setting: Setting, mechanism: Mechanism) -> float:
     """Mean squared error per coordinate of the mean, at typical vectors.
 
-    Variance of one report, averaged over its inputs, over the clients; and what clipping costs when all clients hold
-    the same vector. Scalars are uniform on [-1, 1]; rotated coordinates of unit vectors are nearly normal.
+    The variance of one report, averaged over inputs, over the clients; and the bias of clipping if all clients hold the
+    same vector. Scalars are uniform on [-1, 1]; rotated coordinates of unit vectors are nearly normal.
     """
     if setting.dimension == 1:
         points, weights = np.polynomial.legendre.leggauss(128)
@@ -462,10 +437,10 @@ def table_error(setting: Setting, mechanism: Mechanism) -> float:
 
 
 def calibrated_noise(setting: Setting, family: NoiseFamily) -> tuple[NoiseScheme, Claim]:
-    """The least noise that meets the claim, and what it costs.
+    """The least noise that meets the claim, and its claim.
 
     Raises:
-        InfeasibleError: no noise that a table holds meets the claim, or the bits.
+        InfeasibleError: no table of noise meets the claim, or the bits.
     """
     _check_delta(setting)
     # The deviation at which Gaussian noise, accounted as this noise is, meets the claim.
@@ -500,7 +475,7 @@ def _check_delta(setting: Setting) -> None:
 
 
 def calibrated_gaussian(setting: Setting) -> tuple[GaussianScheme, Claim]:
-    """The least rounded Gaussian noise that meets the claim, in the fewest bits, and what it costs.
+    """The least rounded Gaussian noise that meets the claim, in the fewest bits, and its claim.
 
     Raises:
         InfeasibleError: delta = 0, or fewer bits allowed than it needs.
@@ -517,7 +492,7 @@ def calibrated_gaussian(setting: Setting) -> tuple[GaussianScheme, Claim]:
         check_bits(setting, made.bits)
         return made, setting.claim(made)
 
-    # Roundings of the claim and the merging of sums take a billionth; on grids so fine hardly ever more.
+    # Rounding the claim and merging sums take a billionth, and hardly ever more on such fine grids.
     return search(
         make, lambda made: made[1].epsilon, guess=(1 - 1e-9) / noise, target=setting.epsilon, least=1e-3 / noise,
         most=1 / noise,
@@ -527,7 +502,7 @@ def calibrated_gaussian(setting: Setting) -> tuple[GaussianScheme, Claim]:
 def _noise_scheme(setting: Setting, family: NoiseFamily, deviation: float) -> NoiseScheme:
     """The finest grid that is worth its bits, or the finest that the bits allow."""
     if setting.dimension == 1:
-        # Whole steps up to the ends of the range: rounding then never stretches it, and only has to be finer than the
+        # Whole steps up to the ends of the range, so that rounding never exceeds it and need only be finer than the
         # noise of one client.
         steps = min(max(math.ceil(2 / deviation), 1), 1000)
         grids = [1 / k for k in range(steps, 0, -max(1, steps // 40))]
@@ -560,7 +535,7 @@ def noise_error(setting: Setting, scheme: NoiseScheme | GaussianScheme) -> float
 
 
 def rounding_variance(spread: float) -> float:
-    """Mean variance f (1 - f) of rounding a normal number of standard deviation `spread` steps; 1/6 for a wide one."""
+    """Mean variance f (1 - f) of rounding a normal number of standard deviation `spread` steps; 1/6 if large."""
     # The Fourier series of f (1 - f) is 1/6 - sum_j cos(2 pi j x) / (pi j)^2, and E cos(2 pi j x) = exp(-2 (pi j s)^2).
     j: FloatArray = np.arange(1.0, 2000.0)
     if math.isinf(spread):

@@ -1,17 +1,16 @@
 """Public random codewords: the pinned stream that a seed makes, inner products with a vector, sums of chosen codewords.
 
-The stream's signs, positions and normal numbers are drawn bit for bit alike by every implementation. Its words are
-AES-256 in counter mode; the map from words to normal numbers is integer arithmetic on a table of 6,145 integers.
-docs/file-format.md writes both down; clients/vectors holds what an implementation must reproduce. Nothing here is
-secret, and privacy does not rest on it: a client that draws other numbers than the server spoils the estimate, not the
-claim.
+All implementations draw the same signs, positions and normal numbers, bit for bit. The stream's words are AES-256 in
+counter mode; the map from words to normal numbers is integer arithmetic on a table of 6,145 integers. Both are defined
+in docs/file-format.md; clients/vectors holds test vectors. Nothing here is secret, and privacy does not rest on it: a
+client that draws other numbers than the server spoils the estimate, not the claim.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import pairwise
@@ -26,7 +25,7 @@ from mezzotint.core.errors import MezzotintError
 from mezzotint.core.mechanism import FloatArray, IntArray
 
 VERSION = 1
-"""Of generator and map; it stands in every file, and another version is refused."""
+"""Of generator and map, written into every file; other versions are refused."""
 
 UNIT = 2.0**-24
 """Normal numbers are integers times this."""
@@ -36,8 +35,7 @@ OCTAVE_BITS = 8
 
 TABLE_SHA256 = "1c01ef181ebc01d52a5966ba4319f900d9d7e0c716ed0f1c2507284adf60e7ed"
 
-_ROWS_START = 1 << 33
-"""Index of the 64-bit word that the rows of normal numbers start at; positions are drawn from word 0 on."""
+_ROWS_START = 1 << 33  # the 64-bit word at which the rows of normal numbers start; positions start at word 0
 
 
 @lru_cache(maxsize=1)
@@ -47,8 +45,8 @@ def normal_table() -> IntArray:
     Piece n < 2**8 is n itself; piece n = 2**8 (e + 1) + i starts at (2**8 + i) 2**e. The entry of a start v is the
     integer nearest to 2**24 times the N(0, 1) quantile of 1 - (v + 1/2) / 2**32.
 
-    Guarantees: the integers have the pinned hash. None lies within 1e-4 of a tie, so that any inverse of the normal
-    distribution function that is good to 1e-12 finds the same ones.
+    Guarantees: the integers have the pinned hash. None lies within 1e-4 of a tie, so any inverse of the normal
+        distribution function with error below 1e-12 gives the same ones.
     """
     octaves = 31 - OCTAVE_BITS
     first = np.arange(2**OCTAVE_BITS, dtype=np.float64)
@@ -87,15 +85,14 @@ def signs(beacon: str, group: int, size: int) -> FloatArray:
 
 
 def positions(key: bytes, count: int, among: int) -> IntArray:
-    """(count,) distinct numbers below `among`, a power of two, in the order drawn: 32-bit numbers from word 0 on, taken
-    modulo `among`, and skipped when they stand already."""
+    """(count,) distinct numbers: the stream's 32-bit numbers modulo `among`, a power of two, without repeats."""
     from mezzotint.vectors import compiled as kernels
 
     taken = np.zeros(among, dtype=np.uint8)
     found = np.empty(count, dtype=np.int64)
     have, start = 0, 0
     while have < count:
-        # Twice what is still missing at worst; the number of draws depends on the public stream alone.
+        # Twice what is missing; the number of draws depends only on the public stream.
         size = 4 * -(-2 * (count - have) // 4)
         have = kernels.pick_distinct(_halves(key, start, size), taken, found, have)
         start += size // 2
@@ -124,7 +121,7 @@ def normal_products(key: bytes, count: int, vector: FloatArray) -> FloatArray:
 
     stride = row_stride(vector.size)
     products = np.empty(count)
-    # So many rows at a time that their words stay in a cache.
+    # The words of a block stay in the cache.
     block = max(1, (1 << 16) // stride)
     for done in range(0, count, block):
         part = products[done : done + block]
@@ -136,28 +133,26 @@ def normal_products(key: bytes, count: int, vector: FloatArray) -> FloatArray:
 # Order statistics of normal numbers: how close the closest of M random directions are ----------------------
 # One-dimensional integrals over a beta-binomial tail; nothing is simulated.
 
-_FARTHEST = 9.0
-"""Beyond it lies a normal number with probability 2e-19."""
+_FARTHEST = 9.0  # a normal number lies beyond with probability 2e-19
+_NODES = 96  # Gauss-Legendre nodes in each part of an integral
 
-_NODES = 96
-"""Gauss-Legendre nodes of each of the parts that an integral is cut into."""
-
-
-@lru_cache(maxsize=1)
-def _rule() -> tuple[FloatArray, FloatArray]:
-    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
-    return nodes, weights
+_rule = lru_cache(maxsize=1)(lambda: np.polynomial.legendre.leggauss(_NODES))
 
 
-def _grid(low: float, high: float, centre: float, spread: float) -> tuple[FloatArray, FloatArray]:
-    """Nodes and weights on [low, high], with two parts of their own where the integrand has its step."""
-    cuts = sorted({low, high, *(min(max(centre + c * spread, low), high) for c in (-9.0, 0.0, 9.0))})
+def _on_top(
+    count: int, top: int, centre: float, spread: float, low: float, below: Callable[[FloatArray], FloatArray]
+) -> tuple[float, float]:
+    """Sum and sum of squares over the `top` largest of `count` numbers above `low`, whose distribution is `below`.
+
+    The density is phi, or twice phi from 0 on; the integrand falls around `centre`, within multiples of `spread`.
+    """
+    cuts = sorted({low, _FARTHEST, *(min(max(centre + c * spread, low), _FARTHEST) for c in (-9.0, 0.0, 9.0))})
     nodes, weights = _rule()
     parts = [(0.5 * (b - a), 0.5 * (a + b)) for a, b in pairwise(cuts)]
-    return (
-        np.concatenate([middle + half * nodes for half, middle in parts]),
-        np.concatenate([half * weights for half, _ in parts]),
-    )
+    x = np.concatenate([middle + half * nodes for half, middle in parts])
+    mass = (count if low else 2 * count) * np.concatenate([half * weights for half, _ in parts])
+    mass *= np.exp(-x * x / 2) / math.sqrt(2 * math.pi) * scipy.special.betainc(count - top, top, below(x))
+    return float(mass @ x), float(mass @ (x * x))
 
 
 @lru_cache(maxsize=4096)
@@ -177,10 +172,7 @@ def top_normal(count: int, top: int) -> tuple[float, float]:
     share = top / count
     centre = float(-scipy.special.ndtri(share))
     spread = math.sqrt(share * (1 - share) / count) / _density(centre)
-    x, weights = _grid(-_FARTHEST, _FARTHEST, centre, spread)
-    mass = count * weights * np.exp(-x * x / 2) / math.sqrt(2 * math.pi)
-    mass *= scipy.special.betainc(count - top, top, scipy.special.ndtr(x))
-    return float(mass @ x), float(mass @ (x * x))
+    return _on_top(count, top, centre, spread, -_FARTHEST, scipy.special.ndtr)
 
 
 @lru_cache(maxsize=4096)
@@ -193,7 +185,7 @@ def top_folded(count: int, top: int) -> tuple[float, float]:
     """
     half = count // 2
     if top > half:
-        # The sum of all is 0, that of all squares 2 h: what is not on top mirrors what is.
+        # The sum of all is 0, and of all squares 2 h; the others mirror those on top.
         first, second = top_folded(count, count - top)
         return first, count - second
     if top == 0:
@@ -203,10 +195,7 @@ def top_folded(count: int, top: int) -> tuple[float, float]:
     share = top / half
     centre = float(scipy.special.ndtri(1 - share / 2))
     spread = math.sqrt(share * (1 - share) / half) / (2 * _density(centre))
-    x, weights = _grid(0.0, _FARTHEST, centre, spread)
-    mass = half * weights * 2 * np.exp(-x * x / 2) / math.sqrt(2 * math.pi)
-    mass *= scipy.special.betainc(half - top, top, scipy.special.erf(x / math.sqrt(2)))
-    return float(mass @ x), float(mass @ (x * x))
+    return _on_top(half, top, centre, spread, 0.0, lambda x: scipy.special.erf(x / math.sqrt(2)))
 
 
 def _density(x: float) -> float:
@@ -214,7 +203,7 @@ def _density(x: float) -> float:
 
 
 def mean_norm(dimension: int) -> float:
-    """Expected L2 norm of a vector of so many independent N(0, 1) numbers: sqrt(d - 1/2) up to O(d**-1.5)."""
+    """Expected L2 norm of a vector of independent N(0, 1) numbers: sqrt(d - 1/2) up to O(d**-1.5)."""
     if dimension > 10**6:
         # sqrt(2) Gamma((d+1)/2) / Gamma(d/2) = sqrt(d) (1 - 1/(4 d) + 1/(32 d^2) + ...); the next term is below 1e-18.
         return math.sqrt(dimension) * (1 - 1 / (4 * dimension) + 1 / (32 * dimension**2))
@@ -223,7 +212,7 @@ def mean_norm(dimension: int) -> float:
 
 @lru_cache(maxsize=256)
 def gaussian_constant(epsilon: float) -> tuple[float, float]:
-    """The error constant of PrivUnitG, the yardstick: E|error|^2 of a unit vector is A d, but for a constant.
+    """The error constant of PrivUnitG, the yardstick: E|error|^2 of a unit vector is A d, up to a constant.
 
     Arguments:
         epsilon: > 0, of the whole vector.
@@ -266,14 +255,9 @@ def gaussian_error(dimension: int, epsilon: float) -> float:
 Kind = Literal["S", "X", "G", "GX"]
 
 KINDS = {
-    "S": "simplex, rotated",
-    "X": "cross-polytope, rotated",
-    "G": "Gaussian directions about their mean",
-    "GX": "Gaussian directions and their opposites",
-}
-
-Moments = tuple[float, float, float]
-"""Of the codeword reported for a unit vector: E<c, x>, E<c, x>^2 and E|c|^2."""
+    "S": "simplex, rotated", "X": "cross-polytope, rotated",
+    "G": "Gaussian directions about their mean", "GX": "Gaussian directions and their opposites",
+}  # fmt: skip
 
 
 @final
@@ -286,9 +270,9 @@ class Codebook:
             by a uniformly random rotation and of norm 1. "G": Gaussian rows minus their mean; "GX": +- Gaussian rows.
         codewords: M; even for "X" and "GX".
         size: coordinates of the vectors that are ranked.
-        subspace: coordinates that the codewords live in, after public random signs, a Hadamard transform and a public
-            choice of so many of its outputs ("G" and "GX" only). None: the vectors' own.
-        beacon: public text, mixed into all that is drawn.
+        subspace: number of the codewords' coordinates, a public choice of the outputs of public random signs and a
+            Hadamard transform ("G" and "GX" only). None: the vectors' own coordinates.
+        beacon: public text, mixed into everything drawn.
     """
 
     kind: Kind
@@ -299,7 +283,7 @@ class Codebook:
 
     @property
     def padded(self) -> int:
-        """Length of the vectors that inner products are taken with: `size`, or the next power of two for transforms."""
+        """Length of the vectors in inner products: `size`, or the next power of two for transforms."""
         return self.size if self.subspace is None else 1 << (self.size - 1).bit_length()
 
     @property
@@ -309,7 +293,7 @@ class Codebook:
 
     # What is known in closed form ------------------------------------------------------------------------------
 
-    def moments(self, row: IntArray) -> Moments:
+    def moments(self, row: IntArray) -> tuple[float, float, float]:
         """Moments under weights by place, up to their scale: E<c, x>, E<c, x>^2 and E|c|^2 times the weights' sum.
 
         Arguments:
@@ -321,8 +305,9 @@ class Codebook:
         folded = self.kind in ("X", "GX")
         first = second = 0.0
         # Summation by parts: a weight counts all places down to where it falls.
-        for place in np.flatnonzero(np.diff(row, append=0)):
-            fall = float(row[place] - (row[place + 1] if place + 1 < row.size else 0))
+        falls = -np.diff(row, append=0)
+        for place in np.flatnonzero(falls):
+            fall = float(falls[place])
             mean, square = (top_folded if folded else top_normal)(self.codewords, int(place) + 1)
             first += fall * mean
             # About their own mean, independent of the differences, M numbers lose 1 / M of their squares.
@@ -335,17 +320,17 @@ class Codebook:
 
     @cached_property
     def compression(self) -> float:
-        """What the subspace does to a unit vector's estimate: 1 / E|projection|, 1 without one."""
+        """The factor that makes up for the subspace: 1 / E|projection| of a unit vector, 1 without one."""
         return mean_norm(self.padded) / mean_norm(self.width) if self.subspace is not None else 1.0
 
     # What a seed makes -----------------------------------------------------------------------------------------
 
     def signs(self, group: int) -> FloatArray:
-        """(padded,) signs that all seeds of a round share."""
+        """(padded,) signs shared by all seeds of a round."""
         return _signs(self.beacon, group, self.padded)
 
     def transform(self, vectors: FloatArray, group: int) -> None:
-        """Signs, then Hadamard, in place of the (n, padded) rows; nothing without a subspace."""
+        """Signs, then Hadamard, in place in the (n, padded) rows; nothing without a subspace."""
         from mezzotint.vectors import compiled as kernels
 
         if self.subspace is not None:
@@ -382,7 +367,7 @@ class Codebook:
         return rows - rows.mean()
 
     def add(self, total: FloatArray, index: int, seed: int, place: int, weight: float) -> None:
-        """Adds `weight` times a codeword to the (padded,) total; the index of no codeword adds nothing."""
+        """Add `weight` times a codeword to the (padded,) total; the index of the null output adds nothing."""
         if index >= self.codewords:
             return
         key = self._key(seed, place)
@@ -404,7 +389,7 @@ class Codebook:
         return rows[index] - rows.mean(axis=0)
 
     def _basis(self, key: bytes, count: int) -> FloatArray:
-        """(count, size) orthonormal rows, uniformly distributed: Gram and Schmidt's of Gaussian ones."""
+        """(count, size) orthonormal rows, uniformly distributed: Gaussian ones after Gram-Schmidt."""
         columns, triangle = np.linalg.qr(normal_rows(key, 0, count, self.size).T)
         return (columns * np.sign(np.diag(triangle))).T
 
@@ -416,7 +401,7 @@ def _signs(beacon: str, group: int, size: int) -> FloatArray:
 
 @lru_cache(maxsize=8)
 def _simplex(count: int) -> FloatArray:
-    """(M, M - 1) unit vectors with inner products -1 / (M - 1): Helmert's rows, turned round."""
+    """(M, M - 1) unit vectors with inner products -1 / (M - 1): Helmert's columns."""
     columns = np.zeros((count, count - 1))
     for j in range(1, count):
         columns[:j, j - 1] = 1.0

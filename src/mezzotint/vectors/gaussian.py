@@ -1,7 +1,7 @@
-"""Gaussian noise rounded together with what it hides: as integers from a keystream, and as a scheme for vectors.
+"""Gaussian noise rounded together with the value that it hides: integers from a keystream, and a scheme for vectors.
 
-There is no grid to round to first, and claims are Gaussian. A float decides nearly every draw; the others are looked at
-more closely, with as many digits as it takes: the integers are exact.
+Values need not be rounded to a grid first, and claims are Gaussian. A float decides nearly every draw; the others get
+as many digits as they need: the integers are exact.
 """
 
 from __future__ import annotations
@@ -33,13 +33,10 @@ from mezzotint.vectors.tables import MAX_BITS, ModularScheme
 
 UNDECIDED = -(2**63)
 """Marks a draw that its first word does not decide."""
-
 LOWEST_OCTAVE = 38
-"""Words are looked up where their low 63 bits w are at least 2^38; a draw further out, one in 2^25, is undecided."""
-
+"""Words are looked up if their low 63 bits w are at least 2^38; a draw further out, one in 2^25, is undecided."""
 CELLS = 16
 """Cells of an octave 2^e <= w < 2^(e+1)."""
-
 TERMS = 8
 """Coefficients of a cell's polynomial."""
 
@@ -57,7 +54,7 @@ ERROR = 1e-12
 """Bound on |z - z(u)|, z from the table and u anywhere in the interval that a word leaves (docs/proofs/training.md)."""
 
 LARGEST = 2.0**36
-"""At a larger standard deviation more than a seventh of all words would leave their draw undecided."""
+"""Largest standard deviation: at a larger one, more than a seventh of all draws would be undecided."""
 
 
 @final
@@ -65,7 +62,7 @@ LARGEST = 2.0**36
 class RoundedGaussian:
     """floor(c + X + 1/2) for X normal with mean 0 and any real centre c, 0 if none is given.
 
-    It is the Gaussian mechanism with its output rounded, and costs no more than that. For an integer n,
+    It is the Gaussian mechanism with rounded output, and costs no more. For an integer n,
     n + floor(X + 1/2) = floor(n + X + 1/2): the noise may be added to an integer afterwards.
 
     Arguments:
@@ -74,7 +71,7 @@ class RoundedGaussian:
     Raises:
         ParameterError: sigma outside its range.
 
-    Guarantees: the law is exact as long as the words are uniform; no rounding of a float has a say in it.
+    Guarantees: the law is exact if the words are uniform, whatever floats round.
     Source: inversion; docs/proofs/training.md, "Noise".
     """
 
@@ -86,7 +83,7 @@ class RoundedGaussian:
 
     @property
     def margin(self) -> float:
-        """Distance from a rounding boundary below which a word's draw is not decided, around 0."""
+        """Distance from a rounding boundary below which a word does not decide its draw, around 0."""
         # The product with sigma and the sums with centre and 1/2 round by less than 2^-52 (9 sigma + |c| + 1).
         return self.sigma * (ERROR + 2e-15) + 1e-15
 
@@ -121,7 +118,7 @@ class RoundedGaussian:
         return noise
 
     def closer(self, word: int, further: Iterator[int], centre: float = 0.0) -> int:
-        """The integer that a word leads to, with as many further words as it takes."""
+        """The integer drawn by a word, and as many further words as it takes."""
         sign, tail, digits = -1 if word >> _DIGITS else 1, word & (2**_DIGITS - 1), WORD
         # Boundaries have no mass, so that c - X is rounded like -(-c + X).
         while (found := self._settled(tail, digits, sign * centre)) is None:
@@ -129,7 +126,7 @@ class RoundedGaussian:
         return sign * found
 
     def _settled(self, tail: int, digits: int, centre: float) -> int | None:
-        """What centre + sigma z(u) rounds to for all u in [tail, tail + 1) / 2^digits; None if that is not one."""
+        """The integer to which centre + sigma z(u) rounds for all u in [tail, tail + 1) / 2^digits; None if several."""
         if tail == 0:
             return None
         near = math.floor(centre + 0.5 - self.sigma * float(ndtri(float(Fraction(tail, 2**digits)))))
@@ -205,12 +202,8 @@ GAUSSIAN = "exact curve of the Gaussian before it is rounded"
 
 LEAST = 1.0
 """Least deviation, steps: below, rounded reports are biased (by 1e-9 steps here) and their sums no longer Gaussian."""
-
-_FINE = 2.0
-"""Deviation, steps, from which planning takes a grid: rounding then adds 2 % to the variance, and e^-39 to a loss."""
-
-_FAR = 6.0
-"""A sum wraps around beyond so many of its deviations."""
+_FINE = 2.0  # least deviation of planned grids, steps: rounding adds 2 % to the variance, and e^-39 to a loss
+_FAR = 6.0  # a sum wraps around beyond this many of its deviations
 
 
 @final
@@ -225,7 +218,7 @@ class GaussianScheme(ModularScheme):
         granularity: data units per integer.
         modulus_bits: log2 of M; `planned` chooses both.
         seed: public, of the rotation's signs; chosen independently of the data.
-        bands: sums in a row that one vector is spread over, with `coefficients(bands)` / SCALE as factors. A claim
+        bands: consecutive sums that one vector is spread over, with `coefficients(bands)` / SCALE as factors. A claim
             about `rounds` sums is about one vector in every `bands` of them.
 
     Raises:
@@ -261,23 +254,22 @@ class GaussianScheme(ModularScheme):
     def planned(
         cls, *, noise_multiplier: float, size: int, l2_norm: float, clients: int, seed: int = 0
     ) -> GaussianScheme:
-        """The fewest bits for a noise of two steps a client and more, and the finest grid that they hold.
+        """The fewest bits for noise of at least two steps a client, and the finest grid that fits.
 
         Arguments:
-            noise_multiplier: standard deviation of the noise of `clients` together, over `l2_norm`; > 0.
-            clients: summands; a coordinate of their sum lies within its bounds' six deviations of 0, or wraps.
+            noise_multiplier: standard deviation of the total noise of `clients`, over `l2_norm`; > 0.
+            clients: summands; a coordinate of their sum beyond six deviations from 0 wraps.
         """
         check_positive("noise_multiplier", noise_multiplier)
         check_positive("l2_norm", l2_norm)
         count = check_count("clients", clients)
-        # Squared deviation of a coordinate in squares of one client's noise; were all vectors equal, for the signal.
+        # Variance of a coordinate, in variances of one client's noise, if all vectors are equal.
         share = count / noise_multiplier
         spread = count * (1 + share * share / Rotation(dimension=size, seed=seed).block)
         least = 2 * _FAR * math.sqrt(_FINE**2 * spread + count / 12)
         if not least <= 2.0**MAX_BITS:
-            raise ParameterError(
-                "noise_multiplier", noise_multiplier, f"sums need more than {MAX_BITS} bits; more noise"
-            )
+            remedy = f"sums need more than {MAX_BITS} bits; more noise"
+            raise ParameterError("noise_multiplier", noise_multiplier, remedy)
         bits = max(2, math.ceil(math.log2(least)))
         deviation = math.sqrt(((2.0 ** (bits - 1) / _FAR) ** 2 - count / 12) / spread)
         each = noise_multiplier * l2_norm / math.sqrt(count)
@@ -302,8 +294,8 @@ class GaussianScheme(ModularScheme):
 
     def centres(self, vector: npt.ArrayLike) -> FloatArray:
         """(d,) clipped and rotated vector, steps: of norm at most (1 + 2^-45) l2_norm / granularity."""
-        # A level of a transform adds two floats: its errors have 2^-53 of the vector's norm, and there are 2 * 27 of
-        # levels at most; scaling, and the division here, round four times more.
+        # Each level of a transform adds two floats, with errors of 2^-53 of the vector's norm, and there are at most
+        # 2 * 27 levels; scaling, and the division here, round four times more.
         return self.rotated(vector) / self.granularity
 
     def encode(self, vector: npt.ArrayLike, rng: Seed = None) -> IntArray:

@@ -133,7 +133,8 @@ class _Side:
         # With u = P / Q - 1 and h(u) = (1 + u)^alpha - 1 - alpha u the sum over the known places K is
         #   Q(K) + alpha (P(K) - Q(K)) + sum Q h(u) <= 1 + (alpha - 1) Q(not K) + sum Q h(u),
         # free of cancellation; h is convex with h(0) = 0, so one end of the interval known to hold u is worst.
-        total = float(kernels.mean_excess(*map(np.ascontiguousarray, parts), *series(alpha)))
+        high, low, copy_high, copy_low = map(np.ascontiguousarray, parts)
+        total = float(kernels.mean_excess(high, low, copy_high, copy_low, *series(alpha)))
         total *= 1 + (parts[0].size + 64) * UNIT  # the summation rounds
         return math.log1p(total + (alpha - 1) * copy_rest * (1 + 64 * UNIT)) * (1 + 8 * UNIT), rest
 

@@ -15,30 +15,20 @@ from mezzotint.vectors.ranked import Norms, RankedCodebook, rank_table
 
 MOST_BITS = 14
 """Most bits of one index: a client makes 2**13 rows of normal numbers for it."""
-
 CHOSEN_BITS = 12
-"""Most bits of one index that are chosen when the caller does not say."""
-
+"""Most bits of one index by default."""
 REPORT_BITS = 62
 """Most bits of a report of several indices, which is one 64-bit integer."""
-
 DENSE = 2048
-"""Up to so many coordinates codewords are as long as the vectors; beyond it they live in a subspace."""
-
+"""Up to this many coordinates codewords are as long as the vectors; beyond it they live in a subspace."""
 SUBSPACE = 1024
-"""Its dimension, unless the caller says another one: its price is a factor of about 1 + (1 - 1 / A) / (2 * 1024)."""
-
+"""Its default dimension, which increases the error by a factor of about 1 + (1 - 1 / A) / (2 * 1024)."""
 SPLIT = 10.0
 """From this epsilon on, reports of several indices are tried."""
-
 NULL = 4.0
 """From this epsilon of an index on, a null output is chosen for vectors of any norm."""
-
-_ROTATION = 2**20
-"""Work (coordinates times the square of rows) up to which orthonormal codewords are considered by "auto"."""
-
-_ROWS = 2**15
-"""Normal numbers that "auto" lets the server make for a report: more than one row of "G" where they are few."""
+_ROTATION = 2**20  # largest work (coordinates times squared rows) of orthonormal codewords that "auto" considers
+_ROWS = 2**15  # most normal numbers that "auto" lets the server draw for a report of kind "G"
 
 Choice = Literal["auto", "S", "X", "G", "GX"]
 
@@ -55,7 +45,7 @@ def ranked_codebook(
     clip_norm: float = 1.0,
     beacon: str = "",
 ) -> RankedCodebook:
-    """The best ranked codebook of so many bits, or the one of fewest bits that is nearly as good as without a limit.
+    """The best ranked codebook of at most `bits`, or the one of fewest bits that is nearly as good as PrivUnitG.
 
     Arguments:
         dimension: d, coordinates of a vector.
@@ -64,14 +54,14 @@ def ranked_codebook(
             PrivUnitG at this epsilon; when 12 bits an index do not suffice, the design with the least error.
         tolerance: > 0.
         codebook: a kind of codewords, or "auto": "S" and "X" where rotating them is cheap, "G" where codewords are few
-            (it is better than "GX" then, but the server makes all M codewords of every report), else "GX".
-        norms: see `RankedCodebook`. "auto": "null" from epsilon = 4 an index on, where it costs vectors of the clipping
-            norm 1.5 % and less and makes short ones up to 13 times better; else "slack", which costs nothing.
-        subspace: coordinates of the codewords; None: d up to 2048 of them, else 1024.
+            (then it is better than "GX", but the server draws all M codewords of every report), else "GX".
+        norms: see `RankedCodebook`. "auto": "null" from epsilon = 4 an index on, where it increases the error by at
+            most 1.5 % at the clipping norm and reduces that of short vectors up to 13 times; else "slack", at no cost.
+        subspace: coordinates of the codewords; None: all d up to 2048, else 1024.
         clip_norm: data units.
         beacon: public text mixed into codewords, e.g. the name of the collection and a public random value.
 
-    Returns: the codebook; printed, it says its ratio to PrivUnitG.
+    Returns: the codebook, which prints its ratio to PrivUnitG.
 
     Raises:
         ParameterError: naming the parameter, its value and the remedy.
@@ -97,8 +87,8 @@ def ranked_codebook(
         check_count("bits", bits)
 
     def best(limit: int, indices: int) -> RankedCodebook | None:
-        """The least error with so many outputs per index."""
-        # Of very few outputs none is spent on the zero vector.
+        """The least error with at most `limit` outputs per index."""
+        # Very few outputs leave none for the zero vector.
         plain: Norms = "null" if epsilon / indices >= NULL and limit >= 4 else "slack"
         style: Norms = plain if norms == "auto" else norms
         found: list[RankedCodebook] = []
@@ -135,14 +125,13 @@ def ranked_codebook(
             return replace(min(good, key=lambda one: (one.bits, one.mse)), clip_norm=clip_norm)
     usable = [one for one in designs if one is not None]
     if not usable:
-        raise InfeasibleError(
-            f"epsilon={epsilon:g}: no codebook of kind {codebook} fits; use other bits or codebook=auto"
-        )
+        remedy = "use other bits or codebook=auto"
+        raise InfeasibleError(f"epsilon={epsilon:g}: no codebook of kind {codebook} fits; {remedy}")
     return replace(min(usable, key=lambda one: one.mse), clip_norm=clip_norm)
 
 
 def _candidates(size: int, limit: int, codebook: Choice) -> Iterator[tuple[Kind, int]]:
-    """Kinds and numbers of codewords worth trying. More of them are always better, but for few of a simplex."""
+    """Kinds and numbers of codewords worth trying. More are always better, except in a small simplex."""
     few = range(2, min(limit, 8) + 1)
     if codebook in ("S", "G"):
         most = min(limit, size + 1) if codebook == "S" else limit
@@ -205,7 +194,7 @@ def _best_top(build: Callable[[int], RankedCodebook], codewords: int, epsilon: f
 def _fewest(
     best: Callable[[int], RankedCodebook | None], epsilon: float, tolerance: float, most: int
 ) -> RankedCodebook | None:
-    """The fewest bits within tolerance, or most bits; the search starts where the rule of thumb points."""
+    """The fewest bits within tolerance, or else the most; the search starts at a rule of thumb."""
 
     def good(design: RankedCodebook | None) -> bool:
         return design is not None and design.mse <= (1 + tolerance) * design.optimum

@@ -1,7 +1,7 @@
-"""What happens to a vector before it is reported: clipping, a randomized Hadamard rotation, a spread over several sums.
+"""Vectors before they are reported: clipping, a randomized Hadamard rotation, a spread over several sums.
 
-Clipping bounds how much one client can change; the rotation spreads any vector evenly over its coordinates, and is
-undone by its own transpose. A banded Toeplitz matrix spreads a vector over several sums in a row.
+Clipping bounds the influence of one client; the rotation spreads any vector evenly over its coordinates, and its
+transpose undoes it. A banded Toeplitz matrix spreads a vector over consecutive sums.
 """
 
 from __future__ import annotations
@@ -35,10 +35,9 @@ def clip(vector: npt.ArrayLike, *, norm: Norm, bound: float) -> FloatArray:
         ParameterError: NaN or infinite entries (named by index), a bound that is no positive number.
 
     Guarantees:
-        The result's norm is at most `bound`, in exact arithmetic on the floats returned (they are shrunk by an ulp
-        where rounding went over).
+        The result's norm is at most `bound`, in exact arithmetic on the floats returned.
         Clipping is a contraction: two clipped vectors are no farther apart in L2 than before.
-    Edge cases: empty vectors and zero vectors come back unchanged.
+    Edge cases: empty vectors and zero vectors are returned unchanged.
 
     Example:
         >>> mz.vectors.clip([3.0, 4.0], norm="l2", bound=1.0).round(6).tolist()
@@ -94,7 +93,7 @@ def _l1(row: FloatArray, bound: float) -> FloatArray:
     # Projection onto the L1 ball (Duchi et al. 2008): subtract the threshold that leaves exactly `bound`.
     ordered = np.sort(np.abs(row))[::-1]
     excess = (np.cumsum(ordered) - bound) / np.arange(1, row.size + 1)
-    # The largest entry is always above its own; where rounding hides that, nothing but the largest is left.
+    # The largest entry always exceeds its own; if rounding hides that, only the largest is left.
     above = np.flatnonzero(ordered > excess)
     threshold = max(0.0, float(excess[above[-1] if above.size else 0]))
     return _shrunk(np.sign(row) * np.maximum(np.abs(row) - threshold, 0.0), 1, bound)
@@ -104,7 +103,7 @@ MAX_DIMENSION = 2**27
 """Largest dimension: one vector of it takes a GiB."""
 
 ROTATION = "overlapping transforms"
-"""Names the rotation in descriptions that travel or are kept: signs of one kind of rotation do not undo another's."""
+"""Names the rotation in descriptions: one kind of rotation does not undo another."""
 
 
 def hadamard(values: FloatArray) -> FloatArray:
@@ -120,7 +119,7 @@ def hadamard(values: FloatArray) -> FloatArray:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Rotation:
-    """Random signs, then a Hadamard transform, of the first p coordinates; and again of the last p, p the block.
+    """Random signs and a Hadamard transform of the first p coordinates, then of the last p; p is the block.
 
     Arguments:
         dimension: d >= 1.
@@ -147,14 +146,14 @@ class Rotation:
 
     @property
     def block(self) -> int:
-        """The largest power of two up to d: how many coordinates a transform mixes."""
+        """The largest power of two up to d: the number of coordinates that one transform mixes."""
         return 1 << (int(self.dimension).bit_length() - 1)
 
     def _parts(self) -> list[tuple[slice, FloatArray]]:
-        """Where each transform works, in order, and its (block,) signs; the second does nothing new where d is p."""
+        """The slice of each transform, in order, and its (block,) signs; only one transform if d is a power of two."""
         size = self.block
         parts = [slice(0, size), slice(int(self.dimension) - size, None)][: 1 if size == self.dimension else 2]
-        # Raw words of a bit generator are the same in all releases of numpy; what is drawn from them may not be.
+        # Raw words of a bit generator are the same in all releases of numpy; derived draws may differ.
         words = np.random.Philox(np.random.SeedSequence(int(self.seed))).random_raw(-(-size * len(parts) // 64))
         bits = np.unpackbits(words.astype("<u8").view(np.uint8), bitorder="little")[: size * len(parts)]
         return list(zip(parts, bits.astype(np.float64).reshape(-1, size) * 2.0 - 1.0, strict=True))
@@ -209,10 +208,10 @@ def coefficients(bands: int) -> tuple[int, ...]:
 def solved(
     bands: int, released: npt.NDArray[np.generic], earlier: Mapping[int, npt.NDArray[np.float64]]
 ) -> npt.NDArray[np.float64]:
-    """(d,) what stands behind (d,) `released` = the sum over j of coefficients(bands)[j] times the solution j ago.
+    """(d,) the solution of `released` = the sum over j of coefficients(bands)[j] times the solution j rounds ago.
 
     Arguments:
-        earlier: lag -> (d,) solution so long ago; one that is missing counts as zero.
+        earlier: lag -> (d,) solution that many rounds ago; missing ones count as zero.
     """
     given = coefficients(bands)
     found = released.astype(np.float64)
@@ -236,11 +235,11 @@ def last_noise(bands: int, steps: int) -> float:
 
 
 def blocks(rounds: Iterable[int], bands: int) -> int:
-    """The most blocks of `bands` rounds, each begun in a client's turn, that these rounds can meet.
+    """The largest number of blocks of `bands` rounds, each beginning with a client's turn, that contain these rounds.
 
     Arguments:
         rounds: numbers from 1.
-        bands: every how many rounds it is a client's turn; which ones is not said.
+        bands: number of rounds from one turn of a client to the next; the first turn is unknown.
 
     Source: docs/proofs/vectors.md, "Vectors in several sums".
 
