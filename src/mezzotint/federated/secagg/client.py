@@ -143,10 +143,10 @@ class Client:
             # Forgotten, a round could be run twice, and of each client both secrets be opened.
             raise wire.ReplayedRound("deal", f"{_SESSIONS} sessions were answered by this process; start it again")
         self._last[session] = plan.round
-        secrets: JsonObject = {"mask_seed": os.urandom(SEED_BYTES), "self_seed": os.urandom(SEED_BYTES)}
         self._round = now = _Round(
-            plan=plan, index=index, done=1, cohort=cohort, coins=os.urandom(COIN_BYTES), **secrets
-        )
+            plan=plan, index=index, done=1, cohort=cohort, mask_seed=os.urandom(SEED_BYTES),
+            self_seed=os.urandom(SEED_BYTES), coins=os.urandom(COIN_BYTES),
+        )  # fmt: skip
         return self._dealing(now)
 
     def _dealing(self, now: _Round) -> bytes:

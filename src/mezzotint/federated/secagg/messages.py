@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, final
+from typing import Literal, TypeVar, final
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,7 @@ from mezzotint.federated.secagg import masks, wire
 from mezzotint.federated.secagg.plan import RoundPlan
 from mezzotint.federated.secagg.roster import first_shuffled
 
+T = TypeVar("T")
 Clients = npt.NDArray[np.uint16]
 Stage = Literal["deal", "sum", "agree", "open", "unite"]
 STAGES: tuple[Stage, ...] = ("deal", "sum", "agree", "open")
@@ -331,8 +333,37 @@ def read_shares(data: bytes, plan: RoundPlan, dealt: Collection[int]) -> dict[in
         return {index: reader.take(masks.SHARE_BYTES) for index in sorted(owners)}
 
 
+class OfClients(Mapping[int, T], ABC):
+    """A value for some of a round's clients, ascending, made on access.
+
+    Arguments:
+        there: (clients,) whether a client has one.
+    """
+
+    def __init__(self, there: npt.NDArray[np.bool_]) -> None:
+        self._there = there
+
+    @abstractmethod
+    def _of(self, index: int) -> T:
+        """The value of a client that has one."""
+
+    def __getitem__(self, index: int) -> T:
+        if index not in self:
+            raise KeyError(index)
+        return self._of(index)
+
+    def __contains__(self, index: object) -> bool:
+        return isinstance(index, int) and 0 <= index < self._there.size and bool(self._there[index])
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(np.flatnonzero(self._there).tolist())
+
+    def __len__(self) -> int:
+        return int(np.count_nonzero(self._there))
+
+
 @final
-class Partners(Mapping[int, Clients]):
+class Partners(OfClients[Clients]):
     """The mask partners of each dealer, ascending, computed on access: all together take three times as much memory.
 
     Arguments:
@@ -341,31 +372,19 @@ class Partners(Mapping[int, Clients]):
     """
 
     def __init__(self, dealers: npt.NDArray[np.integer], picks: Clients) -> None:
-        self._dealers, self._picks = dealers.astype(np.uint16), picks
-        self._there = np.zeros(len(picks), dtype=np.bool_)
-        self._there[dealers] = True
+        super().__init__(np.zeros(len(picks), dtype=np.bool_))
+        self._there[dealers], self._picks = True, picks
         pairs = picks[dealers].astype("<u4")
         pairs <<= 16
-        pairs |= self._dealers[:, None]
+        pairs |= dealers.astype(np.uint16)[:, None]
         pairs = pairs.reshape(-1)
         pairs.sort()  # by whom was picked, then by who did
         halves = pairs.view("<u2")
         self._pickers, picked = halves[::2].copy(), halves[1::2].copy()
         self._begins = np.searchsorted(picked, np.arange(len(picks) + 1, dtype=np.uint16))
 
-    def __getitem__(self, index: int) -> Clients:
-        if index not in self:
-            raise KeyError(index)
+    def _of(self, index: int) -> Clients:
         mine = self._picks[index]
         found = np.append(mine[self._there[mine]], self._pickers[self._begins[index] : self._begins[index + 1]])
         found.sort()
         return found[np.append(True, found[1:] != found[:-1])] if found.size else found
-
-    def __contains__(self, index: object) -> bool:
-        return isinstance(index, int) and 0 <= index < self._there.size and bool(self._there[index])
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._dealers.tolist())
-
-    def __len__(self) -> int:
-        return self._dealers.size

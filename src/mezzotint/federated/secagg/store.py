@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from mezzotint.core.errors import StorageError
 from mezzotint.federated.secagg import masks, messages
-from mezzotint.federated.secagg.messages import Clients, Deal
+from mezzotint.federated.secagg.messages import Clients, Deal, OfClients
 from mezzotint.federated.secagg.plan import RoundPlan
 from mezzotint.federated.secagg.wire import Reader
 
@@ -64,7 +64,7 @@ class Spill:
 
 
 @final
-class ByClient(MutableMapping[int, bytes]):
+class ByClient(OfClients[bytes], MutableMapping[int, bytes]):
     """Bytes of one length by client, ascending, as rows of one array: a third of the size of a dictionary.
 
     Arguments:
@@ -73,12 +73,10 @@ class ByClient(MutableMapping[int, bytes]):
     """
 
     def __init__(self, rows: Rows, there: npt.NDArray[np.bool_] | None = None) -> None:
+        super().__init__(np.zeros(len(rows), dtype=np.bool_) if there is None else there)
         self._rows = rows
-        self._there = np.zeros(len(rows), dtype=np.bool_) if there is None else there
 
-    def __getitem__(self, index: int) -> bytes:
-        if index not in self:
-            raise KeyError(index)
+    def _of(self, index: int) -> bytes:
         return self._rows[index].tobytes()
 
     def __setitem__(self, index: int, data: bytes) -> None:
@@ -90,18 +88,9 @@ class ByClient(MutableMapping[int, bytes]):
             raise KeyError(index)
         self._there[index] = False
 
-    def __contains__(self, index: object) -> bool:
-        return isinstance(index, int) and 0 <= index < self._there.size and bool(self._there[index])
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(np.flatnonzero(self._there).tolist())
-
-    def __len__(self) -> int:
-        return int(np.count_nonzero(self._there))
-
 
 @final
-class Dealings(Mapping[int, Deal]):
+class Dealings(OfClients[Deal]):
     """The dealings of a round: the public part of each by client, ascending, and the rest on request.
 
     Public parts stay in memory. Portions, one for each member and all but two hundred bytes of a dealing, are written
@@ -112,9 +101,10 @@ class Dealings(Mapping[int, Deal]):
     """
 
     def __init__(self, plan: RoundPlan) -> None:
+        super().__init__(np.zeros(plan.clients, dtype=np.bool_))
         self._plan = plan
-        self._at = np.full(plan.clients, -1, dtype=np.int32)
-        """A client's place in order of arrival; -1 without a dealing."""
+        self._at = np.zeros(plan.clients, dtype=np.int32)
+        """A dealer's place in order of arrival."""
         self._came = 0
         self._public = np.zeros((plan.clients, messages.DEAL_BYTES + masks.COMMITMENT_BYTES), dtype=np.uint8)
         self.picks: npt.NDArray[np.uint16] = np.zeros((plan.clients, plan.picks), dtype=np.uint16)
@@ -123,24 +113,13 @@ class Dealings(Mapping[int, Deal]):
         self._block = np.zeros((plan.members, rows, messages.PORTION_BYTES), dtype=np.uint8)
         self._spill = Spill()
 
-    def __getitem__(self, index: int) -> Deal:
-        if index not in self:
-            raise KeyError(index)
+    def _of(self, index: int) -> Deal:
         return Deal.from_reader(Reader(self.public([index]), "deal"))
-
-    def __contains__(self, index: object) -> bool:
-        return isinstance(index, int) and 0 <= index < self._at.size and bool(self._at[index] >= 0)
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self.clients.tolist())
-
-    def __len__(self) -> int:
-        return self.clients.size
 
     @property
     def clients(self) -> npt.NDArray[np.intp]:
         """The dealers, ascending."""
-        return np.flatnonzero(self._at >= 0)
+        return np.flatnonzero(self._there)
 
     def add(self, index: int, message: bytes, picks: Collection[int]) -> None:
         """Take a dealing that `messages.read_dealing` accepted, and the picks of its coins."""
@@ -149,14 +128,14 @@ class Dealings(Mapping[int, Deal]):
         self._public[index] = np.frombuffer(public, dtype=np.uint8)
         self.picks[index] = messages.compact(picks)
         self._block[:, self._came % rows] = np.frombuffer(portions, dtype=np.uint8).reshape(members, width)
-        self._at[index] = self._came
+        self._there[index], self._at[index] = True, self._came
         self._came += 1
         if self._came % rows == 0:
             self._spill.write((self._came // rows - 1) * self._block.nbytes, self._block.tobytes())
 
     def leave_out(self, index: int) -> None:
         """Forget a client."""
-        self._at[index] = -1
+        self._there[index] = False
 
     def public(self, clients: Collection[int] | Clients) -> bytes:
         """The public parts of these clients, one after the other."""
@@ -168,7 +147,7 @@ class Dealings(Mapping[int, Deal]):
 
     def coins(self) -> Mapping[int, bytes]:
         """The coins of all dealers."""
-        return ByClient(self._public[:, messages.COINS], self._at >= 0)
+        return ByClient(self._public[:, messages.COINS], self._there.copy())
 
     def promised(self, member: int) -> Iterator[tuple[int, bytes, bytes]]:
         """Each dealer's commitments to one member's shares of its seed and of its mask key."""
