@@ -241,32 +241,28 @@ def _noisy(setting: Setting, name: str, scheme: NoiseScheme | GaussianScheme, st
 
 def _ranked(setting: Setting) -> Option:
     scheme = calibrated_ranked(setting)
-    return Option(
-        name=RANKED, feasible=True, mse=scheme.mse / setting.clients / setting.dimension, wire_bits=scheme.bits,
-        client_bits=scheme.bits, parameter=str(scheme), reason="",
-        claim=scheme.claim(rounds=setting.rounds, delta=setting.delta), scheme=scheme,
-    )  # fmt: skip
+    claim = scheme.claim(rounds=setting.rounds, delta=setting.delta)
+    return _option(RANKED, scheme, scheme.bits, scheme.mse / setting.clients / setting.dimension, str(scheme), claim)
 
 
-def _option(name: str, scheme: VectorScheme, bits: int, mse: float, parameter: str, claim: Claim) -> Option:
+def _option(
+    name: str, scheme: VectorScheme | RankedCodebook, bits: int, mse: float, parameter: str, claim: Claim
+) -> Option:
+    sent = bits * scheme.length if isinstance(scheme, VectorScheme) else bits
     return Option(
-        name=name, feasible=True, mse=mse, wire_bits=bits, client_bits=bits * scheme.length, parameter=parameter,
-        reason="", claim=claim, scheme=scheme,
+        name=name, feasible=True, mse=mse, wire_bits=bits, client_bits=sent, parameter=parameter, reason="",
+        claim=claim, scheme=scheme,
     )  # fmt: skip
 
 
 def _hopeless(setting: Setting, name: str, error: MezzotintError) -> Option:
-    helps = ["a larger epsilon", "more clients" if setting.trust == "sum" else "a secure sum"]
-    if setting.dimension > 1:
-        helps.append("fewer coordinates")
-    if setting.rounds > 1:
-        helps.append("fewer rounds")
-    if setting.delta == 0:
+    summed, large = setting.trust == "sum", isinstance(error, TooManyBits)
+    helps = ["a larger epsilon", "more clients" if summed else "a secure sum"]
+    helps += ["fewer coordinates"] * (setting.dimension > 1) + ["fewer rounds"] * (setting.rounds > 1)
+    if large:
+        helps = ["more bits", "a scheme with fewer levels", *["fewer clients in a sum"] * summed]
+    elif setting.delta == 0:
         helps = ["a positive delta"]
-    if isinstance(error, TooManyBits):
-        helps = ["more bits", "a scheme with fewer levels"]
-        if setting.trust == "sum":
-            helps.append("fewer clients in a sum")
     return Option(
         name=name, feasible=False, mse=math.inf, wire_bits=None, client_bits=None, parameter="none",
         reason=f"{error}; what can help: {', '.join(helps)}",

@@ -12,8 +12,8 @@ from typing import Literal, TypeVar, final
 
 import numpy as np
 
-from mezzotint.core.arguments import check_count
-from mezzotint.core.errors import InfeasibleError, MezzotintError, ParameterError
+from mezzotint.core.arguments import check_count, check_rules
+from mezzotint.core.errors import InfeasibleError, MezzotintError
 from mezzotint.core.mechanism import TOTAL, FloatArray, Mechanism
 from mezzotint.families.noise import IntegerNoise
 from mezzotint.privacy.account import account
@@ -71,20 +71,17 @@ class Setting:
     def __post_init__(self) -> None:
         for name, most in (("clients", MOST), ("dimension", MAX_DIMENSION), ("rounds", MOST)):
             check_count(name, getattr(self, name), most=most)
-        if self.trust not in ("local", "sum"):
-            raise ParameterError("trust", self.trust, 'use "local" (every report is seen) or "sum" (only sums are)')
-        if not 1e-6 <= self.epsilon <= 1e4:
-            raise ParameterError("epsilon", self.epsilon, "need a target from 1e-6 to 10000")
-        if not 0 <= self.delta < 1:
-            raise ParameterError("delta", self.delta, "need a probability in [0, 1); 0 asks for pure epsilon")
-        if 0 < self.delta < 1e-15:
-            raise ParameterError("delta", self.delta, "use 0 for pure epsilon, or 1e-15 and more")
-        if self.bits is not None:
-            check_count("bits", self.bits)
-        if check_count("corrupted", self.corrupted, least=0) >= self.clients:
-            raise ParameterError("corrupted", self.corrupted, f"fewer than all clients={self.clients}")
-        if self.corrupted and self.trust == "local":
-            raise ParameterError("corrupted", self.corrupted, "where every report is seen nobody else's noise counts")
+        check_count("bits", 1 if self.bits is None else self.bits)
+        bad, local = check_count("corrupted", self.corrupted, least=0), self.trust == "local"
+        check_rules(
+            self,
+            ("trust", local or self.trust == "sum", 'use "local" (every report is seen) or "sum" (only sums are)'),
+            ("epsilon", 1e-6 <= self.epsilon <= 1e4, "need a target from 1e-6 to 10000"),
+            ("delta", 0 <= self.delta < 1, "need a probability in [0, 1); 0 asks for pure epsilon"),
+            ("delta", self.delta == 0 or self.delta >= 1e-15, "use 0 for pure epsilon, or 1e-15 and more"),
+            ("corrupted", bad < self.clients, f"fewer than all clients={self.clients}"),
+            ("corrupted", not (bad and local), "where every report is seen nobody else's noise counts"),
+        )
 
     @property
     def honest(self) -> int:
@@ -133,6 +130,7 @@ class Setting:
 
 
 S = TypeVar("S")
+V = TypeVar("V", bound=VectorScheme)
 
 CLOSE = 0.98
 """A search ends when the claim uses this share of epsilon."""
@@ -452,14 +450,22 @@ def calibrated_noise(setting: Setting, family: NoiseFamily) -> tuple[NoiseScheme
     first = _noise_scheme(setting, family, ideal)
     ideal *= first.rounded_norm * first.granularity  # by as much as rounding stretches a vector of norm 1
 
-    def make(inverse: float) -> tuple[NoiseScheme, Claim]:
-        made = _noise_scheme(setting, family, 1 / inverse)
+    return _least_noise(setting, lambda noise: _noise_scheme(setting, family, noise), ideal, guess=_AIM, most=1e3)
+
+
+def _least_noise(
+    setting: Setting, at: Callable[[float], V], noise: float, *, guess: float, most: float
+) -> tuple[V, Claim]:
+    """The scheme of least noise that meets the claim, and its claim; `guess` and `most` divide the expected `noise`."""
+
+    def make(inverse: float) -> tuple[V, Claim]:
+        made = at(1 / inverse)
         return made, setting.claim(made)
 
     # Costs grow with the inverse of the noise.
     return search(
-        make, lambda made: made[1].epsilon, guess=_AIM / ideal, target=setting.epsilon,
-        least=1e-3 / ideal, most=1e3 / ideal,
+        make, lambda made: made[1].epsilon, guess=guess / noise, target=setting.epsilon, least=1e-3 / noise,
+        most=most / noise,
     )[1]  # fmt: skip
 
 
@@ -485,18 +491,14 @@ def calibrated_gaussian(setting: Setting) -> tuple[GaussianScheme, Claim]:
     shift = gaussian_shift(setting.epsilon, setting.delta)
     noise = 2 * math.sqrt(setting.rounds * setting.summed / setting.honest) / shift
 
-    def make(inverse: float) -> tuple[GaussianScheme, Claim]:
-        made = GaussianScheme.planned(
-            noise_multiplier=1 / inverse, size=setting.dimension, l2_norm=1.0, clients=setting.summed
-        )
+    def at(noise: float) -> GaussianScheme:
+        given = {"size": setting.dimension, "clients": setting.summed}
+        made = GaussianScheme.planned(noise_multiplier=noise, l2_norm=1.0, **given)
         check_bits(setting, made.bits)
-        return made, setting.claim(made)
+        return made
 
     # Rounding the claim and merging sums take a billionth, and hardly ever more on such fine grids.
-    return search(
-        make, lambda made: made[1].epsilon, guess=(1 - 1e-9) / noise, target=setting.epsilon, least=1e-3 / noise,
-        most=1 / noise,
-    )[1]  # fmt: skip
+    return _least_noise(setting, at, noise, guess=1 - 1e-9, most=1)
 
 
 def _noise_scheme(setting: Setting, family: NoiseFamily, deviation: float) -> NoiseScheme:

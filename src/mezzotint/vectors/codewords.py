@@ -355,13 +355,11 @@ class Codebook:
         key = self._key(seed, place)
         if self.subspace is not None:
             vector = vector[positions(key, self.subspace, self.padded)]
+        count = self.codewords // 2
         if self.kind == "S":
             return _simplex(self.codewords) @ (self._basis(key, self.codewords - 1) @ vector)
-        if self.kind == "X":
-            half = self._basis(key, self.codewords // 2) @ vector
-            return np.concatenate([half, -half])
-        if self.kind == "GX":
-            half = normal_products(key, self.codewords // 2, vector)
+        if self.kind in ("X", "GX"):
+            half = self._basis(key, count) @ vector if self.kind == "X" else normal_products(key, count, vector)
             return np.concatenate([half, -half])
         rows = normal_products(key, self.codewords, vector)
         return rows - rows.mean()

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
+from functools import cache
 from typing import Literal
 
 from mezzotint.core.arguments import check_choice, check_count
 from mezzotint.core.errors import InfeasibleError, ParameterError
+from mezzotint.core.records import JsonObject
 from mezzotint.vectors.codewords import KINDS, Kind, gaussian_constant
 from mezzotint.vectors.ranked import Norms, RankedCodebook, rank_table
 
@@ -93,20 +96,11 @@ def ranked_codebook(
         style: Norms = plain if norms == "auto" else norms
         found: list[RankedCodebook] = []
         for kind, codewords in _candidates(dimension + (style == "slack"), limit - (style == "null"), codebook):
-            inside = _subspace(kind, dimension + (style == "slack"), subspace)
-
-            def build(
-                top: int, kind: Kind = kind, codewords: int = codewords, inside: int | None = inside
-            ) -> RankedCodebook:
-                return RankedCodebook(
-                    table=rank_table(
-                        codewords=codewords, top=top, epsilon=Fraction(epsilon) / indices, null=style == "null"
-                    ),
-                    kind=kind, dimension=dimension, norms=style, indices=indices, subspace=inside,
-                    beacon=beacon,
-                )  # fmt: skip
-
-            if (design := _best_top(build, codewords, epsilon / indices)) is not None:
+            options: JsonObject = {
+                "kind": kind, "dimension": dimension, "norms": style, "indices": indices, "beacon": beacon,
+                "subspace": _subspace(kind, dimension + (style == "slack"), subspace),
+            }  # fmt: skip
+            if (design := _best_top(options, codewords, Fraction(epsilon) / indices)) is not None:
                 found.append(design)
         return min(found, key=lambda one: one.mse, default=None)
 
@@ -164,29 +158,28 @@ def _subspace(kind: Kind, size: int, subspace: int | None) -> int | None:
     return SUBSPACE if size > DENSE else None
 
 
-def _best_top(build: Callable[[int], RankedCodebook], codewords: int, epsilon: float) -> RankedCodebook | None:
-    """The number of codewords on top with the least error, which is unimodal in it."""
-    tried: dict[int, RankedCodebook | None] = {}
+def _best_top(options: JsonObject, codewords: int, epsilon: Fraction) -> RankedCodebook | None:
+    """The codebook whose number of codewords on top has the least error, which is unimodal in it."""
+
+    @cache
+    def tried(top: int) -> RankedCodebook | None:
+        with suppress(InfeasibleError):
+            null = options["norms"] == "null"
+            return RankedCodebook(table=rank_table(codewords=codewords, top=top, epsilon=epsilon, null=null), **options)
+        return None
 
     def error(top: int) -> float:
-        if not 1 <= top <= codewords // 2:
-            return math.inf
-        if top not in tried:
-            try:
-                tried[top] = build(top)
-            except InfeasibleError:
-                tried[top] = None
-        design = tried[top]
+        design = tried(top) if 1 <= top <= codewords // 2 else None
         return math.inf if design is None else design.mse
 
-    at = min(max(1, round(gaussian_constant(epsilon)[1] * codewords)), codewords // 2)
+    at = min(max(1, round(gaussian_constant(float(epsilon))[1] * codewords)), codewords // 2)
     step = max(1, at // 8)
     while True:
         here, nearest = error(at), min((at - step, at + step), key=error)
         if error(nearest) < here:
             at = nearest
         elif step == 1:
-            return tried[at]
+            return tried(at)
         else:
             step //= 2
 
