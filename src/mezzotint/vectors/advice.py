@@ -13,18 +13,8 @@ from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject, Progress, Record, number, ticks
 from mezzotint.core.rounding import table
 from mezzotint.privacy.claim import Claim
-from mezzotint.vectors.calibration import (
-    Family,
-    NoiseFamily,
-    Setting,
-    TooManyBits,
-    calibrated_gaussian,
-    calibrated_noise,
-    calibrated_ranked,
-    calibrated_table,
-    noise_error,
-    table_error,
-)
+from mezzotint.vectors import calibration
+from mezzotint.vectors.calibration import Family, NoiseFamily, Setting, TooManyBits
 from mezzotint.vectors.gaussian import GaussianScheme
 from mezzotint.vectors.integers import NoiseScheme
 from mezzotint.vectors.ranked import RankedCodebook
@@ -218,29 +208,29 @@ def advise(
 
 
 def _table(setting: Setting, family: Family) -> Option:
-    scheme, claim = calibrated_table(setting, family)
+    scheme, claim = calibration.calibrated_table(setting, family)
     bits = scheme.bits if setting.trust == "sum" else scheme.mechanism.bits
     parameter = f"{scheme.mechanism.name}, local epsilon {scheme.mechanism.epsilon:.4g} a value"
-    return _option(family.name, scheme, bits, table_error(setting, scheme.mechanism), parameter, claim)
+    return _option(family.name, scheme, bits, calibration.table_error(setting, scheme.mechanism), parameter, claim)
 
 
 def _noise(setting: Setting, family: NoiseFamily) -> Option:
-    scheme, claim = calibrated_noise(setting, family)
+    scheme, claim = calibration.calibrated_noise(setting, family)
     return _noisy(setting, family.name, scheme, math.sqrt(scheme.noise.variance), claim)
 
 
 def _rounded(setting: Setting) -> Option:
-    scheme, claim = calibrated_gaussian(setting)
+    scheme, claim = calibration.calibrated_gaussian(setting)
     return _noisy(setting, ROUNDED, scheme, scheme.deviation, claim)
 
 
 def _noisy(setting: Setting, name: str, scheme: NoiseScheme | GaussianScheme, steps: float, claim: Claim) -> Option:
     parameter = f"deviation {steps * scheme.granularity:.4g} a client = {steps:.4g} steps"
-    return _option(name, scheme, scheme.bits, noise_error(setting, scheme), parameter, claim)
+    return _option(name, scheme, scheme.bits, calibration.noise_error(setting, scheme), parameter, claim)
 
 
 def _ranked(setting: Setting) -> Option:
-    scheme = calibrated_ranked(setting)
+    scheme = calibration.calibrated_ranked(setting)
     claim = scheme.claim(rounds=setting.rounds, delta=setting.delta)
     return _option(RANKED, scheme, scheme.bits, scheme.mse / setting.clients / setting.dimension, str(scheme), claim)
 

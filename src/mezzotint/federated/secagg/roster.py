@@ -26,17 +26,7 @@ from mezzotint.core.arguments import check_choice, check_rules
 from mezzotint.core.entropy import draw_words
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import read_object, write_text
-from mezzotint.federated.secagg.masks import (
-    KEY_BYTES,
-    SIGNATURE_BYTES,
-    SMALL_IDENTITIES,
-    agree,
-    derive,
-    has_large_order,
-    public_bytes,
-    sign,
-    signed,
-)
+from mezzotint.federated.secagg import masks
 from mezzotint.federated.secagg.plan import CORRUPTED, SECURITY_BITS, Draw, RoundPlan, corrupted_in, forked, split
 from mezzotint.federated.secagg.wire import MalformedMessage, PlanRefused, Reader, SwappedKey, number
 
@@ -109,7 +99,7 @@ def most_participations(sampling: Sampling, *, rounds: int, per_round: int, popu
 _FORMAT = "mezzotint roster"
 _CARD = b"mezzotint card"
 _OWNER = b"owner of a card"
-INTRODUCTION_BYTES = 2 * KEY_BYTES + SIGNATURE_BYTES
+INTRODUCTION_BYTES = 2 * masks.KEY_BYTES + masks.SIGNATURE_BYTES
 
 
 def shuffled(count: int, key: bytes) -> list[int]:
@@ -127,7 +117,7 @@ def first_shuffled(count: int, key: bytes, wanted: int) -> list[int]:
 
 def channel_key(identity: bytes) -> X25519PrivateKey:
     """The long-term X25519 key that goes with an identity, both from the same 32 bytes."""
-    return X25519PrivateKey.from_private_bytes(derive(identity, plan=b"", purpose=b"channel of an identity"))
+    return X25519PrivateKey.from_private_bytes(masks.derive(identity, plan=b"", purpose=b"channel of an identity"))
 
 
 @final
@@ -150,7 +140,7 @@ class Card:
     @classmethod
     def from_reader(cls, reader: Reader) -> Card:
         """Reads one."""
-        return cls(identity=reader.take(KEY_BYTES), channel=reader.take(KEY_BYTES))
+        return cls(identity=reader.take(masks.KEY_BYTES), channel=reader.take(masks.KEY_BYTES))
 
 
 def introduce(identity: bytes) -> bytes:
@@ -160,8 +150,8 @@ def introduce(identity: bytes) -> bytes:
         identity: 32 bytes, the Ed25519 private key.
     """
     private = Ed25519PrivateKey.from_private_bytes(identity)
-    card = Card(identity=public_bytes(private), channel=public_bytes(channel_key(identity)))
-    return card.to_bytes() + sign(private, _CARD + card.to_bytes())
+    card = Card(identity=masks.public_bytes(private), channel=masks.public_bytes(channel_key(identity)))
+    return card.to_bytes() + masks.sign(private, _CARD + card.to_bytes())
 
 
 def read_introduction(data: bytes) -> Card:
@@ -172,8 +162,8 @@ def read_introduction(data: bytes) -> Card:
         SwappedKey: the owner of the identity did not sign it, or the channel's key has small order.
     """
     with Reader(data, "card") as reader:
-        card, signature = Card.from_reader(reader), reader.take(SIGNATURE_BYTES)
-    if not (signed(card.identity, signature, _CARD + card.to_bytes()) and has_large_order(card.channel)):
+        card, signature = Card.from_reader(reader), reader.take(masks.SIGNATURE_BYTES)
+    if not (masks.signed(card.identity, signature, _CARD + card.to_bytes()) and masks.has_large_order(card.channel)):
         raise SwappedKey("card", "the owner of this identity did not sign this channel's key, or it has small order")
     return card
 
@@ -190,9 +180,9 @@ def show(identity: bytes, question: bytes, held: bytes) -> bytes:
         SwappedKey: a question that nobody honest asks.
     """
     said = introduce(identity)
-    shared = agree(channel_key(identity), question, plan=b"", purpose=_OWNER, stage="card")
+    shared = masks.agree(channel_key(identity), question, plan=b"", purpose=_OWNER, stage="card")
     private = Ed25519PrivateKey.from_private_bytes(identity)
-    return said + sign(private, _owner_statement(question, shared, said, held)) + held
+    return said + masks.sign(private, _owner_statement(question, shared, said, held)) + held
 
 
 def _owner_statement(question: bytes, shared: bytes, said: bytes, held: bytes) -> bytes:
@@ -213,7 +203,7 @@ class Challenge:
     @property
     def question(self) -> bytes:
         """32 bytes, sent to the node."""
-        return public_bytes(self._private)
+        return masks.public_bytes(self._private)
 
     def read(self, answer: bytes) -> tuple[Card, bytes]:
         """The card of `show`, and the digest of the roster that the client holds, if any.
@@ -223,12 +213,12 @@ class Challenge:
             SwappedKey: a card that `read_introduction` refuses, or a node that does not hold its keys.
         """
         reader = Reader(answer, "card")
-        said, signature, held = reader.take(INTRODUCTION_BYTES), reader.take(SIGNATURE_BYTES), reader.rest()
+        said, signature, held = reader.take(INTRODUCTION_BYTES), reader.take(masks.SIGNATURE_BYTES), reader.rest()
         card = read_introduction(said)
-        if len(held) not in (0, KEY_BYTES):
+        if len(held) not in (0, masks.KEY_BYTES):
             raise MalformedMessage("card", "what follows the card is no roster's digest")
-        shared = agree(self._private, card.channel, plan=b"", purpose=_OWNER, stage="card")
-        if not signed(card.identity, signature, _owner_statement(self.question, shared, said, held)):
+        shared = masks.agree(self._private, card.channel, plan=b"", purpose=_OWNER, stage="card")
+        if not masks.signed(card.identity, signature, _owner_statement(self.question, shared, said, held)):
             raise SwappedKey("card", "whoever shows this card does not hold its keys")
         return card, held
 
@@ -263,12 +253,15 @@ class Roster:
     def __post_init__(self) -> None:
         keys, count = [key for card in self.members for key in (card.identity, card.channel)], len(self.members)
         in_order = list(self.members) == sorted(self.members, key=lambda card: card.identity)
-        widths = {len(key) for key in (*keys, self.beacon)}
+        wide, small = (
+            {len(key) for key in (*keys, self.beacon)} == {masks.KEY_BYTES},
+            masks.SMALL_IDENTITIES & set(keys),
+        )
         for holds, value, remedy in (
             (2 <= count < 2**16, count, "need 2 to 65535 clients"),
-            (widths == {KEY_BYTES}, "a key", f"keys and beacon have {KEY_BYTES} bytes"),
+            (wide == {masks.KEY_BYTES}, "a key", f"keys and beacon have {masks.KEY_BYTES} bytes"),
             (len(set(keys)) == len(keys), "a key", "is listed twice; every client has keys of its own"),
-            (not SMALL_IDENTITIES & set(keys), "a key", "has small order, so that anybody signs for it; leave it out"),
+            (not small, "a key", "has small order, so that anybody signs for it; leave it out"),
             (in_order, "their order", "sort them by identity"),
         ):
             if not holds:
@@ -278,7 +271,7 @@ class Roster:
     def drawn(cls, cards: Iterable[Card]) -> Roster:
         """A roster of these members with a fresh beacon."""
         members = sorted(cards, key=lambda card: card.identity)
-        return cls(members=tuple(members), beacon=os.urandom(KEY_BYTES))
+        return cls(members=tuple(members), beacon=os.urandom(masks.KEY_BYTES))
 
     @cached_property
     def digest(self) -> bytes:
@@ -325,7 +318,7 @@ class Roster:
             MalformedMessage: anything else.
         """
         with Reader(data, "deal") as reader:
-            beacon = reader.take(KEY_BYTES)
+            beacon = reader.take(masks.KEY_BYTES)
             members = tuple(Card.from_reader(reader) for _ in range(reader.number(2)))
         try:
             return cls(members=members, beacon=beacon)

@@ -19,21 +19,8 @@ import numpy.typing as npt
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import read_object, write_text
 from mezzotint.core.sampler import word_type
-from mezzotint.federated.secagg import messages, wire
+from mezzotint.federated.secagg import masks, messages, wire
 from mezzotint.federated.secagg.client import mask_key_from_seed, pair_mask_key, self_mask_key
-from mezzotint.federated.secagg.masks import (
-    SIGNATURE_BYTES,
-    Words,
-    add_mask,
-    combine,
-    commitment,
-    has_large_order,
-    private_from_seed,
-    public_bytes,
-    read_words,
-    reduced,
-    signed,
-)
 from mezzotint.federated.secagg.messages import Clients, Deal, Partners, Stage
 from mezzotint.federated.secagg.plan import RoundPlan
 from mezzotint.federated.secagg.roster import Roster
@@ -100,7 +87,7 @@ class Server:
         self._dealt = Dealings(plan)
         self._masking: Mapping[int, Clients] = {}
         self._among = b""
-        self._masked = ByClient(np.zeros((plan.clients, SIGNATURE_BYTES), dtype=np.uint8))
+        self._masked = ByClient(np.zeros((plan.clients, masks.SIGNATURE_BYTES), dtype=np.uint8))
         self._total = np.zeros(plan.coordinates, dtype=word_type(plan.bits))
         self._agreed: dict[int, bytes] = {}
         self._opened: set[int] = set()
@@ -231,9 +218,9 @@ class Server:
         deal, _ = messages.read_dealing(answer, self.plan)
         if deal.index != index:
             raise wire.UnknownSender("deal", f"client {index} speaks for {deal.index}", (index,))
-        if not signed(self.cohort[index].identity, deal.signature, deal.statement(self.plan)):
+        if not masks.signed(self.cohort[index].identity, deal.signature, deal.statement(self.plan)):
             raise wire.SwappedKey("deal", f"client {index} did not sign its keys", (index,))
-        if not (has_large_order(deal.channel) and has_large_order(deal.mask)):
+        if not (masks.has_large_order(deal.channel) and masks.has_large_order(deal.mask)):
             # Passed on, it would make every partner refuse, and the round fail for all.
             raise wire.SwappedKey("deal", f"client {index} offers a key of small order", (index,))
         self._dealt.add(index, answer, messages.picked(deal.coins, self.plan, index))
@@ -259,9 +246,9 @@ class Server:
         signature, packed = messages.read_masked(answer, self.plan)
         coins = self._dealt[index].coins
         statement = messages.masks_statement(self.plan, index, coins, self._among, self._masking[index])
-        if not signed(self.cohort[index].identity, signature, statement):
+        if not masks.signed(self.cohort[index].identity, signature, statement):
             raise wire.SwappedKey("sum", f"client {index} did not sign among whom it masked", (index,))
-        self._total += read_words(packed, self.plan.bits, self.plan.coordinates, stage="sum")
+        self._total += masks.read_words(packed, self.plan.bits, self.plan.coordinates, stage="sum")
         self._masked[index] = signature
 
     def _proposals(self) -> Outbox:
@@ -273,7 +260,7 @@ class Server:
     def _took_agreement(self, index: int, answer: bytes) -> None:
         signature = messages.read_agreement(answer, self.plan)
         statement = messages.certificate_statement(self.plan, self._dealt, self._masked)
-        if not signed(self.cohort[index].identity, signature, statement):
+        if not masks.signed(self.cohort[index].identity, signature, statement):
             raise wire.SwappedKey("agree", f"member {index} did not sign these survivors", (index,))
         self._agreed[index] = signature
 
@@ -289,7 +276,7 @@ class Server:
             if owner not in found:
                 continue
             kind, expected = (b"self", of_self) if owner in self._masked else (b"key", of_key)
-            if commitment(found[owner], plan=self.plan.digest, owner=owner, holder=index, kind=kind) != expected:
+            if masks.commitment(found[owner], plan=self.plan.digest, owner=owner, holder=index, kind=kind) != expected:
                 # The member lies, or the dealer did not sign a commitment to the share that it sealed.
                 wrong.append(owner)
                 del found[owner]
@@ -318,7 +305,7 @@ class Server:
             raise wire.TamperedShare("open", f"the shares that client {owner} dealt do not fit together", (owner,))
         return secret
 
-    def _remove_pair_masks(self, total: Words, owner: int) -> None:
+    def _remove_pair_masks(self, total: masks.Words, owner: int) -> None:
         others = self._masked.keys() & self._masking[owner].tolist()
         if not others:
             return
@@ -326,7 +313,7 @@ class Server:
         for other in others:
             key = pair_mask_key(private, self._dealt[other].mask, self.plan, owner, other)
             # The survivor added it when its index is the lower one.
-            add_mask(total, key, sign=-1 if other < owner else 1)
+            masks.add_mask(total, key, sign=-1 if other < owner else 1)
 
     def result(self) -> SecureSum:
         """The sum, once the answers to the last stage are in.
@@ -345,7 +332,7 @@ class Server:
         for owner in sorted(self._dealt):
             try:
                 if owner in self._masked:
-                    add_mask(total, self_mask_key(self._secret(owner), self.plan, owner), sign=-1)
+                    masks.add_mask(total, self_mask_key(self._secret(owner), self.plan, owner), sign=-1)
                 else:
                     self._remove_pair_masks(total, owner)
             except (wire.TooFewClients, wire.TamperedShare) as error:
@@ -355,7 +342,7 @@ class Server:
             raise unnamed
         if culprits:
             raise wire.TamperedShare("open", f"the shares that clients {culprits} dealt are of no use", tuple(culprits))
-        values = reduced(total, self.plan.bits).astype(np.int64)
+        values = masks.reduced(total, self.plan.bits).astype(np.int64)
         self._check_range(values)
         values.setflags(write=False)
         dropped = tuple(index for index in range(self.plan.clients) if index not in self._masked)
@@ -382,14 +369,14 @@ def restored(
     plan: RoundPlan, deal: Deal, seed_commitment: bytes, kind: Kind, shares: Mapping[int, bytes]
 ) -> bytes | None:
     """The secret that a quorum's shares restore; None unless it is the one of the dealing."""
-    secret = combine(shares, plan.quorum)
+    secret = masks.combine(shares, plan.quorum)
     if secret is None:
         return None
     if kind == "self":
-        found = commitment(secret, plan=plan.digest, owner=deal.index, holder=deal.index, kind=b"seed")
+        found = masks.commitment(secret, plan=plan.digest, owner=deal.index, holder=deal.index, kind=b"seed")
         return secret if found == seed_commitment else None
-    key = private_from_seed(secret, plan=plan.digest, index=deal.index, purpose=messages.MASK_KEY)
-    return secret if public_bytes(key) == deal.mask else None
+    key = masks.private_from_seed(secret, plan=plan.digest, index=deal.index, purpose=messages.MASK_KEY)
+    return secret if masks.public_bytes(key) == deal.mask else None
 
 
 @final
@@ -423,7 +410,7 @@ class Blame:
             deal, seed = messages.read_dealing(self.dealing, plan)
         except wire.ProtocolError as error:
             raise ParameterError("blame", "the dealing", f"is not of this plan: {error}") from None
-        if not signed(self.identity, deal.signature, deal.statement(plan)):
+        if not masks.signed(self.identity, deal.signature, deal.statement(plan)):
             raise ParameterError("blame", "the dealing", "was not signed by this client")
         if len(self.shares) < plan.quorum:
             raise ParameterError("blame", f"{len(self.shares)} shares", f"{plan.quorum} are needed")
@@ -432,7 +419,7 @@ class Blame:
                 raise ParameterError("blame", f"member {holder}", "is not in the committee")
             portion = messages.portion(self.dealing, holder)
             promised = portion.of_self if self.kind == "self" else portion.of_key
-            found = commitment(share, plan=plan.digest, owner=deal.index, holder=holder, kind=self.kind.encode())
+            found = masks.commitment(share, plan=plan.digest, owner=deal.index, holder=holder, kind=self.kind.encode())
             if found != promised:
                 raise ParameterError("blame", f"the share of member {holder}", "is not the one that was dealt")
         if restored(plan, deal, seed, self.kind, self.shares) is not None:
