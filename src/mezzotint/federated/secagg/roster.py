@@ -253,13 +253,10 @@ class Roster:
     def __post_init__(self) -> None:
         keys, count = [key for card in self.members for key in (card.identity, card.channel)], len(self.members)
         in_order = list(self.members) == sorted(self.members, key=lambda card: card.identity)
-        wide, small = (
-            {len(key) for key in (*keys, self.beacon)} == {masks.KEY_BYTES},
-            masks.SMALL_IDENTITIES & set(keys),
-        )
+        widths, small = {len(key) for key in (*keys, self.beacon)}, masks.SMALL_IDENTITIES & set(keys)
         for holds, value, remedy in (
             (2 <= count < 2**16, count, "need 2 to 65535 clients"),
-            (wide == {masks.KEY_BYTES}, "a key", f"keys and beacon have {masks.KEY_BYTES} bytes"),
+            (widths == {masks.KEY_BYTES}, "a key", f"keys and beacon have {masks.KEY_BYTES} bytes"),
             (len(set(keys)) == len(keys), "a key", "is listed twice; every client has keys of its own"),
             (not small, "a key", "has small order, so that anybody signs for it; leave it out"),
             (in_order, "their order", "sort them by identity"),
