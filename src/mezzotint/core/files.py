@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import cast, final
+from typing import NoReturn, cast, final
 
 from mezzotint.core.errors import FileFormatError, ParameterError, StorageError
 from mezzotint.core.records import Json, JsonObject
@@ -66,22 +66,37 @@ def read_text(path: str | os.PathLike[str]) -> str:
         raise FileFormatError(f"{path}: not a text file in UTF-8") from None
 
 
-def parse_json(text: str | bytes, *, name: str) -> Json:
+def parse_json(text: str | bytes, *, name: str, strict: bool = False) -> Json:
     """The value of a JSON text.
 
     Arguments:
         text: the JSON text.
         name: its name in error messages.
+        strict: refuses keys that stand twice in an object, and NaN and infinities, which no JSON has.
 
     Raises:
         FileFormatError: not whole JSON, nested too deeply, or with integers of thousands of digits.
     """
+
+    def distinct(pairs: list[tuple[str, Json]]) -> JsonObject:
+        document = dict(pairs)
+        if len(document) != len(pairs):
+            raise FileFormatError(f"{name}: a key stands twice; two readers could see two documents")
+        return document
+
+    def refuse(constant: str) -> NoReturn:
+        raise FileFormatError(f"{name}: {constant} is not a number that JSON can hold")
+
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=distinct, parse_constant=refuse) if strict else json.loads(text)
     except RecursionError:
         raise FileFormatError(f"{name}: nested too deeply to be a file of ours") from None
+    except FileFormatError:
+        raise
     except ValueError as error:
-        raise FileFormatError(f"{name}: is not whole JSON ({error}); it was cut or edited") from None
+        raise FileFormatError(
+            f"{name}: not whole JSON ({error}); it may be truncated or edited; write it again"
+        ) from None
 
 
 def read_object(path: str | os.PathLike[str]) -> JsonObject:

@@ -12,14 +12,14 @@ import os
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, TypeAlias, TypeGuard, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypeGuard, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core import loss as losses
 from mezzotint.core.errors import FileFormatError, ParameterError, as_reals, refuse_nan, wrong_kind
-from mezzotint.core.files import read_text, write_text
+from mezzotint.core.files import parse_json, read_text, write_text
 from mezzotint.core.loss import TOTAL as TOTAL
 from mezzotint.core.loss import Certificate, certify
 from mezzotint.core.loss import FloatArray as FloatArray
@@ -530,35 +530,13 @@ def dumps(mechanism: Mechanism, *, certified: bool = True) -> str:
     return json.dumps(document, allow_nan=False, separators=(",", ":")) + "\n"
 
 
-def _no_duplicates(pairs: list[tuple[str, Json]]) -> JsonObject:
-    document = dict(pairs)
-    if len(document) != len(pairs):
-        raise FileFormatError("mechanism file: a key stands twice; two readers could see two tables")
-    return document
-
-
-def _refuse_constant(text: str) -> NoReturn:
-    raise FileFormatError(f"mechanism file: {text} is not a number that a table can hold")
-
-
 def parse_object(text: str, *, wanted: str = FORMAT) -> JsonObject:
     """The document as plain values: whole JSON of a format of ours and of this version, of whatever kind.
 
     Raises:
         FileFormatError: not JSON, not ours, another version, a key that stands twice.
     """
-    try:
-        document = json.loads(text, object_pairs_hook=_no_duplicates, parse_constant=_refuse_constant)
-    except json.JSONDecodeError as error:
-        raise FileFormatError(
-            f"mechanism file: not whole JSON ({error}); it may be truncated, write it again"
-        ) from None
-    except RecursionError:
-        raise FileFormatError("mechanism file: nested too deeply to be a mechanism") from None
-    except FileFormatError:
-        raise
-    except ValueError as error:  # Python refuses to read integers of thousands of digits
-        raise FileFormatError(f"mechanism file: holds what no table can hold ({error})") from None
+    document = parse_json(text, name="mechanism file", strict=True)
     if not isinstance(document, dict) or cast("JsonObject", document).get("format") != wanted:
         raise FileFormatError(f'mechanism file: "format" must be "{wanted}"; this is some other file')
     document = cast("JsonObject", document)

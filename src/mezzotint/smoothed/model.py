@@ -199,13 +199,6 @@ class Sample:
         return self.records - self.sampled
 
 
-def read_sampling(*, replacement: bool, poisson: bool) -> Sampling:
-    """The sampling scheme from the two public switches, which exclude each other."""
-    if replacement and poisson:
-        raise ParameterError("poisson", poisson, "excludes replacement=True; choose one way of sampling")
-    return "with_replacement" if replacement else "poisson" if poisson else "without_replacement"
-
-
 def read_loss_rate(loss_rate: Rational) -> Fraction:
     """The share of records lost, in [0, 1)."""
     exact = read_rational("loss_rate", loss_rate)
@@ -215,7 +208,12 @@ def read_loss_rate(loss_rate: Rational) -> Fraction:
 
 
 def read_sample(
-    records: int, *, loss_rate: Rational | None, sampled: int | None, sampling: Sampling = "without_replacement"
+    records: int,
+    *,
+    loss_rate: Rational | None,
+    sampled: int | None,
+    replacement: bool = False,
+    poisson: bool = False,
 ) -> Sample:
     """How many records are sampled, from exactly one of `loss_rate` and `sampled`.
 
@@ -223,9 +221,13 @@ def read_sample(
         records: n, at least 1.
         loss_rate: share lost, in [0, 1); T = ceil((1 - loss_rate) n) exactly, or the Poisson rate 1 - loss_rate.
         sampled: T itself, at least 1 and, without replacement, at most n.
+        replacement, poisson: the scheme, unless it is sampling without replacement; they exclude each other.
     Raises:
         ParameterError: if none or both are given, or the one given is out of range.
     """
+    if replacement and poisson:
+        raise ParameterError("poisson", poisson, "excludes replacement=True; choose one way of sampling")
+    sampling: Sampling = "with_replacement" if replacement else "poisson" if poisson else "without_replacement"
     if loss_rate is not None and sampled is None:
         rate = 1 - read_loss_rate(loss_rate)
         if sampling == "poisson":

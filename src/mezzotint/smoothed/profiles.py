@@ -36,7 +36,6 @@ from mezzotint.smoothed.model import (
     read_loss,
     read_rational,
     read_sample,
-    read_sampling,
     rounded_up,
     split,
     split_log_step,
@@ -373,15 +372,14 @@ def profile(
         -0.78
     """
     histogram = read_counts(counts)
-    sampling = read_sampling(replacement=replacement, poisson=poisson)
-    sample = read_sample(sum(histogram), loss_rate=loss_rate, sampled=sampled, sampling=sampling)
+    sample = read_sample(sum(histogram), loss_rate=loss_rate, sampled=sampled, replacement=replacement, poisson=poisson)
     loss = read_loss(epsilon=epsilon, ratio=ratio)
     if noise_ratio is None:
         return histogram_profile(histogram, sample, loss)
     noise = read_rational("noise_ratio", noise_ratio)
     if not 0 < noise < 1:
         raise ParameterError("noise_ratio", noise_ratio, "must lie strictly between 0 and 1; leave it out for no noise")
-    if sampling != "without_replacement":
+    if sample.sampling != "without_replacement":
         raise ParameterError("noise_ratio", noise_ratio, "is defined for sampling without replacement only")
     return noisy_profile(histogram, sample, loss, noise)
 
@@ -489,8 +487,7 @@ def utility(
         True
     """
     histogram = read_counts(counts)
-    sampling = read_sampling(replacement=replacement, poisson=poisson)
-    sample = read_sample(sum(histogram), loss_rate=loss_rate, sampled=sampled, sampling=sampling)
+    sample = read_sample(sum(histogram), loss_rate=loss_rate, sampled=sampled, replacement=replacement, poisson=poisson)
     level = read_rational("threshold", threshold)
     if not Fraction(1, 2) <= level < 1:
         raise ParameterError("threshold", threshold, "must lie in [1/2, 1): the accuracy a guess must exceed")
