@@ -7,6 +7,9 @@ SETUP := pyproject.toml constraints.txt
 # A worker for each core, each with one thread for linear algebra: two layers of threads would fight for the cores.
 PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
+# What pytest compiles of the tests is kept, whatever is asked of Python elsewhere: it takes each worker seconds.
+unexport PYTHONDONTWRITEBYTECODE
+
 # As a CPU without AVX computes: other loops in numpy, OpenBLAS, numba and torch, sums in another order.
 OLD_CPU := OPENBLAS_CORETYPE=Prescott NUMBA_CPU_NAME=generic ATEN_CPU_CAPABILITY=default \
 	NPY_DISABLE_CPU_FEATURES="X86_V3 X86_V4 AVX512_ICL AVX512_SPR"

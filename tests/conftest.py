@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -17,6 +18,14 @@ settings.register_profile(
     "mezzotint", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
 )
 settings.load_profile("mezzotint")
+
+gc.disable()  # until all is imported: what that makes stays, and looking through it again and again takes seconds
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
+
 
 os.environ.pop("COLUMNS", None)  # complaints in one line, whatever terminal or xdist says
 

@@ -117,6 +117,7 @@ def test_theorem_5_as_printed_exceeds_its_epsilon_and_is_certified_at_the_truth(
 TABLE2 = {0.1: (1.7740, [-4, 0.2, 0.6, 4]), 0.2: (1.8386, [-4, 0.2, 0.6, 4]), 0.3: (1.9693, [-4, -0.2, 0.6, 4])}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sigma", TABLE2)
 def test_one_ratio_for_all_outputs_gives_table_2(sigma: float) -> None:
     value, bins = TABLE2[sigma]

@@ -117,6 +117,7 @@ def _write(folder) -> str:
     return str(path)
 
 
+@pytest.mark.slow
 def test_a_training_figure_in_small(tmp_path, monkeypatch):
     monkeypatch.setenv(figures.FOLDER_VARIABLE, _write(tmp_path))
     how = figures.Experiment(rounds=4, seeds=2, alone_seeds=2, evaluations=2, learning_rate=500.0)

@@ -76,6 +76,7 @@ def test_packed_softmax_on_mnist_is_within_two_points_of_float(shared_data: Path
     assert np.median(plain) > 86  # the paper's DP-SGD reads 86.02
 
 
+@pytest.mark.slow
 def test_small_table(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(rqp.FOLDER_VARIABLE, raising=False)
     found = rqp.rqp_table1(splits=1, runs=2)
@@ -88,6 +89,7 @@ def test_small_table(monkeypatch: pytest.MonkeyPatch) -> None:
             assert 0.99 < row["epsilon"] <= 1
 
 
+@pytest.mark.slow
 def test_figure1(tmp_path: Path) -> None:
     found = rqp.rqp_figure1()
     q = {row["sigma"]: row["q"] for row in found.rows}
@@ -101,6 +103,7 @@ def test_figure1(tmp_path: Path) -> None:
     assert set(found.as_dict()) == {"title", "note", "rows"}
 
 
+@pytest.mark.slow
 def test_figure2(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(rqp.FOLDER_VARIABLE, raising=False)
     found = rqp.rqp_figure2(runs=3)

@@ -71,6 +71,7 @@ def test_table_1_has_the_papers_three_entries() -> None:
     assert "0.998" in rows[1]["ours"]
 
 
+@pytest.mark.slow
 def test_gradient_figures_fall_with_n() -> None:
     for make, panels in ((report.figure2_right, 1), (report.figure5, 4)):
         result = make(sizes=(16, 36), draws=2)
