@@ -77,6 +77,18 @@ def test_an_input_that_is_no_number_is_named_by_its_place_and_type_alone() -> No
     assert "secret" not in str(refused.value)
 
 
+@pytest.mark.parametrize("value", [None, "none", [1.0]])
+def test_a_number_that_is_none_is_refused_by_name(value: Any) -> None:
+    table = mz.families.rqm(levels=4)
+    for parameter, given in (
+        ("epsilon", lambda: table.delta(value)),
+        ("alpha", lambda: table.renyi(value)),
+        ("max_bias", lambda: mz.design.optimal(max_bias=value)),
+    ):
+        with pytest.raises(ParameterError, match=f"^{parameter}="):
+            given()
+
+
 def test_a_range_given_by_place_is_refused_by_its_name() -> None:
     for design in (mz.design.optimal, mz.design.limit, mz.design.mvu, mz.design.imvu, mz.design.optm):
         with pytest.raises(ParameterError, match=r"^lower=0: give it by name: lower=0, upper=100$"):

@@ -13,7 +13,7 @@ from typing import Literal, ParamSpec, SupportsIndex, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.errors import ParameterError, as_reals, wrong_kind
+from mezzotint.core.errors import ParameterError, as_real, as_reals, wrong_kind
 from mezzotint.core.loss import NumberArray
 from mezzotint.core.mechanism import MAX_LEVELS, FloatArray, IntArray
 
@@ -119,10 +119,8 @@ def check_probability(name: str, value: object) -> float:
 
 def check_rate(sampling_rate: float) -> float:
     """The number itself; ParameterError unless it lies in (0, 1]."""
-    rate = float(sampling_rate)
-    if not 0 < rate <= 1:
-        raise ParameterError("sampling_rate", rate, "a probability in (0, 1]; leave out clients that never take part")
-    return rate
+    remedy = "a probability in (0, 1]; leave out clients that never take part"
+    return as_real("sampling_rate", sampling_rate, lambda rate: 0 < rate <= 1, remedy)
 
 
 def check_neighboring(value: object) -> Neighboring:
@@ -134,10 +132,8 @@ def check_neighboring(value: object) -> Neighboring:
 
 def check_delta(delta: float) -> float:
     """The number itself; ParameterError unless it lies in [0, 1)."""
-    value = float(delta)
-    if not 0 <= value < 1:
-        raise ParameterError("delta", value, "need a probability in [0, 1); 0 asks for pure epsilon; try delta=1e-6")
-    return value
+    remedy = "need a probability in [0, 1); 0 asks for pure epsilon; try delta=1e-6"
+    return as_real("delta", delta, lambda value: 0 <= value < 1, remedy)
 
 
 def check_others(clients: int, corrupted: int) -> int:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +43,17 @@ class ParameterError(MezzotintError, ValueError):
 
     def __reduce__(self) -> tuple[type[ParameterError], tuple[str, object, str]]:
         return type(self), (self.parameter, self.value, self.remedy)  # so that other processes can send it back
+
+
+def as_real(parameter: str, value: object, holds: Callable[[float], bool], remedy: str) -> float:
+    """The value as a float; ParameterError unless `float` reads it and this holds for it, as it does for no NaN."""
+    try:
+        number = float(cast(float, value))
+    except (TypeError, ValueError):
+        number = math.nan
+    if not holds(number):
+        raise ParameterError(parameter, value, remedy)
+    return number
 
 
 def as_reals(parameter: str, values: npt.ArrayLike, remedy: str) -> npt.NDArray[np.float64]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, final
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.errors import ParameterError, wrong_kind
+from mezzotint.core.errors import ParameterError, as_real, wrong_kind
 from mezzotint.core.records import JsonObject, plain
 
 if TYPE_CHECKING:
@@ -149,10 +149,7 @@ def float_above(value: Fraction) -> float:
 
 def check_epsilon(epsilon: float) -> float:
     """The number itself; ParameterError for NaN and below 0."""
-    value = float(epsilon)
-    if not value >= 0:
-        raise ParameterError("epsilon", value, "need a number >= 0 (inf is allowed)")
-    return value
+    return as_real("epsilon", epsilon, lambda value: value >= 0, "need a number >= 0 (inf is allowed)")
 
 
 def _pair_hockey_sticks(table: IntArray, ratio: float) -> FloatArray:
@@ -292,10 +289,8 @@ def _renyi_below_one(weights: IntArray, alpha: float) -> FloatArray:
 
 def check_order(alpha: float) -> float:
     """The number itself; ParameterError unless it lies in (0, inf]."""
-    value = float(alpha)
-    if not value > 0:
-        raise ParameterError("alpha", value, "a Renyi order lies in (0, inf]; 1 is Kullback-Leibler, inf pure epsilon")
-    return value
+    remedy = "a Renyi order lies in (0, inf]; 1 is Kullback-Leibler, inf pure epsilon"
+    return as_real("alpha", alpha, lambda order: order > 0, remedy)
 
 
 def renyi_pairs(weights: IntArray, alpha: float) -> FloatArray:

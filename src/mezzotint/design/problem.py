@@ -17,14 +17,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Literal, SupportsFloat, TypeVar, cast, final, get_args
+from typing import Literal, TypeVar, cast, final, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core import rounding
 from mezzotint.core.arguments import check_choice, check_finite
-from mezzotint.core.errors import InfeasibleError, MezzotintError, ParameterError, as_reals
+from mezzotint.core.errors import InfeasibleError, MezzotintError, ParameterError, as_real, as_reals
 from mezzotint.core.mechanism import NARROWEST, TOTAL, FloatArray, IntArray, Mechanism
 from mezzotint.core.priors import Prior, as_prior, cost_matrix
 from mezzotint.core.records import JsonObject, Record, above
@@ -78,13 +78,6 @@ class Problem:
         return cost_matrix(knots=knots, levels=levels, prior=self.prior, loss=loss)
 
 
-def _number(parameter: str, value: SupportsFloat | str) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise ParameterError(parameter, value, "give a number") from None
-
-
 def _check_privacy(epsilon: float, delta: float, alpha: float | None, metric: str | None) -> None:
     if not epsilon > 0:
         raise ParameterError("epsilon", epsilon, "must be positive; try epsilon=1.0")
@@ -94,8 +87,6 @@ def _check_privacy(epsilon: float, delta: float, alpha: float | None, metric: st
         raise ParameterError("delta", delta, "must be in [0, 1); 0 is pure differential privacy")
     if metric not in (None, "absolute", "squared"):
         raise ParameterError("metric", metric, 'use "absolute" or "squared", or leave it out')
-    if alpha is not None and not alpha > 1:
-        raise ParameterError("alpha", alpha, "the Renyi order must exceed 1; inf is pure epsilon")
     if alpha is not None and not (1 + 1e-5 <= alpha <= _LARGEST_ORDER or alpha == math.inf):
         remedy = f"{1 + 1e-5!r} implies it" if alpha < 2 else "inf, pure epsilon, implies it"
         raise ParameterError("alpha", alpha, f"no order for a solver; {remedy}")
@@ -117,14 +108,15 @@ def make_problem(
 ) -> Problem:
     """A checked `Problem` from a caller's values; alpha=inf becomes pure epsilon."""
     epsilon, lower, upper = check_finite("epsilon", epsilon), check_finite("lower", lower), check_finite("upper", upper)
-    delta, max_bias = check_finite("delta", delta), _number("max_bias", max_bias)
-    alpha = None if alpha is None else _number("alpha", alpha)
+    delta = check_finite("delta", delta)
+    remedy = "0 for unbiased, a bound in data units, or inf for no bound"
+    max_bias = as_real("max_bias", max_bias, lambda value: value >= 0, remedy)
+    remedy = "the Renyi order must exceed 1; inf is pure epsilon"
+    alpha = None if alpha is None else as_real("alpha", alpha, lambda order: order > 1, remedy)
     if not lower < upper or not math.isfinite(upper - lower):
         raise ParameterError("upper", upper, f"must exceed lower={lower:g}")
     _check_privacy(epsilon, delta, alpha, metric)
     check_choice("loss", loss, get_args(Loss))
-    if math.isnan(max_bias) or max_bias < 0:
-        raise ParameterError("max_bias", max_bias, "0 for unbiased, a bound in data units, or inf for no bound")
     return Problem(
         epsilon=epsilon,
         lower=lower,

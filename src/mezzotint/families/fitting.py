@@ -35,7 +35,7 @@ from mezzotint.core.priors import Prior, SamplePrior, UniformPrior, as_prior, ce
 from mezzotint.core.rounding import MARGIN, table
 from mezzotint.core.search import bracket
 from mezzotint.families.categorical import k_randomized_response
-from mezzotint.families.numeric import PoissonBinomial, erm_rows, pbm_exact, pbm_rows, rqm_rows
+from mezzotint.families.numeric import PoissonBinomial, erm_rows, pbm_exact, rqm_rows
 
 _MARGINS = tuple(MARGIN * 4.0**k for k in range(9))
 """How far below epsilon a search aims: the first for which the rounded table is certified is taken."""
@@ -239,7 +239,8 @@ def _pbm(request: _Request) -> tuple[Mechanism, int]:
         if excess(theta, aim) < -MARGIN * aim and excess(_THETA, aim) > 0:
             theta = cast(float, brentq(excess, theta, _THETA, args=(aim,), xtol=1e-12))
         raw = at(min(theta, _THETA))
-        grid, rows = pbm_rows(raw, request.knots)
+        grid = np.linspace(request.lower, request.upper, request.knots)
+        rows = raw.pmf(grid)
         name = f"PBM(trials={trials}, theta={raw.theta:.6g})"
         with contextlib.suppress(InfeasibleError):
             return table(knots=grid, levels=raw.levels, probabilities=rows, name=name, epsilon=request.epsilon), tries

@@ -527,12 +527,6 @@ def pbm_exact(*, lower: float = -1.0, upper: float = 1.0, trials: int = 15, thet
     return PoissonBinomial(lower=lower, upper=upper, trials=trials, theta=theta)
 
 
-def pbm_rows(raw: PoissonBinomial, knots: int) -> tuple[FloatArray, FloatArray]:
-    """Evenly spaced knots and the raw mechanism's float64 pmfs there."""
-    grid = np.linspace(raw.lower, raw.upper, knots)
-    return grid, raw.pmf(grid)
-
-
 def pbm(
     *, lower: float = -1.0, upper: float = 1.0, trials: int = 15, theta: float = 0.25, knots: int = 65
 ) -> Mechanism:
@@ -558,9 +552,9 @@ def pbm(
         (16, 16.479)
     """
     raw = pbm_exact(lower=lower, upper=upper, trials=trials, theta=theta)
-    grid, rows = pbm_rows(raw, check_count("knots", knots, least=2, most=MAX_LEVELS))
+    grid = np.linspace(raw.lower, raw.upper, check_count("knots", knots, least=2, most=MAX_LEVELS))
     name = f"PBM(trials={raw.trials}, theta={raw.theta:g}, knots={grid.size})"
-    return table(knots=grid, levels=raw.levels, probabilities=rows, name=name)
+    return table(knots=grid, levels=raw.levels, probabilities=raw.pmf(grid), name=name)
 
 
 def published_pbm_mse(*, lower: float, upper: float, trials: int, theta: float) -> float:

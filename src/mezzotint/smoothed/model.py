@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 from scipy import optimize
 
-from mezzotint.core.errors import ParameterError
+from mezzotint.core.errors import ParameterError, as_real
 from mezzotint.core.records import Record
 
 #: What is accepted where an exact rational is wanted. A float is read by its shortest decimal: 0.002 is 1/500.
@@ -154,7 +154,11 @@ def read_loss(*, epsilon: float | None, ratio: Rational | None) -> Loss:
         ParameterError: if none or both are given, epsilon is not in (0, inf), or the ratio is below 1.
     """
     if ratio is None and epsilon is not None:
-        return _read_epsilon(epsilon)
+        remedy = "must be a finite number above 0; for total variation use ratio=1"
+        value = as_real("epsilon", epsilon, lambda number: 0.0 < number < math.inf, remedy)
+        if value > 700.0:
+            raise ParameterError("epsilon", epsilon, "must be at most 700, where e**epsilon leaves the range of floats")
+        return _loss_from_epsilon(value)
     if ratio is not None and epsilon is None:
         exact = read_rational("ratio", ratio)
         if exact < 1:
@@ -162,18 +166,6 @@ def read_loss(*, epsilon: float | None, ratio: Rational | None) -> Loss:
         log_ratio = split_log(exact)
         return Loss(epsilon=log_ratio[0], ratio=exact, log_ratio=log_ratio)
     raise ParameterError("epsilon", epsilon, "give exactly one of epsilon and ratio (which is e**epsilon)")
-
-
-def _read_epsilon(epsilon: float) -> Loss:
-    try:
-        value = float(epsilon)
-    except (TypeError, ValueError):
-        value = math.nan
-    if not 0.0 < value < math.inf:
-        raise ParameterError("epsilon", epsilon, "must be a finite number above 0; for total variation use ratio=1")
-    if value > 700.0:
-        raise ParameterError("epsilon", epsilon, "must be at most 700, where e**epsilon leaves the range of floats")
-    return _loss_from_epsilon(value)
 
 
 @dataclass(frozen=True, kw_only=True)
