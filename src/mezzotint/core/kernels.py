@@ -24,7 +24,7 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar, cast, final
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.loss import Codes, Floats, Words
+from mezzotint.core.loss import Codes, Floats, IndexArray, Words
 from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray, Mechanism
 
 Cells = npt.NDArray[np.uint32]
@@ -371,18 +371,6 @@ class Lookup:
         return self.kernel(x, words, codes, *self.arguments)
 
 
-@final
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Segments:
-    """The S segments between distinct knots: `start` and `width` (S,); `jumps` (S-1,) tells which starts are jumps."""
-
-    lower: float
-    upper: float
-    start: FloatArray
-    width: FloatArray
-    jumps: npt.NDArray[np.bool_]
-
-
 _Way: TypeAlias = tuple[Callable[..., tuple[int, int, int]], tuple[object, ...]]
 """A kernel, and what it takes between `upper` and `cells`."""
 
@@ -391,17 +379,11 @@ _Way: TypeAlias = tuple[Callable[..., tuple[int, int, int]], tuple[object, ...]]
 def compile_lookup(mechanism: Mechanism, dtype: np.dtype[np.floating]) -> Lookup:
     """The tables to draw from `mechanism` for inputs of type float32 or float64; the 32 used last are kept."""
     rows = np.flatnonzero(np.diff(mechanism.knots) > 0)  # a jump has no width: no input falls into it
-    start = mechanism.knots[rows]
-    segments = _Segments(
-        lower=mechanism.lower,
-        upper=mechanism.upper,
-        start=start,
-        width=mechanism.knots[rows + 1] - start,
-        jumps=np.diff(rows) > 1,
-    )
+    edges = np.append(mechanism.knots[rows], mechanism.upper)
     cells = alias_cells(mechanism.weights, mechanism.bits)
     flat = np.stack([cells[rows], cells[rows + 1]], axis=1).reshape(-1)
-    kernel, tables = _uniform(segments, dtype) or _bucketed(segments) or _searched(segments)
+    jump = np.flatnonzero(np.diff(rows) > 1) + 1
+    kernel, tables = _uniform(edges, jump, dtype) or _bucketed(edges) or _searched(edges)
     return Lookup(
         kernel=kernel,
         arguments=(mechanism.lower, mechanism.upper, *tables, flat, mechanism.bits),
@@ -414,44 +396,41 @@ def compile_lookup(mechanism: Mechanism, dtype: np.dtype[np.floating]) -> Lookup
 # (2) At a knot without a jump, p on the wrong side of the whole number gives t = 1 in one segment instead of 0 in
 # the next: the same row. (3) At a jump those are two rows: there, the smallest input of this type from the knot on
 # must land in its segment and the largest below it must not. A last-digit change of `scale` often helps.
-def _uniform(segments: _Segments, dtype: np.dtype[np.floating]) -> _Way | None:
-    count = segments.start.size
-    index = np.arange(count)
-    scale = count / (segments.upper - segments.lower)
-    uneven = np.abs((segments.start - segments.lower) * scale - index)
+def _uniform(edges: FloatArray, jump: IndexArray, dtype: np.dtype[np.floating]) -> _Way | None:
+    count, lower = edges.size - 1, edges[0]
+    scale = count / (edges[-1] - lower)
+    uneven = np.abs((edges[:-1] - lower) * scale - np.arange(count))
     if count > 2**16 or float(uneven.max()) > EVEN:
         return None
-    jump = np.flatnonzero(segments.jumps) + 1
-    at = segments.start[jump].astype(dtype)
-    at = np.where(at < segments.start[jump], np.nextafter(at, dtype.type(np.inf)), at)
+    at = edges[jump].astype(dtype)
+    at = np.where(at < edges[jump], np.nextafter(at, dtype.type(np.inf)), at)
     before = np.nextafter(at, dtype.type(-np.inf)).astype(np.float64)
     for digits in (0, 1, -1, 2, -2, 4, -4):
         tried = scale * (1 + digits * 2.0**-52)
-        right = (at.astype(np.float64) - segments.lower) * tried
-        left = (before - segments.lower) * tried
+        right, left = (at.astype(np.float64) - lower) * tried, (before - lower) * tried
         if ((right >= jump) & (left < jump)).all():
-            return draw_uniform, (tried, count - 1)
+            return draw_uniform, (float(tried), count - 1)
     return None
 
 
 # Even buckets: bucket(x) = floor((x - lower) * scale) is monotone in x as floats compute it, and knots are put into
 # buckets by the same expression. So a knot in an earlier bucket lies below x and one in a later bucket above x: only
 # one in x's own bucket needs a compare. Buckets are doubled until none holds two knots.
-def _bucketed(segments: _Segments) -> _Way | None:
-    count = 1
+def _bucketed(edges: FloatArray) -> _Way | None:
+    start, count = edges[:-1], 1
     while count <= MAX_BUCKETS:
-        scale = count / (segments.upper - segments.lower)
+        scale = count / float(edges[-1] - edges[0])
         # upper * scale may round to `count`, hence one bucket more.
-        bucket = ((segments.start - segments.lower) * scale).astype(np.int64)
+        bucket = ((start - edges[0]) * scale).astype(np.int64)
         if np.unique(bucket[1:]).size == bucket.size - 1:
             last = np.searchsorted(bucket, np.arange(count + 1), side="right") - 1
-            return draw_bucketed, (scale, (last - 1).astype(np.int32), segments.start[last], TOTAL / segments.width)
+            return draw_bucketed, (scale, (last - 1).astype(np.int32), start[last], TOTAL / np.diff(edges))
         count *= 2
     return None
 
 
-def _searched(segments: _Segments) -> _Way:
-    steps = (segments.start.size - 1).bit_length()
+def _searched(edges: FloatArray) -> _Way:
+    steps = (edges.size - 2).bit_length()
     start = np.full(1 << steps, np.inf)
-    start[: segments.start.size] = segments.start
-    return draw_searched, (steps, start, TOTAL / segments.width)
+    start[: edges.size - 1] = edges[:-1]
+    return draw_searched, (steps, start, TOTAL / np.diff(edges))
