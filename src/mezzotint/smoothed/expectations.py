@@ -94,14 +94,17 @@ def expected(
     corners = hull_vertices(read_vertices(vertices))
     sample = read_sample(records, loss_rate=loss_rate, sampled=sampled)
     loss = read_loss(epsilon=epsilon, ratio=ratio)
-    _check_method(method, len(corners[0]))
+    types = len(corners[0])
+    allowed = ("auto", "certificate", "all_splits") if types == 2 else ("auto", "enumeration", "bracket", "monte_carlo")
+    if method not in allowed:
+        raise ParameterError("method", method, f"with {types} types choose one of {', '.join(allowed)}")
     if sample.lost == 0:
         found = many_types.Range(
             log_value=0.0, log_lower=0.0, log_upper=0.0, split=(records,) + (0,) * (len(corners) - 1),
             method="single vertex",
             reason="No record is lost: the exact histogram is published, and delta = 1 for every database.",
         )  # fmt: skip
-    elif len(corners[0]) == 2:
+    elif types == 2:
         found = many_types.search(sample, loss, tuple(corner[0] for corner in corners), method)
     elif method in ("auto", "enumeration") and many_types.enumerable(records, corners):
         found = many_types.enumerate_all(sample, loss, corners)
@@ -115,12 +118,6 @@ def expected(
             reason = f"Mean of exact delta at {draws} random histograms of the composition {found.split}."
             return _record(sample, loss, corners, replace(found, reason=reason), started, estimate)
     return _record(sample, loss, corners, found, started)
-
-
-def _check_method(method: str, types: int) -> None:
-    allowed = ("auto", "certificate", "all_splits") if types == 2 else ("auto", "enumeration", "bracket", "monte_carlo")
-    if method not in allowed:
-        raise ParameterError("method", method, f"with {types} types choose one of {', '.join(allowed)}")
 
 
 def _check_draws(draws: int, what: str, example: int) -> None:

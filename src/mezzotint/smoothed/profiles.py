@@ -393,15 +393,11 @@ def histogram_profile(histogram: tuple[int, ...], sample: Sample, loss: Loss) ->
         return profile_of(sample, loss, worst, rounded_up(worst), worst=worst, reason=closed)
     # D falls as either count grows when there is a third type, so the worst pair is among the two rarest types
     # (docs/proofs/smoothed-profile.md); with two types there is no other pair. All four orders are needed.
-    best, upper, pair = -math.inf, -math.inf, None
-    for first, second in dict.fromkeys(
-        ((rare, common + 1), (rare + 1, common), (common, rare + 1), (common + 1, rare))
-    ):
-        value, error = log_pair(first, second, sample, loss, binary=len(histogram) == 2)
-        upper = max(upper, to_log10(value, error))
-        if value > best or pair is None:
-            best, pair = value, (first, second)
-    upper, reason = min(upper, rounded_up(worst)), _reason(best, len(histogram))
+    orders = (rare, common + 1), (rare + 1, common), (common, rare + 1), (common + 1, rare)
+    found = {order: log_pair(*order, sample, loss, binary=len(histogram) == 2) for order in dict.fromkeys(orders)}
+    pair = max(found, key=lambda order: found[order][0])
+    upper = min(max(to_log10(*one) for one in found.values()), rounded_up(worst))
+    best, reason = found[pair][0], _reason(found[pair][0], len(histogram))
     return profile_of(sample, loss, to_log10(best), upper, worst=worst, pair=pair, reason=reason)
 
 
@@ -511,13 +507,8 @@ def _two_types(histogram: tuple[int, ...], sample: Sample, loss: Loss) -> tuple[
     # The neighbours of (a, b) are (a - 1, b + 1) and (a + 1, b - 1); each pair counts from both sides.
     a, b = histogram
     pairs = [pair for pair in ((a, b + 1), (b, a + 1)) if pair[0] >= 1]
-    best, upper = -math.inf, -math.inf
-    for one, other in pairs:
-        for first, second in ((one, other), (other, one)):
-            value, error = _log_pair(first, second, sample, loss)
-            best = max(best, to_log10(value))
-            upper = max(upper, to_log10(value, error))
-    return best, upper
+    found = [_log_pair(*order, sample, loss) for pair in pairs for order in (pair, pair[::-1])]
+    return max(to_log10(value) for value, _ in found), max(to_log10(*one) for one in found)
 
 
 def _log_pair(first: int, second: int, sample: Sample, loss: Loss) -> tuple[float, float]:
