@@ -203,14 +203,10 @@ def search(
 
 def _renyi(these: FloatArray, those: FloatArray, alpha: float) -> float:
     """Renyi divergence of order alpha of one distribution on two outcomes from another."""
-    exponents = []  # of the terms p (p / q)^(alpha - 1), which overflow at large orders
-    for p, q in zip(these.tolist(), those.tolist(), strict=True):
-        if p > 0:
-            if q <= 0:
-                return math.inf
-            exponents.append(math.log(p) + (alpha - 1) * math.log(p / q))
-    largest = max(exponents)
-    return (largest + math.log(sum(math.exp(exponent - largest) for exponent in exponents))) / (alpha - 1)
+    p, q = these[these > 0], those[these > 0]
+    with np.errstate(divide="ignore"):
+        exponents = np.log(p) + (alpha - 1) * np.log(p / q)  # of the terms p (p / q)^(alpha - 1), which may overflow
+    return float(np.logaddexp.reduce(exponents)) / (alpha - 1)
 
 
 def _pair_holds(problem: Problem, bottom: float, top: float, low: float, high: float) -> bool:
