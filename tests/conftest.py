@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter, defaultdict
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,6 @@ settings.register_profile(
 )
 settings.load_profile("mezzotint")
 
-gc.disable()  # until all is imported: what that makes stays, and looking through it again and again takes seconds
-
-
-def pytest_collection_finish() -> None:
-    gc.freeze()
-    gc.enable()
-
-
 os.environ.pop("COLUMNS", None)  # complaints in one line, whatever terminal or xdist says
 
 
@@ -37,6 +30,17 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"reference data folder {folder.name!r} is not beside this checkout")
     return folder
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What imports make stays: looking through it for garbage again and again takes each worker seconds."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 # Tests marked `own_process` ------------------------------------------------------------------------------------------
