@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import math
@@ -37,10 +38,16 @@ def in_the_plane(gradients: np.ndarray, rate: float, other: np.ndarray) -> np.nd
     return total
 
 
+@functools.lru_cache(maxsize=8)
+def half_lines(sign: int, records: int, rate: float, shift: float) -> Any:
+    """Chances of the half-lines from each point on."""
+    masses = binom.pmf(range(records + 1), records, rate)
+    return sum(mass * norm.sf(LINE - sign * j * shift) for j, mass in enumerate(masses))
+
+
 def on_the_line(signs: tuple[int, int], records: int, rate: float, shift: float, alpha: float) -> float:
     """H_alpha of the pair, by the best of many half-lines."""
-    masses = binom.pmf(range(records + 1), records, rate)
-    first, second = (sum(mass * norm.sf(LINE - sign * j * shift) for j, mass in enumerate(masses)) for sign in signs)
+    first, second = (half_lines(sign, records, rate, shift) for sign in signs)
     return float(max(np.max(first - alpha * second), 1 - alpha))
 
 
