@@ -28,7 +28,6 @@ from mezzotint.core.files import locked, write_text
 from mezzotint.core.records import JsonObject, Record, above
 from mezzotint.federated.budget import rounds_within
 from mezzotint.federated.client_app import PARAMETERS, TOLD, data_here
-from mezzotint.federated.encoding import Encoding
 from mezzotint.federated.joined import AdaptiveEncoding, MetricsEncoding, WeightedEncoding
 from mezzotint.federated.ledger import NAME, Checkpoint, RunLedger
 from mezzotint.federated.local import LocalStrategy
@@ -150,7 +149,12 @@ def _strategy(settings: RunSettings, scheme: Scheme, checkpoint: Checkpoint, coo
     else:
         roster = Roster.load(settings.roster) if settings.roster else None
         borne = {"corrupted": settings.colluding, "dropped": settings.dropping}
-        evaluation = _evaluation(settings, scheme, checkpoint) if settings.evaluate_every else None
+        evaluation = None
+        if settings.evaluate_every:
+            metrics = settings.measuring(scheme.most_examples if isinstance(scheme, WeightedEncoding) else 0)
+            noted = _ledger(settings, checkpoint, "evaluations.jsonl", metrics.binding.hex(), len(metrics.names))
+            limits = {"every": settings.evaluate_every, "most_rounds": settings.evaluations}
+            evaluation = Evaluation(encoding=metrics, ledger=noted, **limits)
         if isinstance(scheme, AdaptiveEncoding) and checkpoint.l2_norm is not None:
             scheme = replace(scheme, clip=checkpoint.l2_norm)
         strategy = SecureStrategy(encoding=scheme, roster=roster, evaluation=evaluation, **borne, **common)
@@ -167,12 +171,6 @@ def _adapted(strategy: RoundStrategy[Any]) -> float | None:
     """The clipping norm of the next round, if it is adaptive."""
     encoding = strategy.encoding if isinstance(strategy, SecureStrategy) else None
     return encoding.clip if isinstance(encoding, AdaptiveEncoding) else None
-
-
-def _evaluation(settings: RunSettings, scheme: Encoding, checkpoint: Checkpoint) -> Evaluation:
-    encoding = settings.measuring(scheme.most_examples if isinstance(scheme, WeightedEncoding) else 0)
-    ledger = _ledger(settings, checkpoint, "evaluations.jsonl", encoding.binding.hex(), len(encoding.names))
-    return Evaluation(encoding=encoding, every=settings.evaluate_every, ledger=ledger, most_rounds=settings.evaluations)
 
 
 def _price(settings: RunSettings, strategy: SecureStrategy, coordinates: int) -> str:

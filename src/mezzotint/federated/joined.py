@@ -540,8 +540,14 @@ def encoding_from(values: JsonObject) -> Encoding:
         ParameterError: an unknown kind. FileFormatError: an invalid mechanism, a missing field.
     """
     makers: dict[str, Callable[[JsonObject], Encoding]] = {
-        "table": _table, "fixed": _fixed, "noise": _noise, "gaussian": _gaussian, **dict.fromkeys(_WRAPPED, _wrapped),
-    }  # fmt: skip
+        "table": _table,
+        "fixed": lambda given: FixedPointEncoding(**{name: given[name] for name in ("clip", "grid_bits", "l2_norm")}),
+        "noise": _noise,
+        "gaussian": lambda given: GaussianEncoding(
+            deviation=given["deviation"], bands=int(given.get("bands", 1)), **_modular(given)
+        ),
+        **dict.fromkeys(_WRAPPED, lambda given: _WRAPPED[kind].made_of(encoding_from(given["inner"]), given)),
+    }
     if not isinstance(values, dict):
         raise FileFormatError("encoding: damaged (an object of fields is needed)")
     kind = str(values.get("kind"))
@@ -569,10 +575,6 @@ def _table(values: JsonObject) -> Encoding:
     return TableEncoding(mechanism=mechanism, l2_norm=values["l2_norm"], seed=int(values["seed"]))
 
 
-def _fixed(values: JsonObject) -> Encoding:
-    return FixedPointEncoding(clip=values["clip"], grid_bits=values["grid_bits"], l2_norm=values["l2_norm"])
-
-
 def _modular(values: JsonObject) -> JsonObject:
     """The fields of every `ModularEncoding`."""
     _check_rotation(values)
@@ -588,14 +590,6 @@ def _noise(values: JsonObject) -> Encoding:
     offsets = int(values["first"]) + np.arange(weights.size, dtype=np.int64)
     noise = IntegerNoise(offsets=offsets, weights=weights, truncated_mass=0.0)
     return NoiseEncoding(noise=noise, adds=values["adds"], **_modular(values))
-
-
-def _gaussian(values: JsonObject) -> Encoding:
-    return GaussianEncoding(deviation=values["deviation"], bands=int(values.get("bands", 1)), **_modular(values))
-
-
-def _wrapped(values: JsonObject) -> Encoding:
-    return _WRAPPED[values["kind"]].made_of(encoding_from(values["inner"]), values)
 
 
 _WRAPPED = {"weighted": WeightedEncoding, "adaptive": AdaptiveEncoding, "metrics": MetricsEncoding}

@@ -20,6 +20,7 @@ from flwr.serverapp import Grid
 
 from mezzotint.core.arguments import check_vector
 from mezzotint.core.errors import BudgetError, MezzotintError, ParameterError
+from mezzotint.core.records import JsonObject
 from mezzotint.federated.mod import Train, Updates, as_bytes, name_of, trained_update, whatever_happens
 from mezzotint.federated.policy import Policy, PolicyRefusal
 from mezzotint.federated.records import RECORD, Key, log, only, parameters, reply
@@ -114,14 +115,14 @@ class LocalUpdates(Updates):
 
 
 def _session(scheme: RankedCodebook, context: Context, policy: Policy, answers: bytes) -> RankedSession:
-    budget = (policy.budget, 0.0)
-    folder = context.node_config.get("records")
-    if folder is None:
-        found = {int(number): tuple(answer) for number, answer in json.loads(answers).items()}
-        return RankedSession(scheme, client=_name(context), ledger=Ledger(), budget=budget, answers=found)
-    place = Path(str(folder))
-    path = place / f"answers-{scheme.sha256[:16]}.jsonl"
-    return RankedSession(scheme, client=_name(context), ledger=Ledger(place / "ledger.jsonl"), budget=budget, path=path)
+    if "records" in context.node_config:
+        place = Path(str(context.node_config["records"]))
+        kept: JsonObject = {"path": place / f"answers-{scheme.sha256[:16]}.jsonl"}
+        ledger = Ledger(place / "ledger.jsonl")
+    else:
+        kept = {"answers": {int(number): tuple(answer) for number, answer in json.loads(answers).items()}}
+        ledger = Ledger()
+    return RankedSession(scheme, client=_name(context), ledger=ledger, budget=(policy.budget, 0.0), **kept)
 
 
 def _keep(context: Context, described: bytes, answers: dict[int, tuple[int, int, str]]) -> None:

@@ -440,18 +440,15 @@ class Held:
     def of(self, number: int) -> Vector | None:
         """The update of this round, if it is held."""
         try:
-            with np.load(io.BytesIO(self._bytes()), allow_pickle=False) as file:
+            if self._path is not None:
+                found = self._path.read_bytes()
+            else:
+                found = as_bytes(self.context.state.config_records[_HELD][_BYTES])
+            with np.load(io.BytesIO(found), allow_pickle=False) as file:
                 same = file["about"].tobytes() == self.about and int(file["number"]) == number
                 return file["vector"] if same else None
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
             return None
-
-    def _bytes(self) -> bytes:
-        if self._path is not None:
-            return self._path.read_bytes()
-        record = self.context.state.config_records.get(_HELD)
-        found = b"" if record is None else record[_BYTES]
-        return found if isinstance(found, bytes) else b""
 
 
 def spread(update: Callable[[], Vector], *, number: int, size: int, bands: int, norm: float, held: Held) -> Vector:

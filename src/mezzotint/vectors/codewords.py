@@ -77,11 +77,13 @@ def _halves(key: bytes, start: int, count: int) -> npt.NDArray[np.uint32]:
     return draw_words(key, start, count // 2).astype("<u8", copy=False).view("<u4")
 
 
+@lru_cache(maxsize=2)
 def signs(beacon: str, group: int, size: int) -> FloatArray:
-    """(size,) numbers +-1 of a round: bit j of the stream, low bits first, 1 for +1."""
+    """(size,) numbers +-1 of a round, read-only: bit j of the stream, low bits first, 1 for +1."""
     words = draw_words(stream_key("signs", beacon, group), 0, -(-size // 64))
-    bits = np.unpackbits(words.astype("<u8", copy=False).view(np.uint8), bitorder="little")[:size]
-    return bits.astype(np.float64) * 2.0 - 1.0
+    found = np.unpackbits(words.astype("<u8", copy=False).view(np.uint8), bitorder="little")[:size] * 2.0 - 1.0
+    found.setflags(write=False)
+    return found
 
 
 def positions(key: bytes, count: int, among: int) -> IntArray:
@@ -327,7 +329,7 @@ class Codebook:
 
     def signs(self, group: int) -> FloatArray:
         """(padded,) signs shared by all seeds of a round."""
-        return _signs(self.beacon, group, self.padded)
+        return signs(self.beacon, group, self.padded)
 
     def transform(self, vectors: FloatArray, group: int) -> None:
         """Signs, then Hadamard, in place in the (n, padded) rows; nothing without a subspace."""
@@ -390,11 +392,6 @@ class Codebook:
         """(count, size) orthonormal rows, uniformly distributed: Gaussian ones after Gram-Schmidt."""
         columns, triangle = np.linalg.qr(normal_rows(key, 0, count, self.size).T)
         return (columns * np.sign(np.diag(triangle))).T
-
-
-@lru_cache(maxsize=2)
-def _signs(beacon: str, group: int, size: int) -> FloatArray:
-    return signs(beacon, group, size)
 
 
 @lru_cache(maxsize=8)
