@@ -180,7 +180,7 @@ class Encoding(ABC):
 
     @property
     def norm(self) -> float | None:
-        """L2 norm that updates are clipped to; None does not clip."""
+        """L2 norm to which updates are clipped; None does not clip."""
         return self.traits.norm
 
     def noise_multiplier(self, clients: int) -> float:
@@ -462,11 +462,8 @@ class NoiseEncoding(ModularEncoding):
         adds: "clients", or "server", which sees the exact sum and is trusted to add the noise.
 
     Example:
-        >>> encoding = mz.federated.noise_encoding(
-        ...     lambda sigma: mz.families.skellam(variance=sigma**2),
-        ...     noise_multiplier=8.0, l2_norm=1.0, clients=100, size=1000,
-        ... )
-        >>> encoding.adds
+        >>> noise = mz.families.skellam(variance=4.0)
+        >>> mz.federated.NoiseEncoding(noise=noise, l2_norm=1.0, granularity=0.1, modulus_bits=8).adds
         'clients'
     """
 

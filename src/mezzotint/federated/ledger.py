@@ -220,20 +220,20 @@ class RunLedger:
         Empty before the first round, and for encodings without noise. A server of secure sums knows who took part, so
         no amplification by sampling is claimed; a client is charged for the rounds that it was in.
         """
-        most = self._most(encoding)
-        return encoding.claims(**self._worst(most, corrupted), size=size, delta=delta) if most else {}
+        worst = self._worst(encoding, corrupted)
+        return encoding.claims(**worst, size=size, delta=delta) if worst else {}
 
     def spent(self, encoding: Encoding, *, size: int, delta: float, corrupted: int = 0) -> Claim | None:
         """The "central" one of `claims`."""
-        most = self._most(encoding)
-        return encoding.central(**self._worst(most, corrupted), size=size, delta=delta) if most else None
+        worst = self._worst(encoding, corrupted)
+        return encoding.central(**worst, size=size, delta=delta) if worst else None
 
-    def _most(self, encoding: Encoding) -> int:
+    def _worst(self, encoding: Encoding, corrupted: int) -> dict[str, int]:
+        """Rounds of the client charged most, and the clients in its sums; empty before the first."""
         self._log.refresh()
-        return max(map(encoding.charged, self._charged().values()), default=0)
-
-    def _worst(self, most: int, corrupted: int) -> dict[str, int]:
-        return {"rounds": most, "clients": max(corrupted + 1, self.smallest_sum), "corrupted": corrupted}
+        most = max(map(encoding.charged, self._charged().values()), default=0)
+        sums = {"rounds": most, "clients": max(corrupted + 1, self.smallest_sum), "corrupted": corrupted}
+        return sums if most else {}
 
     def as_dict(self) -> JsonObject:
         """Plain values for JSON."""

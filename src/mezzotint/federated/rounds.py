@@ -199,9 +199,8 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         self.spare = check_spare(spare, sampling)
         self.minimum = self.usual_minimum(self.invited) if minimum is None else check_count("minimum", minimum)
         if not self.minimum <= per_round:
-            raise ParameterError(
-                "minimum", self.minimum, f"a round ends with {per_round} summands; ask for fewer, or spare fewer"
-            )
+            remedy = f"a round ends with {per_round} summands; ask for fewer, or spare fewer"
+            raise ParameterError("minimum", self.minimum, remedy)
         self.sampling = check_sampling(sampling)
         self.learning_rate = check_positive("learning_rate", learning_rate)
         self.optimizer = check_instance("optimizer", FedAvg() if optimizer is None else optimizer, ServerOptimizer)
@@ -441,9 +440,8 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
             place = place_of[node]
             who = now.name(place)
             if answer.has_error():
-                self.incidents.append(
-                    Incident(round=now.number, client=who, name="ClientError", what=one_line(answer.error.reason))
-                )
+                what = one_line(answer.error.reason)
+                self.incidents.append(Incident(round=now.number, client=who, name="ClientError", what=what))
                 continue
             self._take_one(now, place, who, protocol_record(answer))
             if self._enough(now):
