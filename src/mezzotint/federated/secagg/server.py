@@ -21,6 +21,7 @@ from mezzotint.core.files import read_object, write_text
 from mezzotint.core.sampler import word_type
 from mezzotint.federated.secagg import masks, messages, wire
 from mezzotint.federated.secagg.client import mask_key_from_seed, pair_mask_key, self_mask_key
+from mezzotint.federated.secagg.masks import signed
 from mezzotint.federated.secagg.messages import Clients, Deal, Partners, Stage
 from mezzotint.federated.secagg.plan import RoundPlan
 from mezzotint.federated.secagg.roster import Roster
@@ -218,7 +219,7 @@ class Server:
         deal, _ = messages.read_dealing(answer, self.plan)
         if deal.index != index:
             raise wire.UnknownSender("deal", f"client {index} speaks for {deal.index}", (index,))
-        if not masks.signed(self.cohort[index].identity, deal.signature, deal.statement(self.plan)):
+        if not signed(self.cohort[index].identity, deal.signature, deal.statement(self.plan)):
             raise wire.SwappedKey("deal", f"client {index} did not sign its keys", (index,))
         if not (masks.has_large_order(deal.channel) and masks.has_large_order(deal.mask)):
             # Passed on, it would make every partner refuse, and the round fail for all.
@@ -246,7 +247,7 @@ class Server:
         signature, packed = messages.read_masked(answer, self.plan)
         coins = self._dealt[index].coins
         statement = messages.masks_statement(self.plan, index, coins, self._among, self._masking[index])
-        if not masks.signed(self.cohort[index].identity, signature, statement):
+        if not signed(self.cohort[index].identity, signature, statement):
             raise wire.SwappedKey("sum", f"client {index} did not sign among whom it masked", (index,))
         self._total += masks.read_words(packed, self.plan.bits, self.plan.coordinates, stage="sum")
         self._masked[index] = signature
@@ -260,7 +261,7 @@ class Server:
     def _took_agreement(self, index: int, answer: bytes) -> None:
         signature = messages.read_agreement(answer, self.plan)
         statement = messages.certificate_statement(self.plan, self._dealt, self._masked)
-        if not masks.signed(self.cohort[index].identity, signature, statement):
+        if not signed(self.cohort[index].identity, signature, statement):
             raise wire.SwappedKey("agree", f"member {index} did not sign these survivors", (index,))
         self._agreed[index] = signature
 
@@ -410,7 +411,7 @@ class Blame:
             deal, seed = messages.read_dealing(self.dealing, plan)
         except wire.ProtocolError as error:
             raise ParameterError("blame", "the dealing", f"is not of this plan: {error}") from None
-        if not masks.signed(self.identity, deal.signature, deal.statement(plan)):
+        if not signed(self.identity, deal.signature, deal.statement(plan)):
             raise ParameterError("blame", "the dealing", "was not signed by this client")
         if len(self.shares) < plan.quorum:
             raise ParameterError("blame", f"{len(self.shares)} shares", f"{plan.quorum} are needed")
