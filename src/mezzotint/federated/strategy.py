@@ -428,7 +428,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
         now.server.receive(place, payload)
 
     def _refused(self, now: _Secure, place: int) -> None:
-        # It may have restarted with another key, and is asked to introduce itself again. (Refusing to evaluate does not count.)
+        # It may have restarted with another key: unless it only refuses to evaluate, it is asked for its card again.
         if now.server.stage == "deal" and self.encoding.purpose == "train":
             self._cards.pop(now.nodes[place], None)
 
