@@ -219,3 +219,10 @@ def test_what_has_no_mirror_is_solved_whole(
     found = solve(program)
     monkeypatch.setattr(programs, "_FOLDED", 9)
     np.testing.assert_array_equal(found.rows, solve(program).rows)
+
+
+@pytest.mark.parametrize("asked", [design.limit, partial(design.optimal, levels=2)])
+def test_the_warning_about_unbounded_levels_points_at_the_line_that_asked(asked: Any) -> None:
+    with pytest.warns(UnboundedLevelsWarning) as told:
+        asked(1.0, loss="mae")
+    assert [one.filename for one in told] == [__file__]

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 import warnings
 from dataclasses import dataclass, replace
 from typing import final
@@ -314,6 +315,14 @@ class UnboundedLevelsWarning(UserWarning):
     """
 
 
+def _outside() -> int:
+    """The level of a warning by the caller that points at the first line outside this package."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals["__name__"].startswith("mezzotint."):
+        frame, level = frame.f_back, level + 1
+    return level
+
+
 def level_bounds(problem: Problem, max_level: float | None, knots: FloatArray | None = None) -> tuple[float, float]:
     """Least and largest distance of the outer levels from the middle of the range, centred units.
 
@@ -343,7 +352,7 @@ def level_bounds(problem: Problem, max_level: float | None, knots: FloatArray | 
             "the mean absolute error keeps falling as the outer levels go to infinity with vanishing probability; "
             f"levels are kept within {largest * half:.6g} of the middle of the range: set max_level, or use loss='mse'",
             UnboundedLevelsWarning,
-            stacklevel=4,
+            stacklevel=_outside(),
         )
         return least, largest
     return least, max(4 * least, 8.0)

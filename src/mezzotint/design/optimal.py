@@ -8,11 +8,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
+import math
 import time
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
+from operator import itemgetter
 from typing import Any, Literal, TypedDict, TypeVar, cast, final
 
 import numpy as np
@@ -296,9 +298,7 @@ def mvu(
     problem = make_problem(epsilon=epsilon, lower=lower, upper=upper)
     grid = np.linspace(problem.lower, problem.upper, 2**input_bits)
     found = optimal(epsilon, lower=lower, upper=upper, levels=levels, prior=grid, knots=grid)
-    table = found.mechanism
-    named = Mechanism(knots=table.knots, levels=table.levels, weights=table.weights, name="MVU")
-    return replace(found, mechanism=named, seconds=time.perf_counter() - started)
+    return replace(found, mechanism=replace(found.mechanism, name="MVU"), seconds=time.perf_counter() - started)
 
 
 def _between(rows: FloatArray, t: FloatArray) -> FloatArray:
@@ -737,19 +737,18 @@ def compare(
     prior = problem.prior
     floor = limit_of(problem, None)[0]
     cells = max(2, (count if isinstance(count, int) else len(count)) // 2)
-    rows: dict[int, Row] = {}
+    rows: list[tuple[float, int, Row]] = []
     done = ticks(progress, len(families))
     for place, name in sorted(enumerate(families), key=lambda item: _LAST.index(item[1]) if item[1] in _LAST else -1):
         if not isinstance(name, str):
-            rows[place] = _row(*own(name, epsilon, **span), prior, floor, cells)
+            row = _row(*own(name, epsilon, **span), prior, floor, cells)
         elif name in CONTINUOUS:
-            rows[place] = _continuous(name, epsilon, prior, floor, span)
+            row = _continuous(name, epsilon, prior, floor, span)
         else:
-            design = partial(_of_family, name, epsilon, count, prior, loss, span)
-            rows[place] = _row(name, design, prior, floor, cells)
+            row = _row(name, partial(_of_family, name, epsilon, count, prior, loss, span), prior, floor, cells)
+        rows.append((math.inf if row.mse is None else row.mse, place, row))
         done()
-    ordered = [rows[place] for place in range(len(rows))]
-    return sorted(ordered, key=lambda row: float("inf") if row.mse is None else row.mse)
+    return [row for *_, row in sorted(rows, key=itemgetter(0, 1))]
 
 
 def tradeoff(
