@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from fractions import Fraction
 from itertools import permutations
 from typing import Any
@@ -61,6 +62,7 @@ def _pair_curve(pairs: list[tuple[list[Fraction], list[Fraction]]], kept: Fracti
     return curve
 
 
+@functools.lru_cache(maxsize=8)  # a shape is asked for in turn by several tests
 def _proposed(mechanism: Mechanism, delta: float, **shape: Any) -> Any:
     names = {"sampling_rate": shape.get("rate", 1.0), "neighboring": shape.get("neighboring", "replace_one")}
     sampling = "poisson" if shape.get("sampling") == "poisson" else "revealed"

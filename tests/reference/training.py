@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import mpmath
 import numpy as np
+from scipy.special import ndtri
 from scipy.stats import norm
 
 from mezzotint import Mechanism
@@ -52,7 +53,9 @@ def contraction_on_a_grid(q: float, bits: int, points: int = 4001) -> mpmath.mpf
         best = mpmath.mpf(0)
         for x in np.linspace(-6, 6, points):
             mass = (q - u) * mpmath.ncdf(float(x)) + u
-            quantile = mpmath.findroot(lambda y, mass=mass: mpmath.ncdf(y) - mass, float(norm.ppf(float(mass))))
+            quantile = mpmath.mpf(float(ndtri(float(mass))))
+            for _ in range(2):  # Newton's steps: from an error of 1e-8 at most, far out, to 1e-30
+                quantile -= (mpmath.ncdf(quantile) - mass) / mpmath.npdf(quantile)
             best = max(best, (q - u) * mpmath.npdf(float(x)) / mpmath.npdf(quantile))
         return best
 
