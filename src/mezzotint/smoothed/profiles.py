@@ -506,8 +506,9 @@ def _guessed(
 def _two_types(histogram: tuple[int, ...], sample: Sample, loss: Loss) -> tuple[float, float]:
     # The neighbours of (a, b) are (a - 1, b + 1) and (a + 1, b - 1); each pair counts from both sides.
     a, b = histogram
-    pairs = [pair for pair in ((a, b + 1), (b, a + 1)) if pair[0] >= 1]
-    found = [_log_pair(*order, sample, loss) for pair in pairs for order in (pair, pair[::-1])]
+    pairs = [(one, other) for one, other in ((a, b + 1), (b, a + 1)) if one >= 1]
+    pairs += [(other, one) for one, other in pairs]
+    found = [_log_pair(first, second, sample, loss) for first, second in pairs]
     return max(to_log10(value) for value, _ in found), max(to_log10(*one) for one in found)
 
 
