@@ -138,7 +138,10 @@ def normal_products(key: bytes, count: int, vector: FloatArray) -> FloatArray:
 _FARTHEST = 9.0  # a normal number lies beyond with probability 2e-19
 _NODES = 96  # Gauss-Legendre nodes in each part of an integral
 
-_rule = lru_cache(maxsize=1)(lambda: np.polynomial.legendre.leggauss(_NODES))
+
+@lru_cache(maxsize=1)
+def _rule() -> tuple[FloatArray, FloatArray]:
+    return np.polynomial.legendre.leggauss(_NODES)
 
 
 def _on_top(

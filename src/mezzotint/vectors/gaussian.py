@@ -225,11 +225,11 @@ class GaussianScheme(ModularScheme):
         ParameterError: a deviation below one step, norms that are not positive, a modulus above 2^48.
 
     Guarantees:
-        Sums cost what a Gaussian of the honest clients' summed variance does on vectors of norm `l2_norm`, by its exact
-        curve, and `merging_loss` besides, which from two steps on is nothing (1e-9 in all). Rounding is free.
-        The noise is exact; no rounding of a float has a say in it. Wrapping around M costs accuracy, never privacy.
-        Estimates of sums are unbiased up to 1e-9 steps a client, and wraps; a coordinate errs by deviation^2 + 1/12
-        squared steps a client.
+        Sums cost as much as a Gaussian of the honest clients' summed variance on vectors of norm `l2_norm`, by its
+        exact curve, plus `merging_loss`, negligible from two steps on (1e-9 in all). Rounding is free.
+        The noise is exact, whatever floats round. Wrapping around M costs accuracy, never privacy.
+        Estimates of sums are unbiased up to 1e-9 steps a client, and wraps; a coordinate's mean squared error is
+        deviation^2 + 1/12 squared steps a client.
     Source: docs/proofs/vectors.md, "Rounded Gaussians" and "Vectors in several sums".
 
     Example:
