@@ -81,7 +81,8 @@ def _halves(key: bytes, start: int, count: int) -> npt.NDArray[np.uint32]:
 def signs(beacon: str, group: int, size: int) -> FloatArray:
     """(size,) numbers +-1 of a round, read-only: bit j of the stream, low bits first, 1 for +1."""
     words = draw_words(stream_key("signs", beacon, group), 0, -(-size // 64))
-    found = np.unpackbits(words.astype("<u8", copy=False).view(np.uint8), bitorder="little")[:size] * 2.0 - 1.0
+    bits = np.unpackbits(words.astype("<u8", copy=False).view(np.uint8), bitorder="little")[:size]
+    found = bits.astype(np.float64) * 2.0 - 1.0
     found.setflags(write=False)
     return found
 
