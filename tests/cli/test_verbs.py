@@ -93,7 +93,7 @@ def test_words_for_people(invoke: Invoke, tmp_path: Path, column_file: Path, mec
     assert "clipped: 0 below, 0 above" in said
     assert "not private" in said
     said = " ".join(invoke("estimate", reports, "--histogram", "--quantiles").out.split())
-    for words in ("mean", "variance", "quantile 0.5", "share in", "squares add up"):
+    for words in ("mean", "variance", "quantile 0.5", "share in", "their squares add up"):
         assert words in said
     said = invoke("show", mechanism_file).out
     assert "█" in said

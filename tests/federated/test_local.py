@@ -388,6 +388,6 @@ def test_the_verb_on_flowers_own_engine(tmp_path, capsys):
     assert run([*command, "--report-epsilon", "8", "--out", str(tmp_path / "run")]) == 0
     shown = capsys.readouterr().out
     assert "observer: the server itself" in shown
-    assert "nobody is trusted" in shown
+    assert "only the device that draws a report is trusted" in shown
     assert "central" not in shown
     assert "ledger: 2 rounds, smallest mean 8 clients, 8 clients charged" in shown

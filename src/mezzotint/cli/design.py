@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias, cast
+from typing import Annotated, Any, TypeAlias
 
 import mezzotint as mz
 from mezzotint.cli import common
@@ -86,12 +86,10 @@ def command(
     common.refuse_outputs(overwrite=overwrite, out=out, proof=proof)
     given = {"levels": levels, "prior": prior, "delta": delta, "alpha": alpha, "metric": metric, "knots": knots}
     if categories is not None:
-        common.refuse_given(
-            {**given, "limit": limit, "prove": prove}, "a table for categories does not take this option"
-        )
-        mechanism = mz.families.categorical(
-            categories=_names(categories), epsilon=epsilon, method=cast("Any", method), other=other, missing=missing
-        )
+        given |= {"limit": limit, "prove": prove}
+        common.refuse_given(given, "a table for categories does not take this option")
+        how: Options = {"method": method, "other": other, "missing": missing}
+        mechanism = mz.families.categorical(categories=_names(categories), epsilon=epsilon, **how)
         _save(mechanism, out, proof, overwrite=overwrite)
         _categories(mechanism, epsilon, out, as_json)
         return
@@ -106,7 +104,10 @@ def command(
     problem |= {} if max_level is None else {"max_level": max_level}
     ways: Options = {"prove": True, "seconds": seconds} if prove else {}
     ways |= {} if knots is None else {"knots": knots}
-    result, took = _made(family, None if levels is None else common.parse_levels(levels), problem, ways)
+    started, chosen = time.perf_counter(), None if levels is None else common.parse_levels(levels)
+    with _watched(family, chosen, prove=prove) as watch:
+        result = make(family, levels=chosen, **problem, **ways, **watch)
+    took = time.perf_counter() - started
     _save(result.mechanism, out, proof, delta=delta, overwrite=overwrite, bound=result.proof if prove else None)
     facts = describe(family, result, loss=loss, prior=sample, seconds=took)
     facts |= {"epsilon_asked": epsilon, "out": None if out is None else str(out)}
@@ -116,14 +117,6 @@ def command(
     if loss != "cdf" and not any(constraint.values()):
         facts["for_shares"] = common.table_for_shares(epsilon, lower, upper, bins=BINS)
     common.show(facts, as_json, lambda: _summary(facts))
-
-
-def _made(family: str, levels: Levels, problem: Options, ways: Options) -> tuple[mz.design.DesignResult, float]:
-    """The design, and the seconds that it took."""
-    started = time.perf_counter()
-    with _watched(family, levels, prove="prove" in ways) as watch:
-        result = make(family, levels=levels, **problem, **ways, **watch)
-    return result, time.perf_counter() - started
 
 
 def _save(
@@ -152,14 +145,10 @@ def _names(categories: str) -> list[str]:
 def _categories(mechanism: Mechanism, asked: float, out: Path | None, as_json: bool) -> None:
     """Prints a table for categories."""
     facts = {
-        "name": mechanism.name,
-        "epsilon": mechanism.epsilon,
+        **common.picked(mechanism, "name", "epsilon", "categories", "bits", "sha256"),
         "epsilon_asked": asked,
-        "categories": mechanism.categories,
         "reports": mechanism.levels.size,
-        "bits": mechanism.bits,
         "frequency_variance": mz.families.frequency_variance(mechanism),
-        "sha256": mechanism.sha256,
         "out": None if out is None else str(out),
         **guarantee(mechanism, epsilon=asked, delta=0.0, alpha=None, metric=None),
     }
@@ -231,11 +220,10 @@ def _make(family: str, levels: Levels, problem: Options) -> mz.design.DesignResu
     if family == "optm":
         size: Options = {"bins": levels} if isinstance(levels, list) else {"levels": levels}
         return mz.design.optm(**size, **_without(problem, "optm", loss="mae", max_level=None, knots=None))
-    fixed: dict[str, str | None] = {"loss": "mse", "max_level": None, "prior": None} | (
-        {"knots": None} if family == "mvu" else {}
-    )
-    known = _without(problem, family, **fixed)
-    return (mz.design.mvu if family == "mvu" else mz.design.imvu)(levels=levels, **known)
+    fixed: dict[str, str | None] = {"loss": "mse", "max_level": None, "prior": None}
+    if family == "imvu":
+        return mz.design.imvu(levels=levels, **_without(problem, family, **fixed))
+    return mz.design.mvu(levels=levels, **_without(problem, family, **fixed, knots=None))
 
 
 def _without(problem: Options, family: str, **fixed: str | None) -> Options:
@@ -243,10 +231,8 @@ def _without(problem: Options, family: str, **fixed: str | None) -> Options:
     for name, value in fixed.items():
         asked = problem.get(name, value)
         if asked is not value and not (isinstance(asked, str) and asked == value):
-            remedy = f"{family} does not take this option" + (
-                f"; it minimises the {value}: --loss {value}" if value else ""
-            )
-            raise ParameterError(name, asked, remedy)
+            instead = f"; it minimises the {value}: --loss {value}" if value else ""
+            raise ParameterError(name, asked, f"{family} does not take this option{instead}")
     return {name: value for name, value in problem.items() if name not in fixed}
 
 
@@ -254,7 +240,7 @@ def guarantee(
     mechanism: Mechanism, *, epsilon: float, delta: float, alpha: float | None, metric: str | None
 ) -> JsonObject:
     """What the integers of a table guarantee, in the requested form of privacy: a sentence, its numbers rounded up."""
-    claim, found = mz.privacy.report_claim(mechanism), None
+    claim, found = mz.privacy.report_claim(mechanism), {}
     certified = claim.certified
     if delta:
         found = {"delta": mechanism.delta(epsilon)}
@@ -271,7 +257,7 @@ def guarantee(
     else:
         words = f"epsilon {above(mechanism.epsilon, 12)}"
     stated = mz.privacy.basis(claim.observer, certified=certified)
-    return {**claim.standing, "certified": certified, "guarantee": f"{words} ({stated})", **(found or {})}
+    return {**claim.standing, "certified": certified, "guarantee": f"{words} ({stated})", **found}
 
 
 def describe(family: str, result: mz.design.DesignResult, *, loss: str, prior: object, seconds: float) -> JsonObject:
@@ -279,20 +265,14 @@ def describe(family: str, result: mz.design.DesignResult, *, loss: str, prior: o
     mechanism = result.mechanism
     return {
         "family": family,
-        "name": mechanism.name,
-        "epsilon": mechanism.epsilon,
+        **common.picked(mechanism, "name", "epsilon"),
         "mse": mechanism.mse(prior),
         "mae": mechanism.mae(prior),
-        "max_bias": mechanism.max_bias,
-        "levels": mechanism.levels,
-        "bits": mechanism.bits,
+        **common.picked(mechanism, "max_bias", "levels", "bits"),
         "rows": mechanism.knots.size,
         "loss": loss,
         "value": result.loss,
-        "lower_bound": result.lower_bound,
-        "gap": result.gap,
-        "scope": result.scope,
-        "status": result.status,
+        **common.picked(result, "lower_bound", "gap", "scope", "status"),
         "seconds": seconds,
         "sha256": mechanism.sha256,
     }
@@ -312,21 +292,22 @@ _REACHED = {"optimal": "solved to optimality", "feasible": "solved, gap not clos
 def _summary(facts: JsonObject) -> str:
     bound = ""
     if facts["lower_bound"] is not None:
-        bound = f"; no mechanism of its class goes below {_loss(facts['loss'], facts['lower_bound'])}"
+        bound = (
+            f"; lower bound for {facts['scope']} within the bias limit: {_loss(facts['loss'], facts['lower_bound'])}"
+        )
     if facts.get("limit") is not None:
         above = "" if facts["above_limit"] is None else f" ({facts['above_limit']:.3g} % above it)"
-        bound += f"; at any number of bits, below {_loss(facts['loss'], facts['limit'])}{above}"
+        bound += f"; for any number of bits: {_loss(facts['loss'], facts['limit'])}{above}"
     more = "" if facts["loss"] in ("mse", "mae") else f", {_loss(facts['loss'], facts['value'])}"
+    levels = ", ".join(f"{level:.6g}" for level in facts["levels"][:16])
+    written = f", written to {facts['out']}" if facts["out"] else ""
     lines = [
         f"{facts['name']}: {common.bits(facts['bits'])}, {facts['guarantee']}",
         f"mse {number(facts['mse'])} (squared data units), mae {number(facts['mae'])}{more}, "
         f"greatest bias {number(facts['max_bias'], 3)} (data units){bound}",
-        "levels "
-        + ", ".join(f"{level:.6g}" for level in facts["levels"][:16])
-        + (" ..." if len(facts["levels"]) > 16 else ""),
-        f"{_REACHED.get(facts['status'], facts['status'])} in {facts['seconds']:.3g} s"
-        + (f", written to {facts['out']}" if facts["out"] else ""),
+        f"levels {levels}{' ...' if len(facts['levels']) > 16 else ''}",
+        f"{_REACHED.get(facts['status'], facts['status'])} in {facts['seconds']:.3g} s{written}",
     ]
     if "for_shares" in facts:
-        lines.append(f"made for means; shares and quantiles: {facts['for_shares']}")
+        lines.append(f"This table is designed for means. For shares and quantiles: {facts['for_shares']}")
     return "\n".join(lines)

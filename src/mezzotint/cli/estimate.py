@@ -22,8 +22,6 @@ EXAMPLE = "mezzotint estimate reports.parquet --histogram --quantiles --json"
 
 _USUAL = {"method": "asymptotic", "engine": "local"}
 
-By = Annotated[str | None, option("Public column kept with --keep: one estimate for each of its values.")]
-
 
 def command(
     sources: Annotated[
@@ -55,7 +53,7 @@ def command(
     allow_seeded: Annotated[
         bool, option("Accept reports that were drawn from a seed and are NOT PRIVATE.", "--allow-seeded")
     ] = False,
-    by: By = None,
+    by: Annotated[str | None, option("Public column kept with --keep: one estimate for each of its values.")] = None,
     against: Annotated[str | None, option("With --by: also estimate how every group differs from this one.")] = None,
     same_people: Annotated[
         bool, option("With --against: the groups hold the same people (rounds, for example).", "--same-people")
@@ -116,13 +114,11 @@ def _one_column(of: Options, options: Options) -> None:
         common.warn(SAME_PEOPLE)
     if options["save_counts"] is not None:
         mz.collect.save_counts(counts, options["save_counts"], overwrite=options["overwrite"])
-    probabilities = options["probabilities"] if options["quantiles"] else None
-    result = mz.collect.estimate(
-        counts,
-        histogram=options["bins"] if options["histogram"] else None,
-        quantiles=None if probabilities is None else common.parse_numbers(probabilities, parameter="probabilities"),
-        **{name: options[name] for name in ("level", "method", "simultaneous", "allow_seeded")},
-    )
+    asked = {name: options[name] for name in ("level", "method", "simultaneous", "allow_seeded")}
+    asked |= {"histogram": options["bins"]} if options["histogram"] else {}
+    if options["quantiles"]:
+        asked["quantiles"] = common.parse_numbers(options["probabilities"], parameter="probabilities")
+    result = mz.collect.estimate(counts, **asked)
     common.show(result.as_dict(), options["as_json"], lambda: _picture(result, counts.mechanism))
 
 
@@ -216,7 +212,7 @@ def _split(result: mz.collect.Estimate) -> str:
     return (
         f"Standard error of the mean {number(result.standard_error, 4)}: sampling of the rows contributes "
         f"{number(sampling.value, 4)} ({number(sampling.low, 4)} to {number(sampling.high, 4)}), privacy "
-        f"{number(privacy.value, 4)} ({number(privacy.low, 4)} to {number(privacy.high, 4)}); squares add up."
+        f"{number(privacy.value, 4)} ({number(privacy.low, 4)} to {number(privacy.high, 4)}); their squares add up."
     )
 
 

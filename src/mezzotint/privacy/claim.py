@@ -55,7 +55,7 @@ _TRUST: dict[Observer, Trust] = {
 }
 
 TRUSTED: dict[Trust, str] = {
-    "local": "nobody is trusted with single values but the device that draws their reports",
+    "local": "only the device that draws a report is trusted with its value",
     "secure_sum": "the aggregation is trusted to show nothing but sums",
     "central": "the server is trusted with what it receives and with adding the noise before anything is published",
     "shuffler": "the shuffler is trusted to hide who sent which report, and reports to name nobody",
