@@ -173,14 +173,13 @@ def hypergeometrics(x: np.ndarray, special: float, ordinary: float, draws: float
 
 
 @compiled
-def log_binomial_pair(x: float, n: float, p: Pair) -> Pair:
-    """log Bin(x; n, p) for p in two floats, and its magnitude."""
+def log_binomial_pair(x: float, n: float, p: Pair, mean: Pair) -> Pair:
+    """log Bin(x; n, p) for p and `mean = n p` in two floats each, and its magnitude."""
     q = (1.0 - p[0]) - p[1]
     if p[0] == 0.0 or q == 0.0:
         certain = x == (0.0 if p[0] == 0.0 else n)
         return (0.0 if certain else -math.inf), 0.0
-    mean_high, mean_low = multiply(n, 0.0, p[0], p[1])
-    high, low = add(x, 0.0, -mean_high, -mean_low)
+    high, low = add(x, 0.0, -mean[0], -mean[1])
     return log_binomial(x, n, high + low, p[0], q)
 
 
@@ -188,8 +187,9 @@ def log_binomial_pair(x: float, n: float, p: Pair) -> Pair:
 def binomials(x: np.ndarray, n: float, p: Pair):
     """`log_binomial_pair` of every entry, with error bounds."""
     values, errors = np.empty(x.size), np.empty(x.size)
+    mean = multiply(n, 0.0, p[0], p[1])
     for i in range(x.size):
-        values[i], errors[i] = log_binomial_pair(x[i], n, p)
+        values[i], errors[i] = log_binomial_pair(x[i], n, p, mean)
     return values, ROUNDOFFS * errors
 
 
@@ -503,10 +503,10 @@ def log_expectation(values: np.ndarray, start: int, n: int, p: Pair) -> Pair:
     """log sum_j Bin(j; n, p) exp(values[j - start]) over the window, and the error bound of the weights."""
     terms = np.full(values.size, -math.inf)
     sizes = np.zeros(values.size)
-    largest = -math.inf
+    largest, mean = -math.inf, multiply(float(n), 0.0, p[0], p[1])
     for i in range(values.size):
         if 0 <= start + i <= n and values[i] > -math.inf:
-            weight, sizes[i] = log_binomial_pair(float(start + i), float(n), p)
+            weight, sizes[i] = log_binomial_pair(float(start + i), float(n), p, mean)
             terms[i] = weight + values[i]
             largest = max(largest, terms[i])
     if largest == -math.inf:
