@@ -1,6 +1,7 @@
 """What errors about arguments show: the element, text as text, and how a value is given by name."""
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -93,3 +94,12 @@ def test_a_range_given_by_place_is_refused_by_its_name() -> None:
     for design in (mz.design.optimal, mz.design.limit, mz.design.mvu, mz.design.imvu, mz.design.optm):
         with pytest.raises(ParameterError, match=r"^lower=0: give it by name: lower=0, upper=100$"):
             design(1.0, 0, 100)  # pyright: ignore
+
+
+@pytest.mark.parametrize("name", ["epsilon", "lower"])
+def test_numbers_beyond_the_floats_are_refused_and_fractions_are_read(name: str) -> None:
+    given = {"epsilon": 1.0, "lower": -2.0}
+    with pytest.raises(ParameterError, match=f"^{name}=1000"):
+        mz.families.randomized_response(upper=1.0, **{**given, name: 10**400})
+    read = mz.families.randomized_response(upper=1.0, **{**given, name: Fraction(1, 2)})
+    assert read == mz.families.randomized_response(upper=1.0, **{**given, name: 0.5})

@@ -85,9 +85,9 @@ def check_instance(name: str, value: object, kind: type[T]) -> T:
 
 
 def _number(name: str, value: object, holds: Callable[[float], bool], remedy: str) -> float:
-    if not isinstance(value, Real) or isinstance(value, bool | np.bool_) or not holds(float(value)):
+    if not isinstance(value, Real) or isinstance(value, bool | np.bool_):
         raise ParameterError(name, value, remedy)
-    return float(value)
+    return as_real(name, value, holds, remedy)
 
 
 def check_finite(name: str, value: object) -> float:

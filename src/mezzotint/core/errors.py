@@ -49,7 +49,7 @@ def as_real(parameter: str, value: object, holds: Callable[[float], bool], remed
     """The value as a float; ParameterError unless `float` reads it and this holds for it, as it does for no NaN."""
     try:
         number = float(cast(float, value))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not holds(number):
         raise ParameterError(parameter, value, remedy)
@@ -60,7 +60,7 @@ def as_reals(parameter: str, values: npt.ArrayLike, remedy: str) -> npt.NDArray[
     """The values as float64; ParameterError for what is no array of numbers, naming the first that is missing."""
     try:
         array = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ParameterError(parameter, type(values).__name__, remedy) from None
     if np.isnan(array).any():  # as numpy reads None
         for place, value in np.ndenumerate(np.asarray(values, dtype=object)):

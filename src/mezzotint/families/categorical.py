@@ -74,7 +74,7 @@ def k_randomized_response(
     if points[0] != low or points[-1] != high:
         raise ParameterError("levels", points.tolist(), f"must run from lower={low:g} to upper={high:g} exactly")
     # No ratio of two weights exceeds 2**32: beyond that nothing changes, and e**epsilon need not be a float.
-    asked = min(check_epsilon(epsilon), _LARGEST)
+    asked = min(epsilon := check_epsilon(epsilon), _LARGEST)
     rare, often = _units(points.size, asked)
 
     # A report is j with probability r, the own point i with p = r + s. Debiasing needs levels v with
@@ -174,7 +174,7 @@ def square_wave(*, lower: float = -1.0, upper: float = 1.0, outputs: int = 32, e
         (True, 8)
     """
     low, high = check_range(lower, upper)
-    asked = check_epsilon(epsilon)
+    asked = epsilon = check_epsilon(epsilon)
     if not 2 <= outputs <= 4096:
         raise ParameterError("outputs", outputs, "need 2 to 4096 bins")
     bins, knots, rows = _wave(asked, outputs)
@@ -269,7 +269,7 @@ def categorical(
         (('yes', 'no', 'unsure'), True)
     """
     names = domain_names(categories, other=other, missing=missing, most=MAX_CATEGORIES)
-    asked = min(check_epsilon(epsilon), _LARGEST)
+    asked = min(epsilon := check_epsilon(epsilon), _LARGEST)
     check_choice("method", method, get_args(Method))
     methods = ("krr", "subset", "hadamard", "projective", "affine") if method == "best" else (method,)
     found: list[Mechanism] = []
