@@ -618,15 +618,9 @@ def _continuous(family: str, epsilon: float, prior: object, floor: float, span: 
     known = variance(family, epsilon)
     mse = known.mse(prior=prior, **span)
     return Row(
-        family=family,
-        epsilon=epsilon,
-        bits=1 if family == "duchi" else None,
-        mse=mse,
-        worst=known.worst(**span),
-        max_bias=0.0,
-        above_limit=_above(mse, floor),
-        note=known.note,
-    )
+        family=family, epsilon=epsilon, bits=1 if family == "duchi" else None, mse=mse, worst=known.worst(**span),
+        max_bias=0.0, above_limit=_above(mse, floor), note=known.note,
+    )  # fmt: skip
 
 
 def own(family: Family, epsilon: float, *, lower: float, upper: float) -> tuple[str, Callable[[], Mechanism]]:
@@ -638,9 +632,8 @@ def own(family: Family, epsilon: float, *, lower: float, upper: float) -> tuple[
     def build() -> Mechanism:
         table = family if isinstance(family, Mechanism) else member_of(family, epsilon)
         if (table.lower, table.upper) != (lower, upper):
-            raise ParameterError(
-                "families", name, f"its inputs are in [{table.lower:g}, {table.upper:g}]: ask for these"
-            )
+            told = f"its inputs are in [{table.lower:g}, {table.upper:g}]: ask for these"
+            raise ParameterError("families", name, told)
         return table
 
     return name, build
