@@ -258,10 +258,10 @@ def test_losses_and_their_bounds_stand_under_their_names_and_in_one_unit(invoke:
     """A bound of a cdf's variance beside the root of the loss, or mean losses beside a bound of the largest, misled."""
     arguments = ("design", "--epsilon", 1, "--levels", 3, "--lower", 0, "--upper", 100)
     for loss, words in (
-        ("mse", r"mse ([\d.]+) \(squared data units\), mae .*goes below mse ([\d.]+)"),
-        ("mae", r", mae ([\d.]+), greatest bias .* \(data units\); .*goes below mae ([\d.]+)"),
-        ("minimax", r"a largest mse of ([\d.]+), greatest .*goes below a largest mse of ([\d.]+)"),
-        ("cdf", r"error of ([\d.]+) / sqrt\(n\) .*goes below a standard error of ([\d.]+) / sqrt\(n\)"),
+        ("mse", r"mse ([\d.]+) \(squared data units\), mae .*within the bias limit: mse ([\d.]+)"),
+        ("mae", r", mae ([\d.]+), greatest bias .* \(data units\); .*within the bias limit: mae ([\d.]+)"),
+        ("minimax", r"a largest mse of ([\d.]+), greatest .*within the bias limit: a largest mse of ([\d.]+)"),
+        ("cdf", r"error of ([\d.]+) / sqrt\(n\) .*within the bias limit: a standard error of ([\d.]+) / sqrt\(n\)"),
     ):
         far = ("--max-level", 150) if loss == "mae" else ()
         found = re.search(words, invoke(*arguments, "--loss", loss, *far).out)

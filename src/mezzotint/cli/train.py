@@ -185,9 +185,7 @@ def _check(options: Options) -> None:
     for name in dict.fromkeys(name for used in USES.values() for name in used):
         if options[name] is not None and name not in USES[method]:
             takers = [other for other, used in USES.items() if name in used]
-            raise ParameterError(
-                name, str(options[name]), f"--method {method} has no use for it; {', '.join(takers)} has"
-            )
+            raise ParameterError(name, options[name], f"--method {method} has no use for it; {', '.join(takers)} has")
     if (options["users"] is None) != (options["records_per_user"] is None):
         given = next(name for name in _USERS if options[name] is not None)
         raise ParameterError(given, options[given], "--users and --records-per-user go together; give both")

@@ -587,7 +587,7 @@ def estimate(
 def _refuse_order(**asked: object) -> None:
     for name, value in asked.items():
         if value is not None:
-            raise ParameterError(name, str(value), "categories have frequencies, and no order; leave it out")
+            raise ParameterError(name, value, "categories have frequencies, and no order; leave it out")
 
 
 def _check(counts: CodeCounts, level: float, method: str, allow_seeded: bool) -> None:

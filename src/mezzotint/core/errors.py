@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import PurePath
 from typing import Any, cast
 
 import numpy as np
@@ -35,8 +36,9 @@ class ParameterError(MezzotintError, ValueError):
         self.parameter = parameter
         self.value = value
         self.remedy = remedy
-        # Words stand as they are; text that reads as a number is quoted, or nobody could see that it is text.
-        shown = value if isinstance(value, str) and not _is_numeral(value) else repr(value)
+        # Words and paths stand as they are; text that reads as a number is quoted, or nobody could see that it is text.
+        plain = isinstance(value, PurePath) or (isinstance(value, str) and not _is_numeral(value))
+        shown = str(value) if plain else repr(value)
         if len(shown) > 120:
             shown = shown[:117] + "..."
         super().__init__(f"{parameter}={shown}: {remedy}")
