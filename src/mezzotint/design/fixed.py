@@ -252,8 +252,10 @@ _MARGIN, _MOST = 2.0**-30, 1e-2
 _SMALL = 1e-4
 """What is overspent by so little (relative) is made up for by asking for less."""
 
-_VIOLATION = 1e-8
+_VIOLATION, _SLACK = 1e-8, 1e-5
 _PAIR_ROUNDS = 30
+_BESIDE = np.array([[0, 0], [1, 0], [-1, 0], [0, 1], [0, -1]])
+"""Steps from a pair of knots to itself and its neighbours."""
 
 
 @final
@@ -315,22 +317,40 @@ class KnottedProblem:
             return logsumexp(problem.alpha * losses + low, axis=2) / (problem.alpha - 1) - epsilon
         return losses.max(axis=2) - epsilon * (self.knots[:, None] - self.knots) ** 2
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether the first pairs are all that is needed."""
+        return self.problem.is_pure or self.problem.metric == "absolute"
+
+    def binding(self, pairs: IndexArray, rows: FloatArray, epsilon: float) -> IndexArray:
+        """Those of the pairs whose constraint these rows all but violate."""
+        return pairs if self.is_complete else pairs[self.excess(rows, epsilon)[pairs[:, 0], pairs[:, 1]] > -_SLACK]
+
     def program(self, pairs: IndexArray, epsilon: float) -> Program:
         return program_on(self.problem, self.levels, self.knots, self.part(pairs, epsilon), costs=self.costs)
 
 
-def solve_pairs(setting: KnottedProblem, epsilon: float) -> tuple[Solution, IndexArray]:
-    """Solves with few pairs of rows, adds the violated ones, until none is: the optimum over all pairs."""
-    last, near = setting.knots.size - 1, np.arange(setting.knots.size - 1)
-    pairs = np.array([[0, last], [last, 0]], dtype=np.intp)
+def solve_pairs(
+    setting: KnottedProblem, epsilon: float, known: IndexArray | None = None
+) -> tuple[Solution, IndexArray]:
+    """Solves with few pairs of rows, `known` ones and their neighbours, adding each row's worst until none is violated.
+
+    Returns: the optimum over all pairs, and the pairs that bind or may.
+    """
+    knots = setting.knots.size
+    index = np.arange(knots)
+    pairs = np.array([[0, knots - 1], [knots - 1, 0]], dtype=np.intp)
     if setting.problem.metric is not None:  # neighbours, which are all that "absolute" needs
-        pairs = np.concatenate([np.stack([near, near + 1], axis=1), np.stack([near + 1, near], axis=1)])
-    complete = setting.problem.is_pure or setting.problem.metric == "absolute"
-    solution, candidates = solve(setting.program(pairs, epsilon)), np.argwhere(~np.eye(setting.knots.size, dtype=bool))
-    for _ in range(0 if complete else _PAIR_ROUNDS):
-        excess = setting.excess(solution.rows, epsilon)[candidates[:, 0], candidates[:, 1]]
-        order = np.argsort(-excess)[: 3 * setting.knots.size]
-        violated = candidates[order[excess[order] > _VIOLATION]]
+        pairs = np.concatenate([np.stack([index[:-1], index[1:]], axis=1), np.stack([index[1:], index[:-1]], axis=1)])
+    if known is not None and not setting.is_complete:
+        beside = (known[:, None] + _BESIDE).reshape(-1, 2)
+        inside = ((beside >= 0) & (beside < knots)).all(axis=1) & (beside[:, 0] != beside[:, 1])
+        pairs = np.unique(np.concatenate([pairs, beside[inside]]), axis=0)
+    solution = solve(setting.program(pairs, epsilon))
+    for _ in range(0 if setting.is_complete else _PAIR_ROUNDS):
+        excess = setting.excess(solution.rows, epsilon)
+        firsts, seconds = np.append(index, excess.argmax(axis=0)), np.append(excess.argmax(axis=1), index)
+        violated = np.stack([firsts, seconds], axis=1)[excess[firsts, seconds] > _VIOLATION]
         fresh = np.unique(np.concatenate([pairs, violated]), axis=0)
         if len(fresh) == len(np.unique(pairs, axis=0)):
             break
@@ -369,12 +389,19 @@ def _rounded(setting: KnottedProblem, rows: FloatArray) -> Mechanism:
     )
 
 
-def design_general(problem: Problem, levels: FloatArray, knots: FloatArray) -> tuple[Draft, Mechanism]:
-    """The optimal table at these levels and knots for any of the constraints and losses."""
+def design_general(
+    problem: Problem, levels: FloatArray, knots: FloatArray, known: IndexArray | None = None
+) -> tuple[Draft, Mechanism]:
+    """The optimal table at these levels and knots for any of the constraints and losses.
+
+    Arguments:
+        known: (P, 2) pairs of knots whose constraints are expected to bind: a start, on which no result depends.
+    """
     if problem.metric == "squared":
         spacing_of(knots)  # refuses uneven knots
     setting = KnottedProblem(problem=problem, levels=levels, knots=knots)
     rows, drafts, used = np.zeros((knots.size, levels.size)), list[Draft](), np.ones(levels.size, dtype=bool)
+    known = np.zeros((0, 2), dtype=np.intp) if known is None else known
     failure: MezzotintError = InfeasibleError(
         f"epsilon={problem.epsilon:g}: the rows found, as integers, spend more; use fewer knots or levels, or raise it"
     )
@@ -386,7 +413,8 @@ def design_general(problem: Problem, levels: FloatArray, knots: FloatArray) -> t
             problem=replace(problem, max_bias=less), levels=levels[used], knots=knots, spare=units / TOTAL
         )
         try:
-            solution, pairs = solve_pairs(tried, problem.epsilon * (1 - margin))
+            solution, pairs = solve_pairs(tried, problem.epsilon * (1 - margin), known)
+            known = tried.binding(pairs, solution.rows, problem.epsilon * (1 - margin))
             rows[:] = 0.0
             rows[:, used] = solution.rows
             if used.all():
@@ -399,7 +427,7 @@ def design_general(problem: Problem, levels: FloatArray, knots: FloatArray) -> t
         beyond = spent(problem, mechanism) / problem.epsilon - 1
         if beyond <= 0 and mechanism.max_bias <= max(problem.max_bias, grain):
             # The multipliers of the least margin bound best, those of rare levels' rounding far worse.
-            return max(drafts, key=lambda draft: draft.lower_bound or -math.inf), mechanism
+            return replace(max(drafts, key=lambda draft: draft.lower_bound or -math.inf), pairs=known), mechanism
         used = without_unused(rows).any(axis=0)
         margin = min(margin + (1.5 * max(beyond, 0.0) if beyond < _SMALL else margin), _MOST)
     raise failure
@@ -413,7 +441,8 @@ def refine_even(problem: Problem, levels: FloatArray) -> tuple[Draft, Mechanism]
     for count in (9, 17, 33, 65, 129, 257):
         if best is not None and count * levels.size > most:
             break
-        best = design_general(problem, levels, np.linspace(problem.lower, problem.upper, count))
+        known = None if best is None else 2 * best[0].pairs  # every other knot is one of the last grid
+        best = design_general(problem, levels, np.linspace(problem.lower, problem.upper, count), known)
         value = best[0].lower_bound or 0.0
         if previous - value <= 1e-5 * abs(value):
             break

@@ -25,6 +25,7 @@ import numpy.typing as npt
 from mezzotint.core import rounding
 from mezzotint.core.arguments import check_choice, check_finite
 from mezzotint.core.errors import InfeasibleError, MezzotintError, ParameterError, as_real, as_reals
+from mezzotint.core.loss import IndexArray
 from mezzotint.core.mechanism import NARROWEST, TOTAL, FloatArray, IntArray, Mechanism
 from mezzotint.core.priors import Prior, as_prior, cost_matrix
 from mezzotint.core.records import JsonObject, Record, above
@@ -416,6 +417,7 @@ class Draft:
         lower_bound: what no competitor can beat, data units; None if unknown.
         scope: over which competitors.
         price: by how much the bound may fall per unit of bias: the largest multiplier of a mean, in the loss's units.
+        pairs: (P, 2) pairs of knots whose constraints bind, where constraints are about pairs.
     """
 
     lower_bound: float | None
@@ -423,6 +425,7 @@ class Draft:
     iterations: int
     price: float = 0.0
     floors: FloatArray = field(default_factory=lambda: np.zeros(0))
+    pairs: IndexArray = field(default_factory=lambda: np.zeros((0, 2), dtype=np.intp))
 
 
 def without_unused(rows: FloatArray) -> FloatArray:
