@@ -20,7 +20,8 @@ def test_the_optimum_over_all_pairs_is_found_from_any_start(asked: dict[str, Any
     whole, _ = solve_pairs(setting, problem.epsilon, every)
     for known in (None, every[::7], every[-3:]):
         found, pairs = solve_pairs(setting, problem.epsilon, known)
-        # The solver's tolerance is 1e-10 of the loss; a violation of 1e-8 of a constraint moves it by little more.
+        # The solver's tolerance is 1e-10 of the loss; a constraint violated by 1e-8 moves it by little more than that.
         assert found.value == pytest.approx(whole.value, rel=1e-5)
+        # The search ends where no pair is violated by more than 1e-8 before rows are rounded.
         assert setting.excess(found.rows, problem.epsilon).max() <= 1e-6
         assert len(pairs) <= len(every)
