@@ -23,7 +23,7 @@ from mezzotint.core.records import JsonObject
 from mezzotint.report import answers
 from mezzotint.report.answers import Answer, Question
 from mezzotint.report.mechanism_pages import compare, how_good_it_is
-from mezzotint.report.page import Curve, Figure, figure_json
+from mezzotint.report.page import Curve, Figure, asset, figure_json
 
 if TYPE_CHECKING:
     import werkzeug
@@ -127,58 +127,10 @@ def _headers(answer: flask.Response) -> flask.Response:
     return answer
 
 
-STYLE = """
-:root { color-scheme: light dark; --ink: #222; --page: #fff; --quiet: #595959; --line: #e4e4e4; --code: #f5f5f5;
-  --wrong: #a02020; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e4e4e4; --page: #17191d; --quiet: #b0b0b0; --line: #3d4148; --code: #22252b; --wrong: #ff9d9d; }
-  /* Plotly writes colours into its pictures: these stand above them. */
-  .js-plotly-plot .main-svg { background: transparent !important; }
-  .js-plotly-plot .bg { fill: transparent !important; }
-  .js-plotly-plot text { fill: var(--ink) !important; }
-  .js-plotly-plot .gridlayer path, .js-plotly-plot .zerolinelayer path { stroke: var(--line) !important; }
-}
-* { box-sizing: border-box; }
-body { margin: 0; font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--page); }
-#page { display: grid; grid-template-columns: minmax(260px, 340px) minmax(0, 1fr); gap: 28px; max-width: 1240px;
-  margin: 0 auto; padding: 0 16px 48px; --Dash-Text-Primary: var(--ink); --Dash-Text-Strong: var(--ink);
-  --Dash-Text-Weak: var(--quiet); --Dash-Fill-Inverse-Strong: var(--page); --Dash-Stroke-Weak: var(--line);
-  --Dash-Stroke-Strong: var(--quiet); --Dash-Fill-Disabled: var(--line); --Dash-Text-Disabled: var(--quiet); }
-header { grid-column: 1 / -1; }
-h1 { font-size: 1.6rem; margin: 20px 0 0; } h2 { font-size: 1.15rem; margin: 24px 0 6px; }
-.control { margin-bottom: 14px; } .control > label { display: block; font-weight: 600; font-size: 0.92rem; }
-.control input[type=number], .control input[type=text] { width: 100%; padding: 6px; font-size: 1rem;
-  color: var(--ink); background: var(--page); }
-.pair { display: grid; grid-template-columns: 1fr 1fr; gap: 12px; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-td { padding: 4px 16px 4px 0; border-bottom: 1px solid var(--line); }
-pre { background: var(--code); padding: 12px; white-space: pre-wrap; overflow-wrap: anywhere; font-size: 0.88rem; }
-#error { color: var(--wrong); font-weight: 600; } .note { color: var(--quiet); font-size: 0.88rem; }
-@media (max-width: 760px) { #page { grid-template-columns: minmax(0, 1fr); } }
-"""
-
-NAMES = """
-// Dash's sliders and choices have no names of their own, and say that choices are a list: say what they are.
-const name = () => document.querySelectorAll('.control').forEach(control => {
-  const words = control.querySelector('label').textContent;
-  control.querySelectorAll('.dash-slider-container input, [role=slider]').forEach(part =>
-    part.setAttribute('aria-label', words));
-  const choices = control.querySelector('.dash-radioitems');
-  if (!choices) return;
-  choices.setAttribute('role', 'radiogroup');
-  choices.setAttribute('aria-label', words);
-  choices.querySelectorAll('label').forEach(label => {
-    label.removeAttribute('role');
-    label.removeAttribute('aria-selected');
-  });
-});
-new MutationObserver(name).observe(document.body, {childList: true, subtree: true});
-"""
-
 TEMPLATE = (
     '<!doctype html><html lang="en"><head>{%metas%}<title>{%title%}</title><link rel="icon" href="data:,">'
-    "{%css%}<style>" + STYLE + "</style></head><body>{%app_entry%}<footer>{%config%}{%scripts%}{%renderer%}</footer>"
-    "<script>" + NAMES + "</script></body></html>"
+    "{%css%}<style>" + asset("dashboard.css") + "</style></head><body>{%app_entry%}<footer>{%config%}{%scripts%}"
+    "{%renderer%}</footer><script>" + asset("dashboard.js") + "</script></body></html>"
 )
 
 FIELDS = tuple(field.name for field in fields(Question))

@@ -318,74 +318,6 @@ POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
 )
 
-STYLE = """
-:root { color-scheme: light dark; --ink: #222; --page: #fff; --quiet: #595959; --line: #ddd; --code: #f5f5f5;
-  --link: #1f5fa8; --own: #eaf1f9; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e4e4e4; --page: #17191d; --quiet: #b0b0b0; --line: #3d4148;
-  --code: #22252b; --link: #8fb9ea; --own: #1e2c3d; } }
-* { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 1080px; padding: 0 16px 64px; font: 16px/1.5 system-ui, sans-serif;
-  color: var(--ink); background: var(--page); }
-a { color: var(--link); }
-h1 { margin: 28px 0 4px; font-size: 1.7rem; overflow-wrap: anywhere; }
-h2 { margin: 40px 0 8px; font-size: 1.25rem; border-bottom: 1px solid var(--line); }
-p { max-width: 75ch; overflow-wrap: anywhere; }
-.summary { font-size: 1.1rem; }
-.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 460px), 1fr)); gap: 12px; }
-.figure { min-width: 0; } .slider .figure { height: 360px; }
-.slider input { width: 100%; }
-.scroll { overflow-x: auto; margin-top: 14px; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 0.93rem; }
-th, td { padding: 4px 14px 4px 0; text-align: left; border-bottom: 1px solid var(--line); vertical-align: top; }
-td:first-child { min-width: 8em; }
-.number { text-align: right; }
-.own td { background: var(--own); font-weight: 600; }
-pre { background: var(--code); padding: 12px; white-space: pre-wrap; overflow-wrap: anywhere; font-size: 0.9rem; }
-footer { margin-top: 48px; color: var(--quiet); font-size: 0.85rem; }
-"""
-
-SCRIPT = """
-const figures = JSON.parse(document.getElementById('figures').textContent);
-const quiet = {responsive: true, displayModeBar: false};
-const drawn = [];
-const dark = window.matchMedia('(prefers-color-scheme: dark)');
-const colours = () => {
-  const grid = dark.matches ? '#3d4148' : '#e4e4e4';
-  const zero = dark.matches ? '#5c616b' : '#cccccc';
-  return {paper_bgcolor: 'rgba(0,0,0,0)', plot_bgcolor: 'rgba(0,0,0,0)',
-    'font.color': dark.matches ? '#e4e4e4' : '#222222', 'xaxis.gridcolor': grid, 'yaxis.gridcolor': grid,
-    'xaxis.zerolinecolor': zero, 'yaxis.zerolinecolor': zero};
-};
-dark.addEventListener('change', () => {
-  for (const key of Object.keys(figures)) Plotly.relayout(document.getElementById(key), colours());
-});
-for (const [key, one] of Object.entries(figures)) {
-  const place = document.getElementById(key);
-  drawn.push(Plotly.newPlot(place, one.data, one.layout, quiet).then(() => Plotly.relayout(place, colours())));
-  if (!one.frames) continue;
-  const handle = document.getElementById(key + '-input');
-  const says = document.getElementById(key + '-says');
-  const show = () => {
-    const i = Number(handle.value);
-    const x = one.inputs[i];
-    Plotly.update(place, {y: [one.frames[i]]}, {'shapes[0].x0': x, 'shapes[0].x1': x});
-    says.textContent = 'input ' + x.toPrecision(4) + ': mean of the decoded report ' + one.means[i].toPrecision(4) +
-      ', standard deviation ' + one.deviations[i].toPrecision(4);
-  };
-  handle.addEventListener('input', show);
-  show();
-}
-Promise.all(drawn).then(() => {
-  document.getElementById('js-plotly-tester')?.setAttribute('aria-hidden', 'true');  // plotly measures texts in it
-  document.body.dataset.ready = 'yes';
-});
-const attached = document.getElementById('attachment');
-if (attached) {
-  const link = document.getElementById('save');
-  link.href = URL.createObjectURL(new Blob([JSON.parse(attached.textContent)], {type: 'application/json'}));
-}
-"""
-
 
 def html_page(page: Page) -> str:
     """The whole page as text; it holds everything it needs and its policy forbids it to load anything.
@@ -403,19 +335,20 @@ def html_page(page: Page) -> str:
     figures: JsonObject = {slider.key: slider_json(slider) for slider in page.sliders}
     figures |= {figure.key: figure_json(figure) for figure in page.figures}
     title, summary = html.escape(page.title), html.escape(page.summary)
+    style, library, script = map(asset, ("page.css", "plotly-basic.min.js", "page.js"))
     return "\n".join(
         [
             '<!doctype html><html lang="en"><head><meta charset="utf-8">',
             f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f'<link rel="icon" href="data:,"><title>{title}</title><style>{STYLE}</style></head><body><main>',
+            f'<link rel="icon" href="data:,"><title>{title}</title><style>{style}</style></head><body><main>',
             f'<h1>{title}</h1><p class="summary">{summary}</p>',
             *(_section(section) for section in page.sections),
             _attachment(page),
             "</main><footer>Made by mezzotint. This page is one file and loads nothing; figures are drawn by plotly.js "
             "(MIT licence), which it contains.</footer>",
             f'<script type="application/json" id="figures">{embedded(figures)}</script>',
-            f"<script>{_library()}</script><script>{SCRIPT}</script></body></html>",
+            f"<script>{library}</script><script>{script}</script></body></html>",
         ]
     )
 
@@ -434,8 +367,9 @@ def _rounded(value: Json) -> Json:
     return [_rounded(inner) for inner in value] if isinstance(value, (list, tuple)) else value
 
 
-def _library() -> str:
-    return resources.files("mezzotint.report").joinpath("assets", "plotly-basic.min.js").read_text(encoding="utf-8")
+def asset(name: str) -> str:
+    """The text of a style sheet or script that goes into pages."""
+    return resources.files("mezzotint.report").joinpath("assets", name).read_text(encoding="utf-8")
 
 
 def _section(section: Section) -> str:
