@@ -134,15 +134,15 @@ def _mezzotint(*words: str) -> subprocess.CompletedProcess[str]:
 
 def _check_spending(log: str, encoding: Encoding, claim: JsonObject) -> None:
     """A line per round, of four clients' sums; the last, of updates and of what was measured, is the result's."""
-    assert (claim["delta"], claim["neighboring"], claim["observer"]) == (1e-5, "replace_one", "secure_sum")
+    assert (claim["delta"], claim["neighboring"], claim["observer"]) == (1e-6, "replace_one", "secure_sum")
     assert claim["parts"].keys() == {"updates", "evaluations"}
-    first = encoding.central(rounds=1, clients=4, size=claim["dimension"], delta=1e-5)
+    first = encoding.central(rounds=1, clients=4, size=claim["dimension"], delta=1e-6)
     assert first is not None
     grounds = "for replacing all data of one client (replace_one), computed, to an observer of the secure sums alone"
     lines = [line for line in log.splitlines() if "spent by whoever took part most" in line]
     for number, (line, epsilon) in enumerate(zip(lines, (first.epsilon, claim["epsilon"]), strict=True), start=1):
         assert f"round {number}: sum of 4 clients" in line
-        assert line.endswith(f"epsilon {above(epsilon)}, delta 1e-05 spent by whoever took part most, {grounds}")
+        assert line.endswith(f"epsilon {above(epsilon)}, delta 1e-06 spent by whoever took part most, {grounds}")
 
 
 def test_the_written_app_is_built_moved_and_run_from_another_folder(tmp_path, monkeypatch):
