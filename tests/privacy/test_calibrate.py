@@ -118,20 +118,20 @@ def test_what_would_do_does() -> None:
 
 
 def test_each_way_out_is_computed() -> None:
-    plan = planned(dimension=100, trust="secure_sum", clients=1000, delta=1e-6)
+    plan = planned(dimension=30, trust="secure_sum", clients=300, delta=1e-6)
     with pytest.raises(InfeasibleError) as caught:
         calibrated(response, epsilon=1.0, plan=plan, quiet=5.0, loud=1.0)
     message = str(caught.value)
-    few = re.search(r"dimension=(\d+) instead of 100", message)
+    few = re.search(r"dimension=(\d+) instead of 30", message)
     crowd = re.search(r"clients=(\d+)", message)
     assert few is not None
     assert crowd is not None
     loudest, shared = response(1.0), {"view": "sum", "delta": 1e-6}
     most, many = int(few[1]), int(crowd[1])
-    assert account(loudest, coordinates=most, clients=1000, **shared).epsilon <= 1.0
-    assert account(loudest, coordinates=most + max(2, most // 40), clients=1000, **shared).epsilon > 1.0
-    assert account(loudest, coordinates=100, clients=many, **shared).epsilon <= 1.0
-    assert account(loudest, coordinates=100, clients=1000, **shared).epsilon > 1.0
+    assert account(loudest, coordinates=most, clients=300, **shared).epsilon <= 1.0
+    assert account(loudest, coordinates=most + max(2, most // 40), clients=300, **shared).epsilon > 1.0
+    assert account(loudest, coordinates=30, clients=many, **shared).epsilon <= 1.0
+    assert account(loudest, coordinates=30, clients=300, **shared).epsilon > 1.0
     assert "rounds=" not in message
 
 

@@ -67,7 +67,7 @@ def test_the_histogram_of_256_levels_would_be_no_use() -> None:
     ("n", "typical"),
     [
         (100, (-1.8, -2.2, -3.3)),
-        (400, (-3.7, -5.5, -8.0)),
+        pytest.param(400, (-3.7, -5.5, -8.0), marks=pytest.mark.slow),
         pytest.param(1000, (-6.6, -9.5, -14.0), marks=pytest.mark.slow),
     ],
 )
