@@ -52,6 +52,7 @@ def test_exact_four_bins_against_a_brute_force_grid() -> None:
     assert best <= exact.loss * 1.03
 
 
+@pytest.mark.slow
 def test_exact_four_bins_with_separate_sides() -> None:
     prior = stats.norm(0.5, 0.2)
     bins = [-4, 0.2, 0.6, 4]
@@ -205,6 +206,7 @@ def test_optm_searches_bins_and_tells_progress() -> None:
     assert result.mechanism.epsilon <= 1.0
 
 
+@pytest.mark.slow
 def test_optm_with_many_bins_starts_from_published_shapes() -> None:
     result = design.optm(1.5, bins=[-3, -1.2, -0.4, 0.4, 1.2, 3], boxes=9)
     assert result.mechanism.epsilon <= 1.5

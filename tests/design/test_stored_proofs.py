@@ -24,7 +24,10 @@ def stored(levels: int) -> str:
     return gzip.decompress((FOLDER / f"epsilon-1-levels-{levels}.json.gz").read_bytes()).decode()
 
 
-@pytest.mark.parametrize("levels", BOUNDS)
+LARGE = [pytest.param(levels, marks=pytest.mark.slow) for levels in (4, 5)]
+
+
+@pytest.mark.parametrize("levels", [2, 3, 6, 64, *LARGE])
 def test_the_kernel_accepts_the_stored_proofs(levels: int) -> None:
     document = json.loads(stored(levels))
     statement = document["statement"]

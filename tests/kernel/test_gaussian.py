@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 import flint
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -90,7 +91,7 @@ def test_the_other_codes_share_what_is_not_kept(levels: int, fits: bool) -> None
 
 
 @judges("training.rqp.accounting.propose_training")
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", [{**CASES[0], "steps": 20}, {**CASES[1], "steps": 20}, CASES[2]], ids=str)
 def test_stronger_claims_are_refused(case: dict[str, Any]) -> None:
     _, outcome = _outcome(**case)
     said = outcome.claim
@@ -140,9 +141,9 @@ def test_kappa_is_accepted_just_above_the_supremum_and_refused_below(q: float, b
         with pytest.raises(kernel.Refused):
             check(**bad)
     # Refuted by a point, not only unproved: some m has a larger ratio than the kappa that is refused.
-    grid = [i / 4000 for i in range(1, 4000)]
+    grid = np.arange(1, 4000) / 4000
     width = float(kept - other)
-    ratio = max(width * norm.pdf(norm.ppf(m)) / norm.pdf(norm.ppf(float(other) + width * m)) for m in grid)
+    ratio = (width * norm.pdf(norm.ppf(grid)) / norm.pdf(norm.ppf(float(other) + width * grid))).max()
     # Its greatest value over a grid of 1/4000: the peak is missed by the square of a step, times its curvature.
     assert true * (1 - 1e-4) <= ratio <= true * (1 + SOLVED)
 
