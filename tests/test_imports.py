@@ -141,3 +141,20 @@ def test_every_room_is_there_after_one_import_and_can_be_looked_into():
     assert "Mechanism" in names
     assert not {"LazyModule", "TYPE_CHECKING", "annotations"} & set(names)
     assert all(len([one for one in found if not one.startswith("_")]) > 3 for found in rooms.values())
+
+
+def test_modules_that_texts_and_commands_name_are_there() -> None:
+    """Programs inside strings, which no checker of types reads, import what exists."""
+    root = SOURCE.parents[1]
+    named = re.compile(r"(?:\bimport|\bfrom|-m) +(mezzotint(?:\.\w+)+)")
+    found = {
+        name: path.relative_to(root).as_posix()
+        for folder in ("src", "tests", "benchmarks", "tools", "docs")
+        for path in (root / folder).rglob("*")
+        if path.suffix in (".py", ".md", ".ipynb", ".toml")
+        for name in named.findall(path.read_text(encoding="utf-8"))
+    }
+    assert len(found) > 100
+    files = {name: SOURCE.parent.joinpath(*name.split(".")) for name in found}
+    missing = [name for name, file in files.items() if not (file.is_dir() or file.with_suffix(".py").is_file())]
+    assert {name: found[name] for name in missing} == {}

@@ -112,7 +112,7 @@ def test_one_run_killed_again_and_again(long_file: Path, tmp_path: Path) -> None
 
 INTERRUPTED = """
 import signal, sys
-import mezzotint.collect.privatize
+import mezzotint.collect.runs
 from mezzotint.cli import main
 signal.signal(signal.SIGINT, signal.default_int_handler)
 print("ready", flush=True)
