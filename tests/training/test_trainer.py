@@ -528,8 +528,9 @@ def test_bad_settings(blobs: Dataset) -> None:
         trainer.TrainingSettings(steps=1, batch_size=1, step_size=1.0, averaging=2.0)
     with pytest.raises(ParameterError, match="neighboring=some"):
         trainer.TrainingSettings(steps=1, batch_size=1, step_size=1.0, neighboring="some")
-    with pytest.raises(ParameterError, match="noise_multiplier=-1"):
-        noisy(noise_multiplier=-1.0)
+    for wrong in (-1.0, math.inf, math.nan):
+        with pytest.raises(ParameterError, match=f"noise_multiplier={wrong:g}"):
+            noisy(noise_multiplier=wrong)
     with pytest.raises(ParameterError, match="clip_norm=inf"):
         noisy(clip_norm=math.inf)
     with pytest.raises(ParameterError, match="model=tree"):

@@ -46,7 +46,7 @@ class Description:
         memoised: whether equal values of a user got equal reports; None where the file does not say.
         run: names these very reports, so that nobody counts them twice: the run that drew them, and the part of its
             folder they are in. None where the file does not say, and for memoised reports.
-        source: names what they are about (`charging.fingerprint`); None where the file does not say.
+        source: names what they are about (`results.fingerprint`); None where the file does not say.
     """
 
     tables: Mapping[str, Mechanism]

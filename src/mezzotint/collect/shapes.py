@@ -41,6 +41,9 @@ Method = Literal["asymptotic", "safe"]
 WIDER = 0.09
 """Added to normal quantiles, as variances are seen and not known (docs/proofs/estimation.md, E1)."""
 
+WIDEST = 0.14
+"""The same where the largest variance that the table can have stands in for the one seen."""
+
 
 @final
 @dataclass(frozen=True, kw_only=True)
@@ -262,7 +265,7 @@ def score_interval(counts: npt.NDArray[np.int64], spread: Spread, *, mean: float
     seen = float(counts @ (spread.values - mean) ** 2) / n
     bottom, top = float(spread.means.min()), float(spread.means.max())
     lattice = spread.lattice / n
-    farthest = (z + 0.14) * math.sqrt(spread.greatest_of_all / n) + lattice
+    farthest = (z + WIDEST) * math.sqrt(spread.greatest_of_all / n) + lattice
     means = np.linspace(max(bottom, mean - farthest), min(top, mean + farthest), _MEANS)
     if means[0] > means[-1]:  # beyond what the table can give: the nearer end is all that is left
         end = float(np.clip(mean, bottom, top))
@@ -281,7 +284,7 @@ def score_widths(spread: Spread, means: FloatArray, second: FloatArray, *, n: fl
     believed = np.clip(second, least, greatest) + min(1.0, 8 / n) * (greatest - least)
     flat = np.divide(least, greatest, out=np.ones_like(least), where=greatest > 0)
     usual = (z + WIDER) * np.sqrt(np.minimum(believed, greatest) / n) + 2 * spread.reach * (1 - flat) / n
-    return np.minimum(usual, (z + 0.14) * np.sqrt(greatest / n)) + spread.lattice / n
+    return np.minimum(usual, (z + WIDEST) * np.sqrt(greatest / n)) + spread.lattice / n
 
 
 def half_width(spread: Spread, *, mean: float, variance: float, n: float, level: float) -> float:
@@ -308,7 +311,7 @@ def score_sides(spread: Spread, *, mean: float, variance: float, n: float, level
     Source: docs/proofs/estimation.md, E1 and E10.
     """
     z = float(special.ndtri((1 + level) / 2))
-    farthest = (z + 0.14) * math.sqrt(spread.greatest_of_all / n) + spread.lattice / n
+    farthest = (z + WIDEST) * math.sqrt(spread.greatest_of_all / n) + spread.lattice / n
     away, step = np.linspace(0.0, farthest, _MEANS, retstep=True)
     below, above = (
         float(

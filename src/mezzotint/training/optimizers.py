@@ -482,7 +482,7 @@ class NoisyOptimizer(_CoordinateOptimizer):
         )
         self.record, self.replicas, self.correlated = record, replicas, correlated
         self.drawn = drawn
-        if not noise_multiplier >= 0:
+        if not 0 <= noise_multiplier < math.inf:
             raise ParameterError("noise_multiplier", noise_multiplier, "need a finite number >= 0")
         self.rng = rng
         self._warned = False

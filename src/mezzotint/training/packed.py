@@ -192,7 +192,7 @@ class PackedModel:
         levels: (2**bits or fewer,) increasing level values in units of a tensor's scale.
         note: plain values that belong to the model (its claim, its data), kept in the file.
     Raises:
-        ParameterError: codes that name no level, scales that are not positive, names that repeat.
+        ParameterError: codes that name no level, scales that are 0 or not finite, names that repeat.
     Guarantees: what `save` writes `load` gives back bit for bit; an edited or cut file is refused.
     """
 
