@@ -274,3 +274,27 @@ def test_extreme_sizes_stay_within_bounds(scale: int) -> None:
         result = profile(counts, sampled=sum(counts) - 3, epsilon=0.01)
         assert -math.inf < result.log10_delta <= result.log10_upper <= 0.0
         assert result.log10_upper - result.log10_delta < MANY
+
+
+@pytest.mark.parametrize("epsilon", [5e-324, 1e-17, 1e-15, 1e-6, 1e-3, 0.1, 1.0, 8.0, 100.0, 700.0])
+@pytest.mark.parametrize("rate", ["1", "0.5", "1e-9"])
+def test_the_noises_loss_is_rounded_up_however_small(epsilon: float, rate: str) -> None:
+    found = noisy_epsilon(epsilon, sampling_rate=rate)
+    with mp.workdps(400):
+        ratio = mp.exp(-mp.mpf(epsilon) / 4)
+        exact = mp.log(1 + mp.mpf(rate) * ((1 + ratio - ratio**2) / ratio**2 - 1))
+        # A few roundings, each raised; and the least float above 0.
+        assert exact <= mp.mpf(found) <= exact * (1 + mp.mpf(10) ** -13) + mp.mpf(2) ** -1073
+    for wrong in ("0", "-1", "5"):
+        with pytest.raises(ParameterError, match="sampling_rate"):
+            noisy_epsilon(1.0, sampling_rate=wrong)
+
+
+@pytest.mark.parametrize(
+    "ratio", [Fraction(1), Fraction(51, 49), Fraction(3), Fraction(8), Fraction(27, 8), 1 + Fraction(1, 10**30)]
+)
+def test_the_epsilon_of_a_ratio_is_the_least_float_above_its_logarithm(ratio: Fraction) -> None:
+    found = profile((5, 5), sampled=3, ratio=ratio).epsilon
+    with mp.workdps(60):
+        exact = mp.log(mp.mpf(ratio.numerator) / ratio.denominator)
+        assert mp.mpf(math.nextafter(found, -math.inf)) < exact <= mp.mpf(found)

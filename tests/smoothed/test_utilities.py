@@ -54,6 +54,30 @@ def test_equals_the_definition_in_exact_fractions() -> None:
     assert certified > 150
 
 
+@pytest.mark.parametrize("odds", [10**9, 10**12, 10**17, 10**30, 10**200])
+def test_thresholds_next_to_one_are_not_rounded_to_it(odds: int) -> None:
+    """Three and more types too, where only guesses that are next to certain count, also where one is exactly enough."""
+    rng = random.Random(odds)
+    seen = 0
+    for _ in range(60):
+        counts, law, how = _case(rng)
+        threshold = Fraction(odds, odds + 1)
+        truth, result = exact.utility(counts, threshold, law), utility(counts, threshold=threshold, **how)
+        seen += truth > 0
+        # The twin's own digits, and what is said of closed forms above.
+        assert mp.mpf(10) ** mp.mpf(result.log10_upper) >= slow.number(truth) * (1 - mp.mpf(10) ** -15), (counts, how)
+        if result.status == "closed" and truth > 0:
+            # A hundred times what probabilities are good to.
+            assert result.log10_upper == pytest.approx(float(mp.log10(slow.number(truth))), abs=1e-9), (counts, how)
+    assert seen > 20
+
+
+def test_a_guess_exactly_at_the_threshold_counts_nothing() -> None:
+    found = utility((0, 2), threshold=Fraction(2, 3), sampled=1, replacement=True)
+    assert found.log10 == pytest.approx(math.log10(0.5), rel=FEW)
+    assert math.log10(0.5) <= found.log10_upper <= math.log10(0.5) + FEW
+
+
 # Section 4.4.
 @pytest.mark.parametrize(("year", "printed"), [("1920", -7.82), ("1964", -16.00), ("2000", -22.33), ("2020", -31.95)])
 def test_figure_1_to_the_printed_digits(year: str, printed: float) -> None:

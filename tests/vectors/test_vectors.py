@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,22 @@ def test_clipped_vectors_lie_in_the_ball_and_stay_when_inside(vector, bound, nor
     assert size <= bound * (1 + FEW)
     inside = np.array(vector) * (0.5 * bound / max(np.abs(vector).sum(), 1e-300))
     assert clip(inside, norm=norm, bound=bound) == pytest.approx(inside, rel=FEW)
+
+
+@pytest.mark.parametrize("norm", ["l2", "l1"])
+@pytest.mark.parametrize("bound", [1e300, 1.0, 1e-87, 1e-161, 1e-170, 1e-305, 1e-310, 7 * 5e-324])
+def test_the_norm_is_at_most_the_bound_in_exact_arithmetic_at_any_scale(norm, bound):
+    for scale in (1e-150, 1.0, 1e85, 1e160, 1e161, 1e200, 5e307):
+        for row in ([1.0, 2.0, 3.0], [1.0, 1.0, 0.7], [-2.0, 1.0], [3.0, 1e-200, -1.0], [1.0]):
+            given = np.array(row) * scale
+            clipped = clip(given, norm=norm, bound=bound)
+            order = ORDERS[norm]
+            size, whole = (sum(abs(Fraction(float(part))) ** order for part in parts) for parts in (clipped, given))
+            most = Fraction(bound) ** order
+            assert size <= most
+            assert (np.sign(clipped) * np.sign(given) >= 0).all()
+            if whole > most and bound > 1e-300:
+                assert size >= most * (1 - Fraction(1, 10**12))  # a hundred margins of four ulp
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2", "l1"])

@@ -96,7 +96,7 @@ class Loss:
     """The privacy loss that delta is measured at.
 
     Arguments:
-        epsilon: natural logarithm of `ratio`, as a float.
+        epsilon: the least float at or above the natural logarithm of `ratio`.
         ratio: e^epsilon as an exact rational, or a lower bound of it within 1e-55 relative: rounding the ratio
             down overstates delta.
         log_ratio: a lower bound of the logarithm, within 1e-31, as two floats.
@@ -129,6 +129,13 @@ def split_log(value: Fraction) -> tuple[float, float]:
         context.prec = 70
         logarithm = decimal.Decimal(value.numerator).ln() - decimal.Decimal(value.denominator).ln()
     return split(Fraction(logarithm))
+
+
+def _least_float_above(ratio: Fraction, log_ratio: tuple[float, float]) -> float:
+    """The logarithm of a ratio >= 1, from a lower bound of it within 1e-31, rounded up; 0 at 1."""
+    high, low = log_ratio
+    # But for 1, logarithms of rationals are irrational: never a float themselves.
+    return high if ratio == 1 or low < -1e-30 * high else math.nextafter(high, math.inf)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -164,7 +171,7 @@ def read_loss(*, epsilon: float | None, ratio: Rational | None) -> Loss:
         if exact < 1:
             raise ParameterError("ratio", ratio, "must be at least 1 (ratio is e**epsilon); try 51/49")
         log_ratio = split_log(exact)
-        return Loss(epsilon=log_ratio[0], ratio=exact, log_ratio=log_ratio)
+        return Loss(epsilon=_least_float_above(exact, log_ratio), ratio=exact, log_ratio=log_ratio)
     raise ParameterError("epsilon", epsilon, "give exactly one of epsilon and ratio (which is e**epsilon)")
 
 

@@ -544,13 +544,12 @@ def _log_pair_single(first: int, second: int, sample: Sample, loss: Loss) -> tup
     chance = math.exp(missed)
     slack = 2.0**-50 * (loss.epsilon + (-missed if missed > -math.inf else 0.0))
     excess = -missed - loss.log_ratio[0]
-    worth, error = 0.0, 0.0
-    if excess > -slack:
-        excess = max(excess, slack)
-        worth = -math.expm1(-excess) / (1.0 + chance)
-        error = slack / excess if excess > 0.0 else 1.0
-    value = (-math.expm1(missed) + chance * worth) if first == 1 else worth
-    return (math.log(value) if value > 0.0 else -math.inf), error + 1e-15
+    worth = -math.expm1(-max(excess, slack)) / (1.0 + chance) if excess > -slack else 0.0
+    value, error = (-math.expm1(missed) + chance * worth, chance) if first == 1 else (worth, 1.0)
+    if value == 0.0:
+        return -math.inf, 1e-15
+    # The odds' error moves what they are worth by no more than itself, and its place above 0 by as much again.
+    return math.log(value), (2.0 * error * slack / value if worth > 0.0 else 0.0) + 1e-15
 
 
 def _many_types(histogram: tuple[int, ...], sample: Sample, loss: Loss, level: Fraction) -> Utility:
@@ -589,24 +588,25 @@ def _enumerated(histogram: tuple[int, ...], sample: Sample, level: Fraction) -> 
     bars = np.array(list(itertools.combinations(range(sample.sampled + types - 1), types - 1)))
     edges = np.hstack([np.full((len(bars), 1), -1), bars, np.full((len(bars), 1), sample.sampled + types - 1)])
     outcomes = np.diff(edges, axis=1) - 1
-    best, upper = 0.0, 0.0
+    gap = float(1 - level)
+    value, upper = -math.inf, -math.inf
     for missing in range(types):
         if histogram[missing] == 0:
             continue
         rest = [count - (i == missing) for i, count in enumerate(histogram)]
-        laws = np.exp(
-            np.array([_log_law(outcomes, [c + (i == j) for i, c in enumerate(rest)], sample) for j in range(types)])
-        )
-        total = laws.sum(axis=0)
-        laws, total = laws[:, total > 0.0], total[total > 0.0]
-        accuracy = laws.max(axis=0) / total
-        scale = 1.0 - float(level)
-        over = np.maximum(0.0, accuracy - float(level)) / scale
-        # Accuracies are good to 1e-12, probabilities too.
-        over_upper = np.maximum(0.0, accuracy * (1.0 + 1e-12) - float(level)) / scale * (1.0 + 1e-12)
-        best = max(best, float((laws @ over).max()))
-        upper = max(upper, float((laws @ over_upper).max()))
-    return (math.log10(best) if best > 0.0 else -math.inf), (math.log10(upper) + 1e-15 if upper > 0.0 else -math.inf)
+        logs = np.array([_log_law(outcomes, [c + (i == j) for i, c in enumerate(rest)], sample) for j in range(types)])
+        logs = logs[:, logs.max(axis=0) > -np.inf]
+        ordered = np.sort(logs, axis=0)
+        others = np.logaddexp.reduce(ordered[:-1], axis=0)
+        wrong = np.exp(others - np.logaddexp(ordered[-1], others))
+        # Probabilities, and of the wrong guess too, are good to 1e-12.
+        for sure in (0.0, 4e-12):
+            over = 1.0 - wrong * (1.0 - sure) / gap
+            useful = over > 0.0
+            terms = logs[:, useful] + np.log(over[useful])
+            found = float(np.logaddexp.reduce(terms, axis=1, initial=-np.inf).max())
+            value, upper = (max(value, found), upper) if sure == 0.0 else (value, max(upper, found))
+    return to_log10(value), to_log10(upper, 4e-12)
 
 
 def _log_law(outcomes: np.ndarray, counts: list[int], sample: Sample) -> np.ndarray:

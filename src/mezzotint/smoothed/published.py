@@ -150,7 +150,7 @@ def published_table1_noise_epsilon(epsilon: float, *, sampling_rate: Rational) -
         >>> round(stated, 4), round(mz.smoothed.noisy_epsilon(8.0, sampling_rate="0.1"), 4)
         (0.8, 1.9457)
     """
-    return float(read_rational("sampling_rate", sampling_rate)) * epsilon
+    return _sampling_rate(sampling_rate) * epsilon
 
 
 def noisy_epsilon(epsilon: float, *, sampling_rate: Rational) -> float:
@@ -168,7 +168,15 @@ def noisy_epsilon(epsilon: float, *, sampling_rate: Rational) -> float:
         >>> round(mz.smoothed.noisy_epsilon(8.0, sampling_rate="0.1"), 4)
         1.9457
     """
-    rate = float(read_rational("sampling_rate", sampling_rate))
+    rate = _sampling_rate(sampling_rate)
     ratio = published_noise_ratio(epsilon)
-    bound = (1.0 + ratio - ratio**2) / ratio**2
-    return math.nextafter(math.log1p(rate * (bound - 1.0)) * (1.0 + 1e-14), math.inf)
+    # B - 1 = (1 - r)(1 + 2 r) / r^2, without a difference of near numbers.
+    excess = -math.expm1(-epsilon / 4.0) * (1.0 + 2.0 * ratio) / ratio**2
+    return math.nextafter(math.log1p(rate * excess) * (1.0 + 1e-14), math.inf)
+
+
+def _sampling_rate(sampling_rate: Rational) -> float:
+    exact = read_rational("sampling_rate", sampling_rate)
+    if not 0 < exact <= 1:
+        raise ParameterError("sampling_rate", sampling_rate, "must lie in (0, 1]: the share of records sampled")
+    return float(exact)

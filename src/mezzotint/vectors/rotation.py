@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal, final, get_args
+from typing import Literal, TypeAlias, final, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -59,15 +59,23 @@ def clip(vector: npt.ArrayLike, *, norm: Norm, bound: float) -> FloatArray:
     return np.stack([_projected(row, float(bound), project) for row in flat]).reshape(values.shape)
 
 
-def _projected(row: FloatArray, bound: float, project: Callable[[FloatArray, float], FloatArray]) -> FloatArray:
+def _projected(row: FloatArray, bound: float, project: Callable[[FloatArray, float], _Left | None]) -> FloatArray:
     largest = float(np.abs(row).max())
     if largest == 0 or largest * row.size <= bound:
         return row
-    # Scaled by a power of two, which is exact, so that neither squares nor sums leave the floats.
+    # Scaled by powers of two, so that neither squares nor sums leave the floats: the row to a largest entry of about 1,
+    # and what is left of it to a norm of about 1.
     power = math.frexp(largest)[1]
-    scaled = np.ldexp(row, -power)
-    projected = project(scaled, math.ldexp(bound, -power))
-    return row if projected is scaled else np.ldexp(projected, power)
+    left = project(np.ldexp(row, -power), math.ldexp(bound, -power))
+    if left is None:
+        return row
+    vector, order = left
+    unit, exponent = math.frexp(bound)
+    size = _size(vector, order)
+    inside = _shrunk(vector * (unit / size), order, unit) if size > 0 else vector
+    found = np.ldexp(inside, exponent)
+    # Scaling is exact but among subnormal numbers; there it must not round away from zero.
+    return np.where(np.abs(np.ldexp(found, -exponent)) > np.abs(inside), np.nextafter(found, 0.0), found)
 
 
 def _size(row: FloatArray, order: int) -> float:
@@ -82,21 +90,24 @@ def _shrunk(row: FloatArray, order: int, bound: float) -> FloatArray:
     return row
 
 
-def _l2(row: FloatArray, bound: float) -> FloatArray:
-    size = _size(row, 2)
-    return row if size <= bound * (1 - 2.0**-49) else _shrunk(row * (bound / size), 2, bound)
+_Left: TypeAlias = tuple[FloatArray, Literal[1, 2]]
+"""A vector in the direction of the projection, and the order of the norm that it is to be scaled by."""
 
 
-def _l1(row: FloatArray, bound: float) -> FloatArray:
+def _l2(row: FloatArray, bound: float) -> _Left | None:
+    return None if _size(row, 2) <= bound * (1 - 2.0**-49) else (row, 2)
+
+
+def _l1(row: FloatArray, bound: float) -> _Left | None:
     if _size(row, 1) <= bound * (1 - 2.0**-49):
-        return row
-    # Projection onto the L1 ball (Duchi et al. 2008): subtract the threshold that leaves exactly `bound`.
-    ordered = np.sort(np.abs(row))[::-1]
-    excess = (np.cumsum(ordered) - bound) / np.arange(1, row.size + 1)
-    # The largest entry always exceeds its own; if rounding hides that, only the largest is left.
-    above = np.flatnonzero(ordered > excess)
-    threshold = max(0.0, float(excess[above[-1] if above.size else 0]))
-    return _shrunk(np.sign(row) * np.maximum(np.abs(row) - threshold, 0.0), 1, bound)
+        return None
+    # Projection onto the L1 ball (Duchi et al. 2008): every entry loses as much, and no more than it has. What is left
+    # of the largest is found from what others lack of it, so that nothing cancels where little is left.
+    sizes = np.abs(row)
+    lacking = sizes.max() - sizes
+    ordered = np.sort(lacking)
+    left = (np.cumsum(ordered) + max(bound, np.finfo(np.float64).tiny)) / np.arange(1, row.size + 1)
+    return np.sign(row) * np.maximum(left[np.flatnonzero(ordered < left)[-1]] - lacking, 0.0), 1
 
 
 MAX_DIMENSION = 2**27
