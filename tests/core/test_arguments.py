@@ -1,5 +1,6 @@
 """What errors about arguments show: the element, text as text, and how a value is given by name."""
 
+import math
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
@@ -103,3 +104,55 @@ def test_numbers_beyond_the_floats_are_refused_and_fractions_are_read(name: str)
         mz.families.randomized_response(upper=1.0, **{**given, name: 10**400})
     read = mz.families.randomized_response(upper=1.0, **{**given, name: Fraction(1, 2)})
     assert read == mz.families.randomized_response(upper=1.0, **{**given, name: 0.5})
+
+
+RESPONSE = mz.families.randomized_response(epsilon=1.0)
+SCHEME = {"size": 4, "l2_norm": 1.0, "granularity": 0.1}
+SUM = {"mechanism": RESPONSE, "delta": 0.1, "trust": "secure_sum", "clients": 5}
+SMOOTHED = {"loss_rate": 0.2, "epsilon": 1.0}
+
+REFUSED: list[tuple[str, Callable[[], object]]] = [
+    ("delta", lambda: mz.privacy.Release(mechanism=RESPONSE, delta=1e-320, trust="secure_sum", clients=5)),
+    (
+        "clip_norm",
+        lambda: mz.privacy.Release(mechanism=RESPONSE, delta=0.1, clip_norm="1", trust="secure_sum"),
+    ),  # pyright: ignore
+    ("mechanism", lambda: mz.privacy.Release(mechanism=None, delta=0.1)),  # pyright: ignore
+    ("mechanism", lambda: mz.design.metric_epsilon(None, "absolute")),  # pyright: ignore
+    ("mechanism", lambda: mz.design.vector_epsilon(None, dimension=2, l2_distance=1.0)),  # pyright: ignore
+    ("l2_distance", lambda: mz.design.vector_epsilon(RESPONSE, dimension=2, l2_distance="1")),  # pyright: ignore
+    ("max_bias", lambda: mz.design.optimal(1.0, levels=[-3, 0, 3], knots=3, max_bias=5e-324)),
+    ("knots", lambda: mz.design.optimal(1.0, levels=[-3, 0, 3], knots=10**400)),
+    ("knots", lambda: mz.design.optimal(1.0, levels=[-3, 0, 3], knots=10**12)),
+    ("levels", lambda: mz.design.cache(1.0, levels=[[1, 2], [3]])),
+    ("epsilon", lambda: mz.families.square_wave(outputs=4, epsilon=710.0)),
+    ("outputs", lambda: mz.families.square_wave(outputs=None, epsilon=1.0)),  # pyright: ignore
+    ("extension", lambda: mz.families.rqm(levels=4, extension=1e308)),
+    ("strength", lambda: mz.vectors.one_bit(0.0, 1.0)),
+    ("noise", lambda: mz.vectors.NoiseScheme(clients=3, noise=RESPONSE, **SCHEME)),  # pyright: ignore
+    ("modulus_bits", lambda: mz.vectors.GaussianScheme(modulus_bits=None, deviation=10.0, **SCHEME)),  # pyright: ignore
+    ("norm", lambda: mz.vectors.ranked_codebook(10, 2.0, 3).error(math.nan)),
+    ("counts", lambda: mz.smoothed.profile(None, **SMOOTHED)),  # pyright: ignore
+    ("vertices", lambda: mz.smoothed.expected(n=10, vertices=None, **SMOOTHED)),  # pyright: ignore
+    ("points", lambda: mz.smoothed.hull_vertices([])),
+    ("cells", lambda: RESPONSE.cdf_error(0)),
+    ("cells", lambda: RESPONSE.cdf_error("2")),  # pyright: ignore
+]
+
+
+@pytest.mark.parametrize(("name", "given"), REFUSED)
+def test_what_cannot_be_used_is_refused_by_the_name_of_its_parameter(name: str, given: Callable[[], object]) -> None:
+    with pytest.raises(ParameterError, match=f"^{name}="):
+        given()
+
+
+def test_numbers_of_other_libraries_and_lists_are_read() -> None:
+    found, same = (mz.vectors.ranked_codebook(kind(10), 2.0, kind(3)).table for kind in (np.int64, int))
+    assert found == same
+    assert mz.privacy.pure_epsilon(RESPONSE.weights.tolist()) == RESPONSE.epsilon
+    asked = {"counts": [5, 3], "loss_rate": 0.2}
+    assert mz.smoothed.profile(**asked, ratio=np.int64(3)) == mz.smoothed.profile(**asked, ratio=3)
+    whole = mz.smoothed.expected(n=10, vertices=[0, 1], **SMOOTHED)
+    assert mz.smoothed.expected(n=10, vertices=np.array([0, 1]), **SMOOTHED).log10_delta == whole.log10_delta
+    assert mz.design.optm(Fraction(1, 2), bins=[-5, -1, 1, 5]).loss == mz.design.optm(0.5, bins=[-5, -1, 1, 5]).loss
+    assert mz.smoothed.utility([5, 3, 2], loss_rate=0.2, threshold=1 - Fraction(1, 10**400)).log10_upper > -0.21

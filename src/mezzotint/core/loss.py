@@ -55,6 +55,7 @@ class WorstRatio:
 
 def check_weights(weights: IntArray) -> IntArray:
     """The array itself, checked: integer rows >= 0 that sum to 2**32 each."""
+    weights = np.asarray(weights)
     if weights.ndim != 2 or weights.size == 0 or weights.dtype.kind not in "iu":
         raise wrong_kind("weights", weights, "iu", "need a 2-D array of integers, one row per knot")
     table = weights.astype(np.int64, copy=False)

@@ -344,7 +344,9 @@ class Mechanism:
 
         Returns: inf where the table does not tell the cells apart.
         """
-        edges = np.linspace(self.lower, self.upper, cells + 1)
+        if not isinstance(cells, (int, np.integer)) or cells < 1:
+            raise ParameterError("cells", cells, "need a number of cells, at least 1")
+        edges = np.linspace(self.lower, self.upper, int(cells) + 1)
         shares = np.maximum(self._prior(prior).moments(edges)[:, 0], 1e-6)
         return math.sqrt(cdf_variance(self.pmf((edges[1:] + edges[:-1]) / 2), shares / shares.sum()))
 

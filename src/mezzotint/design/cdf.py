@@ -18,7 +18,7 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.arguments import by_name
+from mezzotint.core.arguments import by_name, check_count, check_epsilon
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import MAX_LEVELS, TOTAL, FloatArray, Mechanism, cdf_variance
 from mezzotint.core.rounding import round_rows
@@ -373,8 +373,7 @@ def for_shape(
         >>> mechanism.epsilon <= 1.0
         True
     """
-    if isinstance(levels, bool) or not 3 <= levels <= 1024:
-        raise ParameterError("levels", levels, "need 3 to 1024 different reports")
+    epsilon, levels = check_epsilon(epsilon), check_count("levels", levels, least=3, most=1024)
     found = [square_wave(outputs=levels, epsilon=epsilon, lower=lower, upper=upper)]
 
     def favouring(cells: int) -> Mechanism:

@@ -352,6 +352,7 @@ def optm(
     """
     started = time.perf_counter()
     problem = make_problem(epsilon=epsilon, lower=lower, upper=upper, loss="mae", prior=prior)
+    epsilon = problem.epsilon
     check_choice("constraints", constraints, BUILDERS)
     boxes, levels = check_count("boxes", boxes, most=10_000), check_count("levels", levels, least=3, most=64)
     sets = (

@@ -23,10 +23,10 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core import rounding
-from mezzotint.core.arguments import check_choice, check_finite
+from mezzotint.core.arguments import check_choice, check_count, check_finite
 from mezzotint.core.errors import InfeasibleError, MezzotintError, ParameterError, as_real, as_reals
 from mezzotint.core.loss import IndexArray
-from mezzotint.core.mechanism import NARROWEST, TOTAL, FloatArray, IntArray, Mechanism
+from mezzotint.core.mechanism import MAX_LEVELS, NARROWEST, TOTAL, FloatArray, IntArray, Mechanism
 from mezzotint.core.priors import Prior, as_prior, cost_matrix
 from mezzotint.core.records import JsonObject, Record, above
 from mezzotint.core.rounding import ratio_below
@@ -111,7 +111,7 @@ def make_problem(
     epsilon, lower, upper = check_finite("epsilon", epsilon), check_finite("lower", lower), check_finite("upper", upper)
     delta = check_finite("delta", delta)
     remedy = "0 for unbiased, a bound in data units, or inf for no bound"
-    max_bias = as_real("max_bias", max_bias, lambda value: value >= 0, remedy)
+    max_bias = as_real("max_bias", max_bias, lambda value: value == 0 or value >= 1e-300, remedy)
     remedy = "the Renyi order must exceed 1; inf is pure epsilon"
     alpha = None if alpha is None else as_real("alpha", alpha, lambda order: order > 1, remedy)
     if not lower < upper or not math.isfinite(upper - lower):
@@ -136,7 +136,7 @@ def check_knots(knots: int | Sequence[float] | npt.ArrayLike, problem: Problem) 
     if isinstance(knots, (int, np.integer)) and not isinstance(knots, bool):
         if knots < 2:
             raise ParameterError("knots", int(knots), "need at least 2 knots, lower and upper; try knots=65")
-        return np.linspace(problem.lower, problem.upper, int(knots))
+        return np.linspace(problem.lower, problem.upper, check_count("knots", knots, most=MAX_LEVELS))
     values = as_reals("knots", knots, "give None, a number of knots or a sorted sequence of inputs")
     if values.ndim != 1 or values.size < 2 or not np.isfinite(values).all() or (np.diff(values) < 0).any():
         raise ParameterError("knots", values.tolist(), "need a sorted 1-D sequence of at least 2 finite inputs")

@@ -27,7 +27,7 @@ from typing import Literal, final, get_args
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.arguments import Values, check_choice, check_epsilon, check_range, grid_or_values
+from mezzotint.core.arguments import Values, check_choice, check_count, check_epsilon, check_range, grid_or_values
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import (
     MAX_LEVELS,
@@ -175,8 +175,9 @@ def square_wave(*, lower: float = -1.0, upper: float = 1.0, outputs: int = 32, e
     """
     low, high = check_range(lower, upper)
     asked = epsilon = check_epsilon(epsilon)
-    if not 2 <= outputs <= 4096:
-        raise ParameterError("outputs", outputs, "need 2 to 4096 bins")
+    outputs = check_count("outputs", outputs, least=2, most=4096)
+    if asked > 700:
+        raise ParameterError("epsilon", epsilon, "at most 700: reports that hide less hide nothing")
     bins, knots, rows = _wave(asked, outputs)
     # Rounding takes up to a unit from each probability and gives them all to the greatest one of its row.
     spare = (2 / float(rows.min()) + outputs / float(rows.max(axis=1).min())) / TOTAL

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import gammaln, xlog1py, xlogy
 
-from mezzotint.core.arguments import Values, check_count, check_covering, check_finite, check_range
+from mezzotint.core.arguments import SCALES, Values, check_count, check_covering, check_finite, check_range
 from mezzotint.core.errors import ParameterError, as_reals, refuse_nan
 from mezzotint.core.loss import check_epsilon, check_order
 from mezzotint.core.mechanism import MAX_LEVELS, FloatArray, Mechanism
@@ -378,8 +378,8 @@ def _grid(
     low, high = check_range(lower, upper)
     size = check_count("levels", levels, least=2, most=MAX_LEVELS)
     reach, number = (check_finite(*one) for one in (("extension", extension), *parameter.items()))
-    if reach < 0:
-        raise ParameterError("extension", reach, "must be 0 or more; the bins have to cover the input range")
+    if not 0 <= reach <= SCALES[1]:
+        raise ParameterError("extension", reach, f"from 0, so that bins cover the input range, to {SCALES[1]:g}")
     return low, high, size, reach, number
 
 

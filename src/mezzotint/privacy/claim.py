@@ -11,7 +11,15 @@ from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, final, runtime_checkable
 
-from mezzotint.core.arguments import Neighboring, check_count, check_delta, check_neighboring, check_others, check_rate
+from mezzotint.core.arguments import (
+    Neighboring,
+    check_count,
+    check_delta,
+    check_neighboring,
+    check_others,
+    check_positive,
+    check_rate,
+)
 from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.core.files import write_text
 from mezzotint.core.loss import UNIT, pure_epsilon
@@ -357,6 +365,9 @@ class Release:
             ("sampling_rate", check_rate(self.sampling_rate)), ("delta", check_delta(self.delta)),
         ):  # fmt: skip
             object.__setattr__(self, name, value)
+        if not isinstance(self.mechanism, (Mechanism, Mapping, Accountable)):
+            remedy = "need a Mechanism, {column: Mechanism}, or what accounts for itself, such as a vector scheme"
+            raise ParameterError("mechanism", type(self.mechanism).__name__, remedy)
         if self.trust not in _OBSERVERS:
             remedy = "use 'local' (every report is seen), 'secure_sum' (only sums are), 'shuffler' or 'central'"
             raise ParameterError("trust", self.trust, remedy)
@@ -397,8 +408,8 @@ class Release:
         if self.sampling not in ("public", "poisson", "without_replacement"):
             remedy = 'use "public" (the server of a secure sum knows who took part), "without_replacement" or "poisson"'
             raise ParameterError("sampling", self.sampling, remedy)
-        if self.clip_norm is not None and not 0 < self.clip_norm < math.inf:
-            raise ParameterError("clip_norm", self.clip_norm, "the L2 norm that a client's vector is clipped to, > 0")
+        if self.clip_norm is not None:
+            check_positive("clip_norm", self.clip_norm, "the L2 norm that a client's vector is clipped to, > 0")
 
     def _check_memoised(self, distinct: int) -> None:
         if not 1 <= distinct <= self.rounds:

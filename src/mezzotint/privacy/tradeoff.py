@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import log_ndtr, ndtr  # pyright: ignore[reportMissingTypeStubs]
 
-from mezzotint.core.arguments import check_choice, check_count
+from mezzotint.core.arguments import check_choice, check_count, check_finite, check_instance
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import check_weights, float_above, log_ratio
 from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray, Mechanism
@@ -228,6 +228,7 @@ def metric_epsilon(mechanism: Mechanism, metric: str) -> float:
         >>> mz.design.metric_epsilon(mechanism, "absolute") <= 1.0
         True
     """
+    check_instance("mechanism", mechanism, Mechanism)
     check_choice("metric", metric, ("absolute", "squared"))
     if metric == "absolute":
         return _absolute(mechanism)
@@ -305,9 +306,10 @@ def vector_epsilon(
         2.757
     """
     dimension = check_count("dimension", dimension, least=1)
-    if not l2_distance >= 0 or math.isinf(l2_distance):
+    if not check_finite("l2_distance", l2_distance) >= 0:
         raise ParameterError("l2_distance", l2_distance, "need a finite distance >= 0")
     check_choice("inputs", inputs, ("grid", "real"))
+    check_instance("mechanism", mechanism, Mechanism)
     spacing = spacing_of(mechanism.knots)
     losses = np.maximum.accumulate(row_losses(mechanism))
     if math.isinf(losses[-1]):

@@ -181,7 +181,7 @@ def asymptotic_rate(
         raise ParameterError("loss_rate", loss_rate, "must be above 0: with nothing lost delta is 1 at every n")
     loss = read_loss(epsilon=epsilon, ratio=ratio)
     shares = [float(min(corner)) for corner in corners]
-    return min(_rate(min(share, 1.0 - share), rho, float(loss.ratio)) for share in shares) / LOG_TEN
+    return min(_rate(min(share, 1.0 - share), rho, loss.parts[0]) for share in shares) / LOG_TEN
 
 
 def _rate(share: float, rho: float, ratio: float) -> float:

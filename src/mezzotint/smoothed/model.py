@@ -9,9 +9,10 @@ import dataclasses
 import decimal
 import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Sized
 from dataclasses import dataclass
 from fractions import Fraction
+from numbers import Integral, Real
 from typing import Literal
 
 import numpy as np
@@ -49,6 +50,8 @@ def read_rational(parameter: str, value: Rational) -> Fraction:
     """
     if not isinstance(value, bool):
         try:
+            if isinstance(value, Integral):
+                return Fraction(int(value))
             return Fraction(repr(float(value))) if isinstance(value, float) else Fraction(value)
         except (ValueError, TypeError, OverflowError, ZeroDivisionError):
             pass
@@ -81,6 +84,8 @@ def read_counts(counts: Iterable[int]) -> tuple[int, ...]:
     Raises:
         ParameterError: if there are fewer than two types, no record at all, or a count is bad.
     """
+    if not isinstance(counts, Iterable) or isinstance(counts, str):
+        raise ParameterError("counts", counts, "needs a sequence of whole numbers, one per type; try (5, 3)")
     values = tuple(read_count(f"counts[{i}]", value) for i, value in enumerate(counts))
     if len(values) < 2:
         raise ParameterError("counts", values, "needs at least two types; with one type there is nothing to hide")
@@ -259,11 +264,11 @@ def read_vertices(vertices: Sequence[Rational | Sequence[Rational]]) -> tuple[Di
     Raises:
         ParameterError: if there is none, a chance lies outside [0, 1], chances do not sum to 1, or lengths differ.
     """
-    if isinstance(vertices, (int, float, str, Fraction)) or len(vertices) == 0:
+    if isinstance(vertices, (Real, str)) or not isinstance(vertices, Sized) or len(vertices) == 0:
         raise ParameterError("vertices", vertices, "needs a sequence of one or more distributions; try (0.0554,)")
     rows = []
     for i, vertex in enumerate(vertices):
-        single = isinstance(vertex, (int, float, str, Fraction))
+        single = isinstance(vertex, (Real, str))
         given = [vertex] if single else list(vertex)
         row = [read_rational(f"vertices[{i}]", value) for value in given]
         if single:
@@ -303,6 +308,8 @@ def hull_vertices(points: Sequence[Distribution]) -> tuple[Distribution, ...]:
         2
     """
     kept = list(dict.fromkeys(points))
+    if not kept:
+        raise ParameterError("points", kept, "needs at least one distribution")
     if len(kept[0]) == 2:
         ends = (min(kept), max(kept))
         return tuple(point for point in kept if point in ends)

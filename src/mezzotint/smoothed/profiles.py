@@ -38,6 +38,7 @@ from mezzotint.smoothed.model import (
     read_sample,
     rounded_up,
     split,
+    split_log,
     split_log_step,
     to_log10,
 )
@@ -579,7 +580,7 @@ def _bound(histogram: tuple[int, ...], sample: Sample, loss: Loss) -> float:
         for first, second in {(rare, common), (common, rare)}:
             value, error = log_pair(first, second, sample, loss, binary=False)
             upper = max(upper, to_log10(value, error))
-    factor = math.log10(1.0 + (types - 1) / (1.0 + float(loss.ratio)))
+    factor = math.log10(1.0 + float((types - 1) / (1 + loss.ratio)))
     return min(0.0, math.nextafter(upper + factor, math.inf) + 1e-15)
 
 
@@ -588,7 +589,7 @@ def _enumerated(histogram: tuple[int, ...], sample: Sample, level: Fraction) -> 
     bars = np.array(list(itertools.combinations(range(sample.sampled + types - 1), types - 1)))
     edges = np.hstack([np.full((len(bars), 1), -1), bars, np.full((len(bars), 1), sample.sampled + types - 1)])
     outcomes = np.diff(edges, axis=1) - 1
-    gap = float(1 - level)
+    gap = split_log(1 - level)[0]
     value, upper = -math.inf, -math.inf
     for missing in range(types):
         if histogram[missing] == 0:
@@ -598,10 +599,10 @@ def _enumerated(histogram: tuple[int, ...], sample: Sample, level: Fraction) -> 
         logs = logs[:, logs.max(axis=0) > -np.inf]
         ordered = np.sort(logs, axis=0)
         others = np.logaddexp.reduce(ordered[:-1], axis=0)
-        wrong = np.exp(others - np.logaddexp(ordered[-1], others))
+        wrong = others - np.logaddexp(ordered[-1], others) - gap
         # Probabilities, and of the wrong guess too, are good to 1e-12.
         for sure in (0.0, 4e-12):
-            over = 1.0 - wrong * (1.0 - sure) / gap
+            over = -np.expm1(wrong - sure)
             useful = over > 0.0
             terms = logs[:, useful] + np.log(over[useful])
             found = float(np.logaddexp.reduce(terms, axis=1, initial=-np.inf).max())

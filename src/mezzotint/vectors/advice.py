@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import final
 
+from mezzotint.core.arguments import check_positive
 from mezzotint.core.errors import MezzotintError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject, Progress, Record, number, ticks
@@ -139,7 +140,7 @@ def one_bit(strength: float, reach: float) -> Mechanism:
         >>> mechanism.bits, round(mechanism.epsilon, 6)
         (1, 1.0)
     """
-    level = reach / math.tanh(strength / 2)
+    level = check_positive("reach", reach) / math.tanh(check_positive("strength", strength) / 2)
     high = (1 + reach / level) / 2
     return table(
         knots=[-reach, reach],

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
-from mezzotint.core.arguments import check_count, check_positive
+from mezzotint.core.arguments import check_count, check_finite, check_positive
 from mezzotint.core.entropy import PART, WORDS_PER_COUNT, ElementWords, Keystream, key_from
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import UNIT
@@ -246,7 +246,8 @@ class GaussianScheme(ModularScheme):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.deviation >= LEAST:
+        check_count("modulus_bits", self.modulus_bits, most=MAX_BITS)
+        if not check_finite("deviation", self.deviation) >= LEAST:
             raise ParameterError("deviation", self.deviation, f"at least {LEAST:g} step; take a finer granularity")
         _ = self._noise, coefficients(self.bands)
 

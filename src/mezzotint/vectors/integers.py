@@ -13,7 +13,7 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.arguments import check_count, check_probability
+from mezzotint.core.arguments import check_count, check_instance, check_probability
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import UNIT
 from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray, Seed
@@ -286,6 +286,7 @@ class NoiseScheme(ModularScheme):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_instance("noise", self.noise, IntegerNoise)
         check_probability("slack", self.slack)
         check_probability("wrap", self.wrap)
         if self.clients is None and self.modulus_bits is None:

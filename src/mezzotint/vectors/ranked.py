@@ -21,7 +21,7 @@ from typing import Any, Literal, final, get_args
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.arguments import check_choice, check_count, check_positive
+from mezzotint.core.arguments import check_choice, check_count, check_finite, check_positive
 from mezzotint.core.entropy import draw_words, key_from
 from mezzotint.core.errors import FileFormatError, InfeasibleError, ParameterError, wrong_kind
 from mezzotint.core.files import AppendLog, read_text, write_text
@@ -338,6 +338,8 @@ class RankedCodebook:
         Arguments:
             norm: of the vector, 0 to `clip_norm`; None for `clip_norm`.
         """
+        if norm is not None and not check_finite("norm", norm) >= 0:
+            raise ParameterError("norm", norm, "need the norm of a vector, at least 0")
         rho = 1.0 if norm is None else min(1.0, norm / self.clip_norm)
         codebook, scaled = self._codebook, self.scale**2 / self.indices
         # Squares along the vector, and over all coordinates that the codebook has.

@@ -85,9 +85,8 @@ def ranked_codebook(
     if not 0 < tolerance < math.inf:
         raise ParameterError("tolerance", tolerance, "need a positive number, e.g. 0.05")
     check_choice("codebook", codebook, ("auto", *KINDS))
-    check_count("dimension", dimension)
-    if bits is not None:
-        check_count("bits", bits)
+    dimension = check_count("dimension", dimension)
+    bits = None if bits is None else check_count("bits", bits)
 
     def best(limit: int, indices: int) -> RankedCodebook | None:
         """The least error with at most `limit` outputs per index."""
