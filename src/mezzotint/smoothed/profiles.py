@@ -602,7 +602,7 @@ def _enumerated(histogram: tuple[int, ...], sample: Sample, level: Fraction) -> 
         wrong = others - np.logaddexp(ordered[-1], others) - gap
         # Probabilities, and of the wrong guess too, are good to 1e-12.
         for sure in (0.0, 4e-12):
-            over = -np.expm1(wrong - sure)
+            over = -np.expm1(np.minimum(wrong - sure, 1.0))
             useful = over > 0.0
             terms = logs[:, useful] + np.log(over[useful])
             found = float(np.logaddexp.reduce(terms, axis=1, initial=-np.inf).max())
