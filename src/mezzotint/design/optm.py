@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from operator import itemgetter
 from typing import Literal, final
 
@@ -64,6 +65,7 @@ class SelectionTables:
         rows = [np.maximum(y[self.row(side, n)], 0.0) for n in range(1, self.bins.size)]
         return [row / row.sum() for row in rows]
 
+    @cached_property
     def used(self) -> list[tuple[int, float, float]]:
         """Cells that meet the range: (bins to the left, left end, right end)."""
         return cells(self.bins, lower=self.lower, upper=self.upper)
@@ -73,23 +75,25 @@ class SelectionTables:
         m = self.bins.size
         return self.row(0, j).start + i - 1 if i <= j else self.row(1, m - j).start + m - i
 
+    @cached_property
     def pinned_rows(self) -> list[slice]:
         """The q_n whose products with one another occur: where these are pinned, every probability is linear in y."""
-        inner = [j for j, _, _ in self.used() if min(j, self.bins.size - j) >= 2]
+        inner = [j for j, _, _ in self.used if min(j, self.bins.size - j) >= 2]
         rows = {(0, j) for j in inner} | {(1 % self.sides, self.bins.size - j) for j in inner}
         return [self.row(side, n) for side, n in sorted(rows)]
 
+    @cached_property
     def free(self) -> npt.NDArray[np.bool_]:
         """(size,) which entries are neither pinned nor certain, as q_1(1) = 1 is."""
         free = np.ones(self.size, dtype=bool)
-        for row in (*self.pinned_rows(), self.row(0, 1), self.row(1, 1)):
+        for row in (*self.pinned_rows, self.row(0, 1), self.row(1, 1)):
             free[row] = False
         return free
 
     def box(self, pinned: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Bounds (size,) of y from below and above with the pinned entries of `pinned` (size,)."""
-        low, high = np.where(self.free(), 0.0, 1.0), np.ones(self.size)
-        for row in self.pinned_rows():
+        low, high = np.where(self.free, 0.0, 1.0), np.ones(self.size)
+        for row in self.pinned_rows:
             low[row] = high[row] = pinned[row]
         return low, high
 
@@ -98,10 +102,10 @@ class SelectionTables:
 
         q_1(1) = 1 carries the constants. Only the pinned entries of `pinned` (size,) matter.
         """
-        free = np.flatnonzero(self.free())
+        free = np.flatnonzero(self.free)
         y = np.zeros((1 + free.size, self.size))
         y[1 + np.arange(free.size), free] = 1.0
-        for row in self.pinned_rows():
+        for row in self.pinned_rows:
             y[:, row] = pinned[row]
         for side in range(self.sides):
             y[:, self.row(side, 1)] = 1.0
@@ -113,7 +117,7 @@ class SelectionTables:
 
     def proxy(self, prior: Prior) -> tuple[FloatArray, float]:
         """Coefficients and constant of the bound on the MAE (Lemma 1, Theorem 3; Theorem 4 for two sides)."""
-        m, result, constant, used = self.bins.size, np.zeros(self.size), 0.0, self.used()
+        m, result, constant, used = self.bins.size, np.zeros(self.size), 0.0, self.used
         edges = np.array([start for _, start, _ in used] + [self.upper])
         for (j, _, _), mass in zip(used, prior.moments(edges)[:, 0].tolist(), strict=True):
             result[self.row(0, j)] += mass / 2 * (self.bins[j - 1] - self.bins[:j])
@@ -141,12 +145,12 @@ def theorem5(tables: SelectionTables, forms: FloatArray, epsilon: float) -> Floa
     entries the boxes [o, u] have no width, the bounds (11) and (12) are the probabilities themselves, and this is
     privacy itself: that q_i(i) be the largest q_j(i) need not be asked for.
     """
-    numbers, rows = np.array([j for j, _, _ in tables.used()]), list[FloatArray]()
+    numbers, rows = np.array([j for j, _, _ in tables.used]), list[FloatArray]()
     for i in range(tables.bins.size):
         cell, near = np.arange(numbers.size), np.where(i < numbers, 0, 1)
         larger, smaller = forms[cell, near, i], forms[cell, 1 - near, i]
-        rows += [upper - math.exp(epsilon) * lower for upper in larger for lower in smaller]
-    return np.array(rows)
+        rows.append((larger[:, None] - math.exp(epsilon) * smaller).reshape(-1, tables.size))
+    return np.concatenate(rows)
 
 
 def theorem6(tables: SelectionTables, forms: FloatArray, epsilon: float) -> FloatArray:
@@ -155,7 +159,7 @@ def theorem6(tables: SelectionTables, forms: FloatArray, epsilon: float) -> Floa
     One ratio for all outputs at once: the largest p is p(lower, s-1) or q_s(s), the least p(., 1) at B_t or at
     upper. Since q_1(1) = 1 it forces epsilon > ln 2, and on many bins it is infeasible at every epsilon.
     """
-    m, bins, used = tables.bins.size, tables.bins, tables.used()
+    m, bins, used = tables.bins.size, tables.bins, tables.used
     s, t = used[0][0] + 1, used[-1][0]
 
     def q(n: int, i: int) -> FloatArray:
@@ -256,7 +260,7 @@ class BoxSearch:
     programs: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        self.rows = self.tables.pinned_rows()
+        self.rows = self.tables.pinned_rows
         self.target, _ = self.tables.proxy(self.problem.prior)
 
     def at(self, pinned: FloatArray) -> Found | None:

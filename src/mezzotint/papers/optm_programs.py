@@ -30,7 +30,7 @@ def _largest_at_own_bin(tables: SelectionTables, i: int) -> list[FloatArray]:
     """q_j(i) - q_i(i) <= 0 on both sides, for inner bins (1-based)."""
     if not tables.lower <= tables.bins[i - 1] <= tables.upper:
         return []
-    pairs = [(tables.own(j, i), tables.own(i, i) if i <= j else tables.own(i - 1, i)) for j, _, _ in tables.used()]
+    pairs = [(tables.own(j, i), tables.own(i, i) if i <= j else tables.own(i - 1, i)) for j, _, _ in tables.used]
     return [tables.unit(own) - tables.unit(nearest) for own, nearest in pairs if own != nearest]
 
 
@@ -39,7 +39,7 @@ def published_theorem5(tables: SelectionTables, forms: FloatArray, epsilon: floa
 
     Arguments: as the constraints of `design.optm`, see `design.optm.theorem5`.
     """
-    cells = {j: place for place, (j, _, _) in enumerate(tables.used())}
+    cells = {j: place for place, (j, _, _) in enumerate(tables.used)}
     first = min(cells)
     rows: list[FloatArray] = []
     for i in range(1, tables.bins.size + 1):
@@ -92,7 +92,7 @@ def _best_thirds(
     for side in range(tables.sides):
         pinned[tables.row(side, 2)] = middle[side], 1 - middle[side]
     forms = tables.forms(pinned).reshape(-1, m, tables.size)
-    knots = np.array([end for _, *ends in tables.used() for end in ends])
+    knots = np.array([end for _, *ends in tables.used for end in ends])
     costs = cost_matrix(
         knots=knots, levels=tables.bins, prior=problem.prior, loss="mae" if problem.loss == "mae" else "mse"
     )
@@ -199,7 +199,7 @@ def one_ratio(tables: SelectionTables, low: FloatArray, epsilon: float) -> Float
     """
     uppers: list[FloatArray] = []
     lowers: list[FloatArray] = []
-    for i, (j, start, stop) in itertools.product(range(1, tables.bins.size + 1), tables.used()):
+    for i, (j, start, stop) in itertools.product(range(1, tables.bins.size + 1), tables.used):
         near, far = (start, stop) if i <= j else (stop, start)
         own = tables.unit(tables.own(j, i))
         at_near, at_far = _others(tables, j, near, i), _others(tables, j, far, i)
