@@ -113,10 +113,7 @@ SMOOTHED = {"loss_rate": 0.2, "epsilon": 1.0}
 
 REFUSED: list[tuple[str, Callable[[], object]]] = [
     ("delta", lambda: mz.privacy.Release(mechanism=RESPONSE, delta=1e-320, trust="secure_sum", clients=5)),
-    (
-        "clip_norm",
-        lambda: mz.privacy.Release(mechanism=RESPONSE, delta=0.1, clip_norm="1", trust="secure_sum"),
-    ),  # pyright: ignore
+    ("clip_norm", lambda: mz.privacy.Release(**SUM, clip_norm="1")),  # pyright: ignore
     ("mechanism", lambda: mz.privacy.Release(mechanism=None, delta=0.1)),  # pyright: ignore
     ("mechanism", lambda: mz.design.metric_epsilon(None, "absolute")),  # pyright: ignore
     ("mechanism", lambda: mz.design.vector_epsilon(None, dimension=2, l2_distance=1.0)),  # pyright: ignore
