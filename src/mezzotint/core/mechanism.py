@@ -344,7 +344,7 @@ class Mechanism:
 
         Returns: inf where the table does not tell the cells apart.
         """
-        if not isinstance(cells, (int, np.integer)) or cells < 1:
+        if not isinstance(cast("object", cells), (int, np.integer)) or cells < 1:
             raise ParameterError("cells", cells, "need a number of cells, at least 1")
         edges = np.linspace(self.lower, self.upper, int(cells) + 1)
         shares = np.maximum(self._prior(prior).moments(edges)[:, 0], 1e-6)

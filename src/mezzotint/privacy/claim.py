@@ -365,7 +365,7 @@ class Release:
             ("sampling_rate", check_rate(self.sampling_rate)), ("delta", check_delta(self.delta)),
         ):  # fmt: skip
             object.__setattr__(self, name, value)
-        if not isinstance(self.mechanism, (Mechanism, Mapping, Accountable)):
+        if not isinstance(cast("object", self.mechanism), (Mechanism, Mapping, Accountable)):
             remedy = "need a Mechanism, {column: Mechanism}, or what accounts for itself, such as a vector scheme"
             raise ParameterError("mechanism", type(self.mechanism).__name__, remedy)
         if self.trust not in _OBSERVERS:

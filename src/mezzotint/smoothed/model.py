@@ -268,7 +268,7 @@ def read_vertices(vertices: Sequence[Rational | Sequence[Rational]]) -> tuple[Di
         raise ParameterError("vertices", vertices, "needs a sequence of one or more distributions; try (0.0554,)")
     rows = []
     for i, vertex in enumerate(vertices):
-        single = isinstance(vertex, (Real, str))
+        single = isinstance(vertex, (int, float, Real, str))
         given = [vertex] if single else list(vertex)
         row = [read_rational(f"vertices[{i}]", value) for value in given]
         if single:
