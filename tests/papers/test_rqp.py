@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,8 @@ def test_table1(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for model, lines in MEASURED.items():
         for method, value in lines.items():
             row = rows[model, method]
-            assert abs(row["ours"] - value) <= 2 * row["standard_error"], (model, method, row)
+            # Both means err: four standard errors of their difference, a false alarm in 1,000 over all rows.
+            assert abs(row["ours"] - value) <= 4 * math.sqrt(2) * row["standard_error"], (model, method, row)
     # Random replacement buys only kappa: the more of it, the worse.
     for model in MEASURED:
         falling = [rows[model, f"RQP, sound, q={q}"]["ours"] for q in (0.99, 0.9, 0.7, 0.5)]
