@@ -120,9 +120,9 @@ def test_csv_of_text_and_the_page_about_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("method", EVERY)
 @pytest.mark.parametrize("n", [10, 1000])
 def test_coverage_of_frequencies(method: Any, n: int) -> None:
-    """Every category's 95 % interval, 400 draws: a coverage of 0.945 falls below the line with probability 1e-5."""
+    """Every category's 95 % interval, 150 draws: a coverage of 0.945 falls below the line with probability 1e-5."""
     mechanism = families.categorical(categories=NAMES, epsilon=2.0, method=method)
-    draws, rng = 400, np.random.default_rng(5)
+    draws, rng = 150, np.random.default_rng(5)
     hits = np.zeros(3)
     for counts in rng.multinomial(n, TRUE @ mechanism.probabilities, size=draws):
         found = collect.estimate(CodeCounts(mechanism=mechanism, counts=counts))

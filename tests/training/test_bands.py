@@ -319,27 +319,31 @@ def test_bands_that_a_method_does_not_know(blobs: Dataset) -> None:
         banded(blobs, bands=11)
 
 
+def _trained(capsys: pytest.CaptureFixture[str], *more: str) -> Any:
+    words = ["train", "--data", "breast-cancer", "--steps", "40", "--delta", "1e-5", "--batch-size", "20", "--json"]
+    status, printed = verb([*words, *more]), capsys.readouterr()
+    return printed.err if status else json.loads(printed.out)
+
+
+@pytest.mark.slow
 def test_the_verb_chooses_bands(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clipped, "CHOICES", (1, 4))
-
-    def call(*more: str) -> Any:
-        words = ["train", "--data", "breast-cancer", "--steps", "40", "--delta", "1e-5", "--batch-size", "20", "--json"]
-        status, printed = verb([*words, *more]), capsys.readouterr()
-        return printed.err if status else json.loads(printed.out)
-
-    chosen = call("--target-epsilon", "2", "--bands", "auto")
+    chosen = _trained(capsys, "--target-epsilon", "2", "--bands", "auto")
     assert 1.99 < chosen["epsilon"] <= 2
     assert chosen["bands"] == clipped.choose_bands(
         2.0, batch_size=20, dataset_size=455, steps=40, delta=1e-5, neighboring="add_or_remove_one"
     )
     assert f"correlated over {chosen['bands']} steps" in chosen["claim"]
     assert chosen["sampling_rate"] == pytest.approx(chosen["bands"] * 20 / 455, rel=FEW)
+
+
+def test_the_verb_takes_bands_or_says_why_not(capsys: pytest.CaptureFixture[str]) -> None:
     levels = ("--method", "proj-dp-sgd", "--bands", "2", "--neighboring", "replace_one", "--noise-multiplier", "2")
-    assert call(*levels)["neighboring"] == "replace_one"
+    assert _trained(capsys, *levels)["neighboring"] == "replace_one"
     for words, said in (
         (("--bands", "many", "--target-epsilon", "2"), "--bands=many: give a number"),
         (("--bands", "auto", "--noise-multiplier", "2"), "--bands=auto: auto needs --target-epsilon without"),
         (("--bands", "4", "--method", "rqp", "--target-epsilon", "2"), "dp-sgd, proj-dp-sgd has"),
         (("--bands", "23", "--target-epsilon", "2"), "--bands=23: each part needs a batch"),
     ):
-        assert said in call(*words)
+        assert said in _trained(capsys, *words)

@@ -58,7 +58,11 @@ def weights(module: Any) -> np.ndarray:
     [
         ({}, lambda p: torch.optim.SGD(p, lr=0.5)),
         ({"bits": 4}, lambda p: torch.optim.SGD(p, lr=0.5, momentum=0.9)),
-        ({"bits": 8, "neighboring": "replace_one"}, lambda p: torch.optim.AdamW(p, lr=0.05)),
+        pytest.param(
+            {"bits": 8, "neighboring": "replace_one"},
+            lambda p: torch.optim.AdamW(p, lr=0.05),
+            marks=pytest.mark.slow,
+        ),
         ({"method": "rqp", "q": 0.999}, lambda p: torch.optim.SGD(p, lr=0.5)),
     ],
 )
