@@ -299,9 +299,8 @@ class KnottedProblem:
         """delta less what rounding to integers can add to the hockey-stick divergence of two rows."""
         room = 2 * self.levels.size * (1 + math.exp(self.problem.epsilon)) / TOTAL
         if self.problem.delta <= 2 * room:
-            raise ParameterError(
-                "delta", self.problem.delta, f"below what a 32-bit table resolves here ({2 * room:.2g}); use delta=0"
-            )
+            least = "no delta at this epsilon" if 2 * room >= 1 else f"no delta up to {2 * room:.2g}"
+            raise ParameterError("delta", self.problem.delta, f"a 32-bit table resolves {least}; use delta=0")
         return self.problem.delta - room
 
     def excess(self, rows: FloatArray, epsilon: float) -> FloatArray:
