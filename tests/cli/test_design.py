@@ -145,7 +145,7 @@ def test_compare_lists_every_family(invoke: Invoke) -> None:
     assert "% above" in invoke("compare", "--epsilon", 1, "--bits", 1).out
 
 
-@pytest.mark.parametrize("loss", ["mse", "mae"])
+@pytest.mark.parametrize("loss", ["mse", pytest.param("mae", marks=pytest.mark.slow)])
 def test_a_design_says_how_far_it_is_above_the_limit(invoke: Invoke, loss: str) -> None:
     arguments = ("design", "--epsilon", 1, "--levels=-6,-0.5,0.5,6", "--loss", loss, "--limit")
     facts = invoke(*arguments, "--json").json

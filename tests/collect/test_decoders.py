@@ -299,7 +299,13 @@ RARE = Mechanism(
 FAR = design.optimal(epsilon=1.0, lower=0, upper=1, levels=[-0.75, 0.4, 2.5]).mechanism
 
 
-@pytest.mark.parametrize(("table", "n"), [(RARE, 50), (FAR, 10)], ids=["a rare level", "three uneven levels"])
+LOPSIDED = [
+    pytest.param(RARE, 50, id="a rare level"),
+    pytest.param(FAR, 10, id="three uneven levels", marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("table", "n"), LOPSIDED)
 def test_intervals_of_lopsided_tables_cover_by_enumeration(table: Mechanism, n: int) -> None:
     """All outcomes but the rarest thousandth, which counts as missed; by the variance seen alone 88 and 93.7 % held."""
     every = [c for c in product(range(n + 1), repeat=table.levels.size) if sum(c) == n]
@@ -321,7 +327,7 @@ def test_intervals_of_lopsided_tables_cover_by_enumeration(table: Mechanism, n: 
             assert pmf[seen] @ held >= 0.945, (x, p, i)
 
 
-@pytest.mark.parametrize("n", [10, 100])
+@pytest.mark.parametrize("n", [10, pytest.param(100, marks=pytest.mark.slow)])
 def test_the_mean_of_hard_columns_is_covered_from_ten_reports_on(n: int) -> None:
     """Rare far levels, where a plain score interval covers 83 to 93 %."""
     draws, rng = 1500, np.random.default_rng(22)

@@ -327,7 +327,7 @@ FEWEST = int(stats.binom(RUNS, LEVEL).ppf(1e-5))
 
 
 @each
-@pytest.mark.parametrize("n", [100, 3000])
+@pytest.mark.parametrize("n", [100, pytest.param(3000, marks=pytest.mark.slow)])
 def test_coverage_of_the_mean(mechanism: Mechanism, n: int) -> None:
     """Population mean under fresh rows, and mean of fixed rows: both covered by the same interval."""
     rng = np.random.default_rng(11)

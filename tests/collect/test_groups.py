@@ -210,7 +210,7 @@ FEW_ASKED = 40
 
 @judges("collect.groups.total")
 @pytest.mark.parametrize("epsilon", [1.0, 4.0])
-@pytest.mark.parametrize("people", [20, 100])
+@pytest.mark.parametrize("people", [20, pytest.param(100, marks=pytest.mark.slow)])
 def test_a_total_from_few_covers_by_enumeration(people: int, epsilon: float) -> None:
     """2 or 10 people expected, the same for all values: how many were asked and what they said follow no normal law."""
     bit, chance = families.randomized_response(lower=0, upper=1, epsilon=epsilon), 0.1

@@ -43,7 +43,9 @@ def _encoding(noise: float = 2.0, clients: int = 6, **others: Any) -> MetricsEnc
 # Arithmetic -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("most", [0, 50], ids=["alike", "by examples"])
+@pytest.mark.parametrize(
+    "most", [pytest.param(0, id="alike", marks=pytest.mark.slow), pytest.param(50, id="by examples")]
+)
 def test_the_sum_decodes_to_the_mean_of_clipped_metrics_and_its_error_is_as_said(most):
     """The slow twin averages in floats. Of 200 sums a mean of squares has the relative deviation .1; 6 of them."""
     rng = np.random.default_rng(5)

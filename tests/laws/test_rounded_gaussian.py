@@ -72,7 +72,7 @@ def rounded_sum(centre: Any, deviation: Any, clients: int, place: int) -> Any:
     return sum(corners, mpmath.mpf(0)) * spread ** (clients - 1)
 
 
-@pytest.mark.parametrize("clients", [1, 2, 3, 5])
+@pytest.mark.parametrize("clients", [1, 2, 3, pytest.param(5, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("deviation", [0.6, 0.8, 1.0, 1.5])
 def test_a_sum_of_rounded_gaussians_is_nearly_a_rounding_of_their_sum(clients: int, deviation: float) -> None:
     """Pointwise, around random centres, tails included; at grids so coarse that the bound is far from nothing."""
@@ -151,7 +151,7 @@ def test_claims_are_tight_and_composed_over_coordinates_and_rounds() -> None:
 
 
 @judges("privacy.tradeoff.gaussian_epsilon")
-@pytest.mark.parametrize("mu", [1e-3, 0.3, 2.0, 15.0])
+@pytest.mark.parametrize("mu", [1e-3, 0.3, 2.0, pytest.param(15.0, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("delta", [1e-12, 1e-5, 0.2])
 def test_gaussian_curves_are_never_below_a_sum_over_cells(mu: float, delta: float) -> None:
     """Against two laws on a fine grid: merging outcomes loses, so that their divergence is a lower bound."""

@@ -31,7 +31,7 @@ FIGURE_2 = {
 DC, NE3 = Fraction(554, 10_000), Fraction(22_863, 100_000)
 
 
-@pytest.mark.parametrize("n", FIGURE_2)
+@pytest.mark.parametrize("n", [pytest.param(n, marks=pytest.mark.slow) if n == 10**8 else n for n in FIGURE_2])
 def test_figure_2_left_to_the_printed_digits(n: int) -> None:
     digits = 3 if n < 10**7 else 2
     for epsilon, value in zip((0.5, 1.0, 2.0, 7.0), FIGURE_2[n], strict=True):

@@ -81,6 +81,7 @@ def test_seeded_reports_follow_the_pmf(dtype: str) -> None:
     _check(12_000_000, np.random.default_rng(2026), dtype)
 
 
+@pytest.mark.slow
 def test_secure_reports_follow_the_pmf_over_more_than_1e8_draws() -> None:
     _check(120_000_000, None, "f4")
 

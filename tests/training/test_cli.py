@@ -100,6 +100,7 @@ def test_dp_sgd_to_a_target(invoke: Invoke, tmp_path: Path) -> None:
     assert (tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_random_replacement_warns_and_needs_less_noise(invoke: Invoke) -> None:
     plain, _ = invoke("--method", "proj-dp-sgd", "--target-epsilon", 2)
     facts, err = invoke("--method", "rqp", "--q", 0.9, "--projection", "nearest", "--target-epsilon", 2)
