@@ -192,10 +192,12 @@ def solve_rows(
     sums = np.zeros((len(slices), target.size))
     for total, row in zip(sums, slices, strict=True):
         total[row] = 1.0
-    bounds = np.tile([0.0, np.inf], (target.size, 1))
-    bounds[: tables.size] = np.stack([low, high], axis=1)
-    limits, ones = np.zeros(len(rows)), np.ones(len(sums))
-    answer = optimize.linprog(target, A_ub=rows, b_ub=limits, A_eq=sums, b_eq=ones, bounds=bounds, method="highs")
+    least, most = np.zeros(target.size), np.full(target.size, np.inf)
+    least[: tables.size], most[: tables.size] = low, high
+    values = np.concatenate([np.full(len(rows), -np.inf), np.ones(len(sums))])
+    limits = optimize.LinearConstraint(np.concatenate([rows, sums]), values, np.maximum(values, 0.0))
+    # Without integrality this is HiGHS on the same program as linprog's, with less work around it: these are tiny.
+    answer = optimize.milp(target, constraints=limits, bounds=optimize.Bounds(least, most))
     return (float(answer.fun), np.asarray(answer.x)[: tables.size]) if answer.status == 0 else None
 
 
