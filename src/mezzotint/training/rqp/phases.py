@@ -29,10 +29,6 @@ from mezzotint.core.search import bracket
 from mezzotint.privacy.tradeoff import RELATIVE_ERROR, hockey_stick
 
 Curve = Callable[[FloatArray], FloatArray]
-_RELATIONS = {
-    "replace_one": NeighboringRelation.REPLACE_ONE,
-    "add_or_remove_one": NeighboringRelation.ADD_OR_REMOVE_ONE,
-}
 
 _FINEST = 1e-4
 _POINTS = 100_000
@@ -53,10 +49,13 @@ class Sampling(ABC):
     """A rule by which records enter a batch."""
 
     @abstractmethod
+    def _curves(self, noise: float, neighboring: Neighboring, contracted: bool) -> tuple[Curve, Curve]:
+        """What the hockey sticks of one step stay under at t >= 0, in both orders of every pair."""
+
     def spacing(self, noise: float, neighboring: Neighboring, *, contracted: bool = False) -> float:
         """Finest spacing of losses that `step` can be asked for; wider only overstates."""
+        return _spacing(max(map(_reach, set(self._curves(noise, neighboring, contracted)))))
 
-    @abstractmethod
     def step(
         self, noise: float, neighboring: Neighboring, spacing: float, *, contracted: bool = False
     ) -> PrivacyLossDistribution:
@@ -69,6 +68,7 @@ class Sampling(ABC):
             spacing: of the losses, at least `self.spacing(noise, neighboring)`; distributions that are to be
                 composed must share it.
         """
+        return _connected(*self._curves(noise, neighboring, contracted), spacing)
 
     @abstractmethod
     def words(self) -> str:
@@ -97,11 +97,13 @@ class Poisson(Sampling):
     def words(self) -> str:
         return f"Poisson sampling at rate {self.rate:.6g}"
 
+    def _is_gaussian(self, neighboring: Neighboring, contracted: bool) -> bool:
+        """Whether the worst pair is known to be that of Gaussian noise itself, for all that is known of a step."""
+        return self.records_per_user == 1 and not (neighboring == "replace_one" and contracted)
+
     def spacing(self, noise: float, neighboring: Neighboring, *, contracted: bool = False) -> float:
-        if self.records_per_user > 1:
-            return _spacing(max(map(_reach, self._pairs(noise, neighboring))))
-        if neighboring == "replace_one" and contracted:
-            return _spacing(_reach(partial(self._replace, noise)))
+        if not self._is_gaussian(neighboring, contracted):
+            return super().spacing(noise, neighboring, contracted=contracted)
         # A loss exceeded with probability 1e-15 or so sets the spacing.
         shift = (2 if neighboring == "replace_one" else 1) / noise
         return _spacing(shift * shift / 2 + 9 * shift)
@@ -109,19 +111,20 @@ class Poisson(Sampling):
     def step(
         self, noise: float, neighboring: Neighboring, spacing: float, *, contracted: bool = False
     ) -> PrivacyLossDistribution:
-        if self.records_per_user > 1:
-            # What is known is a pair of noisy sums: random replacement after them is post-processing here.
-            return _connected(*self._pairs(noise, neighboring), spacing)
-        if neighboring == "replace_one" and contracted:
-            curve = partial(self._replace, noise)
-            return _connected(curve, curve, spacing)
-        # Of Gaussian noise itself the worst pair is known: for replacing a record, shifts to either side.
+        if not self._is_gaussian(neighboring, contracted):
+            return super().step(noise, neighboring, spacing, contracted=contracted)
+        # For replacing a record, shifts to either side.
         return from_gaussian_mechanism(
             noise,
             sampling_prob=self.rate,
             value_discretization_interval=spacing,
-            neighboring_relation=_RELATIONS[neighboring],
+            neighboring_relation=NeighboringRelation[neighboring.upper()],
         )
+
+    def _curves(self, noise: float, neighboring: Neighboring, contracted: bool) -> tuple[Curve, Curve]:
+        # Of users a pair of noisy sums is known: random replacement after them is post-processing here.
+        replaced = partial(self._replace, noise)
+        return (replaced, replaced) if self.records_per_user == 1 else self._pairs(noise, neighboring)
 
     def _pairs(self, noise: float, neighboring: Neighboring) -> tuple[Curve, Curve]:
         """Curves of the worst pair, in both orders: how many of the user's records enter is binomial."""
@@ -164,17 +167,8 @@ class WithReplacement(Sampling):
     def words(self) -> str:
         return f"batches of {self.batch_size} draws with replacement from {self.dataset_size} records"
 
-    def spacing(self, noise: float, neighboring: Neighboring, *, contracted: bool = False) -> float:
-        return _spacing(_reach(self._curve(noise)))
-
-    def step(
-        self, noise: float, neighboring: Neighboring, spacing: float, *, contracted: bool = False
-    ) -> PrivacyLossDistribution:
+    def _curves(self, noise: float, neighboring: Neighboring, contracted: bool) -> tuple[Curve, Curve]:
         # Adding or removing a record is no worse than replacing it: a copy of it is exchanged for some other record.
-        curve = self._curve(noise)
-        return _connected(curve, curve, spacing)
-
-    def _curve(self, noise: float) -> Curve:
         chance = 1 / self.dataset_size
         copies = np.arange(1, self.batch_size + 1)
         masses = binom.pmf(copies, self.batch_size, chance)
@@ -190,7 +184,7 @@ class WithReplacement(Sampling):
                 total += mass * hockey_stick(2 * float(number) / noise, inner)
             return total
 
-        return curve
+        return curve, curve
 
 
 class Shifts(NamedTuple):
@@ -379,9 +373,9 @@ TOLERANCE = 1e-7
 _CHUNK = 2048
 _ROUNDS = 400
 
-# Half of [0, 1] in octaves, so that a supremum near an end is found without a fine grid.
-_OCTAVES = 2.0 ** -np.arange(1, 61)
-_START = np.concatenate([[0.0], _OCTAVES[::-1]])
+# [0, 1] in octaves from both ends, so that a supremum near an end is found without a fine grid.
+_OCTAVES = 2.0 ** np.arange(-60.0, 0.0)
+_START = np.concatenate([[0.0], _OCTAVES, 1 - _OCTAVES[-2::-1], [1.0]])
 
 
 def check_bits(bits: int) -> int:
@@ -397,57 +391,39 @@ def check_q(q: float, levels: int) -> float:
     return value
 
 
-class _Boxes:
-    """Intervals [left, right] of m in one channel (low, high) each; m and 1 - m are both kept, for accuracy."""
-
-    def __init__(self, low: FloatArray, gap: FloatArray, top: FloatArray, ends: tuple[FloatArray, ...]) -> None:
-        self.channel = (low, gap, top)
-        self.left, self.left_rest, self.right, self.right_rest = ends
-
-    def take(self, chosen: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> _Boxes:
-        low, gap, top = (part[chosen] for part in self.channel)
-        ends = (self.left, self.left_rest, self.right, self.right_rest)
-        return _Boxes(low, gap, top, tuple(end[chosen] for end in ends))
-
-    def halves(self) -> _Boxes:
-        low, gap, top = (np.concatenate([part, part]) for part in self.channel)
-        middle, rest = (self.left + self.right) / 2, (self.left_rest + self.right_rest) / 2
-        ends = (
-            np.concatenate([self.left, middle]),
-            np.concatenate([self.left_rest, rest]),
-            np.concatenate([middle, self.right]),
-            np.concatenate([rest, self.right_rest]),
-        )
-        return _Boxes(low, gap, top, ends)
+def _halves(boxes: FloatArray) -> FloatArray:
+    """Boxes as in `_bounds`, each cut in two."""
+    channels, left, right = boxes[:3], boxes[3:5], boxes[5:]
+    middle = (left + right) / 2
+    return np.hstack([np.vstack([channels, left, middle]), np.vstack([channels, middle, right])])
 
 
-def _denominator(boxes: _Boxes, mass: FloatArray, rest: FloatArray) -> FloatArray:
-    low, gap, top = boxes.channel
-    # 1 - (low + gap m) = top + gap (1 - m), where top = 1 - high.
-    return isoperimetric(low + gap * mass, top + gap * rest)
+def _bounds(boxes: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Value attained in each box, and an upper bound over the box, of gap I(m) / I(low + gap m).
 
-
-def _bounds(boxes: _Boxes) -> tuple[FloatArray, FloatArray]:
-    """Value attained in each box, and an upper bound over the box, of gap I(m) / I(low + gap m)."""
+    Arguments:
+        boxes: (7, n) low, gap and top of a channel each, then m and 1 - m at the left and at the right end of an
+            interval: both are kept, for accuracy.
+    """
     # On [a, b]: I lies under its tangents at a and b, and above its chord. A line over a positive line is monotone,
     # so the bound (lower tangent) / (chord of the denominator) peaks at a, at b, or where the two tangents meet.
-    gap = boxes.channel[1]
-    at_left, at_right = isoperimetric(boxes.left, boxes.left_rest), isoperimetric(boxes.right, boxes.right_rest)
-    below_left = _denominator(boxes, boxes.left, boxes.left_rest)
-    below_right = _denominator(boxes, boxes.right, boxes.right_rest)
+    low, gap, top, left, left_rest, right, right_rest = boxes
+    at_left, at_right = isoperimetric(left, left_rest), isoperimetric(right, right_rest)
+    # 1 - (low + gap m) = top + gap (1 - m), where top = 1 - high.
+    below_left = isoperimetric(low + gap * left, top + gap * left_rest)
+    below_right = isoperimetric(low + gap * right, top + gap * right_rest)
     # Near 1 only the distances to 1 tell the ends apart.
-    width = np.where(boxes.left <= boxes.left_rest, boxes.right - boxes.left, boxes.left_rest - boxes.right_rest)
-    from_left, from_right = slope(boxes.left, boxes.left_rest), slope(boxes.right, boxes.right_rest)
+    width = np.where(left <= left_rest, right - left, left_rest - right_rest)
+    from_left, from_right = slope(left, left_rest), slope(right, right_rest)
     attained = gap * np.maximum(at_left / below_left, at_right / below_right)
     with np.errstate(invalid="ignore"):
         # Tangents: at_left + from_left t and at_right - from_right (width - t).
         meet = (at_right - at_left - from_right * width) / (from_left - from_right)
-    meet = np.where(np.isfinite(from_left), meet, 0.0)
-    meet = np.where(np.isfinite(from_right), meet, width)
-    meet = np.clip(np.nan_to_num(meet), 0.0, width)
-    # Where the slope at an end is infinite the other tangent alone bounds; elsewhere the larger of the two values at
-    # the (rounded) meeting point is above the smaller one, which is what bounds.
-    with np.errstate(invalid="ignore"):
+        meet = np.where(np.isfinite(from_left), meet, 0.0)
+        meet = np.where(np.isfinite(from_right), meet, width)
+        meet = np.clip(np.nan_to_num(meet), 0.0, width)
+        # Where the slope at an end is infinite the other tangent alone bounds; elsewhere the larger of the two values
+        # at the (rounded) meeting point is above the smaller one, which is what bounds.
         left_line = np.where(np.isfinite(from_left), at_left + from_left * meet, -np.inf)
         right_line = np.where(np.isfinite(from_right), at_right - from_right * (width - meet), -np.inf)
     chord = below_left + (below_right - below_left) * (meet / width)
@@ -460,18 +436,16 @@ def _attained(low: FloatArray, gap: FloatArray, top: FloatArray, best: float) ->
 
     Branch and bound; low, top > 0.
     """
-    mirrored = np.concatenate([_START, 1 - _START[-2::-1]])
-    rest = mirrored[::-1]
-    index, piece = np.divmod(np.arange(low.size * (mirrored.size - 1)), mirrored.size - 1)
-    ends = (mirrored[piece], rest[piece], mirrored[piece + 1], rest[piece + 1])
-    boxes = _Boxes(low[index], gap[index], top[index], ends)
+    rest = _START[::-1]
+    pieces = np.stack([_START[:-1], rest[:-1], _START[1:], rest[1:]])
+    boxes = np.vstack([np.repeat([low, gap, top], pieces.shape[1], axis=1), np.tile(pieces, low.size)])
     for _ in range(_ROUNDS):
         attained, upper = _bounds(boxes)
         best = max(best, float(attained.max(initial=0.0)))
         open_boxes = upper > best * (1 + TOLERANCE)
         if not open_boxes.any() or best * (1 + TOLERANCE) >= 1:
             return best
-        boxes = boxes.take(open_boxes).halves()
+        boxes = _halves(boxes[:, open_boxes])
     return 1.0  # the bound by data processing, which always holds
 
 
