@@ -24,7 +24,7 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar, cast, final
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.loss import Codes, Floats, IndexArray, Words
+from mezzotint.core.loss import Codes, Floats, IndexArray, NumberArray, Words
 from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray, Mechanism
 
 Cells = npt.NDArray[np.uint32]
@@ -394,22 +394,32 @@ def compile_lookup(mechanism: Mechanism, dtype: np.dtype[np.floating]) -> Lookup
 # Evenly spaced knots: x lies in segment floor(p), p = (x - lower) * scale. What floats make of p must be right where
 # it matters. (1) t: the knots' own unevenness and the rounding of p (S * 2^-52) are far below the unit 2^-32.
 # (2) At a knot without a jump, p on the wrong side of the whole number gives t = 1 in one segment instead of 0 in
-# the next: the same row. (3) At a jump those are two rows: there, the smallest input of this type from the knot on
-# must land in its segment and the largest below it must not. A last-digit change of `scale` often helps.
+# the next: the same row. (3) At a jump those are two rows, and `scale_of` sees to it.
 def _uniform(edges: FloatArray, jump: IndexArray, dtype: np.dtype[np.floating]) -> _Way | None:
     count, lower = edges.size - 1, edges[0]
     scale = count / (edges[-1] - lower)
     uneven = np.abs((edges[:-1] - lower) * scale - np.arange(count))
     if count > 2**16 or float(uneven.max()) > EVEN:
         return None
-    at = edges[jump].astype(dtype)
-    at = np.where(at < edges[jump], np.nextafter(at, dtype.type(np.inf)), at)
+    found = scale_of(edges[jump], jump, lower, scale, dtype)
+    return None if found is None else (draw_uniform, (found, count - 1))
+
+
+def scale_of(
+    knots: FloatArray, places: NumberArray, origin: float, scale: float, dtype: np.dtype[np.floating]
+) -> float | None:
+    """The scale, or a float near it, that puts no input on the wrong side of a jump; None if none is found.
+
+    (x - origin) * scale, as floats compute it, is at least the place of a knot for the smallest input of this type from
+    the knot on, and less than it for the largest below. A last-digit change of `scale` often helps.
+    """
+    at = knots.astype(dtype)
+    at = np.where(at < knots, np.nextafter(at, dtype.type(np.inf)), at)
     before = np.nextafter(at, dtype.type(-np.inf)).astype(np.float64)
     for digits in (0, 1, -1, 2, -2, 4, -4):
         tried = scale * (1 + digits * 2.0**-52)
-        right, left = (at.astype(np.float64) - lower) * tried, (before - lower) * tried
-        if ((right >= jump) & (left < jump)).all():
-            return draw_uniform, (float(tried), count - 1)
+        if (((at.astype(np.float64) - origin) * tried >= places) & ((before - origin) * tried < places)).all():
+            return float(tried)
     return None
 
 

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, NoReturn, final
+from typing import Any, NamedTuple, NoReturn, TypeVar, final
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ from mezzotint.core.arguments import Neighboring
 from mezzotint.core.entropy import BLOCK, Keystream, fast_start, key_from
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.kernels import (
+    EVEN,
     Cells,
     alias_cells,
     compile_lookup,
@@ -28,6 +29,7 @@ from mezzotint.core.kernels import (
     inlined,
     look_up,
     put,
+    scale_of,
     take,
 )
 from mezzotint.core.loss import Codes, Words
@@ -182,9 +184,6 @@ def add_codes(
         at += size
 
 
-EVEN = 2.0**-36
-"""Knots count as evenly spaced when none is further off than this part of a segment: 1/16 of the unit of t."""
-
 MAX_STRETCHED = 2**12
 """Largest number of segments times how much the ends are stretched: keeps the rounding of positions below EVEN."""
 
@@ -246,7 +245,7 @@ def find_grid(mechanism: Mechanism) -> EvenGrid | None:
     if np.abs(at[1:-1]).max(initial=0.0) * stretched > EVEN or at[0] < -EVEN or at[-1] > EVEN:
         return None
     jumps = np.flatnonzero(np.diff(rows) > 1) + 1
-    scale = _scale(origin, pitch, jumps, knots[jumps])
+    scale = scale_of(knots[jumps], jumps * UNIT, origin, UNIT / pitch, np.dtype(np.float32))
     if scale is None:
         return None
     cells = alias_cells(mechanism.weights, mechanism.bits)
@@ -256,22 +255,6 @@ def find_grid(mechanism: Mechanism) -> EvenGrid | None:
         lower=mechanism.lower, upper=mechanism.upper, origin=origin, scale=scale, last=(count - 1) * UNIT,
         first_stretch=first, last_stretch=last, cells=flat, bits=mechanism.bits,
     )  # fmt: skip
-
-
-# The side of a jump must be right for each float32 input: the smallest from the knot on, and the largest below it. A
-# last-digit change of `scale` often helps where rounding gets it wrong. (At a knot without a jump the wrong side gives
-# t = 1 in one segment for t = 0 in the next: the same row.)
-def _scale(origin: float, pitch: float, jumps: npt.NDArray[np.intp], knots: FloatArray) -> float | None:
-    at = knots.astype(np.float32)
-    at = np.where(at < knots, np.nextafter(at, np.float32(np.inf)), at)
-    before = np.nextafter(at, np.float32(-np.inf)).astype(np.float64)
-    for digits in (0, 1, -1, 2, -2, 4, -4):
-        scale = UNIT / pitch * (1 + digits * 2.0**-52)
-        if (
-            ((at.astype(np.float64) - origin) * scale >= jumps * UNIT) & ((before - origin) * scale < jumps * UNIT)
-        ).all():
-            return scale
-    return None
 
 
 PART = 1 << 21
@@ -536,18 +519,8 @@ class ClippedSums:
         return self._settled(gradients)[1]
 
     def _settled(self, gradients: Sequence[Gradients]) -> tuple[Totals, npt.NDArray[np.float32]]:
-        norms = sum(squares(gradient.rows) * squares(gradient.gains) for gradient in gradients)
-        with np.errstate(invalid="ignore"):
-            wanted = self.units * _ROOM / np.maximum(np.sqrt(norms), self.clip_norm)
-        factors = np.where(np.isfinite(wanted) & np.isfinite(norms), wanted, 0).astype(np.float32)
-        for _ in range(_ATTEMPTS):
-            totals, found = self._added(gradients, factors)
-            long = found > self.units**2
-            if not long.any():
-                return totals, factors
-            factors[long] *= np.float32(_SHORTER)
-        factors[long] = 0
-        return self._added(gradients, factors)[0], factors
+        norms = np.asarray(sum(squares(gradient.rows) * squares(gradient.gains) for gradient in gradients))
+        return _settled(norms, self, partial(self._added, gradients))
 
     def _added(self, gradients: Sequence[Gradients], factors: npt.NDArray[np.float32]) -> tuple[Totals, IntArray]:
         """(D,) sums, and (n,) sums of squares of what each record has added."""
@@ -559,6 +532,31 @@ class ClippedSums:
             part = totals[end - gradient.coordinates : end].reshape(gradient.gains.shape[1], gradient.rows.shape[1])
             add_integers(gradient.rows, gradient.gains, factors, self.units, part, squares)
         return totals, squares
+
+
+Numbers = TypeVar("Numbers", np.ndarray, torch.Tensor)
+
+
+def _settled(
+    norms: Numbers, sums: ClippedSums, added: Callable[[Numbers], tuple[Numbers, Numbers]]
+) -> tuple[Numbers, Numbers]:
+    """Sums, and the factors that no record is too long with.
+
+    Arguments:
+        norms: (n,) squared L2 norms of the records' gradients, about.
+        added: what factors lead to: (D,) sums, and (n,) sums of squares of what each record has added.
+    """
+    module: Any = np if isinstance(norms, np.ndarray) else torch
+    wanted = sums.units * _ROOM / (norms**0.5).clip(min=sums.clip_norm)
+    finite = (wanted < math.inf) & (norms < math.inf)
+    factors = module.asarray(module.where(finite, wanted, 0.0), dtype=module.float32)
+    attempts = 0
+    while True:
+        totals, found = added(factors)
+        long, attempts = found > sums.units**2, attempts + 1
+        if not long.any():
+            return totals, factors
+        factors[long] *= _SHORTER if attempts < _ATTEMPTS else 0.0
 
 
 def squares(rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
@@ -583,16 +581,7 @@ def clipped_sum(gradients: Sequence[Factored], sums: ClippedSums) -> tuple[torch
     Guarantees: each record's integers have an L2 norm of at most `units`, as checked in exact arithmetic.
     """
     rows = [given.double().square().sum(dim=1) * back.double().square().sum(dim=1) for back, given in gradients]
-    squares: torch.Tensor = torch.stack(rows).sum(dim=0)
-    wanted = sums.units * _ROOM / squares.sqrt().clamp(min=sums.clip_norm)
-    factors = torch.where(wanted.isfinite() & squares.isfinite(), wanted, 0.0).float()
-    for attempt in range(_ATTEMPTS + 1):
-        totals, found = _added(gradients, factors, sums)
-        long = found > sums.units**2
-        if not bool(long.any()):
-            break
-        shorter = _SHORTER if attempt + 1 < _ATTEMPTS else 0.0
-        factors = torch.where(long, factors * shorter, factors)
+    totals, factors = _settled(torch.stack(rows).sum(dim=0), sums, lambda found: _added(gradients, found, sums))
     return totals, int((factors == 0).sum())
 
 

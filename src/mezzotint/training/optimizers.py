@@ -338,6 +338,7 @@ class _CoordinateOptimizer(_Wrapper, DPOptimizer, ABC):
     """Records that are in the sums."""
 
     def __init__(self, inner: torch.optim.Optimizer, **settings: Any) -> None:
+        settings = {"noise_multiplier": 0.0, "max_grad_norm": math.inf, **settings}
         DPOptimizer.__init__(self, inner, **settings)
         self._become_optimizer()
 
@@ -587,9 +588,7 @@ class ClippedGradientOptimizer(_CoordinateOptimizer):
     """
 
     def __init__(self, inner: torch.optim.Optimizer, *, clip: float, expected_batch_size: int) -> None:
-        super().__init__(
-            inner, noise_multiplier=0.0, max_grad_norm=float("inf"), expected_batch_size=expected_batch_size
-        )
+        super().__init__(inner, expected_batch_size=expected_batch_size)
         self.clip = check_positive("clip", clip)
 
     def total(self, samples: list[torch.Tensor]) -> torch.Tensor:
@@ -629,9 +628,7 @@ class QuantizedGradientOptimizer(_CoordinateOptimizer):
         max_grad_norm: float = float("inf"),
         rng: Callable[[], Seed] = _private,
     ) -> None:
-        super().__init__(
-            inner, noise_multiplier=0.0, max_grad_norm=max_grad_norm, expected_batch_size=expected_batch_size
-        )
+        super().__init__(inner, max_grad_norm=max_grad_norm, expected_batch_size=expected_batch_size)
         if table.lower != -table.upper:
             raise ParameterError("table", (table.lower, table.upper), "need a range symmetric around 0")
         self.clip = check_positive("clip", clip)
@@ -694,9 +691,7 @@ class RankedGradientOptimizer(_CoordinateOptimizer):
         rng: Callable[[], Seed] = _private,
         public: Callable[[], Seed] = _private,
     ) -> None:
-        super().__init__(
-            inner, noise_multiplier=0.0, max_grad_norm=scheme.clip_norm, expected_batch_size=expected_batch_size
-        )
+        super().__init__(inner, max_grad_norm=scheme.clip_norm, expected_batch_size=expected_batch_size)
         self.scheme, self.rng, self.public = scheme, rng, public
         weights = sum(parameter.numel() for parameter in self.params)
         if weights != scheme.dimension:
@@ -726,10 +721,7 @@ def _factored(sample: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _gradients(sample: torch.Tensor) -> Gradients:
-    found = factors(sample)
-    if found is None:
-        return Gradients(rows=_array(sample.flatten(1)), gains=np.ones((len(sample), 1), dtype=np.float32))
-    back, given = found
+    back, given = _factored(sample)
     return Gradients(rows=_array(given), gains=_array(back))
 
 
