@@ -14,7 +14,7 @@ from flwr.clientapp import ClientApp
 from federated.grids import LocalGrid
 from federated.test_app import CLIENTS, _grid, _settings
 from mezzotint.cli import run
-from mezzotint.core.errors import FileFormatError, InfeasibleError, ParameterError
+from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.federated.app import run_server
 from mezzotint.federated.encoding import FixedPointEncoding, GaussianEncoding, canonical, gaussian_encoding
 from mezzotint.federated.joined import (
@@ -121,7 +121,7 @@ def test_descriptions_and_what_makes_no_sense():
     with pytest.raises(ParameterError, match="weighs once"):
         WeightedEncoding(inner=encoding, most_examples=5)
     damaged = encoding.as_dict() | {"inner": FixedPointEncoding(clip=1.0).as_dict()}
-    with pytest.raises(FileFormatError, match="no rounded Gaussian"):
+    with pytest.raises(ParameterError, match="no rounded Gaussian"):
         encoding_from(damaged)
 
 

@@ -11,7 +11,7 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
         "privacy.account.described", "collect.shapes.within",
         "design.problem.Problem.width",
         "design.problem.make_problem", "design.problem.without_bound",
-        "core.arguments.check_epsilon", "federated.joined.WrappedEncoding.made_of",
+        "core.arguments.check_epsilon",
         "federated.joined.encoding_from", "federated.joined.load_encoding",
         "federated.joined.unpacked",
         "federated.encoding.TableEncoding.scheme", "federated.encoding.Encoding.accounted",

@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 import math
 import zlib
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, replace
+from abc import ABC
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple, final
+from typing import TYPE_CHECKING, NamedTuple, cast, final
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +42,9 @@ from mezzotint.privacy.claim import Claim
 from mezzotint.vectors import clip
 from mezzotint.vectors.rotation import ROTATION
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 
 @dataclass(frozen=True, kw_only=True)
 class WrappedEncoding(Encoding, ABC):
@@ -58,15 +61,6 @@ class WrappedEncoding(Encoding, ABC):
     def __post_init__(self) -> None:
         if self.inner.bands > 1:
             raise ParameterError("inner", f"{self.inner.bands} bands", "use an encoding with bands by itself")
-
-    @classmethod
-    @abstractmethod
-    def made_of(cls, inner: Encoding, values: JsonObject) -> WrappedEncoding:
-        """From a description, given its inner encoding.
-
-        Raises:
-            KeyError, TypeError: a field is missing, or of another type. FileFormatError: the wrong inner, or values.
-        """
 
     def _inside(self, size: int) -> int:
         """The number of coordinates of the inner vector for an update of `size`."""
@@ -142,10 +136,6 @@ class WeightedEncoding(WrappedEncoding):
             told = f"clients with up to {lost} examples would weigh 0 on this grid of {inner.grid_bits} bits"
             remedy = f"{told}: at most {math.floor(steps)} there, more grid_bits, or an encoding that rounds at random"
             raise ParameterError("most_examples", self.most_examples, remedy)
-
-    @classmethod
-    def made_of(cls, inner: Encoding, values: JsonObject) -> WeightedEncoding:
-        return cls(inner=inner, most_examples=int(values["most_examples"]))
 
     @property
     def weighs(self) -> bool:
@@ -273,13 +263,6 @@ class MetricsEncoding(WrappedEncoding):
         inner = WeightedEncoding(inner=noise, most_examples=most_examples) if most_examples else noise
         return cls(inner=inner, ranges=tuple((name, float(low), float(high)) for name, (low, high) in ranges.items()))
 
-    @classmethod
-    def made_of(cls, inner: Encoding, values: JsonObject) -> MetricsEncoding:
-        if any(len(one) != 3 or isinstance(one[1], str) or isinstance(one[2], str) for one in values["ranges"]):
-            raise FileFormatError("encoding of kind 'metrics': damaged (a range is a name and two numbers)")
-        ranges = tuple((str(name), float(low), float(high)) for name, low, high in values["ranges"])
-        return cls(inner=inner, ranges=ranges)
-
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the metrics, in order."""
@@ -401,6 +384,8 @@ class AdaptiveEncoding(WrappedEncoding):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if not isinstance(self.inner, GaussianEncoding):
+            raise ParameterError("inner", type(self.inner).__name__, "its noise is no rounded Gaussian")
         if not self.inner.l2_norm > 1:
             told = f"norm {self.inner.l2_norm:g}"
             raise ParameterError("inner", told, "above 1: 1 for the update, the rest for the bit")
@@ -409,13 +394,6 @@ class AdaptiveEncoding(WrappedEncoding):
         check_probability("quantile", self.quantile)
         if not 0 <= self.least <= self.clip <= self.most:
             raise ParameterError("clip", self.clip, f"within its range of {self.least:g} to {self.most:g}")
-
-    @classmethod
-    def made_of(cls, inner: Encoding, values: JsonObject) -> AdaptiveEncoding:
-        if not isinstance(inner, GaussianEncoding):
-            raise FileFormatError("encoding of kind 'adaptive': damaged (its noise is no rounded Gaussian)")
-        rule = {name: float(values[name]) for name in ("clip", "quantile", "rate", "least", "most") if name in values}
-        return cls(inner=inner, **rule)
 
     @property
     def _unit(self) -> float:
@@ -533,28 +511,30 @@ MOST_PARTS = 4 * MAX_LEVELS
 """Most lists, objects and fields of a description: millions take seconds to read, and no table has that many rows."""
 
 
+_KINDS: dict[str, type[Encoding]] = {
+    "table": TableEncoding, "fixed": FixedPointEncoding, "noise": NoiseEncoding, "gaussian": GaussianEncoding,
+    "weighted": WeightedEncoding, "adaptive": AdaptiveEncoding, "metrics": MetricsEncoding,
+}  # fmt: skip
+_OPTIONAL = ("bands", "clip", "quantile", "rate", "least", "most")  # where they have a default
+_WHOLE = ("seed", "modulus_bits", "bands", "most_examples")
+
+
 def encoding_from(values: JsonObject) -> Encoding:
     """The encoding of `as_dict`.
 
     Raises:
         ParameterError: an unknown kind. FileFormatError: an invalid mechanism, a missing field.
     """
-    makers: dict[str, Callable[[JsonObject], Encoding]] = {
-        "table": _table,
-        "fixed": lambda given: FixedPointEncoding(**{name: given[name] for name in ("clip", "grid_bits", "l2_norm")}),
-        "noise": _noise,
-        "gaussian": lambda given: GaussianEncoding(
-            deviation=given["deviation"], bands=int(given.get("bands", 1)), **_modular(given)
-        ),
-        **dict.fromkeys(_WRAPPED, lambda given: _WRAPPED[kind].made_of(encoding_from(given["inner"]), given)),
-    }
     if not isinstance(values, dict):
         raise FileFormatError("encoding: damaged (an object of fields is needed)")
     kind = str(values.get("kind"))
-    if kind not in makers:
-        raise ParameterError("encoding", kind, f"this version knows {', '.join(makers)}")
+    if kind not in _KINDS:
+        raise ParameterError("encoding", kind, f"this version knows {', '.join(_KINDS)}")
     try:
-        return makers[kind](values)
+        if kind in ("noise", "gaussian") or (kind == "table" and values["l2_norm"] is not None):
+            _check_rotation(values)
+        names = [one.name for one in fields(cast("type[DataclassInstance]", _KINDS[kind]))]
+        return _KINDS[kind](**{name: _field(name, values) for name in names if name in values or name not in _OPTIONAL})
     except MezzotintError:
         raise
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -568,31 +548,22 @@ def _check_rotation(values: JsonObject) -> None:
         raise FileFormatError(f"encoding: its rotation is {name!r}, this version's {ROTATION!r}; make it anew")
 
 
-def _table(values: JsonObject) -> Encoding:
-    if values["l2_norm"] is not None:
-        _check_rotation(values)
-    mechanism = Mechanism.from_json(json.dumps(values["mechanism"]))
-    return TableEncoding(mechanism=mechanism, l2_norm=values["l2_norm"], seed=int(values["seed"]))
-
-
-def _modular(values: JsonObject) -> JsonObject:
-    """The fields of every `ModularEncoding`."""
-    _check_rotation(values)
-    kept = {name: values[name] for name in ("l2_norm", "granularity")}
-    whole = {name: int(values[name]) for name in ("modulus_bits", "seed")}
-    return kept | whole | {"name": str(values["name"])}
-
-
-def _noise(values: JsonObject) -> Encoding:
-    if len(values["weights"]) > MAX_LEVELS:
-        raise ValueError(f"{len(values['weights'])} weights, above {MAX_LEVELS}")
-    weights = np.array(values["weights"], dtype=np.int64)
-    offsets = int(values["first"]) + np.arange(weights.size, dtype=np.int64)
-    noise = IntegerNoise(offsets=offsets, weights=weights, truncated_mass=0.0)
-    return NoiseEncoding(noise=noise, adds=values["adds"], **_modular(values))
-
-
-_WRAPPED = {"weighted": WeightedEncoding, "adaptive": AdaptiveEncoding, "metrics": MetricsEncoding}
+def _field(name: str, values: JsonObject) -> object:
+    """A field of an encoding from its description."""
+    if name == "noise":
+        if len(values["weights"]) > MAX_LEVELS:
+            raise ValueError(f"{len(values['weights'])} weights, above {MAX_LEVELS}")
+        weights = np.array(values["weights"], dtype=np.int64)
+        offsets = int(values["first"]) + np.arange(weights.size, dtype=np.int64)
+        return IntegerNoise(offsets=offsets, weights=weights, truncated_mass=0.0)
+    value = values[name]
+    if name == "inner":
+        return encoding_from(value)
+    if name == "mechanism":
+        return Mechanism.from_json(json.dumps(value))
+    if name == "ranges":
+        return tuple((str(metric), low + 0.0, high + 0.0) for metric, low, high in value)  # text is refused
+    return int(value) if name in _WHOLE else str(value) if name == "name" else value
 
 
 def load_encoding(path: Path, *, l2_norm: float | None = None) -> Encoding:
