@@ -17,7 +17,7 @@ import mezzotint as mz
 from mezzotint.cli import common
 from mezzotint.cli.common import AsJson, Fitted, Options, Overwrite, ProofOption, option
 from mezzotint.core import brought_by
-from mezzotint.core.arguments import Neighboring
+from mezzotint.core.arguments import Neighboring, check_choice, check_count
 from mezzotint.core.errors import BudgetError, ParameterError
 from mezzotint.core.files import parse_json, read_text, replacing
 from mezzotint.core.records import JsonObject, number, plain
@@ -180,8 +180,7 @@ def prepare(options: Options) -> Trainer:
 def _check(options: Options) -> None:
     """Refuses what no method knows and what the chosen one would ignore."""
     method = options["method"]
-    if method not in METHODS:
-        raise ParameterError("method", method, f"use one of {', '.join(METHODS)}")
+    check_choice("method", method, METHODS)
     for name in dict.fromkeys(name for used in USES.values() for name in used):
         if options[name] is not None and name not in USES[method]:
             takers = [other for other, used in USES.items() if name in used]
@@ -189,8 +188,7 @@ def _check(options: Options) -> None:
     if (options["users"] is None) != (options["records_per_user"] is None):
         given = next(name for name in _USERS if options[name] is not None)
         raise ParameterError(given, options[given], "--users and --records-per-user go together; give both")
-    if options["bits"] not in range(1, 9):
-        raise ParameterError("bits", options["bits"], "weights take 1 to 8 bits; try 4")
+    check_count("bits", options["bits"], most=8)
 
 
 def _data(name: str, label: str | None, users: str | None, neighboring: Neighboring) -> mz.datasets.Dataset:

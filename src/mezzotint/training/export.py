@@ -5,7 +5,6 @@ ONNX graphs are written operation by operation from what torch.export writes dow
 
 from __future__ import annotations
 
-import copy
 import inspect
 import json
 import math
@@ -25,7 +24,7 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import replacing
 from mezzotint.core.mechanism import FloatArray
 from mezzotint.core.sampler import pack
-from mezzotint.training.models import map_arg, task, torch
+from mezzotint.training.models import map_arg, torch
 from mezzotint.training.packed import PackedModel, PackedTensor
 
 OPSET = 21
@@ -143,14 +142,11 @@ class Graph:
             self._dequantized[name, axis] = self.node("DequantizeLinear", *given, axis=axis)
         return self._dequantized[name, axis], rest
 
-    def dense(self, name: str, given: str, bias: str | None) -> str:
-        """The product of inputs and a weight of outputs x inputs, and a bias."""
-        product = self._blocks if self.operator == "MatMulNBits" else self._product
-        out = product(self.tensors[name], given)
-        return out if bias is None else self.node("Add", out, bias)
-
-    def _product(self, tensor: PackedTensor, given: str) -> str:
-        """A dense layer's product with integers whose zero point is one."""
+    def dense(self, name: str, given: str) -> str:
+        """The product of inputs and a weight of outputs x inputs, by the graph's operator of dense layers."""
+        tensor = self.tensors[name]
+        if self.operator == "MatMulNBits":
+            return self._blocks(tensor, given)
         weight, rest = self.integers(tensor, axis=1)
         out = self.node("MatMul", given, weight)
         if rest is None:
@@ -302,7 +298,7 @@ class Operations:
     def of(self, value: object, kind: torch.dtype = torch.float32) -> str:
         """The name of a value, or of a number, in the graph, as a type."""
         if not isinstance(value, Node):
-            return self.graph.constant(np.asarray(value, dtype=_NUMPY[kind]))
+            return self.graph.constant(torch.as_tensor(value, dtype=kind).numpy())
         if value in self.known:
             return self.graph.constant(self.known[value].to(kind).numpy())
         if value not in self.weights and value not in self.names:
@@ -320,12 +316,11 @@ class Operations:
         return self.of(list(values), torch.int64)
 
     def linear(self, _: Node, x: Node, weight: Node, bias: Node | None = None) -> str:
-        added = None if bias is None else self.of(bias)
         if weight in self.weights:
-            return self.graph.dense(self.weights[weight], self.of(x), added)
-        turned = self.graph.node("Transpose", self.of(weight), perm=[1, 0])
-        out = self.graph.node("MatMul", self.of(x), turned)
-        return out if added is None else self.graph.node("Add", out, added)
+            out = self.graph.dense(self.weights[weight], self.of(x))
+        else:
+            out = self.graph.node("MatMul", self.of(x), self.graph.node("Transpose", self.of(weight), perm=[1, 0]))
+        return out if bias is None else self.graph.node("Add", out, self.of(bias))
 
     def convolution(
         self, _: Node, x: Node, weight: Node, bias: Node | None = None, stride: Sizes = 1, padding: Sizes = 0,
@@ -524,7 +519,6 @@ def _refusal(node: Node) -> ParameterError:
 
 _END = 2**63 - 1
 _ONNX = {torch.float32: FLOAT, torch.int64: INT64, torch.bool: BOOL}
-_NUMPY = {torch.float32: np.float32, torch.int64: np.int64, torch.bool: np.bool_}
 
 LINEAR = "aten.linear.default"
 _WRITTEN: tuple[tuple[Callable[..., object], str], ...] = (
@@ -562,42 +556,6 @@ WRITERS: dict[str, Callable[..., object]] = {
 }
 WRITERS["<built-in function getitem>"] = Operations.part
 """How each operation that is exported is written, by its name in the program."""
-
-
-def built(packed: PackedModel) -> torch.nn.Module:
-    """The module that a packed model's note describes, as `mezzotint train --out` writes it; weights not yet set.
-
-    Raises:
-        ParameterError: a note without an architecture.
-    """
-    known = packed.note.get("architecture")
-    if known is None:
-        raise ParameterError("module", None, "the packed model does not say how it is built; give a module of its kind")
-    return task(known["model"], shape=tuple(known["shape"]), classes=known["classes"]).module
-
-
-def state_dict(packed: PackedModel) -> dict[str, torch.Tensor]:
-    """The weights by name as tensors."""
-    return {name: torch.from_numpy(values) for name, values in packed.values().items()}
-
-
-@torch.no_grad()
-def load_into(packed: PackedModel, module: torch.nn.Module) -> torch.nn.Module:
-    """Sets all parameters of a module, in place; ParameterError unless names and shapes are the packed model's."""
-    own, given = dict(module.named_parameters()), state_dict(packed)
-    if set(own) != set(given):
-        raise ParameterError("module", sorted(set(own) ^ set(given)), "these parameters are on one side only")
-    for name, parameter in own.items():
-        if parameter.shape != given[name].shape:
-            remedy = f"{name} has shape {tuple(given[name].shape)} in the file"
-            raise ParameterError("module", tuple(parameter.shape), remedy)
-        parameter.copy_(given[name])
-    return module
-
-
-def to_module(packed: PackedModel, module: torch.nn.Module | None) -> torch.nn.Module:
-    """A module with the packed weights: a copy of the one given, else the one that the note describes."""
-    return load_into(packed, built(packed) if module is None else copy.deepcopy(module))
 
 
 def save_safetensors(packed: PackedModel, path: str | os.PathLike[str], *, overwrite: bool = False) -> int:
@@ -664,7 +622,7 @@ def save_onnx(
     if not size:
         raise ParameterError("shape", None, "the packed model does not say what a record looks like; give its shape")
     check_choice("inputs", inputs, _DTYPES)
-    whole = to_module(packed, module).eval()
+    whole = packed.to_module(module).eval()
     note = json.dumps(dict(packed.note), sort_keys=True)
     model = written(Graph(onnx.helper, packed, dense, exact=exact), whole, size, inputs, note=note)
     onnx.checker.check_model(model, full_check=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
+import io
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -13,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, final
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.arguments import check_choice
+from mezzotint.core.arguments import check_choice, check_count
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import replacing
 from mezzotint.core.loss import Codes
@@ -257,23 +259,35 @@ class PackedModel:
         levels = np.asarray(self.levels)
         return {t.name: (t.scales * levels[t.levels.astype(np.intp)]).astype(np.float32) for t in self.tensors}
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, torch.Tensor]:
         """The weights by name as PyTorch tensors, for `module.load_state_dict`; buffers are not in it."""
-        from mezzotint.training import export
+        from mezzotint.training.models import torch
 
-        return export.state_dict(self)
+        return {name: torch.from_numpy(values) for name, values in self.values().items()}
 
     def load_into(self, module: torch.nn.Module) -> torch.nn.Module:
         """Sets all parameters of a PyTorch module, in place, and returns it; names and shapes must be the same."""
-        from mezzotint.training import export
-
-        return export.load_into(self, module)
+        own, given = dict(module.named_parameters()), self.state_dict()
+        if set(own) != set(given):
+            raise ParameterError("module", sorted(set(own) ^ set(given)), "these parameters are on one side only")
+        for name, parameter in own.items():
+            if parameter.shape != given[name].shape:
+                remedy = f"{name} has shape {tuple(given[name].shape)} in the file"
+                raise ParameterError("module", tuple(parameter.shape), remedy)
+            parameter.data.copy_(given[name])
+        return module
 
     def to_module(self, module: torch.nn.Module | None = None) -> torch.nn.Module:
         """A PyTorch module with these weights: a copy of the one given, else the one that the note describes."""
-        from mezzotint.training import export
+        from mezzotint.training.models import task
 
-        return export.to_module(self, module)
+        if module is not None:
+            return self.load_into(copy.deepcopy(module))
+        known = self.note.get("architecture")
+        if known is None:
+            remedy = "the packed model does not say how it is built; give a module of its kind"
+            raise ParameterError("module", None, remedy)
+        return self.load_into(task(known["model"], shape=tuple(known["shape"]), classes=known["classes"]).module)
 
     def export(self, path: str | os.PathLike[str], *, overwrite: bool = False, **settings: Any) -> int:
         """Writes the model for other programs, by the ending of the path; returns the size of the file in bytes.
@@ -332,30 +346,25 @@ class PackedModel:
 
 
 def _parse(body: bytes, name: str) -> PackedModel:
-    length = int.from_bytes(body[:_LENGTH_BYTES], "little")
-    position = _LENGTH_BYTES + length
-    header = json.loads(body[_LENGTH_BYTES:position])
+    rest = io.BytesIO(body)
+    header = json.loads(rest.read(int.from_bytes(rest.read(_LENGTH_BYTES), "little")))
     if header["schema"] != SCHEMA:
         raise FileFormatError(f"{name}: schema {header['schema']}, this version reads {SCHEMA}")
     most = (len(header["levels"]) - 1).bit_length()
+
+    def codes(bits: int, shape: tuple[int, ...]) -> Codes:
+        count = int(np.prod(shape, dtype=np.int64))
+        return unpack(rest.read(packed_size(count, bits)), bits, count).reshape(shape)
+
     tensors: list[PackedTensor] = []
     for entry in header["tensors"]:
-        shape = tuple(entry["shape"])
-        count = int(np.prod(shape, dtype=np.int64))
-        scale = entry["scale"]
+        shape, scale, bits, chosen = tuple(entry["shape"]), entry["scale"], most, None
         if scale is None:
-            scale = np.frombuffer(body, dtype="<f4", count=shape[0], offset=position).astype(np.float32)
-            position += scale.nbytes
-        bits, chosen = most, None
+            scale = np.frombuffer(rest.read(4 * shape[0]), dtype="<f4").astype(np.float32)
         if entry["chosen"]:
-            channels, bits = np.size(scale), int(entry["chosen"]).bit_length() - 1
-            size = packed_size(channels << bits, most)
-            chosen = unpack(body[position : position + size], most, channels << bits).reshape(channels, -1)
-            position += size
-        size = packed_size(count, bits)
-        codes = unpack(body[position : position + size], bits, count).reshape(shape)
-        tensors.append(PackedTensor(name=entry["name"], codes=codes, scale=scale, chosen=chosen))
-        position += size
+            bits = int(entry["chosen"]).bit_length() - 1
+            chosen = codes(most, (np.size(scale), 1 << bits))
+        tensors.append(PackedTensor(name=entry["name"], codes=codes(bits, shape), scale=scale, chosen=chosen))
     return PackedModel(tensors=tuple(tensors), levels=tuple(header["levels"]), note=header["note"])
 
 
@@ -390,8 +399,7 @@ def pack_weights(
     Edge cases: a channel of zeros stays zero.
     Source: docs/training.md, "Which method".
     """
-    if not 1 <= bits <= 8:
-        raise ParameterError("bits", bits, "weights take 1 to 8 bits")
+    check_count("bits", bits, most=8)
     check_choice("scales", scales, ("channel", "tensor"))
     tensors: list[PackedTensor] = []
     for name, values in weights.items():

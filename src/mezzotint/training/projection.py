@@ -14,13 +14,13 @@ from typing import Literal, final
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.arguments import check_choice
+from mezzotint.core.arguments import check_choice, check_count
 from mezzotint.core.entropy import PART, ElementWords
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.kernels import compiled, put, take
 from mezzotint.core.mechanism import TOTAL, IntArray, Mechanism
 from mezzotint.core.sampler import in_threads, usable_cores
-from mezzotint.training.rqp.phases import check_bits, check_q, contraction, table_contraction
+from mezzotint.training.rqp.phases import check_q, contraction, table_contraction
 
 Rounding = Literal["nearest", "stochastic"]
 ROUNDINGS = ("nearest", "stochastic")
@@ -87,9 +87,7 @@ def projection(*, bits: int = 4, rounding: Rounding = "stochastic", q: float = 1
         2**-24, and its contraction at most `contraction(q, bits)`.
     Source: RQP-SGD paper, Algorithm 1 (nearest); docs/training.md for stochastic rounding.
     """
-    levels = check_bits(bits)
-    if bits > MAX_BITS:
-        raise ParameterError("bits", bits, f"weights take 1 to {MAX_BITS} bits")
+    levels = 2 ** check_count("bits", bits, most=MAX_BITS)
     check_choice("rounding", rounding, ROUNDINGS)
     keep = check_q(q, levels)
     values = np.linspace(-1.0, 1.0, levels)
