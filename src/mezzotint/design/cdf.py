@@ -26,6 +26,7 @@ from mezzotint.design.problem import DesignResult, Draft, Problem, check_knots, 
 from mezzotint.families.categorical import square_wave
 
 Sets = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.floating]
 
 MOST_CELLS = 64
 _ALL, _PAIRS = 12, 24
@@ -89,8 +90,10 @@ class ColumnProgram:
             InfeasibleError: no mixture of them has rows that sum to 1, or none tells the cells apart.
         """
         columns, count = self.columns, len(self.columns)
-        often, prices = np.full(count, columns.shape[1] / columns.sum()), np.zeros(columns.shape[1])
-        slack, best = np.ones(count), -math.inf
+        often: FloatArray = np.full(count, columns.shape[1] / columns.sum())
+        prices: FloatArray = np.zeros(columns.shape[1])
+        slack: FloatArray = np.ones(count)
+        best = -math.inf
         for step in range(_STEPS):
             information = self.known + (self.scaled * often[:, None]).T @ self.scaled
             try:
@@ -106,12 +109,10 @@ class ColumnProgram:
                 if feasible and value - self.offset - best <= _TARGET * value:
                     return Use(often=often, prices=prices, information=information, bound=best, steps=step)
                 target = (0.1 if feasible else 0.3) * float(slack @ often) / count
-                right = np.column_stack([columns @ prices - slopes + target / often, columns])
-                both = np.linalg.solve(curve + np.diag(slack / often), right)
-                change = np.linalg.solve(columns.T @ both[:, 1:], missing - columns.T @ both[:, 0])
+                right = columns @ prices - slopes + target / often
+                move, change = _newton(curve + np.diag(slack / often), columns, right, missing)
             except np.linalg.LinAlgError:
                 break
-            move = both[:, 0] + both[:, 1:] @ change
             slide = target / often - slack - slack / often * move
             if not np.isfinite(move).all():
                 break
@@ -124,6 +125,13 @@ class ColumnProgram:
         often = self.solve().often
         rows = (self.columns * often[:, None])[often * self.chances > rare].T
         return rows / rows.sum(axis=1, keepdims=True)
+
+
+def _newton(curve: Floats, columns: Floats, right: Floats, missing: Floats) -> tuple[Floats, Floats]:
+    """(move, change) with curve @ move = right + columns @ change and columns.T @ move = missing."""
+    both = np.linalg.solve(curve, np.column_stack([right, columns]))
+    change = np.linalg.solve(columns.T @ both[:, 1:], missing - columns.T @ both[:, 0])
+    return both[:, 0] + both[:, 1:] @ change, change
 
 
 def intervals(cells: int) -> Sets:

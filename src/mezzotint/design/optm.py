@@ -195,9 +195,9 @@ def solve_rows(
     least, most = np.zeros(target.size), np.full(target.size, np.inf)
     least[: tables.size], most[: tables.size] = low, high
     values = np.concatenate([np.full(len(rows), -np.inf), np.ones(len(sums))])
-    limits = optimize.LinearConstraint(np.concatenate([rows, sums]), values, np.maximum(values, 0.0))
+    limits = (np.concatenate([rows, sums]), values, np.maximum(values, 0.0))
     # Without integrality this is HiGHS on the same program as linprog's, with less work around it: these are tiny.
-    answer = optimize.milp(target, constraints=limits, bounds=optimize.Bounds(least, most))
+    answer = optimize.milp(target, constraints=limits, bounds=(least, most))
     return (float(answer.fun), np.asarray(answer.x)[: tables.size]) if answer.status == 0 else None
 
 
