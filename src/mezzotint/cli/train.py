@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 import math
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -407,9 +406,6 @@ def _live(steps: int) -> Iterator[Callable[[Standing], None]]:
 
     from mezzotint.privacy import claim as claims
 
-    if not sys.stderr.isatty():
-        yield lambda last: None
-        return
     columns = (progress_bars.BarColumn(), progress_bars.MofNCompleteColumn(), progress_bars.TimeRemainingColumn())
     with common.live(*columns) as bars:
         bar = bars.add_task("training", total=steps)

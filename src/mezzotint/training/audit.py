@@ -12,7 +12,7 @@ from scipy.optimize import brentq
 from scipy.stats import beta, binom
 
 from mezzotint.core.arguments import check_count, check_delta, check_probability
-from mezzotint.core.errors import ParameterError
+from mezzotint.core.errors import ParameterError, refuse_nan
 
 
 @final
@@ -77,8 +77,7 @@ def audit(
     first, second = np.asarray(with_canary, dtype=float).ravel(), np.asarray(without_canary, dtype=float).ravel()
     for name, scores in (("with_canary", first), ("without_canary", second)):
         check_count(name, scores.size)
-        if np.isnan(scores).any():
-            raise ParameterError(name, math.nan, "every run needs a score")
+        refuse_nan(name, scores, "score")
     check_delta(delta)
     check_probability("confidence", confidence)
     hits, alarms = int((first > threshold).sum()), int((second > threshold).sum())
@@ -139,12 +138,10 @@ def audit_one_run(
     """
     given, truth = np.asarray(scores, dtype=float).ravel(), np.asarray(included, dtype=bool).ravel()
     check_count("scores", given.size)
-    if np.isnan(given).any():
-        raise ParameterError("scores", math.nan, "every canary needs a score")
+    refuse_nan("scores", given, "score")
     if given.size != truth.size:
         raise ParameterError("included", truth.size, f"need one coin for each of the {given.size} scores")
-    if check_count("guesses", guesses) > given.size:
-        raise ParameterError("guesses", guesses, f"there are only {given.size} canaries; guess at most so many")
+    check_count("guesses", guesses, most=given.size)
     check_delta(delta)
     check_probability("confidence", confidence)
     order = np.argsort(-given, kind="stable")

@@ -714,13 +714,11 @@ class CorrelatedNoise:
         mixed = self.integers[0] * summed
         for factor, earlier in zip(self.integers[1:], self._sums, strict=False):
             mixed = mixed + factor * earlier
-        if self._sums.maxlen:
-            self._sums.appendleft(summed)
+        self._sums.appendleft(summed)
         return mixed
 
     def solve(self, released: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
         """(D,) the step's sum with its noise, from what was released in this step and before."""
         found = solved(len(self.integers), released, dict(enumerate(self._solved, start=1)))
-        if self._solved.maxlen:
-            self._solved.appendleft(found)
+        self._solved.appendleft(found)
         return found
