@@ -28,9 +28,9 @@ from mezzotint.federated.joined import Measured, MetricsEncoding, packed
 from mezzotint.federated.ledger import RunLedger
 from mezzotint.federated.records import RECORD, Key, log, one_line, parameters, protocol_record, request, task_digest
 from mezzotint.federated.rounds import RoundOptions, RoundStrategy, RoundTask, Running, arriving, halfway
+from mezzotint.federated.secagg.messages import Outbox
 from mezzotint.federated.secagg.plan import CORRUPTED, DIGEST_BYTES, DROPPED, SESSION_BYTES
 from mezzotint.federated.secagg.roster import ROUNDS
-from mezzotint.federated.secagg.server import Outbox
 from mezzotint.federated.server_optimizers import State, behind
 from mezzotint.privacy.claim import Claim, counted
 

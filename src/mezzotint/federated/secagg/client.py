@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -26,7 +27,6 @@ from mezzotint.federated.secagg.masks import (
     commitment,
     derive,
     pair_purpose,
-    private_from_seed,
     public_bytes,
     reduced,
     seal,
@@ -44,7 +44,7 @@ _SECRETS, _SETS = ("mask_seed", "self_seed", "coins"), ("dealt", "survivors")
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class _Round:
     """A client's knowledge of one round, from the invitation to its last answer.
 
@@ -184,7 +184,21 @@ class Client:
             TooFewClients: too few dealt, or too few of this client's own picks.
             UnknownSender, SwappedKey: a partner that nobody picked, a pick left out, a key that its owner did not sign.
         """
-        return self._stage("sum", lambda now: self._sum(now, partners, values))
+        with self._stage("sum") as now:
+            plan = now.plan
+            total = checked_integers(values, coordinates=plan.coordinates, span=plan.span, bits=plan.bits, stage="sum")
+            dealt, deals = messages.read_partners(partners, plan)
+            _check_partners(now, dealt, deals)
+            add_mask(total, self_mask_key(now.self_seed, plan, now.index), sign=1)
+            private = mask_key_from_seed(now.mask_seed, plan, now.index)
+            for index, deal in deals.items():
+                key = pair_mask_key(private, deal.mask, plan, now.index, index)
+                add_mask(total, key, sign=1 if now.index < index else -1)
+            said = messages.masks_statement(plan, now.index, now.coins, bitmap(dealt, plan), deals)
+            packed = pack_words(reduced(total, plan.bits), plan.bits)
+            answer = messages.masked(plan, sign(self._identity, said), packed)
+            now.dealt, now.mask_seed, now.self_seed = dealt, b"", b""
+            return answer
 
     def agree(self, proposal: bytes) -> bytes:
         """Sign the set of survivors, as a member of the committee.
@@ -194,7 +208,15 @@ class Client:
             InconsistentLists: a survivor did not mask among the dealers that this client was told of, or not with all
                 of them that it picked or that picked it.
         """
-        return self._stage("agree", lambda now: self._agree(now, proposal))
+        with self._stage("agree") as now:
+            coins, said = messages.read_proposal(proposal, now.plan)
+            dealt, survivors = frozenset(coins), frozenset(said)
+            if not survivors <= dealt:
+                raise wire.InconsistentLists("agree", "survivors who did not deal")
+            _check_survivors(now, coins, said, "agree")
+            signature = sign(self._identity, messages.certificate_statement(now.plan, dealt, survivors))
+            now.survivors = survivors
+            return messages.agreement(now.plan, signature)
 
     def open(self, certificate: bytes) -> bytes:
         """Answer a quorum's signatures with one share of every dealer, as far as they can be opened.
@@ -203,7 +225,18 @@ class Client:
             TooFewClients: no quorum signed the set that this client signed.
             UnknownSender, SwappedKey: a signature of no member, an invalid signature.
         """
-        return self._stage("open", lambda now: self._open(now, certificate))
+        with self._stage("open") as now:
+            plan = now.plan
+            signatures, sealed = messages.read_opening(certificate, plan, now.dealt)
+            statement = messages.certificate_statement(plan, now.dealt, now.survivors)
+            for index, signature in signatures.items():
+                if index >= plan.members:
+                    raise wire.UnknownSender("open", f"client {index} is no member of the committee", (index,))
+                if not signed(now.cohort[index].identity, signature, statement):
+                    raise wire.SwappedKey("open", f"member {index} did not sign these survivors", (index,))
+            if len(signatures) < plan.quorum:
+                raise wire.TooFewClients("open", f"{len(signatures)} members signed, the quorum is {plan.quorum}")
+            return self._shares(now, sealed)
 
     def unite(self, union: bytes) -> bytes:
         """Open at once, as `agree` and `open` would, when all dealers are in the sum.
@@ -212,7 +245,11 @@ class Client:
             TooFewClients: fewer than the plan's minimum, or one with too few of its own picks.
             InconsistentLists: somebody did not mask among the dealers that this client was told of, with all of them.
         """
-        return self._stage("unite", lambda now: self._unite(now, union))
+        with self._stage("unite") as now:
+            coins, said, sealed = messages.read_union(union, now.plan)
+            _check_survivors(now, coins, said, "unite")
+            now.survivors = now.dealt
+            return self._shares(now, sealed)
 
     def abandon(self) -> None:
         """Forget the round in progress."""
@@ -235,61 +272,19 @@ class Client:
             raise wire.WrongStage(stage, told)
         return now
 
-    def _stage(self, stage: Stage, act: Callable[[_Round], tuple[_Round, bytes]]) -> bytes:
-        now, united = self._awaiting(stage), stage == "unite"
+    @contextmanager
+    def _stage(self, stage: Stage) -> Generator[_Round]:
+        """A copy of the round in progress, whose next stage this is; it takes its place if the block ends well."""
+        now = replace(self._awaiting(stage))
         try:
-            after, answer = act(now)
+            yield now
         except wire.ReplayedRound:
             raise  # a message of another round changes nothing in this one
         except wire.ProtocolError:
             self._round = None
             raise
-        after = replace(after, done=len(messages.STAGES) if united else now.done + 1)
-        self._round = None if after.last else after
-        return answer
-
-    def _sum(self, now: _Round, partners: bytes, values: npt.ArrayLike) -> tuple[_Round, bytes]:
-        plan = now.plan
-        total = checked_integers(values, coordinates=plan.coordinates, span=plan.span, bits=plan.bits, stage="sum")
-        dealt, deals = messages.read_partners(partners, plan)
-        _check_partners(now, dealt, deals)
-        add_mask(total, self_mask_key(now.self_seed, plan, now.index), sign=1)
-        private = mask_key_from_seed(now.mask_seed, plan, now.index)
-        for index, deal in deals.items():
-            key = pair_mask_key(private, deal.mask, plan, now.index, index)
-            add_mask(total, key, sign=1 if now.index < index else -1)
-        said = sign(self._identity, messages.masks_statement(plan, now.index, now.coins, bitmap(dealt, plan), deals))
-        answer = messages.masked(plan, said, pack_words(reduced(total, plan.bits), plan.bits))
-        return replace(now, dealt=dealt, mask_seed=b"", self_seed=b""), answer
-
-    def _agree(self, now: _Round, proposal: bytes) -> tuple[_Round, bytes]:
-        plan = now.plan
-        coins, said = messages.read_proposal(proposal, plan)
-        dealt, survivors = frozenset(coins), frozenset(said)
-        if not survivors <= dealt:
-            raise wire.InconsistentLists("agree", "survivors who did not deal")
-        _check_survivors(now, coins, said, "agree")
-        signature = sign(self._identity, messages.certificate_statement(plan, dealt, survivors))
-        return replace(now, survivors=survivors), messages.agreement(plan, signature)
-
-    def _open(self, now: _Round, certificate: bytes) -> tuple[_Round, bytes]:
-        plan = now.plan
-        signatures, sealed = messages.read_opening(certificate, plan, now.dealt)
-        statement = messages.certificate_statement(plan, now.dealt, now.survivors)
-        for index, signature in signatures.items():
-            if index >= plan.members:
-                raise wire.UnknownSender("open", f"client {index} is no member of the committee", (index,))
-            if not signed(now.cohort[index].identity, signature, statement):
-                raise wire.SwappedKey("open", f"member {index} did not sign these survivors", (index,))
-        if len(signatures) < plan.quorum:
-            raise wire.TooFewClients("open", f"{len(signatures)} members signed, the quorum is {plan.quorum}")
-        return now, self._shares(now, sealed)
-
-    def _unite(self, now: _Round, union: bytes) -> tuple[_Round, bytes]:
-        coins, said, sealed = messages.read_union(union, now.plan)
-        _check_survivors(now, coins, said, "unite")
-        united = replace(now, survivors=now.dealt)
-        return united, self._shares(united, sealed)
+        now.done = len(messages.STAGES) if stage == "unite" else now.done + 1
+        self._round = None if now.last else now
 
     def _shares(self, now: _Round, sealed: Mapping[int, tuple[bytes, bytes]]) -> bytes:
         """One share of each dealer, of the seed if it survived, else of the mask key; as far as they can be opened."""
@@ -372,8 +367,10 @@ def pair_mask_key(private: X25519PrivateKey, public: bytes, plan: RoundPlan, min
 
 
 def mask_key_from_seed(seed: bytes, plan: RoundPlan, index: int) -> X25519PrivateKey:
-    """A client's mask key."""
-    return private_from_seed(seed, plan=plan.digest, index=index, purpose=messages.MASK_KEY)
+    """The key from which a client's masks with others are derived."""
+    # X25519 itself offers 128 bits, as many as a seed has; the salt rules out shared searches.
+    secret = derive(seed, plan=plan.digest, purpose=b"mask key" + wire.number(index, 2))
+    return X25519PrivateKey.from_private_bytes(secret)
 
 
 def _portion_key(private: X25519PrivateKey, public: bytes, plan: RoundPlan, dealer: int, holder: int) -> bytes:

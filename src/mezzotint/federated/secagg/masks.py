@@ -98,11 +98,6 @@ def derive(secret: bytes, *, plan: bytes, purpose: bytes) -> bytes:
     return HKDF(algorithm=hashes.SHA256(), length=KEY_BYTES, salt=plan, info=b"mezzotint " + purpose).derive(secret)
 
 
-def private_from_seed(seed: bytes, *, plan: bytes, index: int, purpose: bytes) -> X25519PrivateKey:
-    """The X25519 key of a 128-bit seed. X25519 itself offers 128 bits; the salt rules out shared searches."""
-    return X25519PrivateKey.from_private_bytes(derive(seed, plan=plan, purpose=purpose + number(index, 2)))
-
-
 def public_bytes(key: X25519PrivateKey | Ed25519PrivateKey) -> bytes:
     """The raw public key."""
     return key.public_key().public_bytes_raw()

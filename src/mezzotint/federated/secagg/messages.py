@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeVar, final
+from typing import Literal, NamedTuple, TypeVar, final
 
 import numpy as np
 import numpy.typing as npt
@@ -24,8 +25,6 @@ _KINDS: tuple[Stage, ...] = (*STAGES, "unite")
 
 _TAG = 8
 COIN_BYTES = 16
-MASK_KEY = b"mask key"
-"""Purpose of the key from which a client's masks with others are derived."""
 SEALED_BYTES = 2 * masks.SHARE_BYTES + masks.TAG_BYTES
 
 
@@ -133,18 +132,12 @@ class Deal:
         return cls(index=index, mask=mask, channel=channel, coins=coins, contents=contents, signature=signature)
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
-class Portion:
+class Portion(NamedTuple):
     """What a member of the committee is dealt: two shares, sealed, and the commitments that identify them later."""
 
     sealed: bytes
     of_self: bytes
     of_key: bytes
-
-    def to_bytes(self) -> bytes:
-        """Fixed width."""
-        return self.sealed + self.of_self + self.of_key
 
 
 PORTION_BYTES = SEALED_BYTES + 2 * masks.COMMITMENT_BYTES
@@ -160,13 +153,12 @@ def portion(dealing: bytes, holder: int) -> Portion:
     """One member's portion of a dealing that `read_dealing` accepted."""
     begin = _PORTIONS_BEGIN + holder * PORTION_BYTES
     reader = wire.Reader(dealing[begin : begin + PORTION_BYTES], "deal")
-    sealed, of_self, of_key = map(reader.take, (SEALED_BYTES, masks.COMMITMENT_BYTES, masks.COMMITMENT_BYTES))
-    return Portion(sealed=sealed, of_self=of_self, of_key=of_key)
+    return Portion(*map(reader.take, (SEALED_BYTES, masks.COMMITMENT_BYTES, masks.COMMITMENT_BYTES)))
 
 
 def contents(seed_commitment: bytes, portions: Sequence[Portion]) -> bytes:
     """The part of a dealing for server and committee: a commitment to the seed, then one portion for each member."""
-    return seed_commitment + b"".join(portion.to_bytes() for portion in portions)
+    return seed_commitment + b"".join(itertools.chain.from_iterable(portions))
 
 
 def dealing(plan: RoundPlan, deal: Deal, its_contents: bytes) -> bytes:
@@ -360,6 +352,19 @@ class OfClients(Mapping[int, T], ABC):
 
     def __len__(self) -> int:
         return int(np.count_nonzero(self._there))
+
+
+@final
+class Outbox(OfClients[bytes]):
+    """A stage's messages by client, each made on access: all of them together can be larger than the sum."""
+
+    def __init__(self, clients: Collection[int], make: Callable[[int], bytes]) -> None:
+        super().__init__(np.zeros(1 + max(clients, default=-1), dtype=np.bool_))
+        self._there[list(clients)] = True
+        self._make = make
+
+    def _of(self, index: int) -> bytes:
+        return self._make(index)
 
 
 @final

@@ -20,7 +20,8 @@ from typing import Literal, final, get_args
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.errors import InfeasibleError, ParameterError
+from mezzotint.core.arguments import check_count
+from mezzotint.core.errors import InfeasibleError
 from mezzotint.core.mechanism import IntArray
 from mezzotint.core.records import JsonObject
 from mezzotint.federated.secagg.wire import PlanRefused, Reader, number
@@ -232,7 +233,10 @@ def plan_sum(
 
     Source: committee as in Ma et al. 2023 (Flamingo), partners as in Bell et al. 2020, section 4; hypergeometric tails.
     """
-    _check(clients, corrupted, dropped, minimum)
+    check_count("clients", clients, least=2)
+    check_count("corrupted", corrupted, least=0, most=clients - 1)
+    check_count("dropped", dropped, least=0, most=clients - 1)
+    check_count("minimum", minimum, least=2, most=clients)
     drawn = security_bits if drawn_bits is None else drawn_bits
     members, quorum = _committee(clients, corrupted, dropped, drawn, failure_bits + 1)
     picks, least = _partners(clients, corrupted, dropped, minimum, security_bits, failure_bits + 1)
@@ -292,18 +296,6 @@ def corrupted_in(*, population: int, share: float, clients: int, bits: float) ->
     marked = math.ceil(share * population)
     tails = _tails(population, marked, clients)
     return int(np.flatnonzero(tails <= -bits)[0]) - 1
-
-
-def _check(clients: int, corrupted: int, dropped: int, minimum: int) -> None:
-    checks = (
-        ("clients", clients, clients >= 2, "need at least 2"),
-        ("corrupted", corrupted, 0 <= corrupted < clients, f"a number from 0 to {clients - 1}"),
-        ("dropped", dropped, 0 <= dropped < clients, f"a number from 0 to {clients - 1}"),
-        ("minimum", minimum, 2 <= minimum <= clients, f"need 2 to {clients} summands"),
-    )
-    for name, value, holds, remedy in checks:
-        if not holds:
-            raise ParameterError(name, value, remedy)
 
 
 @cache

@@ -8,7 +8,7 @@ seed that it commits to, the key that it names) were dealt wrongly by the signer
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, final
@@ -22,7 +22,7 @@ from mezzotint.core.sampler import word_type
 from mezzotint.federated.secagg import masks, messages, wire
 from mezzotint.federated.secagg.client import mask_key_from_seed, pair_mask_key, self_mask_key
 from mezzotint.federated.secagg.masks import signed
-from mezzotint.federated.secagg.messages import Clients, Deal, Partners, Stage
+from mezzotint.federated.secagg.messages import Clients, Deal, Outbox, Partners, Stage
 from mezzotint.federated.secagg.plan import RoundPlan
 from mezzotint.federated.secagg.roster import Roster
 from mezzotint.federated.secagg.store import ByClient, Dealings, Shares
@@ -41,26 +41,6 @@ class SecureSum:
     values: npt.NDArray[np.int64]
     survivors: tuple[int, ...]
     dropped: tuple[int, ...]
-
-
-@final
-class Outbox(Mapping[int, bytes]):
-    """A stage's messages by client, each made on access: all of them together can be larger than the sum."""
-
-    def __init__(self, clients: Iterable[int], make: Callable[[int], bytes]) -> None:
-        self._clients = dict.fromkeys(sorted(clients))
-        self._make = make
-
-    def __getitem__(self, client: int) -> bytes:
-        if client not in self._clients:
-            raise KeyError(client)
-        return self._make(client)
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._clients)
-
-    def __len__(self) -> int:
-        return len(self._clients)
 
 
 @final
@@ -254,7 +234,7 @@ class Server:
 
     def _proposals(self) -> Outbox:
         proposal = messages.proposal(self.plan, self._dealt.coins(), self._masked)
-        return Outbox((index for index in self._masked if index < self.plan.members), lambda index: proposal)
+        return Outbox([index for index in self._masked if index < self.plan.members], lambda index: proposal)
 
     # Agree ---------------------------------------------------------------------------------------------------------
 
@@ -376,7 +356,7 @@ def restored(
     if kind == "self":
         found = masks.commitment(secret, plan=plan.digest, owner=deal.index, holder=deal.index, kind=b"seed")
         return secret if found == seed_commitment else None
-    key = masks.private_from_seed(secret, plan=plan.digest, index=deal.index, purpose=messages.MASK_KEY)
+    key = mask_key_from_seed(secret, plan, deal.index)
     return secret if masks.public_bytes(key) == deal.mask else None
 
 
