@@ -40,6 +40,8 @@ USES = {
     "ranked-gradient": ("report_epsilon", "clip_norm"),
 }
 METHODS = tuple(USES)
+REPORTING = ("quantized-gradient", "ranked-gradient")
+"""Methods that report each gradient, which hides that a record is replaced, not that it is there."""
 
 FAR = 30.0
 """Larger features were not scaled: standardized ones hardly ever exceed it, pixels never."""
@@ -153,8 +155,7 @@ def prepare(options: Options) -> Trainer:
     _check(options)
     if options["resume"] and options["checkpoint"] is None:
         raise ParameterError("resume", "True", "name the checkpoint to resume from: --checkpoint FILE")
-    relation = _kind(options["method"]).relation
-    relation = _neighboring(options) if relation == "add_or_remove_one" else relation
+    relation = "replace_one" if options["method"] in REPORTING else _neighboring(options)
     data = _data(options["data"], options["label"], options["users"], relation)
     data = mz.training.trainer.of_users(data, options["records_per_user"])
     if abs(data.train_x).max() > FAR:
@@ -207,13 +208,6 @@ def _data(name: str, label: str | None, users: str | None, neighboring: Neighbor
     if any(place.glob("*-ubyte*")):
         return mz.datasets.idx_folder(name)
     return mz.datasets.image_folder(name, neighboring=neighboring)
-
-
-def _kind(name: str) -> type[Method]:
-    """The class of a method, which knows its neighbouring relation."""
-    methods = mz.training.methods
-    kinds = {"quantized-gradient": methods.QuantizedSGD, "ranked-gradient": methods.RankedSGD}
-    return kinds.get(name, methods.NoisySGD)
 
 
 def choose_method(options: Options, task: Task, *, records: int) -> Method:

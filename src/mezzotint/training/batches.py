@@ -343,10 +343,12 @@ def poisson_loader(
     sampler = PoissonBatchSampler(
         batches, steps=max(1, len(loader)), rng=rng, first=first, every=every, parts=parts, ahead=loader.num_workers > 0
     )
+    collate: Any = wrap_collate_with_empty(collate_fn=loader.collate_fn)
+    collate([loader.dataset[0]])  # from which it knows what an empty batch looks like
     made = (_AheadLoader if loader.num_workers else _DATA.DataLoader)(
         data,
         batch_sampler=sampler,
-        collate_fn=_collate(loader),
+        collate_fn=collate,
         num_workers=loader.num_workers,
         pin_memory=loader.pin_memory,
         timeout=loader.timeout,
@@ -366,10 +368,3 @@ def _check_batches(loader: _DATA.DataLoader[Any]) -> None:
     if not isinstance(loader.sampler, samplers):
         remedy = "batches become Poisson samples, every record as likely as any; leave the sampler out"
         raise ParameterError("loader", type(loader.sampler).__name__, remedy)
-
-
-def _collate(loader: _DATA.DataLoader[Any]) -> Any:
-    """The loader's own, which also knows what an empty batch looks like, from the first record on."""
-    wrapped = wrap_collate_with_empty(collate_fn=loader.collate_fn)
-    wrapped([loader.dataset[0]])
-    return wrapped

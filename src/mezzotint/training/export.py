@@ -224,15 +224,12 @@ def traced(module: torch.nn.Module, shape: tuple[int, ...], inputs: str) -> Any:
     finally:
         torch.backends.mha.set_fastpath_enabled(fused)
     # What held for two records only is written down as a range of their number, or as a guard.
-    ranges = [f"{r.lower} to {r.upper} records" for r in program.range_constraints.values() if not _any_number(r)]
+    limits = [r for r in program.range_constraints.values() if r.lower > 2 or str(r.upper) != "int_oo"]
+    ranges = [f"{r.lower} to {r.upper} records" for r in limits]
     if looked := [*ranges, *getattr(program, "_guards_code", ())]:
         remedy = f"its forward pass looks at the number of records ({looked[0]}); what is exported holds for any number"
         raise ParameterError("module", type(module).__name__, remedy)
     return program
-
-
-def _any_number(numbers: Any) -> bool:
-    return bool(numbers.lower <= 2) and str(numbers.upper) == "int_oo"
 
 
 @final

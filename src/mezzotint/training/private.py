@@ -25,7 +25,7 @@ from mezzotint.training.models import (
     torch,
 )
 from mezzotint.training.optimizers import NoisyOptimizer, ProjectedOptimizer, derived_bound, every
-from mezzotint.training.projection import Projection, projection, warn_about
+from mezzotint.training.projection import projection, warn_about
 from mezzotint.training.rqp.accounting import noise_multiplier as least_noise
 from mezzotint.training.rqp.accounting import training_release
 from mezzotint.training.rqp.phases import Phase, Poisson, participations
@@ -246,34 +246,27 @@ def make_private(
     rng = partial(draws, "batch")
     made, batches = poisson_loader(loader, rng=rng, first=rank, every=world, bands=banded, kept=kept)
     sampling = replace(batches.sampling, records_per_user=records_per_user)
-    projected = _projection(chosen, bits, q)
-    inner = optimizer if projected is None else _onto_levels(optimizer, projected, chosen, bound, draws)
+    inner = optimizer if chosen == "dp-sgd" else _onto_levels(optimizer, chosen, bits, q, bound, draws)
     noise = budget.noise(inner, sampling, banded)
     accountant = Accountant(
         sampling=sampling, delta=delta, neighboring=neighboring, steps=None if target_epsilon is None else steps,
         seeded=seed is not None, bands=banded,
     )  # fmt: skip
     expected = batches.batch_size // banded
-    if projected is not None:
-        _warn(projected, inner, noise, max_grad_norm, expected, steps or len(made))
-    private = _counting(inner, accountant, made, draws, noise=noise, clip_norm=max_grad_norm, batch_size=expected)
-    _without_own_sums(module)
-    return FactoredGradSampleModule(module, loss_reduction=loss_reduction), private, made, accountant
-
-
-def _counting(
-    inner: torch.optim.Optimizer, accountant: Accountant, loader: Any, draws: Draws, *, noise: float, clip_norm: float,
-    batch_size: int,
-) -> NoisyOptimizer:  # fmt: skip
-    """The optimizer that adds noise, and counts its steps before it does, each by a batch that the loader has given."""
-    drawn = loader.batch_sampler.drawn
+    if inner is not optimizer:
+        _warn(inner, noise, max_grad_norm, expected, steps or len(made))
+    sampler: Any = made.batch_sampler
     private = NoisyOptimizer(
-        inner, noise_multiplier=noise, clip_norm=clip_norm, expected_batch_size=batch_size, drawn=drawn,
-        rng=partial(draws, "noise"), record=accountant.record, replicas=draws.replicas,
-        correlated=CorrelatedNoise(accountant.bands, drawn) if accountant.bands > 1 else None,
+        inner, noise_multiplier=noise, clip_norm=max_grad_norm, expected_batch_size=expected, drawn=sampler.drawn,
+        rng=partial(draws, "noise"), record=accountant.record, replicas=replicas,
+        correlated=CorrelatedNoise(banded, sampler.drawn) if banded > 1 else None,
     )  # fmt: skip
     private.zero_grad()  # gradients from before would be applied as they are, to tensors that are frozen by now
-    return private
+    for parameter in module.parameters():
+        # Autograd's own sum is not private: whoever calls the plain optimizer in the midst of a step finds none.
+        if parameter.requires_grad:
+            parameter.register_post_accumulate_grad_hook(_forget)
+    return FactoredGradSampleModule(module, loss_reduction=loss_reduction), private, made, accountant
 
 
 def _check(method: str, *, bits: int | None, q: float | None, neighboring: str, loss_reduction: str) -> None:
@@ -381,13 +374,6 @@ def _replicas(module: torch.nn.Module) -> tuple[bool, int, int]:
     return world > 1, torch.distributed.get_rank(), world
 
 
-def _without_own_sums(module: torch.nn.Module) -> None:
-    """Autograd's own sum is not private: whoever calls the plain optimizer in the midst of a step finds none."""
-    for parameter in module.parameters():
-        if parameter.requires_grad:
-            parameter.register_post_accumulate_grad_hook(_forget)
-
-
 def _forget(parameter: torch.Tensor) -> None:
     parameter.grad = None
 
@@ -397,31 +383,24 @@ def _matrices(parameter: torch.Tensor) -> bool:
 
 
 def _onto_levels(
-    optimizer: torch.optim.Optimizer, projected: Projection, method: str, bound: float | None, draws: Draws
+    optimizer: torch.optim.Optimizer, method: str, bits: int | None, q: float | None, bound: float | None, draws: Draws
 ) -> ProjectedOptimizer:
     """The optimizer, whose weights are put onto levels after each step: all of them, or those of matrices."""
+    size, kept = 4 if bits is None else bits, 0.99 if q is None else q
+    rqp = method == "rqp"
     return ProjectedOptimizer(
         optimizer,
-        projection=projected,
+        projection=projection(bits=size, rounding="nearest", q=kept) if rqp else projection(bits=size),
         bounds=[bound or derived_bound(one) for group in optimizer.param_groups for one in group["params"]],
         rng=partial(draws, "table"),
-        quantize=_matrices if method == "proj-dp-sgd" else every,
+        quantize=every if rqp else _matrices,
     )
 
 
-def _projection(method: str, bits: int | None, q: float | None) -> Projection | None:
-    if method == "dp-sgd":
-        return None
-    size = 4 if bits is None else bits
-    if method == "proj-dp-sgd":
-        return projection(bits=size)
-    return projection(bits=size, rounding="nearest", q=0.99 if q is None else q)
-
-
-def _warn(projected: Projection, inner: Any, noise: float, clip_norm: float, batch_size: int, steps: int) -> None:
+def _warn(inner: Any, noise: float, clip_norm: float, batch_size: int, steps: int) -> None:
     step_size = max(float(group["lr"]) for group in inner.param_groups)
     warn_about(
-        projected,
+        inner.projection,
         bound=max(inner.bounds, default=1.0),
         step_size=step_size,
         clip_norm=clip_norm,

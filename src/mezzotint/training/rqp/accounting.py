@@ -593,15 +593,6 @@ class RQPSettings:
         return tuple(reason for reason, applies in known if applies)
 
 
-def _published_step(settings: RQPSettings, q: float) -> float:
-    h, s = settings.half_cell, settings.weight_noise
-    far = settings.bound + settings.claimed_distance
-    other = (1 - q) / (settings.levels - 1)
-    top = (q - other) * (2 * float(ndtr(h / s)) - 1) + other
-    bottom = (q - other) * float(ndtr((far + h) / s) - ndtr((far - h) / s)) + other
-    return math.log(top / bottom) if bottom > 0 else math.inf
-
-
 def published_epsilon(settings: RQPSettings, *, q: float) -> PublishedValue:
     """Theorem 1 of the RQP-SGD paper as printed: T (m/n) eps_t. NOT a differential privacy guarantee.
 
@@ -614,9 +605,13 @@ def published_epsilon(settings: RQPSettings, *, q: float) -> PublishedValue:
     Guarantees: none about privacy; exact counterexamples are in the tests.
     Source: Feng and Venkitasubramaniam, RQP-SGD, Theorem 1.
     """
-    keep = check_q(q, settings.levels)
-    share = settings.steps * settings.batch_size / settings.dataset_size
-    value = share * _published_step(settings, keep)
+    keep, h, s = check_q(q, settings.levels), settings.half_cell, settings.weight_noise
+    far = settings.bound + settings.claimed_distance
+    other = (1 - keep) / (settings.levels - 1)
+    top = (keep - other) * (2 * float(ndtr(h / s)) - 1) + other
+    bottom = (keep - other) * float(ndtr((far + h) / s) - ndtr((far - h) / s)) + other
+    step = math.log(top / bottom) if bottom > 0 else math.inf
+    value = settings.steps * settings.batch_size / settings.dataset_size * step
     return PublishedValue(value=value, meaning="the published epsilon of RQP-SGD", reasons=settings.reasons())
 
 
