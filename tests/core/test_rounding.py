@@ -32,11 +32,11 @@ def assert_private(weights: np.ndarray, epsilon: float) -> None:
             assert top <= bound * bottom
 
 
-def residuals(weights: np.ndarray, levels: np.ndarray, aims: list[Fraction]) -> list[Fraction]:
+def residuals(weights: np.ndarray, levels: np.ndarray, target_means: list[Fraction]) -> list[Fraction]:
     exact = [Fraction(level) for level in levels.tolist()]
     return [
         abs(sum(Fraction(weight, TOTAL) * level for weight, level in zip(row, exact, strict=True)) - aim)
-        for row, aim in zip(weights.tolist(), aims, strict=True)
+        for row, aim in zip(weights.tolist(), target_means, strict=True)
     ]
 
 
@@ -115,9 +115,9 @@ def test_exact_rows_stay_as_they_are() -> None:
     np.testing.assert_array_equal(round_rows(weights / TOTAL, levels=[-1, 0, 1]), weights)
 
 
-def test_aims_are_met_where_they_differ_from_the_rows() -> None:
+def test_target_means_are_met_where_they_differ_from_the_rows() -> None:
     rows = np.array([[0.6, 0.4], [0.4, 0.6]]) + 1e-8 * np.array([[1, -1], [-1, 1]])
-    weights = round_rows(rows, levels=[-5, 5], aims=[-1.0, 1.0])
+    weights = round_rows(rows, levels=[-5, 5], target_means=[-1.0, 1.0])
     assert max(residuals(weights, np.array([-5.0, 5.0]), [Fraction(-1), Fraction(1)])) < Fraction(20, TOTAL)
 
 
@@ -174,9 +174,9 @@ def test_epsilon_must_be_positive_or_rows_equal(epsilon: float) -> None:
             round_rows([[0.3, 0.7], [0.3, 0.7]], levels=[0, 1], epsilon=epsilon)
 
 
-@pytest.mark.parametrize("bad", [{"levels": [0.0, 1.0, 2.0]}, {"levels": [0.0, 1.0], "aims": [0.0, 1.0]}])
+@pytest.mark.parametrize("bad", [{"levels": [0.0, 1.0, 2.0]}, {"levels": [0.0, 1.0], "target_means": [0.0, 1.0]}])
 def test_lengths_must_agree(bad: dict[str, list[float]]) -> None:
-    with pytest.raises(ParameterError, match=r"levels=|aims="):
+    with pytest.raises(ParameterError, match=r"levels=|target_means="):
         round_rows([[0.3, 0.7]], **bad)
 
 

@@ -21,7 +21,7 @@ from tolerances import KEPT, MANY, SOLVED
 NAMES = ["rqm", "erm", "pbm", "k_randomized_response"]
 
 
-@judges("design.optimal.calibrate", "families.fitting.DialSearch.dial", "families.fitting.DialSearch.run")
+@judges("design.optimal.calibrate", "families.fitting.FamilySearch.best", "families.fitting.FamilySearch.run")
 @pytest.mark.parametrize("family", NAMES)
 @pytest.mark.parametrize("epsilon", [0.01, 0.5, 1.0, 2.0, 4.0])
 @pytest.mark.parametrize("loss", ["mse", "mae"])

@@ -211,11 +211,11 @@ def test_half_of_a_mirrored_program_is_the_whole(
     ],
 )
 def test_what_has_no_mirror_is_solved_whole(
-    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], shift: float, aims: tuple[float, float]
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], shift: float, target_means: tuple[float, float]
 ) -> None:
     problem = make_problem(epsilon=1.0, lower=-1, upper=1, **options)
     levels = np.linspace(-3, 3, 8) + shift * np.arange(8)
-    program = program_on(problem, levels, np.linspace(*aims, 9), partial(ratio_part, epsilon=1.0))
+    program = program_on(problem, levels, np.linspace(*target_means, 9), partial(ratio_part, epsilon=1.0))
     found = solve(program)
     monkeypatch.setattr(programs, "_FOLDED", 9)
     np.testing.assert_array_equal(found.rows, solve(program).rows)

@@ -16,7 +16,7 @@ from mezzotint import Mechanism, design
 from mezzotint.core.priors import UniformPrior, as_prior, exact_law, law_of
 from mezzotint.core.rounding import ratio_below
 from mezzotint.design.floors import average, best_ends, best_floors, error, lower_bound, make_windows, overhang, peaks
-from mezzotint.design.problem import BoundError, Draft, integer_windows, make_problem, record, table
+from mezzotint.design.problem import BoundError, FloatDesign, integer_windows, make_problem, record, table
 from mezzotint.design.problem import _misses as misses
 from mezzotint.design.problem import _reaching as reaching
 from reference.design import floor_program, loss_integrals
@@ -130,11 +130,13 @@ def test_levels_that_barely_reach_at_epsilon_8(levels: list[float], loss: float)
 def test_a_loss_below_its_bound_is_told_and_not_clipped() -> None:
     problem = make_problem(epsilon=1.0, lower=-1, upper=1)
     mechanism = design.optimal(1.0, levels=[-3, -0.5, 0.5, 3]).mechanism
-    honest = Draft(lower_bound=mechanism.mse() * (1 - 1e-6), scope="", iterations=1)
+    honest = FloatDesign(lower_bound=mechanism.mse() * (1 - 1e-6), scope="", iterations=1)
     # A difference of two numbers that agree in six digits.
     assert record(problem, honest, mechanism, started=0.0).gap == pytest.approx(mechanism.mse() * 1e-6, rel=1e-3)
     with pytest.raises(BoundError, match="below its lower bound"):
-        record(problem, Draft(lower_bound=mechanism.mse() * 1.001, scope="", iterations=1), mechanism, started=0.0)
+        record(
+            problem, FloatDesign(lower_bound=mechanism.mse() * 1.001, scope="", iterations=1), mechanism, started=0.0
+        )
 
 
 @judges("design.floors.lower_bound")

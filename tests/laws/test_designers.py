@@ -147,7 +147,7 @@ LOCAL = ("mvu", "imvu", "optm")
 @judges(
     "design.optimal.cache", "design.optimal.mvu", "design.optimal.imvu", "design.optm.optm",
     "design.optm.best_pairs", "design.optimal.calibrate",
-    "families.fitting.DialSearch.dial", "families.fitting.DialSearch.run",
+    "families.fitting.FamilySearch.best", "families.fitting.FamilySearch.run",
 )  # fmt: skip
 @pytest.mark.parametrize("name", DESIGNERS)
 def test_designers_spend_at_most_what_was_asked_in_any_unit(name: str) -> None:
@@ -204,7 +204,7 @@ def test_calibrated_runs_keep_their_target(target: float) -> None:
         lambda s: privacy.Release(
             mechanism=families.randomized_response(lower=-7, upper=1, epsilon=s), dimension=2, rounds=2, delta=1e-3
         ),
-        epsilon=target, quiet=1e-3, loud=8.0,
+        epsilon=target, least_noise_at=1e-3, most_noise_at=8.0,
     )  # fmt: skip
     assert privacy.account(found.release).epsilon <= target
     table = found.release.mechanism

@@ -19,7 +19,7 @@ from laws.registry import judges
 from mezzotint import Mechanism, ParameterError
 from mezzotint.core.mechanism import TOTAL
 from mezzotint.privacy import account
-from mezzotint.privacy.sums.blanket import silence
+from mezzotint.privacy.sums.blanket import no_noise
 from mezzotint.privacy.sums.cost import others_noise
 from mezzotint.privacy.sums.geometry import loss_profile, pure_epsilon_l2, quadratic_renyi, squared_distance
 from mezzotint.vectors import TableScheme
@@ -112,10 +112,10 @@ SHARES = st.sampled_from([0.02, 0.3, 0.7, 1.5])
 @settings(max_examples=examples(14), deadline=None)
 @given(lopsided(jumps=False), st.sampled_from([1.1, 1.5, 2.0, 6.0]))
 def test_quadratic_losses_bound_every_pair_on_both_sides(mechanism: Mechanism, alpha: float) -> None:
-    kappa = quadratic_renyi(mechanism, silence(), alpha)
-    assert kappa == pytest.approx(quadratic_renyi(mirrored(mechanism), silence(), alpha), rel=MANY)
-    assert kappa == pytest.approx(9 * quadratic_renyi(rescaled(mechanism, 3.0, 0.0), silence(), alpha), rel=MANY)
-    assert kappa == quadratic_renyi(finer(mechanism), silence(), alpha)
+    kappa = quadratic_renyi(mechanism, no_noise(), alpha)
+    assert kappa == pytest.approx(quadratic_renyi(mirrored(mechanism), no_noise(), alpha), rel=MANY)
+    assert kappa == pytest.approx(9 * quadratic_renyi(rescaled(mechanism, 3.0, 0.0), no_noise(), alpha), rel=MANY)
+    assert kappa == quadratic_renyi(finer(mechanism), no_noise(), alpha)
     if math.isinf(kappa):
         return
     for distance in (0.05, 1.0):
@@ -138,10 +138,10 @@ def test_jumps_have_no_quadratic_loss() -> None:
     half = TOTAL // 2
     weights = [[half, half], [1, TOTAL - 1], [half, half]]
     smooth = Mechanism(knots=[-1, 0, 1], levels=[0, 1], weights=weights)
-    assert quadratic_renyi(smooth, silence(), 2.0) == quadratic_renyi(finer(smooth), silence(), 2.0)
+    assert quadratic_renyi(smooth, no_noise(), 2.0) == quadratic_renyi(finer(smooth), no_noise(), 2.0)
     weights.insert(2, [half + 1, half - 1])
     jumping = Mechanism(knots=[-1, 0, 0, 1], levels=[0, 1], weights=weights)
-    assert math.isinf(quadratic_renyi(jumping, silence(), 2.0))
+    assert math.isinf(quadratic_renyi(jumping, no_noise(), 2.0))
     plain = account(jumping, view="sum", clients=3, delta=1e-3)
     assert account(jumping, view="sum", clients=3, geometry="l2", l2_norm=0.1, delta=1e-3).epsilon == plain.epsilon
 
@@ -251,7 +251,7 @@ def test_norms_far_below_and_above_the_range() -> None:
     for norm in (1e-300, 1e-9, 1.0, 1e9, 1e300):
         claim = TableScheme(mechanism=mechanism, size=2, clients=3, l2_norm=norm).claim(clients=3, delta=1e-9)
         assert 0 < claim.epsilon <= 2 * mechanism.epsilon * (1 + MANY)
-        assert round_renyi(mechanism, silence(), 2.0, coordinates=2, l2_norm=norm, share=0.5) > 0
+        assert round_renyi(mechanism, no_noise(), 2.0, coordinates=2, l2_norm=norm, share=0.5) > 0
     with pytest.raises(ParameterError, match="rescale"):
         squared_distance(rescaled(mechanism, 1e200, 0.0), coordinates=1, l2_norm=1.0)
 

@@ -19,7 +19,7 @@ from mezzotint.families import discrete_gaussian
 from mezzotint.federated.encoding import NoiseEncoding, TableEncoding
 from mezzotint.federated.ledger import LifetimeLedger, RunLedger
 from mezzotint.privacy.account import clones_epsilon
-from mezzotint.privacy.distribution import renyi_to_epsilon, seen_renyi
+from mezzotint.privacy.distribution import rdp_public_sampling, rdp_to_epsilon
 from mezzotint.privacy.ledger import GLOBAL, Charge, Ledger, compose_releases
 from mezzotint.privacy.local import advanced_epsilon
 from mezzotint.training import rqp
@@ -140,8 +140,8 @@ def test_what_was_spent_has_no_order_and_may_be_kept_in_two_ledgers(
 
 @judges(
     "privacy.local.advanced_epsilon",
-    "privacy.distribution.renyi_to_epsilon",
-    "privacy.distribution.seen_renyi",
+    "privacy.distribution.rdp_to_epsilon",
+    "privacy.distribution.rdp_public_sampling",
     "privacy.account.clones_epsilon",
 )
 def test_bounds_of_numbers_alone_are_monotone_and_exact_at_their_ends() -> None:
@@ -150,12 +150,12 @@ def test_bounds_of_numbers_alone_are_monotone_and_exact_at_their_ends() -> None:
     grid = [advanced_epsilon(0.3, count, 1e-6) for count in (1, 2, 9)]
     assert grid == sorted(grid)
     assert advanced_epsilon(0.3, 1, 1e-6) >= 0.3 * math.tanh(0.15)
-    assert seen_renyi(0.7, 3.0, 1.0) == 0.7
-    assert seen_renyi(0.7, 3.0, 1e-9) < seen_renyi(0.7, 3.0, 0.5) < 0.7
+    assert rdp_public_sampling(0.7, 3.0, 1.0) == 0.7
+    assert rdp_public_sampling(0.7, 3.0, 1e-9) < rdp_public_sampling(0.7, 3.0, 0.5) < 0.7
     # Gaussian of sigma 3: divergence alpha / 18 at every order; the exact delta at the converted epsilon is below it.
     for alpha in (1.5, 4.0, 20.0):
         delta = 1e-3
-        epsilon, sigma = renyi_to_epsilon(alpha / 18, alpha, delta), 3.0
+        epsilon, sigma = rdp_to_epsilon(alpha / 18, alpha, delta), 3.0
         tail = lambda x: 0.5 * math.erfc(x / math.sqrt(2))  # noqa: E731
         exact = tail(epsilon * sigma - 0.5 / sigma) - math.exp(epsilon) * tail(epsilon * sigma + 0.5 / sigma)
         assert exact <= delta

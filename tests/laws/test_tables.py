@@ -40,7 +40,7 @@ from mezzotint.core.mechanism import TOTAL, Mechanism
 from mezzotint.federated.encoding import TableEncoding
 from mezzotint.privacy.distribution import LossDistribution, composed
 from mezzotint.privacy.local import account_local, dominating_atoms, worst_sequence_epsilon
-from mezzotint.privacy.sums.blanket import silence
+from mezzotint.privacy.sums.blanket import no_noise
 from mezzotint.privacy.sums.cost import central_epsilon, dominating_curve
 from mezzotint.privacy.sums.geometry import loss_profile, pure_epsilon_l2, quadratic_renyi
 from mezzotint.privacy.sums.lattice import lattice_rows
@@ -298,7 +298,7 @@ def test_one_client_alone_is_not_hidden_by_a_sum(mechanism: Mechanism) -> None:
 
 
 def quadratic(mechanism: Mechanism) -> list[float]:
-    return [quadratic_renyi(mechanism, silence(), order) for order in (1.3, 2.0, 8.0)]
+    return [quadratic_renyi(mechanism, no_noise(), order) for order in (1.3, 2.0, 8.0)]
 
 
 APART = [
@@ -307,7 +307,7 @@ APART = [
            lambda m: [*loss_profile(m)[1], pure_epsilon_l2(m, coordinates=2, l2_norm=0.3)],
            1e-9, "the largest of logarithms, interpolated at 2^-45 of the range"),
     Issuer(("vectors.tables.round_renyi", "privacy.sums.cost.others_noise", "vectors.tables.TableScheme.renyi"),
-           lambda m: [round_renyi(m, silence(), 3.0, coordinates=2, l2_norm=0.3, share=0.5),
+           lambda m: [round_renyi(m, no_noise(), 3.0, coordinates=2, l2_norm=0.3, share=0.5),
                       *TableScheme(mechanism=m, size=2, clients=1, l2_norm=0.3).renyi(others=0, alphas=[2.0, 9.0])],
            1e-9, "sums of 512 floats at most, reversed"),
     Issuer(("vectors.tables.TableScheme.account", "federated.encoding.TableEncoding.claims"),
@@ -372,7 +372,7 @@ def test_a_distance_is_never_promised_less_than_any_pair_of_inputs(mechanism: Me
     image = change(mechanism)
     norm = max(abs(mechanism.lower), abs(mechanism.upper)) / 2
     norm = norm if norm > 0 else 1.0
-    kappa = promised(lambda: quadratic_renyi(image, silence(), 2.0))
+    kappa = promised(lambda: quadratic_renyi(image, no_noise(), 2.0))
     pure = promised(lambda: pure_epsilon_l2(image, coordinates=1, l2_norm=norm))
     claim = promised(
         lambda: privacy.account(image, view="sum", clients=1, geometry="l2", l2_norm=norm, delta=DELTA).epsilon
@@ -447,4 +447,4 @@ def test_claims_under_a_norm_take_the_least_of_all_valid_bounds(
 def test_large_orders_of_steep_tables_say_infinity_without_a_warning() -> None:
     table = Mechanism(knots=[0, 1e-9], levels=[0, 1], weights=[[TOTAL - 1, 1], [1, TOTAL - 1]])
     for order in (2.0, 64.0, 200.0):
-        assert quadratic_renyi(table, silence(), order) >= 0
+        assert quadratic_renyi(table, no_noise(), order) >= 0

@@ -14,7 +14,7 @@ from mezzotint import families
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import TOTAL, Mechanism
 from mezzotint.privacy import account
-from mezzotint.privacy.distribution import renyi_to_epsilon
+from mezzotint.privacy.distribution import rdp_to_epsilon
 from mezzotint.privacy.local import ADVANCED, EXACT, PLD, PURE, RENYI, advanced_epsilon
 from reference.mechanisms import FAMILIES
 from reference.privacy import worst_releases
@@ -310,5 +310,5 @@ def test_formulas_alone() -> None:
         10 * math.tanh(0.05) + 0.1 * math.sqrt(200 * math.log(1e6)), rel=FEW
     )
     # Gaussian with sigma = 1: D_alpha = alpha / 2; the conversion at alpha = 6 by hand.
-    assert renyi_to_epsilon(3.0, 6.0, 1e-5) == pytest.approx(3 + math.log(5 / 6) - math.log(6e-5) / 5, rel=1e-12)
-    assert renyi_to_epsilon(0.0, 2.0, 0.9) == 0.0
+    assert rdp_to_epsilon(3.0, 6.0, 1e-5) == pytest.approx(3 + math.log(5 / 6) - math.log(6e-5) / 5, rel=1e-12)
+    assert rdp_to_epsilon(0.0, 2.0, 0.9) == 0.0

@@ -16,7 +16,7 @@ from mezzotint.core.mechanism import TOTAL
 from mezzotint.privacy import Release, account
 from mezzotint.privacy.account import nameless, prove, report_words
 from mezzotint.privacy.claim import Claim
-from mezzotint.privacy.distribution import LossDistribution, renyi_to_epsilon
+from mezzotint.privacy.distribution import LossDistribution, rdp_to_epsilon
 from mezzotint.privacy.ledger import GLOBAL, Charge, _Total
 from mezzotint.privacy.local import PURE, RENYI, PrivacyCurve, _pure, _round_epsilon, worst_sequence_epsilon
 from mezzotint.privacy.propose import Outcome, accepted, propose_local, pure_total, sealed
@@ -280,5 +280,5 @@ def test_renyi_composition_takes_an_order_near_the_best() -> None:
     table = families.randomized_response(epsilon=1.0)
     found = dict(account(table, rounds=50, delta=1e-6).alternatives)[RENYI]
     orders = np.geomspace(1.1, 100, 60).tolist()
-    best = min(renyi_to_epsilon(50 * renyi(table.weights, order), order, 1e-6) for order in orders)
+    best = min(rdp_to_epsilon(50 * renyi(table.weights, order), order, 1e-6) for order in orders)
     assert found <= best * 1.01

@@ -62,7 +62,7 @@ def calibrated(build: Callable[[float], Mechanism], *, plan: Plan, **asked: floa
     "plan", [planned(dimension=3, rounds=10), planned(rounds=50, delta=1e-9), planned(rounds=7, delta=0.0)]
 )
 def test_the_local_budget_is_used_up(plan: Plan) -> None:
-    found = calibrated(response, epsilon=2.0, plan=plan, quiet=5.0, loud=1e-3)
+    found = calibrated(response, epsilon=2.0, plan=plan, least_noise_at=5.0, most_noise_at=1e-3)
     # The parameter is found to a thousandth, along which epsilon grows by up to five times that.
     assert 2.0 * (1 - 5e-3) <= found.claim.epsilon <= 2.0
     assert found.claim == plan.account(found.release.mechanism)
@@ -72,13 +72,15 @@ def test_the_local_budget_is_used_up(plan: Plan) -> None:
 
 
 def test_pure_composition_in_closed_form() -> None:
-    found = calibrated(response, epsilon=2.0, plan=planned(rounds=8, delta=0.0), quiet=5.0, loud=1e-3, tolerance=1e-9)
+    found = calibrated(
+        response, epsilon=2.0, plan=planned(rounds=8, delta=0.0), least_noise_at=5.0, most_noise_at=1e-3, tolerance=1e-9
+    )
     assert found.parameter == pytest.approx(0.25, rel=1e-6)  # asked for 1e-9
 
 
 def test_sums_and_a_parameter_that_grows_with_the_noise() -> None:
     plan = planned(rounds=5, trust="secure_sum", clients=100, delta=1e-6)
-    found = calibrated(gaussian, epsilon=1.0, plan=plan, quiet=0.5, loud=50.0)
+    found = calibrated(gaussian, epsilon=1.0, plan=plan, least_noise_at=0.5, most_noise_at=50.0)
     assert 0.99 <= found.claim.epsilon <= 1.0
     assert found.claim.view == "sum"
     # mu = sqrt(rounds / clients) / sigma of a Gaussian, at (1, 1e-6): sigma = 0.95 by its profile.
@@ -94,7 +96,7 @@ def _gaussian_delta(mu: float, epsilon: float) -> float:
 
 
 def test_a_budget_that_the_quiet_end_meets_needs_no_search() -> None:
-    found = calibrated(response, epsilon=100.0, plan=planned(), quiet=5.0, loud=1e-3)
+    found = calibrated(response, epsilon=100.0, plan=planned(), least_noise_at=5.0, most_noise_at=1e-3)
     assert found.parameter == 5.0
     assert len(found.tried) == 1
 
@@ -103,7 +105,7 @@ def test_a_budget_that_the_quiet_end_meets_needs_no_search() -> None:
 def test_what_would_do_does() -> None:
     plan = planned(dimension=300, rounds=40, delta=1e-6)
     with pytest.raises(InfeasibleError) as caught:
-        calibrated(response, epsilon=1.0, plan=plan, quiet=5.0, loud=0.2)
+        calibrated(response, epsilon=1.0, plan=plan, least_noise_at=5.0, most_noise_at=0.2)
     message = str(caught.value)
     loudest, target = response(0.2), 1.0
     assert f"{plan.account(loudest).epsilon:.6g}" in message
@@ -120,7 +122,7 @@ def test_what_would_do_does() -> None:
 def test_each_way_out_is_computed() -> None:
     plan = planned(dimension=30, trust="secure_sum", clients=300, delta=1e-6)
     with pytest.raises(InfeasibleError) as caught:
-        calibrated(response, epsilon=1.0, plan=plan, quiet=5.0, loud=1.0)
+        calibrated(response, epsilon=1.0, plan=plan, least_noise_at=5.0, most_noise_at=1.0)
     message = str(caught.value)
     few = re.search(r"dimension=(\d+) instead of 30", message)
     crowd = re.search(r"clients=(\d+)", message)
@@ -137,9 +139,15 @@ def test_each_way_out_is_computed() -> None:
 
 def test_the_local_view_is_pointed_to_sums_when_they_would_do() -> None:
     with pytest.raises(InfeasibleError, match=r"rounds=\d+ instead of 400; or trust='secure_sum' with clients=\d+"):
-        calibrated(response, epsilon=1.0, plan=planned(rounds=400), quiet=5.0, loud=0.2)
+        calibrated(response, epsilon=1.0, plan=planned(rounds=400), least_noise_at=5.0, most_noise_at=0.2)
     with pytest.raises(InfeasibleError) as caught:
-        calibrated(response, epsilon=0.1, plan=planned(sampling="poisson", sampling_rate=0.9), quiet=5.0, loud=2.0)
+        calibrated(
+            response,
+            epsilon=0.1,
+            plan=planned(sampling="poisson", sampling_rate=0.9),
+            least_noise_at=5.0,
+            most_noise_at=2.0,
+        )
     assert "clients" not in str(caught.value)
 
 
@@ -150,7 +158,7 @@ def test_tables_off_every_lattice_are_not_pointed_to_sums() -> None:
         return Mechanism(knots=[-1, 1], levels=[-2.0, 0.1234567891, 2.0], weights=np.stack([row, row[::-1]]))
 
     with pytest.raises(InfeasibleError) as caught:
-        calibrated(uneven, epsilon=0.5, plan=planned(rounds=50), quiet=5.0, loud=1.0)
+        calibrated(uneven, epsilon=0.5, plan=planned(rounds=50), least_noise_at=5.0, most_noise_at=1.0)
     assert "clients" not in str(caught.value)
 
 
@@ -160,8 +168,8 @@ def test_tables_off_every_lattice_are_not_pointed_to_sums() -> None:
         ({"epsilon": 0.0}, "epsilon"),
         ({"epsilon": math.inf}, "epsilon"),
         ({"epsilon": math.nan}, "epsilon"),
-        ({"quiet": -1.0}, "quiet"),
-        ({"loud": 0.0}, "loud"),
+        ({"least_noise_at": -1.0}, "least_noise_at"),
+        ({"most_noise_at": 0.0}, "most_noise_at"),
         ({"tolerance": 0.0}, "tolerance"),
         ({"plan": planned(delta=1.0)}, "delta"),
         ({"plan": planned(rounds=0)}, "rounds"),
@@ -169,7 +177,7 @@ def test_tables_off_every_lattice_are_not_pointed_to_sums() -> None:
     ],
 )
 def test_bad_input_is_named(arguments: dict[str, float], named: str) -> None:
-    usual = {"epsilon": 1.0, "plan": planned(), "quiet": 5.0, "loud": 0.1}
+    usual = {"epsilon": 1.0, "plan": planned(), "least_noise_at": 5.0, "most_noise_at": 0.1}
     with pytest.raises(ParameterError, match=f"{named}="):
         calibrated(response, **{**usual, **arguments})
 
@@ -177,8 +185,10 @@ def test_bad_input_is_named(arguments: dict[str, float], named: str) -> None:
 def test_a_budget_that_an_end_meets_exactly_is_met() -> None:
     plan = planned(rounds=3, delta=0.0)
     quiet, loud = plan.account(response(2.0)).epsilon, plan.account(response(0.5)).epsilon
-    assert calibrated(response, epsilon=quiet, plan=plan, quiet=2.0, loud=0.5).tried == ((2.0, quiet),)
-    found = calibrated(response, epsilon=loud, plan=plan, quiet=2.0, loud=0.5)
+    assert calibrated(response, epsilon=quiet, plan=plan, least_noise_at=2.0, most_noise_at=0.5).tried == (
+        (2.0, quiet),
+    )
+    found = calibrated(response, epsilon=loud, plan=plan, least_noise_at=2.0, most_noise_at=0.5)
     assert found.parameter == pytest.approx(0.5, rel=1e-3)  # the tolerance of the search
     assert found.claim.epsilon <= loud
 

@@ -24,8 +24,8 @@ from mezzotint.privacy.distribution import (
     on_grid,
     poisson_add,
     poisson_replace_one,
+    rdp_public_sampling,
     revealed,
-    seen_renyi,
 )
 from mezzotint.privacy.local import PLD, PrivacyCurve, worst_sequence_epsilon
 from reference.privacy import rows_of
@@ -115,7 +115,7 @@ def test_a_divergence_whose_roundings_all_fall() -> None:
     for alpha, divergence, rate in ((1.0076032806095365, 19.943355463004853, 3.657602220194844e-07),):
         power = (mpmath.mpf(alpha) - 1) * divergence
         exact = mpmath.log1p(rate * mpmath.expm1(power)) / (mpmath.mpf(alpha) - 1)
-        assert exact <= seen_renyi(divergence, alpha, rate) <= exact * (1 + FEW)
+        assert exact <= rdp_public_sampling(divergence, alpha, rate) <= exact * (1 + FEW)
 
 
 # Grids --------------------------------------------------------------------------------------------------------------

@@ -15,8 +15,8 @@ from mezzotint.privacy.distribution import (
     poisson_add,
     poisson_remove,
     poisson_replace_one,
-    renyi_to_epsilon,
-    seen_renyi,
+    rdp_public_sampling,
+    rdp_to_epsilon,
 )
 from mezzotint.privacy.ledger import _Total
 from mezzotint.privacy.local import advanced_epsilon, dominating_atoms
@@ -44,7 +44,7 @@ def test_epsilon_of_a_renyi_divergence() -> None:
             for divergence in generator.uniform(0.5, 8, 10).tolist():
                 a = mpmath.mpf(alpha)
                 exact = divergence + mpmath.log1p(-1 / a) - mpmath.log(delta * a) / (a - 1)
-                ours = renyi_to_epsilon(divergence, alpha, delta)
+                ours = rdp_to_epsilon(divergence, alpha, delta)
                 assert exact <= ours <= max(exact, 0) * (1 + mpmath.mpf(FEW)) + FEW
 
 
@@ -55,7 +55,7 @@ def test_a_divergence_that_is_seen_to_happen_or_not() -> None:
             for divergence in (generator.uniform(0, 1, 15) * 200 / (alpha - 1)).tolist():
                 power = (mpmath.mpf(alpha) - 1) * divergence
                 exact = mpmath.log1p(rate * mpmath.expm1(power)) / (mpmath.mpf(alpha) - 1)
-                assert exact <= seen_renyi(divergence, alpha, rate) <= exact * (1 + FEW)
+                assert exact <= rdp_public_sampling(divergence, alpha, rate) <= exact * (1 + FEW)
 
 
 def test_advanced_composition() -> None:

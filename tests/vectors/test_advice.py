@@ -1,4 +1,4 @@
-"""Advice: every option at the same claim, errors as simulated, hopeless ones called so."""
+"""Advice: every option at the same claim, errors as simulated, those worse than answering 0 called so."""
 
 from __future__ import annotations
 
@@ -152,14 +152,14 @@ def test_too_few_bits_leave_nothing_and_the_reason_says_so():
 
 def test_a_single_client_cannot_hide_and_is_told_so():
     advice = asked(clients=1)
-    assert all("HOPELESS" in option.reason for option in advice.options if option.feasible)
+    assert all("worse than answering 0" in option.reason for option in advice.options if option.feasible)
     assert any("even a trusted server" in remark for remark in advice.remarks)
 
 
 @pytest.mark.slow
-def test_hopeless_requests_are_called_hopeless():
+def test_schemes_worse_than_answering_0_say_so():
     advice = asked(dimension=1000, rounds=500, clients=50)
-    assert all("HOPELESS" in option.reason for option in advice.options if option.feasible)
+    assert all("worse than answering 0" in option.reason for option in advice.options if option.feasible)
     assert any("even a trusted server" in remark for remark in advice.remarks)
     local = asked(dimension=256, rounds=50, trust="local")
     assert any("2**-32" in option.reason for option in local.options if not option.feasible)

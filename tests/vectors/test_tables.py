@@ -12,7 +12,7 @@ from mezzotint.core.rounding import table
 from mezzotint.design.optimal import vector as metric_table
 from mezzotint.families import rqm
 from mezzotint.privacy import vector_epsilon
-from mezzotint.privacy.sums.blanket import silence
+from mezzotint.privacy.sums.blanket import no_noise
 from mezzotint.privacy.sums.geometry import loss_profile, pure_epsilon_l2
 from mezzotint.vectors import TableScheme, clip, one_bit
 from mezzotint.vectors.tables import round_renyi
@@ -125,8 +125,8 @@ def test_pure_claims_of_a_metric_table_agree_with_its_design():
 
 def test_kept_coordinates_redrawn_every_round_cost_less_and_never_too_little():
     mechanism, norm, alpha = one_bit(1.5, 1.0), 1.0, 3.0
-    share = round_renyi(mechanism, silence(), alpha, coordinates=4, l2_norm=norm, share=0.5)
-    whole = round_renyi(mechanism, silence(), alpha, coordinates=4, l2_norm=norm, share=1.0)
+    share = round_renyi(mechanism, no_noise(), alpha, coordinates=4, l2_norm=norm, share=0.5)
+    whole = round_renyi(mechanism, no_noise(), alpha, coordinates=4, l2_norm=norm, share=1.0)
     assert 0.4 * whole < share < whole
     # Two of four coordinates, each pair equally likely and seen: enumerated for vectors of the ball.
     pairs = [(i, j) for i in range(4) for j in range(i)]

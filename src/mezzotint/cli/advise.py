@@ -141,7 +141,14 @@ def _picture(advice: mz.vectors.Advice) -> list[RenderableType]:
         )
         for one in advice.options
     ]
-    trusted = ("a trusted server's noise", number(advice.yardstick, 3), "-", "-", "-", "the yardstick: it sees all")
+    trusted = (
+        "a trusted server's noise",
+        number(advice.central_baseline, 3),
+        "-",
+        "-",
+        "-",
+        "the central baseline: it sees all",
+    )
     rows += [None, trusted, ("answering 0", number(setting.answering_zero, 3), "0", "0", "0", "needs nobody")]
     best = [] if advice.best is None else [f"Best: {advice.best.parameter}. {advice.best.claim}"]
     return [common.table(columns, rows, left=("scheme", "why"), title=title), *advice.remarks, *best]

@@ -101,7 +101,7 @@ def _candidates(room: IntArray) -> npt.NDArray[np.intp]:
 
 
 _APART = 1e-6
-"""Share of the levels' span below which two of them count as one when means are brought to their aims."""
+"""Share of the levels' span below which two of them count as one when means are brought to their targets."""
 
 
 def _cancel_residual(row: IntArray, low: IntArray, high: IntArray, slope: FloatArray, aim: float) -> None:
@@ -129,11 +129,11 @@ def _cancel_residual(row: IntArray, low: IntArray, high: IntArray, slope: FloatA
         row[takers[best[1]]] += amount
 
 
-def _check_request(levels: FloatArray, aims: FloatArray, rows: FloatArray, epsilon: float) -> None:
+def _check_request(levels: FloatArray, target_means: FloatArray, rows: FloatArray, epsilon: float) -> None:
     if levels.shape != rows.shape[1:] or not np.isfinite(levels).all() or (np.diff(levels) <= 0).any():
         raise ParameterError("levels", levels.tolist(), f"need {rows.shape[1]} increasing levels, one per column")
-    if aims.shape != rows.shape[:1] or not np.isfinite(aims).all():
-        raise ParameterError("aims", aims.tolist(), f"need {rows.shape[0]} finite means, one per row")
+    if target_means.shape != rows.shape[:1] or not np.isfinite(target_means).all():
+        raise ParameterError("target_means", target_means.tolist(), f"need {rows.shape[0]} finite means, one per row")
     if not epsilon >= 0:
         raise ParameterError("epsilon", epsilon, "a privacy loss is >= 0; inf sets no limit")
 
@@ -151,16 +151,16 @@ def round_rows(
     probabilities: npt.ArrayLike,
     *,
     levels: npt.ArrayLike,
-    aims: npt.ArrayLike | None = None,
+    target_means: npt.ArrayLike | None = None,
     epsilon: float = math.inf,
     most: int = TOTAL,
 ) -> IntArray:
-    """Integer rows that sum to 2**32, whose ratios per level stay within e**epsilon, with means near `aims`.
+    """Integer rows that sum to 2**32, whose ratios per level stay within e**epsilon, with means near `target_means`.
 
     Arguments:
         probabilities: (K+1, m) rows summing to 1 within 1e-6.
         levels: (m,) decoded outputs, data units.
-        aims: (K+1,) the mean each row should keep (the knots, for an unbiased table); None keeps the rows' own.
+        target_means: (K+1,) the mean each row should keep (the knots, for an unbiased table); None keeps the rows' own.
         epsilon: pure epsilon that the integers must not exceed; inf for no limit. Design at
             epsilon * (1 - MARGIN) to leave room.
         most: units by which a weight may be moved to bring the row's mean nearer to its aim: between levels that
@@ -168,7 +168,7 @@ def round_rows(
 
     Raises:
         ParameterError: rows that are no probabilities, lengths that differ, a negative epsilon.
-        InfeasibleError: no integers within NEAR of these rows meet epsilon and the aims.
+        InfeasibleError: no integers within NEAR of these rows meet epsilon and the target means.
 
     Guarantees:
         Row sums are exact; max_k W[k,i] <= e**epsilon * min_k W[k,i] for every level with mass, in exact integers.
@@ -176,9 +176,9 @@ def round_rows(
     """
     rows = _check_probabilities(probabilities)
     slope = np.asarray(levels, dtype=np.float64)
-    targets = np.full(len(rows), 0.0) if aims is None else np.asarray(aims, dtype=np.float64)
+    targets = np.full(len(rows), 0.0) if target_means is None else np.asarray(target_means, dtype=np.float64)
     _check_request(slope, targets, rows, epsilon)
-    if aims is None:
+    if target_means is None:
         targets = rows @ slope
     # Deviations from the row's own aim keep float64 sums accurate to far below one unit.
     weights = _largest_remainder(rows)
@@ -216,7 +216,9 @@ def table(
         InfeasibleError: the certified epsilon would exceed `epsilon`.
     """
     knots = np.asarray(knots, dtype=np.float64)
-    weights = round_rows(probabilities, levels=levels, aims=knots if unbiased else None, epsilon=epsilon, most=most)
+    weights = round_rows(
+        probabilities, levels=levels, target_means=knots if unbiased else None, epsilon=epsilon, most=most
+    )
     mechanism = Mechanism(knots=knots, levels=np.asarray(levels, dtype=np.float64), weights=weights, name=name)
     if mechanism.epsilon > epsilon:
         raise InfeasibleError(f"rounding: certified epsilon {mechanism.epsilon!r} exceeds epsilon={epsilon!r}")

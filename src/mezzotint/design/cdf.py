@@ -22,7 +22,7 @@ from mezzotint.core.arguments import by_name, check_count, check_epsilon
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import MAX_LEVELS, TOTAL, FloatArray, Mechanism, cdf_variance
 from mezzotint.core.rounding import round_rows
-from mezzotint.design.problem import DesignResult, Draft, Problem, check_knots, first_certified, record
+from mezzotint.design.problem import DesignResult, FloatDesign, Problem, check_knots, first_certified, record
 from mezzotint.families.categorical import square_wave
 
 Sets = npt.NDArray[np.bool_]
@@ -156,7 +156,7 @@ def candidates(cells: int) -> tuple[Sets, str]:
 
 def _informed(
     shares: FloatArray, edges: FloatArray, epsilon: float, levels: int, known: FloatArray | None = None
-) -> tuple[Mechanism, Draft]:
+) -> tuple[Mechanism, FloatDesign]:
     """The table that tells most about the cells' shares, beside what is known about them, and a bound over the others.
 
     Arguments:
@@ -169,7 +169,7 @@ def _informed(
     sets, often, bound, scope, steps = _best(shares, epsilon, known)
     sets, more = _fewer(sets, often, shares, epsilon, levels, known)
     mechanism = stepped(lambda less: ColumnProgram(sets, shares, less, known).rows(), shares, edges, epsilon)
-    return mechanism, Draft(lower_bound=bound, scope=scope, iterations=steps + more)
+    return mechanism, FloatDesign(lower_bound=bound, scope=scope, iterations=steps + more)
 
 
 def _best(shares: FloatArray, epsilon: float, known: FloatArray | None) -> tuple[Sets, FloatArray, float, str, int]:

@@ -38,7 +38,15 @@ from mezzotint.design.floors import (
     make_windows,
     peaks,
 )
-from mezzotint.design.problem import Draft, IntegerWindows, Problem, integer_windows, refitted, table, without_unused
+from mezzotint.design.problem import (
+    FloatDesign,
+    IntegerWindows,
+    Problem,
+    integer_windows,
+    refitted,
+    table,
+    without_unused,
+)
 from mezzotint.design.program import Program, ProgramPart, Solution, SolverError, price_of_means, safe_bound, solve
 from mezzotint.privacy.tradeoff import metric_epsilon, spacing_of
 
@@ -84,10 +92,10 @@ def program_on(
         costs: those of the problem, where they are known.
         between: where else between two knots the largest error counts, for loss "minimax".
     """
-    aims, units = centered(problem, knots), centered(problem, levels)
-    errors = partial(programs.worst_error_part, aims=aims, levels=units, between=between)
+    target_means, units = centered(problem, knots), centered(problem, levels)
+    errors = partial(programs.worst_error_part, target_means=target_means, levels=units, between=between)
     return programs.assemble(
-        aims=aims,
+        target_means=target_means,
         levels=units,
         costs=problem.costs(knots, levels) if costs is None else costs,
         parts=[privacy, errors] if problem.loss == "minimax" else [privacy],
@@ -125,7 +133,7 @@ def _misses(units: FloatArray, floors: FloatArray, ratio: float) -> float:
     return max(float(means[0]) + 1, 1 - float(means[-1]))
 
 
-def _by_newton(problem: Problem, levels: FloatArray) -> Draft:
+def _by_newton(problem: Problem, levels: FloatArray) -> FloatDesign:
     """The best floors for the average over the prior, whose point masses are spread less and less."""
     units, ratio, half = centered(problem, levels), ratio_above(problem.epsilon), problem.width / 2
     loss, span = "mae" if problem.loss == "mae" else "mse", (problem.lower, problem.upper)
@@ -159,10 +167,12 @@ def _by_newton(problem: Problem, levels: FloatArray) -> Draft:
             break
     scale, less = (half, math.sqrt(between)) if loss == "mae" else (half**2, between)
     bound, price = bound * scale - less, price * scale / half
-    return Draft(floors=floors, lower_bound=bound, scope=AT_LEVELS, iterations=iterations, price=price)
+    return FloatDesign(floors=floors, lower_bound=bound, scope=AT_LEVELS, iterations=iterations, price=price)
 
 
-def _on_knots(problem: Problem, levels: FloatArray, knots: FloatArray, between: tuple[float, ...] = _BETWEEN) -> Draft:
+def _on_knots(
+    problem: Problem, levels: FloatArray, knots: FloatArray, between: tuple[float, ...] = _BETWEEN
+) -> FloatDesign:
     """The table program on these knots."""
     least, above = problem.epsilon, math.nextafter(problem.epsilon, math.inf)
     given, asked = (
@@ -174,16 +184,16 @@ def _on_knots(problem: Problem, levels: FloatArray, knots: FloatArray, between: 
     return replace(_draft(problem, asked, levels, solution), floors=floors)
 
 
-def _draft(problem: Problem, asked: Program, levels: FloatArray, solution: Solution) -> Draft:
+def _draft(problem: Problem, asked: Program, levels: FloatArray, solution: Solution) -> FloatDesign:
     """What the multipliers of a solution prove: with some pairs of rows a bound of the program with all."""
     half = problem.width / 2
     unit = half**2 if problem.loss == "minimax" else 1.0
     price = price_of_means(asked, solution.dual, centered(problem, levels)) if problem.max_bias < math.inf else 0.0
     bound = safe_bound(asked, solution.dual) * unit
-    return Draft(lower_bound=bound, scope=ON_KNOTS, iterations=solution.iterations, price=price * unit / half)
+    return FloatDesign(lower_bound=bound, scope=ON_KNOTS, iterations=solution.iterations, price=price * unit / half)
 
 
-def _by_worst_inputs(problem: Problem, levels: FloatArray) -> Draft:
+def _by_worst_inputs(problem: Problem, levels: FloatArray) -> FloatDesign:
     """For the largest error over the inputs: rows at some inputs, and at the worst of windows until none is worse."""
     half = problem.width / 2
     inputs = np.linspace(problem.lower, problem.upper, _WORST + 1)
@@ -204,10 +214,10 @@ def _by_worst_inputs(problem: Problem, levels: FloatArray) -> Draft:
         moments = np.interp(units, windows.means, windows.rows @ windows.levels**2)
         kept = ((moments - units**2) * half**2 >= _BINDING * bound) | (np.abs(units) == 1)
         inputs = np.union1d(inputs[kept], np.clip(worst, problem.lower, problem.upper))
-    return Draft(floors=floors, lower_bound=bound, scope=AT_LEVELS, iterations=iterations, price=price)
+    return FloatDesign(floors=floors, lower_bound=bound, scope=AT_LEVELS, iterations=iterations, price=price)
 
 
-def floors_at(problem: Problem, levels: FloatArray, knots: FloatArray | None) -> Draft:
+def floors_at(problem: Problem, levels: FloatArray, knots: FloatArray | None) -> FloatDesign:
     """The best floors of an unbiased design under pure epsilon; feasibility is settled already."""
     try:
         if knots is not None:
@@ -226,7 +236,7 @@ def floors_at(problem: Problem, levels: FloatArray, knots: FloatArray | None) ->
 
 def design_fixed(
     problem: Problem, levels: FloatArray, knots: FloatArray | None, *, free: bool = False
-) -> tuple[Draft, Mechanism]:
+) -> tuple[FloatDesign, Mechanism]:
     """The optimal pure-epsilon table at these levels; feasibility is settled already.
 
     Arguments:
@@ -390,7 +400,7 @@ def _rounded(setting: KnottedProblem, rows: FloatArray) -> Mechanism:
 
 def design_general(
     problem: Problem, levels: FloatArray, knots: FloatArray, known: IndexArray | None = None
-) -> tuple[Draft, Mechanism]:
+) -> tuple[FloatDesign, Mechanism]:
     """The optimal table at these levels and knots for any of the constraints and losses.
 
     Arguments:
@@ -399,7 +409,7 @@ def design_general(
     if problem.metric == "squared":
         spacing_of(knots)  # refuses uneven knots
     setting = KnottedProblem(problem=problem, levels=levels, knots=knots)
-    rows, drafts, used = np.zeros((knots.size, levels.size)), list[Draft](), np.ones(levels.size, dtype=bool)
+    rows, drafts, used = np.zeros((knots.size, levels.size)), list[FloatDesign](), np.ones(levels.size, dtype=bool)
     known = np.zeros((0, 2), dtype=np.intp) if known is None else known
     failure: MezzotintError = InfeasibleError(
         f"epsilon={problem.epsilon:g}: the rows found, as integers, spend more; use fewer knots or levels, or raise it"
@@ -432,10 +442,10 @@ def design_general(
     raise failure
 
 
-def refine_even(problem: Problem, levels: FloatArray) -> tuple[Draft, Mechanism]:
+def refine_even(problem: Problem, levels: FloatArray) -> tuple[FloatDesign, Mechanism]:
     """Even knots, doubled until the bound of the program stalls or the program grows large."""
     most = 4000 if problem.is_pure else 260
-    best: tuple[Draft, Mechanism] | None = None
+    best: tuple[FloatDesign, Mechanism] | None = None
     previous = math.inf
     for count in (9, 17, 33, 65, 129, 257):
         if best is not None and count * levels.size > most:

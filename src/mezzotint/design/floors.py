@@ -310,14 +310,14 @@ def overhang(ratio: float) -> float:
 
 def _rows_inside(levels: FloatArray, ratio: float, tilt: float) -> tuple[float, FloatArray]:
     """Mass of the inner levels, and rows (2, m) at -1 and 1 strictly within the ratio, inner levels tilted."""
-    aims = np.array([-1.0, 1.0])
+    target_means = np.array([-1.0, 1.0])
     inner = np.ones(levels.size)
     inner[[0, -1]] = 0.0
     mass = 0.5 / levels.size
     for _ in range(110):
         # The outer two levels take the rest so that the means hold.
         rows = mass * inner * np.array([[min(1.0, 1 / tilt)], [min(1.0, tilt)]])
-        rest, moment = 1 - rows.sum(axis=1), aims - rows @ levels
+        rest, moment = 1 - rows.sum(axis=1), target_means - rows @ levels
         rows[:, -1] = (moment - rest * levels[0]) / (levels[-1] - levels[0])
         rows[:, 0] = rest - rows[:, -1]
         low, high = rows.min(axis=0), rows.max(axis=0)

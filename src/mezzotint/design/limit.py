@@ -332,7 +332,7 @@ def _mse_limit(problem: Problem, least: float, largest: float) -> tuple[float, F
 def averages(problem: Problem, edges: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """Two averages of reports per cell of inputs, weighted by 1 - t and t, t the position in the cell; centred units.
 
-    Any mechanism's averages satisfy the constraints of a table with these aims. docs/proofs/design.md, "Cells".
+    Any mechanism's averages satisfy the constraints of a table with these target means. docs/proofs/design.md, "Cells".
 
     Arguments:
         edges: of the cells, data units; for the MAE no level may lie inside a cell.
@@ -357,20 +357,25 @@ def averages(problem: Problem, edges: FloatArray) -> tuple[FloatArray, FloatArra
         return np.concatenate([[low], np.stack([first, second], axis=1).ravel()[used], [high]])
 
     number = np.arange(width.size, dtype=np.float64)
-    aims = np.clip(framed(left_aim, right_aim, -1.0, 1.0), -1.0, 1.0)
-    return aims, framed(to_left, to_right, 0.0, 0.0), framed(left, edges[1:], -1.0, 1.0), framed(number, number, -1, -1)
+    target_means = np.clip(framed(left_aim, right_aim, -1.0, 1.0), -1.0, 1.0)
+    return (
+        target_means,
+        framed(to_left, to_right, 0.0, 0.0),
+        framed(left, edges[1:], -1.0, 1.0),
+        framed(number, number, -1, -1),
+    )
 
 
 def _biased_limit(problem: Problem, reach: float) -> float:
     """The limit of the MSE with a bias budget: multipliers from dense levels, the least over all real ones."""
     half, ratio = problem.width / 2, ratio_above(problem.epsilon)
     budget = problem.max_bias / half
-    aims, weights, points, _ = averages(problem, np.linspace(problem.lower, problem.upper, _INPUT_CELLS + 1))
-    levels, count = np.linspace(-reach, reach, 2 * _SHOWN_LEVELS - 1), aims.size
+    target_means, weights, points, _ = averages(problem, np.linspace(problem.lower, problem.upper, _INPUT_CELLS + 1))
+    levels, count = np.linspace(-reach, reach, 2 * _SHOWN_LEVELS - 1), target_means.size
     # (B - x)^2 - x^2 is linear in x; no mechanism can change the mean of x^2.
     coefficients = np.stack([np.zeros(count), -2 * weights * points, weights])
     program = assemble(
-        aims=aims,
+        target_means=target_means,
         levels=levels,
         costs=coefficients.T @ levels ** np.arange(3)[:, None],
         parts=[partial(ratio_part, epsilon=problem.epsilon)],
@@ -380,7 +385,7 @@ def _biased_limit(problem: Problem, reach: float) -> float:
     mass, mean = -dual[:count], np.zeros(count)
     if budget < math.inf:
         mean = (dual[2 * count : 3 * count] - dual[count : 2 * count]) / max(1.0, reach)
-    height = math.fsum([*mass, *(mean * aims)]) - (float(budget * np.abs(mean).sum()) if mean.any() else 0.0)
+    height = math.fsum([*mass, *(mean * target_means)]) - (float(budget * np.abs(mean).sum()) if mean.any() else 0.0)
     coefficients = coefficients - np.stack([mass, mean, np.zeros(count)])
     line = np.array([-np.inf, np.inf])
     lowest = min(0.0, float(least_of_quadratics(coefficients, real_roots(coefficients), line, ratio)[0][0]))
@@ -409,13 +414,13 @@ def _mae_limit(problem: Problem, largest: float) -> float:
     """
     half, edges = problem.width / 2, np.linspace(-1.0, 1.0, 3 * _INPUT_CELLS // 2 + 1)
     inside = np.clip(problem.center + half * edges, problem.lower, problem.upper)
-    aims, weights, points, number = averages(problem, inside)
+    target_means, weights, points, number = averages(problem, inside)
     levels = np.concatenate([[-largest, -1.0], np.repeat(edges, 2)[1:-1], [1.0, largest]])
     cells = np.concatenate([[-2, -2], np.repeat(np.arange(edges.size - 1), 2), [-2, -2]])
     costs = weights[:, None] * np.abs(levels - points[:, None])
     costs[number[:, None] == cells] = 0.0
     program = assemble(
-        aims=aims,
+        target_means=target_means,
         levels=levels,
         costs=costs,
         parts=[partial(ratio_part, epsilon=math.nextafter(problem.epsilon, math.inf))],

@@ -409,7 +409,7 @@ _UNUSED = 1e-9
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Draft:
+class FloatDesign:
     """What a design proves before it is a record.
 
     Arguments:
@@ -480,7 +480,7 @@ def weighed(loss: float, bound: float | None, slack: float) -> JsonObject:
 
 
 def record(
-    problem: Problem, draft: Draft, mechanism: Mechanism, *, started: float, loss: float | None = None
+    problem: Problem, draft: FloatDesign, mechanism: Mechanism, *, started: float, loss: float | None = None
 ) -> DesignResult:
     """The result of a finished design; `started` is its time.perf_counter() at the beginning."""
     loss = achieved_loss(problem, mechanism) if loss is None else loss

@@ -84,14 +84,14 @@ ProgramPart = Callable[[IndexArray, int], Made]
 
 
 def price_of_means(program: Program, dual: FloatArray, levels: FloatArray) -> float:
-    """By how much the program's value can fall per unit (centred) by which all means may miss their aims."""
+    """By how much the program's value can fall per unit (centred) by which all means may miss their targets."""
     mean, start = program.blocks[1], program.blocks[0].rhs.size
     return float(np.abs(dual[start : start + mean.rhs.size]).sum()) / max(1.0, float(np.abs(levels).max()))
 
 
 def assemble(
     *,
-    aims: FloatArray,
+    target_means: FloatArray,
     levels: FloatArray,
     costs: FloatArray,
     parts: Sequence[ProgramPart],
@@ -101,7 +101,7 @@ def assemble(
     """Mass, means and parts as one program.
 
     Arguments:
-        aims: (R,) means that the rows must have, centred units.
+        target_means: (R,) means that the rows must have, centred units.
         levels: (m,) increasing, centred units.
         costs: (R, m) objective coefficients of P.
         max_bias: allowed distance between row mean and aim, centred units; inf drops the constraint.
@@ -109,7 +109,7 @@ def assemble(
     """
     entries, size = np.arange(costs.size).reshape(costs.shape), costs.size
     index, row = entries.ravel(), np.arange(size) // levels.size
-    caps, groups, added = [1.0] * aims.size, [row], list[ConeBlock]()  # each row's entries sum to 1
+    caps, groups, added = [1.0] * target_means.size, [row], list[ConeBlock]()  # each row's entries sum to 1
     for part in parts:
         own, made = part(entries, size)
         for count, cap in own:
@@ -119,14 +119,14 @@ def assemble(
         added += made
     if not any(one.cone == "ratio" for one in added):
         added.insert(0, block(np.zeros(index.size), (index, index, -1.0)))
-    blocks = [block(np.ones(aims.size), (row, index, 1.0), cone="zero")]
+    blocks = [block(np.ones(target_means.size), (row, index, 1.0), cone="zero")]
     if max_bias < math.inf:
         scale = max(1.0, float(np.abs(levels).max()))
-        aim, budget, means = aims / scale, max_bias / scale, np.tile(levels / scale, aims.size)
+        aim, budget, means = target_means / scale, max_bias / scale, np.tile(levels / scale, target_means.size)
         if max_bias == 0:
             blocks.append(block(aim, (row, index, means), cone="zero"))
         else:
-            both = (row, index, means), (row + aims.size, index, -means)
+            both = (row, index, means), (row + target_means.size, index, -means)
             blocks.append(block(np.concatenate([aim + budget, budget - aim]), *both))
     blocks += added
     for one in blocks:
@@ -209,13 +209,15 @@ def largest_error(levels: FloatArray) -> float:
 
 
 def worst_error_part(
-    entries: IndexArray, first: int, *, aims: FloatArray, levels: FloatArray, between: tuple[float, ...]
+    entries: IndexArray, first: int, *, target_means: FloatArray, levels: FloatArray, between: tuple[float, ...]
 ) -> Made:
     """E(report - x)^2 <= z at all knots and at points between two; z / `largest_error` is the only own variable."""
-    terms, count, knots = list[Term](), 0, np.arange(aims.size)
+    terms, count, knots = list[Term](), 0, np.arange(target_means.size)
     for t in (0.0, *between):
         left, right = (knots, knots) if t == 0 else (knots[:-1], knots[1:])
-        error = (levels - ((1 - t) * aims[left] + t * aims[right])[:, None]) ** 2 / largest_error(levels)
+        error = (levels - ((1 - t) * target_means[left] + t * target_means[right])[:, None]) ** 2 / largest_error(
+            levels
+        )
         row = count + np.repeat(np.arange(left.size), levels.size)
         terms += [
             (row, entries[left].ravel(), (1 - t) * error.ravel()),

@@ -1,9 +1,9 @@
 """From an epsilon to a member: the parameters of a closed-form family with certified epsilon as asked, least loss.
 
-`design.calibrate` is the entry point and documents the arguments. One dial meets epsilon, a few shape numbers lower
-the loss. All of it happens in floats on the range [-1, 1] and is only a search: what it finds becomes a table by
-integer rounding, and the table's own integers say what its epsilon is. Published mechanisms with continuous outputs
-are no tables; they appear here by their variances, as rivals of a table of few bits.
+`design.calibrate` is the entry point and documents the arguments. One privacy parameter meets epsilon, a few shape
+numbers lower the loss. All of it happens in floats on the range [-1, 1] and is only a search: what it finds becomes a
+table by integer rounding, and the table's own integers say what its epsilon is. Published mechanisms with continuous
+outputs have no tables; they appear here by their variances, as rivals of a table of few bits.
 """
 
 from __future__ import annotations
@@ -173,8 +173,8 @@ def _aims(epsilon: float) -> list[float]:
     return [min(epsilon, 32 * math.log(2)) * (1 - margin) for margin in _MARGINS]
 
 
-def _searched(request: _Request, build: Callable[..., DialFamily]) -> tuple[Mechanism, int]:
-    """Searches at epsilon; then lowers the dial a little at a time until the rounded table is certified.
+def _searched(request: _Request, build: Callable[..., SearchedFamily]) -> tuple[Mechanism, int]:
+    """Searches at epsilon; then lowers the privacy parameter a little at a time until the rounded table is certified.
 
     Arguments:
         build: `rqm_family` or `erm_family`.
@@ -183,15 +183,15 @@ def _searched(request: _Request, build: Callable[..., DialFamily]) -> tuple[Mech
     least = (1 + 1e-9) / math.tanh(aims[0] / 2)
     most = min(least * max(_WIDEST, request.count - 1), request.max_level / request.half)
     family = build(request.count, least, max(least, most), request.unit_bins)
-    search = DialSearch(family, epsilon=aims[0], loss=request.loss, prior=request.unit_prior())
+    search = FamilySearch(family, epsilon=aims[0], loss=request.loss, prior=request.unit_prior())
     best = search.run()
     for aim in aims:
         search.epsilon = aim
-        setting = best if aim == aims[0] else search.dial(best.shape)
+        setting = best if aim == aims[0] else search.best(best.shape)
         if setting.loss == math.inf:
             best = search.run()  # this shape is out of reach at the lower aim
             setting = best
-        levels, knots, rows = family.batch(setting.shape, np.array([setting.dial]))
+        levels, knots, rows = family.batch(setting.shape, np.array([setting.privacy_parameter]))
         # In data units, with given bins and the ends of the range as they are.
         knots = np.concatenate([[request.lower], request.centre + request.half * knots[1:-1], [request.upper]])
         try:
@@ -199,7 +199,7 @@ def _searched(request: _Request, build: Callable[..., DialFamily]) -> tuple[Mech
                 knots=knots,
                 levels=request.centre + request.half * levels if request.bins is None else request.bins,
                 probabilities=rows[0],
-                name=family.name(setting.shape, setting.dial, request.half),
+                name=family.name(setting.shape, setting.privacy_parameter, request.half),
                 epsilon=request.epsilon,
             )
         except InfeasibleError:
@@ -267,7 +267,7 @@ _FAMILIES: dict[str, Callable[[_Request], tuple[Mechanism, int]]] = {
 
 
 Batch = tuple[FloatArray, FloatArray, FloatArray]
-"""Levels (m,), knots (K,) and the rows (D, K, m) of D dial positions."""
+"""Levels (m,), knots (K,) and the rows (D, K, m) of D privacy parameters."""
 
 _MANY_LEVELS = 32
 """Beyond this many levels the arithmetic of a row costs more than the call: fewer positions are tried at once."""
@@ -277,26 +277,26 @@ _CLOSEST = 1e-4
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
-class DialFamily:
-    """A family with one dial: for given shape numbers, the rows at many dial positions at once, on [-1, 1].
+class SearchedFamily:
+    """A family with one privacy parameter: the rows at many of its values at once, for given shape numbers, on [-1, 1].
 
     Arguments:
         is_large: whether rows are so long that the search should spare them.
-        dials: (D,) increasing dial positions that are scanned; in between the search refines.
-        axes: of a grid of shape numbers, where the search starts. No axis: nothing but the dial.
-        batch: from shape numbers and dial positions.
-        name: what a member is called, from shape, dial and half the input range in data units.
+        privacy_parameters: (D,) increasing, those that are scanned; in between the search refines.
+        axes: of a grid of shape numbers, where the search starts. No axis: only the privacy parameter.
+        batch: from shape numbers and privacy parameters.
+        name: what a member is called, from shape, privacy parameter and half the input range in data units.
     """
 
     is_large: bool
-    dials: FloatArray
+    privacy_parameters: FloatArray
     axes: list[FloatArray]
     batch: Callable[[FloatArray, FloatArray], Batch]
     name: Callable[[FloatArray, float, float], str]
 
 
-def rqm_family(levels: int, least: float, most: float, bins: FloatArray | None) -> DialFamily:
-    """RQM: the dial is q, the one shape number the log of the outermost bin, from `least` to `most` half ranges."""
+def rqm_family(levels: int, least: float, most: float, bins: FloatArray | None) -> SearchedFamily:
+    """RQM: the privacy parameter is q, the shape number the log of the outermost bin, `least` to `most` half ranges."""
     is_large = levels > _MANY_LEVELS
     inner = 1 / (1 + np.exp(-np.linspace(-9, 9, 13 if is_large else 37)))
     axis = np.linspace(math.log(least), math.log(most), 12 if is_large else 32)
@@ -304,17 +304,17 @@ def rqm_family(levels: int, least: float, most: float, bins: FloatArray | None) 
     def extension(shape: FloatArray) -> float:
         return max((math.exp(shape[0]) if bins is None else float(bins[-1])) - 1, 0.0)
 
-    return DialFamily(
+    return SearchedFamily(
         is_large=is_large,
-        dials=np.concatenate([[0.0], inner, [1.0]]),
+        privacy_parameters=np.concatenate([[0.0], inner, [1.0]]),
         axes=[axis] if bins is None else [],
         batch=lambda shape, q: rqm_rows(lower=-1.0, upper=1.0, levels=levels, extension=extension(shape), q=q),
         name=lambda shape, q, half: f"RQM(levels={levels}, extension={extension(shape) * half:.6g}, q={q:.6g})",
     )
 
 
-def erm_family(levels: int, least: float, most: float, bins: FloatArray | None) -> DialFamily:
-    """ERM on symmetric bins +-R u**p, u even on [0, 1]: the dial is gamma, the shape (log R, log p)."""
+def erm_family(levels: int, least: float, most: float, bins: FloatArray | None) -> SearchedFamily:
+    """ERM on symmetric bins +-R u**p, u even on [0, 1]: the privacy parameter is gamma, the shape (log R, log p)."""
     even, axes = np.linspace(-1, 1, levels), [np.linspace(math.log(least), math.log(most), 12)]
     if levels >= 4:  # there is an inner bin to move
         # Bins closer together than this share of R would only be one bin twice, and are beyond rounding.
@@ -328,9 +328,9 @@ def erm_family(levels: int, least: float, most: float, bins: FloatArray | None) 
             chosen = math.exp(shape[0]) * np.sign(even) * np.abs(even) ** power
         return chosen, *erm_rows(chosen, lower=-1.0, upper=1.0, gamma=gamma)
 
-    return DialFamily(
+    return SearchedFamily(
         is_large=levels > _MANY_LEVELS,
-        dials=np.sinh(np.linspace(-math.asinh(400), math.asinh(400), 21 if levels > _MANY_LEVELS else 41)),
+        privacy_parameters=np.sinh(np.linspace(-math.asinh(400), math.asinh(400), 21 if levels > _MANY_LEVELS else 41)),
         axes=axes if bins is None else [],
         batch=batch,
         name=lambda shape, gamma, half: f"ERM(levels={levels}, gamma={gamma:.6g})",
@@ -340,12 +340,12 @@ def erm_family(levels: int, least: float, most: float, bins: FloatArray | None) 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Member:
-    """The best member found: its shape numbers, dial position and float loss on [-1, 1]."""
+    """The best member found: its shape numbers, privacy parameter and float loss on [-1, 1]."""
 
     loss: float
     epsilon: float
     shape: FloatArray
-    dial: float
+    privacy_parameter: float
 
 
 def float_epsilon(rows: FloatArray) -> FloatArray:
@@ -369,10 +369,10 @@ def _apart(settings: list[Member], axes: list[FloatArray], most: int) -> list[Me
 
 
 @final
-class DialSearch:
+class FamilySearch:
     """Minimises the loss of a family's members with float epsilon <= `epsilon`; counts batches in `evaluations`."""
 
-    def __init__(self, family: DialFamily, *, epsilon: float, loss: Literal["mse", "mae"], prior: Prior) -> None:
+    def __init__(self, family: SearchedFamily, *, epsilon: float, loss: Literal["mse", "mae"], prior: Prior) -> None:
         self.family = family
         self.epsilon = epsilon
         self.loss: Literal["mse", "mae"] = loss
@@ -380,52 +380,52 @@ class DialSearch:
         self.evaluations = 0
         self.points, self.refinements, self.starts = (5, 10, 1) if family.is_large else (17, 6, 2)
 
-    def _evaluate(self, shape: FloatArray, dials: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def _evaluate(self, shape: FloatArray, parameters: FloatArray) -> tuple[FloatArray, FloatArray]:
         """(D,) losses and epsilons."""
         self.evaluations += 1
-        levels, knots, rows = self.family.batch(shape, dials)
+        levels, knots, rows = self.family.batch(shape, parameters)
         costs = cost_matrix(knots=knots, levels=levels, prior=self.prior, loss=self.loss)
         return np.einsum("dkm,km->d", rows, costs), float_epsilon(rows)
 
     def _edges(self, shape: FloatArray, inside: FloatArray, outside: FloatArray) -> FloatArray:
-        """The dials next to `outside` that still meet epsilon: all intervals are cut together, again and again."""
+        """The parameters next to `outside` that still meet epsilon: all intervals are cut together, again and again."""
         cut = np.linspace(0, 1, self.points)
         for _ in range(self.refinements):
-            dials = inside[:, None] + (outside - inside)[:, None] * cut
-            broken = self._evaluate(shape, dials.ravel())[1].reshape(dials.shape) > self.epsilon
+            parameters = inside[:, None] + (outside - inside)[:, None] * cut
+            broken = self._evaluate(shape, parameters.ravel())[1].reshape(parameters.shape) > self.epsilon
             broken[:, 0], broken[:, -1] = False, True
             first = np.argmax(broken, axis=1)[:, None]
-            inside, outside = (np.take_along_axis(dials, first - back, axis=1)[:, 0] for back in (1, 0))
+            inside, outside = (np.take_along_axis(parameters, first - back, axis=1)[:, 0] for back in (1, 0))
         return inside
 
-    def dial(self, shape: FloatArray) -> Member:
-        """The best dial for a shape; loss inf, with the least epsilon, where no dial position meets epsilon."""
-        dials = self.family.dials
-        losses, epsilons = self._evaluate(shape, dials)
+    def best(self, shape: FloatArray) -> Member:
+        """The best member of a shape; loss inf, with the least epsilon, where no privacy parameter meets epsilon."""
+        parameters = self.family.privacy_parameters
+        losses, epsilons = self._evaluate(shape, parameters)
         meets = epsilons <= self.epsilon
-        # Epsilon need not be monotone in the dial: every place where it crosses is a candidate beside the best scanned
-        # position that meets it, unless both of its ends are worse than that one.
+        # Epsilon need not be monotone in the privacy parameter: every place where it crosses is a candidate beside the
+        # best scanned value that meets it, unless both of its ends are worse than that one.
         best = int(np.argmin(np.where(meets, losses, np.inf))) if meets.any() else int(np.argmin(epsilons))
         crossing = np.flatnonzero((meets[:-1] != meets[1:]) & (np.minimum(losses[:-1], losses[1:]) <= losses[best]))
         if meets.any() and crossing.size:
             inner, outer = np.where(meets[crossing], [crossing, crossing + 1], [crossing + 1, crossing])
-            dials = np.append(self._edges(shape, dials[inner], dials[outer]), dials[best])
-            losses, epsilons = self._evaluate(shape, dials)
+            parameters = np.append(self._edges(shape, parameters[inner], parameters[outer]), parameters[best])
+            losses, epsilons = self._evaluate(shape, parameters)
             best = int(np.argmin(np.where(epsilons <= self.epsilon, losses, np.inf)))
         loss = float(losses[best]) if epsilons[best] <= self.epsilon else math.inf
-        return Member(loss=loss, epsilon=float(epsilons[best]), shape=shape, dial=float(dials[best]))
+        return Member(loss=loss, epsilon=float(epsilons[best]), shape=shape, privacy_parameter=float(parameters[best]))
 
     def run(self) -> Member:
         """The best member found: a grid of shapes, then a simplex search from the best of them.
 
         Raises:
-            InfeasibleError: no shape and dial position meets epsilon; the message says what is the least.
+            InfeasibleError: no shape and privacy parameter meets epsilon; the message says what is the least.
         """
         axes = self.family.axes
         shapes = (
             np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes)) if axes else np.zeros((1, 0))
         )
-        settings = sorted((self.dial(shape) for shape in shapes), key=attrgetter("loss"))
+        settings = sorted((self.best(shape) for shape in shapes), key=attrgetter("loss"))
         settings += [self._improve(setting) for setting in _apart(settings, axes, self.starts) if axes]
         best = min(settings, key=attrgetter("loss"))
         if best.loss == math.inf:
@@ -440,7 +440,7 @@ class DialSearch:
         tried = [start]
 
         def loss(shape: FloatArray) -> float:
-            tried.append(self.dial(np.array(shape)))
+            tried.append(self.best(np.array(shape)))
             return min(tried[-1].loss, 1e300)
 
         bounds = [(axis[0], axis[-1]) for axis in self.family.axes]

@@ -28,7 +28,7 @@ from mezzotint.core.search import bracket
 from mezzotint.privacy.claim import Accountable, Claim, Provable, Release, Released
 from mezzotint.privacy.local import PURE, account_local
 from mezzotint.privacy.propose import Outcome, Proof, accepted, propose_local, sealed
-from mezzotint.privacy.sums.blanket import Blanket, Component, blanket_noise, dyad, pair_loss
+from mezzotint.privacy.sums.blanket import Blanket, Component, blanket_noise, pair_loss, two_point
 from mezzotint.privacy.sums.cost import account_sum, propose_sum
 
 _SHORT = {"coordinates": "dimension", "view": "trust", "l2_norm": "clip_norm"}
@@ -197,7 +197,7 @@ def _coin_epsilon(epsilon: float, chance: float, *, clients: int, delta: float, 
     mass = math.floor(chance * (1 - 8 * UNIT) * TOTAL)
     if target == 0 or others == 0 or mass == 0 or epsilon == 0:
         return epsilon
-    coins = Component(shape=dyad(1), shifts=np.array([[mass]]))
+    coins = Component(shape=two_point(1), shifts=np.array([[mass]]))
     noise = blanket_noise(Blanket(components=(coins,), name="clones"), others, budget=_BUDGET, tail=1e-4 * target)
     small = 1 / (1 + math.exp(epsilon))
     first, second = np.array([small, 1 - small]), np.array([1 - small, small])
@@ -228,7 +228,7 @@ class Calibration(Record):
         >>> build = lambda epsilon: mz.privacy.Release(
         ...     mechanism=mz.families.randomized_response(epsilon=epsilon), dimension=10, delta=1e-6
         ... )
-        >>> found = mz.privacy.calibrate(build, epsilon=2.0, quiet=2.0, loud=0.01)
+        >>> found = mz.privacy.calibrate(build, epsilon=2.0, least_noise_at=2.0, most_noise_at=0.01)
         >>> found.claim.epsilon <= 2.0, found.parameter > 0.2
         (True, True)
     """
@@ -239,38 +239,41 @@ class Calibration(Record):
     tried: tuple[tuple[float, float], ...] = field(repr=False)
 
 
-def calibrate(build: Build, *, epsilon: float, quiet: float, loud: float, tolerance: float = 1e-3) -> Calibration:
-    """The parameter nearest to `quiet` (least noise) with which a whole release stays within (epsilon, delta).
+def calibrate(
+    build: Build, *, epsilon: float, least_noise_at: float, most_noise_at: float, tolerance: float = 1e-3
+) -> Calibration:
+    """The parameter nearest to `least_noise_at` with which a whole release stays within (epsilon, delta).
 
     Arguments:
-        build: parameter -> `Release`, more noise towards `loud`; for example of a design at that epsilon of one
-            report, or of integer noise of that sigma.
+        build: parameter -> `Release`, more noise towards `most_noise_at`; for example of a design at that epsilon of
+            one report, or of integer noise of that sigma.
         epsilon: budget for the whole release at its delta, > 0.
-        quiet, loud: ends of the search, both positive; either may be the larger one.
+        least_noise_at, most_noise_at: ends of the search, both positive; either may be the larger one.
         tolerance: relative accuracy of the parameter.
 
-    Returns: the quietest parameter found, with its claim.
+    Returns: the parameter with least noise found, with its claim.
 
     Raises:
         ParameterError: a budget or an end of the search that is not positive; whatever `account` refuses.
-        InfeasibleError: not even `loud` meets the budget; the message says which dimension, rounds or clients
+        InfeasibleError: not even `most_noise_at` meets the budget; the message says which dimension, rounds or clients
             would, at that parameter.
 
     Guarantees:
         claim.epsilon <= epsilon: it is the claim of the mechanism returned, whatever the search assumed.
-        No quieter parameter further than `tolerance` away does, if more noise never costs more.
+        No parameter with less noise does that is further than `tolerance` away, if more noise never costs more.
 
     Example:
         >>> found = mz.privacy.calibrate(
         ...     lambda epsilon: mz.privacy.Release(
         ...         mechanism=mz.families.randomized_response(epsilon=epsilon), rounds=10, delta=1e-6
         ...     ),
-        ...     epsilon=3.0, quiet=3.0, loud=0.01,
+        ...     epsilon=3.0, least_noise_at=3.0, most_noise_at=0.01,
         ... )
         >>> 2.99 < found.claim.epsilon <= 3.0
         True
     """
-    for name, value in (("epsilon", epsilon), ("quiet", quiet), ("loud", loud), ("tolerance", tolerance)):
+    ends = (("least_noise_at", least_noise_at), ("most_noise_at", most_noise_at))
+    for name, value in (("epsilon", epsilon), *ends, ("tolerance", tolerance)):
         check_positive(name, value)
     tried: list[tuple[float, float]] = []
 
@@ -280,12 +283,12 @@ def calibrate(build: Build, *, epsilon: float, quiet: float, loud: float, tolera
         tried.append((parameter, claim.epsilon))
         return release, claim
 
-    release, claim = at(quiet)
+    release, claim = at(least_noise_at)
     if claim.epsilon <= epsilon:
-        return Calibration(parameter=quiet, release=release, claim=claim, tried=tuple(tried))
-    release, claim = at(loud)
+        return Calibration(parameter=least_noise_at, release=release, claim=claim, tried=tuple(tried))
+    release, claim = at(most_noise_at)
     if claim.epsilon > epsilon:
-        raise InfeasibleError(_advice(release, claim, epsilon, loud))
+        raise InfeasibleError(_advice(release, claim, epsilon, most_noise_at))
 
     def fits(parameter: float) -> bool:
         nonlocal release, claim
@@ -295,11 +298,13 @@ def calibrate(build: Build, *, epsilon: float, quiet: float, loud: float, tolera
         return found.epsilon <= epsilon
 
     # |log(a / b)| <= t where the difference is at most 1 - e^-t of the larger one.
-    good, _ = bracket(fits, loud, quiet, tolerance=-math.expm1(-tolerance), steps=_STEPS, geometric=True)
+    good, _ = bracket(
+        fits, most_noise_at, least_noise_at, tolerance=-math.expm1(-tolerance), steps=_STEPS, geometric=True
+    )
     return Calibration(parameter=good, release=release, claim=claim, tried=tuple(tried))
 
 
-def _advice(release: Release, claim: Claim, budget: float, loud: float) -> str:
+def _advice(release: Release, claim: Claim, budget: float, most_noise_at: float) -> str:
     """What would meet the budget where no parameter does."""
     ways: list[str] = []
     for name in ("dimension", "rounds"):
@@ -309,9 +314,9 @@ def _advice(release: Release, claim: Claim, budget: float, loud: float) -> str:
     crowd = _crowd(release, budget)
     if crowd is not None:
         ways.append(f"trust='secure_sum' with clients={crowd}" if release.trust == "local" else f"clients={crowd}")
-    ways.append(f"more noise than parameter={loud:g}")
+    ways.append(f"more noise than parameter={most_noise_at:g}")
     return (
-        f"calibrate: even at {loud:g}, the parameter with most noise, the release costs "
+        f"calibrate: even at {most_noise_at:g}, the parameter with most noise, the release costs "
         f"epsilon={above(claim.epsilon)} ({claim.basis}) at "
         f"delta={release.delta:g}, above epsilon={budget:g}; any of these would meet the budget: {'; or '.join(ways)}"
     )

@@ -332,7 +332,7 @@ def poisson_remove(atoms: Atoms, rate: float) -> Atoms:
     )
 
 
-def renyi_to_epsilon(divergence: float, alpha: float, delta: float) -> float:
+def rdp_to_epsilon(divergence: float, alpha: float, delta: float) -> float:
     """Epsilon at `delta` > 0 of a release whose Renyi divergence of order `alpha` > 1 is at most `divergence`.
 
     Arguments:
@@ -348,7 +348,7 @@ def renyi_to_epsilon(divergence: float, alpha: float, delta: float) -> float:
     return max(0.0, divergence + left - odds / (alpha - 1) + size * 8 * UNIT)
 
 
-def seen_renyi(divergence: float, alpha: float, rate: float) -> float:
+def rdp_public_sampling(divergence: float, alpha: float, rate: float) -> float:
     """Renyi divergence of a release that happens with probability `rate`, visibly; rounded up.
 
     An absence that everybody sees has likelihood ratio 1: log(1 - rate + rate e**((alpha - 1) D)) / (alpha - 1).

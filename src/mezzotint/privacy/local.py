@@ -28,9 +28,9 @@ from mezzotint.privacy.distribution import (
     poisson_add,
     poisson_remove,
     poisson_replace_one,
-    renyi_to_epsilon,
+    rdp_public_sampling,
+    rdp_to_epsilon,
     revealed,
-    seen_renyi,
 )
 from mezzotint.privacy.tradeoff import tradeoff
 
@@ -294,7 +294,7 @@ def renyi_order(table: Mechanism, dimension: int, rounds: int, rate: float, delt
         exponents = (alpha - 1) * atoms.losses
         top = float(exponents.max())
         single = (top + math.log(float(atoms.masses @ np.exp(exponents - top)))) / (alpha - 1)
-        return renyi_to_epsilon(rounds * seen_renyi(dimension * single, alpha, rate), alpha, delta)
+        return rdp_to_epsilon(rounds * rdp_public_sampling(dimension * single, alpha, rate), alpha, delta)
 
     return min((float(alpha) for alpha in _ORDERS), key=rough)
 
@@ -304,7 +304,7 @@ def _renyi(run: Release) -> float:
         return math.inf
     best = renyi_order(run.table, run.dimension, run.rounds, run.sampling_rate, run.delta)
     single = run.dimension * renyi(run.table.weights, best)
-    return renyi_to_epsilon(run.rounds * seen_renyi(single, best, run.sampling_rate), best, run.delta)
+    return rdp_to_epsilon(run.rounds * rdp_public_sampling(single, best, run.sampling_rate), best, run.delta)
 
 
 def _exact(run: Release) -> float:

@@ -86,7 +86,7 @@ class Advice(Record):
     Arguments:
         setting: as given.
         options: the feasible ones by error, then the infeasible ones.
-        yardstick: mean squared error per coordinate if a trusted server adds Gaussian or Laplace noise once.
+        central_baseline: mean squared error per coordinate if a trusted server adds Gaussian or Laplace noise once.
         remarks: on all of them: whether the claim leaves any utility, and what would help.
 
     Example:
@@ -98,7 +98,7 @@ class Advice(Record):
 
     setting: Setting
     options: tuple[Option, ...]
-    yardstick: float
+    central_baseline: float
     remarks: tuple[str, ...]
 
     @property
@@ -110,7 +110,7 @@ class Advice(Record):
         """Plain values for JSON."""
         return {
             "setting": asdict(self.setting),
-            "yardstick_mse": self.yardstick,
+            "central_baseline_mse": self.central_baseline,
             "answering_zero_mse": self.setting.answering_zero,
             "options": [option.as_dict() for option in self.options],
             "remarks": list(self.remarks),
@@ -194,18 +194,18 @@ def advise(
         try:
             options.append(calibrate())
         except MezzotintError as error:
-            options.append(_hopeless(setting, name, error))
+            options.append(_impossible(setting, name, error))
             too_large.append(isinstance(error, TooManyBits))
         done()
-    yardstick = (setting.trusted_deviation / setting.clients) ** 2
+    central_baseline = (setting.trusted_deviation / setting.clients) ** 2
     ranked = sorted((option for option in options if option.feasible), key=lambda option: option.mse)
-    judged = [replace(option, reason=_judged(option, ranked, setting, yardstick)) for option in ranked]
+    judged = [replace(option, reason=_judged(option, ranked, setting, central_baseline)) for option in ranked]
     rest = [option for option in options if not option.feasible]
-    remarks = _remarks(setting, ranked, yardstick)
+    remarks = _remarks(setting, ranked, central_baseline)
     if not ranked:
         asked = f"fits into bits={setting.bits} a value" if all(too_large) else "meets this claim"
         remarks = (*remarks, f"No scheme {asked}, so nothing is ranked; each line says why and what can help.")
-    return Advice(setting=setting, options=(*judged, *rest), yardstick=yardstick, remarks=remarks)
+    return Advice(setting=setting, options=(*judged, *rest), central_baseline=central_baseline, remarks=remarks)
 
 
 def _table(setting: Setting, family: Family) -> Option:
@@ -246,7 +246,7 @@ def _option(
     )  # fmt: skip
 
 
-def _hopeless(setting: Setting, name: str, error: MezzotintError) -> Option:
+def _impossible(setting: Setting, name: str, error: MezzotintError) -> Option:
     summed, large = setting.trust == "sum", isinstance(error, TooManyBits)
     helps = ["a larger epsilon", "more clients" if summed else "a secure sum"]
     helps += ["fewer coordinates"] * (setting.dimension > 1) + ["fewer rounds"] * (setting.rounds > 1)
@@ -260,36 +260,37 @@ def _hopeless(setting: Setting, name: str, error: MezzotintError) -> Option:
     )  # fmt: skip
 
 
-def _judged(option: Option, ranked: Sequence[Option], setting: Setting, yardstick: float) -> str:
+def _judged(option: Option, ranked: Sequence[Option], setting: Setting, central_baseline: float) -> str:
     """The reason for the option's rank, and whether its estimate is useful."""
     best = ranked[0]
     rank = "least error" if option is best else "about as good as the best"
     if option.mse > _NEAR * best.mse:
         rank = f"{option.mse / best.mse:.3g} x the error of the best"
-    words = [rank, f"{option.mse / yardstick:.3g} x a trusted server's error"]
+    words = [rank, f"{option.mse / central_baseline:.3g} x a trusted server's error"]
     # A ranked codebook's bits are those of a whole vector.
     alike = RANKED not in (option.name, best.name)
     if option is not best and alike and (option.wire_bits or 0) < (best.wire_bits or 0):
         words.append(f"{(best.wire_bits or 0) - (option.wire_bits or 0)} bits fewer than the best")
     if option.mse > setting.answering_zero:
-        words.append(f"HOPELESS: {option.mse / setting.answering_zero:.3g} x the error of answering 0")
+        words.append(f"worse than answering 0: {option.mse / setting.answering_zero:.3g} x its error")
     return "; ".join(words)
 
 
-def _remarks(setting: Setting, ranked: Sequence[Option], yardstick: float) -> tuple[str, ...]:
+def _remarks(setting: Setting, ranked: Sequence[Option], central_baseline: float) -> tuple[str, ...]:
     zero = setting.answering_zero
     remarks: list[str] = []
-    if yardstick > zero:
+    if central_baseline > zero:
         # The error falls with the square of the clients at a fixed noise on the sum.
-        enough = math.ceil(setting.clients * math.sqrt(yardstick / zero))
+        enough = math.ceil(setting.clients * math.sqrt(central_baseline / zero))
         remarks.append(
-            f"One round's mean is lost in noise: even a trusted server errs {yardstick / zero:.3g} x as much as "
+            f"One round's mean is lost in noise: even a trusted server errs {central_baseline / zero:.3g} x as much as "
             f"answering 0. It would need about {enough:,} clients a round at this claim, fewer rounds or coordinates."
         )
     elif ranked and ranked[0].mse > zero:
         remarks.append(
-            f"All schemes are hopeless here, though a trusted server would err only {yardstick / zero:.3g} x as much "
-            "as answering 0." + (" A secure sum would help." if setting.trust == "local" else "")
+            "All schemes are worse than answering 0 here; a trusted server would err only "
+            f"{central_baseline / zero:.3g} x as much as that."
+            + (" A secure sum would help." if setting.trust == "local" else "")
         )
     if ranked and ranked[0].mse > zero and setting.rounds > 1:
         remarks.append(

@@ -18,7 +18,7 @@ from mezzotint.core.mechanism import TOTAL, FloatArray, Mechanism
 from mezzotint.families.noise import IntegerNoise
 from mezzotint.privacy.account import account
 from mezzotint.privacy.claim import Claim, Release
-from mezzotint.privacy.distribution import renyi_to_epsilon
+from mezzotint.privacy.distribution import rdp_to_epsilon
 from mezzotint.privacy.tradeoff import gaussian_shift
 from mezzotint.vectors.gaussian import GaussianScheme
 from mezzotint.vectors.integers import NoiseScheme
@@ -443,7 +443,7 @@ def calibrated_noise(setting: Setting, family: NoiseFamily) -> tuple[NoiseScheme
     _check_delta(setting)
     # The deviation at which Gaussian noise, accounted as this noise is, meets the claim.
     alpha = best_order(setting.epsilon, setting.delta)
-    left = setting.epsilon - renyi_to_epsilon(0.0, alpha, setting.delta)
+    left = setting.epsilon - rdp_to_epsilon(0.0, alpha, setting.delta)
     exact = setting.dimension * setting.rounds == 1 or left <= 0
     together = setting.trusted_deviation if exact else math.sqrt(2 * alpha * setting.rounds / left)
     ideal = together / math.sqrt(setting.honest)
@@ -472,7 +472,7 @@ def _least_noise(
 def _gaussian_renyi(cost: float, delta: float) -> float:
     """Epsilon of Gaussian noise whose Renyi divergence of order alpha is alpha times `cost`; at least 1e-12."""
     alphas = 1 + math.sqrt(math.log(1 / delta) / cost) * np.geomspace(0.5, 2, 9)
-    return max(1e-12, min(renyi_to_epsilon(alpha * cost, alpha, delta) for alpha in alphas.tolist()))
+    return max(1e-12, min(rdp_to_epsilon(alpha * cost, alpha, delta) for alpha in alphas.tolist()))
 
 
 def _check_delta(setting: Setting) -> None:

@@ -22,7 +22,7 @@ from mezzotint.families.noise import IntegerNoise
 from mezzotint.privacy.claim import Claim, Release
 from mezzotint.privacy.propose import Outcome
 from mezzotint.privacy.sums.convolution import sum_bounds
-from mezzotint.privacy.sums.cost import propose_noise, renyi_to_epsilon
+from mezzotint.privacy.sums.cost import propose_noise, rdp_to_epsilon
 from mezzotint.privacy.sums.geometry import series
 from mezzotint.vectors.tables import MAX_BITS, ModularScheme, check_planned
 
@@ -424,7 +424,7 @@ class NoiseScheme(ModularScheme):
             kappa, cut = summed.quadratic_renyi(alpha, shift=shift, lost=lost)
             left = delta - cut * self.length * rounds * (1 + 8 * UNIT)
             usable = math.isfinite(kappa) and left > 0
-            found.append((renyi_to_epsilon(rounds * kappa * distance, alpha, left) if usable else math.inf, alpha))
+            found.append((rdp_to_epsilon(rounds * kappa * distance, alpha, left) if usable else math.inf, alpha))
         return min(found)
 
 

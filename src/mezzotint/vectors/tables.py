@@ -22,7 +22,7 @@ from mezzotint.core.loss import UNIT
 from mezzotint.core.mechanism import FloatArray, IntArray, Mechanism, Seed
 from mezzotint.privacy.account import account
 from mezzotint.privacy.claim import Claim, Release
-from mezzotint.privacy.distribution import renyi_to_epsilon
+from mezzotint.privacy.distribution import rdp_to_epsilon
 from mezzotint.privacy.sums.blanket import Noise
 from mezzotint.privacy.sums.cost import PURE_L2, RENYI_L2, others_noise
 from mezzotint.privacy.sums.geometry import pure_epsilon_l2, quadratic_renyi, squared_distance
@@ -324,7 +324,7 @@ class TableScheme(VectorScheme):
         return min((value, 1 + best * factor) for factor, value in found.items())
 
     def _at_order(self, others: int, rounds: int, delta: float, alpha: float) -> float:
-        return renyi_to_epsilon(rounds * self.renyi(others=others, alphas=[alpha])[0], alpha, delta)
+        return rdp_to_epsilon(rounds * self.renyi(others=others, alphas=[alpha])[0], alpha, delta)
 
 
 MAX_BITS = 48

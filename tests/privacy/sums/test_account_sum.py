@@ -11,7 +11,7 @@ import pytest
 from mezzotint import Mechanism, ParameterError, privacy
 from mezzotint.families import pbm, randomized_response, rqm
 from mezzotint.privacy.distribution import HockeyStick
-from mezzotint.privacy.sums.blanket import blanket_noise, silence
+from mezzotint.privacy.sums.blanket import blanket_noise, no_noise
 from mezzotint.privacy.sums.candidates import candidate_blankets
 from mezzotint.privacy.sums.cost import dominating_curve
 from mezzotint.privacy.sums.geometry import (
@@ -175,7 +175,7 @@ def test_quotients_bound_every_distance_within_their_bin(alpha):
     row = np.array([0.02, 0.5, 0.48])
     slope = np.array([-1.0, 0.4, 0.6])
     distances = np.append(0.0, np.geomspace(1 / 32, 1, 6))
-    bounds = pair_quotients(silence(), row, slope, distances, alpha)
+    bounds = pair_quotients(no_noise(), row, slope, distances, alpha)
     for near, far, bound in zip(distances[:-1], distances[1:], bounds, strict=True):
         inside = np.linspace(max(near, 1e-3), far, 400)
         exact = [float(row @ (np.maximum(1 + t * slope / row, 0) ** alpha - 1 - alpha * t * slope / row)) / t**2
@@ -187,7 +187,7 @@ def test_quotients_bound_every_distance_within_their_bin(alpha):
 @pytest.mark.parametrize("alpha", [1.5, 2.0, 6.0])
 def test_quadratic_renyi_of_one_report_bounds_every_pair_of_inputs(alpha):
     for mechanism in (QUIET, pbm(lower=-1, upper=1, trials=4, theta=0.25, knots=9)):
-        kappa = quadratic_renyi(mechanism, silence(), alpha)
+        kappa = quadratic_renyi(mechanism, no_noise(), alpha)
         worst = 0.0
         inputs = np.linspace(-1, 1, 41)
         pmfs = mechanism.pmf(inputs)
@@ -203,7 +203,7 @@ def test_quadratic_renyi_of_sums_bounds_every_data_set():
     rows, _ = lattice_rows(QUIET)
     blanket = max((b for b in candidate_blankets(rows) if b.block == 1), key=lambda b: b.variance)
     kappa = quadratic_renyi(QUIET, blanket_noise(blanket, 4, budget=300), 4.0)
-    alone = quadratic_renyi(QUIET, silence(), 4.0)
+    alone = quadratic_renyi(QUIET, no_noise(), 4.0)
     inputs = np.linspace(-1, 1, 9)
     pmfs = QUIET.pmf(inputs)
     rng = np.random.default_rng(5)

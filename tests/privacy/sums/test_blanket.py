@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from mezzotint import ParameterError
-from mezzotint.privacy.sums.blanket import Blanket, Component, block_rows, common_blanket, dyad, shape_blanket
+from mezzotint.privacy.sums.blanket import Blanket, Component, block_rows, common_blanket, shape_blanket, two_point
 from mezzotint.privacy.sums.candidates import candidate_blankets, solve_dyads
-from mezzotint.privacy.sums.convolution import Cells, ladder_cells, multinomial_cells
+from mezzotint.privacy.sums.convolution import CountBounds, monotone_corners, multinomial_cells
 from reference.sums import TOTAL, random_rows
 from tolerances import FEW
 
@@ -36,7 +36,7 @@ def test_every_candidate_fits_in_rationals(seed):
     for blanket in candidate_blankets(rows):
         blocks = block_rows(rows, blanket.block)
         assert fits_slowly(blanket, blocks)
-        assert blanket.fits(rows)
+        assert blanket.is_valid_for(rows)
         for component in blanket.components:
             assert (component.shifts.sum(axis=1) == component.mass).all()
 
@@ -48,7 +48,7 @@ def test_a_solver_that_overshoots_cannot_spoil_a_blanket(seed):
     widths = [1, 2, 3]
     lies = [rng.random((rows.shape[0], 4 - width)) * rng.choice([1e-9, 0.3, 50.0]) for width in widths]
     lies[0][0, 0] = np.nan
-    blanket = shape_blanket(rows, [dyad(width) for width in widths], lies, name="lies")
+    blanket = shape_blanket(rows, [two_point(width) for width in widths], lies, name="lies")
     assert blanket is None or fits_slowly(blanket, rows)
 
 
@@ -57,13 +57,13 @@ def test_one_unit_too_much_is_noticed():
     good = solve_dyads(rows, [1])
     assert good is not None
     assert good.masses[0] == pytest.approx(0.5, rel=FEW)
-    assert good.fits(rows)
-    more = Component(shape=dyad(1), shifts=good.components[0].shifts + 1)
-    assert not Blanket(components=(more,), name="one unit too much").fits(rows)
-    off = Component(shape=dyad(2), shifts=np.ones((2, 1), dtype=np.int64))
-    assert not Blanket(components=(off,), name="beyond the end").fits(rows)
-    other = Component(shape=dyad(1), shifts=np.ones((3, 1), dtype=np.int64))
-    assert not Blanket(components=(other,), name="another table").fits(rows)
+    assert good.is_valid_for(rows)
+    more = Component(shape=two_point(1), shifts=good.components[0].shifts + 1)
+    assert not Blanket(components=(more,), name="one unit too much").is_valid_for(rows)
+    off = Component(shape=two_point(2), shifts=np.ones((2, 1), dtype=np.int64))
+    assert not Blanket(components=(off,), name="beyond the end").is_valid_for(rows)
+    other = Component(shape=two_point(1), shifts=np.ones((3, 1), dtype=np.int64))
+    assert not Blanket(components=(other,), name="another table").is_valid_for(rows)
 
 
 def test_blocks_are_sums_of_rows_rounded_down():
@@ -85,7 +85,7 @@ def test_common_mass_is_the_blanket_of_theorem_s():
 
 def test_components_that_are_none_are_refused():
     with pytest.raises(ParameterError, match="same mass"):
-        Component(shape=dyad(1), shifts=np.array([[1], [2]]))
+        Component(shape=two_point(1), shifts=np.array([[1], [2]]))
     with pytest.raises(ParameterError, match="shape"):
         Component(shape=np.zeros(2, dtype=np.int64), shifts=np.array([[1]]))
 
@@ -107,19 +107,19 @@ def test_a_ladder_lies_below_counts_that_depend_on_each_other_or_not(shared, ste
     rng = np.random.default_rng(0)
     together = rng.multinomial(200, [*masses, 1 - masses.sum()], size=20_000)[:, :3]
     apart = np.column_stack([rng.binomial(200, mass, size=20_000) for mass in masses])
-    check_dominance(ladder_cells(clients, masses, variances, steps=steps, tail=1e-9), together if shared else apart)
+    check_dominance(monotone_corners(clients, masses, variances, steps=steps, tail=1e-9), together if shared else apart)
 
 
 def test_a_ladder_keeps_more_variance_than_boxes_when_components_are_many():
     masses, variances = np.full(12, 0.05), np.arange(1.0, 13.0)
-    cells = ladder_cells(np.full(12, 10**5), masses, variances, steps=16, tail=1e-9)
+    cells = monotone_corners(np.full(12, 10**5), masses, variances, steps=16, tail=1e-9)
     kept = cells.probability @ (cells.counts @ variances)
     # 5000 draws each deviate by 1.4 %; the worst of twelve lies about 1.7 deviations below its mean.
     assert 0.96 < kept / (10**5 * masses @ variances) < 0.99
     assert cells.lost < 1e-8  # 1e-9 for the tail, and up to as much again for each of a few directions
 
 
-def check_dominance(cells: Cells, draws: np.ndarray) -> None:
+def check_dominance(cells: CountBounds, draws: np.ndarray) -> None:
     assert cells.probability.sum() + cells.lost >= 1 - FEW
     assert cells.probability.sum() <= 1 + 1e-7  # every cell is rounded up, by less than 1e-7 together
     # Stochastic dominance shows in every upper orthant: P(corner >= k) <= P(N >= k).

@@ -11,7 +11,16 @@ import pytest
 from mezzotint import ParameterError
 from mezzotint.core.mechanism import TOTAL
 from mezzotint.privacy.distribution import MAX_EPSILON, HockeyStick, _lower_hull, _symmetric_hull, hull
-from mezzotint.privacy.sums.blanket import Blanket, Component, Noise, PairLoss, dyad, pair_loss, screen, silence
+from mezzotint.privacy.sums.blanket import (
+    Blanket,
+    Component,
+    NoiseMixture,
+    PairLoss,
+    no_noise,
+    pair_loss,
+    screen,
+    two_point,
+)
 from mezzotint.privacy.sums.convolution import sum_bounds
 from mezzotint.privacy.sums.cost import central_epsilon, dominating_curve
 from mezzotint.privacy.sums.cover import _pair_epsilon
@@ -108,7 +117,7 @@ def test_from_the_pure_epsilon_on_nothing_is_left() -> None:
 
 
 ROWS = np.array([[0.7, 0.2, 0.1], [0.25, 0.5, 0.25], [0.1, 0.2, 0.7]])
-COIN = Noise(
+COIN = NoiseMixture(
     probability=np.array([0.5, 0.5]), low=np.array([[0.5, 0.5], [1.0, 0.0]]), high=np.array([[0.5, 0.5], [1.0, 0.0]]),
     outside=1e-4,
 )  # fmt: skip
@@ -137,7 +146,7 @@ def test_every_ordered_pair_is_screened(epsilon: float) -> None:
 def test_epsilons_of_smooth_curves_are_refined() -> None:
     # 40 fair coins: a curve without long chords. What deltas say at one point is exact up to rounding.
     bounds = sum_bounds([np.array([0.5, 0.5])], [[40]])
-    noise = Noise(probability=np.ones(1), low=bounds.low, high=bounds.high, outside=0.0)
+    noise = NoiseMixture(probability=np.ones(1), low=bounds.low, high=bounds.high, outside=0.0)
     pair = pair_loss(noise, np.array([0.75, 0.25]), np.array([0.25, 0.75]))
     for delta in (1e-2, 1e-4):
         epsilon = pair.epsilon(delta, math.log(3))
@@ -166,11 +175,11 @@ def test_disclosure_stays_at_every_epsilon() -> None:
 def test_searched_epsilons_of_pairs() -> None:
     first, second = np.array([0.75, 0.25]), np.array([0.25, 0.75])
     # 0.75 - 0.25 e**epsilon.
-    found = _pair_epsilon(silence(), first, second, 0.25, math.log(3))
+    found = _pair_epsilon(no_noise(), first, second, 0.25, math.log(3))
     # The search stops at 2e-4 of the epsilon.
     assert math.log(2) <= found <= math.log(2) * (1 + 3e-4)
-    assert _pair_epsilon(silence(), first, second, 0.51, math.log(3)) == 0.0
-    assert _pair_epsilon(silence(), np.array([0.5, 0.5]), np.array([1.0, 0.0]), 0.25, math.inf) == math.inf
+    assert _pair_epsilon(no_noise(), first, second, 0.51, math.log(3)) == 0.0
+    assert _pair_epsilon(no_noise(), np.array([0.5, 0.5]), np.array([1.0, 0.0]), 0.25, math.inf) == math.inf
 
 
 BOUNDED = np.array([[3 * 2**30, 2**30], [2**30, 3 * 2**30]])
@@ -193,7 +202,9 @@ def test_other_clients_help_where_there_are_any() -> None:
 def test_noise_of_even_widths_alone_leaks_the_parity() -> None:
     def coins(*widths: int) -> Blanket:
         shifts = np.array([[1]])
-        return Blanket(components=tuple(Component(shape=dyad(width), shifts=shifts) for width in widths), name="coins")
+        return Blanket(
+            components=tuple(Component(shape=two_point(width), shifts=shifts) for width in widths), name="coins"
+        )
 
     assert coins(2).leaks
     assert coins(2, 4).leaks

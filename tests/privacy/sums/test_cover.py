@@ -101,7 +101,7 @@ def test_groups_are_a_tree_of_blankets_that_fit(seed):
     assert root is not None
     assert root.members == tuple(range(5))
     for group in root.all_groups():
-        assert group.blanket is None or group.blanket.fits(rows[list(group.members)])
+        assert group.blanket is None or group.blanket.is_valid_for(rows[list(group.members)])
         if group.parts:
             assert tuple(sorted(group.parts[0].members + group.parts[1].members)) == group.members
         else:

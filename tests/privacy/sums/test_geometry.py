@@ -11,7 +11,7 @@ import pytest
 from mezzotint import Mechanism, ParameterError
 from mezzotint.families import pbm, rqm
 from mezzotint.privacy.sums import geometry
-from mezzotint.privacy.sums.blanket import Noise, silence
+from mezzotint.privacy.sums.blanket import NoiseMixture, no_noise
 from mezzotint.privacy.sums.cost import others_noise
 from mezzotint.privacy.sums.geometry import pair_quotients, quadratic_renyi, squared_distance
 from tolerances import FEW
@@ -19,26 +19,26 @@ from tolerances import FEW
 DISTANCES = np.array([0.0, 0.05, 0.4, 1.0, 2.5])
 ROW, SLOPE = np.array([0.2, 0.5, 0.3]), np.array([-0.08, -0.12, 0.2])
 WINDOWS = {
-    "narrow": Noise(
+    "narrow": NoiseMixture(
         probability=np.ones(1), low=np.array([[0.3, 0.7]]), high=np.array([[0.3, 0.7]]), outside=0.0
     ),
-    "wide": Noise(
+    "wide": NoiseMixture(
         probability=np.array([0.75, 0.25]), low=np.array([[0.1, 0.4, 0.0], [0.3, 0.0, 0.2]]),
         high=np.array([[0.2, 0.6, 0.3], [0.7, 0.1, 0.4]]), outside=0.125,
     ),
-    "silent": silence(),
+    "silent": no_noise(),
 }  # fmt: skip
 
 
 for _seed in range(4):
     _draw = np.random.default_rng(_seed)
     _high = _draw.random((2, 4))
-    WINDOWS[f"random {_seed}"] = Noise(
+    WINDOWS[f"random {_seed}"] = NoiseMixture(
         probability=np.array([0.5, 0.5]), low=_high * _draw.random((2, 4)) ** 2, high=_high, outside=0.0
     )
 
 
-def _slow(noise: Noise, alpha: float) -> list[float]:
+def _slow(noise: NoiseMixture, alpha: float) -> list[float]:
     """Per bin the worst of a dense set of distances and ratios between their bounds, summed over places."""
     weights, lowest, highest = geometry._noisy(geometry._Smear(noise), ROW, SLOPE)
     cap = float(np.max(np.abs(SLOPE) / ROW))
@@ -69,7 +69,9 @@ def _slow(noise: Noise, alpha: float) -> list[float]:
 
 @pytest.mark.parametrize("alpha", [1.25, 2.0, 3.5])
 @pytest.mark.parametrize("noise", WINDOWS.values(), ids=WINDOWS)
-def test_every_distance_and_every_ratio_between_the_bounds_is_covered_and_no_more(noise: Noise, alpha: float) -> None:
+def test_every_distance_and_every_ratio_between_the_bounds_is_covered_and_no_more(
+    noise: NoiseMixture, alpha: float
+) -> None:
     ours, slow = pair_quotients(noise, ROW, SLOPE, DISTANCES, alpha), _slow(noise, alpha)
     # Below t = 1e-2 the differences of the slow sums cancel: a relative 1e-9 covers 2**-53 / t**2 / Phi.
     assert (ours >= np.array(slow) * (1 - 1e-9)).all()
@@ -83,7 +85,7 @@ def test_every_distance_and_every_ratio_between_the_bounds_is_covered_and_no_mor
 def test_pairs_of_rows_and_slopes_that_are_passed_over_are_not_the_worst(table: str, alpha: float) -> None:
     """The slow twin looks at every pair of row and slope in every bin."""
     mechanism = pbm(lower=-1, upper=2, trials=3, theta=0.2, knots=5)
-    noise = silence() if table == "one report" else others_noise(mechanism, 40)
+    noise = no_noise() if table == "one report" else others_noise(mechanism, 40)
     knots, rows = geometry._segments(mechanism)
     steepness = np.diff(rows, axis=0) / np.diff(knots)[:, None]
     finer, mixed = geometry._refined(knots, rows, noise.low.size)
@@ -138,7 +140,7 @@ def _two_rows(width: float) -> Mechanism:
 @pytest.mark.parametrize("alpha", [1.0, math.inf, 0.5, math.nan])
 def test_orders_are_finite_and_above_one(alpha: float) -> None:
     with pytest.raises(ParameterError, match="alpha"):
-        quadratic_renyi(_two_rows(1.0), silence(), alpha)
+        quadratic_renyi(_two_rows(1.0), no_noise(), alpha)
 
 
 def test_ranges_whose_squares_are_floats() -> None:

@@ -13,7 +13,7 @@ from mezzotint import families
 from mezzotint.core.mechanism import TOTAL, Mechanism
 from mezzotint.families.noise import published_discrete_gaussian_renyi, published_skellam_renyi
 from mezzotint.privacy import account
-from mezzotint.privacy.distribution import renyi_to_epsilon
+from mezzotint.privacy.distribution import rdp_to_epsilon
 from mezzotint.privacy.sums.blanket import additive_blanket
 from mezzotint.privacy.sums.candidates import candidate_blankets
 from mezzotint.privacy.sums.lattice import lattice_rows
@@ -45,12 +45,12 @@ def published_sum_renyi(sigma: float, clients: int, alpha: float, sensitivity: i
 def test_the_convolution_is_below_both_papers_bounds(sigma: float, clients: int, sensitivity: int, rounds: int) -> None:
     for delta in (1e-6, 1e-9):
         gaussian = min(
-            renyi_to_epsilon(rounds * published_sum_renyi(sigma, clients, alpha, sensitivity), alpha, delta)
+            rdp_to_epsilon(rounds * published_sum_renyi(sigma, clients, alpha, sensitivity), alpha, delta)
             for alpha in ORDERS.tolist()
         )
         variance = clients * sigma**2
         poisson = min(
-            renyi_to_epsilon(
+            rdp_to_epsilon(
                 rounds * published_skellam_renyi(variance=variance, alpha=alpha, sensitivity=sensitivity), alpha, delta
             )
             for alpha in ORDERS.tolist()
@@ -116,7 +116,7 @@ def test_the_whole_noise_is_found_where_it_is_additive_and_nowhere_else() -> Non
     rows, _ = lattice_rows(discrete_gaussian(1.0, 3))
     (blanket,) = candidate_blankets(rows)
     assert blanket.components[0].mass == TOTAL
-    assert blanket.fits(rows)
+    assert blanket.is_valid_for(rows)
     other, _ = lattice_rows(families.rqm(levels=4, lower=-1, upper=1, extension=1.0, q=0.42))
     assert additive_blanket(other) is None
     # The same support, another shape.

@@ -19,12 +19,12 @@ from mezzotint.privacy.distribution import (
     HockeyStick,
     composed,
     poisson_replace_one,
-    renyi_to_epsilon,
+    rdp_public_sampling,
+    rdp_to_epsilon,
     revealed,
-    seen_renyi,
 )
 from mezzotint.privacy.sums import blanket, candidates, convolution, cost, geometry
-from mezzotint.privacy.sums.blanket import Component, Noise, common_blanket, silence
+from mezzotint.privacy.sums.blanket import Component, NoiseMixture, common_blanket, no_noise
 from mezzotint.privacy.sums.candidates import solve_dyads, variance_blanket
 from mezzotint.privacy.sums.convolution import sum_bounds
 from mezzotint.privacy.sums.cost import central_epsilon, dominating_curve
@@ -118,12 +118,13 @@ def test_the_best_order_is_found_without_looking_at_all(
     monkeypatch: pytest.MonkeyPatch, delta: float, rounds: int
 ) -> None:
     # The constant of a Gaussian, alpha times a half: every end of the list of orders is somewhere the best.
-    monkeypatch.setattr(cost, "others_noise", lambda mechanism, others: silence())
+    monkeypatch.setattr(cost, "others_noise", lambda mechanism, others: no_noise())
     monkeypatch.setattr(cost, "quadratic_renyi", lambda table, noise, alpha: 2e-3 * alpha)
     run = _release(delta=delta, rounds=rounds, clip_norm=0.5)
     square = geometry.squared_distance(TABLE, coordinates=1, l2_norm=0.5)
     each = [
-        renyi_to_epsilon(rounds * seen_renyi(square * 2e-3 * alpha, alpha, 1.0), alpha, delta) for alpha in cost._ORDERS
+        rdp_to_epsilon(rounds * rdp_public_sampling(square * 2e-3 * alpha, alpha, 1.0), alpha, delta)
+        for alpha in cost._ORDERS
     ]
     assert cost._renyi_l2(run) == min(each)
     for words in ({"delta": 0.0}, {"sampling": "poisson"}, {"sampling": "without_replacement"}):
@@ -338,7 +339,7 @@ def test_knots_that_repeat_a_row_are_one_knot() -> None:
 
 def test_a_level_that_one_row_lacks_has_no_finite_quotient() -> None:
     row, slope, distances = np.array([0.0, 1.0]), np.array([0.5, -0.5]), np.linspace(0, 1, 5)
-    assert geometry.pair_quotients(silence(), row, slope, distances, 2.0).tolist() == [math.inf] * 4
+    assert geometry.pair_quotients(no_noise(), row, slope, distances, 2.0).tolist() == [math.inf] * 4
 
 
 def test_largest_values_of_windows() -> None:
@@ -370,7 +371,7 @@ def test_compiled_loops_do_what_numpy_does(seed: int, monkeypatch: pytest.Monkey
     rows = generator.dirichlet(np.ones(6), size=4) * (generator.random((4, 6)) > 0.2)
     high = generator.dirichlet(np.ones(50), size=3)
     low = high * generator.random((3, 50))
-    noise = Noise(probability=np.array([0.5, 0.3, 0.2]), low=low, high=high, outside=1e-9)
+    noise = NoiseMixture(probability=np.array([0.5, 0.3, 0.2]), low=low, high=high, outside=1e-9)
     monkeypatch.setattr(blanket, "_MANY", 10**9)
     plain = blanket.spread(low, rows[0]), blanket.screen(noise, rows, 0.1)
     monkeypatch.setattr(blanket, "_MANY", 0)
@@ -386,10 +387,10 @@ def test_coins_of_one_width_are_as_many_as_a_linear_program_finds(seed: int) -> 
     for width in range(1, rows.shape[1]):
         shifts = candidates._coin_alone(table, width)
         # What is left of a place is right to a few ulp of twice its mass, which may be 1.
-        coins = np.stack([np.convolve(row, blanket.dyad(width)) / 2 for row in shifts])
+        coins = np.stack([np.convolve(row, blanket.two_point(width)) / 2 for row in shifts])
         assert shifts.min() >= 0
         assert (coins <= table * (1 + 4 * UNIT) + 4 * UNIT).all()
-        solved = candidates._program(table, [blanket.dyad(width)], np.ones(1))
+        solved = candidates._program(table, [blanket.two_point(width)], np.ones(1))
         assert solved is not None
         # The solver allows each constraint to be off by 1e-7.
         assert float(shifts.sum(axis=1).min()) == pytest.approx(solved.worth, abs=1e-6)

@@ -15,7 +15,7 @@ from mezzotint import Mechanism
 from mezzotint.core.mechanism import TOTAL, FloatArray
 from mezzotint.privacy.distribution import HockeyStick
 from mezzotint.privacy.sums import cover, geometry
-from mezzotint.privacy.sums.blanket import Noise, PairLoss, likelier, pair_loss, screen, silence
+from mezzotint.privacy.sums.blanket import NoiseMixture, PairLoss, no_noise, pair_loss, positive_loss_atoms, screen
 from mezzotint.privacy.sums.geometry import (
     _mean_quotients,
     loss_profile,
@@ -47,10 +47,10 @@ def _row(first: float, rest: float, size: int) -> FloatArray:
     return np.append(first, np.full(size - 1, first * rest))
 
 
-def _flat(width: int) -> Noise:
+def _flat(width: int) -> NoiseMixture:
     """Not a pmf, but under it a sum of a row's entries stands at every place: what is added is easily seen."""
     ones = np.ones((1, width))
-    return Noise(probability=np.ones(1), low=ones, high=ones, outside=0.0)
+    return NoiseMixture(probability=np.ones(1), low=ones, high=ones, outside=0.0)
 
 
 def _summed(row: FloatArray, width: int) -> list[Fraction]:
@@ -75,10 +75,10 @@ def test_masses_of_what_is_likelier_are_moved_against_us() -> None:
     generator = np.random.default_rng(1)
     for _ in range(10):
         pmfs = generator.random((2, 5))
-        noise = Noise(probability=generator.random(2), low=pmfs, high=pmfs, outside=0.0)
+        noise = NoiseMixture(probability=generator.random(2), low=pmfs, high=pmfs, outside=0.0)
         first = generator.random(4)
         second = first * generator.uniform(0.2, 0.5, 4)
-        upper, lower = likelier(noise, first, second)
+        upper, lower = positive_loss_atoms(noise, first, second)
         assert geometry.spread(pmfs, first).shape == (2, 8)
         weights = [Fraction(chance) for chance in noise.probability.tolist()]
         for ours, row, sign in ((upper, first, 1), (lower, second, -1)):
@@ -91,7 +91,7 @@ def test_losses_of_what_is_seen_are_rounded_up() -> None:
     generator = np.random.default_rng(2)
     for weight in np.exp2(generator.uniform(0, 31, 200)).astype(np.int64).tolist():
         first, second = np.array([TOTAL - weight, weight]) / TOTAL, np.array([weight, TOTAL - weight]) / TOTAL
-        pair = pair_loss(silence(), first, second)
+        pair = pair_loss(no_noise(), first, second)
         exact = mpmath.log(mpmath.mpf(max(first)) / mpmath.mpf(min(first)))
         (loss,) = pair.losses.tolist()
         assert exact <= loss <= exact * (1 + FEW) + FEW
@@ -119,7 +119,7 @@ def test_screened_divergences_of_very_many_cells() -> None:
     # As many chances as a processor adds side by side are 1, so that all that follows is lost in each of its sums.
     cells = 8000
     chances = np.append(np.ones(64), np.full(cells - 64, LOST))
-    noise = Noise(probability=chances, low=np.ones((cells, 1)), high=np.ones((cells, 1)), outside=0.0)
+    noise = NoiseMixture(probability=chances, low=np.ones((cells, 1)), high=np.ones((cells, 1)), outside=0.0)
     ours = screen(noise, np.eye(2), 0.0)[0, 1]
     assert sum(map(Fraction, chances.tolist())) <= Fraction(float(ours))
 
@@ -132,7 +132,7 @@ def test_epsilons_of_single_outputs_are_rounded_up(monkeypatch: pytest.MonkeyPat
         # The search asks at limit / 2 first, where the divergence is a hair above delta.
         delta = math.nextafter(float(upper - lower * mpmath.exp(mpmath.mpf(limit) / 2)), 0)
         monkeypatch.setattr(cover, "likelier", lambda *_, u=upper, v=lower: (np.array([u]), np.array([v])))
-        epsilon = cover._pair_epsilon(silence(), np.ones(1), np.ones(1), delta, limit)
+        epsilon = cover._pair_epsilon(no_noise(), np.ones(1), np.ones(1), delta, limit)
         assert upper - lower * mpmath.exp(mpmath.mpf(epsilon)) <= delta
         assert epsilon <= limit / 2 + 1e-3  # the search stops at 2e-4 of epsilons of up to 2
 
@@ -141,8 +141,8 @@ def test_epsilons_of_sums_that_round_against_us(monkeypatch: pytest.MonkeyPatch)
     upper = _row(1.0, LOST, 7)
     monkeypatch.setattr(cover, "likelier", lambda *_: (upper, np.zeros(7)))
     # The sum, a hair above delta, is 1 in floats. No epsilon serves outputs that only one row has.
-    assert cover._pair_epsilon(silence(), upper, upper, 1 + 4 * UNIT, math.inf) == math.inf
-    assert cover._pair_epsilon(silence(), upper, upper, 1 + 100 * UNIT, math.inf) == 0.0
+    assert cover._pair_epsilon(no_noise(), upper, upper, 1 + 4 * UNIT, math.inf) == math.inf
+    assert cover._pair_epsilon(no_noise(), upper, upper, 1 + 100 * UNIT, math.inf) == 0.0
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -239,7 +239,7 @@ def test_excess_at_thousands_of_points() -> None:
 def test_quotients_of_very_many_cells() -> None:
     cells = 16000
     chances = np.append(np.ones(64), np.full(cells - 64, LOST))
-    noise = Noise(probability=chances, low=np.ones((cells, 1)), high=np.ones((cells, 1)), outside=0.0)
+    noise = NoiseMixture(probability=chances, low=np.ones((cells, 1)), high=np.ones((cells, 1)), outside=0.0)
     (ours,) = pair_quotients(noise, np.ones(1), np.array([0.5]), np.array([0.0, 1e-5]), 2.0).tolist()
     exact = sum(map(Fraction, chances.tolist())) / 4
     assert exact <= Fraction(ours) <= exact * Fraction(1 + 1e-11)
@@ -278,7 +278,7 @@ def test_constants_are_rounded_up(monkeypatch: pytest.MonkeyPatch) -> None:
 
         monkeypatch.setattr(geometry, "pair_quotients", quotients)
         monkeypatch.setattr(geometry._Pairs, "bounds", lambda self, _: np.where(self.counts, math.inf, 0.0))
-        ours = quadratic_renyi(mechanism, silence(), alpha)
+        ours = quadratic_renyi(mechanism, no_noise(), alpha)
         left = mpmath.mpf(start)
         exact = (mpmath.log1p(left**2 * quotient) / left**2 if left else quotient) / (mpmath.mpf(alpha) - 1)
         assert exact <= ours <= exact * (1 + FEW)

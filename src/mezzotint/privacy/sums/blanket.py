@@ -81,7 +81,7 @@ class Component:
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Blanket:
-    """Components that every row of a table contains together. `fits` decides whether they do, in exact integers.
+    """Components that every row of a table contains together: `is_valid_for` decides that, in exact integers.
 
     Arguments:
         components: at least one; all with as many rows of shifts as `block_rows(rows, block)` has rows.
@@ -122,7 +122,7 @@ class Blanket:
             divisor = math.gcd(divisor, int(np.gcd.reduce(places - places[0])))
         return divisor != 1
 
-    def fits(self, rows: IntArray) -> bool:
+    def is_valid_for(self, rows: IntArray) -> bool:
         """Whether sum_l shape_l * shifts_{k,l} <= row_k entrywise for every (block) row k, in exact integers.
 
         Arguments:
@@ -210,7 +210,7 @@ def additive_blanket(rows: IntArray) -> Blanket | None:
     return Blanket(components=(Component(shape=shape, shifts=shifts),), name="the noise itself")
 
 
-def dyad(width: int) -> IntArray:
+def two_point(width: int) -> IntArray:
     """The shape (1, 0, ..., 0, 1): 0 or `width`, a fair coin decides."""
     shape = np.zeros(width + 1, dtype=np.int64)
     shape[[0, -1]] = 1
@@ -226,7 +226,7 @@ def shape_blanket(
         rows: (rows, span + 1) integers that sum to 2**32.
         shapes: integers >= 0 each, with sums up to 2**20 (powers of two keep the arithmetic short).
         shifts: per shape an array (block rows, block * span + 2 - shape size) of probabilities; anything goes, only the
-            result is trusted, after `Blanket.fits`.
+            result is trusted, after `Blanket.is_valid_for`.
         name: for people.
         block: clients per draw.
 
@@ -242,7 +242,7 @@ def shape_blanket(
             return None
         components.append(Component(shape=shape, shifts=_cut_to(array, mass)))
     blanket = Blanket(components=tuple(components), name=name, block=block)
-    return blanket if blanket.fits(rows) else None
+    return blanket if blanket.is_valid_for(rows) else None
 
 
 def _shrink_to_fit(row: IntArray, shapes: Sequence[IntArray], masses: list[IntArray]) -> None:
@@ -276,7 +276,7 @@ BINS = 4096
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Noise:
+class NoiseMixture:
     """A mixture of noise pmfs, known from both sides; the adversary sees which one was drawn.
 
     Arguments:
@@ -291,13 +291,13 @@ class Noise:
     outside: float
 
 
-def silence() -> Noise:
+def no_noise() -> NoiseMixture:
     """No noise at all: what is seen is the one report itself."""
     one = np.ones((1, 1))
-    return Noise(probability=np.ones(1), low=one, high=one, outside=0.0)
+    return NoiseMixture(probability=np.ones(1), low=one, high=one, outside=0.0)
 
 
-def blanket_noise(blanket: Blanket, clients: int, *, budget: int = 64, tail: float = 1e-17) -> Noise:
+def blanket_noise(blanket: Blanket, clients: int, *, budget: int = 64, tail: float = 1e-17) -> NoiseMixture:
     """The noise of `clients` honest other clients under a blanket.
 
     Arguments:
@@ -309,7 +309,7 @@ def blanket_noise(blanket: Blanket, clients: int, *, budget: int = 64, tail: flo
     cells = multinomial_cells(clients // blanket.block, blanket.masses, blanket.variances, budget=budget, tail=tail)
     bounds = sum_bounds(blanket.shapes, cells.counts, tail=min(1e-3 * tail, 1e-19))
     outside = cells.lost + float(cells.probability @ bounds.outside)
-    return Noise(probability=cells.probability, low=bounds.low, high=bounds.high, outside=outside * (1 + 1e-9))
+    return NoiseMixture(probability=cells.probability, low=bounds.low, high=bounds.high, outside=outside * (1 + 1e-9))
 
 
 def spread(pmfs: FloatArray, row: FloatArray) -> FloatArray:
@@ -381,7 +381,7 @@ class PairLoss:
         return min(rough, HockeyStick(epsilons=grid, deltas=self.deltas(grid)).epsilon(delta))
 
 
-def likelier(noise: Noise, first: FloatArray, second: FloatArray) -> tuple[FloatArray, FloatArray]:
+def positive_loss_atoms(noise: NoiseMixture, first: FloatArray, second: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Masses of what may be likelier under row `first` than under row `second`: (atoms,) from above, from below."""
     # Sums of up to span positive products: (span + 2) UNIT, moved against us on both sides.
     slack = (first.size + 4) * UNIT
@@ -391,9 +391,9 @@ def likelier(noise: Noise, first: FloatArray, second: FloatArray) -> tuple[Float
     return upper[atoms], lower[atoms]
 
 
-def pair_loss(noise: Noise, first: FloatArray, second: FloatArray) -> PairLoss:
+def pair_loss(noise: NoiseMixture, first: FloatArray, second: FloatArray) -> PairLoss:
     """Losses of row `first` against row `second` (probabilities on 0..span) under `noise`."""
-    upper, lower = likelier(noise, first, second)
+    upper, lower = positive_loss_atoms(noise, first, second)
     with np.errstate(divide="ignore", over="ignore"):
         # A loss a few ulp too high only moves an atom by that much: the difference it adds is below 4 UNIT of it.
         losses = np.log(upper / lower) * (1 + 4 * UNIT)
@@ -413,7 +413,7 @@ def pairs_by_gap(rows: FloatArray) -> list[tuple[int, int]]:
     return sorted(pairs, key=lambda pair: -abs(float(means[pair[0]] - means[pair[1]])))
 
 
-def screen(noise: Noise, rows: FloatArray, epsilon: float) -> FloatArray:
+def screen(noise: NoiseMixture, rows: FloatArray, epsilon: float) -> FloatArray:
     """(rows, rows) upper bounds on the hockey-stick divergence of every ordered pair at one epsilon."""
     count, slack = rows.shape[0], (rows.shape[1] + 8) * UNIT
     factor = math.exp(epsilon) * (1 - slack)

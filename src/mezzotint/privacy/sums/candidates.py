@@ -1,4 +1,4 @@
-"""Looking for good blankets by linear programs. Nothing here is trusted: `Blanket.fits` has the last word."""
+"""Looking for good blankets by linear programs. Nothing here is trusted: `Blanket.is_valid_for` has the last word."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from mezzotint.privacy.sums.blanket import (
     as_probabilities,
     block_rows,
     common_blanket,
-    dyad,
     row_means,
     shape_blanket,
+    two_point,
 )
 from mezzotint.privacy.sums.convolution import variance_of
 
@@ -184,7 +184,7 @@ def solve_dyads(rows: IntArray, widths: Sequence[int], *, block: int = 1) -> Bla
         widths: distinct, 1..block * span.
         block: clients per draw.
     """
-    return solve_shapes(rows, [dyad(width) for width in widths], name=_coin_name(widths, block), block=block)
+    return solve_shapes(rows, [two_point(width) for width in widths], name=_coin_name(widths, block), block=block)
 
 
 def _coin_name(widths: Sequence[int], block: int = 1) -> str:
@@ -228,7 +228,7 @@ def _candidates(shape: tuple[int, int], raw: bytes) -> tuple[Blanket, ...]:
     rows = np.frombuffer(raw, dtype=np.int64).reshape(shape)
     # Nothing beats knowing the noise, unless all rows are the same.
     whole = additive_blanket(rows)
-    if whole is not None and whole.fits(rows):
+    if whole is not None and whole.is_valid_for(rows):
         return (whole,)
     plain = common_blanket(rows)
     found = [] if plain is None else [plain]
@@ -238,12 +238,12 @@ def _candidates(shape: tuple[int, int], raw: bytes) -> tuple[Blanket, ...]:
         widths = list(range(1, min(block * (rows.shape[1] - 1), _WIDEST) + 1))
         if full := solve_dyads(rows, widths, block=block):
             found.append(full)
-    return tuple({blanket.name: blanket for blanket in found if blanket.fits(rows)}.values())
+    return tuple({blanket.name: blanket for blanket in found if blanket.is_valid_for(rows)}.values())
 
 
 def _piece_shapes(rows: IntArray) -> list[IntArray]:
     """Pieces of rows and narrow coins, each once."""
-    coins = [dyad(width) for width in range(1, min(rows.shape[1] - 1, _REACH) + 1)]
+    coins = [two_point(width) for width in range(1, min(rows.shape[1] - 1, _REACH) + 1)]
     shapes = [*(shape // math.gcd(*shape.tolist()) for shape in _own_shapes(rows)), *coins]
     return list({shape.tobytes(): shape for shape in shapes}.values())
 
@@ -287,7 +287,7 @@ def _greedy(rows: IntArray) -> list[Blanket]:
     @cache
     def program(widths: tuple[int, ...]) -> _Solution | None:
         # A fair coin's variance is a quarter of its width squared.
-        return _program(table, [dyad(width) for width in widths], np.square(np.array(widths)) / 4)
+        return _program(table, [two_point(width) for width in widths], np.square(np.array(widths)) / 4)
 
     found: dict[tuple[int, ...], _Solution] = {}
     for width in range(1, min(rows.shape[1] - 1, _WIDEST) + 1):
@@ -303,7 +303,7 @@ def _greedy(rows: IntArray) -> list[Blanket]:
             chosen, solved = grown
             found[chosen] = solved
     made = [
-        _made_exact(rows, [dyad(width) for width in widths], solved, range(len(widths)), name=_coin_name(widths))
+        _made_exact(rows, [two_point(width) for width in widths], solved, range(len(widths)), name=_coin_name(widths))
         for widths, solved in found.items()
     ]
     return [blanket for blanket in made if blanket is not None]

@@ -327,7 +327,7 @@ _STEPS = 12
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Cells:
+class CountBounds:
     """Lower corners of count vectors and upper bounds on their probabilities.
 
     Arguments:
@@ -390,7 +390,7 @@ def interval_spacings(clients: int, masses: FloatArray, variances: FloatArray, b
 
 def multinomial_cells(
     clients: int, masses: FloatArray, variances: FloatArray, *, budget: int = 64, tail: float = 1e-17
-) -> Cells:
+) -> CountBounds:
     """Cells of the counts of `clients` draws, component l with probability masses[l] (the rest is none of them).
 
     Arguments:
@@ -410,16 +410,18 @@ def multinomial_cells(
     best = min(found, key=lambda cells: _waste(cells, variances[order]))
     counts = np.empty_like(best.counts)
     counts[:, order] = best.counts
-    return Cells(counts=counts, probability=best.probability, lost=best.lost)
+    return CountBounds(counts=counts, probability=best.probability, lost=best.lost)
 
 
-def _waste(cells: Cells, variances: FloatArray) -> float:
+def _waste(cells: CountBounds, variances: FloatArray) -> float:
     """What the cells cost, roughly: epsilon squared goes with the mean of 1 / variance."""
     kept = cells.counts @ variances
     return float(cells.probability @ (1 / np.maximum(kept, 0.05 * float(kept.max()) + 1e-9)))
 
 
-def _bundled(clients: int, masses: FloatArray, variances: FloatArray, boxes: int, budget: int, tail: float) -> Cells:
+def _bundled(
+    clients: int, masses: FloatArray, variances: FloatArray, boxes: int, budget: int, tail: float
+) -> CountBounds:
     """The first `boxes` components in boxes, one after the other, the rest on ladders that stand on them.
 
     Lower corners are drawn one component after the other, each given the largest counts the earlier ones may have.
@@ -447,7 +449,7 @@ def _bundled(clients: int, masses: FloatArray, variances: FloatArray, boxes: int
         lost += float(probability[~keep].sum())
         counts, probability, taken = counts[keep], probability[keep], taken[keep]
         used += mass
-    below = Cells(counts=counts, probability=probability, lost=lost * (1 + 1e-9))
+    below = CountBounds(counts=counts, probability=probability, lost=lost * (1 + 1e-9))
     if not laddered:
         return below
     rest = np.minimum(1.0, masses[boxes:] / max(1.0 - used, float(masses[boxes:].sum())))
@@ -456,23 +458,23 @@ def _bundled(clients: int, masses: FloatArray, variances: FloatArray, boxes: int
 
 
 def _climbed(
-    below: Cells, trials: IntArray, chances: FloatArray, variances: FloatArray, steps: int, tail: float
-) -> Cells:
+    below: CountBounds, trials: IntArray, chances: FloatArray, variances: FloatArray, steps: int, tail: float
+) -> CountBounds:
     """A ladder of further components on every cell, given the draws that are left there."""
     counts: list[IntArray] = []
     probability: list[FloatArray] = []
     lost = below.lost
     for corner, weight, left in zip(below.counts, below.probability.tolist(), trials.tolist(), strict=True):
-        ladder = ladder_cells(np.full(chances.size, left), chances, variances, steps=steps, tail=tail)
+        ladder = monotone_corners(np.full(chances.size, left), chances, variances, steps=steps, tail=tail)
         counts.append(np.column_stack([np.tile(corner, (ladder.probability.size, 1)), ladder.counts]))
         probability.append(ladder.probability * weight)
         lost += ladder.lost * weight
-    return Cells(counts=np.concatenate(counts), probability=np.concatenate(probability), lost=lost * (1 + 1e-9))
+    return CountBounds(counts=np.concatenate(counts), probability=np.concatenate(probability), lost=lost * (1 + 1e-9))
 
 
-def ladder_cells(
+def monotone_corners(
     clients: IntArray, chances: FloatArray, variances: FloatArray, *, steps: int = 24, tail: float = 1e-17
-) -> Cells:
+) -> CountBounds:
     """Cells whose corners lie on one curve: N_l >= mean_l - s_l(z) deviation_l for ALL l, z growing step by step.
 
     Arguments:
@@ -499,7 +501,7 @@ def ladder_cells(
     missed = np.minimum.accumulate(np.minimum(below.sum(axis=1) * (1 + _LOOSE), 1.0))
     probability = np.maximum(np.append(1.0, missed[:-1]) - missed, 0.0) * (1 + 1e-15)
     kept = probability > 0
-    return Cells(counts=corners[kept], probability=probability[kept], lost=float(missed[-1]))
+    return CountBounds(counts=corners[kept], probability=probability[kept], lost=float(missed[-1]))
 
 
 def _keep(probability: FloatArray, tail: float) -> np.ndarray:

@@ -32,9 +32,9 @@ from mezzotint.privacy.distribution import (
     HockeyStick,
     composed,
     poisson_replace_one,
-    renyi_to_epsilon,
+    rdp_public_sampling,
+    rdp_to_epsilon,
     revealed,
-    seen_renyi,
 )
 from mezzotint.privacy.propose import (
     TAIL,
@@ -50,17 +50,17 @@ from mezzotint.privacy.propose import (
 from mezzotint.privacy.sums.blanket import (
     BINS,
     Blanket,
-    Noise,
+    NoiseMixture,
     as_probabilities,
     blanket_noise,
+    no_noise,
     pair_loss,
     pairs_by_gap,
     row_means,
     screen,
-    silence,
 )
 from mezzotint.privacy.sums.candidates import candidate_blankets
-from mezzotint.privacy.sums.convolution import interval_edges, interval_spacings, ladder_cells, multinomial_cells
+from mezzotint.privacy.sums.convolution import interval_edges, interval_spacings, monotone_corners, multinomial_cells
 from mezzotint.privacy.sums.cover import Cover, cover, division
 from mezzotint.privacy.sums.geometry import pure_epsilon_l2, quadratic_renyi, squared_distance
 from mezzotint.privacy.sums.lattice import lattice_rows
@@ -156,7 +156,7 @@ def shortlist(rows: IntArray, others: int, delta: float) -> list[Blanket]:
     return [found[place] for _, place in ranked[:few]]
 
 
-def _worst_epsilon(noise: Noise, rows: FloatArray, delta: float, limit: float) -> float:
+def _worst_epsilon(noise: NoiseMixture, rows: FloatArray, delta: float, limit: float) -> float:
     """The least epsilon that serves every pair of rows; pairs are computed only when screening asks for it."""
     epsilon = 0.0
     done: set[tuple[int, int]] = set()
@@ -197,7 +197,7 @@ def central_epsilon(rows: IntArray, *, clients: int, delta: float, corrupted: in
     limit = pure_epsilon(rows)
     table = as_probabilities(rows)
     best = CentralBound(
-        epsilon=_worst_epsilon(silence(), table, target, limit), delta=target, method="one report", blanket=None
+        epsilon=_worst_epsilon(no_noise(), table, target, limit), delta=target, method="one report", blanket=None
     )
     if target == 0 or others == 0 or best.epsilon == 0:
         return best
@@ -214,7 +214,7 @@ def central_epsilon(rows: IntArray, *, clients: int, delta: float, corrupted: in
     return best
 
 
-def noise_curve(noises: Iterable[Noise], rows: FloatArray, limit: float) -> HockeyStick:
+def noise_curve(noises: Iterable[NoiseMixture], rows: FloatArray, limit: float) -> HockeyStick:
     """The envelope over noises and over all pairs of rows of their hockey-stick curves; the worst noise comes first."""
     pairs = pairs_by_gap(rows)
     if not pairs:  # one row: inputs make no difference
@@ -260,7 +260,7 @@ def dominating_curve(
         absent[0, silent] = 1.0
         table, limit = np.concatenate([table, absent]), math.inf
     target = min(max(check_delta(delta), 1e-25), 1e-4)
-    curve = noise_curve([silence()], table, limit)
+    curve = noise_curve([no_noise()], table, limit)
     best = central_epsilon(rows, clients=clients, corrupted=corrupted, delta=max(target, _TYPICAL))
     if best.cover is not None:
         curve = curve.best(noise_curve(best.cover.noises(1e-4 * target), table, limit))
@@ -323,11 +323,11 @@ def _many(atoms: Atoms, count: int, delta: float) -> float:
     return math.inf
 
 
-def others_noise(mechanism: Mechanism, others: int) -> Noise:
+def others_noise(mechanism: Mechanism, others: int) -> NoiseMixture:
     """Noise that `others` honest clients' reports of the table hold in common, whatever their inputs."""
     found = shortlist(lattice_rows(mechanism)[0], others, 1e-5) if others else []
     if not found:
-        return silence()
+        return no_noise()
     best = max(found, key=lambda blanket: kept_variance(blanket, others, _L2_CELLS))
     return blanket_noise(best, others, budget=_L2_CELLS, tail=1e-25)
 
@@ -342,8 +342,8 @@ def _renyi_l2(run: Release) -> float:
     @cache
     def value(index: int) -> float:
         alpha = _ORDERS[index]
-        per_round = seen_renyi(square * quadratic_renyi(run.table, noise, alpha), alpha, run.sampling_rate)
-        return renyi_to_epsilon(run.rounds * per_round, alpha, run.delta)
+        per_round = rdp_public_sampling(square * quadratic_renyi(run.table, noise, alpha), alpha, run.sampling_rate)
+        return rdp_to_epsilon(run.rounds * per_round, alpha, run.delta)
 
     # kappa is nearly linear in alpha, so epsilon falls, then rises: the first order that is no worse than the next.
     return value(bisect_left(range(len(_ORDERS) - 1), True, key=lambda index: value(index) <= value(index + 1)))
@@ -394,7 +394,7 @@ def _ladder(parts: list[tuple[int, Blanket]], steps: int, tail: float) -> list[l
         return [[]]
     chances = np.concatenate([blanket.masses for _, blanket in parts])
     variances = np.concatenate([blanket.variances for _, blanket in parts])
-    return ladder_cells(np.array(trials), chances, variances, steps=steps, tail=tail).counts.tolist()
+    return monotone_corners(np.array(trials), chances, variances, steps=steps, tail=tail).counts.tolist()
 
 
 def _boxes(
@@ -404,7 +404,7 @@ def _boxes(
     if not spacings.size or chances[0] >= 1:
         if not chances.size:
             return {"corners": [[]]}
-        ladder = ladder_cells(np.full(chances.size, draws), chances, variances, steps=steps, tail=tail)
+        ladder = monotone_corners(np.full(chances.size, draws), chances, variances, steps=steps, tail=tail)
         return {"corners": ladder.counts.tolist()}
     chance = float(chances[0])
     reach = 1.05 * math.sqrt(2 * math.log(1 / tail))

@@ -28,16 +28,16 @@ from mezzotint.core.search import bracket
 from mezzotint.privacy.sums.blanket import (
     Blanket,
     Component,
-    Noise,
+    NoiseMixture,
     additive_blanket,
     as_probabilities,
-    likelier,
+    no_noise,
     pairs_by_gap,
+    positive_loss_atoms,
     screen,
-    silence,
 )
 from mezzotint.privacy.sums.candidates import variance_blanket
-from mezzotint.privacy.sums.convolution import ladder_cells, sum_bounds
+from mezzotint.privacy.sums.convolution import monotone_corners, sum_bounds
 
 MAX_ROWS = 8
 """Tables with more different rows have too many ways to sort clients into groups."""
@@ -159,13 +159,13 @@ class Cover:
     cases: IntArray
     own: dict[bytes, float]
 
-    def noises(self, tail: float) -> Iterator[Noise]:
+    def noises(self, tail: float) -> Iterator[NoiseMixture]:
         """The noise of every case; `tail` is mass that may be cut off each (it counts as disclosure)."""
         for first in range(0, len(self.cases), _BATCH):
             yield from case_noises(self.groups, self.cases[first : first + _BATCH], tail)
 
 
-def case_noises(groups: Sequence[RowGroup], cases: IntArray, tail: float) -> list[Noise]:
+def case_noises(groups: Sequence[RowGroup], cases: IntArray, tail: float) -> list[NoiseMixture]:
     """The noise that clients sorted into groups are sure to add, case by case.
 
     Arguments:
@@ -176,28 +176,28 @@ def case_noises(groups: Sequence[RowGroup], cases: IntArray, tail: float) -> lis
     used: list[int] = np.flatnonzero(cases.any(axis=0)).tolist()
     drawn = [(component, i) for i in used for component in groups[i].components]
     if not drawn:
-        return [silence()] * len(cases)
+        return [no_noise()] * len(cases)
     clients = cases[:, [i for _, i in drawn]]
     masses = np.array([component.mass / TOTAL for component, _ in drawn])
     variances = np.array([component.variance for component, _ in drawn])
-    ladders = [ladder_cells(row, masses, variances, steps=_STEPS, tail=tail / 2) for row in clients]
+    ladders = [monotone_corners(row, masses, variances, steps=_STEPS, tail=tail / 2) for row in clients]
     counts = np.concatenate([ladder.counts for ladder in ladders])
     bounds = sum_bounds([component.pmf for component, _ in drawn], counts, tail=min(1e-3 * tail, 1e-19))
-    found: list[Noise] = []
+    found: list[NoiseMixture] = []
     first = 0
     for ladder in ladders:
         part = slice(first, first + ladder.probability.size)
         outside = (ladder.lost + float(ladder.probability @ bounds.outside[part])) * (1 + 1e-9)
         found.append(
-            Noise(probability=ladder.probability, low=bounds.low[part], high=bounds.high[part], outside=outside)
+            NoiseMixture(probability=ladder.probability, low=bounds.low[part], high=bounds.high[part], outside=outside)
         )
         first = part.stop
     return found
 
 
-def _pair_epsilon(noise: Noise, first: FloatArray, second: FloatArray, delta: float, limit: float) -> float:
+def _pair_epsilon(noise: NoiseMixture, first: FloatArray, second: FloatArray, delta: float, limit: float) -> float:
     """An epsilon, near the least, at which one ordered pair of rows is at most `delta` apart; `limit` if none is."""
-    upper, lower = likelier(noise, first, second)
+    upper, lower = positive_loss_atoms(noise, first, second)
 
     def gap(epsilon: float) -> float:
         return float(np.maximum(upper - math.exp(epsilon) * (1 - 4 * UNIT) * lower, 0.0).sum())

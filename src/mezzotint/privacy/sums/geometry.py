@@ -24,7 +24,7 @@ import numpy as np
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import UNIT
 from mezzotint.core.mechanism import FloatArray, IntArray, Mechanism, NumberArray
-from mezzotint.privacy.sums.blanket import Noise, spread
+from mezzotint.privacy.sums.blanket import NoiseMixture, spread
 from mezzotint.privacy.sums.lattice import find_lattice
 
 _WORK = 1e7
@@ -108,7 +108,7 @@ def _ratio_cap(row: FloatArray, slope: FloatArray) -> float:
 class _Smear:
     """Rows and slopes under both bounds on a noise; each convolution is kept, for every row meets every slope."""
 
-    def __init__(self, noise: Noise) -> None:
+    def __init__(self, noise: NoiseMixture) -> None:
         self.noise = noise
         self.kept: dict[tuple[bytes, bool], FloatArray] = {}
 
@@ -158,12 +158,12 @@ def squared_distance(mechanism: Mechanism, *, coordinates: int, l2_norm: float) 
     return min(between * between, coordinates * span * span * (1 + 8 * UNIT))
 
 
-def quadratic_renyi(mechanism: Mechanism, noise: Noise, alpha: float) -> float:
+def quadratic_renyi(mechanism: Mechanism, noise: NoiseMixture, alpha: float) -> float:
     """kappa with D_alpha(sum given x || sum given x') <= kappa (x - x')^2 for all inputs, rounded up.
 
     Arguments:
         mechanism: levels on a lattice.
-        noise: of the other honest clients (`blanket_noise`), or `silence()` for one report seen alone.
+        noise: of the other honest clients (`blanket_noise`), or `no_noise()` for one report seen alone.
         alpha: order > 1.
 
     Returns: kappa in nats per squared data unit; inf when a level with slope has a row without mass, and for a table
@@ -189,7 +189,7 @@ class _Pairs:
     only the few that may be the worst are looked at place by place.
     """
 
-    def __init__(self, mechanism: Mechanism, noise: Noise) -> None:
+    def __init__(self, mechanism: Mechanism, noise: NoiseMixture) -> None:
         knots, rows = _segments(mechanism)
         # Slopes from the table itself: differences of interpolated rows would cancel.
         self.slopes = np.diff(rows, axis=0) / np.diff(knots)[:, None]
@@ -288,7 +288,9 @@ def _over_squares(left: FloatArray, quotients: FloatArray) -> FloatArray:
         return np.where(left > 0, np.log1p(left**2 * quotients) / left**2, quotients)
 
 
-def pair_quotients(noise: Noise, row: FloatArray, slope: FloatArray, distances: FloatArray, alpha: float) -> FloatArray:
+def pair_quotients(
+    noise: NoiseMixture, row: FloatArray, slope: FloatArray, distances: FloatArray, alpha: float
+) -> FloatArray:
     """Per bin of distances an upper bound on Phi(t) / t^2 for every t in it, whether x lies above x' or below."""
     cap = _ratio_cap(row, slope)
     if math.isinf(cap):
