@@ -201,7 +201,7 @@ def test_half_of_a_mirrored_program_is_the_whole(
 
 
 @pytest.mark.parametrize(
-    ("options", "shift", "aims"),
+    ("options", "shift", "target_means"),
     [
         ({"prior": stats.norm(0.6, 0.1)}, 0.0, (-1.0, 1.0)),
         ({"loss": "minimax"}, 0.0, (-1.0, 1.0)),

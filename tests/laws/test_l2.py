@@ -108,7 +108,7 @@ SHARES = st.sampled_from([0.02, 0.3, 0.7, 1.5])
 # The constant of the quadratic bound ----------------------------------------------------------------------------------
 
 
-@judges("privacy.sums.blanket.silence")
+@judges("privacy.sums.blanket.no_noise")
 @settings(max_examples=examples(14), deadline=None)
 @given(lopsided(jumps=False), st.sampled_from([1.1, 1.5, 2.0, 6.0]))
 def test_quadratic_losses_bound_every_pair_on_both_sides(mechanism: Mechanism, alpha: float) -> None:

@@ -19,7 +19,7 @@ import mezzotint
 ROOMS = ("kernel", "core", "families", "privacy", "design", "vectors", "smoothed", "collect", "training", "federated")
 
 WORDS = {
-    "epsilon", "epsilons", "delta", "deltas", "renyi", "claim", "claims", "certify", "certificate", "certified",
+    "epsilon", "epsilons", "delta", "deltas", "renyi", "rdp", "claim", "claims", "certify", "certificate", "certified",
     "interval", "low", "high", "kappa", "contraction", "spent", "tradeoff", "bound", "limit", "enclosure", "width",
     "profile", "curve", "curves",
 }  # fmt: skip

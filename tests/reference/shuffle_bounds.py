@@ -13,7 +13,7 @@ from mezzotint.core.loss import UNIT, check_weights, pure_epsilon
 from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray
 from mezzotint.privacy.account import _coin_epsilon  # pyright: ignore[reportPrivateUsage]
 from mezzotint.privacy.sums.blanket import as_probabilities, pairs_by_gap
-from mezzotint.privacy.sums.convolution import Cells, multinomial_cells, sum_bounds
+from mezzotint.privacy.sums.convolution import CountBounds, multinomial_cells, sum_bounds
 
 _BUDGET = 32
 _COARSE = 4
@@ -37,7 +37,7 @@ class _Scores:
     """Row probabilities over the common mass, level by level, and the counts of others in the blanket."""
 
     common: FloatArray
-    cells: Cells
+    cells: CountBounds
 
 
 def _delta(scores: _Scores, first: FloatArray, second: FloatArray, epsilon: float) -> float:

@@ -23,7 +23,7 @@ from mezzotint.core.mechanism import FloatArray, IntArray, Mechanism, Seed
 from mezzotint.privacy.account import account
 from mezzotint.privacy.claim import Claim, Release
 from mezzotint.privacy.distribution import rdp_to_epsilon
-from mezzotint.privacy.sums.blanket import Noise
+from mezzotint.privacy.sums.blanket import NoiseMixture
 from mezzotint.privacy.sums.cost import PURE_L2, RENYI_L2, others_noise
 from mezzotint.privacy.sums.geometry import pure_epsilon_l2, quadratic_renyi, squared_distance
 from mezzotint.privacy.sums.lattice import Lattice, find_lattice
@@ -95,7 +95,7 @@ def check_planned(clients: int, planned: int | None) -> int:
 
 
 def round_renyi(
-    mechanism: Mechanism, noise: Noise, alpha: float, *, coordinates: int, l2_norm: float, share: float
+    mechanism: Mechanism, noise: NoiseMixture, alpha: float, *, coordinates: int, l2_norm: float, share: float
 ) -> float:
     """Renyi divergence of one round between any two vectors of L2 norm at most `l2_norm`, rounded up.
 
@@ -293,7 +293,7 @@ class TableScheme(VectorScheme):
         return [known[alpha] for alpha in alphas]
 
     @cached_property
-    def _cached(self) -> dict[int, tuple[Noise, dict[float, float]]]:
+    def _cached(self) -> dict[int, tuple[NoiseMixture, dict[float, float]]]:
         """By the number of others: their noise, and Renyi order -> divergence of one round, for searches."""
         return {}
 

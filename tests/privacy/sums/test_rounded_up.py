@@ -131,7 +131,7 @@ def test_epsilons_of_single_outputs_are_rounded_up(monkeypatch: pytest.MonkeyPat
         lower = upper * math.exp(-limit / 2 - 1e-4)
         # The search asks at limit / 2 first, where the divergence is a hair above delta.
         delta = math.nextafter(float(upper - lower * mpmath.exp(mpmath.mpf(limit) / 2)), 0)
-        monkeypatch.setattr(cover, "likelier", lambda *_, u=upper, v=lower: (np.array([u]), np.array([v])))
+        monkeypatch.setattr(cover, "positive_loss_atoms", lambda *_, u=upper, v=lower: (np.array([u]), np.array([v])))
         epsilon = cover._pair_epsilon(no_noise(), np.ones(1), np.ones(1), delta, limit)
         assert upper - lower * mpmath.exp(mpmath.mpf(epsilon)) <= delta
         assert epsilon <= limit / 2 + 1e-3  # the search stops at 2e-4 of epsilons of up to 2
@@ -139,7 +139,7 @@ def test_epsilons_of_single_outputs_are_rounded_up(monkeypatch: pytest.MonkeyPat
 
 def test_epsilons_of_sums_that_round_against_us(monkeypatch: pytest.MonkeyPatch) -> None:
     upper = _row(1.0, LOST, 7)
-    monkeypatch.setattr(cover, "likelier", lambda *_: (upper, np.zeros(7)))
+    monkeypatch.setattr(cover, "positive_loss_atoms", lambda *_: (upper, np.zeros(7)))
     # The sum, a hair above delta, is 1 in floats. No epsilon serves outputs that only one row has.
     assert cover._pair_epsilon(no_noise(), upper, upper, 1 + 4 * UNIT, math.inf) == math.inf
     assert cover._pair_epsilon(no_noise(), upper, upper, 1 + 100 * UNIT, math.inf) == 0.0
