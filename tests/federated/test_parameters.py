@@ -14,6 +14,7 @@ from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.federated.secagg import corrupted_in, plan_sum
 from mezzotint.federated.secagg import plan as module
 from mezzotint.federated.secagg.plan import forked, split
+from mezzotint.federated.secagg.roster import RISK, most_participations
 from tolerances import FEW, MANY
 
 COMMITTEES = {
@@ -179,3 +180,16 @@ def test_what_cannot_be_protected_is_refused():
     for bad in ({"clients": 1}, {"corrupted": 10}, {"dropped": -1}, {"minimum": 1}, {"minimum": 11}):
         with pytest.raises(ParameterError):
             plan_sum(**(good | bad))
+
+
+@pytest.mark.parametrize(("rounds", "per_round", "population"), [(20, 100, 1000), (7, 3, 11), (60, 4, 5), (200, 9, 10)])
+def test_the_most_rounds_of_one_client_are_those_of_exact_counting(rounds, per_round, population):
+    rate = Fraction(per_round, population)
+
+    def beyond(most: int) -> Fraction:
+        """Bound on the probability that some client is drawn more often."""
+        odds = (math.comb(rounds, k) * rate**k * (1 - rate) ** (rounds - k) for k in range(most + 1, rounds + 1))
+        return population * sum(odds, Fraction(0))
+
+    found = most_participations("fixed", rounds=rounds, per_round=per_round, population=population)
+    assert beyond(found) <= RISK < beyond(found - 1)

@@ -8,7 +8,6 @@ clientapp = "mezzotint.federated.client_app:client_app"
 from __future__ import annotations
 
 import json
-import logging
 import os
 import time
 from collections.abc import Callable, Generator, Mapping
@@ -20,7 +19,7 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 import numpy.typing as npt
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context
+from flwr.app import Array, ArrayRecord, Context
 from flwr.serverapp import Grid, ServerApp
 
 from mezzotint.core.errors import ParameterError
@@ -208,24 +207,8 @@ def run_server(
     Raises:
         StorageError: another process is working on the run in `out`, or the ledger cannot be written.
     """
-    with _alone(settings.out), _own_rounds():
+    with _alone(settings.out):
         return _trained(grid, settings, tell, evaluate)
-
-
-@contextmanager
-def _own_rounds() -> Generator[None]:
-    """Silence Flower's `start`: it is called for each round, and would log every round as a run of its own."""
-
-    def others(record: logging.LogRecord) -> bool:
-        flowers = f"{os.sep}flwr{os.sep}" in record.pathname and record.funcName == "start"
-        return not flowers or record.levelno > INFO
-
-    logger = logging.getLogger("flwr")
-    logger.addFilter(others)
-    try:
-        yield
-    finally:
-        logger.removeFilter(others)
 
 
 @contextmanager
@@ -264,21 +247,19 @@ def _trained(
 
     if isinstance(strategy, SecureStrategy) and strategy.evaluator is not None:
         _tell(tell, _price(settings, strategy, size))
+    strategy.summary()
     history = [Scores(*one) for one in checkpoint.told.get("history", [])]
     measured: list[JsonObject] = checkpoint.told.get("measured", [])
     if not history:
         history = [scored(checkpoint.parameters, checkpoint.done)]
     for done in range(checkpoint.done, settings.rounds):
         arrays = ArrayRecord({PARAMETERS: Array(checkpoint.parameters.astype(np.float32))})
-        # Two records: a strategy writes its round's number into its own.
-        values = {key: getattr(settings, key) for key in TOLD}
-        configs: JsonObject = {name: ConfigRecord(values) for name in ("train_config", "evaluate_config")}
-        result = strategy.start(grid=grid, initial_arrays=arrays, num_rounds=1, **configs)
+        arrays = strategy.one_round(grid, arrays, {key: getattr(settings, key) for key in TOLD})
         if strategy.stopped:
             break
         parameters = checkpoint.parameters
         if strategy.counted:
-            parameters = result.arrays[PARAMETERS].numpy().astype(np.float64)
+            parameters = arrays[PARAMETERS].numpy().astype(np.float64)
         history.append(scored(parameters, done + 1))
         lines: list[str] = []
         if isinstance(strategy, SecureStrategy) and strategy.evaluator is not None and strategy.measured:

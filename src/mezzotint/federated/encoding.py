@@ -318,9 +318,6 @@ class TableEncoding(Encoding):
             largest=max(abs(table.lower), abs(table.upper)), norm=self.l2_norm,
         )  # fmt: skip
 
-    def length(self, size: int) -> int:
-        return self.scheme(size, 1).length
-
     def encode(self, update: npt.ArrayLike, *, rng: Seed = None) -> Integers:
         vector = check_vector(update, name="update")
         return self.scheme(vector.size, 1).encode(vector, rng)
@@ -335,9 +332,8 @@ class TableEncoding(Encoding):
 
     def claims(self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0) -> dict[str, Claim]:
         """Both claims, composed over all coordinates, for all change with the client."""
-        length = self.scheme(size, clients).length
         return {
-            "local": account(self.mechanism, dimension=length, rounds=rounds, delta=delta),
+            "local": account(self.mechanism, dimension=size, rounds=rounds, delta=delta),
             "central": self.central(rounds=rounds, clients=clients, size=size, delta=delta, corrupted=corrupted),
         }
 

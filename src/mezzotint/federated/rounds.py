@@ -22,7 +22,7 @@ from flwr.serverapp.strategy import Strategy
 
 from mezzotint.core.arguments import check_count, check_instance, check_positive, check_probability
 from mezzotint.core.errors import BudgetError, ParameterError
-from mezzotint.core.records import above
+from mezzotint.core.records import JsonObject, above
 from mezzotint.federated.ledger import RunLedger
 from mezzotint.federated.records import Key, flatten, log, one_line, parameters, protocol_record, request, unflatten
 from mezzotint.federated.secagg import ProtocolError, TooFewClients
@@ -292,6 +292,21 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
 
     # Flower's interface --------------------------------------------------------------------------------------------
 
+    def one_round(self, grid: Grid, arrays: ArrayRecord, config: JsonObject) -> ArrayRecord:
+        """The model after one round, evaluation included: what `start` does, which would log each as a run of its own.
+
+        Arguments:
+            grid: Flower's.
+            arrays: the model before.
+            config: of the clients' training and evaluation.
+        """
+        self.configure_train(1, arrays, ConfigRecord(config), grid)
+        found, _ = self.aggregate_train(1, [])
+        arrays = arrays if found is None else found
+        self.configure_evaluate(1, arrays, ConfigRecord(config), grid)
+        self.aggregate_evaluate(1, [])
+        return arrays
+
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
@@ -312,11 +327,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
             now = self._open(number, {"arrays": arrays, "config": config}, grid)
             if len(now.nodes) < max(2, self.minimum):
                 raise TooFewClients("plan", f"{len(now.nodes)} clients are there, {self.minimum} are needed")
-        except (ProtocolError, BudgetError) as error:
-            self._abort(number, error)
-            return []
-        self._running = now
-        try:
+            self._running = now
             now.requests = self._until_train(now)
         except (ProtocolError, BudgetError) as error:
             self._abort(number, error)

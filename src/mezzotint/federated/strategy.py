@@ -300,13 +300,6 @@ class SecureStrategy(RoundStrategy[_Secure]):
 
     # Rounds --------------------------------------------------------------------------------------------------------
 
-    def configure_train(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """Runs the stages before the masked input."""
-        self.last_sum = None
-        return super().configure_train(server_round, arrays, config, grid)
-
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
@@ -447,6 +440,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
 
         A round that clients spoilt by bad shares is repeated without them.
         """
+        self.last_sum = None
         for left in range(self.retries, -1, -1):
             now, self._running = self._running, None
             if now is None:

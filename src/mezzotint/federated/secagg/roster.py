@@ -86,14 +86,10 @@ def most_participations(sampling: Sampling, *, rounds: int, per_round: int, popu
         return rounds
     if sampling == "cyclic":
         return -(-rounds * per_round // population)
-    rate, left = per_round / population, 1.0
-    chance = (1 - rate) ** rounds
-    for most in range(rounds):
-        left -= chance
-        if population * left <= RISK:
-            return most
-        chance *= (rounds - most) / (most + 1) * rate / (1 - rate)
-    return rounds
+    from scipy.special import bdtrc  # the tails of a binomial
+
+    tails = np.append(bdtrc(np.arange(rounds), rounds, per_round / population), 0.0)
+    return int(np.flatnonzero(population * tails <= RISK)[0])
 
 
 _FORMAT = "mezzotint roster"
