@@ -29,7 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mezzotint import design, families
-from mezzotint.collect.nodes import Nodes, smooth_fit
+from mezzotint.collect.nodes import SupportPoints, smooth_fit
 from mezzotint.core.mechanism import Mechanism, cdf_variance
 
 CELLS = 128
@@ -62,7 +62,9 @@ def distance(estimates: np.ndarray, counts: np.ndarray) -> np.ndarray:
 def em(pmf: np.ndarray, drawn: Draws) -> np.ndarray:
     """(draws, CELLS) shares: the library's own point estimate, on these cells."""
     edges, index = np.linspace(0, 1, CELLS + 1), np.arange(CELLS)
-    return smooth_fit(Nodes(breaks=edges, x=middles(CELLS), first_cell=index, last_cell=index, pmf=pmf, counts=drawn))
+    return smooth_fit(
+        SupportPoints(breaks=edges, x=middles(CELLS), first_cell=index, last_cell=index, pmf=pmf, counts=drawn)
+    )
 
 
 def ems(pmf: np.ndarray, drawn: Draws, *, gain: float = 1e-8, window: int = 50, most: int = 20_000) -> np.ndarray:

@@ -15,7 +15,7 @@ from scipy import stats
 from laws.registry import judges
 from mezzotint import collect, families
 from mezzotint.collect.counts import CodeCounts
-from mezzotint.collect.nodes import Region, deviance, fit, gap_at, least_deviance, nodes_of, smooth_fit
+from mezzotint.collect.nodes import ConfidenceSet, deviance, fit, gap_at, least_deviance, nodes_of, smooth_fit
 from mezzotint.collect.shapes import Spread, finite_sample_limit, mean_interval, report_moments, spread_of
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import TOTAL, Mechanism
@@ -170,7 +170,7 @@ def test_extremes_against_a_general_optimiser(mechanism: Mechanism, n: int) -> N
     counts = drawn(mechanism, np.random.default_rng(8).beta(2, 5, n), np.random.default_rng(9))
     nodes = nodes_of(counts)
     peak = least_deviance(nodes, fit(nodes))
-    region = Region(nodes=nodes, centre=peak, threshold=3.84)
+    region = ConfidenceSet(nodes=nodes, centre=peak, threshold=3.84)
     limit = deviance(nodes, peak) + 3.84
     # The coarse grid of the twin holds the ends of the range and both sides of one half.
     points = np.unique(np.concatenate([np.linspace(0, 1, 17), mechanism.knots]))

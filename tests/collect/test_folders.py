@@ -334,15 +334,15 @@ def test_of_two_attempts_at_a_part_one_counts(days: Path, tmp_path: Path, monkey
     (tmp_path / "out").mkdir()
     writer = PartWriter(work=plan({"x": ONE}), folder=tmp_path / "out", run="r", source=None, record_counts=False)
     block = blocks_of(find_files(days))[0]
-    real, nested = drawing.Plan.coded, []
+    real, nested = drawing.Plan.encode, []
 
-    def coded(self: Any, *arguments: Any, **options: Any) -> Any:
+    def encode(self: Any, *arguments: Any, **options: Any) -> Any:
         if not nested:
             nested.append(None)
             nested[0] = writer.write(block)  # the other attempt finishes while this one is half-way
         return real(self, *arguments, **options)
 
-    monkeypatch.setattr(drawing.Plan, "coded", coded)
+    monkeypatch.setattr(drawing.Plan, "encode", encode)
     assert writer.write(block) is None
     assert nested[0].reports == SIZES[0]
     first = contents(tmp_path / "out")

@@ -413,7 +413,7 @@ class Plan:
         place = b"mezzotint block %d " % index
         return replace(self, keys=tuple(hashlib.sha256(place + key).digest() for key in self.keys))
 
-    def coded(
+    def encode(
         self, batch: pa.RecordBatch, *, first: int, tally: Tally, offset: int = 0, where: str = ""
     ) -> pa.RecordBatch:
         """One batch of the columns, then of `extra`, with codes in place of the values.

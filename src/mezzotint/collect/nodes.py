@@ -37,7 +37,7 @@ REPORTS_PER_CODE = 20
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Nodes:
+class SupportPoints:
     """Extreme points of what inputs can do.
 
     Arguments:
@@ -87,7 +87,7 @@ class Nodes:
         return cells
 
 
-def nodes_of(counts: CodeCounts, *, edges: FloatArray | None = None, sparing: bool = False) -> Nodes:
+def nodes_of(counts: CodeCounts, *, edges: FloatArray | None = None, sparing: bool = False) -> SupportPoints:
     """The nodes for one set of reports.
 
     Arguments:
@@ -111,7 +111,7 @@ def nodes_of(counts: CodeCounts, *, edges: FloatArray | None = None, sparing: bo
     order = np.lexsort((first + last, x))
     group = _groups(counts, counts.n // REPORTS_PER_CODE if sparing else MAX_CODES)
     pmf = np.add.reduceat(np.concatenate([at_left[starts], at_right])[order], group, axis=1)
-    return Nodes(
+    return SupportPoints(
         breaks=breaks,
         x=x[order],
         first_cell=first[order],
@@ -162,7 +162,7 @@ class Fit:
     iterations: int
 
 
-def deviance(nodes: Nodes, masses: FloatArray) -> float:
+def deviance(nodes: SupportPoints, masses: FloatArray) -> float:
     """2 n KL(observed shares || shares under `masses`), inf where an observed code is impossible."""
     observed, fitted = nodes.counts / nodes.n, masses @ nodes.pmf
     if (fitted[observed > 0] <= 0).any():
@@ -177,7 +177,7 @@ _GAIN, _WINDOW = 1e-8, 50
 """Plain EM stops when that many steps raise the log-likelihood per report by less."""
 
 
-def smooth_fit(nodes: Nodes, *, max_iterations: int = 50_000) -> FloatArray:
+def smooth_fit(nodes: SupportPoints, *, max_iterations: int = 50_000) -> FloatArray:
     """(..., J) masses: plain EM from the uniform density, until the log-likelihood per report gains next to nothing.
 
     Stopping early is what keeps the density smooth where reports say little; the tolerance is that of the comparison in
@@ -202,7 +202,7 @@ def smooth_fit(nodes: Nodes, *, max_iterations: int = 50_000) -> FloatArray:
     return masses.reshape(whole.shape)
 
 
-def quick_fit(nodes: Nodes, *, steps: int) -> FloatArray:
+def quick_fit(nodes: SupportPoints, *, steps: int) -> FloatArray:
     """(..., J) masses near the greatest likelihood, after so many steps of accelerated EM from the uniform density."""
     shares = nodes.counts / np.maximum(1, nodes.counts.sum(axis=-1, keepdims=True))
     masses = _uniform(nodes)
@@ -211,7 +211,7 @@ def quick_fit(nodes: Nodes, *, steps: int) -> FloatArray:
     return masses
 
 
-def _uniform(nodes: Nodes) -> FloatArray:
+def _uniform(nodes: SupportPoints) -> FloatArray:
     """(..., J) masses of the uniform density, on the nodes that can have given any of these reports."""
     width = np.diff(nodes.breaks)
     masses = (width[nodes.first_cell] + width[nodes.last_cell]) / 2
@@ -222,7 +222,7 @@ def _uniform(nodes: Nodes) -> FloatArray:
     return masses / masses.sum(axis=-1, keepdims=True)
 
 
-def fit(nodes: Nodes, *, tolerance: float = 1e-3, max_iterations: int = 5_000) -> Fit:
+def fit(nodes: SupportPoints, *, tolerance: float = 1e-3, max_iterations: int = 5_000) -> Fit:
     """Maximum likelihood by EM from the uniform density, accelerated (SQUAREM), stopped by a bound on the gap.
 
     Arguments:
@@ -246,12 +246,12 @@ def fit(nodes: Nodes, *, tolerance: float = 1e-3, max_iterations: int = 5_000) -
     return Fit(masses=masses, deviance=deviance(nodes, masses), gap=gap, iterations=steps)
 
 
-def score(nodes: Nodes, masses: FloatArray) -> FloatArray:
+def score(nodes: SupportPoints, masses: FloatArray) -> FloatArray:
     """(J,) derivative of the log-likelihood per report in each mass; at the maximum none exceeds 1."""
     return _score(nodes.pmf, nodes.counts / nodes.n, masses)
 
 
-def gap_at(nodes: Nodes, masses: FloatArray) -> float:
+def gap_at(nodes: SupportPoints, masses: FloatArray) -> float:
     """Bound on how far the deviance of `masses` is above the least possible."""
     # The log-likelihood is concave: no distribution gains more than the steepest slope at this one.
     return max(0.0, 2 * nodes.n * (float(score(nodes, masses).max()) - 1))
@@ -311,7 +311,7 @@ def cone_program(
     return solution, str(solution.status)
 
 
-def least_deviance(nodes: Nodes, start: Fit) -> FloatArray:
+def least_deviance(nodes: SupportPoints, start: Fit) -> FloatArray:
     """Node masses of maximum likelihood by Newton steps on the simplex, from where EM stopped.
 
     Source: Kim, Carbonetto, Stephens, Anitescu 2020 (mix-SQP), each step a quadratic program with the fitted shares
@@ -334,7 +334,7 @@ def least_deviance(nodes: Nodes, start: Fit) -> FloatArray:
     return masses
 
 
-def _newton_move(nodes: Nodes, masses: FloatArray) -> FloatArray | None:
+def _newton_move(nodes: SupportPoints, masses: FloatArray) -> FloatArray | None:
     """The move d of the masses that is best for the likelihood's second-order model; None when the solver fails."""
     # With fitted / current - 1 = y = ratio d, the log-likelihood gains sum N_i (y_i - y_i^2 / 2) to second order.
     # z = sqrt(N) y is of order 1 at the scale that matters, and sum N_i y_i = n sum_j (score_j - 1) d_j as moves sum
@@ -376,7 +376,7 @@ def _reach(room: float) -> tuple[float, float]:
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Region:
+class ConfidenceSet:
     """Distributions whose deviance exceeds that of the best fit by at most `threshold`, and very few more.
 
     Arguments:
@@ -387,7 +387,7 @@ class Region:
     Guarantees: holds every distribution of deviance <= deviance(centre) + threshold, at any number of reports.
     """
 
-    nodes: Nodes
+    nodes: SupportPoints
     centre: FloatArray
     threshold: float
 

@@ -249,7 +249,7 @@ def _code(work: Plan, reads: Iterator[_Read], tally: Tally, files: int) -> Itera
     schema = None
     for read in reads:
         where = f" of {read.file.name}" if files > 1 else ""
-        batch = work.coded(read.batch, first=read.first, tally=tally, offset=read.before - read.first, where=where)
+        batch = work.encode(read.batch, first=read.first, tally=tally, offset=read.before - read.first, where=where)
         schema = schema or batch.schema
         if batch.schema != schema:
             odd = next(field for field in batch.schema if field != schema.field(field.name))
@@ -338,7 +338,7 @@ class PartWriter:
             try:
                 for batch in opened.batches(block.groups):
                     where = f" of {block.file.name}"
-                    writer.write(work.coded(batch, first=tally.rows, tally=tally, offset=block.offset, where=where))
+                    writer.write(work.encode(batch, first=tally.rows, tally=tally, offset=block.offset, where=where))
                 writer.close(tally.as_dict() if self.record_counts else None)
             except BaseException:
                 writer.abandon()

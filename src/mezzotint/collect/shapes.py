@@ -21,8 +21,8 @@ from scipy import optimize, sparse, special
 
 from mezzotint.collect.counts import CodeCounts
 from mezzotint.collect.nodes import (
-    Nodes,
-    Region,
+    ConfidenceSet,
+    SupportPoints,
     clarabel,
     cone_program,
     deviance,
@@ -380,7 +380,7 @@ class Fold:
     centre: float
 
 
-def folds_of(nodes: Nodes) -> list[tuple[Fold, ...]]:
+def folds_of(nodes: SupportPoints) -> list[tuple[Fold, ...]]:
     """Each data set's reports dealt into FOLDS parts at random, each report by itself; empty parts left out.
 
     Arguments:
@@ -740,7 +740,7 @@ class OfRegion(Shapes):
     """Bounds by all distributions whose deviance the level does not rule out: right at every n, for all at once."""
 
     @cached_property
-    def _region(self) -> Region:
+    def _region(self) -> ConfidenceSet:
         nodes = nodes_of(self.counts, edges=self.edges, sparing=True)
         peak = least_deviance(nodes, fit(nodes))
         limit, least = finite_sample_limit(nodes.counts.size, level=self.level), deviance(nodes, peak)
@@ -749,7 +749,7 @@ class OfRegion(Shapes):
                 f"estimate: the reports miss this table by a deviance of {least:.4g}, beyond {limit:.4g} at level "
                 f"{self.level:g}; were they made by another one?"
             )
-        return Region(nodes=nodes, centre=peak, threshold=limit - least)
+        return ConfidenceSet(nodes=nodes, centre=peak, threshold=limit - least)
 
     def _tried(self, bound: Callable[[], float], *, otherwise: float) -> float:
         _ = self._region  # reports that do not fit the table are an error, the solver's failure is not
