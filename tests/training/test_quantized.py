@@ -43,7 +43,7 @@ def draw(grid: EvenGrid, x: np.ndarray, words: np.ndarray) -> np.ndarray:
     none = np.empty(0, dtype=np.int32)
     one = np.ones(1, dtype=F32)
     given = (x.astype(F32)[None], one[None], one, 0, x.size, words, totals, none, 0)
-    assert clipped.add_drawn(*given, *grid.arguments) == 0
+    assert clipped.add_drawn(*given, *grid) == 0
     return totals
 
 
@@ -142,7 +142,7 @@ def test_no_branch_on_a_value() -> None:
     fresh: Any = numba.njit(**options)(clipped.add_drawn.py_func)  # pyright: ignore
     none, totals = np.empty(0, dtype=np.int32), np.zeros(2, dtype=np.int32)
     one, words = np.ones(1, F32), np.zeros(2, np.uint64)
-    fresh(np.zeros((1, 2), F32), one[None], one, 0, 2, words, totals, none, 0, *grid.arguments)
+    fresh(np.zeros((1, 2), F32), one[None], one, 0, 2, words, totals, none, 0, *grid)
     (assembly,) = fresh.inspect_asm().values()
     lines = [line.split() for line in assembly.splitlines() if line.startswith("\t") and not line.startswith("\t.")]
     names = [line[0] for line in lines]

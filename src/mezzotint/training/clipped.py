@@ -63,10 +63,10 @@ POSITIVE = U32(0x7FFFFFFF)
 @inlined
 def _pick_rows(
     x: Rows, start: int, size: int, gain: np.float32, factor: np.float32, words: Words, first: int,
-    grid: tuple[float, ...], rows: npt.NDArray[np.uint32], lows: npt.NDArray[np.uint32],
+    numbers: tuple[float, ...], rows: npt.NDArray[np.uint32], lows: npt.NDArray[np.uint32],
 ) -> int:  # fmt: skip
     """The row that each input's word picks, and the word's low half; the number of NaNs."""
-    lower, upper, origin, scale, last, first_stretch, last_stretch = grid
+    lower, upper, origin, scale, last, first_stretch, last_stretch = numbers
     nans = 0
     for i in range(size):
         given = take(x, start + i) * gain * factor
@@ -122,7 +122,7 @@ def _add(
 @compiled
 def add_drawn(
     x: Rows, gains: Rows, factors: Rows, begin: int, end: int, words: Words, totals: Totals,
-    integers: npt.NDArray[np.int32], levels: int, grid: tuple[float, ...], cells: Cells, bits: np.uint32,
+    integers: npt.NDArray[np.int32], levels: int, numbers: tuple[float, ...], cells: Cells, bits: np.uint32,
 ) -> int:  # fmt: skip
     """Draws for elements begin to end - 1 of the records' gradients and adds up.
 
@@ -135,7 +135,7 @@ def add_drawn(
         totals: (repeat * width,) sums, or (repeat * width * levels,) counts; added to.
         integers: what each code adds; empty for the code itself.
         levels: 0 for sums; else the number of levels to count.
-        grid, cells, bits: see `EvenGrid`.
+        numbers, cells, bits: see `EvenGrid`.
     Returns: the number of NaNs.
     """
     rows, lows, reports = np.empty(CHUNK, np.uint32), np.empty(CHUNK, np.uint32), np.empty(CHUNK, np.uint16)
@@ -148,7 +148,7 @@ def add_drawn(
         which, first = divmod(column, width)
         size = min(CHUNK, width - first, end - at)
         gain, start = gains[record, which], record * width + first
-        nans += _pick_rows(flat, start, size, gain, factors[record], words, at - begin, grid, rows, lows)
+        nans += _pick_rows(flat, start, size, gain, factors[record], words, at - begin, numbers, rows, lows)
         _pick_levels(rows, lows, size, cells, bits, reports)
         _add(reports, 0, size, totals, column, integers, levels)
         at += size
@@ -188,9 +188,7 @@ MAX_STRETCHED = 2**12
 """Largest number of segments times how much the ends are stretched: keeps the rounding of positions below EVEN."""
 
 
-@final
-@dataclass(frozen=True, kw_only=True, eq=False)
-class EvenGrid:
+class EvenGrid(NamedTuple):
     """An even grid of segments, of which the first and the last may be cut short by the range.
 
     An input v lies at p = (v - origin) * scale, counted in UNIT parts of a segment, origin one whole segment below the
@@ -198,31 +196,16 @@ class EvenGrid:
     p + first_stretch * min(p - UNIT, 0) + last_stretch * max(p - last, 0). Stretching moves no position across a knot.
 
     Arguments:
-        lower, upper: range of inputs.
-        origin, scale: see above.
-        last: position of the last segment's left end.
-        first_stretch, last_stretch: whole over present width of that segment, less 1; >= 0.
+        numbers: lower and upper end of the range of inputs; origin and scale, see above; last, the position of the last
+            segment's left end; first_stretch and last_stretch, whole over present width of that segment, less 1; >= 0.
         cells: (rows * 2**bits,) alias cells as `alias_cells` makes them, for the left and right row of every segment
             and of one more behind the last, which is the last row twice: where the upper end itself may fall.
-        bits: bits of one report.
+        bits: bits of one report; 32 bits wide, for lanes of 32 bits.
     """
 
-    lower: float
-    upper: float
-    origin: float
-    scale: float
-    last: float
-    first_stretch: float
-    last_stretch: float
+    numbers: tuple[float, ...]
     cells: Cells
-    bits: int
-
-    @property
-    def arguments(self) -> tuple[tuple[float, ...], Cells, np.uint32]:
-        """What the loop takes, in its order."""
-        ends = (self.first_stretch, self.last_stretch)
-        where = (self.lower, self.upper, self.origin, self.scale, self.last, *ends)
-        return where, self.cells, np.uint32(self.bits)  # 32 bits wide, for lanes of 32 bits
+    bits: np.uint32
 
 
 def find_grid(mechanism: Mechanism) -> EvenGrid | None:
@@ -251,10 +234,8 @@ def find_grid(mechanism: Mechanism) -> EvenGrid | None:
     cells = alias_cells(mechanism.weights, mechanism.bits)
     end = cells[-1:, None, :].repeat(2, axis=1)
     flat = np.concatenate([np.stack([cells[rows], cells[rows + 1]], axis=1), end]).reshape(-1)
-    return EvenGrid(
-        lower=mechanism.lower, upper=mechanism.upper, origin=origin, scale=scale, last=(count - 1) * UNIT,
-        first_stretch=first, last_stretch=last, cells=flat, bits=mechanism.bits,
-    )  # fmt: skip
+    numbers = (mechanism.lower, mechanism.upper, origin, scale, (count - 1) * UNIT, first, last)
+    return EvenGrid(numbers, flat, np.uint32(mechanism.bits))
 
 
 PART = 1 << 21
@@ -352,7 +333,7 @@ class RecordSums:
             words = memory.words[: end - begin]
             stream.fill(words)
             if self.grid is not None:
-                nans += add_drawn(*given, begin, end, words, *into, *self.grid.arguments)
+                nans += add_drawn(*given, begin, end, words, *into, *self.grid)
             else:
                 inputs, codes = memory.inputs[: words.size], memory.codes[: words.size]
                 form(*given, begin, inputs)
