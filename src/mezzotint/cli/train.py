@@ -7,7 +7,7 @@ import json
 import math
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO, cast
@@ -309,13 +309,16 @@ def _run(run: Trainer, options: Options) -> list[Standing]:
     """Takes the steps; returns what was reported, before an interruption as well."""
     history = _earlier(run, options)
     every = options["every"] or max(1, options["steps"] // 20)
-    with _live(options["steps"]) as show, _lines(run, options) as write, _scalars(options["tensorboard"]) as draw:
+    with ExitStack() as opened:
+        told = [history.append, opened.enter_context(_live(options["steps"]))]
+        if options["log"] is not None:
+            told.append(opened.enter_context(_lines(run, options)))
+        if options["tensorboard"] is not None:
+            told.append(opened.enter_context(_scalars(options["tensorboard"])))
 
         def tell(*_: float) -> None:
-            history.append(run.last)
-            show(run.last)
-            write(asdict(run.last))
-            draw(run.last)
+            for report in told:
+                report(run.last)
 
         run.run(every=every, progress=tell, checkpoint=options["checkpoint"], target_epsilon=options["target_epsilon"])
         if run.stopped:
@@ -356,23 +359,17 @@ def _earlier(run: Trainer, options: Options) -> list[Standing]:
 
 
 @contextmanager
-def _lines(run: Trainer, options: Options) -> Iterator[Callable[[JsonObject], None]]:
-    if options["log"] is None:
-        yield lambda facts: None
-        return
+def _lines(run: Trainer, options: Options) -> Iterator[Callable[[Standing], None]]:
     with Path(options["log"]).open("a" if options["resume"] else "w", encoding="utf-8") as file:
         _line(file, {"model": options["model"], "data": run.data.name, **run.method.describe(), **asdict(run.settings)})
-        yield lambda facts: _line(file, facts)
+        yield lambda last: _line(file, asdict(last))
 
 
 @contextmanager
-def _scalars(folder: Path | None) -> Iterator[Callable[[Standing], None]]:
+def _scalars(folder: Path) -> Iterator[Callable[[Standing], None]]:
     """Event files that TensorBoard shows."""
     from mezzotint.privacy import claim as claims
 
-    if folder is None:
-        yield lambda last: None
-        return
     with brought_by("tensorboard"):
         board: Any = importlib.import_module("torch.utils.tensorboard")
     with board.SummaryWriter(str(folder)) as writer:
