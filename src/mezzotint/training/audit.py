@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import cast, final
+from typing import final
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import brentq
 from scipy.stats import beta, binom
 
 from mezzotint.core.arguments import check_count, check_delta, check_probability
 from mezzotint.core.errors import ParameterError, refuse_nan
+from mezzotint.core.search import bracket
 
 
 @final
@@ -165,15 +165,14 @@ def chance_of(right: int, guesses: int, canaries: int, *, epsilon: float, delta:
 
 
 def _refuted(right: int, guesses: int, canaries: int, delta: float, error: float) -> float:
-    """The largest epsilon at which so many right guesses have at most this chance; 0 if none."""
+    """The largest epsilon at which so many right guesses have less than this chance; 0 if none."""
 
-    def excess(epsilon: float) -> float:
-        return chance_of(right, guesses, canaries, epsilon=epsilon, delta=delta) - error
+    def refuted(epsilon: float) -> bool:
+        return chance_of(right, guesses, canaries, epsilon=epsilon, delta=delta) < error
 
-    if excess(0.0) >= 0:
+    if not refuted(0.0):
         return 0.0
     most = 1.0
-    while excess(most) < 0:
+    while refuted(most):
         most *= 2
-    found = cast("float", brentq(excess, most / 2 if most > 1 else 0.0, most, xtol=1e-9))
-    return max(0.0, found - 1e-8)
+    return bracket(refuted, 0.0, most, tolerance=1e-9)[0]
