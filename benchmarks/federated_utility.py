@@ -23,10 +23,11 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from mezzotint.core.arguments import check_choice
 from mezzotint.datasets import Federation, load_federation
 from mezzotint.federated.budget import noise_within
 from mezzotint.federated.encoding import Encoding, FixedPointEncoding, GaussianEncoding, gaussian_encoding
-from mezzotint.federated.secagg.roster import Sampling, check_sampling, most_participations, turn
+from mezzotint.federated.secagg.roster import SAMPLINGS, Sampling, most_participations, turn
 from mezzotint.federated.server_optimizers import FedAdam, FedAvg, FedAvgM, ServerOptimizer, State, behind
 from mezzotint.federated.tasks import LocalTraining, Rehearsal, model_for
 from mezzotint.vectors.calibration import gaussian_shift
@@ -190,7 +191,7 @@ def main() -> None:
         return
     seeds, tuning = ([int(part) for part in text.split(",")] for text in (arguments.seeds, arguments.tuning))
     size = model_for("softmax", federation_of(arguments.folder, seeds[0])).initial(0).size
-    sampling = check_sampling(arguments.sampling)
+    sampling = check_choice("sampling", arguments.sampling, SAMPLINGS)
     console = Console(width=180)
     table = Table(title=f"Accuracy in percent after {ROUNDS} rounds: mean and standard error, seeds {arguments.seeds}")
     names = ("clients a round", "updates each", "noise added by", "noise multiplier", "epsilon at most", "if all stay")

@@ -14,6 +14,7 @@ from rich.console import RenderableType
 import mezzotint as mz
 from mezzotint.cli import common
 from mezzotint.cli.common import AsJson, Options, ProofOption, option
+from mezzotint.core.arguments import check_choice
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.files import write_text
 from mezzotint.core.mechanism import Mechanism
@@ -368,7 +369,7 @@ def _noise(
         given = 1.0 if noise_multiplier is None else noise_multiplier
         return given, make(given)
     drawn = settings.per_round + settings.spare
-    sampling = draws.check_sampling(settings.sampling)
+    sampling = check_choice("sampling", settings.sampling, draws.SAMPLINGS)
     rounds = draws.most_participations(sampling, rounds=settings.rounds, per_round=drawn, population=population)
     least = settings.minimum or drawn // 2 + 1
     epsilon, delta = _left_for_updates(settings, least)

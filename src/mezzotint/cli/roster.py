@@ -12,7 +12,7 @@ import mezzotint as mz
 from mezzotint.cli import common
 from mezzotint.cli.common import AsJson, option
 from mezzotint.core.errors import MezzotintError, ParameterError
-from mezzotint.core.files import read_bytes, read_text, refuse_existing, replacing
+from mezzotint.core.files import read_text, refuse_existing, replacing
 
 if TYPE_CHECKING:
     from mezzotint.federated.secagg.roster import Card, Roster
@@ -30,12 +30,11 @@ def identity(
     as_json: AsJson = False,
 ) -> None:
     """Makes a client's long-term secret, and prints its card for whoever makes the roster."""
-    secret = os.urandom(32)
     refuse_existing(file, overwrite=None, parameter="file")
     with replacing(file) as temporary:
         temporary.touch(mode=0o600)
-        temporary.write_bytes(secret)
-    _print_card(_introduced(secret), as_json)
+        temporary.write_bytes(os.urandom(32))
+    _print_card(_introduced(file, "file"), as_json)
 
 
 @app.command("card", epilog="Example: mezzotint roster card identity.key")
@@ -43,7 +42,7 @@ def card(
     file: Annotated[Path, typer.Argument(help="File that `roster identity` wrote.")], as_json: AsJson = False
 ) -> None:
     """Prints the card of an identity again: the card is public, and signed by its owner."""
-    _print_card(_introduced(_secret(file, "file")), as_json)
+    _print_card(_introduced(file, "file"), as_json)
 
 
 @app.command("make", epilog="Example: mezzotint roster make cards.txt --out roster.json")
@@ -78,7 +77,7 @@ def check(
 
     roster = mz.federated.Roster.load(file)
     if identity is not None:
-        card = read_introduction(_introduced(_secret(identity, "identity")))
+        card = read_introduction(_introduced(identity, "identity"))
         if card not in roster.members:
             raise ParameterError("identity", str(identity), "this roster does not list its card; ask who made it")
     _print_roster(roster, as_json)
@@ -97,17 +96,10 @@ def blame(
     common.show({"identity": found.identity.hex(), "proved": True}, as_json, lambda: said)
 
 
-def _secret(file: Path, parameter: str) -> bytes:
-    secret = read_bytes(file)
-    if len(secret) != 32:
-        raise ParameterError(parameter, str(file), "holds no identity; make one: mezzotint roster identity")
-    return secret
+def _introduced(file: Path, parameter: str) -> bytes:
+    from mezzotint.federated.secagg.roster import introduce, read_identity
 
-
-def _introduced(secret: bytes) -> bytes:
-    from mezzotint.federated.secagg.roster import introduce
-
-    return introduce(secret)
+    return introduce(read_identity(file, parameter=parameter))
 
 
 def _print_roster(roster: Roster, as_json: bool, **more: str) -> None:

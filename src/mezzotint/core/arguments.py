@@ -20,6 +20,7 @@ from mezzotint.core.mechanism import MAX_LEVELS, FloatArray, IntArray
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+Word = TypeVar("Word", bound=str)
 
 MOST = 10**18
 """Largest count: products of counts stay far within the floats."""
@@ -69,12 +70,13 @@ def check_rules(record: object, *rules: tuple[str, bool, str]) -> None:
             raise ParameterError(name, getattr(record, name), remedy)
 
 
-def check_choice(name: str, value: object, known: Iterable[str]) -> None:
-    """ParameterError unless the value is one of these words."""
+def check_choice(name: str, value: object, known: Iterable[Word]) -> Word:
+    """The word itself; ParameterError unless it is one of these."""
     words = list(known)
     if value not in words:
         remedy = f'use "{words[0]}" or "{words[1]}"' if len(words) == 2 else f"use one of {', '.join(words)}"
         raise ParameterError(name, value, remedy)
+    return cast(Word, value)
 
 
 def check_instance(name: str, value: object, kind: type[T]) -> T:

@@ -44,6 +44,7 @@ from mezzotint.federated.records import (
 )
 from mezzotint.federated.secagg import Client, OutOfRangeInteger, ProtocolError, ReplayedRound, RoundPlan
 from mezzotint.federated.secagg.messages import read_invitation
+from mezzotint.federated.secagg.roster import read_identity
 
 if TYPE_CHECKING:
     from mezzotint.federated.encoding import Encoding, Vector
@@ -368,13 +369,7 @@ def _metric(answer: Message, name: str) -> float:
 def _identity(context: Context) -> bytes | None:
     """The long-term key in the file that the node's configuration names; None without one."""
     path = context.node_config.get("identity")
-    if path is None:
-        return None
-    with open(str(path), "rb") as handle:
-        key = handle.read()
-    if len(key) != 32:
-        raise ParameterError("identity", str(path), "the file holds 32 bytes, an Ed25519 private key")
-    return key
+    return None if path is None else read_identity(str(path))
 
 
 def name_of(context: Context) -> str:

@@ -20,13 +20,13 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricReco
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from mezzotint.core.arguments import check_count, check_instance, check_positive, check_probability
+from mezzotint.core.arguments import check_choice, check_count, check_instance, check_positive, check_probability
 from mezzotint.core.errors import BudgetError, ParameterError
 from mezzotint.core.records import JsonObject, above
 from mezzotint.federated.ledger import RunLedger
 from mezzotint.federated.records import Key, flatten, log, one_line, parameters, protocol_record, request, unflatten
 from mezzotint.federated.secagg import ProtocolError, TooFewClients
-from mezzotint.federated.secagg.roster import Sampling, check_sampling, check_spare
+from mezzotint.federated.secagg.roster import SAMPLINGS, Sampling, check_spare
 from mezzotint.federated.server_optimizers import FedAvg, ServerOptimizer, State
 from mezzotint.privacy.claim import Claim
 
@@ -201,7 +201,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         if not self.minimum <= per_round:
             remedy = f"a round ends with {per_round} summands; ask for fewer, or spare fewer"
             raise ParameterError("minimum", self.minimum, remedy)
-        self.sampling = check_sampling(sampling)
+        self.sampling = check_choice("sampling", sampling, SAMPLINGS)
         self.learning_rate = check_positive("learning_rate", learning_rate)
         self.optimizer = check_instance("optimizer", FedAvg() if optimizer is None else optimizer, ServerOptimizer)
         self.optimizer_state: State = {}

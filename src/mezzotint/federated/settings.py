@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import final
 
-from mezzotint.core.arguments import check_rules
+from mezzotint.core.arguments import check_choice, check_rules
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import read_object
 from mezzotint.core.records import JsonObject, Record
@@ -15,7 +15,7 @@ from mezzotint.datasets import Federation, load_federation
 from mezzotint.federated.encoding import Encoding, FixedPointEncoding
 from mezzotint.federated.joined import MetricsEncoding, load_encoding
 from mezzotint.federated.secagg.plan import CORRUPTED, DROPPED
-from mezzotint.federated.secagg.roster import ROUNDS, check_sampling, check_spare, most_participations
+from mezzotint.federated.secagg.roster import ROUNDS, SAMPLINGS, check_spare, most_participations
 from mezzotint.federated.server_optimizers import optimizer_named
 from mezzotint.federated.tasks import LocalTraining
 from mezzotint.vectors import RankedCodebook
@@ -136,7 +136,7 @@ class RunSettings(Record):
             ("colluding", 0 <= self.colluding < 1, share),
             ("dropping", 0 <= self.dropping < 1, share),
         )
-        check_spare(self.spare, check_sampling(self.sampling))
+        check_spare(self.spare, check_choice("sampling", self.sampling, SAMPLINGS))
         if self.dataset == "digits" and self.per_round + self.spare > self.clients:
             name = "spare" if self.per_round <= self.clients else "per_round"
             remedy = f"a round draws {self.per_round + self.spare} of only {self.clients} clients, spare ones included"
@@ -192,7 +192,8 @@ class RunSettings(Record):
         """The largest number of sums of metrics that one client is in."""
         planned = self.rounds // self.evaluate_every if self.evaluate_every else 0
         drawn = {"per_round": self.per_round + self.spare, "population": max(self.clients, self.per_round + self.spare)}
-        return most_participations(check_sampling(self.sampling), rounds=planned, **drawn)
+        sampling = check_choice("sampling", self.sampling, SAMPLINGS)
+        return most_participations(sampling, rounds=planned, **drawn)
 
     @classmethod
     def from_config(cls, values: JsonObject) -> RunSettings:

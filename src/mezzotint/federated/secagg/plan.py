@@ -149,11 +149,6 @@ class RoundPlan:
             f"{', '.join(bound) or 'nothing else'}"
         )
 
-    @property
-    def modulus(self) -> int:
-        """2**bits."""
-        return 1 << self.bits
-
     @cached_property
     def digest(self) -> bytes:
         """SHA-256 of the plan: part of every signature, key and associated data of the round."""

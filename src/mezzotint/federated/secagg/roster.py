@@ -16,16 +16,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, cast, final
+from typing import Literal, final
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from mezzotint.core.arguments import check_choice, check_rules
+from mezzotint.core.arguments import check_rules
 from mezzotint.core.entropy import draw_words
 from mezzotint.core.errors import FileFormatError, ParameterError
-from mezzotint.core.files import read_object, write_text
+from mezzotint.core.files import read_bytes, read_object, write_text
 from mezzotint.federated.secagg import masks
 from mezzotint.federated.secagg.plan import CORRUPTED, SECURITY_BITS, Draw, RoundPlan, corrupted_in, forked, split
 from mezzotint.federated.secagg.wire import MalformedMessage, PlanRefused, Reader, SwappedKey, number
@@ -35,12 +35,6 @@ SAMPLINGS: tuple[Sampling, ...] = ("fixed", "poisson", "cyclic")
 
 RISK = 0.01
 """Probability that some client is drawn for more rounds than `most_participations` returns, for random draws."""
-
-
-def check_sampling(sampling: str) -> Sampling:
-    """The name itself; ParameterError unless it is a way to draw."""
-    check_choice("sampling", sampling, SAMPLINGS)
-    return cast(Sampling, sampling)
 
 
 def check_spare(spare: int, sampling: str) -> int:
@@ -137,6 +131,14 @@ class Card:
     def from_reader(cls, reader: Reader) -> Card:
         """Reads one."""
         return cls(identity=reader.take(masks.KEY_BYTES), channel=reader.take(masks.KEY_BYTES))
+
+
+def read_identity(path: str | Path, *, parameter: str = "identity") -> bytes:
+    """The Ed25519 private key in a file; ParameterError, naming the parameter, unless it holds 32 bytes."""
+    key = read_bytes(path)
+    if len(key) != masks.KEY_BYTES:
+        raise ParameterError(parameter, str(path), "holds no identity; make one: mezzotint roster identity")
+    return key
 
 
 def introduce(identity: bytes) -> bytes:
