@@ -212,7 +212,7 @@ def say(text: str, *, style: str | None = None, on: Console | None = None) -> No
 
     Arguments:
         style: as rich has it.
-        on: the console; standard output if not given.
+        on: the console; standard output by default.
     """
     console = on or output()
     if console.is_terminal or "COLUMNS" in os.environ:

@@ -92,7 +92,7 @@ def command(
     bands: Annotated[
         int,
         option(
-            "Each client is in every sum, trains only every so many rounds, and spreads its update over them "
+            "Each client is in every sum, trains once in this many rounds, and spreads its update over them "
             "(rounded-gaussian)."
         ),
     ] = 1,
@@ -116,7 +116,7 @@ def command(
     evaluate_every: Annotated[
         int,
         option(
-            "Clients measure loss and accuracy on their own records after every so many rounds, released as a "
+            "Clients measure loss and accuracy on their own records once in this many rounds, released as a "
             "noisy secure sum; its cost is printed beforehand and included in every claim. 0: never."
         ),
     ] = 0,

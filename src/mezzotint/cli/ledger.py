@@ -202,7 +202,7 @@ def _words(facts: JsonObject, top: int) -> Sequence[str]:
         )
     lines.append(f"The claim{'s' * (len(facts['claims']) != 1)}:")
     for one in facts["claims"][:top]:
-        about = f"{one['sources']} source{'s' * (one['sources'] != 1)}" if one["sources"] else "sources not told"
+        about = f"{one['sources']} source{'s' * (one['sources'] != 1)}" if one["sources"] else "sources not recorded"
         lines.append(f"{one['charges']:,} x ({about}) {one['claim'] or 'a release without a claim'}")
     return lines
 

@@ -225,7 +225,7 @@ def read_counts(
     Raises:
         ParameterError: no such column, an empty one, a mechanism that is not the file's, files of different tables, or
             a folder whose run is unfinished.
-        FileFormatError: no description, an edited one, codes that are none, or a folder that lacks parts.
+        FileFormatError: a missing or edited description, invalid codes, or a folder that lacks parts.
 
     Example:
         >>> mechanism = mz.families.randomized_response(lower=20, upper=700, epsilon=1.0)

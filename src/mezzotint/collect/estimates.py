@@ -244,8 +244,8 @@ class HeavyHitters(Claimed):
         level: confidence of all of it together.
         categories: those of the greatest estimated shares, greatest first.
         shares: their shares; points are unbiased.
-        certain: whether each is surely among the so many most frequent of the domain, as its share is surely above that
-            of everything that is not listed.
+        certain: whether each surely belongs to the most frequent categories, as many as are listed: its share is surely
+            above that of everything unlisted.
         unlisted_at_most: no other category has a greater share.
         domain: categories in the list.
         claim: of one report; None when the reports were drawn from a seed.

@@ -363,7 +363,7 @@ def stratified(parts: Mapping[str, Part], shares: Mapping[str, float]) -> Interv
     Returns: the mean of the population and its interval, data units.
 
     Raises:
-        ParameterError: strata that differ, or shares that are none.
+        ParameterError: strata that differ, or invalid shares.
 
     Example:
         >>> mechanism = mz.families.randomized_response(lower=20, upper=700, epsilon=1.0)

@@ -151,7 +151,7 @@ def _groups(counts: CodeCounts, wanted: int) -> IndexArray:
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Fit:
-    """A distribution of inputs of (nearly) maximum likelihood: (J,) masses on the nodes, after so many steps of EM.
+    """A distribution of inputs of (nearly) maximum likelihood: (J,) masses on the nodes, after `steps` steps of EM.
 
     Its deviance from the reports, 2 n KL(observed shares || fitted shares), is at most `gap` above the least possible.
     """
@@ -203,7 +203,7 @@ def smooth_fit(nodes: SupportPoints, *, max_iterations: int = 50_000) -> FloatAr
 
 
 def quick_fit(nodes: SupportPoints, *, steps: int) -> FloatArray:
-    """(..., J) masses near the greatest likelihood, after so many steps of accelerated EM from the uniform density."""
+    """(..., J) masses near the maximum likelihood, after `steps` steps of accelerated EM from the uniform density."""
     shares = nodes.counts / np.maximum(1, nodes.counts.sum(axis=-1, keepdims=True))
     masses = _uniform(nodes)
     for _ in range(0, steps, SQUAREM_STEPS):

@@ -135,7 +135,7 @@ class Settings:
             raise ParameterError("block_rows", self.block_rows, "a block has at least one row")
 
     def tell(self, rows: int, *, share: float) -> None:
-        """Tells `progress` that so many rows, this share of the source, are done; a share of 0 is an unknown one."""
+        """Tells `progress` how many rows, and what share of the source, are done; a share of 0 means unknown."""
         if self.progress is not None:
             self.progress(rows, rows / share if share else math.inf)
 
@@ -159,7 +159,7 @@ def fingerprint(chosen: Settings, files: Sequence[SourceFile]) -> str | None:
         files: the source; standard input has no fingerprint. Their names and their order do not matter.
 
     Raises:
-        ParameterError, FileFormatError: a key that others may read, or that is none.
+        ParameterError, FileFormatError: an invalid key, or one that others may read.
     """
     path = None if chosen.ledger is None else _ledger(chosen).path
     if path is None or any(file.path == "-" for file in files):

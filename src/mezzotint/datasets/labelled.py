@@ -73,7 +73,7 @@ def read_image_set(folder: Path) -> ImageSet:
 
     Raises:
         ParameterError: a folder or file that is not there.
-        FileFormatError: a file that is no idx file, or images and labels of different numbers.
+        FileFormatError: not an IDX file, or different numbers of images and labels.
     """
     parts: list[npt.NDArray[np.uint8]] = []
     for name in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"):
@@ -171,11 +171,11 @@ def idx_folder(folder: str | Path, *, train: int | None = None, test: int | None
 
     Arguments:
         folder: holds {train,t10k}-{images-idx3,labels-idx1}-ubyte, with or without .gz.
-        train, test: use only the first so many records; None for all.
+        train, test: the number of records to use, the first ones; None for all.
 
     Raises:
         ParameterError: a folder or file that is not there.
-        FileFormatError: a file that is no idx file, or labels that do not go with the images.
+        FileFormatError: not an IDX file, or different numbers of images and labels.
 
     Returns: pixels scaled to [0, 1], images (n, rows, columns).
     """
@@ -513,7 +513,7 @@ def load_federation(
         dataset: one of `CLIENT_DATASETS`.
         folder: where its files are ("digits" needs none): an npz or LEAF's folder for femnist, idx files for mnist,
             the python pickles for cifar10 and cifar100.
-        clients: into how many parts; for femnist the first so many writers, 0 for all.
+        clients: the number of parts; for femnist the number of writers, the first ones, 0 for all.
         dirichlet: of the Dirichlet split (femnist is split by writer instead).
         seed: of the split.
 

@@ -30,7 +30,7 @@ Floats = npt.NDArray[np.floating]
 
 MOST_CELLS = 64
 _ALL, _PAIRS = 12, 24
-"""Up to so many cells all columns are tried, and all that favour one or two intervals."""
+"""Up to these numbers of cells all columns are tried, or all that favour one or two intervals."""
 _STEPS = 200
 _TARGET = 1e-9
 RARE = 1e-6
@@ -327,7 +327,7 @@ def interpolated(mechanism: Mechanism) -> Mechanism:
 
 _FINE = 128
 _ROUGHNESS = 100
-"""Cells of the shapes that are expected, and how even they are: Dirichlet, of so many observations in all."""
+"""Cells of the expected shapes, and how even these are: the total concentration of their Dirichlet prior."""
 _EVENER = 3
 """By how much evener shapes are expected where rows of cells are mixed afterwards, which blurs narrow windows most."""
 
@@ -414,7 +414,7 @@ _PER_HALVING = 3
 
 
 def _expected(shares: FloatArray, observations: int, reports: int) -> FloatArray:
-    """(K, K) information per report that a Dirichlet prior of so many observations has about the shares of cells."""
+    """(K, K) information per report about the shares of cells in a Dirichlet prior worth this many observations."""
     return (observations + 1) / reports * (np.diag(1 / shares) - 1)
 
 

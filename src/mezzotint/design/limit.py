@@ -200,7 +200,7 @@ class Prover:
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Proven:
-    """A lower bound on the loss (centred units) of every mechanism with so many levels, and how many programs it took.
+    """A lower bound on the loss (centred units) of all mechanisms with this many levels, and how many programs it took.
 
     `proof` is the document of a claim file, for `mezzotint verify` (docs/proofs/design.md, "A proof on paper").
     """

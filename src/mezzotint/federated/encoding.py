@@ -352,7 +352,7 @@ NOTHING = IntegerNoise(offsets=np.array([0]), weights=np.array([TOTAL]), truncat
 _TRIES = 8
 
 SERVER_DRAWS = 64
-"""A server adds its noise as the sum of so many draws: one table of 2**32 parts ends too early for small deltas."""
+"""Draws that a server's noise is the sum of: the tail of one table of 2**32 parts is too short for small deltas."""
 
 _ONE_AT_A_TIME = threading.Lock()
 

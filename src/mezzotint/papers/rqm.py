@@ -403,7 +403,7 @@ def training_figure(
 
     Arguments:
         number: of the figure; theta: of its PBM.
-        experiment: how it is run; progress: told after each run.
+        experiment: how it is run; progress: called after each run.
     """
     how = Experiment() if experiment is None else experiment
     federation = _federation()
@@ -520,7 +520,7 @@ def figure11(experiment: Experiment | None = None, progress: Progress | None = N
     """Figure 11 of the RQM paper: training on CIFAR-100 against PBM, central noise and no clipping.
 
     Arguments:
-        experiment: how it is run; progress: told after each run.
+        experiment: how it is run; progress: called after each run.
     """
     how = Experiment(rounds=60) if experiment is None else experiment
     data, federation = _cifar()

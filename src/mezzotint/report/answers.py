@@ -86,7 +86,7 @@ class Answer:
 
     Arguments:
         mechanism: the table; its certified epsilon is at most the question's.
-        family, levels: what `mezzotint design` has to be told to make it.
+        family, levels: the options of `mezzotint design` that make it.
         mse, mae: under the question's prior, squared data units and data units.
         one_bit: the question's loss of one-bit randomized response at the same epsilon.
         bytes_per_client: packed reports of one client in all rounds, rounded up per round.

@@ -497,7 +497,7 @@ def page_of(source: Path, *, column: str | None = None, level: float = 0.95) -> 
         level: confidence of each interval, for reports.
     Returns: the page, for `html_page` or `write_png`.
     Raises:
-        ParameterError: a column where there are none. FileFormatError: a file of no such kind, or a damaged one.
+        ParameterError: a column of a file without columns. FileFormatError: an unknown kind of file, or a damaged one.
     Example:
         >>> from pathlib import Path
         >>> mz.families.randomized_response(epsilon=1.0).save("m.json")

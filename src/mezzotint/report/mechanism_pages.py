@@ -39,7 +39,7 @@ NAMES = {
 }
 
 SLOW = {"optm": 4}
-"""Families whose search takes long beyond so many levels."""
+"""Families whose search takes long beyond these numbers of levels."""
 
 
 @final

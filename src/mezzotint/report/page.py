@@ -436,11 +436,11 @@ def _attachment(page: Page) -> str:
 
 MARKERS = "os^DvP"
 MOST_ABOVE = 2
-"""A line gets wider for at most so many others on top of it: beyond, no width would show them all."""
+"""The most lines on top of another for which that one is widened: beyond, no width would show them all."""
 
 DASHES = ("--", ":", "-.")
 FEW = 40
-"""Curves of at most so many points show them, so that lines on top of each other can be told apart."""
+"""The most points of a curve that are marked, so that lines on top of each other can be told apart."""
 
 
 def write_png(page: Page, folder: Path, *, overwrite: bool = False) -> tuple[Path, ...]:

@@ -106,7 +106,7 @@ def _learnt(header: JsonObject, end: JsonObject, history: Sequence[JsonObject]) 
         "claim covers publishing them.",
     ]
     if end.get("caveat"):
-        words.append(f"Mind: {end['caveat']}.")
+        words.append(f"Note: {end['caveat']}.")
     if header.get("seed") is not None:
         words.insert(0, _SIMULATED)
     facts = {name: value for name, value in header.items() if value is not None}

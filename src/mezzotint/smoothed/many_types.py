@@ -121,7 +121,7 @@ def landscape(sample: Sample, loss: Loss, share: Fraction, pad: int) -> Landscap
     high, log_middle = _high_end(sample, loss, share, peak, goal, height if pad > 0 else 0.0)
     low = _low_end(n, share, peak, goal - log_rate)
     if high - low > MAX_WINDOW:
-        raise ParameterError("n", n, f"needs delta at {high - low} counts; use asymptotic_rate for so many records")
+        raise ParameterError("n", n, f"needs delta at {high - low} counts; use asymptotic_rate for this many records")
     values, errors = logarithms.log_delta_window(low, high, size, lost, ratio)
     upper = np.minimum(values + errors, log_rate)
     majorant = np.maximum(np.maximum.accumulate(upper[::-1])[::-1], log_middle)

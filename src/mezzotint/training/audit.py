@@ -154,7 +154,7 @@ def audit_one_run(
 
 
 def chance_of(right: int, guesses: int, canaries: int, *, epsilon: float, delta: float) -> float:
-    """Bound on the probability that an attack on an (epsilon, delta)-DP mechanism is right about so many guesses."""
+    """Bound on the probability that an attack on an (epsilon, delta)-DP mechanism makes this many correct guesses."""
     known = 1 / (1 + math.exp(-epsilon))
     tail = float(binom.sf(right - 1, guesses, known))
     if delta == 0:

@@ -53,7 +53,7 @@ class PoissonBatches:
         if bands * batch_size > dataset_size >= batch_size:
             remedy = f"each part needs a batch; {dataset_size // batch_size} is the most here"
             raise ParameterError("bands", bands, remedy)
-        # A part is a share of 1 / bands of the records, and is drawn from every so many steps: as often in all.
+        # A part is a share of 1 / bands of the records, and is drawn from every `bands` steps: as often in all.
         return cls(batch_size=bands * batch_size, dataset_size=dataset_size)
 
     @property
@@ -69,7 +69,7 @@ class PoissonBatches:
         return Poisson(rate=rate if rate >= exact else math.nextafter(rate, 1.0))
 
     def draw(self, key: bytes, *, records: int | None = None) -> npt.NDArray[np.int64]:
-        """Indices of the records of one batch, increasing; of the first so many `records`, if not of all."""
+        """Indices of the records of one batch, increasing; among the first `records`, if given."""
         size = self.dataset_size if records is None else records
         if self.threshold == _WORDS:
             return np.arange(size)
@@ -233,7 +233,7 @@ class Drawn:
         return self.count
 
     def add(self, size: int) -> None:
-        """One more batch, of so many records."""
+        """One more batch, of this many records."""
         self.count, self.size = self.count + 1, size
 
     def __deepcopy__(self, _: object) -> Drawn:

@@ -596,8 +596,8 @@ def save_onnx(
         path: of the file.
         module: whose forward pass takes one tensor, records first, and gives one, made of dense layers, convolutions,
             max pools, embeddings, attention, norms of layers and groups, activations, sums and products, and changes of
-            shape, in any order; if not given, the one that the note describes. torch.export follows the pass.
-        shape: of one record's features; the note's, if not given.
+            shape, in any order; by default the one that the note describes. torch.export follows the pass.
+        shape: of one record's features; the note's by default.
         inputs: what features are: "float32", or "int64" for tokens.
         dense: the operator of dense layers. "DequantizeLinear" is in the standard and has integers as zero points;
             "MatMulNBits", of at most 16 levels, is onnxruntime's own: faster, and takes the middle between two levels

@@ -89,7 +89,7 @@ class Method(ABC):
         Arguments:
             contraction: what follows the noise leaves this share of its privacy loss, as the optimizer says
                 (`ProjectedOptimizer.contraction`); 1 where nothing is projected.
-            records_per_user: more than 1 for a claim about all records of one user, who has at most so many.
+            records_per_user: more than 1 for a claim about all records of one user, at most this many.
         Raises:
             ParameterError: reports about users; reports of gradients under add-or-remove-one. A report is drawn from
                 the same codes whatever the record is, but a record that is absent sends nothing: it hides what was

@@ -89,7 +89,7 @@ class ProjectedOptimizer(_Wrapper):
             the table and multiplied by it afterwards. A single number serves all tensors.
         rng: called once per step; None for private draws of the system's entropy, an integer or numpy Generator for
             reproducible ones, which are NOT private.
-        quantize: which parameter tensors are projected; all, if not given. Frozen ones never are.
+        quantize: which parameter tensors are projected; all by default. Frozen ones never are.
     Raises:
         ParameterError: a bound that is not positive, or a wrong number of them.
     Guarantees:

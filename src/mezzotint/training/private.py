@@ -193,20 +193,20 @@ def make_private(
         epochs: passes through the loader that the budget is planned for; needed with target_epsilon.
         target_epsilon: the noise is chosen so that all epochs cost at most this much; a further step is refused.
         noise_multiplier: the noise itself, instead: noise of the summed gradients over max_grad_norm.
-        bits: of a weight, for "proj-dp-sgd" and "rqp"; 4 if not given.
+        bits: per weight, for "proj-dp-sgd" and "rqp"; 4 by default.
         method: "dp-sgd" (float weights), "proj-dp-sgd" (weights of two and more dimensions stand on 2^bits levels
             after each step, rounded without bias: free), "rqp" (all weights nearest rounded, then kept with
             probability q or replaced). "dp-sgd" if bits is not given, else "proj-dp-sgd".
         max_grad_norm: L2 norm that a record's gradient is clipped to.
-        q: for "rqp"; 0.99 if not given.
-        bound: weights on levels lie in [-bound, bound]; if not given, twice the largest initial weight of the tensor.
+        q: for "rqp"; 0.99 by default.
+        bound: weights on levels lie in [-bound, bound]; by default twice the tensor's largest initial weight.
         neighboring: "add_or_remove_one" or "replace_one".
         loss_reduction: of the loss that the loop computes.
         bands: steps that the noise is correlated over; 1 draws it afresh. Records then fall into as many parts, which
             take turns. More bands let noise cancel, and need more of it: "auto" chooses before training, for
             target_epsilon, what leaves least in the last iterate of plain SGD.
         users: whose record each is, in the order of the loader's data; the claim is then about all records of one user.
-        records_per_user: of a user, the first so many records are trained on, and paid for together. With users.
+        records_per_user: with users, the maximum number of each user's records to train on and account for together.
         seed: for a simulation that can be repeated; NOT private, and its claim says so.
     Returns: module, optimizer, loader, and the accountant, whose `claim()` is what all steps so far cost one record.
     Raises:
@@ -283,7 +283,7 @@ def _check(method: str, *, bits: int | None, q: float | None, neighboring: str, 
 @final
 @dataclass(frozen=True, kw_only=True)
 class _Budget:
-    """What a run of so many steps may cost, or its noise itself; None where not given."""
+    """The budget of a run of this many steps, or its noise; None where not given."""
 
     target: float | None
     given: float | None

@@ -43,7 +43,7 @@ class Standing:
     Arguments:
         step: steps taken.
         loss: mean loss of the last batch that was not empty; nan before the first.
-        train_accuracy, test_accuracy: shares of records decided rightly, of the current (averaged) weights.
+        train_accuracy, test_accuracy: accuracies of the current (averaged) weights, as fractions.
         epsilon: spent so far at the run's delta; None where nothing is private.
         seconds: since the run (or its resumption) began.
         seeded: the run is a simulation; not private, whatever epsilon says.
@@ -89,7 +89,7 @@ class TrainingSettings:
         averaging: share of the last steps whose weights are averaged (post-processing, free); 0 for the last alone.
         optimizer: one of `OPTIMIZERS`: "sgd", "momentum" (0.9) or "adam". But for "sgd" steps remember gradients, so
             that replacing codes buys nothing.
-        records_per_user: of a user the first so many records are trained on, and the claim is about all of them
+        records_per_user: maximum number of each user's records to train on; the claim is about all of them
             together; None for a claim about one record. Needs data that say whose each record is.
         schedule: of the step size, one of `SCHEDULES`: "constant", or falling to 0 at the end, "linear" or "cosine".
     Raises:
@@ -127,7 +127,7 @@ class TrainingSettings:
 
 
 def of_users(data: Dataset, most: int | None) -> Dataset:
-    """The data with at most so many records to train on of each user; all of them for None.
+    """The data with at most this many training records per user; all of them for None.
 
     Raises:
         ParameterError: data that do not say whose the records are.
@@ -158,7 +158,7 @@ class Trainer:
         ended before its last step; empty when it did not.
         Sums are divided by the expected batch size, never by the realised one, which is private.
         With a seed, a run that was interrupted and resumed ends in the same weights; it cannot be resumed with bands.
-        With bands, steps are spent in blocks of so many: a run that goes on after an interruption begins a new one.
+        With bands, steps are spent in blocks of that length: a run resumed after an interruption begins a new block.
     """
 
     def __init__(self, *, data: Dataset, task: Task, method: Method, settings: TrainingSettings) -> None:

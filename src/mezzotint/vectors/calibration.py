@@ -230,7 +230,7 @@ def search(
                 if value >= (CLOSE if turn < patience else _ENOUGH) * target or at >= math.log(most):
                     break
             else:
-                told = "noise from a table with parts of 2**-32 ends too early for this delta, values and rounds"
+                told = "noise with a resolution of 2**-32 has too short a tail for this delta, values and rounds"
                 if math.isfinite(value):
                     told = f"no noise tried meets epsilon={target:.4g}; the last cost {value:.4g}"
                 trouble = InfeasibleError(told)

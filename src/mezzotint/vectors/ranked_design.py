@@ -68,7 +68,7 @@ def ranked_codebook(
 
     Raises:
         ParameterError: naming the parameter, its value and the remedy.
-        InfeasibleError: no codebook of so many bits and this kind exists.
+        InfeasibleError: no codebook of this kind exists with this number of bits.
 
     Guarantees: `epsilon` of the result is at most the one asked for, exactly.
 

@@ -76,7 +76,7 @@ class VectorScheme(ABC):
         """The cost of secure sums to a client that is in all of them; called by `mezzotint.privacy.account`."""
 
     def claim(self, *, clients: int, **options: object) -> Claim:
-        """The claim of secure sums of `clients` vectors; `options` are fields of `Release`, delta=1e-6 if not given."""
+        """The claim of secure sums of `clients` vectors; `options` are fields of `Release`, delta=1e-6 by default."""
         fields: dict[str, Any] = {"delta": 1e-6, **options, "trust": "secure_sum", "clients": clients}
         return account(Release(mechanism=self, **fields))
 

@@ -250,7 +250,7 @@ def plan_sum(
 
 @cache
 def forked(*, clients: int, corrupted: int, members: int, quorum: int) -> float:
-    """log2 P(a random committee has so many corrupted members that two quorums may share no honest one)."""
+    """log2 P(a random committee has enough corrupted members for two quorums to share no honest one)."""
     return _tail(clients, corrupted, members, 2 * quorum - members)
 
 

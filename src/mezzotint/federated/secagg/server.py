@@ -263,7 +263,7 @@ class Server:
                 del found[owner]
         if 2 * len(found) < len(self._dealt):
             told = f"member {index} has good shares of {len(found)} of {len(self._dealt)} clients"
-            raise wire.TamperedShare("open", f"{told}: so many cannot all have dealt bad ones", (index,))
+            raise wire.TamperedShare("open", f"{told}: too many for all of them to have dealt bad ones", (index,))
         for owner in wrong:
             self.disputed.setdefault(owner, []).append(index)
         self._shares.add(index, found)

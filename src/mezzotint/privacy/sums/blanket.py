@@ -383,7 +383,7 @@ class PairLoss:
 
 def positive_loss_atoms(noise: NoiseMixture, first: FloatArray, second: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Masses of what may be likelier under row `first` than under row `second`: (atoms,) from above, from below."""
-    # Sums of up to span positive products: (span + 2) UNIT, moved against us on both sides.
+    # Sums of up to span positive products: (span + 2) UNIT, on both sides so that the loss is never understated.
     slack = (first.size + 4) * UNIT
     upper = (spread(noise.high, first) * (noise.probability * (1 + slack))[:, None]).ravel()
     lower = (spread(noise.low, second) * (noise.probability * (1 - slack))[:, None]).ravel()

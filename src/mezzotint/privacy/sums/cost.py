@@ -66,7 +66,7 @@ from mezzotint.privacy.sums.geometry import pure_epsilon_l2, quadratic_renyi, sq
 from mezzotint.privacy.sums.lattice import lattice_rows
 
 _SMALL = 200
-"""Up to so many other clients every candidate is computed; above, a Gaussian score picks the few best."""
+"""The most other clients for which every candidate is computed; above, a Gaussian score picks the few best."""
 
 _WORK = 4e5
 """Cells times window that one evaluation may cost, about."""
@@ -137,7 +137,7 @@ def _gaussian_epsilon(probability: FloatArray, variance: FloatArray, gap: float,
 
 
 def shortlist(rows: IntArray, others: int, delta: float) -> list[Blanket]:
-    """Blankets to compute for so many other clients, the most promising first."""
+    """Blankets to compute for this many other clients, the most promising first."""
     found = [blanket for blanket in candidate_blankets(rows) if others >= blanket.block]
     if others <= _SMALL:
         return found
@@ -501,7 +501,7 @@ _LEAST = 6
 """Steps of a ladder, however long a check takes."""
 
 _BOXED, _RUNGS = 4, 12
-"""From so many components on two are divided and the others stand on ladders of so many steps."""
+"""From this many components on two are divided, and the others stand on ladders with this many steps."""
 
 
 def _seconds(rows: IntArray, others: int, cases: JsonObject) -> float:

@@ -82,7 +82,7 @@ class Poisson(Sampling):
 
     Arguments:
         rate: in (0, 1].
-        records_per_user: what is told apart is data with and without all records of one user, who has at most so many.
+        records_per_user: neighbours differ in all records of one user, at most this many.
     Source: docs/proofs/training.md, "Sampling" and "Users with several records".
     """
 
@@ -295,8 +295,8 @@ class Phase:
             rounding), `contraction(q, bits)` or `table_contraction(table)` for random replacement.
         sampling: how records enter a batch.
         steps: number of steps, at least 0.
-        bands: steps that the noise is correlated over, at least 1. Of so many steps in a row a record takes part in one
-            at most, and `sampling` is the rule by which it does.
+        bands: steps that the noise is correlated over, at least 1. A record takes part in at most one of
+            that many consecutive steps, by the rule `sampling`.
     Raises:
         ParameterError: naming the parameter, its value and the remedy.
     """
