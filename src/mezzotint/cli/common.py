@@ -333,12 +333,12 @@ def table_for_shares(epsilon: float, lower: float, upper: float, *, bins: int) -
 
 
 def each(claim: mz.privacy.Claim | None) -> str:
-    """What one report costs, to which observer, and whether that was checked."""
+    """The cost of one report, to which observer, and whether that was checked."""
     return SEEDED if claim is None else f"epsilon {above(claim.epsilon)} each ({claim.basis})"
 
 
 def cost_of(claim: mz.privacy.Claim | None, seeded: bool | None) -> str:
-    """What each report behind an estimate cost, as far as the files say."""
+    """The cost of each report behind an estimate, as far as the files record it."""
     unsure = claim is not None and seeded is None
     return each(claim) + (" unless they were drawn from a seed (the files do not say)" if unsure else "")
 
@@ -432,7 +432,7 @@ def busy(text: str) -> Iterator[None]:
 
 
 def live(*columns: ProgressColumn, spinner: bool = False) -> Bars:
-    """What shows progress on standard error, if that is a terminal: a description, then these columns."""
+    """A progress display on standard error, if that is a terminal: a description, then these columns."""
     from rich import progress as progress_bars
 
     first = [progress_bars.SpinnerColumn()] if spinner else []

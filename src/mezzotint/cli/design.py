@@ -239,7 +239,7 @@ def _without(problem: Options, family: str, **fixed: str | None) -> Options:
 def guarantee(
     mechanism: Mechanism, *, epsilon: float, delta: float, alpha: float | None, metric: str | None
 ) -> JsonObject:
-    """What the integers of a table guarantee, in the requested form of privacy: a sentence, its numbers rounded up."""
+    """The guarantee of a table's integers in the requested form of privacy: a sentence, its numbers rounded up."""
     claim, found = mz.privacy.report_claim(mechanism), {}
     certified = claim.certified
     if delta:

@@ -308,7 +308,7 @@ def _hitters(options: Options) -> None:
 
 
 def _priced(claim: mz.privacy.Claim | None) -> JsonObject:
-    """What stands in JSON about the cost of one report; nothing where it was drawn from a seed."""
+    """The JSON fields about the cost of one report; none where it was drawn from a seed."""
     return {} if claim is None else {"epsilon": claim.epsilon, **claim.standing}
 
 

@@ -425,7 +425,7 @@ def _write_app(app: Path, settings: RunSettings, encoding: Scheme | None, out: P
 
 
 def _place(encoding: Scheme | None, out: Path | None, scratch: Path) -> str:
-    """Where the run finds its encoding: beside its results, or in a temporary folder."""
+    """The folder of the run's encoding: beside its results, or a temporary one."""
     from mezzotint.federated import folder as folders
 
     if encoding is None:

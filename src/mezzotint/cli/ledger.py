@@ -49,7 +49,7 @@ def command(
     top: Annotated[int, option("How many clients to list, those who spent most first.", least=1)] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """Who spent what: releases, attempts and epsilon of each client in a ledger, the worst case, and what is left.
+    """Show releases, attempts and epsilon spent by each client in a ledger, the worst case, and the remaining budget.
 
     FILE is a ledger (.jsonl). Exit status 1: somebody's sum exceeds --budget.
     """
@@ -208,7 +208,7 @@ def _words(facts: JsonObject, top: int) -> Sequence[str]:
 
 
 def _show_sums(file: Path, header: JsonObject, delta: float, budget: float | None, as_json: bool) -> None:
-    """What a federated client paid for all the sums of its life; exit status 1 where that is more than the budget."""
+    """Show the cost of all sums of a federated client's life; exit status 1 where that exceeds the budget."""
     from mezzotint.privacy.claim import counted
 
     ledger = mz.federated.LifetimeLedger(file, identity=str(header.get("identity", "")))

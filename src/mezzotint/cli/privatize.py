@@ -182,7 +182,7 @@ def _lines(result: Result) -> list[str]:
 
 
 def _charged(result: Result) -> list[str]:
-    """What the ledger was charged and what remains."""
+    """The charge recorded in the ledger, and the remaining budget."""
     charged = result.charged
     if charged is None:
         return []

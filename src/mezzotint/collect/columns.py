@@ -515,7 +515,7 @@ def plain(array: pa.Array) -> npt.NDArray[Any]:
 
 
 def validity(array: pa.Array) -> npt.NDArray[np.bool_]:
-    """Which entries are not null."""
+    """A mask of the entries that are not null."""
     bitmap = array.buffers()[0]
     if bitmap is None:
         return np.full(len(array), not pa.types.is_null(array.type))
@@ -562,7 +562,7 @@ def numbers(array: pa.Array) -> tuple[npt.NDArray[np.floating], npt.NDArray[np.b
 def category_positions(
     array: pa.Array, categories: Sequence[str], column: str
 ) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
-    """Where each entry stands in the list of categories, and which entries are there at all.
+    """The position of each entry in the list of categories, and a mask of the entries that are in it.
 
     Arguments:
         array: text, integers or booleans, also as a dictionary. Null is missing; so is empty text that is no category.
@@ -593,7 +593,7 @@ def category_positions(
 
 
 def validity_of_true(array: pa.Array) -> npt.NDArray[np.bool_]:
-    """Where an array of booleans is true; null is not."""
+    """A mask of the true entries of an array of booleans; null counts as false."""
     filled = compute.fill_null(array, False)
     bits = np.unpackbits(np.frombuffer(filled.buffers()[1], dtype=np.uint8), bitorder="little")
     return bits[filled.offset : filled.offset + len(filled)].astype(bool)

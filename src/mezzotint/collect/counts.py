@@ -329,7 +329,7 @@ def expected_reports(source: str | os.PathLike[str]) -> int | None:
 @final
 @dataclass(frozen=True, kw_only=True)
 class BlockCounter:
-    """What a worker needs to count reports: the arguments of `read_counts`."""
+    """The work order of a process that counts reports: the arguments of `read_counts`."""
 
     column: str | None
     mechanism: Mechanism | None

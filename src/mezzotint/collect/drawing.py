@@ -253,7 +253,7 @@ Values = npt.NDArray[np.floating]
 
 
 class Hashing(Protocol):
-    """What a run needs of a `families.HashedDomain`, where each is described."""
+    """The parts of a `families.HashedDomain` that a run needs, each described there."""
 
     @property
     def categories(self) -> tuple[str, ...]: ...
@@ -294,7 +294,7 @@ class Tally:
         return self.rows - self.reports
 
     def nothing(self, column: str, where: str) -> ParameterError:
-        """What to raise where no report was made."""
+        """The error to raise where no report was made."""
         why = f"all {self.missing} values are missing" if self.missing else "it has no rows"
         return ParameterError("column", column, f"is empty: {why} in {where}; name another column or source")
 
@@ -481,7 +481,7 @@ class Plan:
         return self.memo.words(batch.column(self.memo.users), values, present, column, self.mechanisms[column])
 
     def _present(self, masks: Sequence[Present | None], place: _Place) -> Present | None:
-        """Which rows have all their values; None when all do."""
+        """A mask of the rows that have all their values; None when all do."""
         found = [mask for mask in masks if mask is not None]
         if not found:
             return None
@@ -531,7 +531,7 @@ def plan(
 @final
 @dataclass(frozen=True, kw_only=True)
 class _Place:
-    """Where a batch stands, for messages: rows of its file before it, and the file's name."""
+    """The place of a batch, for messages: rows of its file before it, and the file's name."""
 
     before: int
     where: str

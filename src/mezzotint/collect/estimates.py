@@ -60,7 +60,7 @@ from mezzotint.privacy.claim import Claim, Claimed
 @final
 @dataclass(frozen=True, kw_only=True)
 class Frequencies(Claimed):
-    """Which share of the inputs was of each category.
+    """The estimated share of each category among the inputs.
 
     Arguments:
         n: reports.
@@ -412,7 +412,7 @@ class Quantiles(Record):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Estimate(Claimed):
-    """What one set of reports says about the clipped inputs.
+    """The estimate that one set of reports gives of its clipped inputs.
 
     Arguments:
         n: reports.

@@ -170,7 +170,7 @@ def _order(name: str) -> tuple[bool, float, str]:
 @final
 @dataclass(frozen=True, kw_only=True)
 class _GroupCounter:
-    """What a thread needs to count the reports of a block by groups."""
+    """The work order of a thread that counts the reports of a block by groups."""
 
     reader: BlockCounter
     by: str | None

@@ -31,7 +31,7 @@ MissingValues = Literal["error", "keep"]
 
 
 class CodeOptions(TypedDict, total=False):
-    """What `arrow_codes` takes beside the values and the table."""
+    """The options of `arrow_codes` beside the values and the table."""
 
     missing: MissingValues
     on_out_of_range: OutOfRange

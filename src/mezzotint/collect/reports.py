@@ -38,7 +38,7 @@ _ENTRY_KEYS = {"column", "field", "sha256"}
 @final
 @dataclass(frozen=True, kw_only=True)
 class Description:
-    """What a reports file says about its reports.
+    """The description of its reports that a reports file carries.
 
     Arguments:
         tables: field of codes -> the mechanism that drew them.
@@ -74,7 +74,7 @@ def embedded(mechanism: Mechanism, *, seeded: bool | None) -> dict[str, str]:
 
 
 def extracted(values: JsonObject, *, seeded: bool | None) -> Mechanism:
-    """What `embedded` wrote; raises FileFormatError for anything else."""
+    """The description that `embedded` wrote; raises FileFormatError for anything else."""
     text = values.get("table" if seeded else "mechanism")
     if not isinstance(text, str):
         raise FileFormatError("holds no mechanism; it was edited or damaged")

@@ -193,7 +193,7 @@ def _ledger(chosen: Settings) -> Ledger:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Charged:
-    """What a ledger says of a run that it was charged for.
+    """A ledger's record of the charge for a run.
 
     Arguments:
         path: its file; None in memory.
@@ -297,7 +297,7 @@ class Seen(Claimed):
 @final
 @dataclass(frozen=True, kw_only=True)
 class ColumnResult(Record):
-    """What became of one column.
+    """The outcome of one column.
 
     Arguments:
         column, field: the input column, and the field of the output that holds its codes.
@@ -328,7 +328,7 @@ class ColumnResult(Record):
 @final
 @dataclass(frozen=True, kw_only=True)
 class ColumnsResult(Seen):
-    """What a run over several columns wrote, and what it saw.
+    """The outcome of a run over several columns: what was written and what was seen.
 
     Arguments:
         out: the file or folder written.
@@ -371,7 +371,7 @@ class ColumnsResult(Seen):
 @final
 @dataclass(frozen=True, kw_only=True)
 class PrivatizeResult(Seen):
-    """What `privatize` wrote, and what it saw.
+    """The outcome of `privatize`: what was written and what was seen.
 
     Arguments:
         column, field: the input column, and the field of the output that holds its codes.

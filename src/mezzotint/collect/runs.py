@@ -308,7 +308,7 @@ def part_name(index: int) -> str:
 @final
 @dataclass(frozen=True, kw_only=True, repr=False)
 class PartWriter:
-    """What a worker needs to make parts. Sent to other processes whole, it holds no key but a seed's or a memo's."""
+    """The work order of a process that writes parts. It is sent whole and holds no key but a seed's or a memo's."""
 
     work: Plan
     folder: Path
@@ -550,7 +550,7 @@ PATIENCE = 10.0
 
 
 def each_block(work: Callable[[Block], T], blocks: Sequence[Block], chosen: Settings) -> Generator[T]:
-    """What `work` makes of each block, as it comes; the first failure stops the rest. Its user closes it."""
+    """The results of `work` for each block, as they come; the first failure stops the rest. The caller closes it."""
     if chosen.engine == "ray":
         return on_cluster(work, blocks, chosen.address)
     return in_threads(work, blocks, chosen.workers)
@@ -622,7 +622,7 @@ def _anywhere(block: Block) -> Block:
 
 
 def _outcome(work: Callable[[Block], T], block: Block) -> T | MezzotintError:
-    """What a worker does. What the user has to mend is a result: the driver raises it as it is, not as Ray's error."""
+    """A worker's task. What the user has to mend is returned: the driver raises it as it is, not as Ray's error."""
     try:
         return work(block)
     except MezzotintError as error:

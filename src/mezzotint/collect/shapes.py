@@ -161,7 +161,7 @@ class Spread:
 
     @cached_property
     def lattice(self) -> float:
-        """What the discreteness of the values costs an interval around the mean, times n.
+        """The cost of the values' discreteness to an interval around the mean, times n.
 
         Half the smallest distance of two values, where the reports form a lattice; more where rare far values make the
         reports skewed.
@@ -536,7 +536,7 @@ COARSE = 8
 
 
 class Shapes(ABC):
-    """What one set of reports says about the distribution of the inputs.
+    """The evidence of one set of reports about the distribution of the inputs.
 
     Points come from one fit that knows of no edges, so that they do not move with what is asked for. An interval holds
     its point, what the table leaves open at the fitted shares of the codes, and the bounds of the method.

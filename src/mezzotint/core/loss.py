@@ -65,7 +65,7 @@ def check_weights(weights: IntArray) -> IntArray:
 
 
 def worst_ratio(weights: IntArray) -> WorstRatio:
-    """Where the largest ratio max_k W[k,i] / min_k W[k,i] stands, in exact integers; first level wins a tie.
+    """The place of the largest ratio max_k W[k,i] / min_k W[k,i], in exact integers; the first level wins a tie.
 
     Levels without mass in any row are dropped: they are never reported. A constant table gives 1/1.
     """
@@ -360,7 +360,7 @@ def renyi(weights: IntArray, alpha: float) -> float:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Certificate:
-    """What one report of one table reveals at most, in integers that anyone can look up in the table.
+    """The most that one report of one table reveals, in integers that anyone can look up in the table.
 
     Arguments:
         numerator, denominator: the largest and smallest weight (units of 2**-32) of the worst level; their ratio is

@@ -509,7 +509,7 @@ _PLACE = frozenset({"numerator", "denominator", "level", "row_high", "row_low"})
 
 
 def _content(mechanism: Mechanism) -> JsonObject:
-    """What the hash is of."""
+    """The bytes that are hashed."""
     table = {name: getattr(mechanism, name).tolist() for name in ("knots", "levels", "weights")}
     return table if mechanism.categories is None else {**table, "categories": list(mechanism.categories)}
 

@@ -142,7 +142,7 @@ class Record:
         }
 
     def _told(self) -> JsonObject:
-        """What is printed of it: all of `as_dict`, or less where that would be no small table."""
+        """The fields that are printed: all of `as_dict`, or fewer where that would be no small table."""
         return self.as_dict()
 
 

@@ -320,7 +320,7 @@ def word_type(bits: int) -> np.dtype[np.unsignedinteger]:
 
 
 def surplus_bits(data: bytes | bytearray | memoryview, bits: int, count: int) -> int:
-    """What the bits of the last byte say that belong to no word."""
+    """The value of the last byte's bits that belong to no word."""
     used = count * bits % 8
     return data[-1] >> used if used else 0
 
@@ -385,5 +385,5 @@ def unpack_words(data: bytes | bytearray | memoryview, bits: int, count: int) ->
 
 
 def _places(width: int, bits: int) -> list[tuple[int, int]]:
-    """Where integers of `width` bits begin that together are eight words: lane of 64 bits, bit in it."""
+    """The places of the eight integers of `width` bits that together make eight words: lane of 64 bits, bit in it."""
     return [divmod(begin, 64) for begin in range(0, 8 * bits, width)]

@@ -75,7 +75,7 @@ class ColumnProgram:
         return -(decoded**2).sum(axis=1) / len(self.below)
 
     def bound(self, rest: float, slopes: FloatArray, prices: FloatArray) -> float:
-        """What no use of these columns can beat, from any multipliers of the rows' sums.
+        """A lower bound that no use of these columns can beat, from any multipliers of the rows' sums.
 
         The second moment is convex: at least its tangent rest + slopes @ often, whose least value over all tables is
         a linear program with `prices` for its dual.

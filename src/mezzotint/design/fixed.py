@@ -185,7 +185,7 @@ def _on_knots(
 
 
 def _draft(problem: Problem, asked: Program, levels: FloatArray, solution: Solution) -> FloatDesign:
-    """What the multipliers of a solution prove: with some pairs of rows a bound of the program with all."""
+    """The design that a solution's multipliers prove: with some pairs of rows a bound of the program with all."""
     half = problem.width / 2
     unit = half**2 if problem.loss == "minimax" else 1.0
     price = price_of_means(asked, solution.dual, centered(problem, levels)) if problem.max_bias < math.inf else 0.0
@@ -369,7 +369,7 @@ def solve_pairs(
 
 
 def spent(problem: Problem, mechanism: Mechanism) -> float:
-    """What the integers certify in the problem's own currency: at most `epsilon` when the problem is met."""
+    """The certified privacy of the integers in the problem's own currency: at most `epsilon` when it is met."""
     if problem.delta > 0:
         return 0.0 if mechanism.delta(problem.epsilon) <= problem.delta else math.inf
     if problem.alpha is not None:

@@ -499,7 +499,7 @@ def best_floors(
 
 
 def _start(reach: _Reach, near: Optimum | None, share: float) -> tuple[FloatArray, float]:
-    """Where to start, and how far from the optimum (relative) that is."""
+    """A starting point, and its relative distance from the optimum."""
     if near is None or near.point.size != reach.point.size:
         return reach.point, 1.0  # what was near is a point of the other kind
     return share * reach.point + (1 - share) * near.point, share
@@ -569,7 +569,7 @@ def _longest(values: FloatArray, change: FloatArray) -> float:
 
 
 def lower_bound(value: Value, floors: FloatArray, levels: FloatArray, ends: FloatArray, ratio: float) -> float:
-    """What no mechanism at these levels can beat.
+    """A lower bound on the loss of all mechanisms at these levels.
 
     Arguments:
         value: that of the windows of any floors: their prices are multipliers of averages over inputs.
@@ -614,7 +614,7 @@ def best_ends(cost: FloatArray, levels: FloatArray, ratio: float) -> FloatArray:
 
 
 def costs_of_atoms(points: FloatArray, parts: FloatArray, windows: Windows, loss: str) -> tuple[float, FloatArray]:
-    """What point masses cost, each priced at the lines of the pieces that it is split among: see `bound_with`.
+    """The costs of point masses, each priced at the lines of the pieces that it is split among: see `bound_with`.
 
     Arguments:
         points: (n,) centred units.

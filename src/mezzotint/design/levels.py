@@ -50,7 +50,7 @@ _TOO_FAR = 1e3
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Space:
-    """Where the search goes: m logits of the floors' shares, one of their sum, m - 1 logarithms of gaps.
+    """The search space: m logits of the floors' shares, one of their sum, m - 1 logarithms of gaps.
 
     Arguments:
         law, ratio, loss: the problem, "mse", "mae" or "minimax".

@@ -90,7 +90,7 @@ class Prover:
         return float(self.constants[-1])
 
     def aim(self, target: float) -> None:
-        """Which cells a level of a set below the target may be in."""
+        """The cells that a level of a set below the target may be in."""
         self.target = target
         self.after = np.zeros((len(self.values), self.axis.size), dtype=np.int16)
         self.before = self.after.copy()

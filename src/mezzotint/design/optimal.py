@@ -193,7 +193,7 @@ def _designed(
 @final
 @dataclass(frozen=True, kw_only=True)
 class _Asked:
-    """What `optimal` is asked for: equal where the key is."""
+    """The request that `optimal` answers: equal where the key is."""
 
     key: Hashable
     options: dict[str, Any] = field(compare=False)

@@ -34,7 +34,7 @@ Found = tuple[float, FloatArray]
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SelectionTables:
-    """Where the selection probabilities stand in one vector y: q_1, q_2, ... of the left, then of the right side.
+    """The layout of the selection probabilities in one vector y: q_1, q_2, ... of the left, then of the right side.
 
     Arguments:
         bins: (m,) increasing, data units, covering [lower, upper].
@@ -56,7 +56,7 @@ class SelectionTables:
         return self.sides * self.half
 
     def row(self, side: int, n: int) -> slice:
-        """Where q_n of a side (0 left, 1 right) stands; it has n entries, the outermost bin first."""
+        """The slice of q_n of a side (0 left, 1 right); it has n entries, the outermost bin first."""
         start = (side % self.sides) * self.half + n * (n - 1) // 2
         return slice(start, start + n)
 

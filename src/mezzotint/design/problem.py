@@ -410,7 +410,7 @@ _UNUSED = 1e-9
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FloatDesign:
-    """What a design proves before it is a record.
+    """A design in floats with its proof, before it becomes a record.
 
     Arguments:
         floors: (m,) under pure epsilon at given levels, in floats; empty for other designs.
@@ -459,7 +459,7 @@ class BoundError(MezzotintError, RuntimeError):
 
 
 def _float_error(problem: Problem, mechanism: Mechanism, loss: float) -> float:
-    """What sums of floats may err by in a loss and its bound: a multiple of the unit roundoff of their terms."""
+    """The possible error of sums of floats in a loss and its bound: a multiple of their terms' unit roundoff."""
     span = 1.0 if problem.loss == "cdf" else float(mechanism.levels[-1]) - float(mechanism.levels[0])
     terms = span if problem.loss == "mae" else span**2
     return 1e-10 * abs(loss) + 1e-13 * terms

@@ -72,7 +72,7 @@ class Program:
 
     @property
     def ratio(self) -> int:
-        """Which block is that of a `ratio_part` (its multipliers can be polished), -1 for none."""
+        """The index of the block of a `ratio_part` (its multipliers can be polished), -1 for none."""
         return next((i for i, one in enumerate(self.blocks) if one.cone == "ratio"), -1)
 
 
@@ -243,7 +243,7 @@ class SolverError(MezzotintError, RuntimeError):
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Solution:
-    """What the solver returned, as a table.
+    """The solver's answer, as a table.
 
     Arguments:
         rows: (R, m) probabilities, clipped at 0 and normalised.

@@ -53,7 +53,7 @@ _THETA = 0.5 - 1e-10
 @final
 @dataclass(frozen=True, kw_only=True)
 class _Request:
-    """What is asked, checked; `count` levels, or the bins themselves in data units."""
+    """A checked request; `count` levels, or the bins themselves in data units."""
 
     epsilon: float
     lower: float

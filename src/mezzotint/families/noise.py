@@ -129,7 +129,7 @@ class IntegerNoise:
 
     @cached_property
     def table(self) -> Mechanism:
-        """What draws come from, before any wrapping: two equal rows, the input picks between them and changes nothing.
+        """The table that draws come from, before any wrapping: two equal rows, so that the input changes nothing.
 
         Raises:
             ParameterError: noise with a single value; a table needs two levels.

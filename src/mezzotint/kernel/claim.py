@@ -34,7 +34,7 @@ KINDS = {"reports": {}, "secure_sum": _SUM, "noisy_sum": {**_SUM, **_NOISY}, "mo
 @final
 @dataclass(frozen=True, kw_only=True)
 class ExactRelease:
-    """What is released over all rounds, and who sees it.
+    """The release over all rounds, and its observer.
 
     Arguments:
         observer: "reports": every report is seen; "secure_sum": only the sums of integers over clients; "model": every
@@ -70,12 +70,12 @@ class ExactRelease:
 
     @property
     def unit(self) -> str:
-        """Whose data the claim protects: everything that a client ever reports on, or one record."""
+        """The unit of privacy: everything that a client ever reports on, or one record."""
         return "record" if self.observer == "model" or self.sampling == "poisson" else "client"
 
     @property
     def trust(self) -> str:
-        """Who must be trusted: nobody ("local"), the aggregation protocol, or the trainer ("central")."""
+        """The trusted party: nobody ("local"), the aggregation protocol, or the trainer ("central")."""
         return {"reports": "local", "secure_sum": "secure_sum", "model": "central"}[self.observer]
 
     @property
@@ -85,7 +85,7 @@ class ExactRelease:
 
     @property
     def assumptions(self) -> list[str]:
-        """What the claim assumes besides its proof."""
+        """The assumptions of the claim besides its proof."""
         summed, sampled = self.trust == "secure_sum", self.sampling != "none"
         needed = {
             "distinct_rounds_use_fresh_randomness": True, "reports_are_drawn_from_the_tables": bool(self.tables),
@@ -206,7 +206,7 @@ def stamp(claim: ExactClaim) -> ExactClaim:
 @final
 @dataclass(frozen=True)
 class Target:
-    """What is to be shown about a release: epsilon >= 0 at delta >= 0, or at the order of a Renyi statement."""
+    """The statement to prove about a release: epsilon >= 0 at delta >= 0, or at the order of a Renyi statement."""
 
     release: ExactRelease
     epsilon: Fraction

@@ -171,7 +171,7 @@ def clones_epsilon(epsilon: float, *, clients: int, delta: float, corrupted: int
 
 
 def account_shuffled(run: Release) -> Claim:
-    """What `dimension` shuffled reports a round cost: only their random order is seen.
+    """The cost of `dimension` shuffled reports a round: only their random order is seen.
 
     A client's reports of a round may be shuffled as one or each by itself.
 
@@ -305,7 +305,7 @@ def calibrate(
 
 
 def _advice(release: Release, claim: Claim, budget: float, most_noise_at: float) -> str:
-    """What would meet the budget where no parameter does."""
+    """Changes that would meet the budget where no parameter does."""
     ways: list[str] = []
     for name in ("dimension", "rounds"):
         most = _most(name, release, budget)
@@ -361,7 +361,7 @@ _SECONDS = 10
 
 
 def prove(released: Release | Released, *, seconds: int = 60, **options: object) -> tuple[Claim, Proof | None]:
-    """What `account` finds, raised by a little, with a proof that `mezzotint.kernel.check` has accepted.
+    """The claim that `account` finds, raised by a little, with a proof that `mezzotint.kernel.check` has accepted.
 
     Arguments:
         released, options: as in `account`, which is asked first.
@@ -393,7 +393,7 @@ def prove(released: Release | Released, *, seconds: int = 60, **options: object)
 
 
 def _proposed(release: Release, found: Claim, seconds: int) -> Outcome | str:
-    """What the kernel accepted, or why nothing was proposed to it."""
+    """The proof that the kernel accepted, or the reason why none was proposed to it."""
     if isinstance(release.mechanism, Provable):
         return release.mechanism.propose(release, found, seconds=seconds)
     if isinstance(release.mechanism, Mapping):
@@ -469,7 +469,7 @@ def check_report(mechanism: Mechanism, proof: str, *, order: float | None = None
 
 
 def report_claim(mechanism: Mechanism | Mapping[str, Mechanism]) -> Claim:
-    """What one report of a table costs, or one record all of whose columns are reported: the pure epsilon.
+    """The cost of one report of a table, or of one record all of whose columns are reported: the pure epsilon.
 
     Certified where the kernel accepts it within seconds.
 

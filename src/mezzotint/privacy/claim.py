@@ -72,7 +72,7 @@ TRUSTED: dict[Trust, str] = {
 
 
 def basis(observer: Observer = "reports", *, certified: bool = False) -> str:
-    """What stands beside every epsilon and delta that is shown: whether `mezzotint.kernel` checked it, and to whom.
+    """The words beside every epsilon and delta that is shown: whether `mezzotint.kernel` checked it, and to whom.
 
     Arguments:
         observer: of the claim.
@@ -169,17 +169,17 @@ class Claim(Record):
 
     @property
     def change(self) -> str:
-        """What is hidden, with its relation: "replacing all data of one client (replace_one)"."""
+        """The change that is hidden, with its relation: "replacing all data of one client (replace_one)"."""
         return f"{_CHANGE[self.unit, self.neighboring]} ({self.neighboring})"
 
     @property
     def standing(self) -> dict[str, object]:
-        """What stands beside an epsilon in JSON: observer, trust, and whether the kernel checked it."""
+        """The JSON fields beside an epsilon: observer, trust, and whether the kernel checked it."""
         return {"observer": self.observer, "trust": self.trust, "certified": self.certified}
 
     @property
     def view(self) -> View:
-        """What is seen: every report ("local"), sums ("sum"), or reports in random order ("shuffled")."""
+        """The observer's view: every report ("local"), sums ("sum"), or reports in random order ("shuffled")."""
         return _VIEWS[self.observer]
 
     @property
@@ -288,7 +288,7 @@ _OBSERVERS: dict[Trust, Observer] = {trust: observer for observer, trust in _TRU
 
 @runtime_checkable
 class Accountable(Protocol):
-    """What knows its own cost: a vector scheme, a training run. Tables are accounted here."""
+    """A release that knows its own cost: a vector scheme, a training run. Tables are accounted here."""
 
     def account(self, release: Release) -> Claim:
         """The claim of a release of itself."""
@@ -297,7 +297,7 @@ class Accountable(Protocol):
 
 @runtime_checkable
 class Provable(Protocol):
-    """What proposes proofs of its own claims."""
+    """A release that proposes proofs of its own claims."""
 
     def propose(self, release: Release, claim: Claim, *, seconds: int) -> Outcome | str:
         """A proof of the claim, or the reason why there is none."""
@@ -425,17 +425,17 @@ class Release:
 
     @property
     def observer(self) -> Observer:
-        """Who the claim is against."""
+        """The observer that the claim protects against."""
         return _OBSERVERS[self.trust]
 
     @property
     def participation(self) -> Sampling:
-        """Who takes part: "none" is drawn where everybody does."""
+        """The rule of participation: "none" where everybody takes part and nothing is drawn."""
         return "none" if self.sampling_rate == 1 else cast("Sampling", self.sampling)
 
     @property
     def unit(self) -> Unit:
-        """Whose data is protected."""
+        """The unit of privacy."""
         records = self.trust == "central" or (self.trust == "local" and self.sampling == "poisson")
         return "record" if records or isinstance(self.mechanism, Mapping) else "client"
 

@@ -126,7 +126,7 @@ class Charge:
 
     @property
     def price(self) -> tuple[str, float, float]:
-        """Who pays, and how much."""
+        """The payer and the price."""
         return self.client, self.epsilon, self.delta
 
 
@@ -158,7 +158,7 @@ class Entry:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Spent:
-    """What a list of releases has cost together: an odometer's reading.
+    """The cost of a list of releases together: an odometer's reading.
 
     Arguments:
         epsilon, delta: their sums, rounded up.
@@ -184,7 +184,7 @@ class Spent:
     method: str = "basic composition"
 
     def left(self, budget: float) -> float:
-        """What is left of an epsilon, rounded down; 0 where it is exceeded."""
+        """The remainder of an epsilon, rounded down; 0 where it is exceeded."""
         return max(0.0, math.nextafter(budget - self.epsilon, -math.inf))
 
     def __str__(self) -> str:
@@ -421,16 +421,16 @@ class Ledger:
 
     @property
     def releases(self) -> tuple[Charge, ...]:
-        """What counts, in order; a release that was attempted twice stands there twice."""
+        """The releases that count, in order; a release that was attempted twice is listed twice."""
         return tuple(charge.release for charge in self.charges if not charge.withdrawn)
 
     @property
     def repairs(self) -> tuple[str, ...]:
-        """What was found cut by a crash when this object read the file, and what was done about it."""
+        """The damage by a crash that this object found when it read the file, and how it was mended."""
         return tuple(self._log.repairs)
 
     def spent(self, client: str = GLOBAL) -> Spent:
-        """What one client has paid: for their own releases and those about everyone. `GLOBAL`: the latter only.
+        """The cost to one client: of their own releases and those about everyone. `GLOBAL`: the latter only.
 
         Use `worst` for the largest total over persons, `reserve` to keep to a budget.
         """
@@ -447,7 +447,7 @@ class Ledger:
             return Spent(epsilon=epsilon, delta=delta, releases=count)
 
     def by_client(self) -> dict[str, Spent]:
-        """What each client in the ledger has paid (see `spent`); `GLOBAL` comes first."""
+        """The cost to each client in the ledger (see `spent`); `GLOBAL` comes first."""
         with self._log.transaction():
             return {client: self._total(client).spent() for client in self._totals}
 

@@ -118,7 +118,7 @@ def _through(pair: Pair, curve: PrivacyCurve) -> PrivacyCurve:
 
 
 def _crossings(points: FloatArray, table: FloatArray) -> FloatArray:
-    """Where the largest of several functions, linear between points, changes hands: one crossing per interval."""
+    """The points where the largest of several piecewise linear functions changes: one crossing per interval."""
     top = np.argmax(table, axis=0)
     k = np.flatnonzero(top[:-1] != top[1:])
     before, after = top[k], top[k + 1]

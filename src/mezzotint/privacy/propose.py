@@ -42,7 +42,7 @@ TAIL = 110
 @final
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What came of a proposal.
+    """The outcome of a proposal.
 
     Arguments:
         claim: certified when `proof` is there, else computed.

@@ -38,7 +38,7 @@ _CERTIFICATE_KEYS = [*_RATIO_KEYS, "level", "row_high", "row_low", "max_bias", *
 @final
 @dataclass(frozen=True, kw_only=True)
 class VerificationReport:
-    """What an independent reading of a mechanism or of a claim found.
+    """The findings of an independent reading of a mechanism or of a claim.
 
     Arguments:
         epsilon_upper: pure epsilon of one report, the least float at or above it; of a claim its epsilon. inf when
@@ -169,7 +169,7 @@ def _header_problems(found: set[str], document: Mapping[str, object], keys: list
 
 
 def _odd_keys(found: object, keys: list[str], where: str) -> list[str]:
-    """What is wrong with a JSON object in which these keys must be, and no others."""
+    """The faults of a JSON object that must have these keys, and no others."""
     if not isinstance(found, (dict, set)):
         return [f"{where}is not a JSON object"]
     odd = sorted({*cast("set[str]", found)} ^ {*keys})

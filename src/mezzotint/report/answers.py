@@ -41,7 +41,7 @@ _MARGIN = 1e-6
 @final
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What a user asks for.
+    """A user's question.
 
     Arguments:
         epsilon: pure epsilon of one report, in [0.05, 15].
@@ -266,7 +266,7 @@ def python_lines(question: Question, advice: Answer) -> str:
 
 
 def summary(question: Question, advice: Answer) -> tuple[tuple[str, str], ...]:
-    """What a page shows, as names and values."""
+    """The content of a page, as names and values."""
     mechanism = advice.mechanism
     return (
         (f"epsilon of one report ({mz.privacy.report_claim(mechanism).basis})", above(mechanism.epsilon, 8)),

@@ -157,7 +157,7 @@ def _estimates(estimate: mz.collect.Estimate, name: str) -> Section:
 
 
 def _record(source: Path) -> Section | None:
-    """What a row pays where the file reports several columns of it."""
+    """The cost of a row where the file reports several columns of it."""
     tables = _tables(source)
     if len(tables) == 1:
         return None

@@ -291,7 +291,7 @@ class Latest:
         self._newest: dict[str, int] = {}
 
     def run(self, work: Callable[[], T], tab: str = "") -> T | None:
-        """What `work` returns, or None when a later call of the same tab came while this one waited."""
+        """The result of `work`, or None when a later call of the same tab came while this one waited."""
         ticket = next(self._tickets)
         self._newest[tab] = max(self._newest.get(tab, -1), ticket)
         with self._running:

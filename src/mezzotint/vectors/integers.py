@@ -322,7 +322,7 @@ class NoiseScheme(ModularScheme):
 
     @property
     def _limit(self) -> float:
-        """Where rotated coordinates are clipped, data units."""
+        """The bound at which rotated coordinates are clipped, data units."""
         return self.l2_norm * min(1.0, SPREAD / math.sqrt(self._rotation.block))
 
     @property

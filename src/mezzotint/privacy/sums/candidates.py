@@ -84,7 +84,7 @@ def _constraints(count: int, size: int, shapes: Sequence[IntArray]) -> tuple[Any
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Solution:
-    """What a solver found, in floats.
+    """A solver's answer, in floats.
 
     Arguments:
         masses: (L,) of the shapes.

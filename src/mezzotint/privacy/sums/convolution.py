@@ -154,7 +154,7 @@ def _transform(weight: FloatArray, length: int) -> tuple[ComplexArray, float]:
 @final
 @dataclass(frozen=True, kw_only=True)
 class _Spectrum:
-    """What all cells share at one tilt: log transforms, their sizes, and the error coefficient of each power."""
+    """The part that all cells share at one tilt: log transforms, their sizes, each power's error coefficient."""
 
     logarithms: ComplexArray
     sizes: FloatArray
@@ -414,7 +414,7 @@ def multinomial_cells(
 
 
 def _waste(cells: CountBounds, variances: FloatArray) -> float:
-    """What the cells cost, roughly: epsilon squared goes with the mean of 1 / variance."""
+    """The approximate cost of the cells: epsilon squared goes with the mean of 1 / variance."""
     kept = cells.counts @ variances
     return float(cells.probability @ (1 / np.maximum(kept, 0.05 * float(kept.max()) + 1e-9)))
 
