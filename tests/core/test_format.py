@@ -212,7 +212,7 @@ def test_a_key_that_stands_twice_is_refused(mechanism: Mechanism) -> None:
         text.replace('"certificate":{', '"certificate":{"unit":1,', 1),
     ):
         assert twice != text
-        with pytest.raises(FileFormatError, match="stands twice"):
+        with pytest.raises(FileFormatError, match="occurs twice"):
             Mechanism.from_json(twice)
 
 

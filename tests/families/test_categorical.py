@@ -124,7 +124,7 @@ def test_labels_stand_for_inputs() -> None:
     assert seen == pytest.approx(table.probabilities[0], abs=5 * math.sqrt(0.25 / codes.size))
     plain = categorical(categories=["a", "b"], epsilon=1.0)
     for label in ("c", None):
-        with pytest.raises(ParameterError, match=r"x=label 1: is no category.*other=True"):
+        with pytest.raises(ParameterError, match=r"x=label 1: is not a category.*other=True"):
             plain.privatize(["a", label])
     with pytest.raises(ParameterError, match="about numbers"):
         Mechanism(knots=[0, 1], levels=[0, 1], weights=[[TOTAL // 2] * 2] * 2).numbers(["a"])

@@ -94,5 +94,5 @@ def test_another_list_is_refused_and_so_is_an_unknown_value() -> None:
     domain = families.hashed(categories=names(10), epsilon=1.0)
     with pytest.raises(ParameterError, match="another order"):
         families.HashedDomain(categories=tuple(reversed(domain.categories)), mechanism=domain.mechanism)
-    with pytest.raises(ParameterError, match="values=value 1: is no category"):
+    with pytest.raises(ParameterError, match="values=value 1: is not a category"):
         domain.privatize(["w1", "x"])

@@ -257,7 +257,7 @@ def test_each_rule_is_named(tmp_path: Path, problem: str) -> None:
 
 
 CATEGORIES: dict[str, Callable[[dict[str, Any]], object]] = {
-    "a category stands twice": lambda d: d["categories"].__setitem__(1, d["categories"][0]),
+    "a category occurs twice": lambda d: d["categories"].__setitem__(1, d["categories"][0]),
     "categories holds something that is not text": lambda d: d["categories"].__setitem__(1, 1),
     "knots are not the numbers of the categories": lambda d: d["knots"].__setitem__(2, 2.5),
     "sha256 is not that of the table: it was edited or damaged": lambda d: d.pop("categories"),

@@ -1,6 +1,6 @@
 """What the verbs share: options, parsing of numbers, JSON, consoles, progress, messages in the words of who typed.
 
-Tables on terminals of any width: no number is cut, no heading stands twice.
+Tables on terminals of any width: no number is cut, no heading occurs twice.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ def notices() -> Console:
 
 
 def _width(stream: TextIO) -> int | None:
-    """Wide enough for tables where it is no terminal and COLUMNS asks for nothing else; None leaves it to rich."""
+    """Wide enough for tables where it is not a terminal and COLUMNS asks for nothing else; None leaves it to rich."""
     return None if stream.isatty() or "COLUMNS" in os.environ else 120
 
 

@@ -121,7 +121,7 @@ def command(
         ),
     ] = 0,
     evaluate_noise: Annotated[float, option("As --noise-multiplier, for the sum of measurements.")] = 8.0,
-    largest_loss: Annotated[float, option("What a client's loss is clipped to in that sum.")] = 5.0,
+    largest_loss: Annotated[float, option("Bound to which a client's loss is clipped in that sum.")] = 5.0,
     epsilon: Annotated[
         float, option("Budget of the central (--trust local: local) claim, never exceeded; 0: none.")
     ] = 0.0,
@@ -285,7 +285,7 @@ def _prove(report: RunReport, path: Path) -> None:
 def _table(name: str, bits: int, clip: float, report_epsilon: float, l2_norm: float | None) -> Encoding | None:
     """The encoding of a table by name or from a file; None for `clip`, which has none."""
     if not 1 <= bits <= 12:
-        raise ParameterError("bits", bits, "a report of a table has 1 to 12 bits: ask for as many")
+        raise ParameterError("bits", bits, "a report of a table has 1 to 12 bits")
     if not 0 < clip < math.inf:
         raise ParameterError("clip", clip, "a finite clipping range > 0")
     if name == _RANKED:

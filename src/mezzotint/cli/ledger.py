@@ -40,13 +40,13 @@ def command(
         ),
     ],
     budget: Annotated[
-        float | None, option("Epsilon that nobody may exceed: also say what is left of it to each.")
+        float | None, option("Epsilon that nobody may exceed; also show each client's remainder.")
     ] = None,
-    client: Annotated[str | None, option("Only this client; people of --charge-by are clients.")] = None,
+    client: Annotated[str | None, option("Show only this client (a person, with --charge-by).")] = None,
     delta: Annotated[
-        float, option("Of the epsilon of a federated client's sums; other ledgers have their own.")
+        float, option("Delta at which a federated client's epsilon is computed; other ledgers have their own.")
     ] = 1e-5,
-    top: Annotated[int, option("How many clients to list, those who spent most first.", least=1)] = 20,
+    top: Annotated[int, option("Number of clients to list, biggest spenders first.", least=1)] = 20,
     as_json: AsJson = False,
 ) -> None:
     """Show releases, attempts and epsilon spent by each client in a ledger, the worst case, and the remaining budget.
@@ -96,7 +96,7 @@ def _header(file: Path) -> JsonObject:
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
         header = {}
     if header.get("format") not in (releases_of.FORMAT, FEDERATED, LIFETIME, TRAINING):
-        raise FileFormatError(f"{file.name}: is no ledger; name what privatize --ledger or federate --out wrote")
+        raise FileFormatError(f"{file.name}: is not a ledger; name what privatize --ledger or federate --out wrote")
     return header
 
 

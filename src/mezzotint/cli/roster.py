@@ -117,4 +117,4 @@ def _read_card(place: str, line: str) -> Card:
     try:
         return read_introduction(bytes.fromhex(line))
     except (ValueError, MezzotintError):
-        raise ParameterError("cards", place, "is no card; `mezzotint roster card` prints them") from None
+        raise ParameterError("cards", place, "is not a card; `mezzotint roster card` prints them") from None

@@ -56,7 +56,7 @@ def filesystem(name: str) -> tuple[AbstractFileSystem, str]:
         remedy = f"needs a package that is not installed ({error}); pip install 'mezzotint[cloud]', or the store's own"
         raise ParameterError("source", name, remedy) from None
     except ValueError as error:
-        raise ParameterError("source", name, f"is no address that fsspec knows ({error}); try s3://") from None
+        raise ParameterError("source", name, f"is not an address that fsspec knows ({error}); try s3://") from None
 
 
 def is_file(name: str) -> bool:
@@ -334,7 +334,7 @@ class DatasetReader(ColumnReader):
         self, *, numeric: str | Sequence[str], keep: Sequence[str] = (), groups: tuple[int, int] | None = None
     ) -> Iterator[pa.RecordBatch]:
         if groups is not None:
-            raise ParameterError("groups", groups, f"{self.name} is no Parquet file and has no row groups")
+            raise ParameterError("groups", groups, f"{self.name} is not a Parquet file and has no row groups")
         columns, found = as_names(numeric), self._file
         for column in columns:
             kind = self.kind_of(column)
@@ -348,7 +348,7 @@ class DatasetReader(ColumnReader):
                 for begin in range(0, batch.num_rows, BATCH_ROWS):
                     yield batch.slice(begin, BATCH_ROWS)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise FileFormatError(f"{self.name}: cannot be read on ({_first_line(error)})") from None
+            raise FileFormatError(f"{self.name}: cannot be read any further ({_first_line(error)})") from None
 
     def done(self) -> float:
         return 0.0
@@ -565,7 +565,7 @@ def category_positions(
     """The position of each entry in the list of categories, and a mask of the entries that are in it.
 
     Arguments:
-        array: text, integers or booleans, also as a dictionary. Null is missing; so is empty text that is no category.
+        array: text, integers or booleans, also as a dictionary. Null is missing; so is empty text unless it is a category.
         categories: names, as `core.mechanism.category_name` writes them.
         column: for messages.
 

@@ -465,7 +465,7 @@ class Counter:
             reports: each the JSON object {"format": "mezzotint-report", "version": 1, "sha256", "code"}.
 
         Raises:
-            FileFormatError: something that is no report, or one of another table. What it holds is not repeated.
+            FileFormatError: something that is not a report, or one of another table. What it holds is not repeated.
             StorageError: the log cannot be written.
         """
         lines = [self._line(report) for report in reports]
@@ -498,10 +498,10 @@ class Counter:
             raise FileFormatError(f'report: not of format "{FORMAT}", version {LOG_VERSION}')
         table = self._tables.get(found["sha256"]) if isinstance(found["sha256"], str) else None
         if table is None:
-            raise FileFormatError("report: of a table that is not collected here; let reporters fetch it anew")
+            raise FileFormatError("report: of a table that is not collected here; let reporters fetch it again")
         code = found["code"]
         if type(code) is not int or not 0 <= code < table.levels.size or not table.weights[:, code].any():
-            raise FileFormatError("report: its code is none of its table's")
+            raise FileFormatError("report: its code is not in its table")
         return {"sha256": table.sha256, "code": code}
 
     def _take(self, line: JsonObject) -> None:

@@ -486,7 +486,9 @@ class PairCounts:
                 "counts", self.counts.shape, f"need integers from 0 on, one per pair of codes: {shape}"
             )
         if self.first.weights.size * self.second.weights.size > MAX_CELLS:
-            raise ParameterError("counts", shape, "tables too large together; use tables of fewer levels or categories")
+            raise ParameterError(
+                "counts", shape, "these tables are too large together; use tables of fewer levels or categories"
+            )
 
     @classmethod
     def from_codes(

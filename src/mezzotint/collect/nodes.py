@@ -42,7 +42,7 @@ class SupportPoints:
 
     Arguments:
         breaks: (S+1,) cell borders, increasing; no knot lies inside a cell.
-        x: (J,) positions, data units; a jump of the table stands twice.
+        x: (J,) positions, data units; a jump of the table occurs twice.
         first_cell, last_cell: (J,) the cells that each node is an end of.
         pmf: (J, c) probabilities of the codes (or groups of codes) from each node.
         counts: (c,) reports per code or group.

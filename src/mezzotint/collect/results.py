@@ -128,7 +128,7 @@ class Settings:
         if self.budget is not None and self.ledger is None:
             raise ParameterError("budget", self.budget, "needs the ledger that knows what was spent (--ledger)")
         if self.people is not None and self.ledger is None:
-            raise ParameterError("people", self.people, "says whom the ledger charges; name it (--ledger)")
+            raise ParameterError("people", self.people, "says whom the ledger charges; name the ledger (--ledger)")
         if self.ledger is not None and self.rng is not None:
             raise ParameterError("ledger", str(self.ledger), "a seeded draw has no price; leave one out")
         if self.block_rows < 1:

@@ -530,7 +530,7 @@ def _compare(found: Json, wanted: JsonObject, out: Path) -> JsonObject:
 
 
 def _fingerprint(key: bytes) -> str:
-    # Of 32 random bytes, or of a seed, which is no secret.
+    # Of 32 random bytes, or of a seed, which is not secret.
     return hashlib.sha256(b"mezzotint fingerprint" + key).hexdigest()
 
 

@@ -746,7 +746,7 @@ class OfRegion(Shapes):
         limit, least = finite_sample_limit(nodes.counts.size, level=self.level), deviance(nodes, peak)
         if least >= limit:
             raise InfeasibleError(
-                f"estimate: the reports miss this table by a deviance of {least:.4g}, beyond {limit:.4g} at level "
+                f"estimate: the reports deviate from this table by {least:.4g}, beyond {limit:.4g} at level "
                 f"{self.level:g}; were they made by another one?"
             )
         return ConfidenceSet(nodes=nodes, centre=peak, threshold=limit - least)

@@ -165,7 +165,7 @@ def check_range(lower: object, upper: object) -> tuple[float, float]:
         raise ParameterError("lower", low, f"must lie below upper={high:g}; swap them, or widen the range")
     if not math.isfinite(high - low) or high - low <= 1e-12 * max(abs(low), abs(high)):
         raise ParameterError(
-            "upper", high, f"upper - lower = {high - low!r} leaves no room for floats; rescale the data"
+            "upper", high, f"upper - lower = {high - low!r} is too narrow for float64; rescale the data"
         )
     return low, high
 

@@ -59,7 +59,7 @@ def as_real(parameter: str, value: object, holds: Callable[[float], bool], remed
 
 
 def as_reals(parameter: str, values: npt.ArrayLike, remedy: str) -> npt.NDArray[np.float64]:
-    """The values as float64; ParameterError for what is no array of numbers, naming the first that is missing."""
+    """The values as float64; ParameterError for anything but an array of numbers, naming the first that is missing."""
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
@@ -72,7 +72,7 @@ def as_reals(parameter: str, values: npt.ArrayLike, remedy: str) -> npt.NDArray[
 
 
 def wrong_kind(parameter: str, array: npt.NDArray[Any], kinds: str, remedy: str) -> ParameterError:
-    """The refusal of an array whose dtype is none of `kinds`: of objects it names the first that is no such number."""
+    """The refusal of an array whose dtype is none of `kinds`: among objects it names the first one at fault."""
     for place, value in np.ndenumerate(array) if array.dtype == object else ():
         if np.asarray(value).dtype.kind not in kinds:
             where = ", ".join(map(str, place))

@@ -72,7 +72,7 @@ def parse_json(text: str | bytes, *, name: str, strict: bool = False) -> Json:
     Arguments:
         text: the JSON text.
         name: its name in error messages.
-        strict: refuses keys that stand twice in an object, and NaN and infinities, which no JSON has.
+        strict: refuses keys that occur twice in an object, and NaN and infinities, which JSON does not allow.
 
     Raises:
         FileFormatError: not whole JSON, nested too deeply, or with integers of thousands of digits.
@@ -81,7 +81,7 @@ def parse_json(text: str | bytes, *, name: str, strict: bool = False) -> Json:
     def distinct(pairs: list[tuple[str, Json]]) -> JsonObject:
         document = dict(pairs)
         if len(document) != len(pairs):
-            raise FileFormatError(f"{name}: a key stands twice; two readers could see two documents")
+            raise FileFormatError(f"{name}: a key occurs twice; two readers could see two documents")
         return document
 
     def refuse(constant: str) -> NoReturn:
@@ -349,7 +349,7 @@ class AppendLog:
         except FileNotFoundError:
             if self._known is None:
                 return False
-            raise self._damaged("is gone since it was read; bring it back") from None
+            raise self._damaged("has disappeared since it was read; restore it") from None
 
     def _catch_up(self, descriptor: int) -> None:
         found = os.fstat(descriptor)
@@ -360,7 +360,7 @@ class AppendLog:
             if (found.st_dev, found.st_ino) != self._known:
                 raise self._damaged("was replaced by another file since it was read")
             if found.st_size < self._size or self._read(descriptor, self._size - len(self._last)) != self._last:
-                raise self._damaged("lost or changed lines since it was read; bring them back")
+                raise self._damaged("lost or changed lines since it was read; restore them")
         raw = self._read(descriptor, self._size, found.st_size)
         *whole, torn = raw.split(b"\n")
         if whole and not torn and b"\0" in whole[-1]:
@@ -394,12 +394,12 @@ class AppendLog:
             if line != _plain(self._header):
                 raise self._damaged("is of another run, kind or version, or damaged in its first line")
         elif line is None:
-            raise self._damaged(f"line {self._count + 1} was edited or damaged; bring back a copy of the file")
+            raise self._damaged(f"line {self._count + 1} was edited or damaged; restore a copy of the file")
         elif "repaired" not in line:
             try:
                 self._take(line)
             except (KeyError, TypeError, ValueError, AttributeError) as error:
-                raise self._damaged(f"line {self._count + 1} says nothing that this version knows ({error})") from None
+                raise self._damaged(f"line {self._count + 1} is unknown to this version ({error})") from None
         self._advance(raw + b"\n", chain)
 
     def _advance(self, raw: bytes, chain: str) -> None:

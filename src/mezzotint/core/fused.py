@@ -151,7 +151,7 @@ def _kernel(
     above = tl.zeros([blocks], tl.int32)
     nans = tl.zeros([blocks], tl.int32)
     for chunk in range(tl.program_id(0), chunks, tl.num_programs(0)):
-        # Numbers of elements may need more than 32 bits. (The interpreter's loop counter is no tensor to convert.)
+        # Numbers of elements may need more than 32 bits. (The interpreter's loop counter is not a tensor to convert.)
         counter = (tl.zeros([blocks], tl.int64) + chunk) * blocks + tl.arange(0, blocks)
         index = counter[:, None] * 8 + tl.arange(0, 8)[None, :]
         inside = index < size

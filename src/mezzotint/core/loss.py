@@ -115,7 +115,7 @@ def pure_epsilon(weights: IntArray) -> float:
     Returns: nats; inf where a level is possible from one row and impossible from another.
 
     Raises:
-        ParameterError: weights that are no table.
+        ParameterError: weights that do not form a table.
 
     Guarantees:
         Never below the exact value, never more than a relative 2**-50 above it.
@@ -180,7 +180,7 @@ def delta(weights: IntArray, epsilon: float) -> float:
     Returns: a probability.
 
     Raises:
-        ParameterError: epsilon negative or NaN, weights that are no table.
+        ParameterError: epsilon negative or NaN, weights that do not form a table.
 
     Guarantees:
         Never below the exact value; above it by at most e**epsilon * 2**-49 relative to the second row's mass, plus
@@ -200,7 +200,7 @@ def delta(weights: IntArray, epsilon: float) -> float:
     limit = pure_epsilon(table)
     if math.isfinite(limit) and value >= limit:
         return 0.0
-    # Rows that stand twice (jumps, plateaus) would only repeat pairs.
+    # Rows that occur twice (jumps, plateaus) would only repeat pairs.
     table = np.unique(table, axis=0)
     ratio = exp_below(value)
     screened = _pair_hockey_sticks(table, float(ratio))
@@ -224,7 +224,7 @@ def _log_weights(table: IntArray) -> FloatArray:
 
 
 def _renyi_small(rows: FloatArray, logs: FloatArray, beta: float) -> FloatArray:
-    """Renyi divergences of all pairs where |beta| * epsilon <= 1: through expm1, so that beta = 0 is no singularity."""
+    """Renyi divergences of all pairs where |beta| * epsilon <= 1: through expm1, without a singularity at beta = 0."""
     # With x = (P_a/c)^beta - 1 and y = (P_b/c)^-beta - 1 for a column constant c,
     # sum P_a^(1+beta) P_b^(-beta) - 1 = sum P_a (x + (1 + x) y); both sums are divided by beta before they are added.
     if beta == 0:
@@ -333,7 +333,7 @@ def renyi(weights: IntArray, alpha: float) -> float:
     Returns: nats; inf as for `pure_epsilon`, for alpha > 1.
 
     Raises:
-        ParameterError: alpha zero, negative or NaN; weights that are no table.
+        ParameterError: alpha zero, negative or NaN; weights that do not form a table.
 
     Guarantees:
         Never below the exact value; above it by at most 128 * (m + 128) * 2**-53 times the largest log-ratio of two

@@ -55,7 +55,7 @@ def _owned(values: NumberArray, dtype: type[Scalar]) -> npt.NDArray[Scalar]:
 
 
 def _array(parameter: str, values: npt.ArrayLike, kinds: str, remedy: str) -> NumberArray:
-    """`values` as an array whose dtype is one of `kinds`; text that looks like a number is no number."""
+    """`values` as an array whose dtype is one of `kinds`; text that looks like a number is not a number."""
     try:
         array = np.asarray(values)
     except ValueError:
@@ -423,7 +423,7 @@ class Mechanism:
         ]
         if -1.0 in found:
             where = found.index(-1.0)
-            remedy = "is no category of this table; build it with other=True (or missing=True), or drop such values"
+            remedy = "is not a category of this table; build it with other=True (or missing=True), or drop such values"
             raise ParameterError("x", f"label {where}", remedy)
         return np.array(found, dtype=np.float64).reshape(array.shape)
 
@@ -536,7 +536,7 @@ def parse_object(text: str, *, wanted: str = FORMAT) -> JsonObject:
     """The document as plain values: whole JSON of a format of ours and of this version, of whatever kind.
 
     Raises:
-        FileFormatError: not JSON, not ours, another version, a key that stands twice.
+        FileFormatError: not JSON, not ours, another version, a key that occurs twice.
     """
     document = parse_json(text, name="mechanism file", strict=True)
     if not isinstance(document, dict) or cast("JsonObject", document).get("format") != wanted:

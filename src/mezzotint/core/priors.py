@@ -172,10 +172,10 @@ def as_prior(prior: object, *, lower: float, upper: float) -> Prior:
 
     Raises:
         ParameterError: an empty sample, NaN in it, a wrong shape, a distribution whose parameters make none, or
-            something that is none of these; a range whose fourth power is no float.
+            something that is none of these; a range whose fourth power is not a float.
     """
     if not 1e-70 <= upper - lower <= 1e70:
-        raise ParameterError("upper", upper, "fourth powers of the range are no floats: rescale the data")
+        raise ParameterError("upper", upper, "fourth powers of the range exceed float64: rescale the data")
     if prior is None:
         return UniformPrior()
     if isinstance(prior, Prior):

@@ -167,7 +167,7 @@ def round_rows(
             nearly coincide many move the mean little, and ratios that must be close to 1 much.
 
     Raises:
-        ParameterError: rows that are no probabilities, lengths that differ, a negative epsilon.
+        ParameterError: rows that are not probabilities, lengths that differ, a negative epsilon.
         InfeasibleError: no integers within NEAR of these rows meet epsilon and the target means.
 
     Guarantees:

@@ -75,7 +75,7 @@ def privatize(
         tensor) and `PrivatizeStats`.
 
     Raises:
-        ParameterError: NaN, naming the first; out of range under "error", likewise; x that is no array of real
+        ParameterError: NaN, naming the first; out of range under "error", likewise; x that is not an array of real
             numbers; an unknown option. No report is released then.
 
     Guarantees:
@@ -282,7 +282,7 @@ def pack(codes: npt.ArrayLike, bits: int) -> bytes:
     Returns: ceil(size * bits / 8) bytes.
 
     Raises:
-        ParameterError: codes that are no integers or do not fit, bits out of range.
+        ParameterError: codes that are not integers or do not fit, bits out of range.
 
     Guarantees: unpack(pack(codes, bits), bits, codes.size) gives the codes back.
     Edge cases: no codes give b"".

@@ -83,7 +83,7 @@ def read_image_set(folder: Path) -> ImageSet:
         parts.append(read_idx(found[0]))
     for images, labels in (parts[:2], parts[2:]):
         if images.ndim != 3 or labels.shape != images.shape[:1]:
-            raise FileFormatError(f"{folder.name}: images {images.shape} do not go with labels {labels.shape}")
+            raise FileFormatError(f"{folder.name}: images {images.shape} do not match labels {labels.shape}")
     return ImageSet(*parts)
 
 
@@ -240,7 +240,7 @@ def table_file(
         neighboring: what a claim about the training will be about: adding or removing a row, or replacing it in place.
 
     Raises:
-        ParameterError: another ending, no such file or column, a feature that is no number or missing, too few rows.
+        ParameterError: another ending, no such file or column, a feature that is missing or no number, too few rows.
         FileFormatError: a file that cannot be read.
     """
     import pyarrow as pa
@@ -295,7 +295,7 @@ def image_folder(folder: str | Path, *, neighboring: Neighboring = "add_or_remov
 
     Raises:
         ParameterError: fewer than two classes, a class without images, images of several sizes.
-        FileFormatError: a file that is no image.
+        FileFormatError: not an image file.
         MissingExtraError: Pillow is not installed.
     """
     with brought_by("torch"):
@@ -321,7 +321,7 @@ def image_folder(folder: str | Path, *, neighboring: Neighboring = "add_or_remov
         labels += [label] * len(files)
     shapes = {image.shape for image in images}
     if len(shapes) > 1:
-        raise ParameterError("data", str(sorted(shapes)[:3]), "images have several shapes; bring them to one")
+        raise ParameterError("data", str(sorted(shapes)[:3]), "images differ in shape; resize them")
     x = np.stack(images)
     x = x.transpose(0, 3, 1, 2) if x.ndim == 4 else x
     return _held_out(
@@ -414,7 +414,7 @@ def _femnist(folder: str, clients: int, dirichlet: float, seed: int) -> Federati
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in ("x", "y", "writer", "split")}
     except (OSError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-        raise FileFormatError(f"{path.name}: no npz with x, y, writer and split ({error})") from None
+        raise FileFormatError(f"{path.name}: not an npz file with x, y, writer and split ({error})") from None
     # LEAF draws dark ink on a white background; the other way round, most pixels are 0.
     x = (1 - arrays["x"].astype(np.float32) / 255).astype(np.float32)
     return _by_writer(x, arrays["y"].astype(np.int64), arrays["writer"], arrays["split"] == 1, clients)
@@ -462,7 +462,7 @@ class _ArraysOnly(pickle.Unpickler):
 
     def find_class(self, module_name: str, global_name: str, /) -> object:
         if (module_name, global_name) not in self._ALLOWED:
-            raise FileFormatError(f"a pickle that wants {module_name}.{global_name} is no CIFAR file; refused")
+            raise FileFormatError(f"a pickle that wants {module_name}.{global_name} is not a CIFAR file; refused")
         return super().find_class(module_name, global_name)
 
 

@@ -575,7 +575,7 @@ class Row(Record):
 
     @cached_property
     def certified(self) -> bool:
-        """Whether the kernel accepts the epsilon; what is no table stays computed."""
+        """Whether the kernel accepts the epsilon; what is not a table stays computed."""
         return self.mechanism is not None and report_claim(self.mechanism).certified
 
 

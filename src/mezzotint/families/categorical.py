@@ -438,7 +438,7 @@ def _affine(k: int, epsilon: float) -> Sets:
         if (reports := (2**b - 1) * 2 ** (b - d)) <= MAX_LEVELS and k * reports <= MAX_ENTRIES:
             designs.append((_variance(k, inside, others), d))
     if not designs:
-        raise ParameterError("method", "affine", f"needs a table of {k} categories that is too large; try best")
+        raise ParameterError("method", "affine", f"needs too large a table for {k} categories; try best")
     d, rule = min(designs)[1], primitive(b)
     element, cosets, parts = np.arange(2**b), np.arange(2 ** (b - d)), []
     for _ in range(2**b - 1):
@@ -593,12 +593,12 @@ class HashedDomain:
             rng: None for the cryptographic generator; a seed or numpy Generator is reproducible and NOT private.
         Returns: (n,) codes and (n,) hashes, both parts of the report.
         Raises:
-            ParameterError: a value that is no category.
+            ParameterError: a value that is not a category.
         """
         places = {name: i for i, name in enumerate(self.categories)}
         found = [places.get(MISSING if one is None else category_name(one), places.get(OTHER, -1)) for one in values]
         if -1 in found:
-            remedy = "is no category; build the domain with other=True"
+            remedy = "is not a category; build the domain with other=True"
             raise ParameterError("values", f"value {found.index(-1)}", remedy)
         generator = np.random.default_rng(rng) if isinstance(rng, int | np.integer) else rng
         hashes = (

@@ -358,7 +358,7 @@ def float_epsilon(rows: FloatArray) -> FloatArray:
 
 
 def _apart(settings: list[Member], axes: list[FloatArray], most: int) -> list[Member]:
-    """The first few feasible settings of a sorted list that are no neighbours of each other on the grid."""
+    """The first few feasible settings of a sorted list that are not neighbours of each other on the grid."""
     steps = np.array([axis[1] - axis[0] for axis in axes])
     chosen: list[Member] = []
     for setting in settings:

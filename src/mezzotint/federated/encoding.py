@@ -657,4 +657,6 @@ def noise_encoding(
         if found >= noise_multiplier:
             return encoding
         sigma *= (1 + 2.0 ** (3 * attempt - 40)) * noise_multiplier / found
-    raise ParameterError("noise_multiplier", noise_multiplier, "no table of noise has it; try a little more or less")
+    raise ParameterError(
+        "noise_multiplier", noise_multiplier, "no table of noise has this value; try a little more or less"
+    )

@@ -385,7 +385,7 @@ class AdaptiveEncoding(WrappedEncoding):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.inner, GaussianEncoding):
-            raise ParameterError("inner", type(self.inner).__name__, "its noise is no rounded Gaussian")
+            raise ParameterError("inner", type(self.inner).__name__, "its noise is not a rounded Gaussian")
         if not self.inner.l2_norm > 1:
             told = f"norm {self.inner.l2_norm:g}"
             raise ParameterError("inner", told, "above 1: 1 for the update, the rest for the bit")
@@ -588,7 +588,7 @@ def load_encoding(path: Path, *, l2_norm: float | None = None) -> Encoding:
     try:
         values = read_object(path)
     except FileFormatError as error:
-        raise FileFormatError(f"{path.name}: no mechanism file ({error})") from None
+        raise FileFormatError(f"{path.name}: not a mechanism file ({error})") from None
     if "kind" in values:
         return encoding_from(values)
     return TableEncoding(mechanism=Mechanism.load(path), l2_norm=l2_norm)

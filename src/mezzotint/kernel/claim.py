@@ -125,7 +125,7 @@ class ExactRelease:
             seeded=fields.text("randomness", ("keystream", "seeded")) == "seeded", **extra,
         )  # fmt: skip
         if not (0 < r.rate <= 1) or (r.sampling == "none") != (r.rate == 1):
-            raise Unreadable(f"sampling {r.sampling} does not go with the rate {r.rate}")
+            raise Unreadable(f"sampling {r.sampling} does not match the rate {r.rate}")
         if r.neighboring == "add_or_remove_one" and r.sampling != "poisson" and r.observer != "model":
             raise Unreadable("one who is seen to be absent cannot be hidden: add_or_remove_one needs poisson sampling")
         if r.observer != "model" and not r.tables:

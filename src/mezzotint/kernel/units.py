@@ -96,12 +96,12 @@ def sha256(text: str) -> str:
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     document = dict(pairs)
     if len(document) != len(pairs):
-        raise Unreadable("a key stands twice, so two readers could see two files")
+        raise Unreadable("a key occurs twice, so two readers could see two files")
     return document
 
 
 def _refuse(text: str) -> object:
-    raise Unreadable(f"{text[:40]} stands where an integer or a text belongs")
+    raise Unreadable(f"{text[:40]} found where an integer or a text belongs")
 
 
 def read_json(text: str, *, real: Callable[[str], object] = _refuse) -> object:

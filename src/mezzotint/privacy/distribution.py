@@ -507,7 +507,7 @@ def _lower_hull(x: FloatArray, y: FloatArray) -> npt.NDArray[np.intp]:
         return np.array([*hull(x[:-1].tolist(), y[:-1].tolist()), x.size - 1], dtype=np.intp)
     kept = np.arange(x.size)
     for _ in range(_PASSES):
-        # What lies on or above the chord of its neighbours is no vertex; where nothing does, all are.
+        # What lies on or above the chord of its neighbours is not a vertex; where nothing does, all are.
         across, up = np.diff(x[kept]), np.diff(y[kept])
         convex = up[:-1] * across[1:] < up[1:] * across[:-1]
         if convex.all():

@@ -391,7 +391,7 @@ class Ledger:
         with self._log.transaction() as append:
             known = self._charges.get(charge.token)
             if known is None or known.withdrawn:
-                raise ParameterError("charge", charge.token, "name one that stands in this ledger, once")
+                raise ParameterError("charge", charge.token, "name one that is in this ledger, once")
             append({"withdraw": charge.token, "reason": reason})
 
     def merge(self, other: Ledger) -> None:
@@ -569,7 +569,7 @@ class Ledger:
         release = Charge(**values)
         token = str(line["charge"])
         if token in self._charges:
-            raise ValueError("a charge stands there twice")
+            raise ValueError("a charge is listed twice")
         tokens = self._by_identity.setdefault(release.identity, [])
         tokens.append(token)
         self._charges[token] = Entry(release=release, attempt=len(tokens), token=token)

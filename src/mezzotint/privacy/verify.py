@@ -208,7 +208,7 @@ def _table_problems(table: _Table) -> list[str]:
         if not all(isinstance(one, str) for one in table.categories):
             problems.append("categories holds something that is not text")
         elif len(set(table.categories)) != len(table.categories):
-            problems.append("a category stands twice")
+            problems.append("a category occurs twice")
         if knots != list(range(len(table.categories))):
             problems.append("knots are not the numbers of the categories")
     for index, row in enumerate(table.weights):

@@ -233,7 +233,7 @@ def smoothed_page(source: Path) -> Page:
         make = PAGES[facts["verb"]]
     except (ValueError, KeyError, TypeError):
         remedy = "make one with: mezzotint smoothed profile ... --json > profile.json"
-        raise FileFormatError(f"{source.name}: no result of mezzotint smoothed; {remedy}") from None
+        raise FileFormatError(f"{source.name}: not a result of mezzotint smoothed; {remedy}") from None
     try:
         return make(facts)
     except (KeyError, TypeError, ValueError) as error:

@@ -74,7 +74,9 @@ def _lines(source: Path) -> list[JsonObject]:
         except FileFormatError:
             line = None
         if not isinstance(line, dict):
-            raise FileFormatError(f"{source.name}: line {place} is no JSON object; the log is cut or of another kind")
+            raise FileFormatError(
+                f"{source.name}: line {place} is not a JSON object; the log is cut or of another kind"
+            )
         found.append(line)
     return found
 
@@ -251,7 +253,7 @@ def federated_page(source: Path) -> Page:
     report = _read(folder / REPORT if source.is_dir() else source)
     missing = [name for name in _NEEDED if name not in report]
     if missing:
-        raise FileFormatError(f"{source.name}: no report of a federated run; it lacks {', '.join(missing)}")
+        raise FileFormatError(f"{source.name}: not the report of a federated run; it lacks {', '.join(missing)}")
     settings = _read(folder / SETTINGS) if (folder / SETTINGS).is_file() else {}
     table = Mechanism.load(folder / MECHANISM) if (folder / MECHANISM).is_file() else None
     sections = [

@@ -290,7 +290,7 @@ class PoissonBatchSampler(_DATA.Sampler[list[int]]):
 
 
 def check_loader(loader: object) -> None:
-    """Raises ParameterError for what is no DataLoader, and for data without length or index."""
+    """Raises ParameterError for anything but a DataLoader, and for data without length or index."""
     remedy = "records are sampled by index; give a torch.utils.data.DataLoader over a map-style data set"
     if not isinstance(loader, _DATA.DataLoader):
         raise ParameterError("loader", type(loader).__name__, remedy)

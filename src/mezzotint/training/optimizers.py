@@ -675,7 +675,7 @@ class RankedGradientOptimizer(_CoordinateOptimizer):
         scheme: of as many coordinates as there are weights. A gradient is clipped to its `clip_norm`; entries that are
             not finite count as 0, and stop nothing.
         expected_batch_size: what the sum is divided by.
-        rng: as in `ProjectedOptimizer`, for the reports. public: the same for round numbers, which are no secret.
+        rng: as in `ProjectedOptimizer`, for the reports. public: the same for round numbers, which are not secret.
     Raises:
         ParameterError: a scheme of another dimension.
     Guarantees: what leaves a record is one integer, and the step depends on these integers and public seeds alone.

@@ -32,7 +32,7 @@ def clip(vector: npt.ArrayLike, *, norm: Norm, bound: float) -> FloatArray:
     Returns: (d,) the nearest vector of the ball.
 
     Raises:
-        ParameterError: NaN or infinite entries (named by index), a bound that is no positive number.
+        ParameterError: NaN or infinite entries (named by index), a bound that is not a positive number.
 
     Guarantees:
         The result's norm is at most `bound`, in exact arithmetic on the floats returned.

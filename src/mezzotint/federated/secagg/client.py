@@ -231,7 +231,7 @@ class Client:
             statement = messages.certificate_statement(plan, now.dealt, now.survivors)
             for index, signature in signatures.items():
                 if index >= plan.members:
-                    raise wire.UnknownSender("open", f"client {index} is no member of the committee", (index,))
+                    raise wire.UnknownSender("open", f"client {index} is not a member of the committee", (index,))
                 if not signed(now.cohort[index].identity, signature, statement):
                     raise wire.SwappedKey("open", f"member {index} did not sign these survivors", (index,))
             if len(signatures) < plan.quorum:

@@ -214,7 +214,7 @@ class Challenge:
         said, signature, held = reader.take(INTRODUCTION_BYTES), reader.take(masks.SIGNATURE_BYTES), reader.rest()
         card = read_introduction(said)
         if len(held) not in (0, masks.KEY_BYTES):
-            raise MalformedMessage("card", "what follows the card is no roster's digest")
+            raise MalformedMessage("card", "what follows the card is not a roster's digest")
         shared = masks.agree(self._private, card.channel, plan=b"", purpose=_OWNER, stage="card")
         if not masks.signed(card.identity, signature, _owner_statement(self.question, shared, said, held)):
             raise SwappedKey("card", "whoever shows this card does not hold its keys")

@@ -428,4 +428,4 @@ class Blame:
             shares = {int(holder): bytes.fromhex(share) for holder, share in plain["shares"].items()}
             return cls(**said, kind=plain["kind"], shares=shares)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise FileFormatError(f"{Path(path).name}: no blame ({error})") from None
+            raise FileFormatError(f"{Path(path).name}: not a proof of blame ({error})") from None

@@ -218,7 +218,7 @@ def sum_bounds(shapes: Sequence[FloatArray], counts: npt.ArrayLike, *, tail: flo
         tail: mass that a window may leave outside; `outside` bounds it and is 0 where the window holds all.
 
     Raises:
-        ParameterError: shapes that are no pmfs, negative counts, or windows beyond `MAX_LENGTH`.
+        ParameterError: shapes that are not pmfs, negative counts, or windows beyond `MAX_LENGTH`.
 
     Guarantees: low <= pmf <= high on the window, mass outside <= outside.
     Edge cases: counts all 0: mass 1 at 0.

@@ -145,7 +145,7 @@ def squared_distance(mechanism: Mechanism, *, coordinates: int, l2_norm: float) 
         l2_norm: of a client's vector, data units.
 
     Raises:
-        ParameterError: a range so narrow or wide that its square is no float.
+        ParameterError: a range so narrow or wide that its square is not a float.
 
     Guarantees: covers what arithmetic does to a vector: rotating moves its norm by a relative 128 UNIT at most, and
         the row is drawn for a position that differs from the input's by 2**-32 of its segment at most (S1).

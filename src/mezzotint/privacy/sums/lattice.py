@@ -57,7 +57,7 @@ class Lattice:
 
 
 def _integers(levels: FloatArray) -> IntArray | None:
-    """Candidate integers of the levels above the first, or None when a ratio is no small rational."""
+    """Candidate integers of the levels above the first, or None when a ratio is not a small rational."""
     above = [Fraction(float(level)) - Fraction(float(levels[0])) for level in levels]
     range_ = above[-1]
     # The coarsest lattice first: rationals of the range with the least denominator that meets the tolerance.

@@ -528,7 +528,7 @@ def table_contraction(rows: Mechanism | npt.NDArray[np.int64]) -> float:
         rows: a `Mechanism`, or (rows, m) integers >= 0 that each sum to 2**32.
     Returns: kappa in [0, 1], rounded up.
     Raises:
-        ParameterError: rows that are no table.
+        ParameterError: rows that do not form a table.
     Guarantees:
         Never below the supremum over means, shifts, scales and rules. Equals `contraction` for randomized response.
         1 if some row cannot give a set of levels that another row can; 0 if all rows are equal.
