@@ -120,7 +120,7 @@ def test_other_files_are_refused(invoke: Callable[..., Any], tmp_path: Path, con
     (tmp_path / "l.jsonl").write_bytes(content)
     ran = invoke("ledger", tmp_path / "l.jsonl")
     assert ran.status == 2
-    assert "is no ledger" in ran.err
+    assert "is not a ledger" in ran.err
     assert (tmp_path / "l.jsonl").read_bytes() == content
     assert invoke("ledger", tmp_path / "absent.jsonl").status == 2
     assert not (tmp_path / "absent.jsonl").exists()

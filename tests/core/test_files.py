@@ -282,7 +282,7 @@ def test_a_line_of_unknown_meaning_is_an_error(tmp_path: Path) -> None:
     other = AppendLog(path, header=HEADER, take=lambda line: None)
     with other.transaction() as append:
         append({"letter": "a"})
-    with pytest.raises(FileFormatError, match="line 3 says nothing"):
+    with pytest.raises(FileFormatError, match="line 3 is unknown"):
         Numbers(path)
 
 

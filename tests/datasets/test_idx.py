@@ -43,7 +43,7 @@ def test_files_are_read_zipped_or_not(folder: Path) -> None:
         (b"text", "not an idx file"),
         (b"\0\0\x08\x01\0", "cut short"),
         (b"\0\0\x08\0", "cut short"),
-        (idx(LABELS[:5]), "do not go with labels"),
+        (idx(LABELS[:5]), "do not match labels"),
     ],
 )
 def test_what_is_no_idx_file_is_refused(folder: Path, content: bytes, match: str) -> None:

@@ -175,7 +175,7 @@ def test_folders_of_images(tmp_path: Path) -> None:
     with pytest.raises(ParameterError, match="two at least"):
         image_folder(tmp_path / "L" / "a")
     image.fromarray(np.zeros((4, 4), dtype=np.uint8)).save(tmp_path / "L" / "a" / "9.png")
-    with pytest.raises(ParameterError, match="several shapes"):
+    with pytest.raises(ParameterError, match="images differ in shape"):
         image_folder(tmp_path / "L")
     (tmp_path / "L" / "a" / "9.png").write_bytes(b"no image")
     with pytest.raises(FileFormatError, match=r"9\.png: no image"):

@@ -565,7 +565,7 @@ def category_positions(
     """The position of each entry in the list of categories, and a mask of the entries that are in it.
 
     Arguments:
-        array: text, integers or booleans, also as a dictionary. Null is missing; so is empty text unless it is a category.
+        array: text, integers or booleans, also as a dictionary. Null is missing; so is empty text, unless a category.
         categories: names, as `core.mechanism.category_name` writes them.
         column: for messages.
 
