@@ -235,7 +235,7 @@ def test_a_deterministic_fine_table_recovers_the_distribution() -> None:
 
 @each
 @pytest.mark.parametrize("method", ["asymptotic", "safe"])
-@pytest.mark.parametrize("n", [2, 30, 3000])
+@pytest.mark.parametrize("n", [2, pytest.param(30, marks=pytest.mark.slow), 3000])
 def test_every_point_lies_in_its_interval_and_json_is_plain(mechanism: Mechanism, method: str, n: int) -> None:
     counts = drawn(mechanism, np.random.default_rng(n).beta(2, 5, n), np.random.default_rng(3))
     result = collect.estimate(counts, method=method, histogram=5, quantiles=[0.1, 0.5, 0.9])

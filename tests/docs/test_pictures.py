@@ -84,6 +84,7 @@ def _faults_of_curves(drawing: Any) -> list[str]:
     return faults
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DRAWN)
 def test_a_picture_of_the_gallery_can_be_read(name: str) -> None:
     result = regenerate.stored(name)

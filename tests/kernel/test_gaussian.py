@@ -91,7 +91,11 @@ def test_the_other_codes_share_what_is_not_kept(levels: int, fits: bool) -> None
 
 
 @judges("training.rqp.accounting.propose_training")
-@pytest.mark.parametrize("case", [{**CASES[0], "steps": 20}, {**CASES[1], "steps": 20}, CASES[2]], ids=str)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param({**CASES[0], "steps": 20}, marks=pytest.mark.slow), {**CASES[1], "steps": 20}, CASES[2]],
+    ids=str,
+)
 def test_stronger_claims_are_refused(case: dict[str, Any]) -> None:
     _, outcome = _outcome(**case)
     said = outcome.claim

@@ -263,7 +263,7 @@ number = 3
 """
 
 
-@pytest.mark.parametrize("ending", ["csv", "parquet"])
+@pytest.mark.parametrize("ending", ["csv", pytest.param("parquet", marks=pytest.mark.slow)])
 def test_tables_modules_of_one_s_own_and_other_optimizers(invoke: Invoke, tmp_path: Path, ending: str) -> None:
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 2, 300)

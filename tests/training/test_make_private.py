@@ -56,7 +56,7 @@ def weights(module: Any) -> np.ndarray:
 @pytest.mark.parametrize(
     ("settings", "inner"),
     [
-        ({}, lambda p: torch.optim.SGD(p, lr=0.5)),
+        pytest.param({}, lambda p: torch.optim.SGD(p, lr=0.5), marks=pytest.mark.slow),
         ({"bits": 4}, lambda p: torch.optim.SGD(p, lr=0.5, momentum=0.9)),
         pytest.param(
             {"bits": 8, "neighboring": "replace_one"},

@@ -207,6 +207,7 @@ def parts(data: Dataset, **loader: Any) -> tuple[Any, Any, Any]:
     return module, torch.optim.SGD(module.parameters(), lr=1.0), made
 
 
+@pytest.mark.slow
 @judges("training.private.Accountant.claim")
 def test_a_script_whose_users_have_several_records(blobs: Dataset) -> None:
     users = np.arange(200) % 30  # six or seven records each

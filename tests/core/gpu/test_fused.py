@@ -158,6 +158,7 @@ def test_compiles_for_nvidia_and_fuses_no_product_with_a_sum(
     assert not re.findall(r"\b(?:fma|mad)\S*\.f(?:32|64)|\.ftz|\b(?:mul|add|sub)\.f64|\.approx", code)
 
 
+@pytest.mark.slow
 def test_compiles_for_amd(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     tables = tables_on(table("uneven"), np.dtype("f4"), CPU)
     code = machine_code(tables, "fp32", ("hip", "gfx942", 64), monkeypatch, tmp_path)
