@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import platform
-from typing import Any
-
-import numba
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,6 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from mezzotint import Mechanism, families
+from mezzotint.core.kernels import Lookup, compile_lookup, draw_uniform
 from reference.sampler import codes_from_words, exact_threshold, inputs_for, telltale, threshold
 from reference.training import column_sums, drawn_codes
 from strategies import mechanisms, random_weights
@@ -20,7 +17,7 @@ from strategies import mechanisms, random_weights
 pytest.importorskip("torch", reason="the extra `torch` is not installed")
 
 from mezzotint.training import clipped
-from mezzotint.training.clipped import EvenGrid, Gradients, RecordSums, find_grid
+from mezzotint.training.clipped import Gradients, RecordSums
 
 TOTAL = 2**32
 F32 = np.float32
@@ -37,14 +34,16 @@ def even_knots(generator: np.random.Generator, segments: int, jumps: float) -> n
     return np.repeat(knots, 1 + twice)
 
 
-def draw(grid: EvenGrid, x: np.ndarray, words: np.ndarray) -> np.ndarray:
-    """The codes of single inputs: sums over one record."""
-    totals = np.zeros(x.size, dtype=np.int32)
-    none = np.empty(0, dtype=np.int32)
-    one = np.ones(1, dtype=F32)
-    given = (x.astype(F32)[None], one[None], one, 0, x.size, words, totals, none, 0)
-    assert clipped.add_drawn(*given, *grid) == 0
-    return totals
+def find_grid(mechanism: Mechanism) -> Lookup | None:
+    """How codes are drawn from a table whose knots count as even."""
+    lookup = compile_lookup(mechanism, np.dtype(F32), cut=True)
+    return lookup if lookup.kernel is draw_uniform else None
+
+
+def draw(grid: Lookup, x: np.ndarray, words: np.ndarray) -> np.ndarray:
+    codes = np.empty(x.size, dtype=grid.code_dtype)
+    assert grid.draw(x.astype(F32), words, codes)[2] == 0
+    return codes
 
 
 def plain(*tensors: np.ndarray) -> list[Gradients]:
@@ -131,25 +130,6 @@ def test_which_tables_have_a_grid() -> None:
     assert find_grid(telltale(far)) is not None
     far[-1] -= 0.0099  # but not a hundred times that
     assert find_grid(telltale(far)) is None
-
-
-@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="reads x86-64 machine code")
-def test_no_branch_on_a_value() -> None:
-    """No conditional jump comes within three instructions of a floating-point comparison."""
-    grid = find_grid(telltale(np.linspace(-1, 1, 12)))
-    assert grid is not None
-    options = {key: clipped.add_drawn.targetoptions[key] for key in ("nogil", "error_model", "boundscheck")}  # pyright: ignore
-    fresh: Any = numba.njit(**options)(clipped.add_drawn.py_func)  # pyright: ignore
-    none, totals = np.empty(0, dtype=np.int32), np.zeros(2, dtype=np.int32)
-    one, words = np.ones(1, F32), np.zeros(2, np.uint64)
-    fresh(np.zeros((1, 2), F32), one[None], one, 0, 2, words, totals, none, 0, *grid)
-    (assembly,) = fresh.inspect_asm().values()
-    lines = [line.split() for line in assembly.splitlines() if line.startswith("\t") and not line.startswith("\t.")]
-    names = [line[0] for line in lines]
-    compares = [i for i, name in enumerate(names) if "comis" in name]
-    assert compares  # the scalar rest of the loop looks for NaN, at least; the ends are minima and maxima
-    for i in compares:
-        assert not [name for name in names[i + 1 : i + 4] if name.startswith("j") and name != "jmp"]
 
 
 # Sums -------------------------------------------------------------------------------------------------------------

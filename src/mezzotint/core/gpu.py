@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.kernels import UNIT, compile_lookup, draw_bucketed, draw_uniform
+from mezzotint.core.kernels import FIXED, UNIT, compile_lookup, draw_bucketed, draw_uniform
 from mezzotint.core.mechanism import Mechanism, NumberArray
 
 _torch = cast(Any, torch)
@@ -62,7 +62,7 @@ def tables_on(mechanism: Mechanism, dtype: np.dtype[np.floating], device: torch.
     scale, last, first, knots, slope = 0.0, 0, none.astype(np.int32), none, none
     if lookup.kernel is draw_uniform:
         search = "uniform"
-        scale, last = middle
+        scale, last = middle[1] / FIXED, middle[2] / FIXED
     elif lookup.kernel is draw_bucketed:
         search = "bucketed"
         scale, first, knots, slope = middle

@@ -11,6 +11,7 @@ A mechanism compiled for sampling: how to find an input's segment, and what to d
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
 import uuid
@@ -24,7 +25,7 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar, cast, final
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.loss import Codes, Floats, IndexArray, NumberArray, Words
+from mezzotint.core.loss import Codes, Floats, IndexArray, Words
 from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray, Mechanism
 
 Cells = npt.NDArray[np.uint32]
@@ -176,33 +177,90 @@ def _level(cells: Cells, segment: np.int64 | int, threshold: np.int64, word: np.
     return cell if (((low << np.uint64(bits)) & WHOLE) | ones) < entry else entry & ones
 
 
+CHUNK = 1024
+"""Elements that go through the steps together: what lies between the steps stays in the first-level cache."""
+
+FIXED = 2.0**33
+"""Positions are counted in these parts of a segment: one bit more than t has, to round t by."""
+
+_PARTS, _WHOLE = (1 << 33) - 1, (1 << 32) - 1
+
+# numba computes with integers in 64 bits; naming the type after each operation makes vectors of 32-bit lanes of it.
+U32 = np.uint32
+_SHIFTS = U32(31)  # amounts known to lie below 32
+_POSITIVE = U32(0x7FFFFFFF)
+Lanes = npt.NDArray[np.uint32]
+
+
+@inlined
+def _pick_rows(
+    x: Floats, start: int, size: int, words: Words, numbers: tuple[float, ...], rows: Lanes, lows: Lanes
+) -> Any:
+    """The row that each input's word picks, and the word's low half; how many inputs lay below, above, and were NaN."""
+    lower, upper, origin, scale, last, first_stretch, last_stretch = numbers
+    below = above = nans = 0
+    for i in range(size):
+        given = np.float64(take(x, start + i))
+        below += given < lower
+        above += given > upper
+        nans += given != given
+        # NaN fails the comparison and becomes `lower`, so that no index leaves its table.
+        value = given if given > lower else lower
+        position = ((value if value < upper else upper) - origin) * scale
+        before, after = position - FIXED, position - last
+        before, after = before if before < 0.0 else 0.0, after if after > 0.0 else 0.0
+        fixed = np.int64(position + before * first_stretch + after * last_stretch)
+        # Rounded to 2^-32, and not carried into the next segment: there may be a jump between.
+        threshold = ((fixed & _PARTS) + 1) >> 1
+        word = np.int64(take(words, start + i))
+        put(rows, i, U32((fixed >> 33 << 1) | (((word >> 32) & _WHOLE) < threshold)))
+        put(lows, i, U32(word & _WHOLE))
+    return below, above, nans
+
+
+@inlined
+def _pick_levels(rows: Lanes, lows: Lanes, size: int, cells: Cells, bits: np.uint32, codes: Codes, start: int) -> None:
+    """The level that a word's low half names in its row's alias cells: as `_level`, in 32 bits."""
+    ones = U32((1 << bits) - 1)
+    for i in range(size):
+        low = take(lows, i)
+        cell = U32(low >> U32(U32(32 - bits) & _SHIFTS))
+        entry = look_up(cells, np.int64(U32(U32(U32(take(rows, i) << U32(U32(bits) & _SHIFTS)) | cell) & _POSITIVE)))
+        own = U32(U32(low << U32(U32(bits) & _SHIFTS)) | ones) < entry
+        put(codes, start + i, cell if own else U32(entry & ones))
+
+
 @compiled
 def draw_uniform(
-    x: Floats, words: Words, codes: Codes, lower: float, upper: float, scale: float, last: int, cells: Cells, bits: int
-) -> Any:
-    """Evenly spaced knots: the segment and t are the whole and the broken part of one number. No table but the cells.
+    x: Floats, words: Words, codes: Codes, lower: float, upper: float, origin: float, scale: float, last: float,
+    first_stretch: float, last_stretch: float, cells: Cells, bits: int,
+) -> Any:  # fmt: skip
+    """Evenly spaced knots, of which the first and the last may be cut short by the range. No table but the cells.
+
+    An input v lies at p = (v - origin) * scale, counted in FIXED parts of a segment, origin one whole segment below the
+    second knot. Where an end is cut short, p is stretched so that its segment is whole again:
+    p + first_stretch * min(p - FIXED, 0) + last_stretch * max(p - last, 0). Stretching moves no position across a knot.
 
     Arguments:
         x, words, codes: contiguous, as many elements each; `codes` is overwritten.
         lower, upper: range of inputs.
-        scale: segments per data unit.
-        last: index of the last segment.
-        cells: flat, 2**bits per row, left and right row of every segment.
+        origin, scale: see above.
+        last: position of the last segment's left end.
+        first_stretch, last_stretch: whole over present width of that segment, less 1; >= 0.
+        cells: flat, 2**bits per row, left and right row of every segment, then of one more behind the last, which is
+            the last row twice: where the upper end itself may fall.
         bits: bits of one report.
 
     Returns: how many inputs lay below, above, and were NaN.
     """
+    rows, lows = np.empty(CHUNK, np.uint32), np.empty(CHUNK, np.uint32)
+    numbers = (lower, upper, origin, scale, last, first_stretch, last_stretch)
     below = above = nans = 0
-    for i in range(x.size):
-        given = np.float64(take(x, i))
-        below += given < lower
-        above += given > upper
-        nans += given != given
-        position = (_clip(given, lower, upper) - lower) * scale
-        segment = np.int64(position)
-        segment = segment if segment < last else last
-        threshold = np.int64((position - segment) * UNIT + 0.5)
-        put(codes, i, _level(cells, segment, threshold, take(words, i), bits))
+    for start in range(0, x.size, CHUNK):
+        size = min(CHUNK, x.size - start)
+        under, over, missing = _pick_rows(x, start, size, words, numbers, rows, lows)
+        below, above, nans = below + under, above + over, nans + missing
+        _pick_levels(rows, lows, size, cells, U32(bits), codes, start)
     return below, above, nans
 
 
@@ -222,7 +280,7 @@ def draw_bucketed(
 ) -> Any:
     """At most one knot in each of many even buckets: one compare with it tells the segment.
 
-    Arguments, beyond those of `draw_uniform`:
+    Arguments, beyond `x` to `upper`, `cells` and `bits` of `draw_uniform`:
         scale: buckets per data unit.
         split: per bucket the knot in it, or the left end of the only segment there.
         first: per bucket the segment on the left of `split`.
@@ -260,7 +318,7 @@ def draw_searched(
 ) -> Any:
     """Any knots: a binary search of `steps` halvings, the same for every input.
 
-    Arguments, beyond those of `draw_uniform`:
+    Arguments, beyond those of `draw_bucketed` that it shares:
         steps: 2**steps >= number of segments.
         start: left ends of the segments, then inf up to 2**steps entries.
         slope: 2**32 / width, per segment.
@@ -350,6 +408,10 @@ MAX_BUCKETS = 1024
 EVEN = 2.0**-36
 """Knots count as evenly spaced when none is further off than this part of a segment: 1/16 of the unit of t."""
 
+MOST_SEGMENTS, MOST_STRETCHED = 2**16, 2**12
+"""Largest number of even segments, and that times how much the ends are stretched where they are cut short: keeps the
+rounding of positions below EVEN."""
+
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -376,14 +438,20 @@ _Way: TypeAlias = tuple[Callable[..., tuple[int, int, int]], tuple[object, ...]]
 
 
 @lru_cache(maxsize=32)
-def compile_lookup(mechanism: Mechanism, dtype: np.dtype[np.floating]) -> Lookup:
-    """The tables to draw from `mechanism` for inputs of type float32 or float64; the 32 used last are kept."""
+def compile_lookup(mechanism: Mechanism, dtype: np.dtype[np.floating], *, cut: bool = False) -> Lookup:
+    """The tables to draw from `mechanism` for inputs of type float32 or float64; the 32 used last are kept.
+
+    With `cut` knots also count as even where an end is cut short: faster, but no device draws in that way.
+    """
     rows = np.flatnonzero(np.diff(mechanism.knots) > 0)  # a jump has no width: no input falls into it
     edges = np.append(mechanism.knots[rows], mechanism.upper)
     cells = alias_cells(mechanism.weights, mechanism.bits)
-    flat = np.stack([cells[rows], cells[rows + 1]], axis=1).reshape(-1)
+    end = cells[-1:, None, :].repeat(2, axis=1)
+    flat = np.concatenate([np.stack([cells[rows], cells[rows + 1]], axis=1), end]).reshape(-1)
     jump = np.flatnonzero(np.diff(rows) > 1) + 1
-    kernel, tables = _uniform(edges, jump, dtype) or _bucketed(edges) or _searched(edges)
+    even = _uniform(edges, jump, dtype) or (_uniform(edges, jump, dtype, cut=True) if cut else None)
+    even = even if flat.size <= 2**31 else None  # cells are counted in lanes of 32 bits, one of them a sign
+    kernel, tables = even or _bucketed(edges) or _searched(edges)
     return Lookup(
         kernel=kernel,
         arguments=(mechanism.lower, mechanism.upper, *tables, flat, mechanism.bits),
@@ -391,35 +459,35 @@ def compile_lookup(mechanism: Mechanism, dtype: np.dtype[np.floating]) -> Lookup
     )
 
 
-# Evenly spaced knots: x lies in segment floor(p), p = (x - lower) * scale. What floats make of p must be right where
-# it matters. (1) t: the knots' own unevenness and the rounding of p (S * 2^-52) are far below the unit 2^-32.
-# (2) At a knot without a jump, p on the wrong side of the whole number gives t = 1 in one segment instead of 0 in
-# the next: the same row. (3) At a jump those are two rows, and `scale_of` sees to it.
-def _uniform(edges: FloatArray, jump: IndexArray, dtype: np.dtype[np.floating]) -> _Way | None:
-    count, lower = edges.size - 1, edges[0]
-    scale = count / (edges[-1] - lower)
-    uneven = np.abs((edges[:-1] - lower) * scale - np.arange(count))
-    if count > 2**16 or float(uneven.max()) > EVEN:
+# Evenly spaced knots: x lies in segment floor(p), p = (x - origin) * scale. What floats make of p must be right where
+# it matters. (1) t: the knots' own unevenness and the rounding of p (S * 2^-52) are far below the unit 2^-32; where
+# ends are cut short, stretching magnifies them. (2) At a knot without a jump, p on the wrong side of the whole number
+# gives t = 1 in one segment instead of 0 in the next: the same row. (3) At a jump those are two rows: there, the
+# smallest input of this type from the knot on must land in its segment and the largest below it must not. A last-digit
+# change of `scale` often helps.
+def _uniform(edges: FloatArray, jump: IndexArray, dtype: np.dtype[np.floating], *, cut: bool = False) -> _Way | None:
+    count, origin, first, last = edges.size - 1, float(edges[0]), 0.0, 0.0
+    scale = count / float(edges[-1] - edges[0])
+    if cut:
+        widths = np.diff(edges)
+        pitch = float(widths.max() if count < 3 else (edges[-2] - edges[1]) / (count - 2))
+        scale, origin, first = 1 / pitch, float(edges[1]) - pitch, max(0.0, pitch / widths[0] - 1)
+        last = max(0.0, pitch / widths[-1] - 1) if count > 1 else 0.0
+    stretched = 1 + max(first, last)
+    if count * stretched > (MOST_STRETCHED if cut else MOST_SEGMENTS) or not math.isfinite(FIXED * scale):
         return None
-    found = scale_of(edges[jump], jump, lower, scale, dtype)
-    return None if found is None else (draw_uniform, (found, count - 1))
-
-
-def scale_of(
-    knots: FloatArray, places: NumberArray, origin: float, scale: float, dtype: np.dtype[np.floating]
-) -> float | None:
-    """The scale, or a float near it, that puts no input on the wrong side of a jump; None if none is found.
-
-    (x - origin) * scale, as floats compute it, is at least the place of a knot for the smallest input of this type from
-    the knot on, and less than it for the largest below. A last-digit change of `scale` often helps.
-    """
-    at = knots.astype(dtype)
-    at = np.where(at < knots, np.nextafter(at, dtype.type(np.inf)), at)
+    off = (edges - origin) * scale - np.arange(count + 1)
+    # An end may fall short of its place, but not lie beyond it.
+    if np.abs(off[1:-1]).max(initial=0.0) * stretched > EVEN or off[0] < -EVEN or off[-1] > EVEN:
+        return None
+    at = edges[jump].astype(dtype)
+    at = np.where(at < edges[jump], np.nextafter(at, dtype.type(np.inf)), at)
     before = np.nextafter(at, dtype.type(-np.inf)).astype(np.float64)
     for digits in (0, 1, -1, 2, -2, 4, -4):
-        tried = scale * (1 + digits * 2.0**-52)
-        if (((at.astype(np.float64) - origin) * tried >= places) & ((before - origin) * tried < places)).all():
-            return float(tried)
+        tried = FIXED * scale * (1 + digits * 2.0**-52)
+        right, left = (at.astype(np.float64) - origin) * tried, (before - origin) * tried
+        if ((right >= jump * FIXED) & (left < jump * FIXED)).all():
+            return draw_uniform, (origin, float(tried), (count - 1) * FIXED, float(first), float(last))
     return None
 
 
