@@ -121,7 +121,7 @@ def test_descriptions_and_what_makes_no_sense():
     with pytest.raises(ParameterError, match="weighs once"):
         WeightedEncoding(inner=encoding, most_examples=5)
     damaged = encoding.as_dict() | {"inner": FixedPointEncoding(clip=1.0).as_dict()}
-    with pytest.raises(ParameterError, match="no rounded Gaussian"):
+    with pytest.raises(ParameterError, match="not a rounded Gaussian"):
         encoding_from(damaged)
 
 

@@ -134,7 +134,7 @@ def test_a_quorum_of_strangers_or_of_one_member_many_times_is_none():
     server, clients, outbox = _until("agree", the_plan, random_inputs(the_plan, 1))
     said = {index: wire.read_agreement(clients[index].agree(outbox[index]), the_plan) for index in range(4)}
     sealed = server._dealt.sealed(0)
-    with pytest.raises(UnknownSender, match="no member"):
+    with pytest.raises(UnknownSender, match="not a member"):
         clients[0].open(wire.opening(the_plan, {0: said[0], 4: said[1], 5: said[2]}, sealed))
     head, one = header("open", the_plan) + (3).to_bytes(2, "little"), (1).to_bytes(2, "little") + said[1]
     with pytest.raises(DuplicateAnswer):

@@ -253,7 +253,7 @@ def test_a_ball_is_at_most_another_when_all_of_it_is() -> None:
 def test_rates_are_probabilities_above_zero(kind: str, rate: str) -> None:
     document = release(TWO).document()
     assert kernel.ExactRelease.read(document) == release(TWO)
-    with pytest.raises(kernel.Unreadable, match="does not go with the rate"):
+    with pytest.raises(kernel.Unreadable, match="does not match the rate"):
         kernel.ExactRelease.read({**document, "sampling": {"kind": kind, "rate": rate}})
 
 

@@ -256,7 +256,7 @@ def test_powers_of_ten_are_rounded_up() -> None:
 @pytest.mark.parametrize(
     ("name", "text", "complaint"),
     [
-        ("x.json", '{"verb": "dance"}', "no result of mezzotint smoothed"),
+        ("x.json", '{"verb": "dance"}', "not a result of mezzotint smoothed"),
         ("x.json", '{"verb": "profile", "epsilon": 1, "records": 4}', "lacks or garbles 'asked'"),
         ("x.json", "[]", "mechanism file"),
     ],
