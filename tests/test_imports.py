@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,15 @@ def test_the_walks_of_a_newcomer_never_go_back_up() -> None:
         assert 4 <= len(walk) <= 8
         for index, stop in enumerate(walk):
             assert not _at_run_time(SOURCE / stop) & set(walk[:index]), stop
+
+
+def test_no_file_imports_what_imports_it() -> None:
+    """Neither files nor rooms stand in a circle, so each can be read before those that import it."""
+    imports = {path.relative_to(SOURCE).as_posix(): _at_run_time(path) for path in _files()}
+    files = {file: {other for other in found if other in imports} for file, found in imports.items()}
+    assert sum(map(len, files.values())) > 500
+    for graph in (files, {room: others - {room} for room, others in ALLOWED.items()}):
+        TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
 
 
 def test_the_plan_names_every_room() -> None:
