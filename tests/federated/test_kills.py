@@ -43,7 +43,7 @@ SENT = {
 
 def _table() -> dict[tuple[str, str], tuple[str, str]]:
     """(who, stage) -> outcome and test, from the page."""
-    text = PAGE.read_text(encoding="utf-8").partition("## Killed or cut off")[2].partition("\n## ")[0]
+    text = PAGE.read_text(encoding="utf-8").partition("## Crashes and lost connections")[2].partition("\n## ")[0]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
     assert tuple(rows[0][1:]) == EXCHANGES
     cells = {(row[0], stage): cell for row in rows[2:] for stage, cell in zip(EXCHANGES, row[1:], strict=True)}
