@@ -250,10 +250,14 @@ def test_bad_settings_are_refused_by_name(changes):
 
 # The page ------------------------------------------------------------------------------------------------------------
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "advice.md" SETTINGS = { "One number": {"clients": 10**6,
-"rounds": 1, "epsilon": 1.0, "delta": 1e-6}, "One vector per client, nobody trusted": {"clients": 10**5, "dimension":
-1000, "rounds": 1, "epsilon": 4.0, "delta": 0.0}, "A model": {"clients": 1000, "dimension": 10_000, "rounds": 589,
-"epsilon": 8.0, "delta": 1e-6}, }
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "advice.md"
+SETTINGS = {
+    "One number": {"clients": 10**6, "rounds": 1, "epsilon": 1.0, "delta": 1e-6},
+    "One vector per client, nobody trusted": {
+        "clients": 10**5, "dimension": 1000, "rounds": 1, "epsilon": 4.0, "delta": 0.0,
+    },
+    "A model": {"clients": 1000, "dimension": 10_000, "rounds": 589, "epsilon": 8.0, "delta": 1e-6},
+}  # fmt: skip
 
 
 def page_tables() -> dict[str, dict[tuple[str, str], tuple[float, int]]]:
