@@ -177,7 +177,7 @@ def _left_out_pick(now: Round, place: int, message: Message) -> Iterable[Message
     return [_with(message, payload=told(now.plan, dealt, [one for one in deals if one is not left]))]
 
 
-def _hidden_admirer(now: Round, place: int, message: Message) -> Iterable[Message]:
+def _hidden_picker(now: Round, place: int, message: Message) -> Iterable[Message]:
     """One is not told of the clients that picked it without being picked by it: the first who has such clients."""
     dealt, masking = now.known._dealt, now.known._masking
     if place != min(
@@ -266,83 +266,83 @@ def _weaker(**changes: Any) -> Tell:
     return at("deal", lambda now, place, message: [_planned(now, message, place, **changes)])
 
 
-NOBODY, EVERYBODY = "nobody's", "everybody's"
+LOST, COMPLETED = "no", "yes"
 LIES: dict[str, tuple[Tell, set[str], str]] = {
-    "none": (lambda now, stage, place, message: [message], set(), EVERYBODY),
-    "two models": (_two_models, {"SwappedKey", "UnknownSender"}, NOBODY),
-    "two encodings": (at("deal", _two_encodings), {"SwappedKey", "UnknownSender"}, NOBODY),
+    "none": (lambda now, stage, place, message: [message], set(), COMPLETED),
+    "two models": (_two_models, {"SwappedKey", "UnknownSender"}, LOST),
+    "two encodings": (at("deal", _two_encodings), {"SwappedKey", "UnknownSender"}, LOST),
     "two minimums": (
         at("deal", lambda now, place, message: [_planned(now, message, place, minimum=MINIMUM + place % 2)]),
         {"SwappedKey", "UnknownSender"},
-        NOBODY,
+        LOST,
     ),
-    "a smaller minimum": (_weaker(minimum=MINIMUM - 1), {"PlanRefused"}, NOBODY),
-    "a smaller committee": (_weaker(members=5, quorum=4), {"PlanRefused"}, NOBODY),
-    "a smaller quorum": (_weaker(quorum=6), {"PlanRefused"}, NOBODY),
-    "fewer picks": (_weaker(picks=4, least=2), {"PlanRefused"}, NOBODY),
-    "fewer picks among survivors": (_weaker(least=1), {"PlanRefused"}, NOBODY),
-    "a round beyond those allowed": (_weaker(round=5000), {"PolicyRefusal"}, NOBODY),
-    "another span": (_weaker(span=1), {"PolicyRefusal"}, NOBODY),
-    "a modulus that does not wrap": (_weaker(bits=32), {"PolicyRefusal"}, NOBODY),
+    "a smaller minimum": (_weaker(minimum=MINIMUM - 1), {"PlanRefused"}, LOST),
+    "a smaller committee": (_weaker(members=5, quorum=4), {"PlanRefused"}, LOST),
+    "a smaller quorum": (_weaker(quorum=6), {"PlanRefused"}, LOST),
+    "fewer picks": (_weaker(picks=4, least=2), {"PlanRefused"}, LOST),
+    "fewer picks among survivors": (_weaker(least=1), {"PlanRefused"}, LOST),
+    "a round beyond those allowed": (_weaker(round=5000), {"PolicyRefusal"}, LOST),
+    "a different span": (_weaker(span=1), {"PolicyRefusal"}, LOST),
+    "a modulus that does not wrap": (_weaker(bits=32), {"PolicyRefusal"}, LOST),
     "an encoding that is not the plan's": (
         at("deal", lambda now, place, message: [_with(message, encoding=packed(NOISIER))]),
         {"PolicyRefusal"},
-        NOBODY,
+        LOST,
     ),
-    "a forged roster": (at("deal", _forged_roster), {"PlanRefused"}, NOBODY),
-    "another's place": (
+    "a forged roster": (at("deal", _forged_roster), {"PlanRefused"}, LOST),
+    "another client's place": (
         at("deal", lambda now, place, message: [_planned(now, message, (place + 1) % CLIENTS)]),
         {"SwappedKey"},
-        NOBODY,
+        LOST,
     ),
-    "hidden picks": (at("sum", _hidden_picks), {"InconsistentLists"}, NOBODY),
-    "a pick left out": (at("sum", _left_out_pick), {"UnknownSender"}, NOBODY),
-    "a hidden admirer": (at("sum", _hidden_admirer), {"InconsistentLists"}, NOBODY),
-    "survivors below the minimum": (_survivors(lambda place: range(MINIMUM - 1)), {"TooFewClients"}, NOBODY),
+    "hidden picks": (at("sum", _hidden_picks), {"InconsistentLists"}, LOST),
+    "a pick left out": (at("sum", _left_out_pick), {"UnknownSender"}, LOST),
+    "a hidden picker": (at("sum", _hidden_picker), {"InconsistentLists"}, LOST),
+    "survivors below the minimum": (_survivors(lambda place: range(MINIMUM - 1)), {"TooFewClients"}, LOST),
     "two sets of survivors": (
         _survivors(lambda place: range(place % 2, CLIENTS - 1 + place % 2)),
         {"SwappedKey"},
-        NOBODY,
+        LOST,
     ),
-    "shares before signatures": (at("agree", _early), {"WrongStage"}, NOBODY),
-    "shares without a quorum": (_signatures(2), {"TooFewClients"}, NOBODY),
-    "shares without signatures": (_signatures(0), {"TooFewClients"}, NOBODY),
-    "a second set of survivors": (at("agree", _again_with_fewer), {"WrongStage"}, NOBODY),
-    "all at once, but one": (at("unite", _without_one), {"InconsistentLists"}, NOBODY),
-    "all at once before the sum": (at("sum", _too_soon), {"WrongStage"}, NOBODY),
-    "all at once after signatures": (at("agree", _after_all), {"WrongStage"}, NOBODY),
-    "all at once with hidden picks": (at("sum", _hidden_picks), {"InconsistentLists"}, NOBODY),
-    "all at once with a hidden admirer": (at("sum", _hidden_admirer), {"InconsistentLists"}, NOBODY),
+    "shares before signatures": (at("agree", _early), {"WrongStage"}, LOST),
+    "shares without a quorum": (_signatures(2), {"TooFewClients"}, LOST),
+    "shares without signatures": (_signatures(0), {"TooFewClients"}, LOST),
+    "a second set of survivors": (at("agree", _again_with_fewer), {"WrongStage"}, LOST),
+    "unite with one dealer missing": (at("unite", _without_one), {"InconsistentLists"}, LOST),
+    "unite before the sum": (at("sum", _too_soon), {"WrongStage"}, LOST),
+    "unite after signatures": (at("agree", _after_all), {"WrongStage"}, LOST),
+    "unite with hidden picks": (at("sum", _hidden_picks), {"InconsistentLists"}, LOST),
+    "unite with a hidden picker": (at("sum", _hidden_picker), {"InconsistentLists"}, LOST),
     "a second input": (
         at("sum", lambda now, place, message: [message, copy.deepcopy(message)]),
         {"WrongStage"},
-        NOBODY,
+        LOST,
     ),
-    "the same round once more": (
+    "the same round again": (
         at("deal", lambda now, place, message: [message, copy.deepcopy(message)]),
         {"ReplayedRound"},
-        NOBODY,
+        LOST,
     ),
     "another plan of the same round": (
         at("sum", _another_plan),
         {"ReplayedRound"},
-        EVERYBODY,
+        COMPLETED,
     ),
-    "messages of another session": (_replayed, {"ReplayedRound"}, EVERYBODY),
+    "messages of another session": (_replayed, {"ReplayedRound"}, COMPLETED),
     "messages of another stage": (
         at("sum", lambda now, place, message: [_with(message, stage="agree"), message]),
         {"WrongStage"},
-        NOBODY,
+        LOST,
     ),
-    "a stage that there is not": (
+    "a stage that does not exist": (
         at("sum", lambda now, place, message: [_with(message, stage="peek"), message]),
         {"PolicyRefusal", "WrongStage"},
-        NOBODY,
+        LOST,
     ),
-    "a question of another kind": (_mixed, {"PolicyRefusal"}, EVERYBODY),
-    "the update itself": (at("sum", _plain), {"PolicyRefusal"}, EVERYBODY),
+    "a message of another type": (_mixed, {"PolicyRefusal"}, COMPLETED),
+    "a request for the plain update": (at("sum", _plain), {"PolicyRefusal"}, COMPLETED),
 }
-"""Name -> the lie, how clients refuse, whose sum is opened in the end."""
+"""Name -> the lie, how clients refuse, whether the round is completed."""
 
 SPLIT = ("two models", "two encodings", "two minimums")
 """Lies after which half of the clients follow another plan than the others and the server do."""
@@ -486,9 +486,7 @@ def test_a_lie_is_refused_in_the_same_words_for_all_data(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lie: str
 ) -> None:
     tell, refusals, whose = LIES[lie]
-    if (
-        not lie.startswith("all at once") or "after" in lie
-    ):  # members agree first, as when somebody who dealt is missing
+    if not lie.startswith("unite") or "after" in lie:  # members agree first, as when somebody who dealt is missing
         apart(monkeypatch, "agree")
     # The server itself believes everything.
     monkeypatch.setattr("mezzotint.federated.secagg.server.signed", lambda *words: True)
@@ -508,7 +506,7 @@ def test_a_lie_is_refused_in_the_same_words_for_all_data(
         else:
             assert set().union(*told.values()) == refusals
         total = strategy.last_sum
-        assert (NOBODY if total is None else EVERYBODY) == whose
+        assert (LOST if total is None else COMPLETED) == whose
         if total is None:
             # No share of any secret has left anybody.
             assert not any(stage in ("open", "unite") and _payload(reply) for stage, reply in now.answers)
@@ -521,7 +519,7 @@ def test_a_lie_is_refused_in_the_same_words_for_all_data(
 
 def test_the_page_lists_every_lie() -> None:
     page = Path(__file__).parents[2] / "docs" / "federated-threat-model.md"
-    text = page.read_text(encoding="utf-8").partition("## A server's lies, told")[2].partition("\n## ")[0]
+    text = page.read_text(encoding="utf-8").partition("## A server's lies")[2].partition("\n## ")[0]
     rows = [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in text.splitlines() if line[:1] == "|"]
     told = [(lie, ", ".join(sorted(refusals)), whose) for lie, (_, refusals, whose) in LIES.items() if refusals]
     assert [(lie, names.replace("`", ""), whose) for lie, names, whose in rows[2:]] == told

@@ -40,7 +40,7 @@ HONEST = {name: getattr(client_module, name) for name in ("checked_integers", "s
 
 def _table() -> dict[tuple[str, str], str]:
     """(what is wrong, stage) -> outcome, from the page."""
-    text = PAGE.read_text(encoding="utf-8").partition("## One client's messages, spoilt")[2].partition("\n## ")[0]
+    text = PAGE.read_text(encoding="utf-8").partition("## A client's faulty messages")[2].partition("\n## ")[0]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
     assert tuple(rows[0][1:]) == STAGES
     cells = {(row[0], stage): cell for row in rows[2:] for stage, cell in zip(STAGES, row[1:], strict=True)}
