@@ -26,7 +26,7 @@ from rich.table import Table
 from mezzotint.datasets import Dataset, idx_folder
 from mezzotint.training import make_private, models
 from mezzotint.training.packed import pack_weights
-from mezzotint.training.rqp.accounting import noise_multiplier
+from mezzotint.training.rqp import noise_multiplier
 
 DELTA = 1e-5
 SHARE = 0.1

@@ -21,8 +21,8 @@ from mezzotint import design, families, kernel, privacy, vectors
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.privacy.propose import Outcome, propose_local
 from mezzotint.privacy.sums.cost import propose_sum
-from mezzotint.training.rqp.accounting import epsilon as training_epsilon
-from mezzotint.training.rqp.accounting import propose_training
+from mezzotint.training.rqp import epsilon as training_epsilon
+from mezzotint.training.rqp import propose_training
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,9 +19,9 @@ from mezzotint import kernel
 from mezzotint.kernel.gaussian import check_contraction, gaussian_curve
 from mezzotint.kernel.losses import WHOLE
 from mezzotint.kernel.units import set_deadline
-from mezzotint.training.rqp.accounting import epsilon as float_epsilon
-from mezzotint.training.rqp.accounting import propose_training
-from mezzotint.training.rqp.phases import contraction
+from mezzotint.training.phases import contraction
+from mezzotint.training.rqp import epsilon as float_epsilon
+from mezzotint.training.rqp import propose_training
 from reference.kernel import accepts, claim, decimal_text, forgeries, resealed, sealed
 from tolerances import FEW, SOLVED
 
@@ -90,7 +90,7 @@ def test_the_other_codes_share_what_is_not_kept(levels: int, fits: bool) -> None
     assert accepts(said, sealed(said, "gaussian", **content)) == fits
 
 
-@judges("training.rqp.accounting.propose_training")
+@judges("training.rqp.propose_training")
 @pytest.mark.parametrize(
     "case",
     [pytest.param({**CASES[0], "steps": 20}, marks=pytest.mark.slow), {**CASES[1], "steps": 20}, CASES[2]],

@@ -25,7 +25,7 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
         "privacy.ledger.Priced.delta", "privacy.ledger.Priced.epsilon", "privacy.ledger.Charge.of",
         "core.loss.check_epsilon", "smoothed.model.read_loss", "smoothed.model.profile_of",
         "training.methods.Method.codes",
-        "training.private.make_private", "vectors.ranked.RankedCodebook.from_json",
+        "training.methods.make_private", "vectors.ranked.RankedCodebook.from_json",
         "vectors.ranked.RankedCodebook.load", "vectors.ranked.RankTable.from_dict",
         "vectors.ranked.RankedCodebook.certificate",
     ),
@@ -34,7 +34,7 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
         "families.noise.published_discrete_laplace_epsilon", "families.noise.published_skellam_renyi",
         "families.numeric.published_rqm_epsilon",
         "smoothed.published.noisy_epsilon", "smoothed.published.published_table1_noise_epsilon",
-        "training.rqp.accounting.published_epsilon", "training.rqp.accounting.published_utility_bound",
+        "training.rqp.published_epsilon", "training.rqp.published_utility_bound",
     ),
     "a float inside a search for a table: what is issued is read off the integers afterwards, by laws": (
         "design.cdf.design_cells", "families.fitting.float_epsilon", "design.fixed.spent",
@@ -80,7 +80,7 @@ def test_the_walk_finds_what_is_known_to_issue() -> None:
     known = {
         "core.loss.pure_epsilon", "core.mechanism.Mechanism.epsilon", "core.mechanism.Mechanism.delta",
         "privacy.account.account", "vectors.tables.TableScheme.account", "collect.estimates.estimate",
-        "collect.shapes.safe_half_width", "smoothed.profiles.profile", "training.rqp.accounting.Steps.account",
+        "collect.shapes.safe_half_width", "smoothed.profiles.profile", "training.rqp.Steps.account",
         "privacy.ledger.Ledger.spent", "design.optimal.optimal", "families.noise.IntegerNoise.renyi",
     }  # fmt: skip
     assert known <= issuers()

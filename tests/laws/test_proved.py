@@ -76,10 +76,10 @@ def test_proofs_about_sums_bound_every_data_set(mechanism: Mechanism, clients: i
 
 
 @judges(
-    "training.rqp.accounting.propose_training",
-    "training.rqp.accounting.training_release",
-    "training.rqp.accounting.Steps.claim",
-    "training.rqp.accounting.Steps.propose",
+    "training.rqp.propose_training",
+    "training.rqp.training_release",
+    "training.rqp.Steps.claim",
+    "training.rqp.Steps.propose",
     "privacy.claim.Accountable.account",
     "privacy.claim.Provable.propose",
     "kernel.gaussian.gaussian_curve",

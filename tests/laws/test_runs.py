@@ -23,8 +23,8 @@ from mezzotint.privacy.distribution import rdp_public_sampling, rdp_to_epsilon
 from mezzotint.privacy.ledger import GLOBAL, Charge, Ledger, compose_releases
 from mezzotint.privacy.local import advanced_epsilon
 from mezzotint.training import rqp
+from mezzotint.training.phases import Phase, Poisson, WithReplacement, contraction
 from mezzotint.training.projection import projection, projection_from
-from mezzotint.training.rqp.phases import Phase, Poisson, WithReplacement, contraction
 from mezzotint.vectors import ranked_codebook
 from strategies import examples
 from tolerances import UNIT
@@ -32,7 +32,7 @@ from tolerances import UNIT
 GRID = 1e-2  # dp-accounting's grid of losses, and its tails: 1e-4 a step of losses over ten steps at most, doubled
 
 
-@judges("training.rqp.accounting.Steps.account")
+@judges("training.rqp.Steps.account")
 @pytest.mark.parametrize("sampling", [Poisson(rate=0.2), WithReplacement(batch_size=3, dataset_size=20)])
 @pytest.mark.parametrize("neighboring", ["add_or_remove_one", "replace_one"])
 def test_steps_may_be_grouped_and_ordered_at_will(sampling: object, neighboring: str) -> None:
@@ -61,7 +61,7 @@ def test_steps_may_be_grouped_and_ordered_at_will(sampling: object, neighboring:
     assert say(phase(0)) == 0.0
 
 
-@judges("training.rqp.accounting.epsilon", "training.rqp.accounting.pure_epsilon")
+@judges("training.rqp.epsilon", "training.rqp.pure_epsilon")
 def test_more_steps_and_less_replacement_cost_more() -> None:
     def say(**changes: object) -> float:
         options = {"q": 0.7, "bits": 2, "steps": 4, "delta": 1e-4, "sampling_rate": 0.2} | changes
@@ -80,8 +80,8 @@ def test_more_steps_and_less_replacement_cost_more() -> None:
 
 
 @judges(
-    "training.rqp.phases.contraction",
-    "training.rqp.phases.table_contraction",
+    "training.phases.contraction",
+    "training.phases.table_contraction",
     "training.projection.projection",
     "training.projection.projection_from",
 )

@@ -45,7 +45,7 @@ from mezzotint.privacy.sums.cost import central_epsilon, dominating_curve
 from mezzotint.privacy.sums.geometry import loss_profile, pure_epsilon_l2, quadratic_renyi
 from mezzotint.privacy.sums.lattice import lattice_rows
 from mezzotint.privacy.tradeoff import metric_epsilon, vector_epsilon
-from mezzotint.training.rqp.phases import table_contraction
+from mezzotint.training.phases import table_contraction
 from mezzotint.vectors.tables import TableScheme, round_renyi
 from reference.privacy import divergence, hockey_stick, pmf_at, rows_of, worst_divergence, worst_hockey_stick
 from reference.shuffle_bounds import blanket_epsilon
@@ -136,7 +136,7 @@ SEEN = [
            lambda m: [privacy.report_claim({"x": m, "y": m}).epsilon,
                       privacy.account(privacy.Release(mechanism=m, rounds=3, distinct=2, delta=0.0)).epsilon],
            GRID, "the grid of losses"),
-    Issuer(("training.rqp.phases.table_contraction", "training.rqp.phases.channel_contraction"),
+    Issuer(("training.phases.table_contraction", "training.phases.channel_contraction"),
            lambda m: [table_contraction(m)], 1e-6, "twice the search's tolerance"),
     Issuer(("federated.encoding.TableEncoding.traits",),
            lambda m: [TableEncoding(mechanism=m).report_epsilon], 0.0, "one report's pure epsilon"),

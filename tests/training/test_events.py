@@ -28,7 +28,7 @@ RUNS: dict[str, tuple[list[rqp.Phase], type[Any]]] = {
 }
 
 
-@judges("training.rqp.accounting.from_event")
+@judges("training.rqp.from_event")
 @pytest.mark.parametrize("name", RUNS)
 def test_events_say_the_same_and_cost_the_same(name: str) -> None:
     phases, kind = RUNS[name]

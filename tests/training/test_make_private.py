@@ -14,7 +14,7 @@ from mezzotint import InfeasibleError, ParameterError, privacy, training
 from mezzotint.datasets import Dataset
 from mezzotint.training import methods, models, optimizers, rqp, trainer
 from mezzotint.training.audit import audit
-from mezzotint.training.private import BudgetSpentError
+from mezzotint.training.methods import BudgetSpentError
 from mezzotint.training.projection import ContractionWarning, MemoryLossWarning, TrainingWarning, projection
 from tolerances import FEW, SINGLE
 
@@ -52,7 +52,7 @@ def weights(module: Any) -> np.ndarray:
     return np.concatenate([parameter.detach().float().numpy().ravel() for parameter in module.parameters()])
 
 
-@judges("training.private.Accountant.get_epsilon")
+@judges("training.methods.Accountant.get_epsilon")
 @pytest.mark.parametrize(
     ("settings", "inner"),
     [
@@ -296,7 +296,7 @@ def test_accuracy_between_epochs_is_looked_at_without_gradients(blobs: Dataset) 
         run(module, optimizer, loader)
 
 
-@judges("training.private.Accountant.claim")
+@judges("training.methods.Accountant.claim")
 @pytest.mark.slow
 @pytest.mark.parametrize("bits", [None, 4])
 def test_the_claim_withstands_a_canary(bits: int | None) -> None:

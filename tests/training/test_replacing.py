@@ -43,7 +43,7 @@ def in_the_plane(rate: float, u: np.ndarray, v: np.ndarray, others: list[np.ndar
     return float(np.maximum(first - alpha * second, 0).sum())
 
 
-@judges("training.rqp.accounting.Steps.account", "kernel.gaussian.replaced_curve")
+@judges("training.rqp.Steps.account", "kernel.gaussian.replaced_curve")
 def test_no_pair_of_records_exceeds_the_pair() -> None:
     # Any two records in the plane, alone and beside two others, at ratios on both sides of 1.
     rng, tight = np.random.default_rng(0), 0

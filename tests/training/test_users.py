@@ -20,7 +20,7 @@ from mezzotint import ParameterError, families, privacy
 from mezzotint.datasets import Dataset, table_file
 from mezzotint.privacy.account import prove
 from mezzotint.training import rqp
-from mezzotint.training.rqp.phases import Shifts, mixture_curve
+from mezzotint.training.phases import Shifts, mixture_curve
 from tolerances import FEW, MANY
 
 WIDTH = 0.05
@@ -51,7 +51,7 @@ def on_the_line(signs: tuple[int, int], records: int, rate: float, shift: float,
     return float(max(np.max(first - alpha * second), 1 - alpha))
 
 
-@judges("training.rqp.accounting.Steps.account")
+@judges("training.rqp.Steps.account")
 @pytest.mark.parametrize("records", [2, 3])
 def test_no_records_of_users_exceed_the_pair(records: int) -> None:
     # Gradients of any directions and lengths, beside a record of somebody else; users that come, go or are replaced.
@@ -82,7 +82,7 @@ def test_no_records_of_users_exceed_the_pair(records: int) -> None:
     assert tight > 6
 
 
-@judges("training.rqp.phases.mixture_curve")
+@judges("training.phases.mixture_curve")
 @pytest.mark.parametrize("records", [1, 2, 5, 30])
 @pytest.mark.parametrize("rate", [0.001, 0.3, 1.0])
 def test_curves_are_those_of_the_best_half_lines(records: int, rate: float) -> None:
@@ -108,7 +108,7 @@ def test_what_is_left_out_of_a_mixture_counts_against_us() -> None:
     assert np.all(mixture_curve(nobody, left)(target) >= mixture_curve(nobody, whole.mirrored())(target) - FEW)
 
 
-@judges("training.rqp.accounting.epsilon")
+@judges("training.rqp.epsilon")
 @pytest.mark.parametrize(
     ("records", "rate", "noise"), [pytest.param(4, 0.01, 1.0, marks=pytest.mark.slow), (10, 0.05, 5.0)]
 )
@@ -208,7 +208,7 @@ def parts(data: Dataset, **loader: Any) -> tuple[Any, Any, Any]:
 
 
 @pytest.mark.slow
-@judges("training.private.Accountant.claim")
+@judges("training.methods.Accountant.claim")
 def test_a_script_whose_users_have_several_records(blobs: Dataset) -> None:
     users = np.arange(200) % 30  # six or seven records each
     call = {"delta": 1e-5, "users": users, "records_per_user": 4}

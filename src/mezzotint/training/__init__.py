@@ -19,6 +19,6 @@ if TYPE_CHECKING:
     from mezzotint.training import projection as projection
     from mezzotint.training import rqp as rqp
     from mezzotint.training import trainer as trainer
-    from mezzotint.training.private import make_private as make_private
+    from mezzotint.training.methods import make_private as make_private
 
 __getattr__, __dir__ = on_demand(__name__, __file__)

@@ -18,7 +18,7 @@ from mezzotint.core.entropy import BLOCK, ElementWords, fresh_key, key_from
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Seed
 from mezzotint.training.models import GradSampleModule, torch, wrap_collate_with_empty
-from mezzotint.training.rqp.phases import Poisson
+from mezzotint.training.phases import Poisson
 
 _WORDS = 2**64
 

@@ -32,8 +32,8 @@ from mezzotint.core.loss import Codes
 from mezzotint.core.mechanism import FloatArray, IntArray, Mechanism, Seed
 from mezzotint.core.sampler import in_threads, usable_cores
 from mezzotint.training.models import torch
-from mezzotint.training.rqp.accounting import noise_multiplier as least_noise
-from mezzotint.training.rqp.phases import participations
+from mezzotint.training.phases import participations
+from mezzotint.training.rqp import noise_multiplier as least_noise
 from mezzotint.vectors import gaussian
 from mezzotint.vectors.gaussian import UNDECIDED, RoundedGaussian
 from mezzotint.vectors.rotation import coefficients, last_noise, solved

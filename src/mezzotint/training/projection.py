@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, final
+from typing import final, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -20,10 +20,9 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.core.kernels import compiled, put, take
 from mezzotint.core.mechanism import TOTAL, IntArray, Mechanism
 from mezzotint.core.sampler import in_threads, usable_cores
-from mezzotint.training.rqp.phases import check_q, contraction, table_contraction
+from mezzotint.training.phases import Rounding, check_q, contraction, table_contraction
 
-Rounding = Literal["nearest", "stochastic"]
-ROUNDINGS = ("nearest", "stochastic")
+ROUNDINGS = get_args(Rounding)
 MAX_BITS = 8
 
 
@@ -145,7 +144,6 @@ def warn_about(
     weight_noise: float,
     steps: int,
     contraction: float | None = None,
-    stacklevel: int = 3,
 ) -> None:
     """Warns where a projection harms training (docs/training.md).
 
@@ -157,7 +155,6 @@ def warn_about(
         weight_noise: s, standard deviation of the noise on one weight, weight units.
         steps: of the whole run.
         contraction: what may be claimed, if that is not the projection's kappa.
-        stacklevel: of the warnings, as in `warnings.warn`: 3 points at the caller's caller.
     Warns:
         DeadZoneWarning: nearest rounding with eta rho < h, or with s < h / 2.
         MemoryLossWarning: lambda T > 1, lambda the probability that a code is drawn afresh.
@@ -169,7 +166,7 @@ def warn_about(
             f"nearest rounding has a dead zone: steps of at most {step_size * clip_norm:.3g} with noise "
             f"{weight_noise:.3g} against half a cell of {half:.3g}; use stochastic rounding",
             DeadZoneWarning,
-            stacklevel=stacklevel,
+            stacklevel=3,
         )
     fresh = projection.replacement * steps
     if fresh > 1:
@@ -178,7 +175,7 @@ def warn_about(
             f"a weight is drawn afresh {fresh:.3g} times over {steps} steps: most of what is learned is lost; take "
             f"q=1, or q of at least {least:.6g}, or at most {most:.0f} steps",
             MemoryLossWarning,
-            stacklevel=stacklevel,
+            stacklevel=3,
         )
     if projection.q < 1 and not math.isclose(projection.q, 1.0):
         kappa = projection.kappa if contraction is None else contraction
@@ -188,7 +185,7 @@ def warn_about(
         warnings.warn(
             f"q={projection.q:.4g} {effect}; stochastic rounding with q=1 usually learns more at the same epsilon",
             ContractionWarning,
-            stacklevel=stacklevel,
+            stacklevel=3,
         )
 
 

@@ -1,7 +1,7 @@
-"""What a run of RQP-SGD or DP-SGD costs: one loss distribution per step, composed, proved, and said in one sentence.
+"""The cost of a run of RQP-SGD or DP-SGD: quantized weights, Gaussian noise, random replacement. Works without torch.
 
-Also as `dp_accounting` events, and back, for whoever composes them elsewhere; and the RQP-SGD paper's formulas as
-printed, which guarantee nothing and say why, with its Theorem 2 as corrected.
+Claims, proofs, and `dp_accounting` events of runs; the RQP-SGD paper's formulas as printed, which guarantee nothing
+and say why, and its Theorem 2 as corrected.
 """
 
 from __future__ import annotations
@@ -26,12 +26,16 @@ from mezzotint.core.records import JsonObject
 from mezzotint.core.search import bracket
 from mezzotint.privacy.account import account
 from mezzotint.privacy.claim import Claim, Release
-from mezzotint.privacy.propose import TAIL, Outcome, Proof, accepted, exact_rate, exact_text, sealed
-from mezzotint.training.rqp.phases import Phase, Poisson, Sampling, check_bits, check_q, contraction, step_loss
+from mezzotint.privacy.propose import TAIL, Outcome, accepted, exact_rate, exact_text, sealed
+from mezzotint.training.phases import Phase, Poisson, Rounding, Sampling, check_bits, check_q, contraction, step_loss
+from mezzotint.training.phases import WithReplacement as WithReplacement
+from mezzotint.training.phases import table_contraction as table_contraction
 
-_DEPTH = 40
 RAISES = (1e-4, 1e-3, 3e-3, 1e-2)
 """By how much of itself the float epsilon (dp-accounting's, pessimistic by its buckets) is raised, in turn."""
+
+Way = Literal["direct", "removal", "noise"]
+_WAYS: tuple[Way, ...] = get_args(Way)
 
 
 def _grid(shift: float, steps: int, rate: float, delta: float, fineness: int | None) -> tuple[int, int]:
@@ -55,7 +59,7 @@ def propose_training(
     bits: int = 1,
     neighboring: str = "add_or_remove_one",
     seeded: bool = False,
-    way: Literal["direct", "removal", "noise"] = "direct",
+    way: Way = "direct",
     fineness: int | None = None,
     seconds: int = 60,
 ) -> Outcome:
@@ -75,32 +79,23 @@ def propose_training(
         observer="model", rounds=steps, sampling="none" if rate == 1 else "poisson", rate=rate, neighboring=neighboring,
         noise_multiplier=exact_rate(noise_multiplier), kept=kept, levels=2**bits, seeded=seeded,
     )  # fmt: skip
-    content: JsonObject = _contracted(q, bits) if kept < 1 and way != "noise" else {"kappa": "1"}
-    shift = float(Fraction(str(content["kappa"]))) / noise_multiplier
-    if way == "removal":
-        content["by"] = "removal"
-    elif neighboring == "replace_one":
-        shift *= 2
-    high, fine = _grid(shift, steps, sampling_rate, delta, fineness)
-
-    def proof(claim: kernel.ExactClaim) -> Proof:
+    several = neighboring == "replace_one" and kept < 1
+    for tried in _WAYS[_WAYS.index(way) :] if several else (way,):
+        content: JsonObject = {"kappa": "1"}
+        if kept < 1 and tried != "noise" and Fraction(kappa := exact_text(contraction(q, bits) * 1.0002)) < 1:
+            content = {"kappa": kappa, "range": "8", "depth": 40}
+        shift = float(Fraction(str(content["kappa"]))) / noise_multiplier
+        if tried == "removal":
+            content["by"] = "removal"
+        elif neighboring == "replace_one":
+            shift *= 2
+        high, fine = _grid(shift, steps, sampling_rate, delta, fineness)
         grid = {"low": -high, "high": high}
-        return sealed(claim, "gaussian", step=f"1/{fine}", tail=TAIL, sampled=grid, **content)
-
-    outcome = accepted(release, epsilon, delta, proof, raises=RAISES, seconds=seconds)
-    if outcome.proof is None and neighboring == "replace_one" and kept < 1 and way != "noise":
-        return propose_training(
-            epsilon=epsilon, delta=delta, noise_multiplier=noise_multiplier, steps=steps, sampling_rate=sampling_rate,
-            q=q, bits=bits, neighboring=neighboring, seeded=seeded, way="removal" if way == "direct" else "noise",
-            fineness=fineness, seconds=seconds,
-        )  # fmt: skip
+        proof = functools.partial(sealed, kind="gaussian", step=f"1/{fine}", tail=TAIL, sampled=grid, **content)
+        outcome = accepted(release, epsilon, delta, proof, raises=RAISES, seconds=seconds)
+        if outcome.proof is not None:
+            break
     return outcome
-
-
-def _contracted(q: float, bits: int) -> JsonObject:
-    """What a proof says of replaced codes: an upper bound of their contraction, where it is below 1."""
-    kappa = exact_text(contraction(q, bits) * 1.0002)
-    return {"kappa": "1"} if Fraction(kappa) >= 1 else {"kappa": kappa, "range": "8", "depth": _DEPTH}
 
 
 PLD = "privacy loss distribution"
@@ -247,11 +242,6 @@ def training_release(
     return Release(mechanism=steps, trust="central", neighboring=neighboring, delta=delta)
 
 
-def _phase(noise: float, q: float, bits: int, sampling: Sampling, steps: int) -> Phase:
-    count = check_count("steps", steps)
-    return Phase(noise_multiplier=noise, kappa=contraction(q, bits), sampling=sampling, steps=count)
-
-
 def _rule(sampling_rate: float | None, sampling: Sampling | None) -> Sampling:
     if sampling is not None and sampling_rate is None:
         return sampling
@@ -293,7 +283,8 @@ def epsilon(
     Guarantees: never understates; holds for all iterates, in any dimension, for any bound on the weights.
     Source: Theorem A (docs/proofs/training.md).
     """
-    phase = _phase(noise_multiplier, q, bits, _rule(sampling_rate, sampling), steps)
+    rule, count = _rule(sampling_rate, sampling), check_count("steps", steps)
+    phase = Phase(noise_multiplier=noise_multiplier, kappa=contraction(q, bits), sampling=rule, steps=count)
     release = training_release([phase], delta=delta, neighboring=neighboring)
     if dimension is None or not isinstance(phase.sampling, Poisson) or phase.records_per_user > 1:
         return account(release)
@@ -391,7 +382,8 @@ def pure_epsilon(
     Source: docs/proofs/training.md, "Pure epsilon".
     """
     check_neighboring(neighboring)
-    phase = _phase(noise_multiplier, q, bits, Poisson(rate=sampling_rate), steps)
+    rule, count = Poisson(rate=sampling_rate), check_count("steps", steps)
+    phase = Phase(noise_multiplier=noise_multiplier, kappa=contraction(q, bits), sampling=rule, steps=count)
     total = _pure(phase, q=q, bits=bits, dimension=check_count("dimension", dimension), neighboring=neighboring)
     release = training_release([phase], delta=0.0, neighboring=neighboring)
     return Steps(phases=(phase,)).claim(release, {PURE: total})
@@ -635,8 +627,6 @@ def published_q(settings: RQPSettings, *, target: float = 1.0) -> PublishedValue
     meaning = f"the q at which the published epsilon of RQP-SGD reads {target:g}"
     return PublishedValue(value=root, meaning=meaning, reasons=settings.reasons())
 
-
-Rounding = Literal["nearest", "stochastic"]
 
 DROPPED_TERM = (
     "the proof drops the cross term of the projection error, and a run whose steps are shorter than half a cell "

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, final
+from typing import Any, Literal, NamedTuple, final
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,9 @@ from mezzotint.core.search import bracket
 from mezzotint.privacy.tradeoff import RELATIVE_ERROR, hockey_stick
 
 Curve = Callable[[FloatArray], FloatArray]
+
+Rounding = Literal["nearest", "stochastic"]
+"""How a weight comes onto one of even levels."""
 
 _FINEST = 1e-4
 _POINTS = 100_000
