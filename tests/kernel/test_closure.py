@@ -143,7 +143,9 @@ def test_proof_pages_name_kernel_functions_that_exist_and_every_check_is_named()
     assert checks <= named
     # Statements with a number or a name, and the functions that stand on them.
     text = (pages[0].parent / "kernel.md").read_text()
-    sections = [part for part in text.split("\n## ")[1:] if not part.startswith(("Independent review", "What relies on no"))]
+    sections = [
+        part for part in text.split("\n## ")[1:] if not part.startswith(("Independent review", "What relies on no"))
+    ]
     assert [part.splitlines()[0] for part in sections if "Relied on by" not in part] == []
 
 
