@@ -25,7 +25,7 @@ from scipy.optimize import minimize_scalar
 
 from mezzotint import design, families, privacy
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.privacy.sums.lattice import lattice_rows
+from mezzotint.privacy.sums import lattice_rows
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 

@@ -17,7 +17,7 @@ import pytest
 from mezzotint import design
 from mezzotint.cli import run
 from mezzotint.core.errors import ParameterError
-from mezzotint.privacy.sums.lattice import lattice_rows
+from mezzotint.privacy.sums import lattice_rows
 from mezzotint.report.answers import Question, advise, claim, commands, even_levels, python_lines, summary
 from tolerances import FEW
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from mezzotint import Mechanism, kernel
-from mezzotint.privacy.sums.lattice import lattice_rows
+from mezzotint.privacy.sums import lattice_rows
 from reference.kernel import accepts, claim, decimal_text, forgeries, hockey_stick, sealed
 
 TOTAL = 2**32

@@ -24,7 +24,7 @@ from mezzotint.design.floors import cut_at
 from mezzotint.design.problem import make_problem
 from mezzotint.kernel.units import canonical, sha256
 from mezzotint.privacy.propose import losses_shape, sealed
-from mezzotint.privacy.sums.lattice import lattice_rows
+from mezzotint.privacy.sums import lattice_rows
 from reference.kernel import (
     accepts,
     claim,

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from mezzotint import Mechanism, families, kernel, privacy
 from mezzotint.kernel.losses import WHOLE
 from mezzotint.kernel.sums import binomial_below
+from mezzotint.privacy.sums import lattice_rows
 from mezzotint.privacy.sums.cost import propose_sum
-from mezzotint.privacy.sums.lattice import lattice_rows
 from reference.kernel import accepts, claim, decimal_text, forgeries, hockey_stick, resealed, sealed
 from strategies import random_weights
 

@@ -17,7 +17,7 @@ from mezzotint import families, kernel, privacy
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.federated.encoding import FixedPointEncoding, noise_encoding
 from mezzotint.privacy.account import check_report, report_claim
-from mezzotint.privacy.sums.lattice import lattice_rows
+from mezzotint.privacy.sums import lattice_rows
 from mezzotint.training import rqp
 from mezzotint.vectors import ranked_codebook
 from reference.privacy import rows_of, worst_divergence, worst_hockey_stick

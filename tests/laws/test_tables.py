@@ -40,10 +40,10 @@ from mezzotint.core.mechanism import TOTAL, Mechanism
 from mezzotint.federated.encoding import TableEncoding
 from mezzotint.privacy.distribution import LossDistribution, composed
 from mezzotint.privacy.local import account_local, dominating_atoms, worst_sequence_epsilon
+from mezzotint.privacy.sums import lattice_rows
 from mezzotint.privacy.sums.blanket import no_noise
 from mezzotint.privacy.sums.cost import central_epsilon, dominating_curve
 from mezzotint.privacy.sums.geometry import loss_profile, pure_epsilon_l2, quadratic_renyi
-from mezzotint.privacy.sums.lattice import lattice_rows
 from mezzotint.privacy.tradeoff import metric_epsilon, vector_epsilon
 from mezzotint.training.phases import table_contraction
 from mezzotint.vectors.tables import TableScheme, round_renyi

@@ -10,8 +10,7 @@ import pytest
 
 from mezzotint.core.mechanism import TOTAL, Mechanism
 from mezzotint.privacy import account
-from mezzotint.privacy.sums.blanket import as_probabilities, blanket_noise, pair_loss
-from mezzotint.privacy.sums.candidates import candidate_blankets
+from mezzotint.privacy.sums.blanket import as_probabilities, blanket_noise, candidate_blankets, pair_loss
 from mezzotint.privacy.sums.cost import central_epsilon
 from tolerances import FEW
 

@@ -27,7 +27,7 @@ from mezzotint.families.noise import IntegerNoise, named_family
 from mezzotint.federated.secagg.plan import MAX_BITS, Overflow, Purpose, bits_needed
 from mezzotint.privacy.account import account
 from mezzotint.privacy.claim import Claim
-from mezzotint.privacy.sums.lattice import Lattice, find_lattice
+from mezzotint.privacy.sums import Lattice, find_lattice
 from mezzotint.vectors import GaussianScheme, ModularScheme, NoiseScheme, Rotation, TableScheme, clip
 from mezzotint.vectors.gaussian import LARGEST as MOST_STEPS
 from mezzotint.vectors.rotation import ROTATION, blocks

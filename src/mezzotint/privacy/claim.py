@@ -25,7 +25,7 @@ from mezzotint.core.files import write_text
 from mezzotint.core.loss import UNIT, pure_epsilon
 from mezzotint.core.mechanism import IntArray, Mechanism
 from mezzotint.core.records import JsonObject, Record, above, plain
-from mezzotint.privacy.sums.lattice import Lattice, lattice_rows
+from mezzotint.privacy.sums import Lattice, lattice_rows
 
 if TYPE_CHECKING:
     from mezzotint import kernel

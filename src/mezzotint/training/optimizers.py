@@ -18,7 +18,7 @@ from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.core.loss import Codes
 from mezzotint.core.mechanism import Mechanism, Seed
 from mezzotint.core.sampler import GPU
-from mezzotint.privacy.sums.lattice import Lattice, find_lattice
+from mezzotint.privacy.sums import Lattice, find_lattice
 from mezzotint.training.batches import Drawn, factors
 from mezzotint.training.clipped import (
     ClippedSums,

@@ -134,7 +134,7 @@ class _Side:
         #   Q(K) + alpha (P(K) - Q(K)) + sum Q h(u) <= 1 + (alpha - 1) Q(not K) + sum Q h(u),
         # free of cancellation; h is convex with h(0) = 0, so one end of the interval known to hold u is worst.
         high, low, copy_high, copy_low = map(np.ascontiguousarray, parts)
-        total = float(kernels.mean_excess(high, low, copy_high, copy_low, *series(alpha)))
+        total = float(kernels.mean_excess(high, low, copy_high, copy_low, series(alpha)))
         total *= 1 + (parts[0].size + 64) * UNIT  # the summation rounds
         return math.log1p(total + (alpha - 1) * copy_rest * (1 + 64 * UNIT)) * (1 + 8 * UNIT), rest
 

@@ -8,8 +8,16 @@ import numpy as np
 import pytest
 
 from mezzotint import ParameterError
-from mezzotint.privacy.sums.blanket import Blanket, Component, block_rows, common_blanket, shape_blanket, two_point
-from mezzotint.privacy.sums.candidates import candidate_blankets, solve_dyads
+from mezzotint.privacy.sums.blanket import (
+    Blanket,
+    Component,
+    block_rows,
+    candidate_blankets,
+    common_blanket,
+    shape_blanket,
+    solve_dyads,
+    two_point,
+)
 from mezzotint.privacy.sums.convolution import CountBounds, monotone_corners, multinomial_cells
 from reference.sums import TOTAL, random_rows
 from tolerances import FEW

@@ -13,10 +13,9 @@ from mezzotint import ParameterError
 from mezzotint.core.loss import delta as local_delta
 from mezzotint.core.loss import pure_epsilon
 from mezzotint.families import rqm
-from mezzotint.privacy.sums.blanket import as_probabilities, blanket_noise, pair_loss, screen
-from mezzotint.privacy.sums.candidates import candidate_blankets
+from mezzotint.privacy.sums import lattice_rows
+from mezzotint.privacy.sums.blanket import as_probabilities, blanket_noise, candidate_blankets, pair_loss, screen
 from mezzotint.privacy.sums.cost import central_epsilon, dominating_curve
-from mezzotint.privacy.sums.lattice import lattice_rows
 from reference.sums import exact_delta, exact_delta_fraction, random_rows, sum_pmf
 from reference.witness import find_witness
 from tolerances import FEW

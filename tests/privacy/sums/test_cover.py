@@ -13,9 +13,9 @@ import pytest
 from laws.registry import judges
 from mezzotint.core.loss import pure_epsilon
 from mezzotint.families import randomized_response, rqm
+from mezzotint.privacy.sums import lattice_rows
 from mezzotint.privacy.sums.cost import central_epsilon, dominating_curve
 from mezzotint.privacy.sums.cover import MAX_ROWS, Cover, RowGroup, case_noises, cover, find_groups
-from mezzotint.privacy.sums.lattice import lattice_rows
 from reference.sums import crowd_delta, exact_delta, random_rows, sum_pmf
 from reference.witness import find_witness
 from tolerances import FEW, MANY

@@ -14,9 +14,8 @@ from mezzotint.core.mechanism import TOTAL, Mechanism
 from mezzotint.families.noise import published_discrete_gaussian_renyi, published_skellam_renyi
 from mezzotint.privacy import account
 from mezzotint.privacy.distribution import rdp_to_epsilon
-from mezzotint.privacy.sums.blanket import additive_blanket
-from mezzotint.privacy.sums.candidates import candidate_blankets
-from mezzotint.privacy.sums.lattice import lattice_rows
+from mezzotint.privacy.sums import lattice_rows
+from mezzotint.privacy.sums.blanket import additive_blanket, candidate_blankets
 from reference.sums import exact_delta_fraction
 
 ORDERS = 1 + np.geomspace(1e-2, 1e4, 2000)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mezzotint import Mechanism, ParameterError
-from mezzotint.privacy.sums.lattice import MAX_SPAN, TOLERANCE, find_lattice, lattice_rows
+from mezzotint.privacy.sums import MAX_SPAN, TOLERANCE, find_lattice, lattice_rows
 
 
 @given(

@@ -23,13 +23,18 @@ from mezzotint.privacy.distribution import (
     rdp_to_epsilon,
     revealed,
 )
-from mezzotint.privacy.sums import blanket, candidates, convolution, cost, geometry
-from mezzotint.privacy.sums.blanket import Component, NoiseMixture, common_blanket, no_noise
-from mezzotint.privacy.sums.candidates import solve_dyads, variance_blanket
+from mezzotint.privacy.sums import blanket, candidates, convolution, cost, find_lattice, geometry
+from mezzotint.privacy.sums.blanket import (
+    Component,
+    NoiseMixture,
+    common_blanket,
+    no_noise,
+    solve_dyads,
+    variance_blanket,
+)
 from mezzotint.privacy.sums.convolution import sum_bounds
 from mezzotint.privacy.sums.cost import central_epsilon, dominating_curve
 from mezzotint.privacy.sums.cover import cover, division, find_groups
-from mezzotint.privacy.sums.lattice import find_lattice
 from reference.sums import random_rows
 from strategies import random_table
 from tolerances import FEW, MANY, UNIT

@@ -12,8 +12,7 @@ import pytest
 from mezzotint import Mechanism, privacy
 from mezzotint.privacy.claim import Release
 from mezzotint.privacy.sums import cost
-from mezzotint.privacy.sums.blanket import Blanket, additive_blanket
-from mezzotint.privacy.sums.candidates import candidate_blankets
+from mezzotint.privacy.sums.blanket import Blanket, additive_blanket, candidate_blankets
 from mezzotint.privacy.sums.cost import central_epsilon, propose_noise, propose_sum
 from tolerances import MANY, UNIT
 

@@ -10,10 +10,8 @@ import pytest
 
 from mezzotint.families import pbm, rqm
 from mezzotint.privacy import distribution
-from mezzotint.privacy.sums import cost
-from mezzotint.privacy.sums.blanket import Blanket, as_probabilities, row_means
-from mezzotint.privacy.sums.candidates import candidate_blankets, solve_dyads
-from mezzotint.privacy.sums.lattice import lattice_rows
+from mezzotint.privacy.sums import cost, lattice_rows
+from mezzotint.privacy.sums.blanket import Blanket, as_probabilities, candidate_blankets, row_means, solve_dyads
 from tolerances import SOLVED
 
 TABLES = {

@@ -1,1 +1,138 @@
-"""What a secure sum of many reports reveals."""
+"""What a secure sum of many reports reveals.
+
+Integers are summed, not floats: here is the lattice of a table's levels, and the table's rows upon it.
+"""
+
+from __future__ import annotations
+
+import bisect
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import final
+
+import numpy as np
+
+from mezzotint.core.errors import ParameterError
+from mezzotint.core.mechanism import FloatArray, IntArray, Mechanism
+
+TOLERANCE = 2.0**-40
+"""Levels may miss the lattice by this fraction of their range: float arithmetic on an even grid misses by ~2**-50."""
+
+MAX_SPAN = 2**14
+"""Largest integer a lattice may need; beyond it a secure sum spends over 14 bits on the gaps between the levels."""
+
+_REMEDY = (
+    "not integer multiples of a step, so the sum of codes does not decode to the sum of values; design the table on "
+    "an even grid or a sparse subset of one (levels=-3,-1,1,3), or use view='local'"
+)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Lattice:
+    """The integers that clients add up: level i is sent as integers[i] and stands for offset + step * integers[i].
+
+    Arguments:
+        integers: (m,) strictly increasing, the first 0, greatest common divisor 1.
+        step: data units per integer.
+        offset: the value of integer 0, data units.
+        decode_error: max_i |levels[i] - (offset + step * integers[i])|, data units, exact and rounded up; the
+            decoded sum of n reports is off by at most n times this.
+
+    Guarantees: claims about sums are claims about these integers; no float enters them.
+    """
+
+    integers: IntArray
+    step: float
+    offset: float
+    decode_error: float
+
+    @property
+    def span(self) -> int:
+        """The largest integer one client sends."""
+        return int(self.integers[-1])
+
+    def modulus(self, clients: int) -> int:
+        """The least modulus under which the sum of `clients` reports cannot wrap around."""
+        if clients < 1:
+            raise ParameterError("clients", clients, "need at least 1 client")
+        return clients * self.span + 1
+
+
+def _integers(levels: FloatArray) -> IntArray | None:
+    """Candidate integers of the levels above the first, or None when a ratio is not a small rational."""
+    above = [Fraction(float(level)) - Fraction(float(levels[0])) for level in levels]
+    range_ = above[-1]
+    # The coarsest lattice first: rationals of the range with the least denominator that meets the tolerance.
+    denominator = 1
+    for distance in above[1:-1]:
+        if denominator > MAX_SPAN:
+            return None
+        denominator *= _least_denominator(distance / range_ * denominator, denominator)
+    if denominator > MAX_SPAN:
+        return None
+    integers = np.array([round(distance * denominator / range_) for distance in above], dtype=np.int64)
+    return integers // np.gcd.reduce(integers)
+
+
+def _least_denominator(ratio: Fraction, scale: int) -> int:
+    """The least q <= MAX_SPAN with |ratio - p/q| <= TOLERANCE * scale; MAX_SPAN + 1 when there is none."""
+    allowed = Fraction(TOLERANCE) * scale
+    # limit_denominator(q) gives the closest fraction, and its error shrinks with q: bisection finds the least q.
+    near = bisect.bisect_left(
+        range(1, MAX_SPAN + 1), True, key=lambda q: abs(ratio.limit_denominator(q) - ratio) <= allowed
+    )
+    return 1 + near
+
+
+def find_lattice(levels: FloatArray) -> Lattice:
+    """The coarsest lattice that the levels stand on.
+
+    Arguments:
+        levels: (m,) strictly increasing, data units.
+
+    Raises:
+        ParameterError: no integer multiples of a step within `TOLERANCE` of the range and `MAX_SPAN`; the remedy is
+            an even grid, a sparse subset of one, or the local view.
+
+    Guarantees: decided in exact rationals of the stored floats; `decode_error` is exact, rounded up.
+    Edge cases: two levels always stand on a lattice (0 and 1).
+    """
+    values = np.asarray(levels, dtype=np.float64)
+    if values.ndim != 1 or values.size < 2 or not np.isfinite(values).all() or (np.diff(values) <= 0).any():
+        raise ParameterError("levels", values.tolist(), "need at least 2 finite, strictly increasing levels")
+    integers = _integers(values)
+    if integers is None or (np.diff(integers) <= 0).any() or int(integers[-1]) > MAX_SPAN:
+        raise ParameterError("levels", values.tolist(), _REMEDY)
+    exact = [Fraction(float(level)) for level in values]
+    # Offset and step run through the first and the last level; only the floats that are stored count.
+    pitch = Fraction(float((exact[-1] - exact[0]) / int(integers[-1])))
+    missed = max(abs(level - exact[0] - pitch * int(i)) for level, i in zip(exact, integers, strict=True))
+    if missed > Fraction(TOLERANCE) * (exact[-1] - exact[0]):
+        raise ParameterError("levels", values.tolist(), _REMEDY)
+    integers.setflags(write=False)
+    error = float(missed)
+    return Lattice(
+        integers=integers,
+        step=float(pitch),
+        offset=float(values[0]),
+        decode_error=error if Fraction(error) >= missed else float(np.nextafter(error, np.inf)),
+    )
+
+
+def lattice_rows(mechanism: Mechanism) -> tuple[IntArray, Lattice]:
+    """The table's distinct rows as integer weights on 0..span (units of 2**-32), and its lattice.
+
+    Levels that no row uses are dropped before the lattice is sought.
+
+    Returns: (rows, span + 1) int64 weights, rows distinct, in the order in which they first stand in the table.
+    """
+    used = mechanism.weights.max(axis=0) > 0
+    levels = mechanism.levels[used]
+    if levels.size == 1:
+        raise ParameterError("mechanism", mechanism.name, "only one level is ever reported; there is nothing to sum")
+    lattice = find_lattice(levels)
+    _, first = np.unique(mechanism.weights, axis=0, return_index=True)
+    rows = np.zeros((first.size, lattice.span + 1), dtype=np.int64)
+    rows[:, lattice.integers] = mechanism.weights[np.sort(first)][:, used]
+    return rows, lattice

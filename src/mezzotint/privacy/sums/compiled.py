@@ -10,10 +10,14 @@ import numpy as np
 from mezzotint.core.kernels import compiled, inlined
 from mezzotint.core.mechanism import FloatArray
 
+Series = tuple[float, float, float, float, float, float]
+"""What `geometry.series` returns: (alpha, small, a, b, c, UNIT)."""
+
 
 @inlined
-def _excess(u: float, alpha: float, small: float, a: float, b: float, c: float, unit: float) -> float:
-    """max(1 + u, 0)^alpha - 1 - alpha u, rounded up; see `geometry.series` for the other arguments."""
+def _excess(u: float, series: Series) -> float:
+    """h(u) = max(1 + u, 0)^alpha - 1 - alpha u, rounded up."""
+    alpha, small, a, b, c, unit = series
     if abs(u) <= small:
         return u * u * (a + u * (b + c * u))
     power = math.exp(alpha * math.log1p(u)) if u > -1 else 0.0
@@ -24,51 +28,28 @@ def _excess(u: float, alpha: float, small: float, a: float, b: float, c: float, 
 
 @compiled
 def mean_excess(
-    high: FloatArray,
-    low: FloatArray,
-    copy_high: FloatArray,
-    copy_low: FloatArray,
-    alpha: float,
-    small: float,
-    a: float,
-    b: float,
-    c: float,
-    unit: float,
+    high: FloatArray, low: FloatArray, copy_high: FloatArray, copy_low: FloatArray, series: Series
 ) -> float:
     """Sum of copy_high h(u), u at the worse end of [low / copy_high - 1, high / copy_low - 1], place by place."""
     total = 0.0
     for k in range(high.size):
         above = (high[k] - copy_low[k]) / copy_low[k]
         below = (low[k] - copy_high[k]) / copy_high[k]
-        first = _excess(above, alpha, small, a, b, c, unit)
-        second = _excess(below, alpha, small, a, b, c, unit)
-        total += copy_high[k] * max(first, second)
+        total += copy_high[k] * max(_excess(above, series), _excess(below, series))
     return total
 
 
 @inlined
-def _quotient(
-    u: float, distance: float, alpha: float, small: float, a: float, b: float, c: float, unit: float
-) -> float:
+def _quotient(u: float, distance: float, series: Series) -> float:
     """h(t u) / t^2, at t = 0 of its limit; rounded up."""
     if distance == 0:
-        return u * u * a
-    return _excess(distance * u, alpha, small, a, b, c, unit) / (distance * distance)
+        return u * u * series[2]
+    return _excess(distance * u, series) / (distance * distance)
 
 
 @compiled
 def mean_quotients(
-    weights: FloatArray,
-    low: FloatArray,
-    high: FloatArray,
-    distances: FloatArray,
-    alpha: float,
-    small: float,
-    a: float,
-    b: float,
-    c: float,
-    unit: float,
-    totals: FloatArray,
+    weights: FloatArray, low: FloatArray, high: FloatArray, distances: FloatArray, series: Series, totals: FloatArray
 ) -> None:
     """Adds to (bins,) `totals` the means of the largest h(t u) / t^2 inside each bin of distances.
 
@@ -77,9 +58,10 @@ def mean_quotients(
 
     Arguments:
         weights: (n,) >= 0; places with none are passed over.
-        low, high: (n,) what u lies between: the end farther from 0 is the worse one, of both where 0 is inside.
+        low, high: (n,) bounds of u: the end farther from 0 is the worse one, of both where 0 is inside.
         distances: (bins + 1,) increasing, >= 0.
     """
+    alpha, unit = series[0], series[5]
     peak = 2 / alpha
     for i in range(weights.size):
         weight, least, most = weights[i], low[i], high[i]
@@ -89,9 +71,9 @@ def mean_quotients(
         both = least < 0 < most
         nearer = 0.0
         for j in range(distances.size):
-            value = _quotient(worst, distances[j], alpha, small, a, b, c, unit)
+            value = _quotient(worst, distances[j], series)
             if both:
-                value = max(value, _quotient(least, distances[j], alpha, small, a, b, c, unit))
+                value = max(value, _quotient(least, distances[j], series))
             if j > 0:
                 bound = max(nearer, value)
                 if peak > 1 and -distances[j - 1] * least < peak < -distances[j] * least:
@@ -101,22 +83,12 @@ def mean_quotients(
 
 
 @compiled
-def quotients(
-    points: FloatArray,
-    distances: FloatArray,
-    alpha: float,
-    small: float,
-    a: float,
-    b: float,
-    c: float,
-    unit: float,
-    result: FloatArray,
-) -> None:
+def quotients(points: FloatArray, distances: FloatArray, series: Series, result: FloatArray) -> None:
     """Puts into (points, bins) `result` the bounds of `mean_quotients` for one place where u is the point."""
     one = np.ones(1)
     for i in range(points.size):
         u = points[i : i + 1]
-        mean_quotients(one, u, u, distances, alpha, small, a, b, c, unit, result[i])
+        mean_quotients(one, u, u, distances, series, result[i])
 
 
 @compiled

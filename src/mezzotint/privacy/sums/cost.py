@@ -47,23 +47,23 @@ from mezzotint.privacy.propose import (
     pure_total,
     sealed,
 )
+from mezzotint.privacy.sums import lattice_rows
 from mezzotint.privacy.sums.blanket import (
     BINS,
     Blanket,
     NoiseMixture,
     as_probabilities,
     blanket_noise,
+    candidate_blankets,
     no_noise,
     pair_loss,
     pairs_by_gap,
     row_means,
     screen,
 )
-from mezzotint.privacy.sums.candidates import candidate_blankets
 from mezzotint.privacy.sums.convolution import interval_edges, interval_spacings, monotone_corners, multinomial_cells
 from mezzotint.privacy.sums.cover import Cover, cover, division
 from mezzotint.privacy.sums.geometry import pure_epsilon_l2, quadratic_renyi, squared_distance
-from mezzotint.privacy.sums.lattice import lattice_rows
 
 _SMALL = 200
 """The most other clients for which every candidate is computed; above, a Gaussian score picks the few best."""

@@ -35,8 +35,8 @@ from mezzotint.privacy.sums.blanket import (
     pairs_by_gap,
     positive_loss_atoms,
     screen,
+    variance_blanket,
 )
-from mezzotint.privacy.sums.candidates import variance_blanket
 from mezzotint.privacy.sums.convolution import monotone_corners, sum_bounds
 
 MAX_ROWS = 8

@@ -24,8 +24,8 @@ import numpy as np
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import UNIT
 from mezzotint.core.mechanism import FloatArray, IntArray, Mechanism, NumberArray
+from mezzotint.privacy.sums import find_lattice
 from mezzotint.privacy.sums.blanket import NoiseMixture, spread
-from mezzotint.privacy.sums.lattice import find_lattice
 
 _WORK = 1e7
 """Rows times slopes times places that one constant may cost, about."""
@@ -251,7 +251,7 @@ class _Pairs:
         from mezzotint.privacy.sums import compiled as kernels
 
         result = np.zeros((points.size, self.distances.size - 1))
-        kernels.quotients(points, self.distances, *series(alpha, _REACH), result)
+        kernels.quotients(points, self.distances, series(alpha, _REACH), result)
         return result
 
     def renyi(self, alpha: float) -> float:
@@ -311,7 +311,7 @@ def _mean_quotients(
     from mezzotint.privacy.sums import compiled as kernels
 
     totals = np.zeros(distances.size - 1)
-    kernels.mean_quotients(weights, low, high, distances, *series(alpha, _REACH), totals)
+    kernels.mean_quotients(weights, low, high, distances, series(alpha, _REACH), totals)
     return totals
 
 
