@@ -97,20 +97,19 @@ def local() -> Iterator[Line | None]:
 
 
 def _reported(name: str, mechanism: Mechanism, shape: dict[str, Any]) -> Line | None:
-    asked = {key: value for key, value in shape.items() if key != "rate"}
-    asked["sampling_rate"] = shape.get("rate", 1.0)
+    asked = {"sampling_rate" if key == "rate" else key: value for key, value in shape.items()}
+    release = privacy.described(mechanism, delta=1e-6, **asked)
     return _line(
-        _named(name, shape),
-        lambda: privacy.account(mechanism, **asked, delta=1e-6).epsilon,
-        lambda value: propose_local(mechanism, epsilon=value, delta=1e-6, **shape),
+        _named(name, shape), lambda: privacy.account(release).epsilon, lambda value: propose_local(release, value)
     )
 
 
 def _summed(name: str, mechanism: Mechanism, **shape: Any) -> Line | None:
+    release = privacy.described(mechanism, view="sum", delta=1e-6, **shape)
     return _line(
         _named(f"{name}, sum", shape),
-        lambda: privacy.account(mechanism, view="sum", delta=1e-6, **shape).epsilon,
-        lambda value: propose_sum(mechanism, epsilon=value, delta=1e-6, **shape),
+        lambda: privacy.account(release).epsilon,
+        lambda value: propose_sum(release, value),
     )
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from mezzotint import Mechanism, kernel
+from mezzotint import Mechanism, kernel, privacy
 from mezzotint.privacy.local import dominating_atoms
 from mezzotint.privacy.propose import losses_shape
 from reference.kernel import accepts, claim, decimal_text, exponential, hockey_stick, probabilities, release, sealed
@@ -109,7 +109,7 @@ def test_losses_of_two_reports_with_adaptive_inputs() -> None:
         kept = np.maximum(-np.expm1(np.minimum(float(epsilon) - sums, 0)), 0) * np.outer(atoms.masses, atoms.masses)
         dominating = Fraction(float(kept.sum() + 1 - (1 - atoms.infinite) ** 2))
         assert exact <= dominating * (1 + Fraction(1, 10**9)) + Fraction(1, 10**12)
-        content = {"rounds": 2, **losses_shape(mechanism, 0.5, 1, 2, "none", 1.0)}
+        content = {"rounds": 2, **losses_shape(privacy.Release(mechanism=mechanism, rounds=2, delta=0.0), 0.5)}
         above = decimal_text(dominating * Fraction(102, 100) + Fraction(1, 10**9))
         assert _takes(mechanism, "losses", str(epsilon), above, **content)
         if exact > Fraction(1, 10**12):

@@ -19,7 +19,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from mezzotint import Mechanism, kernel
+from mezzotint import Mechanism, kernel, privacy
 from mezzotint.design.floors import cut_at
 from mezzotint.design.problem import make_problem
 from mezzotint.kernel.units import canonical, sha256
@@ -120,7 +120,7 @@ def _losses(generator: np.random.Generator) -> Case:
     mechanism, count = _mechanism(generator, 2, 3), int(generator.integers(2, 4))
     epsilon = str(int(generator.integers(1, 8))) + "/10"
     exact = _exact_delta(mechanism, epsilon, count)
-    shape = losses_shape(mechanism, 0.5, 1, count, "none", 1.0)
+    shape = losses_shape(privacy.Release(mechanism=mechanism, rounds=count, delta=0.0), 0.5)
     described = release(mechanism, rounds=count)
     # The dominating pair of lopsided rows is worse than any sequence of theirs: the true claim keeps clear of it.
     false, true = (claim(described, epsilon, value) for value in (decimal_text(exact * Fraction(9999, 10**4)), "1"))

@@ -64,17 +64,10 @@ def _pair_curve(pairs: list[tuple[list[Fraction], list[Fraction]]], kept: Fracti
 
 @functools.lru_cache(maxsize=8)  # a shape is asked for in turn by several tests
 def _proposed(mechanism: Mechanism, delta: float, **shape: Any) -> Any:
-    names = {"sampling_rate": shape.get("rate", 1.0), "neighboring": shape.get("neighboring", "replace_one")}
-    sampling = "poisson" if shape.get("sampling") == "poisson" else "revealed"
-    found = privacy.account(
-        mechanism,
-        coordinates=shape.get("coordinates", 1),
-        rounds=shape.get("rounds", 1),
-        sampling=sampling,
-        delta=delta,
-        **names,
-    )
-    return found.epsilon, propose_local(mechanism, epsilon=found.epsilon, delta=delta, **shape)
+    names = {"sampling_rate" if name == "rate" else name: value for name, value in shape.items()}
+    release = privacy.described(mechanism, delta=delta, **names)
+    found = privacy.account(release)
+    return found.epsilon, propose_local(release, found.epsilon)
 
 
 # The two bounds that fail where slopes of an upper bound are taken for masses -----------------------------------

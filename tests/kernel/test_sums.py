@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations_with_replacement, permutations
 from math import comb
@@ -295,10 +296,9 @@ def test_binomial_tails_are_bounded_from_above_and_closely(trials: int, numerato
 
 
 def _proposed(clients: int, delta: float = 1e-6, **more: Any) -> tuple[float, Any]:
-    names = {"sampling_rate": more["rate"]} if "rate" in more else {}
-    shape = {key: more[key] for key in ("coordinates", "rounds") if key in more}
-    found = privacy.account(RQM, view="sum", clients=clients, delta=delta, **shape, **names)
-    return found.epsilon, propose_sum(RQM, epsilon=found.epsilon, delta=delta, clients=clients, **more)
+    release = privacy.described(RQM, view="sum", clients=clients, delta=delta, **more)
+    found = privacy.account(release)
+    return found.epsilon, propose_sum(release, found.epsilon)
 
 
 @pytest.mark.slow
@@ -323,8 +323,9 @@ def test_a_small_crowd_forged_field_by_field() -> None:
 
 def test_composed_sums_never_cost_less_than_one_and_agree_with_the_float() -> None:
     mechanism = families.randomized_response(lower=-1, upper=1, epsilon=1.0)
-    found = privacy.account(mechanism, view="sum", clients=60, rounds=20, delta=1e-5)
-    outcome = propose_sum(mechanism, epsilon=found.epsilon, delta=1e-5, clients=60, rounds=20)
+    release = privacy.described(mechanism, view="sum", clients=60, rounds=20, delta=1e-5)
+    found = privacy.account(release)
+    outcome = propose_sum(release, found.epsilon)
     assert outcome.proof is not None, outcome.reason
     assert outcome.proof["kind"] == "sum"
     assert float(outcome.claim.epsilon) <= 1.15 * found.epsilon
@@ -334,10 +335,6 @@ def test_composed_sums_never_cost_less_than_one_and_agree_with_the_float() -> No
             release=kernel.ExactRelease(**{**vars(outcome.claim.release), **change}), statement=stated
         )
         assert not accepts(stronger, resealed(stronger, outcome.proof)), change
-    single = propose_sum(
-        mechanism,
-        epsilon=privacy.account(mechanism, view="sum", clients=60, delta=1e-5).epsilon,
-        delta=1e-5,
-        clients=60,
-    )
+    one = replace(release, rounds=1)
+    single = propose_sum(one, privacy.account(one).epsilon)
     assert outcome.claim.epsilon >= single.claim.epsilon

@@ -14,12 +14,12 @@ from mezzotint import Mechanism, ParameterError, families
 from mezzotint.core.loss import renyi
 from mezzotint.core.mechanism import TOTAL
 from mezzotint.privacy import Release, account
-from mezzotint.privacy.account import nameless, prove, report_words
+from mezzotint.privacy.account import prove, report_words
 from mezzotint.privacy.claim import Claim
 from mezzotint.privacy.distribution import LossDistribution, rdp_to_epsilon
 from mezzotint.privacy.ledger import GLOBAL, Charge, _Total
 from mezzotint.privacy.local import PURE, RENYI, PrivacyCurve, _pure, _round_epsilon, worst_sequence_epsilon
-from mezzotint.privacy.propose import Outcome, accepted, propose_local, pure_total, sealed
+from mezzotint.privacy.propose import Outcome, accepted, nameless, propose_local, pure_total, sealed
 from mezzotint.privacy.sums.cost import _single
 from reference.kernel import claim as kernel_claim
 from reference.kernel import release as kernel_release
@@ -127,16 +127,17 @@ def test_what_the_kernel_refuses_has_no_file_and_a_reason() -> None:
     [
         ({"delta": 0.0, "epsilon": 1.1}, "ratio"),
         ({"delta": 0.25, "epsilon": 0.7}, "delta"),
-        ({"delta": 0.25, "epsilon": 0.7, "sampling": "revealed", "rate": 0.5}, "delta"),
-        ({"delta": 0.25, "epsilon": 0.4, "sampling": "poisson", "rate": 0.5}, "losses"),
+        ({"delta": 0.25, "epsilon": 0.7, "sampling_rate": 0.5}, "delta"),
+        ({"delta": 0.25, "epsilon": 0.4, "sampling": "poisson", "sampling_rate": 0.5}, "losses"),
         ({"delta": 0.25, "epsilon": 1.4, "rounds": 2}, "losses"),
         ({"delta": 1e-9, "epsilon": 2.19, "rounds": 2}, "ratio"),
         ({"delta": 1e-9, "epsilon": 2.2, "rounds": 2}, "ratio"),
-        ({"delta": 1e-9, "epsilon": 90.0, "rounds": 2, "sampling": "poisson", "rate": 0.5}, "ratio"),
+        ({"delta": 1e-9, "epsilon": 90.0, "rounds": 2, "sampling": "poisson", "sampling_rate": 0.5}, "ratio"),
     ],
 )
 def test_each_release_has_the_proof_that_suits_it(release: dict[str, Any], kind: str) -> None:
-    proof = propose_local(TWO, **release).proof
+    epsilon = release.pop("epsilon")
+    proof = propose_local(Release(mechanism=TWO, **release), epsilon).proof
     assert proof is not None
     assert proof["kind"] == kind
 
@@ -145,7 +146,7 @@ def test_pure_composition_is_certified_where_it_costs_less_than_losses() -> None
     """A hundred reports at a delta that no loss is worth: 100 epsilon, and not the grid's more."""
     response = families.randomized_response(lower=-1, upper=1, epsilon=0.45)
     for computed in (45.0446, 44.9999, 44.99):
-        outcome = propose_local(response, epsilon=computed, delta=1e-30, rounds=100)
+        outcome = propose_local(Release(mechanism=response, delta=1e-30, rounds=100), computed)
         assert outcome.proof is not None
         assert outcome.proof["kind"] == "ratio"
         assert float(outcome.claim.epsilon) <= 100 * response.epsilon * (1 + FEW)
@@ -158,7 +159,7 @@ def test_pure_composition_is_certified_where_it_costs_less_than_losses() -> None
 def test_what_is_in_doubt_between_two_raises_is_halved() -> None:
     """One report of epsilon log 2 at delta 1/4, computed 0.3 to 2 % too low: found again to 0.06 %."""
     for short in (0.997, 0.993, 0.98):
-        outcome = propose_local(TWO, epsilon=math.log(2) * short, delta=0.25)
+        outcome = propose_local(Release(mechanism=TWO, delta=0.25), math.log(2) * short)
         assert outcome.proof is not None
         # As said.
         assert math.log(2) <= float(outcome.claim.epsilon) <= math.log(2) * (1 + 6e-4)
@@ -166,13 +167,16 @@ def test_what_is_in_doubt_between_two_raises_is_halved() -> None:
 
 def test_pure_totals_of_sampled_reports() -> None:
     """In secret: log(1 + r (e^E - 1)) a round; seen to be absent: nothing off."""
-    assert pure_total(0.5, 3, 2) == pytest.approx(3.0, rel=FEW)
-    assert pure_total(0.5, 3, 2, "revealed", 0.1) == pytest.approx(3.0, rel=FEW)
+    every = Release(mechanism=TWO, dimension=3, rounds=2, delta=0.0)
+    seen = replace(every, sampling_rate=0.1)
+    unseen = replace(seen, sampling="poisson")
+    for release in (every, seen):
+        assert pure_total(0.5, release) == pytest.approx(3.0, rel=FEW)
     secret = 2 * math.log(1 + 0.1 * (math.exp(1.5) - 1))
-    assert pure_total(0.5, 3, 2, "poisson", 0.1) == pytest.approx(secret, rel=FEW)
-    assert pure_total(0.5, 3, 2, "poisson", 0.1) >= secret
-    assert pure_total(1e3, 3, 2, "poisson", 0.1) == pytest.approx(6e3, rel=FEW)
-    assert pure_total(math.inf, 3, 2) == math.inf
+    assert pure_total(0.5, unseen) == pytest.approx(secret, rel=FEW)
+    assert pure_total(0.5, unseen) >= secret
+    assert pure_total(1e3, unseen) == pytest.approx(6e3, rel=FEW)
+    assert pure_total(math.inf, every) == math.inf
 
 
 def test_a_budget_that_is_just_met_is_kept() -> None:
@@ -271,7 +275,7 @@ def test_a_certified_claim_names_the_method_of_its_proof() -> None:
 
 def test_a_table_without_pure_epsilon_is_proposed_by_its_delta() -> None:
     never = Mechanism(knots=[0, 1], levels=[0, 1], weights=[[TOTAL, 0], [2**31, 2**31]])  # pyright: ignore[reportArgumentType]
-    outcome = propose_local(never, epsilon=0.25, delta=0.5)
+    outcome = propose_local(Release(mechanism=never, delta=0.5), 0.25)
     assert outcome.proof is not None
     assert outcome.proof["kind"] == "delta"
 

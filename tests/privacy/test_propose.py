@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -140,10 +141,12 @@ def test_pure_totals_are_rounded_up() -> None:
             coordinates, rounds = (int(n) for n in generator.integers(1, 50, 2))
             exact = mpmath.mpf(coordinates) * single
             # Up to 45 UNIT a product, and twice that through exp and log.
-            assert rounds * exact <= pure_total(single, coordinates, rounds) <= rounds * exact * (1 + 1e-14)
+            every = Release(mechanism=TWO, dimension=coordinates, rounds=rounds, delta=0.0)
+            assert rounds * exact <= pure_total(single, every) <= rounds * exact * (1 + 1e-14)
             secret = rounds * mpmath.log1p(rate * mpmath.expm1(exact))
             # Ten times that.
-            assert secret <= pure_total(single, coordinates, rounds, "poisson", rate) <= secret * (1 + 1e-13)
+            unseen = replace(every, sampling="poisson", sampling_rate=rate)
+            assert secret <= pure_total(single, unseen) <= secret * (1 + 1e-13)
 
 
 def test_raises_that_cannot_do_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:

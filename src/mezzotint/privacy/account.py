@@ -27,7 +27,7 @@ from mezzotint.core.records import JsonObject, Record, above
 from mezzotint.core.search import bracket
 from mezzotint.privacy.claim import Accountable, Claim, Provable, Release, Released
 from mezzotint.privacy.local import PURE, account_local
-from mezzotint.privacy.propose import Outcome, Proof, accepted, propose_local, sealed
+from mezzotint.privacy.propose import Outcome, Proof, accepted, nameless, propose_local, sealed
 from mezzotint.privacy.sums.blanket import Blanket, Component, blanket_noise, pair_loss, two_point
 from mezzotint.privacy.sums.cost import account_sum, propose_sum
 
@@ -406,18 +406,14 @@ def _proposed(release: Release, found: Claim, seconds: int) -> Outcome | str:
         return "no kind of proof is about shuffled reports"
     if release.clip_norm is not None:
         return "no kind of proof is about claims under an L2 bound"
-    mechanism, sampling = nameless(release.mechanism), "revealed" if found.sampling == "public" else found.sampling
-    shape: JsonObject = {
-        "epsilon": found.epsilon, "delta": found.delta, "coordinates": found.dimension, "rounds": found.rounds,
-        "sampling": sampling, "rate": found.sampling_rate, "seconds": seconds,
-    }  # fmt: skip
     if release == Release(mechanism=release.mechanism, delta=0.0):
         return _columns((release.mechanism,), found.epsilon, seconds)
+    release = replace(release, mechanism=nameless(release.mechanism))
     if release.trust == "local":
-        return propose_local(mechanism, neighboring=release.neighboring, **shape)
-    if sampling not in ("none", "revealed"):
+        return propose_local(release, found.epsilon, seconds=seconds)
+    if release.participation not in ("none", "public"):
         return "no kind of proof is about secret participation in sums"
-    return propose_sum(mechanism, clients=int(release.clients or 1), corrupted=release.corrupted, **shape)
+    return propose_sum(release, found.epsilon, seconds=seconds)
 
 
 @functools.lru_cache(maxsize=32)
@@ -428,13 +424,6 @@ def _columns(mechanisms: tuple[Mechanism, ...], epsilon: float, seconds: int = _
     release = kernel.ExactRelease(observer="reports", tables=tuple(drawn.items()))
     texts = tables.values()
     return accepted(release, epsilon, 0.0, lambda claim: sealed(claim, "ratio", tables=texts), seconds=seconds)
-
-
-def nameless(mechanism: Mechanism) -> Mechanism:
-    """The table without the names of its categories, which the kernel does not read: claims are about the numbers."""
-    if mechanism.categories is None:
-        return mechanism
-    return Mechanism(knots=mechanism.knots, levels=mechanism.levels, weights=mechanism.weights, name=mechanism.name)
 
 
 def check_report(mechanism: Mechanism, proof: str, *, order: float | None = None, **stated: float) -> bool:

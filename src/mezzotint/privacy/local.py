@@ -286,15 +286,16 @@ def _advanced(run: Release) -> float:
     return advanced_epsilon(pure_epsilon(run.table.weights), run.releases, run.delta)
 
 
-def renyi_order(table: Mechanism, dimension: int, rounds: int, rate: float, delta: float) -> float:
+def renyi_order(run: Release) -> float:
     """The order whose composition costs least of those tried, by the dominating pair's divergences."""
-    atoms = dominating_atoms(table)
+    atoms = dominating_atoms(run.table)
 
     def rough(alpha: float) -> float:
         exponents = (alpha - 1) * atoms.losses
         top = float(exponents.max())
         single = (top + math.log(float(atoms.masses @ np.exp(exponents - top)))) / (alpha - 1)
-        return rdp_to_epsilon(rounds * rdp_public_sampling(dimension * single, alpha, rate), alpha, delta)
+        per_round = rdp_public_sampling(run.dimension * single, alpha, run.sampling_rate)
+        return rdp_to_epsilon(run.rounds * per_round, alpha, run.delta)
 
     return min((float(alpha) for alpha in _ORDERS), key=rough)
 
@@ -302,7 +303,7 @@ def renyi_order(table: Mechanism, dimension: int, rounds: int, rate: float, delt
 def _renyi(run: Release) -> float:
     if _is_secret(run) or run.delta <= 0 or math.isinf(pure_epsilon(run.table.weights)):
         return math.inf
-    best = renyi_order(run.table, run.dimension, run.rounds, run.sampling_rate, run.delta)
+    best = renyi_order(run)
     single = run.dimension * renyi(run.table.weights, best)
     return rdp_to_epsilon(run.rounds * rdp_public_sampling(single, best, run.sampling_rate), best, run.delta)
 

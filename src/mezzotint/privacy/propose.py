@@ -21,6 +21,7 @@ from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject
 from mezzotint.core.search import bracket
 from mezzotint.kernel.units import canonical, sha256
+from mezzotint.privacy.claim import Release
 from mezzotint.privacy.distribution import grid_step
 from mezzotint.privacy.local import dominating_atoms, renyi_order
 
@@ -195,91 +196,81 @@ def _middle(shown: str) -> float:
     return found if math.isfinite(found) else 0.0
 
 
-def pure_total(single: float, coordinates: int, rounds: int, sampling: str = "none", rate: float = 1.0) -> float:
+def pure_total(single: float, release: Release) -> float:
     """Pure epsilon of all reports together, from that of one; inf where it has none."""
-    total = coordinates * single
-    if sampling == "poisson" and total < 700:
-        total = math.log1p(rate * math.expm1(total))
-    return rounds * total * (1 + 16 * UNIT)
+    total = release.dimension * single
+    if release.participation == "poisson" and total < 700:
+        total = math.log1p(release.sampling_rate * math.expm1(total))
+    return release.rounds * total * (1 + 16 * UNIT)
 
 
-def propose_local(
-    mechanism: Mechanism,
-    *,
-    epsilon: float,
-    delta: float,
-    coordinates: int = 1,
-    rounds: int = 1,
-    sampling: str = "none",
-    rate: float = 1.0,
-    neighboring: str = "replace_one",
-    seconds: int = 60,
-) -> Outcome:
-    """A certified claim near a float epsilon of the local view.
+def nameless(mechanism: Mechanism) -> Mechanism:
+    """The table without the names of its categories, which the kernel does not read: claims are about the numbers."""
+    if mechanism.categories is None:
+        return mechanism
+    return Mechanism(knots=mechanism.knots, levels=mechanism.levels, weights=mechanism.weights, name=mechanism.name)
 
-    Arguments:
-        epsilon, delta: what `account` found.
-        coordinates, rounds, sampling, rate, neighboring: as in `Claim`.
-    """
-    release = kernel.ExactRelease(
-        observer="reports", tables=((mechanism.sha256, coordinates),), rounds=rounds, sampling=sampling,
-        rate=exact_rate(rate), neighboring=neighboring,
+
+def exact_release(release: Release, **summed: Any) -> kernel.ExactRelease:
+    """The release of one table as the kernel describes it; `summed` are fields of secure sums."""
+    clients = {} if release.clients is None else {"clients": int(release.clients), "corrupted": release.corrupted}
+    return kernel.ExactRelease(
+        observer=release.observer, tables=((release.table.sha256, release.dimension),), rounds=release.rounds,
+        sampling={"public": "revealed"}.get(release.participation, release.participation),
+        rate=exact_rate(release.sampling_rate), neighboring=release.neighboring, **clients, **summed,
     )  # fmt: skip
-    texts = [mechanism.canonical()]
 
-    total = pure_total(pure_epsilon(mechanism.weights), coordinates, rounds, sampling, rate)
+
+def propose_local(release: Release, epsilon: float, *, seconds: int = 60) -> Outcome:
+    """A certified claim near the float epsilon of a table's reports, each of them seen."""
+    texts, secret = [release.table.canonical()], release.participation == "poisson"
 
     def provers() -> Iterator[Prover]:
-        if coordinates * rounds == 1 and sampling != "poisson":
+        if release.releases == 1 and not secret:
             yield partial(sealed, kind="delta", tables=texts)
             return
-        shape = losses_shape(mechanism, epsilon, coordinates, rounds, sampling, rate)
-        yield partial(sealed, kind="losses", tables=texts, **shape)
-        if sampling != "poisson" and math.isfinite(total):
-            order = exact_text(renyi_order(mechanism, coordinates, rounds, rate, delta))
-            yield partial(sealed, kind="renyi", tables=texts, order=order)
+        yield partial(sealed, kind="losses", tables=texts, **losses_shape(release, epsilon))
+        if not secret and math.isfinite(release.pure):
+            yield partial(sealed, kind="renyi", tables=texts, order=exact_text(renyi_order(release)))
 
-    return beyond_pure(release, epsilon, delta, texts, total, provers, seconds=seconds)
+    return beyond_pure(release, exact_release(release), epsilon, provers, seconds=seconds)
 
 
 def beyond_pure(
-    release: kernel.ExactRelease, epsilon: float, delta: float, tables: Iterable[str], total: float,
-    provers: Callable[[], Iterable[Prover]], *, seconds: int,
+    release: Release, exact: kernel.ExactRelease, epsilon: float, provers: Callable[[], Iterable[Prover]], *,
+    seconds: int,
 ) -> Outcome:  # fmt: skip
-    """As `accepted`, where pure composition comes to `total`: the provers are asked if that is not enough."""
+    """As `accepted`, of one table's reports: the provers are asked if their pure composition is not enough."""
+    total, delta = pure_total(pure_epsilon(release.table.weights), release), release.delta
     at = min(epsilon, total) if delta == 0 else total
-    plain = accepted(release, at, delta, partial(sealed, kind="ratio", tables=tables), seconds=seconds)
+    ratio = partial(sealed, kind="ratio", tables=[release.table.canonical()])
+    plain = accepted(exact, at, delta, ratio, seconds=seconds)
     if delta == 0 or (plain.proof is not None and plain.claim.epsilon <= Fraction(epsilon)):
         return plain
-    return accepted(release, epsilon, delta, *provers(), otherwise=plain, seconds=seconds)
+    return accepted(exact, epsilon, delta, *provers(), otherwise=plain, seconds=seconds)
 
 
-def losses_shape(
-    mechanism: Mechanism, epsilon: float, coordinates: int, rounds: int, sampling: str, rate: float
-) -> JsonObject:
+def losses_shape(release: Release, epsilon: float) -> JsonObject:
     """Step and grids of a `losses` proof: fine enough to cost about 2e-4 of epsilon."""
-    single = min(pure_epsilon(mechanism.weights), 200.0)
-    releases = coordinates * (rounds if sampling == "none" else 1 + round(rate * rounds))
-    step = grid_step(dominating_atoms(mechanism), releases, 2e-4 * max(epsilon, 1e-3))
+    sampled = release.participation != "none"
+    single = min(pure_epsilon(release.table.weights), 200.0)
+    rounds = 1 + round(release.sampling_rate * release.rounds) if sampled else release.rounds
+    releases = release.dimension * rounds
+    step = grid_step(dominating_atoms(release.table), releases, 2e-4 * max(epsilon, 1e-3))
     # Few releases afford a grid that costs nothing; many are wide as it is.
     fineness = max(4, math.ceil(1 / min(step / 2, single / (400 if releases <= 1000 else 64))))
     reach = math.ceil(single * fineness) + 1
     shape: JsonObject = {
         "step": f"1/{fineness}", "tail": TAIL, "grids": [{"low": max(-reach, -99 * fineness), "high": reach}],
     }  # fmt: skip
-    if sampling != "none":
-        wide = math.ceil(min(reach * coordinates, (epsilon + 40) * fineness))
+    if sampled:
+        wide = math.ceil(min(reach * release.dimension, (epsilon + 40) * fineness))
         shape["sampled"] = {"low": max(-wide, -60 * fineness), "high": wide}
     return shape
 
 
 def propose_ranks(table: JsonObject, *, epsilon: float, indices: int, rounds: int) -> Outcome:
-    """The pure claim of reports of so many indices in so many rounds, with its proof, as the kernel accepts it.
-
-    Arguments:
-        table: as in `verify.table_ratio`.
-        epsilon: of all of it.
-    """
+    """The pure claim of all reports together of a table over ranks (`verify.table_ratio`), with its proof."""
     entry = dict(table)
     release = kernel.ExactRelease(observer="reports", tables=((sha256(canonical(entry)), indices),), rounds=rounds)
     return accepted(release, epsilon, 0.0, lambda claim: sealed(claim, "ratio", ranks=[entry]))

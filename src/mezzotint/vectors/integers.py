@@ -6,7 +6,7 @@ Vectors under integer noise: rounding with a bounded norm, noise of every client
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import final
 
@@ -391,10 +391,8 @@ class NoiseScheme(ModularScheme):
             return "no bound is finite"
         shift, distance = self._moves
         order = self._renyi(summed_noise(self.noise, release.honest), release.rounds, release.delta)[1]
-        return propose_noise(
-            self.noise.table, release, epsilon=claim.epsilon, dimension=self.length, shift=shift, distance=distance,
-            order=order, seconds=seconds,
-        )  # fmt: skip
+        drawn = replace(release, mechanism=self.noise.table, dimension=self.length)
+        return propose_noise(drawn, claim.epsilon, shift=shift, distance=distance, order=order, seconds=seconds)
 
     @property
     def _moves(self) -> tuple[int, int]:

@@ -32,11 +32,9 @@ RAISED = 3e-2
     ids=str,
 )  # fmt: skip
 def test_small_crowds_are_certified_close_to_the_float(words: dict[str, Any]) -> None:
-    found = privacy.account(TABLE, view="sum", **words).epsilon
-    said = {name: value for name, value in words.items() if name != "sampling_rate"}
-    if "sampling_rate" in words:
-        said |= {"sampling": "revealed", "rate": words["sampling_rate"]}
-    outcome = propose_sum(TABLE, epsilon=found, **said)
+    release = privacy.described(TABLE, view="sum", **words)
+    found = privacy.account(release).epsilon
+    outcome = propose_sum(release, found)
     assert outcome.proof is not None, outcome.reason
     assert found <= float(outcome.claim.epsilon) * (1 + 8 * UNIT)
     assert float(outcome.claim.epsilon) <= found * (1 + RAISED)
@@ -48,7 +46,8 @@ def test_small_crowds_are_certified_close_to_the_float(words: dict[str, Any]) ->
 
 def test_participation_in_secret_has_no_proof_beyond_the_pure_one() -> None:
     for sampling in ("poisson", "without_replacement"):
-        outcome = propose_sum(TABLE, epsilon=0.5, delta=1e-2, clients=4, sampling=sampling, rate=0.5)
+        words: dict[str, Any] = {"sampling": sampling, "sampling_rate": 0.5}
+        outcome = propose_sum(privacy.described(TABLE, view="sum", delta=1e-2, clients=4, **words), 0.5)
         assert outcome.proof is None
 
 
@@ -62,7 +61,7 @@ def test_what_is_asked_of_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cost, "_shapes", shapes)
     several: list[dict[str, Any]] = [{"delta": 1e-7}, {"delta": 1e-7, "rounds": 2}, {"delta": 1e-3, "coordinates": 3}]
     for words in several:
-        propose_sum(TABLE, epsilon=0.5, clients=10, corrupted=2, seconds=90, **words)
+        propose_sum(privacy.described(TABLE, view="sum", clients=10, corrupted=2, **words), 0.5, seconds=90)
     one, many = 90 / cost._TRIES, 90 / cost._TRIES / cost._GRID
     assert asked == [(7, 1e-7, one), (7, 1e-5, many), (7, 1e-3, many)]
 
@@ -167,12 +166,15 @@ def test_blankets_and_ladders_are_written_as_they_are() -> None:
 
 
 def test_grids_are_as_wide_as_losses_and_tails() -> None:
-    assert cost._grids(0.5, 1.0986, 1, 4, "none") == {"step": "1/365", "grid": {"low": -401, "high": 401}}
+    def composed(**words: Any) -> Release:
+        return Release(mechanism=TABLE, delta=1e-6, **words)
+
+    assert cost._grids(0.5, 1.0986, composed(rounds=4)) == {"step": "1/365", "grid": {"low": -401, "high": 401}}
     # 8 * 0.5 / 10 + 0.001 is 0.401, in steps of 1/998; 60 at most, in steps of 1/7.
-    assert cost._grids(0.5, 1.0986, 1, 100, "none") == {"step": "1/998", "grid": {"low": -401, "high": 401}}
-    assert cost._grids(500.0, 700.0, 1, 1, "none") == {"step": "1/7", "grid": {"low": -420, "high": 420}}
+    assert cost._grids(0.5, 1.0986, composed(rounds=100)) == {"step": "1/998", "grid": {"low": -401, "high": 401}}
+    assert cost._grids(500.0, 700.0, composed()) == {"step": "1/7", "grid": {"low": -420, "high": 420}}
     for coordinates, most in ((3, 3 * 401), (10**4, 40 * 40_000)):
-        found = cost._grids(1.0, 1.0986, coordinates, 2, "revealed")
+        found = cost._grids(1.0, 1.0986, composed(dimension=coordinates, rounds=2, sampling_rate=0.5))
         if coordinates == 3:
             assert found["sampled"] == {"low": -most, "high": most}
         else:
@@ -181,7 +183,7 @@ def test_grids_are_as_wide_as_losses_and_tails() -> None:
 
 def test_what_pure_losses_prove_is_no_more_than_they_are() -> None:
     for delta in (0.0, 1e-2):
-        outcome = propose_sum(TABLE, epsilon=3.0, delta=delta, clients=4)
+        outcome = propose_sum(privacy.described(TABLE, view="sum", delta=delta, clients=4), 3.0)
         assert outcome.proof is not None
         assert outcome.proof["kind"] == "ratio"
         assert math.log(3) <= float(outcome.claim.epsilon) * (1 + 8 * UNIT) <= math.log(3) * (1 + MANY)
@@ -205,9 +207,8 @@ def test_who_takes_part_in_sums_of_noise(
         return release.sampling, str(release.rate), prover.keywords["kind"]
 
     monkeypatch.setattr(cost, "accepted", accepted)
-    dimension = words.get("dimension", 1)
     release = Release(mechanism=noise, trust="secure_sum", clients=3, delta=1e-3, **words)
-    told = propose_noise(noise, release, epsilon=1.0, dimension=dimension, shift=1, distance=1, order=2.0)
+    told = propose_noise(release, 1.0, shift=1, distance=1, order=2.0)
     if expected is None:
         assert words["sampling"] in told
     else:

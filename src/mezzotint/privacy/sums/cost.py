@@ -18,7 +18,6 @@ from typing import final
 import numpy as np
 import scipy  # pyright: ignore[reportMissingTypeStubs]
 
-from mezzotint import kernel
 from mezzotint.core.arguments import check_delta, check_others
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import UNIT, pure_epsilon
@@ -42,9 +41,8 @@ from mezzotint.privacy.propose import (
     Prover,
     accepted,
     beyond_pure,
-    exact_rate,
+    exact_release,
     exact_text,
-    pure_total,
     sealed,
 )
 from mezzotint.privacy.sums import lattice_rows
@@ -379,6 +377,9 @@ _TRIES = 2
 _GRID = 3
 """How many times longer a divergence takes at all points of a grid than at one."""
 
+_STEPS = 48
+"""Steps of a single blanket's ladder; cases take a quarter of them."""
+
 
 def _blanket(members: tuple[int, ...], blanket: Blanket | None) -> JsonObject:
     made: list[JsonObject] = []
@@ -518,96 +519,52 @@ def _pieces(node: JsonObject, pairs: int) -> float:
     return sum(_pieces(child, pairs) for child in node["children"])
 
 
-def propose_sum(
-    mechanism: Mechanism,
-    *,
-    epsilon: float,
-    delta: float,
-    clients: int,
-    corrupted: int = 0,
-    coordinates: int = 1,
-    rounds: int = 1,
-    sampling: str = "none",
-    rate: float = 1.0,
-    steps: int = 48,
-    seconds: int = 60,
-) -> Outcome:
-    """A certified claim near a float epsilon about secure sums.
-
-    Arguments:
-        epsilon, delta: what `account` found.
-        clients, corrupted, coordinates, rounds, sampling, rate: as in `account`.
-        steps: of a single blanket's ladder; cases take a quarter of them.
-        seconds: processor time for each check.
-    """
-    rows, lattice = lattice_rows(mechanism)
-    release = kernel.ExactRelease(
-        observer="secure_sum", tables=((mechanism.sha256, coordinates),), rounds=rounds, sampling=sampling,
-        rate=exact_rate(rate), clients=clients, corrupted=corrupted, lattice=tuple(lattice.integers.tolist()),
-    )  # fmt: skip
-    texts = [mechanism.canonical()]
-    total = pure_total(pure_epsilon(rows), coordinates, rounds)
+def propose_sum(release: Release, epsilon: float, *, seconds: int = 60) -> Outcome:
+    """A certified claim near the float epsilon of a table's secure sums."""
+    rows, lattice = release.summed
 
     def provers() -> Iterator[Prover]:
-        releases = coordinates * rounds
-        shape: JsonObject = {"tables": texts, "tail": TAIL}
-        if releases > 1:
-            shape |= _grids(epsilon, pure_epsilon(rows), coordinates, rounds, sampling)
-        typical = delta if releases == 1 else max(delta, _TYPICAL)
-        budget = seconds / _TRIES / (1 if releases == 1 else _GRID)
-        for content in _shapes(rows, clients - 1 - corrupted, typical, steps, budget):
+        shape: JsonObject = {"tables": [release.table.canonical()], "tail": TAIL}
+        typical, budget = release.delta, seconds / _TRIES
+        if release.releases > 1:
+            shape |= _grids(epsilon, pure_epsilon(rows), release)
+            typical, budget = max(typical, _TYPICAL), budget / _GRID
+        for content in _shapes(rows, release.others, typical, _STEPS, budget):
             yield partial(sealed, kind="sum", **shape, **content)
 
-    return beyond_pure(release, epsilon, delta, texts, total, provers, seconds=seconds)
+    exact = exact_release(release, lattice=tuple(lattice.integers.tolist()))
+    return beyond_pure(release, exact, epsilon, provers, seconds=seconds)
 
 
 def propose_noise(
-    table: Mechanism,
-    release: Release,
-    *,
-    epsilon: float,
-    dimension: int,
-    shift: int,
-    distance: int,
-    order: float,
-    seconds: int = 60,
+    release: Release, epsilon: float, *, shift: int, distance: int, order: float, seconds: int = 60
 ) -> Outcome | str:
-    """A certified claim near a float epsilon about sums of vectors to which every client adds integer noise.
+    """A certified claim near the float epsilon of sums of vectors to which every client adds integer noise.
 
     Arguments:
-        table: of the noise, with two equal rows.
-        release: rounds, clients and who takes part.
-        epsilon: what `account` found.
-        dimension: integers in a vector.
+        release: of the noise's table, which has two equal rows; one report for each integer of a vector.
         shift, distance: by how much neighbours differ in one integer, and in the squares of all of one round.
         order: of the Renyi divergence.
-        seconds: processor time for each check.
     """
     if release.participation not in ("none", "public"):
         return f"no kind of proof is about noise with {release.participation} sampling"
-    used = np.flatnonzero(table.weights[0])
-    described = kernel.ExactRelease(
-        observer="secure_sum", tables=((table.sha256, dimension),), rounds=release.rounds,
-        sampling="none" if release.participation == "none" else "revealed", rate=exact_rate(release.sampling_rate),
-        clients=int(release.clients or 1), corrupted=release.corrupted, lattice=tuple((used - used[0]).tolist()),
-        shift=shift, distance=Fraction(distance),
-    )  # fmt: skip
-    content: JsonObject = {"tables": [table.canonical()], "tail": TAIL}
-    if dimension * release.rounds == 1 and release.participation == "none":
+    used = np.flatnonzero(release.table.weights[0])
+    exact = exact_release(release, lattice=tuple((used - used[0]).tolist()), shift=shift, distance=Fraction(distance))
+    content: JsonObject = {"tables": [release.table.canonical()], "tail": TAIL}
+    if release.releases == 1 and release.participation == "none":
         kind = "sum"
     else:
         kind, content["order"] = "renyi", exact_text(order)
-    return accepted(described, epsilon, release.delta, partial(sealed, kind=kind, **content), seconds=seconds)
+    return accepted(exact, epsilon, release.delta, partial(sealed, kind=kind, **content), seconds=seconds)
 
 
-def _grids(epsilon: float, single: float, coordinates: int, rounds: int, sampling: str) -> JsonObject:
+def _grids(epsilon: float, single: float, release: Release) -> JsonObject:
     """Step and grids: losses of one sum are about epsilon / sqrt(releases) wide, and tails a few times that."""
-    releases = coordinates * rounds
-    wide = min(single, 60.0, 8 * epsilon / releases**0.5 + 1e-3)
+    wide = min(single, 60.0, 8 * epsilon / release.releases**0.5 + 1e-3)
     fineness = math.ceil(400 / wide)
     reach = math.ceil(wide * fineness)
     shape: JsonObject = {"step": f"1/{fineness}", "grid": {"low": -reach, "high": reach}}
-    if sampling != "none":
-        most = min(reach * coordinates, 40 * fineness)
+    if release.participation != "none":
+        most = min(reach * release.dimension, 40 * fineness)
         shape["sampled"] = {"low": -most, "high": most}
     return shape
