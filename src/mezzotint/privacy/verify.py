@@ -16,7 +16,7 @@ from decimal import ROUND_CEILING, Context
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, cast, final
+from typing import TYPE_CHECKING, Any, TypeAlias, cast, final
 
 import flint
 
@@ -25,10 +25,12 @@ from mezzotint.kernel.claim import FORMAT, ExactClaim, words
 from mezzotint.kernel.one import ranks_ratio
 from mezzotint.kernel.real import ceil_scaled, log_fraction
 from mezzotint.kernel.table import read_table, worst_ratio
-from mezzotint.kernel.units import BITS, TOTAL, WHOLE, Refused, Unreadable, canonical, read_json, sha256
+from mezzotint.kernel.units import BITS, TOTAL, WHOLE, Fields, Refused, Unreadable, canonical, read_json, sha256
 
 if TYPE_CHECKING:
     from mezzotint.core.mechanism import Mechanism
+
+Document: TypeAlias = dict[str, Any]
 
 _FILE_KEYS = ["format", "version", "name", "knots", "levels", "weights", "sha256", "certificate"]
 _RATIO_KEYS, _SUBJECT_KEYS = ["epsilon", "numerator", "denominator"], ["sha256", "neighboring", "unit"]
@@ -80,14 +82,6 @@ class VerificationReport:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Table:
-    knots: list[float]
-    levels: list[float]
-    weights: list[list[int]]
-    categories: list[object] | None
-
-
 def _twelve(value: float) -> str:
     """Twelve digits of it, never less: as the rest of the package shows it, by code of this module's own."""
     if math.isinf(value):
@@ -95,147 +89,71 @@ def _twelve(value: float) -> str:
     return f"{float(Context(prec=12, rounding=ROUND_CEILING).create_decimal(repr(value))):.12g}"
 
 
-# Reading -------------------------------------------------------------------------------------------------------
+def _broken(*rules: tuple[bool, str]) -> list[str]:
+    """What is said of the rules that do not hold."""
+    return [text for holds, text in rules if not holds]
+
+
+def _odd_keys(found: object, keys: list[str], where: str = "") -> list[str]:
+    """The faults of a JSON object that must have these keys, and no others."""
+    if not isinstance(found, dict):
+        return [f"{where}is not a JSON object"]
+    odd = sorted({*cast("Document", found)} ^ {*keys})
+    return [f"{where}keys missing or unknown: {', '.join(odd)}"] if odd else []
 
 
 def _text(path: str | os.PathLike[str]) -> str:
     file = Path(path)
     if not file.is_file():
         raise Unreadable(f"no such file: {file}")
-    try:
-        return file.read_bytes().decode("utf-8")
-    except UnicodeDecodeError:
-        raise Unreadable("not a text file") from None
-
-
-def _object(text: str) -> Mapping[str, object]:
-    document = read_json(text, real=float)
-    if not isinstance(document, dict):
-        raise Unreadable("the file holds no JSON object")
-    return cast("dict[str, object]", document)
-
-
-def _from_object(mechanism: Mechanism) -> Mapping[str, object]:
-    """The document that the object stands for, with the claims its own fast path makes."""
-    return {
-        "format": "mezzotint-mechanism",
-        "version": 1,
-        "name": mechanism.name,
-        "knots": mechanism.knots.tolist(),
-        "levels": mechanism.levels.tolist(),
-        "weights": mechanism.weights.tolist(),
-        **({} if mechanism.categories is None else {"categories": list(mechanism.categories)}),
-        "sha256": mechanism.sha256,
-        "certificate": mechanism.certificate().as_dict(),
-    }
-
-
-def _sequence(value: object, key: str) -> list[object]:
-    if not isinstance(value, list):
-        raise Unreadable(f"{key} is not a list")
-    return cast("list[object]", value)
-
-
-def _numbers(value: object, key: str) -> list[float]:
-    numbers: list[float] = []
-    for entry in _sequence(value, key):
-        if isinstance(entry, bool) or not isinstance(entry, (int, float)):
-            raise Unreadable(f"{key} holds something that is not a number")
-        number = float(entry) + 0.0  # turns -0.0 into 0.0, as the canonical form has it
-        if not math.isfinite(number):
-            raise Unreadable(f"{key} holds a number beyond float64")
-        numbers.append(number)
-    return numbers
-
-
-def _integers(value: object) -> list[int]:
-    row = _sequence(value, "a row of weights")
-    if any(type(entry) is not int for entry in row):
-        raise Unreadable("weights holds something that is not an integer")
-    return cast("list[int]", row)
-
-
-def _require_header(document: Mapping[str, object]) -> None:
-    if document.get("format") != "mezzotint-mechanism":
-        raise Unreadable('"format" is not "mezzotint-mechanism"; this is some other file')
-    version = document.get("version")
-    if type(version) is not int or version != 1:
-        raise Unreadable(f"version {version!r} is not one this check knows (1)")
-
-
-def _header_problems(found: set[str], document: Mapping[str, object], keys: list[str]) -> list[str]:
-    problems = _odd_keys(found, keys, "")
-    return problems if isinstance(document.get("name"), str) else [*problems, "name is not text"]
-
-
-def _odd_keys(found: object, keys: list[str], where: str) -> list[str]:
-    """The faults of a JSON object that must have these keys, and no others."""
-    if not isinstance(found, (dict, set)):
-        return [f"{where}is not a JSON object"]
-    odd = sorted({*cast("set[str]", found)} ^ {*keys})
-    return [f"{where}keys missing or unknown: {', '.join(odd)}"] if odd else []
+    return file.read_bytes().decode("utf-8")
 
 
 # The rules of a table ------------------------------------------------------------------------------------------
 
 
-def _table(document: Mapping[str, object]) -> _Table:
-    knots = _numbers(document.get("knots"), "knots")
-    levels = _numbers(document.get("levels"), "levels")
-    weights = [_integers(row) for row in _sequence(document.get("weights"), "weights")]
-    if len(knots) < 2 or len(levels) < 2:
-        raise Unreadable("fewer than 2 knots or 2 levels")
-    if len(weights) != len(knots) or any(len(row) != len(levels) for row in weights):
-        raise Unreadable("weights needs one row per knot and one column per level")
-    categories = _sequence(document["categories"], "categories") if "categories" in document else None
-    return _Table(knots=knots, levels=levels, weights=weights, categories=categories)
+def _numbers(fields: Fields, key: str) -> list[float]:
+    """Floats, -0.0 as 0.0: so the canonical form has it."""
+    numbers = [entry + 0.0 if type(entry) in (int, float) else math.nan for entry in fields.items(key)]
+    if not all(map(math.isfinite, numbers)):
+        raise Unreadable(f"{key} holds something that is not a number of float64")
+    return numbers
 
 
-def _table_problems(table: _Table) -> list[str]:
-    problems: list[str] = []
-    knots, levels = table.knots, table.levels
-    if any(a > b for a, b in pairwise(knots)):
-        problems.append("knots are not sorted")
-    if knots[0] == knots[1] or knots[-1] == knots[-2]:
-        problems.append("a jump at the first or last knot")
-    if any(a == b for a, b in zip(knots, knots[2:], strict=False)):
-        problems.append("a knot stands more than twice")
-    if any(a >= b for a, b in pairwise(levels)):
-        problems.append("levels do not increase strictly")
-    if len(levels) > 2**16:
-        problems.append("more levels than 16-bit codes")
-    if table.categories is not None:
-        if not all(isinstance(one, str) for one in table.categories):
-            problems.append("categories holds something that is not text")
-        elif len(set(table.categories)) != len(table.categories):
-            problems.append("a category occurs twice")
-        if knots != list(range(len(table.categories))):
-            problems.append("knots are not the numbers of the categories")
-    for index, row in enumerate(table.weights):
-        if min(row) < 0:
-            problems.append(f"row {index} has a negative weight")
-        if sum(row) != TOTAL:
-            problems.append(f"row {index} sums to {sum(row)}, not 2**32")
-    return problems
+def _table(document: Document) -> Document:
+    """What the hash is about, in the order of the canonical text."""
+    fields = Fields(document, "the file")
+    table: Document = {key: _numbers(fields, key) for key in ("knots", "levels")}
+    table["weights"] = fields.lists("weights")
+    return table | ({"categories": fields.items("categories")} if fields.has("categories") else {})
 
 
-def _canonical(table: _Table) -> str:
-    ordered: dict[str, object] = {"knots": table.knots, "levels": table.levels, "weights": table.weights}
-    if table.categories is not None:
-        ordered["categories"] = table.categories
-    return json.dumps(ordered, separators=(",", ":"))
+def _table_problems(table: Document) -> list[str]:
+    """The broken rules, but for those about weights, which `read_table` knows."""
+    knots, levels, names = table["knots"], table["levels"], table.get("categories", [])
+    text = all(isinstance(one, str) for one in names)
+    return _broken(
+        (len(knots) >= 2 and len(levels) >= 2, "fewer than 2 knots or 2 levels"),
+        (all(a <= b for a, b in pairwise(knots)), "knots are not sorted"),
+        (len({*knots[:2]}) == len({*knots[-2:]}) == 2, "a jump at the first or last knot"),
+        (all(a != b for a, b in zip(knots, knots[2:], strict=False)), "a knot stands more than twice"),
+        (all(a < b for a, b in pairwise(levels)), "levels do not increase strictly"),
+        (text, "categories holds something that is not text"),
+        (not text or len({*names}) == len(names), "a category occurs twice"),
+        ("categories" not in table or knots == [*range(len(names))], "knots are not the numbers of the categories"),
+    )
 
 
 # What follows from a table -------------------------------------------------------------------------------------
 
 
-def _max_bias(table: _Table) -> Fraction:
+def _max_bias(table: Document) -> Fraction:
     """The mean is linear between knots, so its largest distance from the input is at one of them."""
-    levels = [Fraction(level) for level in table.levels]
+    levels = [Fraction(level) for level in table["levels"]]
     scale = math.lcm(*(level.denominator for level in levels))
     integers = [int(level * scale) for level in levels]
-    means = (Fraction(sum(w * b for w, b in zip(row, integers, strict=True)), TOTAL * scale) for row in table.weights)
-    return max(abs(mean - Fraction(knot)) for mean, knot in zip(means, table.knots, strict=True))
+    means = (Fraction(sum(map(int.__mul__, row, integers)), TOTAL * scale) for row in table["weights"])
+    return max(abs(mean - Fraction(knot)) for mean, knot in zip(means, table["knots"], strict=True))
 
 
 def log_above(ratio: Fraction) -> Fraction:
@@ -249,56 +167,66 @@ def _least_float_above(value: Fraction) -> float:
     return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
 
 
-# What the file claims --------------------------------------------------------------------------------------------
+def _report(
+    problems: list[str], digest: str = "", ratio: Fraction | None = None, bias: Fraction | None = None
+) -> VerificationReport:
+    epsilon = math.inf if ratio is None else _least_float_above(log_above(ratio))
+    return VerificationReport(epsilon_upper=epsilon, max_bias=bias, sha256=digest, problems=tuple(problems))
+
+
+# What the file claims ------------------------------------------------------------------------------------------
 
 
 def _epsilon_problems(claimed: object, ratio: Fraction | None) -> list[str]:
+    said = f"certificate claims epsilon {claimed!r}, "
     if ratio is None:
-        return [] if claimed == "inf" else [f"claims epsilon {claimed!r}, but it is unbounded"]
+        return _broken((claimed == "inf", f"{said}but it is unbounded"))
     if isinstance(claimed, bool) or not isinstance(claimed, (int, float)) or not math.isfinite(claimed):
-        return [f"claims epsilon {claimed!r}, which is not a number"]
-    high = log_above(ratio)
-    if Fraction(claimed) < high:
-        return [f"claims epsilon {claimed!r}, less than the true {_least_float_above(high)!r}"]
-    if Fraction(claimed) > high * (1 + Fraction(1, 2**48)):
-        return [f"claims epsilon {claimed!r}, not the {_least_float_above(high)!r} of its table"]
-    return []
-
-
-def _entry(table: _Table, row: object, level: object) -> int | None:
-    if type(row) is not int or type(level) is not int:
-        return None
-    inside = 0 <= row < len(table.weights) and 0 <= level < len(table.levels)
-    return table.weights[row][level] if inside else None
+        return [f"{said}which is not a number"]
+    high, epsilon = log_above(ratio), Fraction(claimed)
+    shown = repr(_least_float_above(high))
+    return _broken(
+        (epsilon >= high, f"{said}less than the true {shown}"),
+        (epsilon <= high * (1 + Fraction(1, 2**48)), f"{said}not the {shown} of its table"),
+    )
 
 
 def _certificate_problems(
-    claims: object, table: _Table, ratio: Fraction | None, bias: Fraction, digest: str
+    certificate: Document, weights: list[list[int]], ratio: Fraction | None, bias: Fraction
 ) -> list[str]:
-    odd = _odd_keys(claims, _CERTIFICATE_KEYS, "certificate ")
-    if odd:
-        return odd
-    certificate = cast("dict[str, object]", claims)
-    problems = [f"certificate {text}" for text in _epsilon_problems(certificate["epsilon"], ratio)]
-    top, bottom = certificate["numerator"], certificate["denominator"]
-    if type(top) is not int or type(bottom) is not int or top <= 0 or bottom < 0:
-        problems.append("certificate numerator and denominator are not weights")
-    elif (Fraction(top, bottom) if bottom else None) != ratio:
-        problems.append(f"certificate claims the ratio {top}/{bottom}, which is not the table's largest")
-    if _entry(table, certificate["row_high"], certificate["level"]) != top:
-        problems.append("certificate numerator does not stand where it says")
-    if _entry(table, certificate["row_low"], certificate["level"]) != bottom:
-        problems.append("certificate denominator does not stand where it says")
-    if certificate["max_bias"] != f"{bias.numerator}/{bias.denominator}":
-        problems.append(f"certificate claims max_bias {certificate['max_bias']!r}, the table's is {bias}")
-    return problems + _subject_problems(certificate, digest)
+    top, bottom, level = (certificate[key] for key in ("numerator", "denominator", "level"))
+    weighed = type(top) is int and type(bottom) is int and top > 0 and bottom >= 0
+    same = not weighed or (Fraction(top, bottom) if bottom else None) == ratio
+
+    def stands(entry: object, row: object) -> bool:
+        if type(row) is not int or type(level) is not int:
+            return False
+        return 0 <= row < len(weights) and 0 <= level < len(weights[0]) and weights[row][level] == entry
+
+    high, low, exact = certificate["row_high"], certificate["row_low"], f"{bias.numerator}/{bias.denominator}"
+    return _epsilon_problems(certificate["epsilon"], ratio) + _broken(
+        (weighed, "certificate numerator and denominator are not weights"),
+        (same, f"certificate claims the ratio {top}/{bottom}, which is not the table's largest"),
+        (stands(top, high), "certificate numerator does not stand where it says"),
+        (stands(bottom, low), "certificate denominator does not stand where it says"),
+        (certificate["max_bias"] == exact, f"certificate claims max_bias {certificate['max_bias']!r}, not {exact}"),
+    )
 
 
-def _subject_problems(certificate: Mapping[str, object], digest: str) -> list[str]:
-    problems = [] if certificate["sha256"] == digest else ["certificate is about another table (sha256 differs)"]
-    if certificate["neighboring"] != "replace_one" or certificate["unit"] != "report":
-        problems.append("certificate names another neighbouring relation or unit than replace_one and report")
-    return problems
+def _subject_problems(document: Document, digest: str) -> list[str]:
+    certificate = document["certificate"]
+    subject = certificate["neighboring"] == "replace_one" and certificate["unit"] == "report"
+    return _broken(
+        (certificate["sha256"] == digest, "certificate is about another table (sha256 differs)"),
+        (subject, "certificate names another neighbouring relation or unit than replace_one and report"),
+    )
+
+
+def _header_problems(document: Document, keys: list[str], digest: str) -> list[str]:
+    return _odd_keys(document, keys) + _broken(
+        (isinstance(document.get("name"), str), "name is not text"),
+        (document.get("sha256") == digest, "sha256 is not that of the table: it was edited or damaged"),
+    )
 
 
 # Files of kind "ranks" -----------------------------------------------------------------------------------------
@@ -344,27 +272,20 @@ def table_ratio(table: object) -> tuple[Fraction | None, list[str]]:
     return (ratio, []) if total == TOTAL else (None, [f"table: T is {total}, not {TOTAL}"])
 
 
-def _codebook_problems(value: object) -> list[str]:
-    problems = _odd_keys(value, _CODEBOOK_KEYS, "codebook ")
-    if problems:
-        return problems
-    codebook = cast("dict[str, object]", value)
-    if codebook["kind"] not in ("S", "X", "G", "GX"):
-        problems.append("codebook kind is not S, X, G or GX")
-    if codebook["norms"] not in ("unit", "slack", "null"):
-        problems.append('codebook norms is not "unit", "slack" or "null"')
-    if _integer(codebook["dimension"]) < 1:
-        problems.append("codebook dimension is not a positive integer")
-    if codebook["subspace"] is not None and _integer(codebook["subspace"]) < 1:
-        problems.append("codebook subspace is neither null nor a positive integer")
-    if not isinstance(codebook["clip_norm"], str) or not isinstance(codebook["beacon"], str):
-        problems.append("codebook clip_norm and beacon are not text")
-    if _integer(codebook["stream"]) != 1:
-        problems.append("codebook stream is not a version that this check knows (1)")
-    return problems
+def _codebook_problems(codebook: Document) -> list[str]:
+    texts = isinstance(codebook["clip_norm"], str) and isinstance(codebook["beacon"], str)
+    subspace = codebook["subspace"] is None or _integer(codebook["subspace"]) >= 1
+    return _broken(
+        (codebook["kind"] in ("S", "X", "G", "GX"), "codebook kind is not S, X, G or GX"),
+        (codebook["norms"] in ("unit", "slack", "null"), 'codebook norms is not "unit", "slack" or "null"'),
+        (_integer(codebook["dimension"]) >= 1, "codebook dimension is not a positive integer"),
+        (subspace, "codebook subspace is neither null nor a positive integer"),
+        (texts, "codebook clip_norm and beacon are not text"),
+        (_integer(codebook["stream"]) == 1, "codebook stream is not a version that this check knows (1)"),
+    )
 
 
-def check_ranks(document: Mapping[str, object]) -> tuple[Fraction | None, str, list[str]]:
+def check_ranks(document: Document) -> tuple[Fraction | None, str, list[str]]:
     """Re-derives what a file of kind "ranks" claims, but for the logarithm.
 
     Returns: (e**epsilon of a whole report, or None; hash as read; problems).
@@ -373,72 +294,60 @@ def check_ranks(document: Mapping[str, object]) -> tuple[Fraction | None, str, l
         inputs can have at one output of one index, and the hash covers table, codebook and seed rule.
     Source: Theorem V (docs/proofs/vectors.md).
     """
-    problems = _header_problems({*document}, document, _RANKS_KEYS)
-    digest = canonical_hash(document)
-    if document.get("sha256") != digest:
-        problems.append("sha256 is not that of the table: it was edited or damaged")
-    if document.get("seed_rule") != SEED_RULE:
-        problems.append("the seed rule is not the one that the claim supposes")
-    problems += _codebook_problems(document.get("codebook"))
+    digest, codebook, certificate = canonical_hash(document), document.get("codebook"), document.get("certificate")
+    problems = _header_problems(document, _RANKS_KEYS, digest)
+    seeded = document.get("seed_rule") == SEED_RULE
+    problems += _broken((seeded, "the seed rule is not the one that the claim supposes"))
+    problems += _odd_keys(codebook, _CODEBOOK_KEYS, "codebook ") or _codebook_problems(cast("Document", codebook))
     ratio, wrong = table_ratio(document.get("table"))
     indices = _integer(document.get("indices"))
-    if not 1 <= indices <= MOST_INDICES:
-        wrong.append(f"indices is not between 1 and {MOST_INDICES}")
+    wrong += _broken((1 <= indices <= MOST_INDICES, f"indices is not between 1 and {MOST_INDICES}"))
     if ratio is None or wrong:
         return None, digest, [*problems, *wrong]
-    certificate = document.get("certificate")
-    problems += _odd_keys(
-        certificate, [*_RATIO_KEYS, "indices", *_SUBJECT_KEYS], "certificate "
-    ) or _ranks_certificate_problems(cast("dict[str, object]", certificate), ratio, indices, digest)
-    return ratio**indices, digest, problems
+    odd = _odd_keys(certificate, [*_RATIO_KEYS, "indices", *_SUBJECT_KEYS], "certificate ")
+    if not odd:
+        claims = cast("Document", certificate)
+        high, low = _integer(claims["numerator"]), _integer(claims["denominator"])
+        odd = _subject_problems(document, digest) + _broken(
+            (low >= 1 and Fraction(high, low) == ratio, "certificate does not name the largest ratio of weights"),
+            (_integer(claims["indices"]) == indices, "certificate is about another number of indices"),
+        )
+    return ratio**indices, digest, problems + odd
 
 
-def _ranks_certificate_problems(claims: Mapping[str, object], ratio: Fraction, indices: int, digest: str) -> list[str]:
-    problems: list[str] = []
-    high, low = _integer(claims["numerator"]), _integer(claims["denominator"])
-    if low < 1 or Fraction(high, low) != ratio:
-        problems.append("certificate does not name the largest ratio of weights")
-    if _integer(claims["indices"]) != indices:
-        problems.append("certificate is about another number of indices")
-    return problems + _subject_problems(claims, digest)
+# The whole -----------------------------------------------------------------------------------------------------
 
 
-def _derive_ranks(document: Mapping[str, object]) -> VerificationReport:
-    ratio, digest, problems = check_ranks(document)
-    if ratio is None:
-        return VerificationReport(epsilon_upper=math.inf, max_bias=None, sha256=digest, problems=tuple(problems))
-    certificate = document.get("certificate")
-    if isinstance(certificate, dict):
-        claimed = cast("dict[str, object]", certificate).get("epsilon")
-        problems += [f"certificate {text}" for text in _epsilon_problems(claimed, ratio)]
-    epsilon = _least_float_above(log_above(ratio))
-    return VerificationReport(epsilon_upper=epsilon, max_bias=None, sha256=digest, problems=tuple(problems))
-
-
-# The whole ------------------------------------------------------------------------------------------------------------
-
-
-def _derive(document: Mapping[str, object]) -> VerificationReport:
-    _require_header(document)
+def _derive(text: str) -> VerificationReport:
+    document = cast("Document", read_json(text, real=float))
+    if not isinstance(cast("object", document), dict) or document.get("format") != "mezzotint-mechanism":
+        raise Unreadable('"format" is not "mezzotint-mechanism"; this is some other file')
+    version, certificate = document.get("version"), document.get("certificate")
+    if type(version) is not int or version != 1:
+        raise Unreadable(f"version {version!r} is not one this check knows (1)")
     if document.get("kind") == "ranks":
-        return _derive_ranks(document)
-    problems = _header_problems({*document} - {"categories"}, document, _FILE_KEYS)
+        ratio, digest, problems = check_ranks(document)
+        if ratio is not None and isinstance(certificate, dict):
+            problems += _epsilon_problems(cast("Document", certificate).get("epsilon"), ratio)
+        return _report(problems, digest, ratio)
     table = _table(document)
-    rules = _table_problems(table)
-    text = _canonical(table)
-    digest = sha256(text)
-    if document.get("sha256") != digest:
-        problems.append("sha256 is not that of the table: it was edited or damaged")
+    canon = json.dumps(table, separators=(",", ":"))
+    digest = sha256(canon)
+    named = ["categories"] if "categories" in table else []
+    problems, rules = _header_problems(document, [*_FILE_KEYS, *named], digest), _table_problems(table)
+    try:
+        ratio = worst_ratio(read_table(canon)[1])
+    except Refused as error:
+        rules.append(str(error))
+        ratio = None
     if rules:
-        return VerificationReport(epsilon_upper=math.inf, max_bias=None, sha256=digest, problems=(*problems, *rules))
-    ratio, bias = worst_ratio(read_table(text)[1]), _max_bias(table)
-    problems += _certificate_problems(document.get("certificate"), table, ratio, bias, digest)
-    epsilon = math.inf if ratio is None else _least_float_above(log_above(ratio))
-    return VerificationReport(epsilon_upper=epsilon, max_bias=bias, sha256=digest, problems=tuple(problems))
-
-
-def _refused(problem: str) -> VerificationReport:
-    return VerificationReport(epsilon_upper=math.inf, max_bias=None, sha256="", problems=(problem,))
+        return _report(problems + rules, digest)
+    bias = _max_bias(table)
+    problems += _odd_keys(certificate, _CERTIFICATE_KEYS, "certificate ") or (
+        _certificate_problems(cast("Document", certificate), table["weights"], ratio, bias)
+        + _subject_problems(document, digest)
+    )
+    return _report(problems, digest, ratio, bias)
 
 
 def _judge(text: str, seconds: int) -> VerificationReport:
@@ -476,13 +385,13 @@ def verify(mechanism: Mechanism | str | os.PathLike[str], *, seconds: int = 60) 
     True
     """
     try:
-        if isinstance(mechanism, (str, os.PathLike)):
-            text = _text(mechanism)
-            return _judge(text, seconds) if f'"{FORMAT}"' in text else _derive(_object(text))
-        return _derive(_from_object(mechanism))
+        if not isinstance(mechanism, (str, os.PathLike)):
+            return _derive(mechanism.to_json())
+        text = _text(mechanism)
+        return _judge(text, seconds) if f'"{FORMAT}"' in text else _derive(text)
     except Unreadable as error:
-        return _refused(str(error))
+        return _report([str(error)])
     except (OSError, RecursionError, MemoryError) as error:
-        return _refused(f"cannot be read ({type(error).__name__}: {error})")
+        return _report([f"cannot be read ({type(error).__name__}: {error})"])
     except (ValueError, OverflowError, AttributeError, TypeError) as error:
-        return _refused(f"holds no mechanism ({type(error).__name__}: {error})")
+        return _report([f"holds no mechanism ({type(error).__name__}: {error})"])
