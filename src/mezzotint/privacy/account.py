@@ -323,18 +323,16 @@ def _advice(release: Release, claim: Claim, budget: float, most_noise_at: float)
 
 
 def _most(name: str, release: Release, budget: float) -> int | None:
-    """The largest dimension or number of rounds within the budget; None when not even one is."""
+    """The largest dimension or number of rounds within the budget, up to 1 %; None when not even one is."""
 
+    @functools.cache
     def meets(count: int) -> bool:
         return account(replace(release, **{name: count})).epsilon <= budget
 
-    low, high = 1, int(getattr(release, name))
+    high = int(getattr(release, name))
     if high == 1 or not meets(1):
         return None
-    while high - low > max(1, low // 100):
-        middle = max(low + 1, math.isqrt(low * high))
-        low, high = (middle, high) if meets(middle) else (low, middle)
-    return low
+    return round(bracket(lambda count: meets(round(count)), 1.0, high, tolerance=0.01, geometric=True)[0])
 
 
 def _crowd(release: Release, budget: float) -> int | None:

@@ -232,7 +232,7 @@ ADVANCED = "advanced composition"
 RENYI = "Renyi composition"
 
 _ORDERS = 1 + np.geomspace(1e-3, 1e5, 120)
-_PRECISION = 1e-4
+PRECISION = 1e-4
 """Share of epsilon (at least 1e-4 nats) that the grid of losses may cost."""
 
 
@@ -317,32 +317,38 @@ def _exact(run: Release) -> float:
     return math.inf if epsilon is None else epsilon
 
 
-def _many(atoms: Atoms, count: int, tolerance: float, delta: float) -> float:
-    found = composed(atoms, count, tolerance)
-    return math.inf if found is None else found.epsilon(delta)
+def composed_epsilon(atoms: Atoms, run: Release, delta: float, tolerances: Sequence[float]) -> float:
+    """Epsilon of a whole release each report of which the atoms cover; inf where no grid holds it.
 
+    Arguments:
+        delta: what is left of the release's own.
+        tolerances: that grids may cost in all (nats), the best first; others are for what memory does not hold so.
+    """
 
-def _pld(run: Release, guess: float) -> float:
-    atoms = dominating_atoms(run.table)
-    tolerance = _PRECISION * max(1.0, guess if math.isfinite(guess) else 1.0)
+    def many(single: Atoms, count: int) -> float:
+        found = (composed(single, count, tolerance) for tolerance in tolerances)
+        return next((one.epsilon(delta) for one in found if one is not None), math.inf)
+
     if run.participation == "none":
-        return _many(atoms, run.releases, tolerance, run.delta)
-    each = tolerance / max(1.0, run.sampling_rate * run.rounds)
-    one_round = composed(atoms, run.dimension, each)
+        return many(atoms, run.releases)
+    one_round = composed(atoms, run.dimension, tolerances[0] / max(1.0, run.sampling_rate * run.rounds))
     if one_round is None:
         return math.inf
-    sampled: list[Callable[[Atoms, float], Atoms]] = [revealed]
-    if _is_secret(run):
-        sampled = [poisson_add, poisson_remove] if run.neighboring == "add_or_remove_one" else [poisson_replace_one]
-    return max(
-        _many(change(one_round.atoms(), run.sampling_rate), run.rounds, tolerance, run.delta) for change in sampled
-    )
+    # Of sums: absent or replaced, the outputs differ by one replaced report (or silence), and all pairs are covered.
+    sampled: list[Callable[[Atoms, float], Atoms]] = [poisson_replace_one]
+    if run.participation == "public":
+        sampled = [revealed]
+    elif run.neighboring == "add_or_remove_one":
+        sampled = [poisson_add, poisson_remove]
+    return max(many(change(one_round.atoms(), run.sampling_rate), run.rounds) for change in sampled)
 
 
 def account_local(run: Release) -> Claim:
     """The cost of dimension x rounds reports of one client, each of them seen."""
     bounds = {PURE: _pure(run), ADVANCED: _advanced(run), RENYI: _renyi(run)}
     if run.delta > 0:
-        bounds[PLD] = _pld(run, min(bounds.values()))
+        guess = min(bounds.values())
+        tolerance = PRECISION * max(1.0, guess if math.isfinite(guess) else 1.0)
+        bounds[PLD] = composed_epsilon(dominating_atoms(run.table), run, run.delta, [tolerance])
         bounds[EXACT] = _exact(run)
     return run.claim(bounds)

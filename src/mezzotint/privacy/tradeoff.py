@@ -146,7 +146,7 @@ RELATIVE_ERROR = 1e-12
 """scipy's ndtr, ndtri and log_ndtr err by a few 1e-15 relative where they are used here; 1e-12 is given away."""
 
 
-def hockey_stick(mu: float, log_ratio: FloatArray) -> FloatArray:
+def hockey_stick(mu: float | FloatArray, log_ratio: FloatArray) -> FloatArray:
     """sup_A of N(mu,1)(A) - e**log_ratio N(0,1)(A) for mu > 0, at any real log_ratio; never understated.
 
     Source: Balle and Wang 2018, Theorem 8; Dong, Roth and Su 2022, Corollary 2.13.

@@ -28,7 +28,7 @@ import scipy  # pyright: ignore[reportMissingTypeStubs]
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray
 from mezzotint.privacy.distribution import HockeyStick
-from mezzotint.privacy.sums.convolution import UNIT, multinomial_cells, sum_bounds, variance_of
+from mezzotint.privacy.sums.convolution import UNIT, CountBounds, SumBounds, multinomial_cells, sum_bounds, variance_of
 
 _ROUNDS = 200
 """Passes that remove what a solver's floats overshot; each pass strictly shrinks the overshoot."""
@@ -589,9 +589,13 @@ def blanket_noise(blanket: Blanket, clients: int, *, budget: int = 64, tail: flo
         tail: mass that may be cut off; all of it is added to delta.
     """
     cells = multinomial_cells(clients // blanket.block, blanket.masses, blanket.variances, budget=budget, tail=tail)
-    bounds = sum_bounds(blanket.shapes, cells.counts, tail=min(1e-3 * tail, 1e-19))
-    outside = cells.lost + float(cells.probability @ bounds.outside)
-    return NoiseMixture(probability=cells.probability, low=bounds.low, high=bounds.high, outside=outside * (1 + 1e-9))
+    return mixture(cells, sum_bounds(blanket.shapes, cells.counts, tail=min(1e-3 * tail, 1e-19)))
+
+
+def mixture(cells: CountBounds, bounds: SumBounds, part: slice = slice(None)) -> NoiseMixture:
+    """Noise of which so many draws of each component are known: the part of the bounds that is about these cells."""
+    outside = (cells.lost + float(cells.probability @ bounds.outside[part])) * (1 + 1e-9)
+    return NoiseMixture(probability=cells.probability, low=bounds.low[part], high=bounds.high[part], outside=outside)
 
 
 def spread(pmfs: FloatArray, row: FloatArray) -> FloatArray:

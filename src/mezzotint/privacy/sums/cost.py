@@ -25,16 +25,8 @@ from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray, Mechanism
 from mezzotint.core.records import JsonObject
 from mezzotint.core.search import bracket
 from mezzotint.privacy.claim import Claim, Release
-from mezzotint.privacy.distribution import (
-    MAX_EPSILON,
-    Atoms,
-    HockeyStick,
-    composed,
-    poisson_replace_one,
-    rdp_public_sampling,
-    rdp_to_epsilon,
-    revealed,
-)
+from mezzotint.privacy.distribution import MAX_EPSILON, HockeyStick, rdp_public_sampling, rdp_to_epsilon
+from mezzotint.privacy.local import PRECISION, composed_epsilon
 from mezzotint.privacy.propose import (
     TAIL,
     Outcome,
@@ -62,6 +54,7 @@ from mezzotint.privacy.sums.blanket import (
 from mezzotint.privacy.sums.convolution import interval_edges, interval_spacings, monotone_corners, multinomial_cells
 from mezzotint.privacy.sums.cover import Cover, cover, division
 from mezzotint.privacy.sums.geometry import pure_epsilon_l2, quadratic_renyi, squared_distance
+from mezzotint.privacy.tradeoff import hockey_stick
 
 _SMALL = 200
 """The most other clients for which every candidate is computed; above, a Gaussian score picks the few best."""
@@ -125,13 +118,8 @@ def _score(blanket: Blanket, others: int, gap: float, delta: float) -> float:
 def _gaussian_epsilon(probability: FloatArray, variance: FloatArray, gap: float, delta: float) -> float:
     """Epsilon of a mixture of Gaussians with these variances and means `gap` apart."""
     mu = gap / np.sqrt(np.maximum(variance, 1e-3))
-
-    def enough(epsilon: float) -> bool:
-        first = np.exp(scipy.special.log_ndtr(-epsilon / mu + mu / 2))
-        second = np.exp(np.minimum(epsilon + scipy.special.log_ndtr(-epsilon / mu - mu / 2), 0.0))
-        return float(probability @ (first - second)) <= delta
-
-    return bracket(enough, 200.0, 0.0, tolerance=1e-6)[0]
+    kept = bracket(lambda e: float(probability @ hockey_stick(mu, np.array(e))) <= delta, 200.0, 0.0, tolerance=1e-6)
+    return kept[0]
 
 
 def shortlist(rows: IntArray, others: int, delta: float) -> list[Blanket]:
@@ -275,7 +263,6 @@ RENYI_L2 = "Renyi composition under the L2 bound"
 PURE_L2 = "pure composition under the L2 bound"
 _ORDERS = (1.1, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0, 16.0, 20.0, 24.0, 32.0, 48.0, 64.0)
 _L2_CELLS = 12
-_PRECISION = 1e-4
 
 
 def _single(run: Release, curve_delta: float) -> tuple[HockeyStick, float]:
@@ -303,22 +290,8 @@ def _composed(run: Release) -> float:
         rows, _ = run.summed
         return central_epsilon(rows, clients=int(run.clients or 1), corrupted=run.corrupted, delta=run.delta).epsilon
     curve, missed = _single(run, run.delta / run.releases)
-    if run.participation == "none":
-        return _many(curve.atoms(), run.releases, run.delta)
-    one_round = composed(curve.atoms(), run.dimension, _PRECISION / max(1.0, run.rounds * run.sampling_rate))
-    if one_round is None:
-        return math.inf
-    # Absent or replaced, the neighbours' outputs differ by one replaced report (or silence): all pairs covered.
-    change = revealed if run.participation == "public" else poisson_replace_one
     left = run.delta - missed * run.rounds
-    return _many(change(one_round.atoms(), run.sampling_rate), run.rounds, left) if left > 0 else math.inf
-
-
-def _many(atoms: Atoms, count: int, delta: float) -> float:
-    for tolerance in (_PRECISION, 1e-2, 1.0):
-        if (found := composed(atoms, count, tolerance)) is not None:
-            return found.epsilon(delta)
-    return math.inf
+    return composed_epsilon(curve.atoms(), run, left, (PRECISION, 1e-2, 1.0)) if left > 0 else math.inf
 
 
 def others_noise(mechanism: Mechanism, others: int) -> NoiseMixture:

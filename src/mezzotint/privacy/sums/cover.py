@@ -31,6 +31,7 @@ from mezzotint.privacy.sums.blanket import (
     NoiseMixture,
     additive_blanket,
     as_probabilities,
+    mixture,
     no_noise,
     pairs_by_gap,
     positive_loss_atoms,
@@ -187,10 +188,7 @@ def case_noises(groups: Sequence[RowGroup], cases: IntArray, tail: float) -> lis
     first = 0
     for ladder in ladders:
         part = slice(first, first + ladder.probability.size)
-        outside = (ladder.lost + float(ladder.probability @ bounds.outside[part])) * (1 + 1e-9)
-        found.append(
-            NoiseMixture(probability=ladder.probability, low=bounds.low[part], high=bounds.high[part], outside=outside)
-        )
+        found.append(mixture(ladder, bounds, part))
         first = part.stop
     return found
 
