@@ -73,55 +73,42 @@ class _Family:
     cumulants: FloatArray
 
 
-def _stacked(shapes: Sequence[FloatArray]) -> tuple[FloatArray, FloatArray]:
-    """(shapes, longest) the shapes, padded with zeros, and (shapes,) the last place of each."""
-    result = np.zeros((len(shapes), max(shape.size for shape in shapes)))
-    for row, shape in zip(result, shapes, strict=True):
+def _tops(shapes: Sequence[FloatArray]) -> FloatArray:
+    return np.array([shape.size - 1.0 for shape in shapes])
+
+
+def _generated(shapes: Sequence[FloatArray], thetas: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """(thetas, shapes, longest) shapes tilted, up to a factor, and (thetas, shapes) their log generating functions."""
+    stacked = np.zeros((len(shapes), max(shape.size for shape in shapes)))
+    for row, shape in zip(stacked, shapes, strict=True):
         row[: shape.size] = shape
-    return result, np.array([shape.size - 1.0 for shape in shapes])
-
-
-def _lifted(stacked: FloatArray, last: FloatArray, thetas: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """(thetas, shapes, longest) shapes times exp(theta place - top), and (thetas, shapes) the tops factored out."""
     # Factored around the largest exponent: no overflow, and log1p-like accuracy is not needed (see `_slack`).
-    top = np.maximum(0.0, thetas[:, None] * last)
+    top = np.maximum(0.0, thetas[:, None] * _tops(shapes))
     place = np.arange(stacked.shape[1], dtype=np.float64)
     # Above 0 are exponents of the padding alone.
-    return stacked * np.exp(np.minimum(thetas[:, None, None] * place - top[:, :, None], 0.0)), top
-
-
-def _cumulants(stacked: FloatArray, last: FloatArray, thetas: FloatArray) -> FloatArray:
-    """(thetas, shapes) logarithms of the shapes' generating functions."""
-    lifted, top = _lifted(stacked, last, thetas)
-    return top + np.log(lifted.sum(axis=2))
+    lifted = stacked * np.exp(np.minimum(thetas[:, None, None] * place - top[:, :, None], 0.0))
+    return lifted, top + np.log(lifted.sum(axis=2))
 
 
 def _tilted(shapes: Sequence[FloatArray], theta: float) -> _Family:
-    stacked, last = _stacked(shapes)
-    lifted, top = _lifted(stacked, last, np.array([theta]))
-    mass = lifted[0].sum(axis=1)
-    return _Family(
-        theta=theta,
-        weights=tuple(row[: shape.size] / total for row, shape, total in zip(lifted[0], shapes, mass, strict=True)),
-        cumulants=top[0] + np.log(mass),
-    )
+    lifted, cumulants = _generated(shapes, np.array([theta]))
+    weights = tuple(row[: shape.size] / row.sum() for row, shape in zip(lifted[0], shapes, strict=True))
+    return _Family(theta=theta, weights=weights, cumulants=cumulants[0])
 
 
 def _edges(
     shapes: Sequence[FloatArray], counts: FloatArray, base: _Family, scale: float, tail: float
 ) -> tuple[FloatArray, FloatArray]:
     """Per cell integers (a, b): under the `base` tilt the sum lies in [a, b] but for a mass of `tail` (Chernoff)."""
-    stacked, last = _stacked(shapes)
     steps = np.concatenate([-_CHERNOFF, _CHERNOFF]) / scale
-    steps = steps[np.abs(steps) * stacked.shape[1] <= 600]
-    own = counts @ base.cumulants
+    steps = steps[np.abs(steps) * max(shape.size for shape in shapes) <= 600]
     needed = math.log(2 / tail) + 2 * _slack(shapes, counts)
     # P(S >= b) <= exp(K(theta + step) - K(theta) - step b) for step > 0, mirrored below.
-    bounds = counts @ _cumulants(stacked, last, base.theta + steps).T
-    bounds += (needed - own)[:, None]
+    bounds = counts @ _generated(shapes, base.theta + steps)[1].T
+    bounds += (needed - counts @ base.cumulants)[:, None]
     bounds /= steps
     lower = np.floor(bounds[:, steps < 0]).max(axis=1, initial=0.0)
-    upper = np.minimum(np.ceil(bounds[:, steps > 0]).min(axis=1, initial=np.inf), counts @ last)
+    upper = np.minimum(np.ceil(bounds[:, steps > 0]).min(axis=1, initial=np.inf), counts @ _tops(shapes))
     return lower, np.maximum(upper, lower)
 
 
@@ -162,20 +149,14 @@ class _Spectrum:
 
 
 def _spectrum(family: _Family, length: int) -> _Spectrum:
-    logarithms: list[ComplexArray] = []
-    sizes: list[FloatArray] = []
-    coefficients: list[FloatArray] = []
-    for weight in family.weights:
-        values, error = _transform(weight, length)
-        size = np.maximum(np.abs(values), 1e-12) + error
-        logarithm = np.log(np.where(values == 0, 1e-300, values))
-        log_size = np.log(size)
-        # |fl(z)^N - z^N| <= N error size^(N-1); the exponent N log z carries N |log z| (L + 4) UNIT of rounding.
-        rounding = (len(family.weights) + 4) * UNIT * (4 + np.abs(log_size))
-        logarithms.append(logarithm)
-        sizes.append(log_size)
-        coefficients.append(error / size + rounding)
-    return _Spectrum(logarithms=np.stack(logarithms), sizes=np.stack(sizes), coefficients=np.stack(coefficients))
+    transforms = [_transform(weight, length) for weight in family.weights]
+    values, errors = np.stack([value for value, _ in transforms]), np.array([[error] for _, error in transforms])
+    size = np.maximum(np.abs(values), 1e-12) + errors
+    sizes = np.log(size)
+    # |fl(z)^N - z^N| <= N error size^(N-1); the exponent N log z carries N |log z| (L + 4) UNIT of rounding.
+    rounding = (len(family.weights) + 4) * UNIT * (4 + np.abs(sizes))
+    logarithms = np.log(np.where(values == 0, 1e-300, values))
+    return _Spectrum(logarithms=logarithms, sizes=sizes, coefficients=errors / size + rounding)
 
 
 def _powers(spectrum: _Spectrum, counts: FloatArray, start: IntArray, length: int) -> tuple[FloatArray, FloatArray]:
@@ -244,31 +225,28 @@ def sum_bounds(shapes: Sequence[FloatArray], counts: npt.ArrayLike, *, tail: flo
     high = np.full((table.shape[0], width), np.inf)
     best = np.full((table.shape[0], width), np.inf)
     batch = max(1, _MEMORY // length)
+    last = numbers @ _tops(shapes)
     for family, (left, right) in zip(families, windows, strict=True):
         spectrum = _spectrum(family, length)
         for first in range(0, table.shape[0], batch):
             part = slice(first, first + batch)
             tilted, error = _powers(spectrum, numbers[part], start[part], length)
-            alias = np.where((left[part] <= 0) & (right[part] >= numbers[part] @ _tops(shapes)), 0.0, alias_tail)
+            alias = np.where((left[part] <= 0) & (right[part] >= last[part]), 0.0, alias_tail)
             window = (left[part] - lower[part], right[part] - lower[part])
             exponent = numbers[part] @ family.cumulants - family.theta * lower[part]
             drift = _slack(shapes, numbers[part]) * 2 + 4 * UNIT * (np.abs(exponent) + 40)
-            _take_better(
-                (low[part], high[part], best[part]),
-                tilted[:, :width], error, alias, window, family.theta, exponent, drift,
-            )  # fmt: skip
-    high = _capped(high, upper - lower)
-    holds_all = (lower <= 0) & (upper >= numbers @ _tops(shapes))
-    return SumBounds(start=start, low=low, high=high, outside=np.where(holds_all, 0.0, tail))
+            held = low[part], high[part], best[part]
+            _take_better(held, tilted[:, :width], error, alias, window, family.theta, exponent, drift)
+    outside = np.where((lower <= 0) & (upper >= last), 0.0, tail)
+    return SumBounds(start=start, low=low, high=_capped(high, upper - lower), outside=outside)
 
 
 def _capped(high: FloatArray, last: FloatArray) -> FloatArray:
-    """Finite bounds: beyond its own last place a narrower cell has only the mass that `outside` accounts for.
+    """Finite bounds: 1 where no tilt could bound a probability, 0 beyond a narrower cell's own last place.
 
-    Elsewhere a probability that no tilt could bound is at most 1.
+    There it has only the mass that `outside` accounts for.
     """
-    places = np.arange(high.shape[1], dtype=np.float64)
-    beyond = np.greater(places[None, :], last[:, None])
+    beyond = np.greater(np.arange(high.shape[1], dtype=np.float64), last[:, None])
     return np.where(np.isinf(high), np.where(beyond, 0.0, 1.0), high)
 
 
@@ -276,10 +254,6 @@ def variance_of(pmf: FloatArray) -> float:
     """Variance of one draw from a pmf on 0, 1, 2, ..."""
     index = np.arange(pmf.size)
     return float(pmf @ (index - pmf @ index) ** 2)
-
-
-def _tops(shapes: Sequence[FloatArray]) -> FloatArray:
-    return np.array([shape.size - 1.0 for shape in shapes])
 
 
 def _take_better(
