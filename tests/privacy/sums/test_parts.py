@@ -23,7 +23,7 @@ from mezzotint.privacy.distribution import (
     rdp_to_epsilon,
     revealed,
 )
-from mezzotint.privacy.sums import blanket, candidates, convolution, cost, find_lattice, geometry
+from mezzotint.privacy.sums import blanket, convolution, cost, find_lattice, geometry
 from mezzotint.privacy.sums.blanket import (
     Component,
     NoiseMixture,
@@ -65,7 +65,7 @@ def test_curves_are_composed_as_people_take_part() -> None:
     assert cost._composed(_release(delta=0.0)) == math.inf
 
     def many(pair: Any, count: int, left: float) -> float:
-        return composed(pair, count, cost._PRECISION).epsilon(left)
+        return composed(pair, count, cost.PRECISION).epsilon(left)
 
     for words in ({"rounds": 6}, {"dimension": 6}, {"dimension": 2, "rounds": 3}):
         assert cost._composed(_release(**words)) == many(atoms, 6, delta)
@@ -74,7 +74,7 @@ def test_curves_are_composed_as_people_take_part() -> None:
         ("poisson", poisson_replace_one, delta - 3 * 1e-4),
     ):  # fmt: skip
         words = {"dimension": 2, "rounds": 3, "sampling": sampling, "sampling_rate": 0.5}
-        one_round = composed(atoms, 2, cost._PRECISION / 1.5).atoms()
+        one_round = composed(atoms, 2, cost.PRECISION / 1.5).atoms()
         assert cost._composed(_release(**words)) == many(change(one_round, 0.5), 3, left)
     # Where too few come more often than delta, nothing is promised.
     assert cost._composed(_release(sampling="poisson", sampling_rate=0.5, rounds=20)) == math.inf
@@ -390,12 +390,12 @@ def test_coins_of_one_width_are_as_many_as_a_linear_program_finds(seed: int) -> 
     rows = random_rows(np.random.default_rng(seed), rows=3, levels=9)
     table = rows / float(TOTAL)
     for width in range(1, rows.shape[1]):
-        shifts = candidates._coin_alone(table, width)
+        shifts = blanket._coin_alone(table, width)
         # What is left of a place is right to a few ulp of twice its mass, which may be 1.
         coins = np.stack([np.convolve(row, blanket.two_point(width)) / 2 for row in shifts])
         assert shifts.min() >= 0
         assert (coins <= table * (1 + 4 * UNIT) + 4 * UNIT).all()
-        solved = candidates._program(table, [blanket.two_point(width)], np.ones(1))
+        solved = blanket._program(table, [blanket.two_point(width)], np.ones(1))
         assert solved is not None
         # The solver allows each constraint to be off by 1e-7.
         assert float(shifts.sum(axis=1).min()) == pytest.approx(solved.worth, abs=1e-6)
