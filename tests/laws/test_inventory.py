@@ -33,7 +33,7 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
         "families.numeric.published_erm_epsilon", "families.noise.published_discrete_gaussian_renyi",
         "families.noise.published_discrete_laplace_epsilon", "families.noise.published_skellam_renyi",
         "families.numeric.published_rqm_epsilon",
-        "smoothed.published.noisy_epsilon", "smoothed.published.published_table1_noise_epsilon",
+        "smoothed.expectations.noisy_epsilon", "smoothed.expectations.published_table1_noise_epsilon",
         "training.rqp.published_epsilon", "training.rqp.published_utility_bound",
     ),
     "a float inside a search for a table: what is issued is read off the integers afterwards, by laws": (

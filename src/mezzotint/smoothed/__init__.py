@@ -6,6 +6,14 @@ from mezzotint.smoothed.expectations import average_profile as average_profile
 from mezzotint.smoothed.expectations import continuous_average as continuous_average
 from mezzotint.smoothed.expectations import expected as expected
 from mezzotint.smoothed.expectations import expected_gradients as expected_gradients
+from mezzotint.smoothed.expectations import likely_ratio_probability as likely_ratio_probability
+from mezzotint.smoothed.expectations import noisy_epsilon as noisy_epsilon
+from mezzotint.smoothed.expectations import published_equation2_probability as published_equation2_probability
+from mezzotint.smoothed.expectations import published_lemma10_factor as published_lemma10_factor
+from mezzotint.smoothed.expectations import published_noise_ratio as published_noise_ratio
+from mezzotint.smoothed.expectations import published_remark8 as published_remark8
+from mezzotint.smoothed.expectations import published_table1_noise_epsilon as published_table1_noise_epsilon
+from mezzotint.smoothed.expectations import published_theorem5_worst_case as published_theorem5_worst_case
 from mezzotint.smoothed.expectations import quantized_gaussian as quantized_gaussian
 from mezzotint.smoothed.expectations import quantized_laplace as quantized_laplace
 from mezzotint.smoothed.expectations import rare_loss_log10 as rare_loss_log10
@@ -21,13 +29,5 @@ from mezzotint.smoothed.model import pre_process as pre_process
 from mezzotint.smoothed.model import read_rational as read_rational
 from mezzotint.smoothed.profiles import profile as profile
 from mezzotint.smoothed.profiles import utility as utility
-from mezzotint.smoothed.published import likely_ratio_probability as likely_ratio_probability
-from mezzotint.smoothed.published import noisy_epsilon as noisy_epsilon
-from mezzotint.smoothed.published import published_equation2_probability as published_equation2_probability
-from mezzotint.smoothed.published import published_lemma10_factor as published_lemma10_factor
-from mezzotint.smoothed.published import published_noise_ratio as published_noise_ratio
-from mezzotint.smoothed.published import published_remark8 as published_remark8
-from mezzotint.smoothed.published import published_table1_noise_epsilon as published_table1_noise_epsilon
-from mezzotint.smoothed.published import published_theorem5_worst_case as published_theorem5_worst_case
 
 __dir__ = _shown(globals())

@@ -14,7 +14,6 @@ import functools
 import heapq
 import itertools
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -38,14 +37,9 @@ _TARGET = 35.0
 
 @dataclass(frozen=True, kw_only=True)
 class Range:
-    """The best expectation found and bounds of the maximum over all compositions, as natural logarithms.
+    """The best expectation found and rigorous bounds of the maximum over all compositions, as natural logarithms.
 
-    Arguments:
-        log_value: the best value found, rounding apart.
-        log_lower, log_upper: rigorous bounds of the maximum.
-        split: records that follow each vertex in the composition that gave it.
-        method, reason, status: as in `Expected`; closed when every composition is settled up to rounding.
-        checked: how many compositions of two types were evaluated exactly.
+    `split` counts the records that follow each vertex; `checked`, the compositions of two types evaluated exactly.
     """
 
     log_value: float
@@ -74,12 +68,8 @@ class Piece:
 class Landscape:
     """delta over the counts that matter, with a V-shaped majorant over all counts.
 
-    Arguments:
-        records: n.
-        pieces: windows of counts, left to right: two mirrored ones, or one.
-        log_rate: the majorant outside the pieces, log eta.
-        log_middle: the majorant between two pieces.
-        pad: how many records may be moved before the pieces are used up.
+    The pieces are two mirrored windows of counts, or one; `log_rate` is the majorant outside them, `log_middle` between
+    them. At most `pad` records may be moved.
     """
 
     records: int
@@ -107,15 +97,10 @@ def log_tail(x: int, n: int, p: Fraction, *, above: bool) -> float:
 
 
 def landscape(sample: Sample, loss: Loss, share: Fraction, pad: int) -> Landscape:
-    """The landscape that suffices for records of share `share` (of either type) and milder ones.
-
-    Arguments:
-        share: the smallest chance of a type among the ends, at most 1/2.
-        pad: extra counts on either side, for compositions of up to `pad` moved records.
-    """
+    """The landscape that suffices where every type has a chance of `share` <= 1/2 at least, for `pad` moved records."""
     n = sample.records
     size, lost, ratio = float(n), float(sample.lost), loss.parts
-    log_rate = math.log1p(-sample.lost / n) + 1e-15
+    log_rate = _log_rate(sample)
     peak, height = _peak(sample, loss, share)
     goal = height - _TARGET
     high, log_middle = _high_end(sample, loss, share, peak, goal, height if pad > 0 else 0.0)
@@ -197,13 +182,9 @@ def _low_end(n: int, share: Fraction, peak: int, goal: float) -> int:
 def evaluate(
     scape: Landscape, columns: list[np.ndarray], moved: int, share: Fraction, *, outside: bool
 ) -> tuple[float, float]:
-    """log E over n - moved records of `share`, with `moved` others mixed into the columns already.
+    """log E over n - moved records of `share`, the others being in the columns, and a bound of its rounding error.
 
-    Arguments:
-        columns: one per piece, after `moved` mixing steps.
-        outside: whether to add bounds for everything outside the pieces.
-    Returns:
-        The logarithm and a bound of its rounding error.
+    There is one column per piece; `outside` adds bounds for everything outside the pieces.
     """
     n = scape.records - moved
     inner = [
@@ -229,12 +210,9 @@ def evaluate(
 
 
 def search(sample: Sample, loss: Loss, ends: tuple[Fraction, ...], method: str) -> Range:
-    """The largest expectation over all splits of n records between the ends.
+    """The largest expectation over all splits of n records between the ends: one or two shares of the first type.
 
-    Arguments:
-        sample, loss: sampling without replacement with at least one record lost.
-        ends: one or two shares of the first type, in [0, 1].
-        method: "auto", "certificate" (no fallback) or "all_splits".
+    Records are sampled without replacement, at least one is lost; "certificate" is "auto" without its fallback.
     """
     n = sample.records
     if method == "all_splits" and len(ends) == 2:
@@ -242,8 +220,9 @@ def search(sample: Sample, loss: Loss, ends: tuple[Fraction, ...], method: str) 
     lopsided = min(min(p, 1 - p) for p in ends)
     if len(ends) == 1:
         scape = landscape(sample, loss, lopsided, 0)
-        value, error = evaluate(scape, [piece.columns[0] for piece in scape.pieces], 0, ends[0], outside=False)
-        upper, slack = evaluate(scape, [piece.columns[1] for piece in scape.pieces], 0, ends[0], outside=True)
+        (value, error), (upper, slack) = (
+            evaluate(scape, [piece.columns[i] for piece in scape.pieces], 0, ends[0], outside=i > 0) for i in (0, 1)
+        )
         reason = "One distribution: delta summed over the counts that matter, the rest bounded."
         return Range(
             log_value=value, log_lower=value - error, log_upper=upper + slack, split=(n,),
@@ -319,16 +298,6 @@ MAX_ENUMERATION = 40_000_000
 MAX_PAIRS = 4000
 #: Blocks of counts that the upper bracket is refined to at most.
 MAX_BLOCKS = 96
-
-
-def compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
-    """All ways to write `total` as an ordered sum of `parts` counts."""
-    if parts == 1:
-        yield (total,)
-        return
-    for head in range(total + 1):
-        for tail in compositions(total - head, parts - 1):
-            yield (head, *tail)
 
 
 def enumerable(records: int, vertices: tuple[Distribution, ...]) -> bool:
@@ -452,8 +421,7 @@ def _second_count(sample: Sample, vertices: tuple[Distribution, ...], goal: floa
 def log_rarest_bound(sample: Sample, loss: Loss, share: Fraction, top: int, second: int, lower: float) -> float:
     """log E[g(K); K <= top] for K ~ Bin(n, share), from above: the part of `bracket` in which this type is the rarest.
 
-    g is taken at the left end of blocks, halved where that overstates most, until the bound is within a percent or
-    negligible against `lower`.
+    g is taken at the left end of blocks, halved where that overstates most, until that matters little.
     """
 
     @functools.cache
@@ -510,15 +478,9 @@ class SampledMean:
 
 
 def monte_carlo(
-    sample: Sample,
-    loss: Loss,
-    vertices: tuple[Distribution, ...],
-    split_at: tuple[int, ...],
-    *,
-    draws: int,
-    seed: int,
-    z: float,
-) -> SampledMean:
+    sample: Sample, loss: Loss, vertices: tuple[Distribution, ...], split_at: tuple[int, ...], *,
+    draws: int, seed: int, z: float,
+) -> SampledMean:  # fmt: skip
     """E[delta(H)] for one composition from exact delta(H) at random histograms.
 
     Rare histograms dominate the mean, so for a composition of one vertex half of the draws come from a

@@ -15,6 +15,7 @@ from fractions import Fraction
 from numbers import Integral, Real
 from typing import Literal
 
+import flint
 import numpy as np
 from scipy import optimize
 
@@ -59,11 +60,7 @@ def read_rational(parameter: str, value: Rational) -> Fraction:
 
 
 def read_count(parameter: str, value: int, *, least: int = 0) -> int:
-    """A whole number from `least` to 2**53, from anything that is integral (floats such as 1e6 included).
-
-    Raises:
-        ParameterError: if it is below that, fractional, not a number, or above 2**53.
-    """
+    """A whole number from `least` to 2**53, from anything that is integral (floats such as 1e6 included)."""
     try:
         count = int(value)
         exact = not isinstance(value, (bool, str)) and count == value
@@ -79,11 +76,7 @@ def read_count(parameter: str, value: int, *, least: int = 0) -> int:
 
 
 def read_counts(counts: Iterable[int]) -> tuple[int, ...]:
-    """The histogram of a database: one count per possible type, zeros included.
-
-    Raises:
-        ParameterError: if there are fewer than two types, no record at all, or a count is bad.
-    """
+    """The histogram of a database: one count per possible type, zeros included."""
     if not isinstance(counts, Iterable) or isinstance(counts, str):
         raise ParameterError("counts", counts, "needs a sequence of whole numbers, one per type; try (5, 3)")
     values = tuple(read_count(f"counts[{i}]", value) for i, value in enumerate(counts))
@@ -160,11 +153,7 @@ def _loss_from_epsilon(epsilon: float) -> Loss:
 
 
 def read_loss(*, epsilon: float | None, ratio: Rational | None) -> Loss:
-    """The loss from exactly one of `epsilon` (a float > 0) and `ratio` (a rational >= 1, e^epsilon).
-
-    Raises:
-        ParameterError: if none or both are given, epsilon is not in (0, inf), or the ratio is below 1.
-    """
+    """The loss from exactly one of `epsilon` (a float > 0) and `ratio` (a rational >= 1, e^epsilon)."""
     if ratio is None and epsilon is not None:
         remedy = "must be a finite number above 0; for total variation use ratio=1"
         value = as_real("epsilon", epsilon, lambda number: 0.0 < number < math.inf, remedy)
@@ -185,11 +174,8 @@ class Sample:
     """How many of n records are sampled, and how.
 
     Arguments:
-        records: n.
-        sampled: T, the number of draws; 0 for Poisson sampling, where it is random.
-        rate: T / n, or the Poisson rate; without replacement and under Poisson sampling, the exact chance that a
-            given record is sampled.
-        sampling: how.
+        records, sampled: n and T, the number of draws; 0 for Poisson sampling, where it is random.
+        rate: T / n or the Poisson rate: but for sampling with replacement, the chance that a record is sampled.
     """
 
     records: int
@@ -212,23 +198,9 @@ def read_loss_rate(loss_rate: Rational) -> Fraction:
 
 
 def read_sample(
-    records: int,
-    *,
-    loss_rate: Rational | None,
-    sampled: int | None,
-    replacement: bool = False,
-    poisson: bool = False,
+    records: int, *, loss_rate: Rational | None, sampled: int | None, replacement: bool = False, poisson: bool = False
 ) -> Sample:
-    """How many records are sampled, from exactly one of `loss_rate` and `sampled`.
-
-    Arguments:
-        records: n, at least 1.
-        loss_rate: share lost, in [0, 1); T = ceil((1 - loss_rate) n) exactly, or the Poisson rate 1 - loss_rate.
-        sampled: T itself, at least 1 and, without replacement, at most n.
-        replacement, poisson: the scheme, unless it is sampling without replacement; they exclude each other.
-    Raises:
-        ParameterError: if none or both are given, or the one given is out of range.
-    """
+    """How many records are sampled: T itself, or T = ceil((1 - loss_rate) n) exactly, or the Poisson rate."""
     if replacement and poisson:
         raise ParameterError("poisson", poisson, "excludes replacement=True; choose one way of sampling")
     sampling: Sampling = "with_replacement" if replacement else "poisson" if poisson else "without_replacement"
@@ -238,32 +210,23 @@ def read_sample(
             return Sample(records=records, sampled=0, rate=rate, sampling=sampling)
         draws = math.ceil(rate * records)
     elif sampled is not None and loss_rate is None:
-        draws = _read_draws(records, sampled, sampling)
+        if sampling == "poisson":
+            raise ParameterError("sampled", sampled, "is random under Poisson sampling; give loss_rate instead")
+        draws = read_count("sampled", sampled)
+        if draws < 1:
+            raise ParameterError("sampled", sampled, "must be at least 1: with 0 records nothing is published")
+        if draws > records and sampling == "without_replacement":
+            raise ParameterError("sampled", sampled, f"more than the {records} records present; try replacement=True")
     else:
         raise ParameterError("loss_rate", loss_rate, "give exactly one of loss_rate and sampled")
     return Sample(records=records, sampled=draws, rate=Fraction(draws, records), sampling=sampling)
-
-
-def _read_draws(records: int, sampled: int, sampling: Sampling) -> int:
-    if sampling == "poisson":
-        raise ParameterError("sampled", sampled, "is random under Poisson sampling; give loss_rate instead")
-    draws = read_count("sampled", sampled)
-    if draws < 1:
-        raise ParameterError("sampled", sampled, "must be at least 1: with 0 records nothing is published")
-    if draws > records and sampling == "without_replacement":
-        raise ParameterError("sampled", sampled, f"more than the {records} records present; try replacement=True")
-    return draws
 
 
 Distribution = tuple[Fraction, ...]
 
 
 def read_vertices(vertices: Sequence[Rational | Sequence[Rational]]) -> tuple[Distribution, ...]:
-    """Distributions over the types, exactly: each a share of the first of two types, or one chance per type.
-
-    Raises:
-        ParameterError: if there is none, a chance lies outside [0, 1], chances do not sum to 1, or lengths differ.
-    """
+    """Distributions over the types, exactly: each a share of the first of two types, or one chance per type."""
     if isinstance(vertices, (Real, str)) or not isinstance(vertices, Sized) or len(vertices) == 0:
         raise ParameterError("vertices", vertices, "needs a sequence of one or more distributions; try (0.0554,)")
     rows = []
@@ -277,19 +240,12 @@ def read_vertices(vertices: Sequence[Rational | Sequence[Rational]]) -> tuple[Di
             raise ParameterError(f"vertices[{i}]", vertex, "must lie in [0, 1]: the chance of a type")
         if len(row) < 2 or abs(sum(row) - 1) > Fraction(1, 10**9):
             raise ParameterError(f"vertices[{i}]", vertex, "needs one chance per type, summing to 1")
-        rows.append(_normalized(row))
+        # Decimal thirds do not sum to 1 exactly; the last chance takes the difference, and stays in [0, 1].
+        rest, total = 1 - sum(row[:-1], Fraction(0)), sum(row, Fraction(0))
+        rows.append(tuple(value / total for value in row) if rest < 0 else (*row[:-1], rest))
     if len({len(row) for row in rows}) > 1:
         raise ParameterError("vertices", vertices, "must all have the same number of types")
     return tuple(rows)
-
-
-def _normalized(row: list[Fraction]) -> Distribution:
-    # Decimal thirds do not sum to 1 exactly; the last chance takes the difference, and stays in [0, 1].
-    rest = 1 - sum(row[:-1], Fraction(0))
-    if rest < 0:
-        total = sum(row, Fraction(0))
-        return tuple(value / total for value in row)
-    return (*row[:-1], rest)
 
 
 def hull_vertices(points: Sequence[Distribution]) -> tuple[Distribution, ...]:
@@ -331,26 +287,13 @@ def in_hull(point: Distribution, others: Sequence[Distribution]) -> bool:
     if found.status != 0:
         return False
     chosen = [other for other, weight in zip(others, found.x, strict=True) if weight > 1e-12]
-    weights = _solve([list(row) for row in zip(*chosen, strict=True)], list(point))
-    return weights is not None and min(weights) >= 0
-
-
-def _solve(matrix: list[list[Fraction]], target: list[Fraction]) -> list[Fraction] | None:
-    # Gauss-Jordan elimination in rationals; None unless there is exactly one solution.
-    rows = [[*row, value] for row, value in zip(matrix, target, strict=True)]
-    columns = len(matrix[0])
-    for column in range(columns):
-        pivot = next((i for i in range(column, len(rows)) if rows[i][column] != 0), None)
-        if pivot is None:
-            return None
-        rows[column], rows[pivot] = rows[pivot], rows[column]
-        rows[column] = [value / rows[column][column] for value in rows[column]]
-        for i, row in enumerate(rows):
-            if i != column and row[column] != 0:
-                rows[i] = [a - row[column] * b for a, b in zip(row, rows[column], strict=True)]
-    if any(row[-1] != 0 for row in rows[columns:]):
-        return None
-    return [row[-1] for row in rows[:columns]]
+    columns = [*chosen, point]
+    reduced, rank = flint.fmpq_mat(
+        [[flint.fmpq(*p.as_integer_ratio()) for p in row] for row in zip(*columns, strict=True)]
+    ).rref()
+    pivots = all(reduced[i, i] == 1 for i in range(rank))
+    # Exactly one solution: every column but the last has a pivot.
+    return rank == len(chosen) and pivots and all(reduced[i, rank] >= 0 for i in range(rank))
 
 
 #: certified: the value is exact up to the stated bound. bracketed: the truth lies between lower and upper.
@@ -412,16 +355,9 @@ class Profile(Record):
 
 
 def profile_of(
-    sample: Sample,
-    loss: Loss,
-    value: float,
-    upper: float,
-    *,
-    worst: float,
-    reason: str,
-    pair: tuple[int, int] | None = None,
-    status: Status = "closed",
-) -> Profile:
+    sample: Sample, loss: Loss, value: float, upper: float, *, worst: float, reason: str,
+    pair: tuple[int, int] | None = None, status: Status = "closed",
+) -> Profile:  # fmt: skip
     """The record of a delta and its upper bound, of which it is no more, and of the worst case; all as log10."""
     return Profile(
         log10_delta=min(value, upper), log10_upper=upper, status=status, log10_worst_case=worst,
@@ -528,14 +464,7 @@ def log10_worst_case(sample: Sample) -> float:
 
     One record differs, and the outputs are equal unless it is sampled; so delta is at most the chance that it is.
     A database in which its type occurs once reaches that: the outcome then shows the type, or it does not.
-    Without replacement and under Poisson sampling the chance is the sampling rate (Theorem 3 (iii)); with
-    replacement it is 1 - (1 - 1/n)^T.
-
-    Arguments:
-        sample: how many records are sampled and how.
-    Returns:
-        log10 of delta, at most 0.
-    Source: "Smoothed Differential Privacy", Theorems 3 and 5 (the latter corrected).
+    Source: "Smoothed Differential Privacy", Theorems 3 (iii) and 5 (the latter corrected).
     """
     if sample.sampling != "with_replacement":
         return log10_fraction(sample.rate)
@@ -552,10 +481,7 @@ def log10_worst_case_noisy(sample: Sample, noise_ratio: Fraction, loss: Loss) ->
     powers of r by r^-2 at most, and Z(h + 1) / Z(h) = (1 + r - r^(h+2)) / (1 + r - r^(h+1)) is at most 1 + r - r^2;
     so the noise alone has ratio B = (1 + r - r^2) / r^2. Sampling at rate eta leaves the event that the record is
     missed, so for E = 1 + eta (E' - 1) the divergence is at most eta times that of the noise at E', which for a
-    mechanism of ratio B is at most (B - E') / (1 + B), its value for randomized response.
-
-    Returns:
-        log10 of the bound; -inf when the mechanism is purely private at this loss.
+    mechanism of ratio B is at most (B - E') / (1 + B), its value for randomized response; -inf for pure privacy.
     """
     bound = noise_bound(noise_ratio)
     inner = 1 + (loss.ratio - 1) / sample.rate
@@ -617,12 +543,9 @@ def guarantee(result: Expected, *, vertices: Sequence[Rational | Sequence[Ration
     if tuple(tuple(float(p) for p in corner) for corner in corners) != result.vertices:
         raise ParameterError("vertices", vertices, "not the distributions of the result; give those")
     return SmoothedGuarantee(
-        epsilon=result.epsilon,
-        log10_delta=result.log10_upper,
-        records=result.records,
-        distributions=corners,
+        epsilon=result.epsilon, log10_delta=result.log10_upper, records=result.records, distributions=corners,
         basis=(f"{result.method}: {result.reason}",),
-    )
+    )  # fmt: skip
 
 
 def compose(guarantees: Sequence[SmoothedGuarantee], *, randomness: str) -> SmoothedGuarantee:

@@ -27,7 +27,6 @@ from mezzotint.smoothed.model import (
     Profile,
     Rational,
     Sample,
-    Status,
     Utility,
     log10_worst_case,
     log10_worst_case_noisy,
@@ -52,13 +51,10 @@ Bounded = tuple[np.ndarray, np.ndarray]
 @final
 @dataclass(frozen=True, kw_only=True)
 class Mixture:
-    """Weights w(s) and inner values D(s), both as logarithms with error bounds.
+    """Weights w(s) and inner values D(s) of an array of s, both as logarithms with error bounds.
 
-    Arguments:
-        span: the least and the largest s with positive weight.
-        mode: a point at most one away from the largest weight.
-        log_weights, log_values: of an array of s.
-        log_majorant: upper bounds of log D(s) that never grow with s, where the values may; None where they do not.
+    `span` has the least and the largest s with positive weight, `mode` is at most one away from the largest weight, and
+    `log_majorant` bounds log D(s) by what never grows with s, where the values themselves may.
     """
 
     span: tuple[int, int]
@@ -131,10 +127,8 @@ class _Window:
     def grow(self, low: int, high: int) -> None:
         """Adds the terms from `low` to `high`, which adjoin those known."""
         s = np.arange(low, high + 1, dtype=np.float64)
-        (log_weights, weight_errors), (log_values, value_errors) = (
-            self.mixture.log_weights(s),
-            self.mixture.log_values(s),
-        )
+        log_weights, weight_errors = self.mixture.log_weights(s)
+        log_values, value_errors = self.mixture.log_values(s)
         terms = log_weights + log_values
         self.terms = np.concatenate((self.terms, terms) if low > self.high else (terms, self.terms))
         self.low, self.high = min(low, self.low), max(high, self.high)
@@ -171,15 +165,7 @@ def _mass_bound(mixture: Mixture, s: int, edge: int) -> float:
 
 
 def log_mixture(mixture: Mixture) -> tuple[float, float]:
-    """Natural logarithm of the mixture and a bound on its error.
-
-    Arguments:
-        mixture: weights and inner values.
-    Returns:
-        (log D, bound): the truth lies within log D +- bound. (-inf, 0) when every inner value is 0.
-    Guarantees:
-        Everything outside the summed window is bounded from above and included in the bound.
-    """
+    """Natural logarithm of the mixture, and a bound on its error that covers everything outside the summed window."""
     first, last = mixture.span
     window = _Window(mixture, _peak(mixture, first, last))
     right = _extend_right(mixture, window, last)
@@ -268,23 +254,13 @@ def noisy_profile(histogram: tuple[int, ...], sample: Sample, loss: Loss, noise:
     # step, outcomes sum to 1 on either side, and probabilities below 1e-300 were dropped.
     depth = 8 * int(shape.sum()) + 64
     slack = 3.0 * depth * 2.0**-100 + 1e-290
-    return _noisy_record(best, slack, pair, sample, loss, noise)
-
-
-def _noisy_record(
-    best: float, slack: float, pair: tuple[int, int] | None, sample: Sample, loss: Loss, noise: Fraction
-) -> Profile:
     worst = log10_worst_case_noisy(sample, noise, loss)
-    pure = worst == -math.inf
-    if pure:
-        best, slack, pair = 0.0, 0.0, None
-    value = math.log(best) if best > 0.0 else -math.inf
-    upper = to_log10(math.log(best + slack), 4e-16) if best + slack > 0.0 else -math.inf
-    certified = pure or (best > 0.0 and slack <= 1e-10 * best)
-    reason = "Summed over every outcome, all neighbours and both directions; log10_worst_case is an upper bound."
-    if pure:
+    if worst == -math.inf:
         reason = "The noise alone makes the mechanism purely private at this loss."
-    status = "closed" if certified else "bracketed"
+        return profile_of(sample, loss, -math.inf, -math.inf, worst=worst, reason=reason)
+    value, upper = math.log(best) if best > 0.0 else -math.inf, to_log10(math.log(best + slack), 4e-16)
+    reason = "Summed over every outcome, all neighbours and both directions; log10_worst_case is an upper bound."
+    status = "closed" if slack <= 1e-10 * best else "bracketed"
     return profile_of(sample, loss, to_log10(value), upper, worst=worst, pair=pair, status=status, reason=reason)
 
 
@@ -299,7 +275,8 @@ def _published(histogram: tuple[int, ...], shape: np.ndarray, sample: Sample, no
             for h, weight in enumerate(column[: int(shape[axis])]):
                 ratio = decimal.Decimal(noise.numerator) / noise.denominator
                 normalized = weight * (1 - ratio) / (1 + ratio - ratio ** (h + 1))
-                factors[axis, h] = _two_floats(normalized / constant if axis == 0 else normalized)
+                value = normalized / constant if axis == 0 else normalized
+                factors[axis, h] = float(value), float(value - decimal.Decimal(float(value)))
     grid = logarithms.product_on_simplex(shape, factors, sample.sampled)
     logarithms.spread(grid, shape, split(noise), split(1 / (1 - noise)))
     return grid
@@ -319,11 +296,6 @@ def _sampled_factors(count: int, sample: Sample) -> list[decimal.Decimal]:
         weight = weight * (count - h) / (h + 1) * odds
         column.append(weight)
     return column
-
-
-def _two_floats(value: decimal.Decimal) -> tuple[float, float]:
-    high = float(value)
-    return high, float(value - decimal.Decimal(high))
 
 
 def profile(
@@ -389,48 +361,38 @@ def histogram_profile(histogram: tuple[int, ...], sample: Sample, loss: Loss) ->
     """`profile` without noise, from parameters that were read already."""
     rare, common = sorted(histogram)[:2]
     worst = log10_worst_case(sample)
-    closed = _closed_form(rare, sample, worst)
-    if closed is not None:
-        return profile_of(sample, loss, worst, rounded_up(worst), worst=worst, reason=closed)
+    reason = None
+    if sample.rate == 1 and sample.sampling != "with_replacement":
+        reason = (
+            f"No record is lost ({sample.records} of {sample.records} are sampled): the exact histogram is published, "
+            "it differs between neighbours, and so delta = 1."
+        )
+    elif rare <= 1 or worst == 0.0:
+        reason = (
+            f"The rarest type has {rare} record(s): its presence in the sample reveals a record with certainty, "
+            "and delta equals the chance that this record is sampled."
+        )
+    if reason is not None:
+        return profile_of(sample, loss, worst, rounded_up(worst), worst=worst, reason=reason)
     # D falls as either count grows when there is a third type, so the worst pair is among the two rarest types
     # (docs/proofs/smoothed-profile.md); with two types there is no other pair. All four orders are needed.
     orders = (rare, common + 1), (rare + 1, common), (common, rare + 1), (common + 1, rare)
     found = {order: log_pair(*order, sample, loss, binary=len(histogram) == 2) for order in dict.fromkeys(orders)}
     pair = max(found, key=lambda order: found[order][0])
     upper = min(max(to_log10(*one) for one in found.values()), rounded_up(worst))
-    best, reason = found[pair][0], _reason(found[pair][0], len(histogram))
+    best = found[pair][0]
+    reason = "Exact sum over the two rarest types, which are the worst pair."
+    if best == -math.inf:
+        reason = "No outcome has a likelihood ratio above e^epsilon, so delta is exactly 0."
+    elif len(histogram) == 2:
+        reason = "Exact one-dimensional sum over the lost records of one type."
     return profile_of(sample, loss, to_log10(best), upper, worst=worst, pair=pair, reason=reason)
-
-
-def _closed_form(rare: int, sample: Sample, worst: float) -> str | None:
-    if sample.rate == 1 and sample.sampling != "with_replacement":
-        return (
-            f"No record is lost ({sample.records} of {sample.records} are sampled): the exact histogram is published, "
-            "it differs between neighbours, and so delta = 1."
-        )
-    if rare <= 1 or worst == 0.0:
-        return (
-            f"The rarest type has {rare} record(s): its presence in the sample reveals a record with certainty, "
-            "and delta equals the chance that this record is sampled."
-        )
-    return None
-
-
-def _reason(value: float, types: int) -> str:
-    if value == -math.inf:
-        return "No outcome has a likelihood ratio above e^epsilon, so delta is exactly 0."
-    if types == 2:
-        return "Exact one-dimensional sum over the lost records of one type."
-    return "Exact sum over the two rarest types, which are the worst pair."
 
 
 def log_pair(first: int, second: int, sample: Sample, loss: Loss, *, binary: bool) -> tuple[float, float]:
     """log D(A, B) of one neighbouring pair with A, B >= 2, and a bound on the error of that logarithm.
 
-    Arguments:
-        first, second: A and B: A records of one type against A - 1, B - 1 against B of the other.
-        sample, loss: the sampling and the loss.
-        binary: whether these are the only two types.
+    A records of one type stand against A - 1, B - 1 against B of the other; `binary`: there are only these two types.
     """
     if sample.sampling == "with_replacement" and not binary:
         return log_mixture(_missed_draws(first, second, sample, loss))
@@ -489,15 +451,18 @@ def utility(
     if not Fraction(1, 2) <= level < 1:
         raise ParameterError("threshold", threshold, "must lie in [1/2, 1): the accuracy a guess must exceed")
     loss = read_loss(epsilon=None, ratio=level / (1 - level))
-    if len(histogram) > 2:
-        return _many_types(histogram, sample, loss, level)
-    value, upper = _two_types(histogram, sample, loss)
-    return _guessed(sample, level, value, upper, "Exact sum over the outcomes that one database makes likelier.")
-
-
-def _guessed(
-    sample: Sample, level: Fraction, value: float, upper: float, reason: str, status: Status = "closed"
-) -> Utility:
+    types, status = len(histogram), "closed"
+    few = sample.sampling == "without_replacement" and math.comb(sample.sampled + types - 1, types - 1) <= MAX_OUTCOMES
+    if types == 2:
+        value, upper = _two_types(histogram, sample, loss)
+        reason = "Exact sum over the outcomes that one database makes likelier."
+    elif few:
+        value, upper = _enumerated(histogram, sample, level)
+        reason = f"Summed over every published histogram of {types} types."
+    else:
+        value = upper = _bound(histogram, sample, loss)
+        reason = "Too many outcomes to enumerate; bounded by the divergences of all pairs of true values."
+        status = "bracketed"
     return Utility(
         log10=min(value, upper), log10_upper=min(upper, 0.0), status=status, records=sample.records,
         sampled=sample.sampled, threshold=float(level), reason=reason,
@@ -509,35 +474,27 @@ def _two_types(histogram: tuple[int, ...], sample: Sample, loss: Loss) -> tuple[
     a, b = histogram
     pairs = [(one, other) for one, other in ((a, b + 1), (b, a + 1)) if one >= 1]
     pairs += [(other, one) for one, other in pairs]
-    found = [_log_pair(first, second, sample, loss) for first, second in pairs]
+    found = [_log_utility(first, second, sample, loss) for first, second in pairs]
     return max(to_log10(value) for value, _ in found), max(to_log10(*one) for one in found)
 
 
-def _log_pair(first: int, second: int, sample: Sample, loss: Loss) -> tuple[float, float]:
+def _log_utility(first: int, second: int, sample: Sample, loss: Loss) -> tuple[float, float]:
     if sample.sampling == "poisson":
         return log_mixture(_lost_records_utility(first, second, sample, loss))
     if sample.sampling == "without_replacement":
         return logarithms.log_utility(float(first), float(second), float(sample.lost), loss.parts)
-    return _log_pair_replacement(first, second, sample, loss)
-
-
-def _log_pair_replacement(first: int, second: int, sample: Sample, loss: Loss) -> tuple[float, float]:
     if first == 1 or second == 1:
-        return _log_pair_single(first, second, sample, loss)
+        return _log_utility_single(first, second, sample, loss)
     up, down = split_log_step(first), split_log_step(second)
-    sides = [
-        logarithms.log_utility_replacement(
-            float(first), float(second), float(sample.sampled), up, down, loss.log_ratio, below
-        )
-        for below in (False, True)
-    ]
+    given = float(first), float(second), float(sample.sampled), up, down, loss.log_ratio
+    sides = [logarithms.log_utility_replacement(*given, below) for below in (False, True)]
     value = float(np.logaddexp(sides[0][0], sides[1][0]))
     if value == -math.inf:
         return value, 0.0
     return value, max(side[1] for side in sides) + 1e-15 * (1.0 + abs(value))
 
 
-def _log_pair_single(first: int, second: int, sample: Sample, loss: Loss) -> tuple[float, float]:
+def _log_utility_single(first: int, second: int, sample: Sample, loss: Loss) -> tuple[float, float]:
     # One database is (1, n - 1), the other (0, n). If the single record is drawn the adversary is certain, worth
     # (1 - t)/(1 - t) = 1 under the first database and nothing under the second, which never draws it. If not,
     # the odds are (1 - 1/n)^-T for the second; above E they are worth (odds - E)/(1 + odds) in either case.
@@ -551,16 +508,6 @@ def _log_pair_single(first: int, second: int, sample: Sample, loss: Loss) -> tup
         return -math.inf, 1e-15
     # The odds' error moves what they are worth by no more than itself, and its place above 0 by as much again.
     return math.log(value), (2.0 * error * slack / value if worth > 0.0 else 0.0) + 1e-15
-
-
-def _many_types(histogram: tuple[int, ...], sample: Sample, loss: Loss, level: Fraction) -> Utility:
-    types = len(histogram)
-    if sample.sampling == "without_replacement" and math.comb(sample.sampled + types - 1, types - 1) <= MAX_OUTCOMES:
-        value, upper = _enumerated(histogram, sample, level)
-        return _guessed(sample, level, value, upper, f"Summed over every published histogram of {types} types.")
-    upper = _bound(histogram, sample, loss)
-    reason = "Too many outcomes to enumerate; bounded by the divergences of all pairs of true values."
-    return _guessed(sample, level, upper, upper, reason, "bracketed")
 
 
 def _bound(histogram: tuple[int, ...], sample: Sample, loss: Loss) -> float:
