@@ -18,8 +18,11 @@ from mezzotint import design
 from mezzotint.cli import run
 from mezzotint.core.errors import ParameterError
 from mezzotint.privacy.sums import lattice_rows
-from mezzotint.report.answers import Question, advise, claim, commands, even_levels, python_lines, summary
 from tolerances import FEW
+
+pytest.importorskip("dash", reason="the extra `explore` is not installed")
+
+from mezzotint.report.dashboard import Question, advise, claim, commands, even_levels, python_lines, summary
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0, 3.0, 8.0])

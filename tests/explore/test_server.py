@@ -24,8 +24,7 @@ from mezzotint.cli import run
 pytest.importorskip("dash", reason="the extra `explore` is not installed")
 
 from mezzotint.report import dashboard
-from mezzotint.report.answers import Question, advise, claim
-from mezzotint.report.dashboard import ADDRESS, LocalServer
+from mezzotint.report.dashboard import ADDRESS, LocalServer, Question, advise, claim
 
 
 @pytest.fixture(scope="module")

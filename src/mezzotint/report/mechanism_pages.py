@@ -161,7 +161,7 @@ MOST_ATTACHED = 500_000
 _WORK = 2e8
 """Table cells compared per curve, at most; large tables get fewer points."""
 
-_NORMAL = 1.959963984540054
+NORMAL = 1.959963984540054
 """97.5 % quantile of the normal distribution."""
 
 
@@ -382,9 +382,9 @@ def what_reports_buy(mechanism: Mechanism) -> Section:
 
     counts = np.geomspace(10, 1e7, 61).round()
     width = mechanism.upper - mechanism.lower
-    error = _NORMAL * np.sqrt(mechanism.mse() / counts)
+    error = NORMAL * np.sqrt(mechanism.mse() / counts)
     safe = [shapes.safe_half_width(mechanism, n=int(n), level=0.95) for n in counts]
-    rows = _NORMAL * width / np.sqrt(12 * counts)
+    rows = NORMAL * width / np.sqrt(12 * counts)
     figure = Figure.of(
         "interval",
         "Half width of the 95 % interval for the mean",
@@ -405,7 +405,7 @@ def _reports_needed(mechanism: Mechanism) -> Table:
     # Half width = 1.96 sqrt(mse / n), solved for n.
     width = mechanism.upper - mechanism.lower
     needed = {
-        share: math.ceil(mechanism.mse() * (_NORMAL / (share * width)) ** 2) for share in (0.1, 0.03, 0.01, 0.001)
+        share: math.ceil(mechanism.mse() * (NORMAL / (share * width)) ** 2) for share in (0.1, 0.03, 0.01, 0.001)
     }
     rows = tuple((f"{100 * s:g} % of the range ({number(s * width, 4)})", f"{n:,}") for s, n in needed.items())
     headings = ("half width of the part from privacy (data units)", "reports needed (uniform inputs)")
