@@ -8,7 +8,7 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from numbers import Integral, Real
-from typing import Literal, ParamSpec, SupportsIndex, TypeVar, cast
+from typing import Literal, ParamSpec, SupportsIndex, TypeVar, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -127,9 +127,7 @@ def check_rate(sampling_rate: float) -> float:
 
 def check_neighboring(value: object) -> Neighboring:
     """The word itself; ParameterError unless it names a relation."""
-    if value not in ("replace_one", "add_or_remove_one"):
-        raise ParameterError("neighboring", value, "use 'replace_one' or 'add_or_remove_one'")
-    return value
+    return cast(Neighboring, check_choice("neighboring", cast(str, value), get_args(Neighboring)))
 
 
 def check_delta(delta: float) -> float:
@@ -139,11 +137,7 @@ def check_delta(delta: float) -> float:
 
 
 def check_others(clients: int, corrupted: int) -> int:
-    """How many other clients' noise counts: clients - 1 - corrupted, at most `MAX_CLIENTS`.
-
-    Raises:
-        ParameterError: fewer than one client, or more corrupted than others.
-    """
+    """How many other clients' noise counts: clients - 1 - corrupted, at most `MAX_CLIENTS`."""
     count = check_count("clients", clients)
     absent = check_count("corrupted", corrupted, least=0)
     if absent > count - 1:

@@ -40,17 +40,12 @@ def fresh_key() -> bytes:
 
 
 def key_from(rng: Seed) -> bytes:
-    """The keystream key that `rng` stands for.
+    """The 32 bytes of the keystream key that `rng` stands for.
 
     Arguments:
         rng: None for a fresh key of the operating system (private); an integer seed >= 0 or a
             `numpy.random.Generator` for a reproducible key, which is NOT private: whoever knows the seed
             knows every word.
-
-    Returns: 32 bytes.
-
-    Raises:
-        ParameterError: a negative seed, or anything that is none of the three.
 
     Guarantees:
         None never gives the same key twice; a seed always gives the same key; a Generator is advanced by

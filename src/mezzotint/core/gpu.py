@@ -226,13 +226,7 @@ FUSED_SINCE = (2, 7)
 def as_floats(x: torch.Tensor) -> torch.Tensor:
     """x as every sampler reads it: floating types of up to 32 bits as float32, all others as float64; detached.
 
-    Arguments:
-        x: any tensor, on its own device.
-
-    Returns: a strided tensor of the same shape on the same device, x's own memory where nothing needs casting.
-
-    Raises:
-        ParameterError: complex, sparse or quantized tensors.
+    It stays on its device, and in its own memory where nothing needs casting.
     """
     if x.is_complex() or x.layout != torch.strided or x.is_quantized:
         raise ParameterError("x", f"tensor of {x.dtype}, {x.layout}", "need a dense tensor of real numbers")

@@ -53,14 +53,21 @@ class WorstRatio:
     row_low: int
 
 
-def check_weights(weights: IntArray) -> IntArray:
+def check_weights(weights: NumberArray) -> IntArray:
     """The array itself, checked: integer rows >= 0 that sum to 2**32 each."""
     weights = np.asarray(weights)
     if weights.ndim != 2 or weights.size == 0 or weights.dtype.kind not in "iu":
         raise wrong_kind("weights", weights, "iu", "need a 2-D array of integers, one row per knot")
+    if weights.min() < 0:
+        row, column = np.argwhere(weights < 0)[0].tolist()
+        raise ParameterError("weights", int(weights[row, column]), f"row {row}, level {column} is negative; use 0")
+    if weights.max() > TOTAL:
+        raise ParameterError("weights", int(weights.max()), f"no weight can exceed the row sum {TOTAL}")
     table = weights.astype(np.int64, copy=False)
-    if int(table.min()) < 0 or int(table.max()) > TOTAL or (table.sum(axis=1) != TOTAL).any():
-        raise ParameterError("weights", "rows", f"weights are >= 0 and every row sums to exactly 2**32 = {TOTAL}")
+    sums = table.sum(axis=1)
+    if (sums != TOTAL).any():
+        row = int(np.flatnonzero(sums != TOTAL)[0])
+        raise ParameterError("weights", int(sums[row]), f"row {row} must sum to exactly 2**32 = {TOTAL}")
     return table
 
 
@@ -93,10 +100,7 @@ def worst_ratio(weights: IntArray) -> WorstRatio:
 def log_ratio(numerator: int, denominator: int) -> float:
     """log(numerator / denominator), at least the exact value and at most 2**-50 of it above; inf over 0.
 
-    Arguments:
-        numerator, denominator: integers, 0 <= denominator <= numerator <= 2**32, numerator > 0.
-
-    Guarantees: exactly 0.0 for equal integers.
+    For integers 0 <= denominator <= numerator <= 2**32, numerator > 0; exactly 0.0 where they are equal.
     """
     if denominator == 0:
         return math.inf
@@ -295,10 +299,7 @@ def check_order(alpha: float) -> float:
 
 
 def renyi_pairs(weights: IntArray, alpha: float) -> FloatArray:
-    """(rows, rows) Renyi divergences of order `alpha` of row a from row b, nats, each rounded up.
-
-    Arguments, errors and accuracy as for `renyi`, of which this is the whole matrix; `alpha` finite.
-    """
+    """(rows, rows) Renyi divergences of finite order `alpha` of row a from row b, each rounded up; see `renyi`."""
     table = check_weights(weights)
     order = check_order(alpha)
     if order < 1:

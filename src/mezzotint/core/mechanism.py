@@ -99,22 +99,6 @@ def _check_levels(levels: FloatArray) -> None:
         raise ParameterError("levels", levels.tolist(), "levels must increase strictly; sort them, drop duplicates")
 
 
-def _check_weights(weights: NumberArray, rows: int, columns: int) -> None:
-    if weights.shape != (rows, columns):
-        raise ParameterError(
-            "weights", weights.shape, f"need one row per knot and one column per level: {(rows, columns)}"
-        )
-    if (weights < 0).any():
-        row, column = np.argwhere(weights < 0)[0].tolist()
-        raise ParameterError("weights", int(weights[row, column]), f"row {row}, level {column} is negative; use 0")
-    if (weights > TOTAL).any():
-        raise ParameterError("weights", int(weights.max()), f"no weight can exceed the row sum {TOTAL}")
-    sums = weights.astype(np.int64).sum(axis=1)
-    if (sums != TOTAL).any():
-        row = int(np.flatnonzero(sums != TOTAL)[0])
-        raise ParameterError("weights", int(sums[row]), f"row {row} must sum to exactly 2**32 = {TOTAL}")
-
-
 OTHER, MISSING = "(other)", "(missing)"
 """Categories for values that no other category names, and for missing values."""
 
@@ -140,11 +124,8 @@ def _check_categories(categories: tuple[str, ...], knots: FloatArray) -> None:
 def cdf_variance(rows: FloatArray, shares: FloatArray) -> float:
     """n times the variance of an efficient estimate of the distribution function, averaged over the inner edges.
 
-    Arguments:
-        rows: (K, m) the pmf of a report from each cell.
-        shares: (K,) the true shares of the cells.
-
-    Returns: inf where the reports do not tell the cells apart, whatever their number.
+    The rows (K, m) are the pmfs of a report from each cell, `shares` (K,) the cells' true shares. inf where reports do
+    not tell the cells apart, whatever their number.
     """
     pmf = shares @ rows
     used = pmf > 0
@@ -197,7 +178,10 @@ class Mechanism:
         _check_levels(levels)
         remedy = "weights are integers; mezzotint.core.rounding turns probabilities into them"
         raw = _array("weights", self.weights, "iu", remedy)
-        _check_weights(raw, knots.size, levels.size)
+        if raw.shape != (knots.size, levels.size):
+            remedy = f"need one row per knot and one column per level: {(knots.size, levels.size)}"
+            raise ParameterError("weights", raw.shape, remedy)
+        losses.check_weights(raw)
         if not isinstance(cast(object, self.name), str):
             raise ParameterError("name", repr(self.name), "a name is text")
         if self.categories is not None:
@@ -317,8 +301,7 @@ class Mechanism:
     @property
     def max_bias(self) -> float:
         """`exact_max_bias` as a float, rounded up; data units."""
-        nearest = float(self.exact_max_bias)
-        return nearest if Fraction(nearest) >= self.exact_max_bias else math.nextafter(nearest, math.inf)
+        return losses.float_above(self.exact_max_bias)
 
     def mse(self, prior: object = None) -> float:
         """Mean squared error of the decoded report, squared data units, averaged over the inputs of `prior`.

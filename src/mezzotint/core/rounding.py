@@ -138,15 +138,6 @@ def _check_request(levels: FloatArray, target_means: FloatArray, rows: FloatArra
         raise ParameterError("epsilon", epsilon, "a privacy loss is >= 0; inf sets no limit")
 
 
-def _check_near(weights: IntArray, rows: FloatArray, epsilon: float) -> None:
-    moved = float(np.abs(weights / TOTAL - rows).max())
-    if moved > NEAR:
-        raise InfeasibleError(
-            f"rounding: probabilities would change by {moved:.2g} to meet epsilon={epsilon!r} and the means aimed at; "
-            "design rows that meet both, at epsilon * (1 - MARGIN)"
-        )
-
-
 def round_rows(
     probabilities: npt.ArrayLike,
     *,
@@ -190,7 +181,12 @@ def round_rows(
         np.clip(row, low, high, out=row)
         _fit_sum(row, low, high, slope - target, 0.0)
         _cancel_residual(row, np.maximum(low, row - most), np.minimum(high, row + most), slope - target, 0.0)
-    _check_near(weights, rows, epsilon)
+    moved = float(np.abs(weights / TOTAL - rows).max())
+    if moved > NEAR:
+        raise InfeasibleError(
+            f"rounding: probabilities would change by {moved:.2g} to meet epsilon={epsilon!r} and the means aimed at; "
+            "design rows that meet both, at epsilon * (1 - MARGIN)"
+        )
     return weights
 
 

@@ -60,34 +60,20 @@ def privatize(
     on_out_of_range: Literal["clip", "error"] = "clip",
     threads: int | None = None,
 ) -> tuple[Any, PrivatizeStats]:
-    """One report per input, and the counts of clipped inputs.
-
-    Arguments:
-        mechanism: the table.
-        x: numbers in data units: scalar, sequence, numpy array of any shape and strides, or torch tensor.
-            float32 and float64 are read as they are; other real types are cast. A tensor on a GPU stays there and
-            so do its codes.
-        rng: None for the cryptographic keystream; an integer seed or numpy Generator reproduces and is NOT private.
-        on_out_of_range: "clip" to [lower, upper], or "error".
-        threads: at most this many; None for as many as the process may use. Small inputs use one.
-
-    Returns: codes of the shape of x (uint8 up to 256 levels, else uint16; a torch tensor, uint8 or int32, for a torch
-        tensor) and `PrivatizeStats`.
-
-    Raises:
-        ParameterError: NaN, naming the first; out of range under "error", likewise; x that is not an array of real
-            numbers; an unknown option. No report is released then.
+    """`Mechanism.privatize`, the counts of clipped inputs, and at most `threads` threads (None: all that may be used).
 
     Guarantees:
         The probability of each code is a mixture of the two rows beside the input, in exact integers (T1, T5).
         The same seed gives the same codes, whatever the number of threads.
         No two calls, threads or forked processes share a word of the keystream.
         On a GPU the words are ChaCha20's instead of AES-256-CTR's (a seed gives other codes there than on the CPU);
-        for the same words the codes are the same.
+        for the same words the codes are the same. Neither the tensor nor its codes leave it.
 
     Edge cases: empty gives empty; a scalar gives a numpy scalar; -0.0 is 0; +-inf clips; NaN raises.
     """
-    _check_options(on_out_of_range, threads)
+    check_choice("on_out_of_range", on_out_of_range, ("clip", "error"))
+    if threads is not None and threads < 1:
+        raise ParameterError("threads", threads, "need at least one thread; None uses all")
     if _is_tensor(x) and x.device.type in GPU:
         from mezzotint.core import gpu as device
 
@@ -108,15 +94,7 @@ def privatize(
 def codes_from_words(mechanism: Mechanism, x: npt.ArrayLike, words: npt.ArrayLike) -> Codes:
     """The reports that given words lead to: `privatize` with the randomness in the caller's hands, for tests.
 
-    Arguments:
-        mechanism: the table.
-        x: inputs in data units, any shape.
-        words: uint64, one per input, same shape. High halves choose rows, low halves levels.
-
-    Returns: codes of the shape of x.
-
-    Raises:
-        ParameterError: NaN in x, or words of another type or shape.
+    The words are uint64, one per input; high halves choose rows, low halves levels.
     """
     from mezzotint.core.kernels import compile_lookup
 
@@ -134,12 +112,6 @@ def codes_from_words(mechanism: Mechanism, x: npt.ArrayLike, words: npt.ArrayLik
     return codes.reshape(values.shape)
 
 
-def _check_options(on_out_of_range: str, threads: int | None) -> None:
-    check_choice("on_out_of_range", on_out_of_range, ("clip", "error"))
-    if threads is not None and threads < 1:
-        raise ParameterError("threads", threads, "need at least one thread; None uses all")
-
-
 def _is_tensor(x: object) -> TypeGuard[torch.Tensor]:
     torch_module = sys.modules.get("torch")
     return torch_module is not None and isinstance(x, torch_module.Tensor)
@@ -151,7 +123,11 @@ def _is_tensor(x: object) -> TypeGuard[torch.Tensor]:
 def _as_array(x: object) -> tuple[Floats, Callable[[Codes], object]]:
     """x as float32 or float64, and what turns codes into the caller's kind of array."""
     if _is_tensor(x):
-        return _from_torch(x), _to_torch
+        if x.device.type != "cpu":
+            raise ParameterError("x", f"tensor on {x.device}", f"draws on cpu, {', '.join(GPU)}; pass x.cpu()")
+        from mezzotint.core.gpu import as_floats
+
+        return as_floats(x).numpy(), _to_torch
     if np.ma.is_masked(x):
         raise ParameterError("x", "masked array", "some inputs are masked; drop them or fill them in first")
     try:
@@ -162,19 +138,8 @@ def _as_array(x: object) -> tuple[Floats, Callable[[Codes], object]]:
         raise wrong_kind("x", array, "fiub", "need real numbers; convert or drop the rest")
     small = array.dtype.kind == "f" and array.dtype.itemsize <= 4
     # The native dtype: asarray copies only what needs casting.
-    return np.asarray(array, dtype=np.float32 if small else np.float64), _to_numpy
-
-
-def _to_numpy(codes: Codes) -> object:
-    return codes[()]  # an array of no dimension becomes a scalar, others stay
-
-
-def _from_torch(x: torch.Tensor) -> Floats:
-    if x.device.type != "cpu":
-        raise ParameterError("x", f"tensor on {x.device}", f"draws on cpu, {', '.join(GPU)}; pass x.cpu()")
-    from mezzotint.core.gpu import as_floats
-
-    return as_floats(x).numpy()
+    # An array of no dimension becomes a scalar, others stay.
+    return np.asarray(array, dtype=np.float32 if small else np.float64), lambda codes: codes[()]
 
 
 def _to_torch(codes: Codes) -> torch.Tensor:
@@ -270,22 +235,15 @@ def _checked_bits(bits: int) -> int:
 
 
 def pack(codes: npt.ArrayLike, bits: int) -> bytes:
-    """Codes as a string of bytes, `bits` bits each.
+    """Codes, integers from 0 to 2**bits - 1 of any shape in C order, as ceil(size * bits / 8) bytes; bits are 1 to 16.
 
     Bit j of code i is bit (i * bits + j) of the result, counted from the lowest bit of the first byte; the last
     byte is filled up with zeros.
-
-    Arguments:
-        codes: integers from 0 to 2**bits - 1, any shape; packed in C order.
-        bits: 1 to 16.
-
-    Returns: ceil(size * bits / 8) bytes.
 
     Raises:
         ParameterError: codes that are not integers or do not fit, bits out of range.
 
     Guarantees: unpack(pack(codes, bits), bits, codes.size) gives the codes back.
-    Edge cases: no codes give b"".
     """
     bits = _checked_bits(bits)
     array = np.asarray(codes)
