@@ -12,7 +12,7 @@ import os
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypeGuard, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -457,24 +457,24 @@ class Mechanism:
         """The file format as text: schema version, table, hash, certificate (docs/file-format.md)."""
         return dumps(self)
 
-    @classmethod
-    def from_json(cls, text: str) -> Self:
+    @staticmethod
+    def from_json(text: str) -> Mechanism:
         """Reads what `to_json` wrote; raises FileFormatError for anything else."""
-        return cls(**loads(text))
+        return loads(text)
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Writes the mechanism as JSON, atomically; an existing file is refused unless `overwrite`."""
         write_text(path, self.to_json(), overwrite=overwrite, parameter="path")
 
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> Mechanism:
         """Reads a mechanism file; raises FileFormatError for truncated, edited or foreign files, naming the file.
 
         Guarantees: hash and certificate are derived anew from the table; a file that claims anything else is refused.
         """
         text = read_text(path)
         try:
-            return cls.from_json(text)
+            return loads(text)
         except FileFormatError as error:
             raise FileFormatError(f"{os.fspath(path)}: {error}") from None
 
@@ -562,21 +562,16 @@ def _reals(values: Json, key: str) -> FloatArray:
 # The certificate ---------------------------------------------------------------------------------------------------
 
 
-def _same_ratio(claims: JsonObject, truth: JsonObject) -> bool:
-    top, bottom = claims["numerator"], claims["denominator"]
-    if type(top) is not int or type(bottom) is not int or top <= 0 or bottom < 0:
+def _stands(claims: JsonObject, truth: JsonObject, weights: IntArray) -> bool:
+    """Whether numerator and denominator stand in the table where the certificate says, and have the largest ratio."""
+    if not all(type(claims[name]) is int for name in _PLACE):
         return False
-    return top * truth["denominator"] == truth["numerator"] * bottom
-
-
-def _stands(claims: JsonObject, weights: list[list[int]]) -> bool:
-    """Whether numerator and denominator stand in the table where the certificate says."""
     level, rows = claims["level"], (claims["row_high"], claims["row_low"])
-    if not all(type(row) is int and 0 <= row < len(weights) for row in rows):
+    if not 0 <= level < weights.shape[1] or not all(0 <= row < len(weights) for row in rows):
         return False
-    if type(level) is not int or not 0 <= level < len(weights[0]):
-        return False
-    return [weights[row][level] for row in rows] == [claims["numerator"], claims["denominator"]]
+    top, bottom = (int(weights[row, level]) for row in rows)
+    largest = top > 0 and top * truth["denominator"] == truth["numerator"] * bottom
+    return largest and (top, bottom) == (claims["numerator"], claims["denominator"])
 
 
 def _is_number(value: Json) -> TypeGuard[float]:
@@ -600,7 +595,7 @@ def _check_certificate(stated: Json, mechanism: Mechanism) -> None:
         odd = ", ".join(sorted(set(claims) ^ set(truth)))
         raise FileFormatError(f"mechanism file: certificate: keys missing or unknown: {odd}")
     # Where several levels share the largest ratio, a maker may name any of them.
-    free = _PLACE if _same_ratio(claims, truth) and _stands(claims, mechanism.weights.tolist()) else frozenset[str]()
+    free = _PLACE if _stands(claims, truth, mechanism.weights) else frozenset[str]()
     for key, true in truth.items():
         same = type(claims[key]) is type(true) and claims[key] == true
         if not same and key not in free and not (key == "epsilon" and _same_epsilon(claims[key], true)):
@@ -610,8 +605,8 @@ def _check_certificate(stated: Json, mechanism: Mechanism) -> None:
             )
 
 
-def loads(text: str, *, certified: bool = True) -> dict[str, Any]:
-    """The arguments of `Mechanism` that the text holds; hash and certificate derived anew and compared.
+def loads(text: str, *, certified: bool = True) -> Mechanism:
+    """The mechanism that the text holds; hash and certificate derived anew and compared.
 
     Arguments:
         certified: False for a `TABLE_FORMAT` document, which has no certificate.
@@ -644,4 +639,4 @@ def loads(text: str, *, certified: bool = True) -> dict[str, Any]:
         raise FileFormatError("mechanism file: the table is not the one its sha256 names; it was edited or damaged")
     if certified:
         _check_certificate(document["certificate"], mechanism)
-    return arguments
+    return mechanism
