@@ -20,10 +20,10 @@ from rich.console import Console
 from rich.table import Table
 
 from mezzotint.core import gpu
-from mezzotint.core.entropy import fresh_key
 from mezzotint.core.gpu import key_on, tables_on
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.rounding import round_rows
+from mezzotint.core.sampler import fresh_key
 
 LEVELS = 16
 BUFFERS = 4

@@ -14,10 +14,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from mezzotint.core.entropy import BLOCK, Keystream, fast_start, fresh_key
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.rounding import round_rows
-from mezzotint.core.sampler import privatize
+from mezzotint.core.sampler import BLOCK, Keystream, fast_start, fresh_key, privatize
 
 LEVELS = 16
 

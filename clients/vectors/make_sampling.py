@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 
 from mezzotint import Mechanism, families
-from mezzotint.core.entropy import ElementWords, key_from
 from mezzotint.core.kernels import alias_cells
-from mezzotint.core.sampler import codes_from_words
+from mezzotint.core.sampler import ElementWords, codes_from_words, key_from
 
 FOLDER = Path(__file__).resolve().parent
 TOTAL = 2**32

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mezzotint import ParameterError
-from mezzotint.core import entropy
-from mezzotint.core.entropy import BLOCK, ElementWords, Keystream, fast_start, key_from
+from mezzotint.core import sampler
+from mezzotint.core.sampler import BLOCK, ElementWords, Keystream, fast_start, key_from
 from reference.sampler import element_words, keystream
 
 KEY = bytes(range(32))
@@ -100,7 +100,7 @@ def test_other_rngs_are_refused(rng: object) -> None:
 
 @pytest.mark.parametrize("first", [0, 1, 99, 100, 101, 250])
 def test_elements_have_words_of_their_own_wherever_one_begins(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(entropy, "PART", 100)
+    monkeypatch.setattr(sampler, "PART", 100)
     stream, pieces = ElementWords(KEY, first), [np.empty(size, dtype=np.uint64) for size in (1, 0, 98, 1, 250)]
     for piece in pieces:
         stream.fill(piece)

@@ -12,10 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mezzotint import Mechanism, ParameterError
-from mezzotint.core import entropy, sampler
-from mezzotint.core.entropy import key_from
+from mezzotint.core import sampler
 from mezzotint.core.kernels import compile_lookup, draw_bucketed, draw_searched, draw_uniform
-from mezzotint.core.sampler import PrivatizeStats, codes_from_words, privatize
+from mezzotint.core.sampler import PrivatizeStats, codes_from_words, key_from, privatize
 from reference.sampler import codes_from_words as twin
 from reference.sampler import element_words, exact_threshold, inputs_for, telltale, threshold
 from strategies import mechanisms, random_knots
@@ -271,8 +270,7 @@ def test_threads_must_be_positive() -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 99, 100, 101, 999, 1000, 12_345])
 def test_a_seed_gives_the_same_codes_on_any_number_of_threads(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (sampler, entropy):
-        monkeypatch.setattr(module, "PART", 100)
+    monkeypatch.setattr(sampler, "PART", 100)
     monkeypatch.setattr(sampler, "BLOCK", 64)
     x = np.random.default_rng(9).uniform(-1, 1, size)
     expected = twin(one_bit(), x, element_words(key_from(4), 0, size, part=100))

@@ -11,7 +11,7 @@ from scipy.special import ndtri
 from scipy.stats import norm
 
 from mezzotint import Mechanism
-from mezzotint.core.entropy import key_from
+from mezzotint.core.sampler import key_from
 from reference.sampler import codes_from_words, keystream
 
 

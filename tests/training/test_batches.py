@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from mezzotint import ParameterError
-from mezzotint.core.entropy import BLOCK, ElementWords
+from mezzotint.core.sampler import BLOCK, ElementWords
 from mezzotint.training.batches import PoissonBatches
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from mezzotint.core.entropy import ElementWords
+from mezzotint.core.sampler import ElementWords
 from mezzotint.training.projection import Projection, coin_type, coins_for, onto_levels, place, projection
 
 F32 = np.float32

@@ -17,7 +17,7 @@ import pytest
 
 from laws.registry import judges
 from mezzotint import FileFormatError, ParameterError, families
-from mezzotint.core import entropy
+from mezzotint.core import sampler
 from mezzotint.datasets import Dataset
 from mezzotint.training import methods, models, optimizers, rqp, trainer
 from mezzotint.training.projection import (
@@ -453,10 +453,10 @@ def test_unseeded_draws_take_keys_of_256_bits(blobs: Dataset, monkeypatch: pytes
     given: list[bytes] = []
 
     def watched() -> bytes:
-        given.append(os.urandom(entropy.KEY_BYTES))
+        given.append(os.urandom(sampler.KEY_BYTES))
         return given[-1]
 
-    monkeypatch.setattr(entropy, "fresh_key", watched)
+    monkeypatch.setattr(sampler, "fresh_key", watched)
     monkeypatch.setattr(torch.Tensor, "normal_", None)
     monkeypatch.setattr(torch, "normal", None)
     run = make(blobs, noisy(projection=projection(bits=4), bound=0.5), seed=None, steps=3)
@@ -488,7 +488,7 @@ def test_the_noise_is_the_one_that_is_accounted(blobs: Dataset) -> None:
     quiet, loud = make(blobs, noisy(noise_multiplier=0.0)), make(blobs, noisy(noise_multiplier=1.7))
     for run in (quiet, loud):
         run.step()
-    key = entropy.key_from(loud._rng("noise"))
+    key = sampler.key_from(loud._rng("noise"))
     drawn = RoundedGaussian(sigma=1.7 * 2**16).draw(key, 6) * (0.5 / 2**16) / 20
     np.testing.assert_allclose(flat(quiet) - drawn, flat(loud), atol=SINGLE)
 

@@ -436,7 +436,7 @@ def test_reports_and_estimates_are_those_of_dense_codewords(scheme):
 
 
 def twin_words(seed, count):
-    from mezzotint.core.entropy import Keystream, key_from
+    from mezzotint.core.sampler import Keystream, key_from
 
     words = np.empty(count + count % 2, dtype=np.uint64)
     Keystream(key_from(seed)).fill(words)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare, norm
 
 from mezzotint import ParameterError
-from mezzotint.core.entropy import ElementWords
+from mezzotint.core.sampler import ElementWords
 from mezzotint.vectors import gaussian
 from mezzotint.vectors.compiled import draw
 from mezzotint.vectors.gaussian import CELLS, ERROR, LOWEST_OCTAVE, TERMS, UNDECIDED, RoundedGaussian

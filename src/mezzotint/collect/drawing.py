@@ -25,13 +25,12 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from mezzotint.collect.columns import arrow, category_positions, numbers
 from mezzotint.collect.reports import code_field, hash_field
 from mezzotint.core.arguments import check_choice, check_count
-from mezzotint.core.entropy import BLOCK, KEY_BYTES, ElementWords, fresh_key, key_from
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import refuse_existing, sync_folder
 from mezzotint.core.loss import Codes, Words
 from mezzotint.core.mechanism import MISSING, OTHER, Mechanism, Seed
 from mezzotint.core.records import JsonObject
-from mezzotint.core.sampler import codes_from_words
+from mezzotint.core.sampler import BLOCK, KEY_BYTES, ElementWords, codes_from_words, fresh_key, key_from
 
 compute: Any = pc  # its functions are made at import time, unseen by type checkers
 

@@ -17,10 +17,9 @@ import pyarrow.compute as pc
 from mezzotint.collect.columns import arrow, numbers, require_numbers
 from mezzotint.core import brought_by
 from mezzotint.core.arguments import check_choice
-from mezzotint.core.entropy import key_from
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import FloatArray, Mechanism, NumberArray, Seed
-from mezzotint.core.sampler import privatize
+from mezzotint.core.sampler import key_from, privatize
 
 if TYPE_CHECKING:
     import pandas

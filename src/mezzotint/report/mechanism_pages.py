@@ -404,9 +404,7 @@ def what_reports_buy(mechanism: Mechanism) -> Section:
 def _reports_needed(mechanism: Mechanism) -> Table:
     # Half width = 1.96 sqrt(mse / n), solved for n.
     width = mechanism.upper - mechanism.lower
-    needed = {
-        share: math.ceil(mechanism.mse() * (NORMAL / (share * width)) ** 2) for share in (0.1, 0.03, 0.01, 0.001)
-    }
+    needed = {share: math.ceil(mechanism.mse() * (NORMAL / (share * width)) ** 2) for share in (0.1, 0.03, 0.01, 0.001)}
     rows = tuple((f"{100 * s:g} % of the range ({number(s * width, 4)})", f"{n:,}") for s, n in needed.items())
     headings = ("half width of the part from privacy (data units)", "reports needed (uniform inputs)")
     return Table(headings=headings, rows=rows)

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.arguments import check_count
-from mezzotint.core.entropy import BLOCK, ElementWords, fresh_key, key_from
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Seed
+from mezzotint.core.sampler import BLOCK, ElementWords, fresh_key, key_from
 from mezzotint.training.models import GradSampleModule, torch, wrap_collate_with_empty
 from mezzotint.training.phases import Poisson
 
@@ -184,7 +184,7 @@ def _is_simple(module: torch.nn.Module, parameters: list[Any]) -> bool:
 
 @final
 class Draws:
-    """What to hand to `core.entropy.key_from` for each draw of a run, by its purpose.
+    """What to hand to `core.sampler.key_from` for each draw of a run, by its purpose.
 
     Arguments:
         seed: None for private draws; an integer for a simulation that can be repeated, which is NOT private.

@@ -18,7 +18,6 @@ import numpy.typing as npt
 
 from mezzotint.core import gpu
 from mezzotint.core.arguments import Neighboring
-from mezzotint.core.entropy import Keystream, fast_start, key_from
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.kernels import (
     compile_lookup,
@@ -30,7 +29,7 @@ from mezzotint.core.kernels import (
 )
 from mezzotint.core.loss import Codes
 from mezzotint.core.mechanism import FloatArray, IntArray, Mechanism, Seed
-from mezzotint.core.sampler import in_threads, usable_cores
+from mezzotint.core.sampler import Keystream, fast_start, in_threads, key_from, usable_cores
 from mezzotint.training.models import torch
 from mezzotint.training.phases import participations
 from mezzotint.training.rqp import noise_multiplier as least_noise

@@ -13,11 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.arguments import check_positive
-from mezzotint.core.entropy import draw_words, key_from
 from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.core.loss import Codes
 from mezzotint.core.mechanism import Mechanism, Seed
-from mezzotint.core.sampler import GPU
+from mezzotint.core.sampler import GPU, draw_words, key_from
 from mezzotint.privacy.sums import Lattice, find_lattice
 from mezzotint.training.batches import Drawn, factors
 from mezzotint.training.clipped import (

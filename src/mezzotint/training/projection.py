@@ -15,11 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.arguments import check_choice, check_count
-from mezzotint.core.entropy import PART, ElementWords
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.kernels import compiled, put, take
 from mezzotint.core.mechanism import TOTAL, IntArray, Mechanism
-from mezzotint.core.sampler import in_threads, usable_cores
+from mezzotint.core.sampler import PART, ElementWords, in_threads, usable_cores
 from mezzotint.training.phases import Rounding, check_q, contraction, table_contraction
 
 ROUNDINGS = get_args(Rounding)

@@ -22,10 +22,10 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.arguments import Neighboring, check_choice, check_count, check_neighboring, check_positive
-from mezzotint.core.entropy import key_from
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import AppendLog, replacing
 from mezzotint.core.records import JsonObject, Progress, plain
+from mezzotint.core.sampler import key_from
 from mezzotint.datasets import Dataset
 from mezzotint.privacy.claim import Claim
 from mezzotint.training.batches import Drawn, Parts, PoissonBatches, first_records

@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from mezzotint.core.entropy import draw_words
 from mezzotint.core.errors import MezzotintError
 from mezzotint.core.mechanism import FloatArray, IntArray
+from mezzotint.core.sampler import draw_words
 
 VERSION = 1
 """Of generator and map, written into every file; other versions are refused."""

@@ -21,11 +21,10 @@ import numpy.typing as npt
 from scipy.special import ndtri
 
 from mezzotint.core.arguments import check_count, check_finite, check_positive
-from mezzotint.core.entropy import PART, WORDS_PER_COUNT, ElementWords, Keystream, key_from
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import UNIT
 from mezzotint.core.mechanism import FloatArray, IntArray, Seed
-from mezzotint.core.sampler import in_threads, usable_cores
+from mezzotint.core.sampler import PART, WORDS_PER_COUNT, ElementWords, Keystream, in_threads, key_from, usable_cores
 from mezzotint.privacy.claim import Release
 from mezzotint.privacy.tradeoff import gaussian_epsilon
 from mezzotint.vectors.rotation import Rotation, coefficients

@@ -22,12 +22,12 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.arguments import check_choice, check_count, check_finite, check_positive
-from mezzotint.core.entropy import draw_words, key_from
 from mezzotint.core.errors import FileFormatError, InfeasibleError, ParameterError, wrong_kind
 from mezzotint.core.files import AppendLog, read_text, write_text
 from mezzotint.core.loss import exp_below, float_above
 from mezzotint.core.mechanism import FORMAT, TOTAL, VERSION, FloatArray, IntArray, Mechanism, Seed, parse_object
 from mezzotint.core.records import JsonObject, above
+from mezzotint.core.sampler import draw_words, key_from
 from mezzotint.privacy.account import account, prove
 from mezzotint.privacy.claim import Claim, Release, basis, counted
 from mezzotint.privacy.ledger import Charge, Ledger

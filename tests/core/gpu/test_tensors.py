@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from mezzotint import Mechanism, ParameterError
 from mezzotint.core import gpu, sampler
-from mezzotint.core.entropy import key_from
-from mezzotint.core.sampler import PrivatizeStats, codes_from_words
+from mezzotint.core.sampler import PrivatizeStats, codes_from_words, key_from
 from reference.gpu import chacha_words, outside
 from reference.sampler import inputs_for, telltale
 from strategies import mechanisms, random_knots

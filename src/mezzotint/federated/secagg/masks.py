@@ -25,8 +25,16 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from mezzotint.core.entropy import BLOCK, WORD_BYTES, Keystream, fast_start
-from mezzotint.core.sampler import packed_size, surplus_bits, unpack_words, word_type
+from mezzotint.core.sampler import (
+    BLOCK,
+    WORD_BYTES,
+    Keystream,
+    fast_start,
+    packed_size,
+    surplus_bits,
+    unpack_words,
+    word_type,
+)
 from mezzotint.federated.secagg.wire import MalformedMessage, OutOfRangeInteger, SwappedKey, number
 
 Words = npt.NDArray[np.unsignedinteger]

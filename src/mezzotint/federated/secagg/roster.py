@@ -23,9 +23,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from mezzotint.core.arguments import check_rules
-from mezzotint.core.entropy import draw_words
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import read_bytes, read_object, write_text
+from mezzotint.core.sampler import draw_words
 from mezzotint.federated.secagg import masks
 from mezzotint.federated.secagg.plan import CORRUPTED, SECURITY_BITS, Draw, RoundPlan, corrupted_in, forked, split
 from mezzotint.federated.secagg.wire import MalformedMessage, PlanRefused, Reader, SwappedKey, number
