@@ -43,11 +43,7 @@ _KEPT = 4096  # bytes of a torn line that are put on record
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """A file, whole.
-
-    Raises:
-        FileFormatError: it is missing, a folder or larger than `LARGEST` bytes.
-    """
+    """The content of a file; FileFormatError where it is missing, a folder or larger than `LARGEST` bytes."""
     try:
         with Path(path).open("rb") as file:
             body = file.read(LARGEST + 1)
@@ -67,15 +63,9 @@ def read_text(path: str | os.PathLike[str]) -> str:
 
 
 def parse_json(text: str | bytes, *, name: str, strict: bool = False) -> Json:
-    """The value of a JSON text.
+    """The value of a JSON text; FileFormatError, under this name, where it is not complete, too deep or too long.
 
-    Arguments:
-        text: the JSON text.
-        name: its name in error messages.
-        strict: refuses keys that occur twice in an object, and NaN and infinities, which JSON does not allow.
-
-    Raises:
-        FileFormatError: not whole JSON, nested too deeply, or with integers of thousands of digits.
+    `strict` refuses keys that occur twice in an object, and NaN and infinities, which JSON does not allow.
     """
 
     def distinct(pairs: list[tuple[str, Json]]) -> JsonObject:
@@ -204,13 +194,10 @@ def locked(
 ) -> Generator[None]:
     """Holds the exclusive lock of an open file; no other descriptor, in this process or another, gets it meanwhile.
 
-    Arguments:
-        descriptor: of the file; the lock ends with the block, or with the process.
-        path, parameter, busy: for messages: the file, the parameter that named it, what to say when it is held.
-        wait: seconds to wait for another holder; 0 does not wait.
+    It ends with the block, or with the process. `path`, `parameter` and `busy` are for messages.
 
     Raises:
-        StorageError: somebody else holds it; the file system, or the system, has no locks.
+        StorageError: somebody else holds it after `wait` seconds; the file system, or the system, has no locks.
     """
     if os.name != "posix":
         raise StorageError(parameter, str(path), "needs POSIX file locks, which this system lacks")

@@ -119,18 +119,13 @@ def _quarters(
 
 
 def halves(key: torch.Tensor, first: int, blocks: int, nonce: tuple[int, int] = (0, 0)) -> torch.Tensor:
-    """Consecutive words of the keystream, as pairs of halves.
+    """Consecutive words of the keystream: (8 * blocks, 2) int32, whose bytes in memory are the keystream.
 
     Arguments:
-        key: (8,) int32, from `key_on`; its device does the work.
+        key: from `key_on`; its device does the work.
         first: number of the first block, 0 to 2**63 - 1: the 64-bit counter of the original ChaCha20. (The RFC's
             32-bit counter and first nonce word are its low and high half.)
-        blocks: how many blocks, >= 0; 8 words each.
         nonce: the two words after the counter, below 2**31. Keys are used for one call only, so it stays 0.
-
-    Returns: (8 * blocks, 2) int32: low and high half of each word, so that the bytes in memory are the keystream.
-
-    Guarantees: the bytes equal those of the RFC's test vectors and of `cryptography`.
 
     Source: Bernstein (2008), ChaCha, a variant of Salsa20; RFC 8439, 2.3.
     """

@@ -160,13 +160,6 @@ HALF = np.uint64(32)
 
 
 @inlined
-def _clip(value: float, lower: float, upper: float) -> float:
-    # Written so that NaN fails the first comparison and becomes `lower`.
-    value = value if value >= lower else lower
-    return value if value <= upper else upper
-
-
-@inlined
 def _level(cells: Cells, segment: np.int64 | int, threshold: np.int64, word: np.uint64, bits: int) -> np.uint64:
     row = (segment << 1) | (np.int64(word >> HALF) < threshold)
     low = word & WHOLE
@@ -243,13 +236,10 @@ def draw_uniform(
 
     Arguments:
         x, words, codes: contiguous, as many elements each; `codes` is overwritten.
-        lower, upper: range of inputs.
-        origin, scale: see above.
         last: position of the last segment's left end.
         first_stretch, last_stretch: whole over present width of that segment, less 1; >= 0.
         cells: flat, 2**bits per row, left and right row of every segment, then of one more behind the last, which is
             the last row twice: where the upper end itself may fall.
-        bits: bits of one report.
 
     Returns: how many inputs lay below, above, and were NaN.
     """
@@ -264,23 +254,20 @@ def draw_uniform(
     return below, above, nans
 
 
+@inlined
+def _clip(value: float, lower: float, upper: float) -> float:
+    value = value if value >= lower else lower  # NaN fails this comparison and becomes `lower`
+    return value if value <= upper else upper
+
+
 @compiled
 def draw_bucketed(
-    x: Floats,
-    words: Words,
-    codes: Codes,
-    lower: float,
-    upper: float,
-    scale: float,
-    first: npt.NDArray[np.int32],
-    split: FloatArray,
-    slope: FloatArray,
-    cells: Cells,
-    bits: int,
-) -> Any:
+    x: Floats, words: Words, codes: Codes, lower: float, upper: float, scale: float,
+    first: npt.NDArray[np.int32], split: FloatArray, slope: FloatArray, cells: Cells, bits: int,
+) -> Any:  # fmt: skip
     """At most one knot in each of many even buckets: one compare with it tells the segment.
 
-    Arguments, beyond `x` to `upper`, `cells` and `bits` of `draw_uniform`:
+    Arguments, beyond those of `draw_uniform` that it shares:
         scale: buckets per data unit.
         split: per bucket the knot in it, or the left end of the only segment there.
         first: per bucket the segment on the left of `split`.
@@ -305,23 +292,12 @@ def draw_bucketed(
 
 @compiled
 def draw_searched(
-    x: Floats,
-    words: Words,
-    codes: Codes,
-    lower: float,
-    upper: float,
-    steps: int,
-    start: FloatArray,
-    slope: FloatArray,
-    cells: Cells,
-    bits: int,
-) -> Any:
-    """Any knots: a binary search of `steps` halvings, the same for every input.
+    x: Floats, words: Words, codes: Codes, lower: float, upper: float, steps: int,
+    start: FloatArray, slope: FloatArray, cells: Cells, bits: int,
+) -> Any:  # fmt: skip
+    """Any knots: a binary search of `steps` halvings among the left ends of the segments, then inf to 2**steps entries.
 
-    Arguments, beyond those of `draw_bucketed` that it shares:
-        steps: 2**steps >= number of segments.
-        start: left ends of the segments, then inf up to 2**steps entries.
-        slope: 2**32 / width, per segment.
+    `slope` as in `draw_bucketed`.
     """
     below = above = nans = 0
     for i in range(x.size):
@@ -385,13 +361,7 @@ def _fill_cells(weights: IntArray, bits: int, cells: Cells) -> None:
 
 
 def alias_cells(weights: IntArray, bits: int) -> Cells:
-    """The alias cells of every row of a table.
-
-    Arguments:
-        weights: (rows, m) integers >= 0, every row summing to 2**32, m <= 2**bits.
-        bits: 1 to 16; the number of cells per row is 2**bits.
-
-    Returns: (rows, 2**bits) uint32: threshold << bits | alias; see the derivation above.
+    """(rows, 2**bits) alias cells of every row of a table with at most 2**bits levels: threshold << bits | alias.
 
     Guarantees: over all 2**32 words level i is drawn exactly weights[row, i] times; no mass, never drawn.
 
@@ -447,13 +417,7 @@ rounding of positions below EVEN."""
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Lookup:
-    """A kernel and its tables, for one mechanism.
-
-    Arguments:
-        kernel: one of `draw_uniform`, `draw_bucketed`, `draw_searched`.
-        arguments: what the kernel takes after (x, words, codes).
-        code_dtype: uint8 up to 256 levels, else uint16.
-    """
+    """One of the kernels above and what it takes after (x, words, codes), for one mechanism."""
 
     kernel: Callable[..., tuple[int, int, int]]
     arguments: tuple[Any, ...]

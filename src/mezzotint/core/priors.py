@@ -1,8 +1,7 @@
-"""Priors of the inputs: a prior gives the moments of the clipped input on pieces of [lower, upper].
+"""Distributions of the inputs: a prior gives the moments of the clipped input on pieces of [lower, upper].
 
-The law of the inputs in centred units, on [-1, 1]: cells of constant density, point masses at the ends, or spread.
-
-A prior (`core.priors`) answers for moments over cells of data; a law for integrals up to many inputs at once.
+A law gives integrals up to many inputs at once, in centred units, on [-1, 1]: cells of constant density, point masses
+at the ends, or spread.
 """
 
 from __future__ import annotations
@@ -369,11 +368,7 @@ def _cells(prior: Prior, lower: float, upper: float) -> tuple[FloatArray, FloatA
 
 
 def law_of(prior: Prior, lower: float, upper: float, *, spread: float = 1e-3) -> Law:
-    """The law of a prior's inputs in centred units: exact for a uniform one, in cells for others.
-
-    Arguments:
-        spread: point masses inside the range are made uniform over so much on both sides.
-    """
+    """The law of a prior's inputs: exact for a uniform one, in cells for others, point masses uniform over `spread`."""
     if isinstance(prior, UniformPrior):
         return Law.of(np.array([-1.0, 1.0]), np.ones(1))
     if isinstance(prior, SamplePrior) and has_few_atoms(prior):
