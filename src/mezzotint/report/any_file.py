@@ -10,6 +10,7 @@ import json
 import math
 import operator
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeAlias, TypeVar, cast
@@ -58,7 +59,8 @@ def reports_page(source: Path, *, column: str | None = None, level: float = 0.95
     """
     saved = source.suffix == ".json"
     counts = mz.collect.load_counts(source) if saved else mz.collect.read_counts(source, column=column)
-    name = _name(source, column)
+    # Counts do not say which column they are about.
+    name = "" if saved else (column or next(iter(_tables(source)))).removesuffix("_code")
     title = f"Reports of {name} in {source.name}" if name else f"Reports in {source.name}"
     if counts.mechanism.categories is not None:
         shares = cast(mz.collect.Frequencies, mz.collect.estimate(counts, level=level, allow_seeded=True))
@@ -78,11 +80,6 @@ def reports_page(source: Path, *, column: str | None = None, level: float = 0.95
     if record is not None:
         sections.insert(1, record)
     return Page(title=title, summary=summary, sections=tuple(sections), attachment=about.attachment)
-
-
-def _name(source: Path, column: str | None) -> str:
-    """The column that the reports are about, as their file names it; "" where it names none, as counts do not."""
-    return "" if source.suffix == ".json" else (column or next(iter(_tables(source)))).removesuffix("_code")
 
 
 def _tables(source: Path) -> Mapping[str, Mechanism]:
@@ -161,11 +158,8 @@ def _record(source: Path) -> Section | None:
     tables = _tables(source)
     if len(tables) == 1:
         return None
-    words = (
-        f"Every row of this file reports {len(tables)} columns, and pays for all of them together: "
-        f"{report_claim(tables)}.",
-    )
-    return Section(title="What a record pays", words=words)
+    words = f"Every row of this file reports {len(tables)} columns, and pays for all of them together: "
+    return Section(title="What a record pays", words=(f"{words}{report_claim(tables)}.",))
 
 
 def _clipped(source: Path, column: str | None) -> Section:
@@ -184,28 +178,23 @@ def _clipped(source: Path, column: str | None) -> Section:
 
 def _raw_counts(source: Path, column: str | None) -> dict[str, int] | None:
     """Clipped and missing inputs as recorded, added over the parts of a folder; None where any part has none."""
-    parts = sorted(source.rglob("*.parquet")) if source.is_dir() else [source] if source.suffix == ".parquet" else []
-    found = [_recorded(part, column) for part in parts]
-    whole = [one for one in found if one is not None]
-    if not whole or len(whole) < len(found):
-        return None
-    return {name: sum(one[name] for one in whole) for name in _COUNTED}
-
-
-def _recorded(part: Path, column: str | None) -> dict[str, int] | None:
     import pyarrow.parquet as parquet
 
     from mezzotint.collect.reports import COUNTS_KEY
 
-    text = (parquet.read_metadata(part).metadata or {}).get(COUNTS_KEY)
-    if text is None:
-        return None
     own = (column or "").removesuffix("_code")  # of several columns, each has its own counts of clipped inputs
-    try:
-        counts = {name: json.loads(text)[name] for name in _COUNTED}
-        return {name: operator.index(n[own] if isinstance(n, dict) else n) for name, n in counts.items()}
-    except (ValueError, TypeError, KeyError):
-        raise FileFormatError(f"{part.name}: its recorded counts are damaged; privatize again") from None
+    parts = sorted(source.rglob("*.parquet")) if source.is_dir() else [source] if source.suffix == ".parquet" else []
+    texts = {part: (parquet.read_metadata(part).metadata or {}).get(COUNTS_KEY) for part in parts}
+    total: Counter[str] = Counter(dict.fromkeys(_COUNTED, 0))
+    for part, text in texts.items():
+        if text is None:
+            continue
+        try:
+            counts = {name: json.loads(text)[name] for name in _COUNTED}
+            total.update({name: operator.index(n[own] if isinstance(n, dict) else n) for name, n in counts.items()})
+        except (ValueError, TypeError, KeyError):
+            raise FileFormatError(f"{part.name}: its recorded counts are damaged; privatize again") from None
+    return dict(total) if parts and None not in texts.values() else None
 
 
 SECONDS = 20.0
@@ -220,14 +209,7 @@ _SAMPLING = ("loss_rate", "sampled", "replacement", "poisson", "noise_ratio")
 
 
 def smoothed_page(source: Path) -> Page:
-    """The report of a smoothed result.
-
-    Arguments:
-        source: the JSON object that a verb of `mezzotint smoothed` printed.
-    Raises:
-        FileFormatError: anything else.
-    Guarantees: curves are computed anew from what was asked; the bounds shown are upper bounds.
-    """
+    """The report of the JSON object that a verb of `mezzotint smoothed` printed: curves anew, all upper bounds."""
     try:
         facts = read_object(source)
         make = PAGES[facts["verb"]]
@@ -430,11 +412,7 @@ PAGES: dict[str, Callable[[JsonObject], Page]] = {
 
 
 def claim_page(source: Path) -> Page:
-    """The report of a claim file: whether its proof holds, and what it says.
-
-    Raises:
-        FileFormatError: no claim file.
-    """
+    """The report of a claim file: whether its proof holds, and what it says."""
     from mezzotint.kernel.check import verdict as verdict_on
 
     text = read_text(source)
@@ -514,7 +492,10 @@ def page_of(source: Path, *, column: str | None = None, level: float = 0.95) -> 
         return federated_page(source if source.is_dir() else source.parent)
     if source.suffix in LOGS:
         return training_page(source)
-    document = _document(source)
+    try:
+        document = read_object(source)
+    except FileFormatError:  # the reader of mechanisms says what is wrong
+        document = {}
     if document.get("format") == CLAIM:
         return claim_page(source)
     if document.get("kind") == "ranks":
@@ -527,11 +508,3 @@ def page_of(source: Path, *, column: str | None = None, level: float = 0.95) -> 
     if "verb" in keys:
         return smoothed_page(source)
     return mechanism_page(Mechanism.load(source), file=source.name)
-
-
-def _document(source: Path) -> JsonObject:
-    """A file's JSON object; empty where it is anything else, which the reader of mechanisms then names."""
-    try:
-        return read_object(source)
-    except FileFormatError:
-        return {}

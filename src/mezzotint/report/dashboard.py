@@ -61,11 +61,9 @@ class Question:
     """A user's question.
 
     Arguments:
-        epsilon: pure epsilon of one report, in [0.05, 15].
-        bits: of one report, 1 to 6; lower, upper: range of the inputs, data units.
-        loss: "mse" or "mae", to be made small.
+        epsilon, bits: of one report, 0.05 to 15 and 1 to 6; lower, upper: range of the inputs, data units.
         prior: FILE:COLUMN of public data that inputs are like, or "" for uniform.
-        clients: reports per round; coordinates: values per client and round; rounds.
+        clients: reports per round; coordinates: values per client and round.
         view: "local", every report is seen; "sum", only secure sums are.
         delta: of the total claim.
     """
@@ -99,16 +97,14 @@ class Question:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """The suggested mechanism.
+    """The suggested mechanism, whose certified epsilon is at most the question's.
 
     Arguments:
-        mechanism: the table; its certified epsilon is at most the question's.
         family, levels: the options of `mezzotint design` that make it.
         mse, mae: under the question's prior, squared data units and data units.
         one_bit: the question's loss of one-bit randomized response at the same epsilon.
         bytes_per_client: packed reports of one client in all rounds, rounded up per round.
         half_width: of the 95 % interval for the mean of one coordinate in one round: the part that privacy adds.
-        reasons: why this one.
     """
 
     mechanism: Mechanism
@@ -174,9 +170,6 @@ def advise(question: Question) -> Answer:
 
     Where sums of reports must decode to sums of values, levels lie on an even grid. The table is optimal on its levels.
     `mezzotint design --levels N` also searches levels and knots: that takes seconds and gains a few percent.
-
-    Raises:
-        ParameterError, InfeasibleError: naming what cannot be met.
     """
     # Tables depend on nothing else: another number of clients or rounds needs no new ones.
     candidates = _candidates(replace(question, clients=1, coordinates=1, rounds=1, delta=0.5))
@@ -402,11 +395,7 @@ _LIMITS = {**dict.fromkeys(COUNTS, "; a whole number from 1 on"), "delta": "; a 
 
 
 def make_app(*, prior: str = "") -> dash.Dash:
-    """The Dash application.
-
-    Arguments:
-        prior: FILE:COLUMN that the page begins with as a prior; "" for uniform inputs.
-    """
+    """The Dash application; its page begins with this FILE:COLUMN as a prior, or with uniform inputs."""
     app = dash.Dash(
         "mezzotint",
         title="mezzotint: which mechanism?",

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal
-from typing import TYPE_CHECKING, final
+from typing import final
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +16,6 @@ from mezzotint.core.mechanism import TOTAL, FloatArray, Mechanism
 from mezzotint.core.records import JsonObject, above, number, percent
 from mezzotint.privacy.account import report_claim
 from mezzotint.report.page import Curve, Figure, Page, Section, Slider, Table
-
-if TYPE_CHECKING:
-    from mezzotint.design.optimal import Row
 
 MOST_LEVELS = 32
 """Beyond, designing the rivals would take minutes."""
@@ -45,14 +42,7 @@ SLOW = {"optm": 4}
 @final
 @dataclass(frozen=True, kw_only=True)
 class Rival:
-    """One mechanism of a comparison, on uniform inputs.
-
-    Arguments:
-        name: what it is.
-        epsilon, bits: pure epsilon and size of one report.
-        certified: whether the kernel accepts that epsilon.
-        mse, mae, max_bias: squared data units and data units.
-    """
+    """One mechanism of a comparison, on uniform inputs: as `design.Row`, of one that exists."""
 
     name: str
     epsilon: float
@@ -66,13 +56,10 @@ class Rival:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """A mechanism among its rivals.
+    """A mechanism, first among its rivals, and what could not be compared, and why.
 
-    Arguments:
-        rivals: the mechanism itself first.
-        limit: an MSE that no exactly unbiased mechanism with this epsilon can go below, at any number of levels; None
-            where there is no comparison.
-        remarks: what could not be compared, and why.
+    No exactly unbiased mechanism with this epsilon has an MSE below `limit`, at any number of levels; None where there
+    is no comparison.
     """
 
     rivals: tuple[Rival, ...]
@@ -111,15 +98,15 @@ def compare(mechanism: Mechanism) -> Comparison:
     limits = [
         row.mse / (1 + row.above_limit / 100) for row in made if row.mse is not None and row.above_limit is not None
     ]
-    return Comparison(
-        rivals=(own, *(_rival(row) for row in made)), limit=max(limits, default=None), remarks=tuple(remarks)
-    )
-
-
-def _rival(row: Row) -> Rival:
-    name = NAMES[row.family] + (" (biased)" if row.note == "biased" else "")
     shared = ("epsilon", "bits", "mse", "mae", "max_bias", "certified")
-    return Rival(name=name, **{field: getattr(row, field) for field in shared})
+    rivals = [
+        Rival(
+            name=NAMES[row.family] + (" (biased)" if row.note == "biased" else ""),
+            **{field: getattr(row, field) for field in shared},
+        )
+        for row in made
+    ]
+    return Comparison(rivals=(own, *rivals), limit=max(limits, default=None), remarks=tuple(remarks))
 
 
 def tradeoff_figure(points: Sequence[JsonObject]) -> Figure:

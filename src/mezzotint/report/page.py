@@ -18,7 +18,6 @@ import numpy as np
 from mezzotint.core import brought_by
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import refuse_existing, replacing
-from mezzotint.core.mechanism import FloatArray
 from mezzotint.core.records import Json, JsonObject
 
 if TYPE_CHECKING:
@@ -101,14 +100,7 @@ class Figure:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Slider:
-    """The distribution of the report at a movable input.
-
-    Arguments:
-        key, title: as for `Figure`.
-        inputs: (S,) data units; levels: (m,) decoded reports, data units.
-        frames: (S, m) probability of each level at each input.
-        means, deviations: (S,) of the decoded report, data units.
-    """
+    """The distribution of the report over (m,) levels at (S,) inputs among which a reader moves; all in data units."""
 
     key: str
     title: str
@@ -233,8 +225,9 @@ def _layout(title: str, x: JsonObject, y: JsonObject) -> JsonObject:
 def figure_json(figure: Figure) -> JsonObject:
     """`data` and `layout` of a figure. Bars that stand for things lie: their names need the room."""
     data = [_trace(curve, place) for place, curve in enumerate(figure.curves)]
-    along = {"title": {"text": figure.x_label}, **_scale(figure.log_x)}
-    up = {"title": {"text": figure.y_label}, **_scale(figure.log_y)}
+    linear, logarithmic = {"type": "linear", "exponentformat": "e"}, {"type": "log", "dtick": 1}
+    along = {"title": {"text": figure.x_label}, **(logarithmic if figure.log_x else linear)}
+    up = {"title": {"text": figure.y_label}, **(logarithmic if figure.log_y else linear)}
     if names_things(figure):
         for trace in data:
             trace["x"], trace["y"] = trace["y"], ["<br>".join(textwrap.wrap(name, 18)) for name in trace["x"]]
@@ -262,10 +255,6 @@ def height_of(figure: Figure) -> int:
 def names_things(figure: Figure) -> bool:
     """True when positions are words."""
     return any(isinstance(x, str) for curve in figure.curves for x in curve.x[:1])
-
-
-def _scale(logarithmic: bool) -> JsonObject:
-    return {"type": "log", "dtick": 1} if logarithmic else {"type": "linear", "exponentformat": "e"}
 
 
 def _trace(curve: Curve, place: int) -> JsonObject:
@@ -344,7 +333,7 @@ def html_page(page: Page) -> str:
             f'<link rel="icon" href="data:,"><title>{title}</title><style>{style}</style></head><body><main>',
             f'<h1>{title}</h1><p class="summary">{summary}</p>',
             *(_section(section) for section in page.sections),
-            _attachment(page),
+            *([] if page.attachment is None else [_attachment(*page.attachment)]),
             "</main><footer>Made by mezzotint. This page is one file and loads nothing; figures are drawn by plotly.js "
             "(MIT licence), which it contains.</footer>",
             f'<script type="application/json" id="figures">{embedded(figures)}</script>',
@@ -423,10 +412,7 @@ def _table(table: Table) -> str:
 _NUMBER = re.compile(r"[-+]?[\d,.]+(e[-+]?\d+)?( ?%)?|inf|-|")
 
 
-def _attachment(page: Page) -> str:
-    if page.attachment is None:
-        return ""
-    name, text = page.attachment
+def _attachment(name: str, text: str) -> str:
     shown = html.escape(name, quote=True)
     return (
         f'<p><a id="save" download="{shown}" href="#">Save {shown}</a>: the mechanism file, as it is in this page.</p>'
@@ -462,7 +448,9 @@ def write_png(page: Page, folder: Path, *, overwrite: bool = False) -> tuple[Pat
     if not folder.is_dir():
         raise ParameterError("png", str(folder), "no such folder; create it first")
     drawn = {folder / f"{slider.key}.png": _draw_slider(slider) for slider in page.sliders}
-    drawn |= {folder / f"{figure.key}.png": _draw_figure(figure) for figure in page.figures}
+    for figure in page.figures:
+        drawing = drawn[folder / f"{figure.key}.png"] = _drawing(6.4, 4.2 * height_of(figure) / HEIGHT)
+        _draw_onto(drawing.subplots(), figure, _looks([figure]))
     for path in drawn:
         refuse_existing(path, overwrite=overwrite, parameter="png")
     for path, drawing in drawn.items():
@@ -540,12 +528,6 @@ def _draw_slider(slider: Slider) -> Drawing:
     return drawing
 
 
-def _draw_figure(figure: Figure) -> Drawing:
-    drawing = _drawing(6.4, 4.2 * height_of(figure) / HEIGHT)
-    _draw_onto(drawing.subplots(), figure, _looks([figure]))
-    return drawing
-
-
 def _looks(figures: Sequence[Figure]) -> dict[str, JsonObject]:
     """Colour, line and marker of every name, in order of appearance: bounds are grey and dashed."""
     found: dict[str, JsonObject] = {}
@@ -569,11 +551,8 @@ def _draw_onto(axes: Axes, figure: Figure, looks: dict[str, JsonObject], *, lege
         look = dict(looks[curve.name])
         if len(curve.x) > FEW:
             look["marker"] = ""
-        if lying:
-            _draw_lying(axes, curve, look["color"])
-        else:
-            above = sum(_coincide(curve, other, figure) for other in figure.curves[place + 1 :])
-            _draw_curve(axes, curve, look, min(above, MOST_ABOVE))
+        above = 0 if lying else sum(_coincide(curve, other, figure) for other in figure.curves[place + 1 :])
+        _draw_curve(axes, curve, look, min(above, MOST_ABOVE), lying=lying)
     axes.set_title(figure.title, fontsize="medium")
     axes.set_xlabel(figure.y_label if lying else figure.x_label)
     axes.set_ylabel(figure.x_label if lying else figure.y_label)
@@ -598,14 +577,16 @@ def _coincide(first: Curve, second: Curve, figure: Figure) -> bool:
     return bool(np.nanmax(np.abs(gap)) <= span / 50)
 
 
-def _ends(curve: Curve) -> FloatArray:
-    ends = (np.subtract(curve.y, curve.low), np.subtract(curve.high, curve.y))
-    return np.maximum(ends, 0.0)
+def _draw_curve(axes: Axes, curve: Curve, look: JsonObject, above: int, *, lying: bool) -> None:
+    """A line under `above` others that coincide with it is so much wider, and its markers are rings around theirs.
 
-
-def _draw_curve(axes: Axes, curve: Curve, look: JsonObject, above: int) -> None:
-    """A line under `above` others that coincide with it is so much wider, and its markers are rings around theirs."""
-    if curve.style == "bars":
+    `lying` are bars that stand for things, from top to bottom.
+    """
+    if lying and curve.style == "bars":
+        axes.barh(curve.x, curve.y, color=look["color"], label=curve.name)
+    elif lying:
+        axes.plot(curve.y, curve.x, "--", color=COLOURS[1], label=curve.name)
+    elif curve.style == "bars":
         width = 0.8 * float(np.diff(np.array(curve.x, dtype=np.float64)).min()) if len(curve.x) > 1 else 0.8
         axes.bar(curve.x, curve.y, color=look["color"], label=curve.name, width=width)
     else:
@@ -613,14 +594,8 @@ def _draw_curve(axes: Axes, curve: Curve, look: JsonObject, above: int) -> None:
         wide = {"linewidth": 1.6 + 2.4 * above, "markersize": 4 + 4 * above, "alpha": 0.55 if above else 1.0}
         axes.plot(curve.x, curve.y, label=curve.name, **look, **wide, **ring)
     if curve.low:
-        axes.errorbar(curve.x, curve.y, yerr=_ends(curve), fmt="none", ecolor=look["color"], capsize=3, alpha=0.7)
-
-
-def _draw_lying(axes: Axes, curve: Curve, colour: str) -> None:
-    """Bars that stand for things, from top to bottom."""
-    if curve.style == "bars":
-        axes.barh(curve.x, curve.y, color=colour, label=curve.name)
-    else:
-        axes.plot(curve.y, curve.x, "--", color=COLOURS[1], label=curve.name)
-    if curve.low:
-        axes.errorbar(curve.y, curve.x, xerr=_ends(curve), fmt="none", ecolor="#333333", capsize=3)
+        ends = np.maximum((np.subtract(curve.y, curve.low), np.subtract(curve.high, curve.y)), 0.0)
+        if lying:
+            axes.errorbar(curve.y, curve.x, xerr=ends, fmt="none", ecolor="#333333", capsize=3)
+        else:
+            axes.errorbar(curve.x, curve.y, yerr=ends, fmt="none", ecolor=look["color"], capsize=3, alpha=0.7)

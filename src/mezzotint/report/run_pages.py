@@ -33,12 +33,8 @@ _PROGRESS = ("step", "loss", "train_accuracy", "test_accuracy", "epsilon")
 
 
 def training_page(source: Path) -> Page:
-    """The report of a training log.
+    """The report of a training log, as `mezzotint train --log` writes it, perhaps of a run that is still going.
 
-    Arguments:
-        source: JSON lines, as `mezzotint train --log` writes them; a log of a run that is still going will do.
-    Raises:
-        FileFormatError: no training log, or one without a report.
     Guarantees: every privacy number shown is rounded up.
     """
     lines = _lines(source)
