@@ -365,15 +365,9 @@ class AppendLog:
             self._known = (found.st_dev, found.st_ino)
 
     def _read(self, descriptor: int, start: int, end: int | None = None) -> bytes:
-        end = self._size if end is None else end
-        parts: list[bytes] = []
-        while start < end:
-            part = os.pread(descriptor, min(end - start, 1 << 24), start)
-            if not part:
-                break
-            parts.append(part)
-            start += len(part)
-        return b"".join(parts)
+        with open(descriptor, "rb", closefd=False) as file:
+            file.seek(start)
+            return file.read((self._size if end is None else end) - start)
 
     def _take_whole(self, raw: bytes) -> None:
         line, chain = self._checked(raw)

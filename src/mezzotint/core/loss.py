@@ -157,17 +157,6 @@ def check_epsilon(epsilon: float) -> float:
     return as_real("epsilon", epsilon, lambda value: value >= 0, "need a number >= 0 (inf is allowed)")
 
 
-def _pair_hockey_sticks(table: IntArray, ratio: float) -> FloatArray:
-    """(rows, rows) matrix over ordered pairs (a, b) of sum_i max(W[a,i] - ratio * W[b,i], 0), in floats."""
-    rows = table.astype(np.float64)
-    result = np.empty((rows.shape[0], rows.shape[0]))
-    for b, row in enumerate(rows):
-        difference = rows - ratio * row
-        np.maximum(difference, 0.0, out=difference)
-        difference.sum(axis=1, out=result[:, b])
-    return result
-
-
 def _exact_hockey_stick(first: list[int], second: list[int], ratio: Fraction) -> int:
     """denominator(ratio) * sum_i max(first - ratio * second, 0), in integers."""
     scale, factor = ratio.denominator, ratio.numerator
@@ -207,7 +196,8 @@ def delta(weights: IntArray, epsilon: float) -> float:
     # Rows that occur twice (jumps, plateaus) would only repeat pairs.
     table = np.unique(table, axis=0)
     ratio = exp_below(value)
-    screened = _pair_hockey_sticks(table, float(ratio))
+    rows = table.astype(np.float64)
+    screened = np.stack([np.maximum(rows - float(ratio) * row, 0.0).sum(axis=1) for row in rows], axis=1)
     # A positive term has ratio * W_b <= W_a up to rounding, so its error is at most 4 * UNIT * W_a; the terms add up
     # to at most 2**32 and summing m of them adds m * UNIT: together (m + 4) * UNIT * 2**32. Twice that separates pairs.
     margin = (table.shape[1] + 8) * 2 * UNIT * TOTAL

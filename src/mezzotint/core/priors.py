@@ -219,10 +219,16 @@ def _sample(values: object, lower: float, upper: float) -> Prior:
 
 def cell_means(prior: Prior, lower: float, upper: float) -> SamplePrior:
     """Point masses at the means of 2048 cells: where a search reads a prior again and again."""
-    edges = np.linspace(lower, upper, 2049)
+    return _means(prior, np.linspace(lower, upper, 2049))[0]
+
+
+def _means(prior: Prior, edges: FloatArray) -> tuple[SamplePrior, float]:
+    """Point masses at the means of cells, and the mean square distance of an input from its own."""
     moments = prior.moments(edges)
     used = moments[:, 0] > 0
-    return SamplePrior(points=edges[:-1][used] + moments[used, 1] / moments[used, 0], masses=moments[used, 0])
+    mass, first, second, _ = moments[used].T
+    spread = max(0.0, float((second - first**2 / mass).sum()))
+    return SamplePrior(points=edges[:-1][used] + first / mass, masses=mass), spread
 
 
 def cost_matrix(*, knots: FloatArray, levels: FloatArray, prior: Prior, loss: Literal["mse", "mae"]) -> FloatArray:
@@ -388,12 +394,7 @@ def condensed(prior: Prior, lower: float, upper: float) -> tuple[Prior, float]:
     edges, _, is_narrow = _cells(prior, lower, upper)
     if not is_narrow:
         return prior, 0.0
-    inputs = np.unique(_inputs(edges, lower, upper))
-    moments = prior.moments(inputs)[:, :3]
-    used = moments[:, 0] > 0
-    mass, first, second = moments[used].T
-    points = inputs[:-1][used] + first / mass
-    return SamplePrior(points=points, masses=mass), max(0.0, float((second - first**2 / mass).sum()))
+    return _means(prior, np.unique(_inputs(edges, lower, upper)))
 
 
 def has_few_atoms(prior: Prior) -> bool:
