@@ -72,7 +72,7 @@ def as_reals(parameter: str, values: npt.ArrayLike, remedy: str) -> npt.NDArray[
 
 
 def wrong_kind(parameter: str, array: npt.NDArray[Any], kinds: str, remedy: str) -> ParameterError:
-    """The refusal of an array whose dtype is none of `kinds`: among objects it names the first one at fault."""
+    """The error for an array whose dtype is not one of `kinds`; among objects it names the first one at fault."""
     for place, value in np.ndenumerate(array) if array.dtype == object else ():
         if np.asarray(value).dtype.kind not in kinds:
             where = ", ".join(map(str, place))

@@ -1,4 +1,4 @@
-"""Files that survive crashes: written whole or not at all, or grown line by line under a lock.
+"""Files that survive crashes: written completely or not at all, or extended line by line under a lock.
 
 A rename or a new file is durable only once its folder is synced too; both tools here do that.
 """
@@ -32,7 +32,7 @@ WAIT = 60.0
 """Seconds that a writer waits for others' locks before it gives up."""
 
 LARGEST = 1 << 28
-"""Bytes of a text file that is read whole."""
+"""Largest size, in bytes, of a text file that is read."""
 
 _PAUSE = 0.002
 _CHAIN = 16  # hexadecimal digits of a line's checksum
@@ -55,7 +55,7 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """A text file, whole; FileFormatError as by `read_bytes`, or where it is not UTF-8."""
+    """The content of a text file; FileFormatError as by `read_bytes`, or where it is not UTF-8."""
     try:
         return read_bytes(path).decode("utf-8")
     except UnicodeDecodeError:
@@ -129,7 +129,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_text(path: str | os.PathLike[str], text: str, *, overwrite: bool = False, parameter: str = "out") -> None:
-    """Writes a text file, whole or not at all; see `replacing`."""
+    """Writes a text file, completely or not at all; see `replacing`."""
     with replacing(path, overwrite=overwrite, parameter=parameter) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
@@ -138,7 +138,7 @@ def write_text(path: str | os.PathLike[str], text: str, *, overwrite: bool = Fal
 def replacing(path: str | os.PathLike[str], *, overwrite: bool = False, parameter: str = "out") -> Generator[Path]:
     """A temporary path beside `path`; renamed to it when the block ends well, removed when it does not.
 
-    Guarantees: a reader sees the old file or the whole new one, never a part; a kill leaves at most a hidden
+    Guarantees: a reader sees the old file or the complete new one, never a part; a kill leaves at most a hidden
     temporary file, never a half-written `path`. Once the block has ended the new file survives a power cut: its
     bytes and its folder are synced. Without `overwrite`, a file that appeared meanwhile is kept.
     """
@@ -237,14 +237,14 @@ class AppendLog:
     Arguments:
         path: the file, made when absent; None keeps everything in memory.
         header: the first line; a file with another one is refused.
-        take: called with every line after the header in turn, whoever wrote it. Lines that are replayed from the file
+        take: called with every line after the header in turn, whichever process wrote it. Lines that are replayed from the file
             and lines that are appended live take this one path, so that they cannot differ in effect.
         what: the kind of file, for error messages.
         wait: seconds to wait while other processes write.
 
     Raises:
         ParameterError: the folder does not exist, or the path names no regular file.
-        FileFormatError: the file is another one, or damaged anywhere but in what a crash can cut.
+        FileFormatError: it is a different file, or damaged in a way that no crash explains.
         StorageError: it cannot be opened, read or locked.
 
     Guarantees:
@@ -253,7 +253,7 @@ class AppendLog:
         Between `transaction`'s begin and end nobody else writes, and all that others wrote before has been taken.
         Cut at any byte, as by a crash, the file opens with all lines whose `append` had returned. The rest of a cut
         line is set aside, on record in the file and in `repairs`, and a RepairWarning says so. That is safe for
-        records that are written before what they speak of happens: a line that is not whole was never waited for.
+        records that are written before the event they describe: nothing had yet relied on an incomplete line.
     """
 
     def __init__(
@@ -272,7 +272,7 @@ class AppendLog:
         self._take = take
         self._wait = wait
         self._mutex = threading.Lock()
-        self._last = b""  # the last whole line read, newline included
+        self._last = b""  # the last complete line read, newline included
         self._chain = ""
         self._count = 0
         self._size = 0

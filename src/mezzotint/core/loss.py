@@ -230,14 +230,14 @@ def _renyi_small(rows: FloatArray, logs: FloatArray, beta: float) -> FloatArray:
 
 
 def _renyi_medium(rows: FloatArray, logs: FloatArray, beta: float) -> FloatArray:
-    """The same where 1 < |beta| * epsilon <= 300: one matrix product of powers, which do not overflow."""
+    """Divergences where 1 < |beta| * epsilon <= 300: one matrix product of powers, which do not overflow."""
     powers = (rows * np.exp(beta * logs)) @ np.exp(-beta * logs).T
     with np.errstate(divide="ignore"):
         return np.log(powers) / beta
 
 
 def _renyi_large(rows: FloatArray, logs: FloatArray, beta: float) -> FloatArray:
-    """The same for large orders (beta > 0): log-sum-exp, one second row at a time.
+    """Divergences of large orders (beta > 0): log-sum-exp, one second row at a time.
 
     An entry without mass has an exponent below 0; one with mass, above 0.
     """

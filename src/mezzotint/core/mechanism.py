@@ -483,8 +483,8 @@ class Mechanism:
 
 FORMAT = "mezzotint-mechanism"
 TABLE_FORMAT = "mezzotint-table"
-"""The same document without certificate and name (which may speak of a claim, too): for
-reports that were drawn from a seed, which no certificate is about."""
+"""That document without certificate and name (which may mention a claim): for reports drawn from a seed, about which
+there is no certificate."""
 
 VERSION = 1
 _KEYS = {"format", "version", "name", "knots", "levels", "weights", "sha256", "certificate"}
@@ -516,7 +516,7 @@ def dumps(mechanism: Mechanism, *, certified: bool = True) -> str:
 
 
 def parse_object(text: str, *, wanted: str = FORMAT) -> JsonObject:
-    """The document as plain values: whole JSON of a format of ours and of this version, of whatever kind.
+    """The document as plain values: complete JSON in the wanted format and of this version.
 
     Raises:
         FileFormatError: not JSON, not ours, another version, a key that occurs twice.

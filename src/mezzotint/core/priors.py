@@ -76,7 +76,7 @@ class SamplePrior(Prior):
 
     @cached_property
     def _blocks(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Points and masses, so many a row, the last one filled up with no mass; each row's moments from its first."""
+        """Points and masses in rows of `_BLOCK`, the last one filled up with no mass; each row's moments from its first."""
         missing = -self.points.size % _BLOCK
         points = np.pad(self.points, (0, missing), mode="edge").reshape(-1, _BLOCK)
         masses = np.pad(self.masses, (0, missing)).reshape(-1, _BLOCK)
@@ -170,8 +170,8 @@ def as_prior(prior: object, *, lower: float, upper: float) -> Prior:
     """Reads a user's prior: None (uniform), a frozen scipy.stats distribution, a 1-D sample, or a Prior.
 
     Raises:
-        ParameterError: an empty sample, NaN in it, a wrong shape, a distribution whose parameters make none, or
-            something that is none of these; a range whose fourth power is not a float.
+        ParameterError: an empty sample, NaN in it, a wrong shape, invalid parameters of a distribution, or
+            something else altogether; a range whose fourth power is not a float.
     """
     if not 1e-70 <= upper - lower <= 1e70:
         raise ParameterError("upper", upper, "fourth powers of the range exceed float64: rescale the data")

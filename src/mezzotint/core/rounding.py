@@ -1,4 +1,4 @@
-"""Probabilities in, integers out: rows that sum to 2**32, within the privacy asked for, nearly unbiased.
+"""Probabilities in, integers out: rows that sum to 2**32, within the requested privacy, nearly unbiased.
 
 Nothing that a solver or a formula returns is trusted: it becomes a table only through this module, and the
 table's epsilon is read off its integers afterwards.

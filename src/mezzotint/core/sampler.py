@@ -41,7 +41,7 @@ WORDS_PER_COUNT = 2
 GCM_FIRST = 2
 """Low 32 bits of the counter that AES-GCM begins to encrypt with; the other 96 are its nonce. A range that starts there
 comes from GCM: the same counter mode, which libraries run two or three times faster on processors with wide vectors.
-Its tag is of no use here and never asked for."""
+Its tag has no use here and is never computed."""
 
 BLOCK = 1 << 18
 """Words drawn at a time (2 MiB): read again while still in a cache, and enough work that threads seldom meet at the

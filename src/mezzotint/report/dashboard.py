@@ -250,7 +250,7 @@ def commands(question: Question, advice: Answer) -> tuple[str, str]:
 
 
 def python_lines(question: Question, advice: Answer) -> str:
-    """The same in Python."""
+    """Python code that designs the mechanism and accounts the release."""
     problem = ", ".join(f"{name}={getattr(question, name)!r}" for name in ("epsilon", "lower", "upper", "loss"))
     lines = ["import mezzotint as mz", ""]
     if question.prior:
@@ -490,7 +490,7 @@ def _layout(prior: str) -> Component:
 
 
 def _chart(name: str, inner: Component) -> Component:
-    """A figure under a name for those who do not see it."""
+    """A figure with an accessible name."""
     label: JsonObject = {"aria-label": name}
     return dash.html.Div(inner, role="img", **label)
 

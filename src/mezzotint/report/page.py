@@ -170,7 +170,7 @@ class Section:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """A whole report.
+    """A report.
 
     Arguments:
         title, summary: what it is about, the one sentence to take away.
@@ -309,7 +309,7 @@ POLICY = (
 
 
 def html_page(page: Page) -> str:
-    """The whole page as text; it holds everything it needs and its policy forbids it to load anything.
+    """The page as text; it contains everything it needs, and its policy forbids it to load anything.
 
     Arguments:
         page: the report.
@@ -426,7 +426,7 @@ MOST_ABOVE = 2
 
 DASHES = ("--", ":", "-.")
 FEW = 40
-"""The most points of a curve that are marked, so that lines on top of each other can be told apart."""
+"""The most points of a curve that are marked, so that overlapping lines can be distinguished."""
 
 
 def write_png(page: Page, folder: Path, *, overwrite: bool = False) -> tuple[Path, ...]:
@@ -506,7 +506,7 @@ def sheet(figures: Sequence[Figure], *, title: str = "", table: Table | None = N
 
 
 def _width(handle: Artist) -> float:
-    """Of a legend's line; bars have none."""
+    """The width of a legend's line; 0 for bars."""
     return getattr(handle, "get_linewidth", lambda: 0.0)()
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mezzotint.training.trainer import Standing
 
 DELTAS = tuple(10.0**-k for k in range(3, 11))
-"""At which the whole run is accounted once more, where the log says enough."""
+"""Deltas at which the complete run is accounted again, where the log suffices."""
 
 _SIMULATED = "Simulation; not private: this run was seeded and can be repeated bit for bit."
 

@@ -399,7 +399,7 @@ def quantized_gaussian(mean: float, deviation: float, *, levels: int = 256) -> n
 
 
 def quantized_laplace(mean: float, deviation: float, *, levels: int = 256) -> np.ndarray:
-    """The same with a Laplace distribution of the same standard deviation, scale deviation / sqrt(2).
+    """As `quantized_gaussian`, for a Laplace distribution of that standard deviation: scale deviation / sqrt(2).
 
     Arguments:
         mean, deviation, levels: as of `quantized_gaussian`.

@@ -529,7 +529,7 @@ def guarantee(result: Expected, *, vertices: Sequence[Rational | Sequence[Ration
 
     Arguments:
         result: what `expected` returned.
-        vertices: the same distributions it was asked for, exactly.
+        vertices: the distributions that were given to `expected`, exactly.
     Returns: the guarantee, with what it rests on in `basis`.
     Raises:
         ParameterError: if the distributions are not those of the result.
