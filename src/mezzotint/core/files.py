@@ -237,8 +237,8 @@ class AppendLog:
     Arguments:
         path: the file, made when absent; None keeps everything in memory.
         header: the first line; a file with another one is refused.
-        take: called with every line after the header in turn, whichever process wrote it. Lines that are replayed from the file
-            and lines that are appended live take this one path, so that they cannot differ in effect.
+        take: called with every line after the header in turn, whichever process wrote it. Lines replayed from the file
+            and lines appended live take this one path, so that they cannot differ in effect.
         what: the kind of file, for error messages.
         wait: seconds to wait while other processes write.
 

@@ -76,7 +76,7 @@ class SamplePrior(Prior):
 
     @cached_property
     def _blocks(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Points and masses in rows of `_BLOCK`, the last one filled up with no mass; each row's moments from its first."""
+        """Points and masses in rows of `_BLOCK`, the last filled up with no mass; each row's moments from its first."""
         missing = -self.points.size % _BLOCK
         points = np.pad(self.points, (0, missing), mode="edge").reshape(-1, _BLOCK)
         masses = np.pad(self.masses, (0, missing)).reshape(-1, _BLOCK)
