@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import final
+from typing import Any, cast, final
 
 import numpy as np
 
@@ -263,6 +263,10 @@ def noisy_profile(histogram: tuple[int, ...], sample: Sample, loss: Loss, noise:
     return profile_of(sample, loss, to_log10(value), upper, worst=worst, pair=pair, status=status, reason=reason)
 
 
+_add, _multiply = cast(Any, logarithms.add), cast(Any, logarithms.multiply)
+"""Of arrays, too."""
+
+
 def _published(histogram: tuple[int, ...], shape: tuple[int, ...], sample: Sample, noise: Fraction) -> np.ndarray:
     """(2, cells) the probability of every published outcome, in double-double."""
     factors = [np.zeros((2, size)) for size in shape]
@@ -281,7 +285,7 @@ def _published(histogram: tuple[int, ...], shape: tuple[int, ...], sample: Sampl
     place = (*others[:, possible], rest[possible])
     masses = factors[-1][:, place[-1]]
     for factor, counts in zip(factors[:-1], place[:-1], strict=True):
-        masses = logarithms.multiply(*masses, *factor[:, counts])
+        masses = _multiply(*masses, *factor[:, counts])
     grid = np.zeros((2, *shape))
     grid[0][place], grid[1][place] = masses
     for axis in range(len(shape)):
@@ -300,18 +304,18 @@ def _noised(lines: np.ndarray, noise: Fraction) -> np.ndarray:
     ratio, last = split(noise), lines.shape[1] - 1
     above, below = np.zeros_like(lines), np.zeros_like(lines)
     for y in range(last - 1, -1, -1):
-        above[:, y] = logarithms.multiply(*logarithms.add(*above[:, y + 1], *lines[:, y + 1]), *ratio)
+        above[:, y] = _multiply(*_add(*above[:, y + 1], *lines[:, y + 1]), *ratio)
     for y in range(last + 1):
-        below[:, y] = logarithms.add(*logarithms.multiply(*below[:, y - 1], *ratio), *lines[:, y]) if y else lines[:, 0]
-        above[:, y] = logarithms.add(*below[:, y], *above[:, y])
-    above[:, last] = logarithms.multiply(*below[:, last], *split(1 / (1 - noise)))
+        below[:, y] = _add(*_multiply(*below[:, y - 1], *ratio), *lines[:, y]) if y else lines[:, 0]
+        above[:, y] = _add(*below[:, y], *above[:, y])
+    above[:, last] = _multiply(*below[:, last], *split(1 / (1 - noise)))
     return above
 
 
 def _hockey_stick(p: np.ndarray, q: np.ndarray, loss: Loss) -> float:
     """The sum of max(0, p - E q)."""
-    high, low = logarithms.multiply(*q, *loss.parts)
-    high, low = logarithms.add(*p, -high, -low)
+    high, low = _multiply(*q, *loss.parts)
+    high, low = _add(*p, -high, -low)
     return math.fsum(np.concatenate((high[high > 0.0], low[high > 0.0])))
 
 
