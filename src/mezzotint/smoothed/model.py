@@ -129,27 +129,10 @@ def split_log(value: Fraction) -> tuple[float, float]:
     return split(Fraction(logarithm))
 
 
-def _least_float_above(ratio: Fraction, log_ratio: tuple[float, float]) -> float:
-    """The logarithm of a ratio >= 1, from a lower bound of it within 1e-31, rounded up; 0 at 1."""
-    high, low = log_ratio
-    # But for 1, logarithms of rationals are irrational: never a float themselves.
-    return high if ratio == 1 or low < -1e-30 * high else math.nextafter(high, math.inf)
-
-
 @functools.lru_cache(maxsize=4096)
 def split_log_step(count: int) -> tuple[float, float]:
     """ln(count / (count - 1)) as two floats, for count >= 2."""
     return split_log(Fraction(count, count - 1))
-
-
-@functools.lru_cache(maxsize=4096)
-def _loss_from_epsilon(epsilon: float) -> Loss:
-    with decimal.localcontext() as context:
-        context.prec = 60
-        exponential = decimal.Decimal(epsilon).exp()
-    # The 60th digit is rounded to nearest; one part in 1e56 less is surely below e^epsilon, and so is 1.
-    ratio = max(Fraction(1), Fraction(exponential) * (1 - Fraction(1, 10**56)))
-    return Loss(epsilon=epsilon, ratio=ratio, log_ratio=(epsilon, 0.0))
 
 
 def read_loss(*, epsilon: float | None, ratio: Rational | None) -> Loss:
@@ -159,13 +142,20 @@ def read_loss(*, epsilon: float | None, ratio: Rational | None) -> Loss:
         value = as_real("epsilon", epsilon, lambda number: 0.0 < number < math.inf, remedy)
         if value > 700.0:
             raise ParameterError("epsilon", epsilon, "must be at most 700, where e**epsilon leaves the range of floats")
-        return _loss_from_epsilon(value)
+        with decimal.localcontext() as context:
+            context.prec = 60
+            exponential = decimal.Decimal(value).exp()
+        # The 60th digit is rounded to nearest; one part in 1e56 less is surely below e^epsilon, and so is 1.
+        exact = max(Fraction(1), Fraction(exponential) * (1 - Fraction(1, 10**56)))
+        return Loss(epsilon=value, ratio=exact, log_ratio=(value, 0.0))
     if ratio is not None and epsilon is None:
         exact = read_rational("ratio", ratio)
         if exact < 1:
             raise ParameterError("ratio", ratio, "must be at least 1 (ratio is e**epsilon); try 51/49")
-        log_ratio = split_log(exact)
-        return Loss(epsilon=_least_float_above(exact, log_ratio), ratio=exact, log_ratio=log_ratio)
+        high, low = split_log(exact)
+        # But for 1, logarithms of rationals are irrational: never a float themselves.
+        least = high if exact == 1 or low < -1e-30 * high else math.nextafter(high, math.inf)
+        return Loss(epsilon=least, ratio=exact, log_ratio=(high, low))
     raise ParameterError("epsilon", epsilon, "give exactly one of epsilon and ratio (which is e**epsilon)")
 
 
