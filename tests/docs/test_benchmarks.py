@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from mezzotint import families
 from modules import load
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,8 +22,9 @@ def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     found = load(ROOT / "benchmarks" / "kernel.py")
     monkeypatch.setattr(found, "_line", lambda name, *_: name)
-    monkeypatch.setattr(found, "TABLES", dict.fromkeys(found.TABLES, lambda: None))
-    monkeypatch.setattr(found.design, "optimal", lambda **_: SimpleNamespace(mechanism=None))
+    table = families.randomized_response(lower=-1, upper=1, epsilon=1.0)
+    monkeypatch.setattr(found, "TABLES", dict.fromkeys(found.TABLES, lambda: table))
+    monkeypatch.setattr(found.design, "optimal", lambda **_: SimpleNamespace(mechanism=table))
     return found
 
 
