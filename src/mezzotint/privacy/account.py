@@ -162,8 +162,7 @@ def clones_epsilon(epsilon: float, *, clients: int, delta: float, corrupted: int
         delta: in [0, 1).
         corrupted: clients without honest randomness.
 
-    Guarantees: the numerical bound itself (a mixture of binomials), not its closed-form relaxation; never above
-        `epsilon`.
+    Guarantees: the numerical bound itself, not its closed-form relaxation; never above `epsilon`.
     Source: Feldman, McMillan and Talwar 2021, Hiding Among the Clones: every other client is, with probability
         e**-epsilon, a fair coin between the two reports of the protected one (docs/proofs/sums.md, "Shuffled reports").
     """
@@ -171,12 +170,10 @@ def clones_epsilon(epsilon: float, *, clients: int, delta: float, corrupted: int
 
 
 def account_shuffled(run: Release) -> Claim:
-    """The cost of `dimension` shuffled reports a round: only their random order is seen.
+    """The cost of `dimension` shuffled reports a round, together or each by itself: only their random order is seen.
 
-    A client's reports of a round may be shuffled as one or each by itself.
-
-    Guarantees: rests on the pure epsilon of a client's reports in a round and on nothing else of the table; so it
-        holds for every mechanism with this epsilon. Rounds add up, each with an equal part of delta.
+    It rests on the pure epsilon of a client's reports in a round and on nothing else of the table. Rounds add up, each
+    with an equal part of delta.
     """
     one = replace(run, rounds=1).pure
     # What is seen follows from the reports themselves: their claim holds as well.
@@ -225,9 +222,8 @@ class Calibration(Record):
         tried: (parameter, epsilon) of everything that was computed, in order.
 
     Example:
-        >>> build = lambda epsilon: mz.privacy.Release(
-        ...     mechanism=mz.families.randomized_response(epsilon=epsilon), dimension=10, delta=1e-6
-        ... )
+        >>> coin = mz.families.randomized_response
+        >>> build = lambda epsilon: mz.privacy.Release(mechanism=coin(epsilon=epsilon), dimension=10, delta=1e-6)
         >>> found = mz.privacy.calibrate(build, epsilon=2.0, least_noise_at=2.0, most_noise_at=0.01)
         >>> found.claim.epsilon <= 2.0, found.parameter > 0.2
         (True, True)
@@ -263,12 +259,9 @@ def calibrate(
         No parameter with less noise does that is further than `tolerance` away, if more noise never costs more.
 
     Example:
-        >>> found = mz.privacy.calibrate(
-        ...     lambda epsilon: mz.privacy.Release(
-        ...         mechanism=mz.families.randomized_response(epsilon=epsilon), rounds=10, delta=1e-6
-        ...     ),
-        ...     epsilon=3.0, least_noise_at=3.0, most_noise_at=0.01,
-        ... )
+        >>> coin = mz.families.randomized_response
+        >>> build = lambda epsilon: mz.privacy.Release(mechanism=coin(epsilon=epsilon), rounds=10, delta=1e-6)
+        >>> found = mz.privacy.calibrate(build, epsilon=3.0, least_noise_at=3.0, most_noise_at=0.01)
         >>> 2.99 < found.claim.epsilon <= 3.0
         True
     """
@@ -436,10 +429,8 @@ def check_report(mechanism: Mechanism, proof: str, *, order: float | None = None
 
     Example:
         >>> table = mz.families.randomized_response(epsilon=1.0)
-        >>> mz.privacy.check_report(table, "ratio", epsilon=1.0, delta=0.0)
-        True
-        >>> mz.privacy.check_report(table, "ratio", epsilon=0.99, delta=0.0)
-        False
+        >>> [mz.privacy.check_report(table, "ratio", epsilon=value, delta=0.0) for value in (1.0, 0.99)]
+        [True, False]
     """
     table = nameless(mechanism)
     exact = {name: repr(float(value)) for name, value in stated.items()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Iterator, Mapping
@@ -25,6 +24,7 @@ from mezzotint.core.files import write_text
 from mezzotint.core.loss import UNIT, pure_epsilon
 from mezzotint.core.mechanism import IntArray, Mechanism
 from mezzotint.core.records import JsonObject, Record, above, plain
+from mezzotint.kernel.units import canonical
 from mezzotint.privacy.sums import Lattice, lattice_rows
 
 if TYPE_CHECKING:
@@ -38,14 +38,8 @@ Observer = Literal["reports", "secure_sum", "model", "shuffled"]
 Trust = Literal["local", "secure_sum", "central", "shuffler"]
 Sampling = Literal["none", "public", "poisson", "without_replacement"]
 
-_CHANGE = {
-    ("client", "replace_one"): "replacing all data of one client",
-    ("client", "add_or_remove_one"): "adding or removing all data of one client",
-    ("record", "replace_one"): "replacing one record",
-    ("record", "add_or_remove_one"): "adding or removing one record",
-    ("user", "replace_one"): "replacing all records of one user",
-    ("user", "add_or_remove_one"): "adding or removing all records of one user",
-}
+_CHANGE = {"replace_one": "replacing", "add_or_remove_one": "adding or removing"}
+_UNITS = {"client": "all data of one client", "record": "one record", "user": "all records of one user"}
 
 _SEEN = {
     "reports": "an observer of every single report",
@@ -56,11 +50,8 @@ _SEEN = {
 _VIEWS: dict[Observer, View] = {"reports": "local", "secure_sum": "sum", "model": "sum", "shuffled": "shuffled"}
 
 _TRUST: dict[Observer, Trust] = {
-    "reports": "local",
-    "secure_sum": "secure_sum",
-    "model": "central",
-    "shuffled": "shuffler",
-}
+    "reports": "local", "secure_sum": "secure_sum", "model": "central", "shuffled": "shuffler",
+}  # fmt: skip
 
 TRUSTED: dict[Trust, str] = {
     "local": "only the device that draws a report is trusted with its value",
@@ -170,7 +161,7 @@ class Claim(Record):
     @property
     def change(self) -> str:
         """The change that is hidden, with its relation: "replacing all data of one client (replace_one)"."""
-        return f"{_CHANGE[self.unit, self.neighboring]} ({self.neighboring})"
+        return f"{_CHANGE[self.neighboring]} {_UNITS[self.unit]} ({self.neighboring})"
 
     @property
     def standing(self) -> dict[str, object]:
@@ -234,7 +225,7 @@ class Claim(Record):
         Raises:
             MezzotintError: nothing was checked. ParameterError: the file exists, and `overwrite` is not set.
         """
-        text = json.dumps({**self.document(), "proof": dict(proof)}, sort_keys=True, separators=(",", ":"))
+        text = canonical({**self.document(), "proof": dict(proof)})
         write_text(path, text, overwrite=overwrite, parameter="proof")
 
     def __str__(self) -> str:

@@ -117,11 +117,7 @@ def _power_above(base: float, count: int) -> float:
 class LossDistribution:
     """Masses on the losses (start + i) * step, and on infinity.
 
-    Arguments:
-        step: grid step, nats, > 0.
-        start: integer, the first loss over the step.
-        masses: (n,) masses >= 0.
-        infinite: mass of the infinite loss.
+    The step is in nats, the start the first loss over the step, the masses (n,) numbers >= 0.
     """
 
     step: float
@@ -165,12 +161,8 @@ class LossDistribution:
             infinite -= scale * (1 - 32 * UNIT - (8 + abs(math.log(total))) * 16 * count * UNIT)
         used = np.flatnonzero(single)
         kept = slice(int(used[0]), int(used[-1]) + 1)
-        return LossDistribution(
-            step=self.step,
-            start=first + int(used[0]),
-            masses=single[kept] * (scale * (1 + 4 * UNIT)),
-            infinite=infinite,
-        )
+        masses = single[kept] * (scale * (1 + 4 * UNIT))
+        return LossDistribution(step=self.step, start=first + int(used[0]), masses=masses, infinite=infinite)
 
     def _at_grid(self) -> FloatArray:
         """(n,) the curve at the losses of the grid, rounded up."""
@@ -333,13 +325,8 @@ def poisson_remove(atoms: Atoms, rate: float) -> Atoms:
 
 
 def rdp_to_epsilon(divergence: float, alpha: float, delta: float) -> float:
-    """Epsilon at `delta` > 0 of a release whose Renyi divergence of order `alpha` > 1 is at most `divergence`.
+    """Epsilon at `delta` > 0, rounded up, where the Renyi divergence of order `alpha` > 1 is at most `divergence`.
 
-    Arguments:
-        divergence: nats, >= 0; inf allowed.
-        alpha, delta: as above.
-
-    Guarantees: rounded up.
     Source: Canonne, Kamath and Steinke 2020, Proposition 12.
     """
     left, odds = math.log1p(-1 / alpha), math.log(delta) + math.log(alpha)
@@ -373,13 +360,8 @@ MAX_EPSILON = 600.0
 class HockeyStick:
     """Upper bounds on sup over neighbours of the hockey-stick divergence, both directions, for epsilon >= 0.
 
-    Arguments:
-        epsilons: (g,) increasing, the first 0; the last may be inf.
-        deltas: (g,) in [0, 1]; upper bounds at the grid points.
-
-    Guarantees:
-        The true curve is convex in e**epsilon, so chords between grid points bound it, and so does the lower convex
-        hull of the points, which is what is kept.
+    (g,) epsilons increase from 0, the last may be inf; (g,) deltas are the bounds there. The true curve is convex in
+    e**epsilon, so chords between grid points bound it, and so does the lower convex hull of the points, which is kept.
     """
 
     epsilons: FloatArray

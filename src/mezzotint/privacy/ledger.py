@@ -258,23 +258,15 @@ def _by_client(releases: Iterable[Charge]) -> dict[str, _Total]:
 
 
 def compose_releases(releases: Iterable[Charge]) -> Spent:
-    """The total cost of releases known only by their (epsilon, delta); see `Spent`.
-
-    Arguments:
-        releases: any number, also none.
-
-    Guarantees: exact sums, rounded up once; never below what such releases would allow to happen.
-    """
+    """The total cost of releases, if any, known only by their (epsilon, delta): exact sums, rounded up once."""
     return _sum(releases).spent()
 
 
 def admits(releases: Iterable[Charge], *, epsilon: float, delta: float, slack: float = 0.0) -> bool:
     """The filter by itself: whether releases, chosen adaptively, keep to a budget fixed before the first of them.
 
-    Arguments:
-        releases: all that one person pays for, in any order.
-        epsilon, delta: the budget.
-        slack: part of delta that advanced composition may spend, fixed as the budget is; 0 keeps to plain sums.
+    They are all that one person pays for, in any order. Advanced composition may spend the `slack`, a part of delta
+    that is fixed as the budget is; 0 keeps to plain sums.
     """
     return _sum(releases).within(_amount("epsilon", epsilon), _amount("delta", delta), _checked_slack(slack))
 
@@ -440,10 +432,9 @@ class Ledger:
     def worst(self) -> Spent:
         """The largest totals over all clients, including one without charges of their own."""
         with self._log.transaction():
-            totals = [self._total(client) for client in self._totals]
-            epsilon = max(math.inf if total.infinite else _upwards(total.epsilon) for total in totals)
-            delta = min(1.0, max(_upwards(total.delta) for total in totals))
+            each = [self._total(client).spent() for client in self._totals]
             count = sum(total.count for total in self._totals.values())
+            epsilon, delta = max(one.epsilon for one in each), max(one.delta for one in each)
             return Spent(epsilon=epsilon, delta=delta, releases=count)
 
     def by_client(self) -> dict[str, Spent]:

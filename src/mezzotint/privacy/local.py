@@ -1,7 +1,5 @@
 """What many reports cost together when each of them is seen: several valid bounds, the least of which counts.
 
-Exact worst cases of few releases: every choice of row pairs, not only a pair that dominates them all.
-
 One pair that dominates all row pairs (T7) covers every sequence of them, but for a lopsided table it overstates: no
 single choice is as bad in every respect. For few releases the sequences themselves can be gone through. With
 c = e**epsilon and f_0(c) = max(0, 1 - c), one more release seen through the pair (P, Q) turns the curve f into
@@ -155,16 +153,12 @@ def _combinations(pairs: Sequence[Pair], count: int, curve: PrivacyCurve) -> Ite
         yield from _combinations(pairs[i:], count - 1, _through(pair, curve))
 
 
-def _own_curve(pair: Pair) -> PrivacyCurve:
-    """The pair's hockey-stick curve at all its corners."""
-    return _through(pair, PrivacyCurve(points=np.array([0.0, 1.0]), values=np.array([1.0, 0.0])))
-
-
 def undominated(weights: IntArray) -> list[Pair]:
     """Ordered pairs of different rows whose curve is not below another pair's everywhere; equal curves count once."""
     rows = np.unique(weights, axis=0) / float(TOTAL)
     pairs = [(a, b) for i, a in enumerate(rows) for j, b in enumerate(rows) if i != j]
-    curves = [_own_curve(pair) for pair in pairs]
+    start = PrivacyCurve(points=np.array([0.0, 1.0]), values=np.array([1.0, 0.0]))
+    curves = [_through(pair, start) for pair in pairs]
     kept: list[int] = []
     for i, curve in enumerate(curves):
         # A convex curve is below a piecewise linear one if it is so at the latter's corners and at infinity.
@@ -195,14 +189,8 @@ def worst_sequence_epsilon(
 ) -> float | None:
     """Epsilon at `delta` of the worst sequence of inputs of rounds x coordinates reports; None when there are too many.
 
-    Arguments:
-        weights: (rows, m) table.
-        coordinates: reports of one round, whose inputs are chosen together.
-        rounds: rounds, whose inputs may depend on earlier reports.
-        delta: in [0, 1).
-        rate: probability of taking part in a round, visibly.
-
-    Guarantees: never below the exact worst case over all inputs; rounding errors are added.
+    Inputs of one round are chosen together, those of later rounds in the light of earlier reports. `rate` is the
+    probability of taking part in a round, visibly. Never below the exact worst case: rounding errors are added.
     """
     pairs = _budgeted(weights, coordinates, rounds)
     if pairs is None:
@@ -308,15 +296,6 @@ def _renyi(run: Release) -> float:
     return rdp_to_epsilon(run.rounds * rdp_public_sampling(single, best, run.sampling_rate), best, run.delta)
 
 
-def _exact(run: Release) -> float:
-    if _is_secret(run):
-        return math.inf
-    epsilon = worst_sequence_epsilon(
-        run.table.weights, coordinates=run.dimension, rounds=run.rounds, delta=run.delta, rate=run.sampling_rate
-    )
-    return math.inf if epsilon is None else epsilon
-
-
 def composed_epsilon(atoms: Atoms, run: Release, delta: float, tolerances: Sequence[float]) -> float:
     """Epsilon of a whole release each report of which the atoms cover; inf where no grid holds it.
 
@@ -350,5 +329,9 @@ def account_local(run: Release) -> Claim:
         guess = min(bounds.values())
         tolerance = PRECISION * max(1.0, guess if math.isfinite(guess) else 1.0)
         bounds[PLD] = composed_epsilon(dominating_atoms(run.table), run, run.delta, [tolerance])
-        bounds[EXACT] = _exact(run)
+    if run.delta > 0 and not _is_secret(run):
+        exact = worst_sequence_epsilon(
+            run.table.weights, coordinates=run.dimension, rounds=run.rounds, delta=run.delta, rate=run.sampling_rate
+        )
+        bounds[EXACT] = math.inf if exact is None else exact
     return run.claim(bounds)

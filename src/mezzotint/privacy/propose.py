@@ -91,11 +91,9 @@ def sealed(
 
 
 def bound_document(*, levels: int, epsilon: Fraction, value: str, **content: Any) -> JsonObject:
-    """The claim file, unchecked, of a mean squared error that no mechanism with so many levels is below.
+    """The claim file, unchecked, of a lower bound on the mean squared error with this many levels, inputs uniform.
 
-    Arguments:
-        levels, epsilon, value: of the statement; uniform inputs on [-1, 1].
-        content: of a proof of kind `dual` (docs/proofs/design.md, "Any m levels").
+    `content` is that of a proof of kind `dual` (docs/proofs/design.md, "Any m levels").
     """
     statement = {"kind": "lower_bound", "loss": "mse", "prior": "uniform", "levels": levels}
     claim = kernel.ExactClaim(release=None, statement={**statement, "epsilon": str(epsilon), "value": value})
@@ -115,14 +113,12 @@ def accepted(
     otherwise: Outcome | None = None,
     seconds: int = 60,
 ) -> Outcome:
-    """The claim at the least raised epsilon that the kernel accepts.
+    """The claim at the least raised epsilon that the kernel accepts, each check within so many processor seconds.
 
     Arguments:
-        release: what is accounted.
         epsilon, delta: as the float accountant has them.
         provers: tried in turn at each raised epsilon.
-        otherwise: what came of another proof, and is returned when no smaller epsilon than its own is accepted.
-        seconds: processor time for each check.
+        otherwise: the outcome of another proof, returned when no smaller epsilon than its own is accepted.
     """
     stated = "0" if delta == 0 else repr(float(delta))
 

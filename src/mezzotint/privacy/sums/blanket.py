@@ -47,8 +47,7 @@ class Component:
 
     Arguments:
         shape: (r,) integers >= 0, the noise's pmf on 0..r-1 times their sum.
-        shifts: (rows, s) integers >= 0 in units of 2**-32: mass that row k gives to noise starting at each place.
-            Every row sums to the same `mass`.
+        shifts: (rows, s) masses, in units of 2**-32, that each row gives to noise starting at each place; of one sum.
     """
 
     shape: IntArray
@@ -561,10 +560,8 @@ BINS = 4096
 class NoiseMixture:
     """A mixture of noise pmfs, known from both sides; the adversary sees which one was drawn.
 
-    Arguments:
-        probability: (cells,) upper bounds on the mixture's weights.
-        low, high: (cells, width) bounds on each cell's pmf, on a window of its own.
-        outside: mass (of any kind) not covered: it counts as certain disclosure.
+    (cells,) `probability` is at or above the weights, (cells, width) `low` and `high` bound each cell's pmf on a window
+    of its own, and the mass `outside`, of any kind, counts as certain disclosure.
     """
 
     probability: FloatArray
@@ -580,11 +577,9 @@ def no_noise() -> NoiseMixture:
 
 
 def blanket_noise(blanket: Blanket, clients: int, *, budget: int = 64, tail: float = 1e-17) -> NoiseMixture:
-    """The noise of `clients` honest other clients under a blanket.
+    """The noise of `clients` honest other clients, in whole blocks, under a blanket that fits the table.
 
     Arguments:
-        blanket: a blanket that fits the table.
-        clients: how many others contribute honest randomness, >= 0; a blanket of blocks uses whole blocks of them.
         budget: about how many cells the count vector is bundled into; more are tighter and slower.
         tail: mass that may be cut off; all of it is added to delta.
     """
@@ -616,10 +611,7 @@ def spread(pmfs: FloatArray, row: FloatArray) -> FloatArray:
 class PairLoss:
     """Privacy losses of one ordered pair of rows under a noise: atoms with loss > 0 only.
 
-    Arguments:
-        losses: (atoms,) log of first over second, from above.
-        first, second: (atoms,) masses, first from above and second from below.
-        outside: certain disclosure.
+    Losses, log of first over second, and the masses of the first are from above, those of the second from below.
     """
 
     losses: FloatArray

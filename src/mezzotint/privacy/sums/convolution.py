@@ -51,10 +51,8 @@ ComplexArray = npt.NDArray[np.complex128]
 class SumBounds:
     """Bounds on the pmfs of several sums, each on its own window of consecutive integers.
 
-    Arguments:
-        start: (cells,) first integer of each window.
-        low, high: (cells, width) bounds on the probabilities.
-        outside: (cells,) upper bounds on the mass outside each window.
+    (cells,) first integers of the windows, (cells, width) bounds on the probabilities there, and (cells,) upper bounds
+    on the masses outside.
     """
 
     start: IntArray
@@ -195,14 +193,13 @@ def sum_bounds(shapes: Sequence[FloatArray], counts: npt.ArrayLike, *, tail: flo
 
     Arguments:
         shapes: pmfs on 0, 1, 2, ...; every entry is right to a relative 2**-52.
-        counts: (cells, shapes) integers >= 0.
+        counts: (cells, shapes) integers >= 0; all 0: mass 1 at 0.
         tail: mass that a window may leave outside; `outside` bounds it and is 0 where the window holds all.
 
     Raises:
         ParameterError: shapes that are not pmfs, negative counts, or windows beyond `MAX_LENGTH`.
 
     Guarantees: low <= pmf <= high on the window, mass outside <= outside.
-    Edge cases: counts all 0: mass 1 at 0.
     Source: exponential tilting (Cramer); Higham, Theorem 24.2, for the transforms.
     """
     table = _check(shapes, counts, tail)
@@ -302,12 +299,9 @@ _STEPS = 12
 @final
 @dataclass(frozen=True, kw_only=True)
 class CountBounds:
-    """Lower corners of count vectors and upper bounds on their probabilities.
+    """(cells, L) lower corners of count vectors and (cells,) upper bounds on their probabilities.
 
-    Arguments:
-        counts: (cells, L) integers.
-        probability: (cells,) upper bounds; they may add up to slightly more than 1.
-        lost: upper bound on the probability of everything left out; it counts as certain disclosure.
+    These may add up to slightly more than 1. What is left out, `lost` at most, counts as certain disclosure.
     """
 
     counts: IntArray
@@ -368,8 +362,6 @@ def multinomial_cells(
     """Cells of the counts of `clients` draws, component l with probability masses[l] (the rest is none of them).
 
     Arguments:
-        clients: number of draws, >= 0.
-        masses: (L,) probabilities, sum <= 1.
         variances: (L,) how much each component matters.
         budget: about how many cells to use.
         tail: cells are dropped while all they hold is below this; it is added to `lost`.

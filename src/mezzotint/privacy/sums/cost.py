@@ -1,7 +1,6 @@
-"""The best central bound of one sum: which blanket, which pair of rows, at which epsilon.
+"""What secure sums cost: the best bound of one sum, the claim of a whole release, and proofs that are proposed for it.
 
-What secure sums cost over coordinates, rounds and participation: the claim of a whole release, and proposals of proofs
-of it. The kernel checks that blankets fit, that cases hold all data sets, and what ladders miss.
+The kernel checks that blankets fit, that cases hold all data sets, and what ladders miss.
 """
 
 from __future__ import annotations
@@ -73,21 +72,15 @@ _CURVE_ECONOMY = 2
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CentralBound:
-    """(epsilon, delta) of one sum, replace-one, worst over the other clients' inputs.
+    """An upper bound on epsilon of one sum, replace-one, worst over the other clients' inputs.
 
-    Arguments:
-        epsilon: upper bound, rounded up.
-        delta: the delta asked for.
-        method: name of the blanket that gave it, "cases of inputs", or "one report" when no other client's noise
-            helps.
-        blanket: that blanket, or None.
-        cover: the cases, or None.
+    `method` is the name of the `blanket` that gave it, "cases of inputs" with their `cover`, or "one report" when no
+    other client's noise helps.
     """
 
     epsilon: float
-    delta: float
     method: str
-    blanket: Blanket | None
+    blanket: Blanket | None = None
     cover: Cover | None = None
 
 
@@ -165,26 +158,20 @@ def central_epsilon(rows: IntArray, *, clients: int, delta: float, corrupted: in
     """epsilon of one secure sum at `delta`: the best of the blankets tried (Theorems S and S') and of a cover by cases.
 
     Arguments:
-        rows: (K, span + 1) integer weights of the table on its lattice (`lattice_rows`), sums 2**32.
+        rows: of the table on its lattice (`lattice_rows`).
         clients: how many reports are added, the protected one included.
         delta: in [0, 1); at 0 the answer is the pure epsilon of one report.
         corrupted: clients that add no honest noise (dishonest, or known to the adversary).
 
-    Raises:
-        ParameterError: clients < 1, corrupted outside [0, clients - 1], delta outside [0, 1).
-
-    Guarantees:
-        Never below the exact worst case over all inputs of the other clients; never above one report's epsilon.
-    Edge cases: clients = 1, or no common noise at all: one report's own (epsilon, delta).
+    Guarantees: never below the exact worst case over all inputs of the other clients; never above one report's own
+        epsilon, which it is without other clients or common noise.
     Source: docs/proofs/sums.md, Theorems S and S', and "Cover".
     """
     others = check_others(clients, corrupted)
     target = check_delta(delta)
     limit = pure_epsilon(rows)
     table = as_probabilities(rows)
-    best = CentralBound(
-        epsilon=_worst_epsilon(no_noise(), table, target, limit), delta=target, method="one report", blanket=None
-    )
+    best = CentralBound(epsilon=_worst_epsilon(no_noise(), table, target, limit), method="one report")
     if target == 0 or others == 0 or best.epsilon == 0:
         return best
     for blanket in shortlist(rows, others, target):
@@ -193,10 +180,10 @@ def central_epsilon(rows: IntArray, *, clients: int, delta: float, corrupted: in
             continue
         epsilon = _worst_epsilon(noise, table, target, limit)
         if epsilon < best.epsilon:
-            best = CentralBound(epsilon=epsilon, delta=target, method=blanket.name, blanket=blanket)
+            best = CentralBound(epsilon=epsilon, method=blanket.name, blanket=blanket)
     cases = cover(rows, others=others, delta=target, limit=limit, known=best.epsilon)
     if cases is not None and cases.epsilon < best.epsilon:
-        best = CentralBound(epsilon=cases.epsilon, delta=target, method="cases of inputs", blanket=None, cover=cases)
+        best = CentralBound(epsilon=cases.epsilon, method="cases of inputs", cover=cases)
     return best
 
 
@@ -231,12 +218,7 @@ def dominating_curve(
     Arguments:
         rows, clients, corrupted: as in `central_epsilon`.
         delta: where the curve should be tight (the delta of the claim it serves, over the number of releases).
-        silent: the integer that an absent client adds, when absence is one of the neighbours' possibilities; None when
-            the client is there for certain.
-
-    Guarantees:
-        Neighbours are symmetric, so the curve dominates both directions; it composes like any other
-        (`HockeyStick.atoms`).
+        silent: the integer that an absent client adds; None when the client is there for certain.
     """
     others = check_others(clients, corrupted)
     limit = pure_epsilon(rows)
@@ -396,11 +378,7 @@ def _boxes(
 
 
 def _boxed(rows: IntArray, blanket: Blanket, others: int, delta: float, seconds: float) -> JsonObject:
-    """One case that holds every data set, its noise from one blanket whose counts are divided one after the other.
-
-    Arguments:
-        seconds: that a check may take; the more, the finer the boxes.
-    """
+    """One case, its noise from one blanket whose counts are divided: the finer, the more seconds a check may take."""
     order: list[int] = np.argsort(-blanket.masses * blanket.variances).tolist()
     sorted_ = replace(blanket, components=tuple(blanket.components[index] for index in order))
     draws, masses, variances = others // blanket.block, sorted_.masses, sorted_.variances
@@ -409,9 +387,7 @@ def _boxed(rows: IntArray, blanket: Blanket, others: int, delta: float, seconds:
     laddered = masses.size > count
     cells = max(16, min(1500, int(seconds / one))) // (_RUNGS if laddered else 1)
     spacings = interval_spacings(max(draws, 1), masses[:count], variances[:count], cells)
-    tree = _boxes(draws, masses, variances, spacings, _RUNGS, 1e-4 * delta)
-    everyone = tuple(range(rows.shape[0]))
-    return {"blankets": [_blanket(everyone, sorted_)], "others": others, "cases": tree}
+    return _one_case(rows, sorted_, others, _boxes(draws, masses, variances, spacings, _RUNGS, 1e-4 * delta))
 
 
 def _case(cover: Cover, case: IntArray, steps: int, tail: float, spare: float) -> JsonObject:
@@ -429,32 +405,26 @@ def _case(cover: Cover, case: IntArray, steps: int, tail: float, spare: float) -
     return {"group": node, "first": first, "second": second, "cuts": cuts, "children": children}
 
 
-def _undivided(rows: IntArray, blanket: Blanket | None, others: int, delta: float, steps: int) -> JsonObject:
-    """One case that holds every data set, its noise from one blanket; none without a blanket."""
-    everyone = tuple(range(rows.shape[0]))
-    corners: list[list[int]] = [[]] if blanket is None else _ladder([(others, blanket)], steps, 1e-4 * delta)
-    used = 0 if blanket is None else others
-    return {"blankets": [_blanket(everyone, blanket)], "others": used, "cases": {"corners": corners}}
+def _one_case(rows: IntArray, blanket: Blanket | None, others: int, tree: JsonObject) -> JsonObject:
+    """One case that holds every data set, its noise from one blanket, if any."""
+    everyone = _blanket(tuple(range(rows.shape[0])), blanket)
+    return {"blankets": [everyone], "others": 0 if blanket is None else others, "cases": tree}
 
 
 def _shapes(rows: IntArray, others: int, delta: float, steps: int, budget: float) -> list[JsonObject]:
-    """Contents of proofs that fit the budget: of the cases, of the best blanket in boxes and on a ladder.
-
-    Arguments:
-        budget: processor seconds of a check, as `_seconds` predicts them.
-    """
-    best = central_epsilon(rows, clients=others + 1, delta=delta)
+    """Contents of proofs that fit a budget of seconds: of the cases, of the best blanket in boxes and on a ladder."""
+    best, tail = central_epsilon(rows, clients=others + 1, delta=delta), 1e-4 * delta
     found: list[JsonObject] = []
     if best.cover is not None:
         root = np.where(np.arange(len(best.cover.groups)) == 0, others, 0)
         blankets = [_blanket(group.members, group.blanket) for group in best.cover.groups]
         for spare in (0.0, 0.005, 0.01, 0.02, 0.05):
-            corner = _seconds(rows, others, _case(best.cover, root, _LEAST, 1e-4 * delta, spare)) / _LEAST
+            corner = _seconds(rows, others, _case(best.cover, root, _LEAST, tail, spare)) / _LEAST
             fitting = int(0.9 * budget / corner)
             if fitting < steps // 4 and spare < 0.05:
                 continue  # fewer cases, with ladders that are fine enough
             for corners in {max(_LEAST, min(most, fitting)) for most in (steps // 4, steps // 2)}:
-                cases = _case(best.cover, root, corners, 1e-4 * delta, spare)
+                cases = _case(best.cover, root, corners, tail, spare)
                 found.append({"blankets": blankets, "others": others, "cases": cases})
             break
     blankets = [best.blanket] if best.blanket is not None else shortlist(rows, others, delta)[:1] if others else []
@@ -462,8 +432,9 @@ def _shapes(rows: IntArray, others: int, delta: float, steps: int, budget: float
         if len(blanket.components) > 1:
             found.append(_boxed(rows, blanket, others, delta, budget / 2))
         corner = _seconds(rows, others, {"corners": [[0] * len(blanket.components)]})
-        found.append(_undivided(rows, blanket, others, delta, min(steps, max(_LEAST, int(budget / corner)))))
-    found = found or [_undivided(rows, None, others, delta, steps)]
+        ladder = _ladder([(others, blanket)], min(steps, max(_LEAST, int(budget / corner))), tail)
+        found.append(_one_case(rows, blanket, others, {"corners": ladder}))
+    found = found or [_one_case(rows, None, others, {"corners": [[]]})]
     affordable = [content for content in found if _seconds(rows, others, content["cases"]) < budget]
     return affordable or found[-1:]
 

@@ -15,7 +15,7 @@ import heapq
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import combinations, pairwise
 from itertools import count as numbers
 from typing import final
@@ -52,10 +52,8 @@ _MAX_LEVELS = 16
 class RowGroup:
     """Some rows of a table and the noise that a client with one of them is sure to add.
 
-    Arguments:
-        members: row indices, increasing.
-        blanket: fits these rows; None when they share nothing.
-        parts: the two groups that make it up; empty for a single row.
+    `members` are their indices, increasing. The blanket fits these rows in exact integers; None when they share
+    nothing. `parts` are the two groups that make it up; none of a single row.
     """
 
     members: tuple[int, ...]
@@ -81,13 +79,7 @@ class RowGroup:
 
 
 def find_groups(rows: IntArray) -> RowGroup | None:
-    """A binary tree over the rows of a table that has few of them; None when it has too many, or one.
-
-    Arguments:
-        rows: (rows, span + 1) integers that sum to 2**32, distinct.
-
-    Guarantees: every group's blanket fits its rows in exact integers. Which rows stand together is a heuristic.
-    """
+    """A binary tree over a table's distinct rows, grouped by a heuristic; None when they are too many, or one."""
     if not 2 <= rows.shape[0] <= MAX_ROWS or rows.shape[1] > _MAX_LEVELS:
         return None
     return _tree(rows.shape, np.ascontiguousarray(rows).tobytes())
@@ -96,30 +88,23 @@ def find_groups(rows: IntArray) -> RowGroup | None:
 @lru_cache(maxsize=32)
 def _tree(shape: tuple[int, int], raw: bytes) -> RowGroup:
     rows = np.frombuffer(raw, dtype=np.int64).reshape(shape)
-    left: list[RowGroup] = [_single(rows, k) for k in range(rows.shape[0])]
-    known: dict[tuple[int, ...], RowGroup] = {}
+    groups = (RowGroup(members=(k,), blanket=additive_blanket(rows[k : k + 1]), parts=()) for k in range(len(rows)))
+    left: list[RowGroup] = [*groups]
+
+    @cache
+    def joined(first: RowGroup, second: RowGroup) -> RowGroup:
+        members = tuple(sorted(first.members + second.members))
+        return RowGroup(members=members, blanket=variance_blanket(rows[list(members)]), parts=(first, second))
+
+    def kept(group: RowGroup) -> float:
+        """Share of the parts' variance that is left when it is not known in which of them a client is."""
+        return group.variance / max(min(part.variance for part in group.parts), 1e-300)
+
     while len(left) > 1:
-        joined = [_joined(rows, first, second, known) for first, second in combinations(left, 2)]
-        best = max(joined, key=_kept)
+        best = max((joined(*pair) for pair in combinations(left, 2)), key=kept)
         others: list[RowGroup] = [group for group in left if group not in best.parts]
         left = [*others, best]
     return left[0]
-
-
-def _single(rows: IntArray, k: int) -> RowGroup:
-    return RowGroup(members=(k,), blanket=additive_blanket(rows[k : k + 1]), parts=())
-
-
-def _kept(group: RowGroup) -> float:
-    """Share of the parts' variance that is left when it is not known in which of them a client is."""
-    return group.variance / max(min(part.variance for part in group.parts), 1e-300)
-
-
-def _joined(rows: IntArray, first: RowGroup, second: RowGroup, known: dict[tuple[int, ...], RowGroup]) -> RowGroup:
-    members = tuple(sorted(first.members + second.members))
-    if members not in known:
-        known[members] = RowGroup(members=members, blanket=variance_blanket(rows[list(members)]), parts=(first, second))
-    return known[members]
 
 
 _STEPS = 10
@@ -147,12 +132,11 @@ class Cover:
     """Cases that hold all data sets of the other clients, and the epsilon that serves them all.
 
     Arguments:
-        epsilon: upper bound on the central epsilon, worst over all pairs of rows, at the delta they were divided for.
-        groups: the groups of rows, parents first.
+        epsilon: worst over all pairs of rows, at the delta they were divided for.
+        groups: of rows, parents first.
         cases: (cases, groups) clients known to have a row of each group (and not counted in a group below it); the
             worst case first.
-        own: by the bytes of each case that was computed, divided ones among them, its own epsilon, of the two rows
-            furthest apart.
+        own: the epsilon of each case that was computed, by its bytes, divided ones too; of the two rows furthest apart.
     """
 
     epsilon: float
@@ -167,13 +151,7 @@ class Cover:
 
 
 def case_noises(groups: Sequence[RowGroup], cases: IntArray, tail: float) -> list[NoiseMixture]:
-    """The noise that clients sorted into groups are sure to add, case by case.
-
-    Arguments:
-        groups: as in `Cover`.
-        cases: (cases, groups) clients.
-        tail: mass that may be cut off each.
-    """
+    """The noise that clients sorted into groups are sure to add, case by case; each may cut off a mass of `tail`."""
     used: list[int] = np.flatnonzero(cases.any(axis=0)).tolist()
     drawn = [(component, i) for i in used for component in groups[i].components]
     if not drawn:
@@ -289,16 +267,14 @@ def cover(rows: IntArray, *, others: int, delta: float, limit: float, known: flo
     """Cases for all inputs of `others` clients, divided until the worst is near the truth or work runs out.
 
     Arguments:
-        rows: (rows, span + 1) integers that sum to 2**32, distinct.
+        rows: distinct.
         others: clients that add honest noise, >= 1.
         delta: > 0.
         limit: the pure epsilon of one report, or inf.
         known: an epsilon that holds already.
 
-    Returns: None when the table has too many rows for it, or `known` cannot be bettered.
-
-    Guarantees: epsilon is never below the exact worst case over all inputs of all clients.
-    Source: docs/proofs/sums.md.
+    Returns: None when the table has too many rows, or `known` cannot be bettered. Its epsilon is never below the exact
+        worst case over all inputs of all clients.
     """
     root = find_groups(rows)
     if root is None:

@@ -63,11 +63,6 @@ def _segments(mechanism: Mechanism) -> tuple[FloatArray, FloatArray]:
     return mechanism.knots[keep], rows[keep]
 
 
-def _jumps(mechanism: Mechanism) -> bool:
-    """Whether two different rows stand at one knot."""
-    return bool((np.diff(mechanism.weights, axis=0)[np.diff(mechanism.knots) == 0] != 0).any())
-
-
 def _refined(knots: FloatArray, rows: FloatArray, places: int) -> tuple[FloatArray, FloatArray]:
     """The same table with more knots, interpolated: vertices of smaller pieces overstate less."""
     pieces = max(1, math.isqrt(int(_WORK / max(places, 1))) // knots.size)
@@ -113,7 +108,6 @@ class _Smear:
         self.kept: dict[tuple[bytes, bool], FloatArray] = {}
 
     def __call__(self, row: FloatArray, *, high: bool) -> FloatArray:
-        """(cells, places) of `spread`."""
         key = row.tobytes(), high
         if key not in self.kept:
             self.kept[key] = spread(self.noise.high if high else self.noise.low, row)
@@ -140,12 +134,9 @@ def squared_distance(mechanism: Mechanism, *, coordinates: int, l2_norm: float) 
     """Largest squared L2 distance of the inputs that the reports of two clients are drawn for, rounded up.
 
     Arguments:
-        mechanism: its range clips every coordinate.
+        mechanism: its range clips every coordinate; refused where its square is not a float.
         coordinates: reported of one vector.
         l2_norm: of a client's vector, data units.
-
-    Raises:
-        ParameterError: a range so narrow or wide that its square is not a float.
 
     Guarantees: covers what arithmetic does to a vector: rotating moves its norm by a relative 128 UNIT at most, and
         the row is drawn for a position that differs from the input's by 2**-32 of its segment at most (S1).
@@ -166,18 +157,14 @@ def quadratic_renyi(mechanism: Mechanism, noise: NoiseMixture, alpha: float) -> 
         noise: of the other honest clients (`blanket_noise`), or `no_noise()` for one report seen alone.
         alpha: order > 1.
 
-    Returns: kappa in nats per squared data unit; inf when a level with slope has a row without mass, and for a table
-        with a jump: inputs on either side of it, however near, are not near in distribution.
-
-    Raises:
-        ParameterError: levels off every lattice, alpha <= 1.
-
-    Guarantees: never below the exact supremum over pairs of inputs.
-    Source: docs/proofs/sums-l2.md.
+    Returns: kappa in nats per squared data unit, never below the exact supremum over pairs of inputs; inf when a level
+        with slope has a row without mass, and for a table with a jump: inputs on either side of it, however near, are
+        not near in distribution.
     """
     if not 1 < alpha < math.inf:
         raise ParameterError("alpha", alpha, "a finite Renyi order above 1")
-    return math.inf if _jumps(mechanism) else _pairs(mechanism, noise).renyi(alpha)
+    steps = np.diff(mechanism.weights, axis=0)[np.diff(mechanism.knots) == 0]
+    return math.inf if (steps != 0).any() else _pairs(mechanism, noise).renyi(alpha)
 
 
 @final
@@ -321,14 +308,9 @@ _SEGMENTS = 64
 def loss_profile(mechanism: Mechanism) -> tuple[FloatArray, FloatArray]:
     """Distances t_1 < .. < t_k = range; for each the largest log-ratio of a level between inputs at most t apart.
 
-    Arguments:
-        mechanism: any table; the losses of its jumps stand at every distance.
-
-    Returns: distances in data units and losses, rounded up; inf where a level has mass in one row and none in another.
-
-    Guarantees: never below the supremum over all such pairs of inputs, and never above what a distance a few ulp
-        larger allows.
-    Source: docs/proofs/vectors.md, "Pure losses".
+    The losses of a table's jumps stand at every distance; they are inf where a level has mass in one row and none in
+    another. Never below the supremum over all such pairs of inputs, and never above what a distance a few ulp larger
+    allows (docs/proofs/vectors.md, "Pure losses").
     """
     distances = (mechanism.upper - mechanism.lower) * np.arange(1, _SEGMENTS + 1) / _SEGMENTS
     losses = [_loss_within(mechanism, float(t)) for t in distances]
@@ -390,7 +372,6 @@ def pure_epsilon_l2(mechanism: Mechanism, *, coordinates: int, l2_norm: float) -
         l2_norm: data units.
 
     Guarantees: at most `coordinates` times the table's own epsilon, up to rounding.
-    Source: docs/proofs/vectors.md, "Pure losses".
     """
     square = squared_distance(mechanism, coordinates=coordinates, l2_norm=l2_norm)
     distances, losses = loss_profile(mechanism)
