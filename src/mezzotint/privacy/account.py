@@ -39,9 +39,9 @@ def account(released: Release | Released, **options: object) -> Claim:
     """The claim of the best valid method, the others beside it.
 
     Arguments:
-        released: what is released; or a table, of which `options` say the rest.
-        options: of a table: the fields of `Release`, delta=1e-6 where it is not given. The short words view="local",
-            "sum" or "shuffled", coordinates, and geometry="l2" with l2_norm mean trust, dimension and clip_norm.
+        released: a `Release`; or a table alone, described by `options`.
+        options: the other fields of `Release`, delta=1e-6 by default. The short words view="local", "sum" or
+            "shuffled", coordinates, and geometry="l2" with l2_norm mean trust, dimension and clip_norm.
 
     Returns: the claim; computed. Unpacked it is certified: `claim, proof = account(release)` is what
         `mezzotint.privacy.prove` returns, whose check takes up to a minute.
@@ -137,8 +137,8 @@ def _memoised(release: Release, distinct: int) -> Claim:
     """Reports of equal values are copies and cost nothing; those of distinct values are independent and add up.
 
     Fresh draws protect everything the user ever sends. Memoised ones protect which values the user has, given in which
-    rounds they were equal: a change of the value shows. Holds against whoever cannot tell AES-256 from random, and
-    trusts the device to keep its key.
+    rounds they were equal: a change of the value shows. Holds against an observer who cannot tell AES-256 from random,
+    if the device keeps its key.
 
     Source: docs/proofs/estimation.md, E7; the effect of changes: Ding, Kulkarni, Yekhanin 2017.
     """
@@ -207,7 +207,7 @@ _STEPS = 60
 """Most halvings of an interval of parameters."""
 
 _CROWD = 10**6
-"""Up to how many times the clients are tried when asked how many would do."""
+"""The largest factor by which clients are multiplied in search of a sufficient number."""
 
 
 @final
@@ -355,7 +355,7 @@ def prove(released: Release | Released, *, seconds: int = 60, **options: object)
     """The claim that `account` finds, raised by a little, with a proof that `mezzotint.kernel.check` has accepted.
 
     Arguments:
-        released, options: as in `account`, which is asked first.
+        released, options: as in `account`, whose claim is to be proved.
         seconds: processor time for each check.
 
     Returns: the claim, certified, and its proof for `mezzotint.kernel.check(claim, proof)` and `claim.save(path,
@@ -465,7 +465,7 @@ def report_claim(mechanism: Mechanism | Mapping[str, Mechanism]) -> Claim:
 
 
 def report_words(mechanism: Mechanism) -> str:
-    """The claim of one report, and where in the table its epsilon stands; where there is none, the certificate.
+    """The claim of one report, and where in the table its epsilon stands; the certificate of an unbounded one.
 
     Arguments:
         mechanism: a table.

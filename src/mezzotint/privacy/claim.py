@@ -108,12 +108,12 @@ class Claim(Record):
         alternatives: (method, epsilon) of all that apply, best first; each is valid by itself.
         sha256: the table, when all reports come from one.
         seeded: the draws followed from a seed: a simulation, and epsilon is what it would cost without.
-        released: what one client releases, in words, in a round, where that is not so many coordinates.
-        between: which pairs of neighbours alone the claim is about, in words; all where empty.
+        released: a client's release in a round, in words, where it is not a number of coordinates.
+        between: the pairs of neighbours that the claim is limited to, in words; all where empty.
         parts: (name, epsilon) of releases that add up to this one.
-        reason: why it is computed although a proof was asked for.
+        reason: why no requested proof was found.
         release: what the claim is about.
-        checked: what `mezzotint.kernel.check` returned for a proof of this claim; None where there is none.
+        checked: the claim that `mezzotint.kernel.check` certified; None without a proof.
 
     Example:
         >>> table = mz.families.randomized_response(epsilon=1.0)
@@ -315,17 +315,17 @@ class Release:
         rounds: rounds; inputs of a round may depend on everything seen before.
         sampling: "public": who takes part is drawn at random and seen, by a local observer and by the server of a
             secure sum alike: no amplification, but a client pays only for rounds it took part in. "poisson": each
-            decides independently and in secret; with trust="local" these are a client's records, of which it tells
-            nobody which ones enter the vector that it reports about in every round, and the unit protected is one
-            record. "without_replacement" (secure sums): a secret fixed-size choice.
+            decides independently and in secret; with trust="local" these are a client's records, which enter the
+            vector reported in a round without anybody else knowing, and the unit protected is one record.
+            "without_replacement" (secure sums): a secret fixed-size choice.
         sampling_rate: probability in (0, 1] of taking part in a round.
         neighboring: "replace_one", or with secret records also "add_or_remove_one".
         clients: of a sum or shuffle: reports in one; with "poisson" the clients of whom each takes part by chance.
         corrupted: clients among them that add no honest noise.
         clip_norm: of a secure sum of vectors clipped to this L2 norm, rotated independently of the data and clipped to
             the table's range per coordinate, data units. None: every coordinate may change by its full range.
-        distinct: reports are memoised, and the client has at most so many different values over the rounds. None: every
-            report is drawn afresh.
+        distinct: reports are memoised: the most different values of a client over the rounds. None: every report is
+            drawn afresh.
 
     Raises:
         ParameterError: a value outside its range, or a combination of arguments for which nothing is proved.

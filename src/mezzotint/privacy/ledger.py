@@ -162,7 +162,7 @@ class Spent:
 
     Arguments:
         epsilon, delta: their sums, rounded up.
-        releases: how many were charged.
+        releases: their number.
         method: "basic composition".
 
     Guarantees: epsilon holds at whatever moment it is read, a moment chosen in the light of the releases included, and
@@ -344,9 +344,8 @@ class Ledger:
 
         Raises:
             BudgetError: it does not fit; nothing was charged and nothing may be released.
-            ParameterError: as `charge`; with slack, also a budget other than the one that was fixed, or one to be fixed
-                after the first charge.
-            StorageError: as `charge`.
+            ParameterError, StorageError: as `charge`; with slack, also a budget other than the one that was fixed, or
+                one to be fixed after the first charge.
 
         Guarantees: if every release was reserved so, all of them together are (epsilon, delta)-differentially private
             for each person, also when what is released, at what price, and whether at all, was decided in the light of
@@ -372,8 +371,8 @@ class Ledger:
     def withdraw(self, charge: Entry, *, reason: str) -> None:
         """Records that nothing of a charged release ever left, so that it no longer costs anything.
 
-        For the program that made the charge and knows: an error before the first byte was sent. After a crash nobody
-        knows, and the charge stays.
+        For the program that made the charge and knows, say of an error before the first byte was sent. After a crash
+        nobody does, and the charge stays.
 
         Raises:
             ParameterError: a charge of another ledger, one withdrawn already, or no reason.

@@ -149,7 +149,7 @@ def accepted(
                 lacks.append((lack, prover))
         lacking = min((lack for lack, _ in lacks), default=0.0)
         refused, least = share, share + 0.9 * lacking
-        # Whoever lacks much more than another would be refused again for as long as that one is.
+        # A prover that lacks much more than another one would be refused for as long as that one is.
         alive = [prover for lack, prover in lacks if lack <= 1.5 * lacking + _CLOSE]
     return replace(outcome, claim=at) if otherwise is None or otherwise.proof is None else otherwise
 
@@ -182,7 +182,7 @@ def _lacking(error: Exception) -> float:
 
 
 def _middle(shown: str) -> float:
-    """The number that a refusal shows: of a ball, as "[0.0123 +/- 1e-5]", its midpoint; 0 when it tells none."""
+    """The number that a refusal shows: of a ball, as "[0.0123 +/- 1e-5]", its midpoint; 0 if there is none."""
     text = shown.strip("[]").split("+/-")[0].strip()
     try:
         # A ball's exponent may be of any size: no Fraction is made of it.

@@ -68,7 +68,7 @@ class VerificationReport:
 
     @property
     def valid(self) -> bool:
-        """True when the table is one and every claim made about it holds; when the kernel accepts a claim's proof."""
+        """True when the table is valid and every claim about it holds; when the kernel accepts a claim's proof."""
         return not self.problems
 
     def __str__(self) -> str:

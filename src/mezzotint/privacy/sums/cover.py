@@ -1,12 +1,9 @@
-"""Rows that are sure to add much noise together: a tree of groups, each with a blanket of its own.
+"""All inputs that the other clients may have, covered by finitely many cases (docs/proofs/sums.md, "Cover").
 
 A blanket of all rows keeps only what every row has. If it is known how many of the other clients have a row of one
-group, they add that group's blanket, which is more; a client whose row is known adds all of its randomness.
-
-All inputs that the other clients may have, covered by finitely many cases (docs/proofs/sums.md, "Cover").
-
-A case says: at least so many clients have a row of this group, so many of that one. Its bound is Theorem S' with each
-group's own blanket. The cases together hold every data set, so the worst of them bounds the worst data set.
+group, they add that group's blanket, which is more; a client whose row is known adds all of its randomness. A case
+states how many clients, at least, have a row of each group of a tree. Its bound is Theorem S' with each group's own
+blanket. The cases together hold every data set, so the worst of them bounds the worst data set.
 """
 
 from __future__ import annotations

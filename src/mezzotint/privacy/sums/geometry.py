@@ -31,7 +31,7 @@ _WORK = 1e7
 """Rows times slopes times places that one constant may cost, about."""
 
 _FAINT = 40
-"""Ratios that change a probability by 2**-40 of itself over the whole range are told apart when they are gathered."""
+"""Ratios that change a probability by 2**-40 of itself over the complete range are distinguished when gathered."""
 
 _GATHERED = 2**22
 """Numbers that the gathered ratios of all pairs may take, about."""
