@@ -237,7 +237,7 @@ def test_a_shuffle_hides_the_order_of_reports_whatever_they_are_called(mechanism
 SEARCHED = 2e-2
 
 ADDED = [
-    Issuer(("privacy.account.account", "privacy.sums.cost.account_sum"),
+    Issuer(("privacy.account.account", "privacy.local.composed_epsilon", "privacy.sums.cost.account_sum"),
            lambda m: [summed(m, clients=3), account_sum(m, clients=30, coordinates=2, rounds=2, delta=DELTA).epsilon],
            SEARCHED, "searched blankets"),
     Issuer(("privacy.sums.cost.central_epsilon", "privacy.sums.cost.dominating_curve",

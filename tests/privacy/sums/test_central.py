@@ -60,6 +60,7 @@ def check_one_table(seed: int) -> list[float]:
     "privacy.sums.blanket.PairLoss.epsilon",
     "privacy.sums.blanket.PairLoss.deltas",
     "privacy.sums.blanket.blanket_noise",
+    "privacy.sums.blanket.mixture",
     "privacy.sums.blanket.pair_loss",
 )
 @pytest.mark.parametrize("seed", range(12))
