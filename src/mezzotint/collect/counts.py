@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
-from typing import Literal, Self, cast, final
+from typing import Literal, Self, TypeVar, cast, final
 
 import numpy as np
 import numpy.typing as npt
@@ -236,23 +237,45 @@ def read_counts(
         >>> mz.collect.read_counts("reports.parquet").n
         327346
     """
-    expected = expected_reports(source)
-    files = find_files(source)
-    several = threads if files[0].path != "-" else 1
-    chosen = Settings(engine=engine, address=address, threads=several, progress=progress)
-    blocks = blocks_of(files)
+    chosen = Settings(engine=engine, address=address, threads=threads, progress=progress)
     counter = BlockCounter(column=column, mechanism=mechanism)
-    total, rows = None, 0
-    with closing(each_block(counter.count, blocks, chosen)) as parts:
-        for i, part in enumerate(parts, start=1):
-            total, rows = part if total is None else total.merge(part), rows + part.n
-            chosen.tell(rows, share=i / len(blocks))
-    check_whole(source, rows, expected=expected, column=column)
-    assert total is not None
-    runs, about = runs_of(files)
+    total, runs, about = total_of(source, counter.count, CodeCounts.merge, column=column, chosen=chosen)
     # One run's folder is one release, in however many parts.
-    memoised = total.memoised if expected is None else min(total.memoised, 1)
+    memoised = total.memoised if expected_reports(source) is None else min(total.memoised, 1)
     return replace(total, runs=runs, sources=about, memoised=memoised)
+
+
+T = TypeVar("T")
+
+
+def total_of(
+    source: str | os.PathLike[str],
+    count: Callable[[Block], T],
+    merge: Callable[[T, T], T],
+    *,
+    column: str | None,
+    rows: Callable[[T], int] = attrgetter("n"),
+    chosen: Settings = Settings(threads=1),  # noqa: B008  # it is frozen
+) -> tuple[T, frozenset[str], frozenset[tuple[str, str]]]:
+    """The counts of all blocks of a source merged, and its `runs_of`.
+
+    Raises:
+        ParameterError: a source without reports; two of its files hold the same ones, or reports about the same rows.
+        FileFormatError: a folder that lacks some of them.
+    """
+    expected, files = expected_reports(source), find_files(source)
+    if files[0].path == "-":
+        chosen = replace(chosen, threads=1)
+    blocks, total, done = blocks_of(files), None, 0
+    with closing(each_block(count, blocks, chosen)) as parts:
+        for i, part in enumerate(parts, start=1):
+            total, done = part if total is None else merge(total, part), done + rows(part)
+            chosen.tell(done, share=i / len(blocks))
+    if total is None or not done:
+        raise ParameterError("column", column or "codes", f"is empty: {os.fspath(source)} holds no reports")
+    if expected is not None and done != expected:
+        raise FileFormatError(f"{os.fspath(source)}: its parts hold {done} reports, its manifest says {expected}")
+    return total, *runs_of(files)
 
 
 def seeded_together(*each: bool | None) -> bool | None:
@@ -265,14 +288,6 @@ def refuse_seeded(seeded: bool | None, *, allowed: bool) -> None:
     if seeded and not allowed:
         remedy = "such reports are NOT private; for tests, allow_seeded=True (--allow-seeded) estimates from them"
         raise ParameterError("counts", "drawn from a seed", remedy)
-
-
-def check_whole(source: str | os.PathLike[str], rows: int, *, expected: int | None, column: str | None) -> None:
-    """Raises ParameterError for a source without reports, FileFormatError for one that lacks some."""
-    if not rows:
-        raise ParameterError("column", column or "codes", f"is empty: {os.fspath(source)} holds no reports")
-    if expected is not None and rows != expected:
-        raise FileFormatError(f"{os.fspath(source)}: its parts hold {rows} reports, its manifest says {expected}")
 
 
 def runs_of(files: Sequence[SourceFile]) -> tuple[frozenset[str], frozenset[tuple[str, str]]]:
@@ -341,7 +356,8 @@ class BlockCounter:
             table, seeded = described.tables[field], described.seeded
             total, rows = np.zeros(table.levels.size, dtype=np.int64), block.offset
             for batch in reader.batches(numeric=field, groups=block.groups):
-                total += _count(batch.column(0), table.levels.size, field, rows)
+                codes = codes_in(batch.column(0), table.levels.size, field, rows)
+                total += np.bincount(codes, minlength=table.levels.size)
                 rows += batch.num_rows
         first = block.groups is None or block.groups[0] == 0  # every file counts once
         return CodeCounts(
@@ -372,10 +388,6 @@ def _choose(column: str | None, described: Mapping[str, Mechanism]) -> str:
         listed = ", ".join(described) or "none described"
         raise ParameterError("column", "none given", f"name the field that holds the codes; candidates: {listed}")
     return next(iter(described))
-
-
-def _count(array: pa.Array, size: int, field: str, before: int) -> npt.NDArray[np.int64]:
-    return np.bincount(codes_in(array, size, field, before), minlength=size)
 
 
 def codes_in(array: pa.Array, size: int, field: str, before: int) -> npt.NDArray[np.integer]:
@@ -432,15 +444,9 @@ class Counter:
         is None in the counts. Whoever sends twice counts twice: admit each reporter once, by what you know of them.
 
     Example:
-        counter = collect.Counter(mechanism)
-        counter.add(body)
-        collect.estimate(counter.counts())
-
-    Example:
         >>> mechanism = mz.families.randomized_response(lower=0, upper=1, epsilon=1.0)
         >>> counter = mz.collect.Counter(mechanism)
         >>> report = {"format": "mezzotint-report", "version": 1, "sha256": mechanism.sha256, "code": 1}
-        >>> import json
         >>> counter.add(json.dumps(report))
         >>> counter.counts().n
         1

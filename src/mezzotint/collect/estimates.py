@@ -22,12 +22,10 @@ from mezzotint.collect.counts import (
     SAME_PEOPLE,
     BlockCounter,
     CodeCounts,
-    check_whole,
     codes_in,
-    expected_reports,
     refuse_seeded,
-    runs_of,
     seeded_together,
+    total_of,
 )
 from mezzotint.collect.drawing import Hashing
 from mezzotint.collect.nodes import deviance, fit, least_deviance, nodes_of
@@ -47,7 +45,7 @@ from mezzotint.collect.shapes import (
     spread_of,
     within,
 )
-from mezzotint.collect.sources import blocks_of, find_files
+from mezzotint.collect.sources import Block, find_files
 from mezzotint.core.arguments import check_choice
 from mezzotint.core.errors import FileFormatError, InfeasibleError, ParameterError
 from mezzotint.core.loss import FloatArray
@@ -149,13 +147,9 @@ class HashedCounts:
         seeded: as in `CodeCounts`.
 
     Example:
-        >>> from pathlib import Path
-        >>> _ = Path("in.csv").write_text("word\\n" + "w7\\n" * 5_000)
         >>> domain = mz.families.hashed(categories=[f"w{i}" for i in range(1000)], epsilon=4.0)
-        >>> written = mz.collect.privatize("in.csv", "out.csv", column="word", mechanism=domain, rng=0)
-        >>> counts = mz.collect.read_hashed("out.csv", domain=domain)
-        >>> int(counts.counts.sum())
-        5000
+        >>> mz.collect.HashedCounts.from_reports([0, 1, 1], [5, 3, 9], domain=domain).n
+        3
     """
 
     domain: Hashing
@@ -180,6 +174,11 @@ class HashedCounts:
         """Reports."""
         return int(self.counts.sum())
 
+    def merge(self, other: HashedCounts) -> HashedCounts:
+        """The counts of both, of one domain."""
+        seeded = seeded_together(self.seeded, other.seeded)
+        return HashedCounts(domain=self.domain, counts=self.counts + other.counts, seeded=seeded)
+
 
 def read_hashed(
     source: str | os.PathLike[str], *, domain: Hashing | Callable[[Mechanism], Hashing], column: str | None = None
@@ -201,37 +200,34 @@ def read_hashed(
         >>> from pathlib import Path
         >>> _ = Path("in.csv").write_text("word\\n" + "w7\\n" * 5_000)
         >>> domain = mz.families.hashed(categories=[f"w{i}" for i in range(1000)], epsilon=4.0)
-        >>> written = mz.collect.privatize("in.csv", "out.csv", column="word", mechanism=domain, rng=0)
-        >>> counts = mz.collect.read_hashed("out.csv", domain=domain)
-        >>> int(counts.counts.sum())
+        >>> written = mz.collect.privatize("in.csv", "out.csv", column="word", mechanism=domain)
+        >>> mz.collect.read_hashed("out.csv", domain=domain).n
         5000
     """
-    files, expected = find_files(source), expected_reports(source)
-    wanted = None if callable(domain) else domain.mechanism
-    counter, total, seeded = BlockCounter(column=column, mechanism=wanted), None, list[bool | None]()
-    for block in blocks_of(files):
+    counter = BlockCounter(column=column, mechanism=None if callable(domain) else domain.mechanism)
+    if callable(domain):
+        with open_columns(find_files(source)[0].path) as reader:
+            field, described = counter.field(reader)
+        domain = domain(described.tables[field])
+        counter = BlockCounter(column=field, mechanism=domain.mechanism)
+    made: Hashing = domain
+
+    def count(block: Block) -> HashedCounts:
         with open_columns(block.file.path) as reader:
             field, described = counter.field(reader)
-            if callable(domain):
-                domain = domain(described.tables[field])
-                counter = BlockCounter(column=field, mechanism=domain.mechanism)
-            beside = hash_field(field.removesuffix(code_field("")))
+            beside, rows = hash_field(field.removesuffix(code_field(""))), block.offset
             reader.require(beside)
-            rows = block.offset
-            seeded.append(described.seeded)
+            total = HashedCounts.from_reports([], [], domain=made, seeded=described.seeded)
             for batch in reader.batches(numeric=[field, beside], groups=block.groups):
-                codes = codes_in(batch.column(0), domain.mechanism.levels.size, field, rows)
+                codes = codes_in(batch.column(0), made.mechanism.levels.size, field, rows)
                 hashes, present = numbers(batch.column(1))
                 if present is not None:
                     raise FileFormatError(f"{beside}: report {rows + int(np.argmin(present)) + 1} is missing")
-                part = HashedCounts.from_reports(codes, hashes, domain=domain).counts
-                total = part if total is None else np.add(total, part, out=total)
+                total = total.merge(HashedCounts.from_reports(codes, hashes, domain=made, seeded=described.seeded))
                 rows += batch.num_rows
-    check_whole(source, 0 if total is None else int(total.sum()), expected=expected, column=column)
-    assert total is not None
-    assert not callable(domain)
-    runs_of(files)  # refuses the same reports twice
-    return HashedCounts(domain=domain, counts=total, seeded=seeded_together(*seeded))
+        return total
+
+    return total_of(source, count, HashedCounts.merge, column=column)[0]
 
 
 @final
@@ -252,14 +248,10 @@ class HeavyHitters(Claimed):
         seeded: as in `Frequencies`.
 
     Example:
-        >>> from pathlib import Path
-        >>> _ = Path("in.csv").write_text("word\\n" + "w7\\n" * 5_000)
-        >>> domain = mz.families.hashed(categories=[f"w{i}" for i in range(1000)], epsilon=4.0)
-        >>> written = mz.collect.privatize("in.csv", "out.csv", column="word", mechanism=domain, rng=0)
-        >>> counts = mz.collect.read_hashed("out.csv", domain=domain)
-        >>> found = mz.collect.heavy_hitters(counts, top=1, allow_seeded=True)
-        >>> found.categories, found.certain
-        (('w7',), (True,))
+        >>> domain = mz.families.hashed(categories=["yes", "no"], epsilon=4.0)
+        >>> counts = mz.collect.HashedCounts.from_reports([0, 1] * 500, [0, 1] * 500, domain=domain)
+        >>> len(mz.collect.heavy_hitters(counts, top=1).certain)
+        1
     """
 
     beside = ("heavy_hitters", "simultaneous")
@@ -311,9 +303,8 @@ def heavy_hitters(
         >>> from pathlib import Path
         >>> _ = Path("in.csv").write_text("word\\n" + "w7\\n" * 5_000)
         >>> domain = mz.families.hashed(categories=[f"w{i}" for i in range(1000)], epsilon=4.0)
-        >>> written = mz.collect.privatize("in.csv", "out.csv", column="word", mechanism=domain, rng=0)
-        >>> counts = mz.collect.read_hashed("out.csv", domain=domain)
-        >>> mz.collect.heavy_hitters(counts, top=1, allow_seeded=True).categories
+        >>> written = mz.collect.privatize("in.csv", "out.csv", column="word", mechanism=domain)
+        >>> mz.collect.heavy_hitters(mz.collect.read_hashed("out.csv", domain=domain), top=1).categories
         ('w7',)
     """
     check_level(level)

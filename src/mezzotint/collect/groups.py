@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, final
@@ -24,16 +23,13 @@ from mezzotint.collect.columns import numbers, open_columns, plain
 from mezzotint.collect.counts import (
     BlockCounter,
     CodeCounts,
-    check_whole,
     codes_in,
-    expected_reports,
     refuse_seeded,
-    runs_of,
     seeded_together,
+    total_of,
 )
 from mezzotint.collect.nodes import MAX_CODES, nodes_of
 from mezzotint.collect.results import Settings
-from mezzotint.collect.runs import each_block
 from mezzotint.collect.shapes import (
     WIDER,
     CrossFitted,
@@ -47,7 +43,7 @@ from mezzotint.collect.shapes import (
     spread_of,
     within,
 )
-from mezzotint.collect.sources import Block, OpenFile, blocks_of, find_files
+from mezzotint.collect.sources import Block, OpenFile
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import MISSING, FloatArray, Mechanism
 from mezzotint.core.records import Record
@@ -71,14 +67,10 @@ class Group:
         memoised: whether equal values of a user gave equal reports; None where the files do not say.
 
     Example:
-        >>> mechanism = mz.families.randomized_response(lower=20, upper=700, epsilon=1.0)
-        >>> with mz.datasets.flights() as path:
-        ...     written = mz.collect.privatize(
-        ...         path, "reports.parquet", column="air_time", mechanism=mechanism, missing="drop", keep=["origin"]
-        ...     )
-        >>> groups = mz.collect.read_groups("reports.parquet", by="origin")
-        >>> sorted(groups), groups["JFK"].counts.n
-        (['EWR', 'JFK', 'LGA'], 109079)
+        >>> table = mz.families.randomized_response(lower=0, upper=1, epsilon=1.0)
+        >>> counts = mz.collect.CodeCounts(mechanism=table, counts=np.array([30, 70]))
+        >>> mz.collect.Group(counts=counts, weights=np.array([30, 140]), squares=np.array([30, 280])).size
+        93.2...
     """
 
     counts: CodeCounts
@@ -92,7 +84,7 @@ class Group:
         return float(self.weights.sum() ** 2 / self.squares.sum())
 
     def merge(self, other: Group) -> Group:
-        """Both."""
+        """The reports of both as one group."""
         return Group(
             counts=self.counts.merge(other.counts),
             weights=self.weights + other.weights,
@@ -127,29 +119,22 @@ def read_groups(
             than 10,000 groups.
 
     Example:
-        >>> mechanism = mz.families.randomized_response(lower=20, upper=700, epsilon=1.0)
-        >>> with mz.datasets.flights() as path:
-        ...     written = mz.collect.privatize(
-        ...         path, "reports.parquet", column="air_time", mechanism=mechanism, missing="drop", keep=["origin"]
-        ...     )
-        >>> groups = mz.collect.read_groups("reports.parquet", by="origin")
-        >>> sorted(groups)
-        ['EWR', 'JFK', 'LGA']
+        >>> from pathlib import Path
+        >>> _ = Path("in.csv").write_text("x,town\\n" + "1,a\\n0,b\\n" * 50)
+        >>> table = mz.families.randomized_response(lower=0, upper=1, epsilon=2.0)
+        >>> written = mz.collect.privatize("in.csv", "out.csv", column="x", mechanism=table, keep=["town"])
+        >>> {name: group.counts.n for name, group in mz.collect.read_groups("out.csv", by="town").items()}
+        {'a': 50, 'b': 50}
     """
-    files, expected = find_files(source), expected_reports(source)
     counter = _GroupCounter(reader=BlockCounter(column=column, mechanism=mechanism), by=by, weights=weights)
-    chosen = Settings(threads=threads if files[0].path != "-" else 1)
-    total: dict[str, Group] = {}
-    with closing(each_block(counter.count, blocks_of(files), chosen)) as parts:
-        for part in parts:
-            for name, group in part.items():
-                total[name] = total[name].merge(group) if name in total else group
-            if len(total) > MAX_GROUPS:
-                raise ParameterError("by", by, f"has more than {MAX_GROUPS:,} values; choose a column of groups")
-    rows = sum(group.counts.n for group in total.values())
-    check_whole(source, rows, expected=expected, column=column)
-    runs, sources = runs_of(files)
+    total, runs, sources = total_of(
+        source, counter.count, counter.merge, column=column, rows=_reports, chosen=Settings(threads=threads)
+    )
     return {name: _named(total[name], by, name, runs, sources) for name in sorted(total, key=_order)}
+
+
+def _reports(groups: Mapping[str, Group]) -> int:
+    return sum(group.counts.n for group in groups.values())
 
 
 def _named(group: Group, by: str | None, name: str, runs: frozenset[str], sources: frozenset[tuple[str, str]]) -> Group:
@@ -186,7 +171,7 @@ class _GroupCounter:
             for batch in OpenFile(file=block.file, reader=reader, numeric=numeric, extra=extra).batches(block.groups):
                 self._add(sums, batch, table.levels.size, field, rows)
                 rows += batch.num_rows
-        return {
+        found = {
             name: Group(
                 counts=CodeCounts(mechanism=table, counts=parts[0].astype(np.int64), seeded=described.seeded),
                 weights=parts[1],
@@ -195,6 +180,15 @@ class _GroupCounter:
             )
             for name, parts in sums.items()
         }
+        return self.merge({}, found)
+
+    def merge(self, total: dict[str, Group], part: dict[str, Group]) -> dict[str, Group]:
+        """Adds the groups of a part to the total; raises ParameterError for too many."""
+        for name, group in part.items():
+            total[name] = total[name].merge(group) if name in total else group
+        if len(total) > MAX_GROUPS:
+            raise ParameterError("by", self.by, f"has more than {MAX_GROUPS:,} values; choose a column of groups")
+        return total
 
     def _add(self, sums: dict[str, FloatArray], batch: pa.RecordBatch, size: int, field: str, rows: int) -> None:
         codes = codes_in(batch.column(field), size, field, rows).astype(np.int64)
@@ -246,15 +240,8 @@ class Part:
         n: reports.
 
     Example:
-        >>> mechanism = mz.families.randomized_response(lower=20, upper=700, epsilon=1.0)
-        >>> with mz.datasets.flights() as path:
-        ...     written = mz.collect.privatize(
-        ...         path, "reports.parquet", column="air_time", mechanism=mechanism, missing="drop", keep=["origin"]
-        ...     )
-        >>> groups = mz.collect.read_groups("reports.parquet", by="origin")
-        >>> part = mz.collect.parts_of(groups["JFK"])["mean"]
-        >>> part.n == groups["JFK"].counts.n
-        True
+        >>> mz.collect.Part(value=0.9, below=0.3, above=0.3, bias=0, bounds=(0, 1), n=10).interval.high
+        1
     """
 
     value: float
@@ -286,15 +273,11 @@ def parts_of(group: Group, *, level: float = 0.95) -> dict[str, Part]:
     Source: docs/proofs/estimation.md, E1, E9, E10.
 
     Example:
-        >>> mechanism = mz.families.randomized_response(lower=20, upper=700, epsilon=1.0)
-        >>> with mz.datasets.flights() as path:
-        ...     written = mz.collect.privatize(
-        ...         path, "reports.parquet", column="air_time", mechanism=mechanism, missing="drop", keep=["origin"]
-        ...     )
-        >>> groups = mz.collect.read_groups("reports.parquet", by="origin")
-        >>> parts = mz.collect.parts_of(groups["JFK"])
-        >>> list(parts)
-        ['mean']
+        >>> table = mz.families.randomized_response(lower=0, upper=1, epsilon=1.0)
+        >>> counts = mz.collect.CodeCounts(mechanism=table, counts=np.array([300, 700]))
+        >>> group = mz.collect.Group(counts=counts, weights=counts.counts, squares=counts.counts)
+        >>> round(mz.collect.parts_of(group)["mean"].value, 2)
+        0.93
     """
     mechanism = group.counts.mechanism
     check_level(level)
@@ -333,16 +316,11 @@ def difference(one: Part, other: Part, *, same_people: bool = False) -> Interval
     Returns: the difference and its interval, data units or shares.
 
     Example:
-        >>> mechanism = mz.families.randomized_response(lower=20, upper=700, epsilon=1.0)
-        >>> with mz.datasets.flights() as path:
-        ...     written = mz.collect.privatize(
-        ...         path, "reports.parquet", column="air_time", mechanism=mechanism, missing="drop", keep=["origin"]
-        ...     )
-        >>> groups = mz.collect.read_groups("reports.parquet", by="origin")
-        >>> one, other = (mz.collect.parts_of(groups[name])["mean"] for name in ("JFK", "LGA"))
+        >>> one = mz.collect.Part(value=0.9, below=0.3, above=0.3, bias=0, bounds=(0, 1), n=10)
+        >>> other = mz.collect.Part(value=0.4, below=0.4, above=0.4, bias=0, bounds=(0, 1), n=10)
         >>> gap = mz.collect.difference(one, other)
-        >>> gap.low < gap.value < gap.high
-        True
+        >>> gap.value, gap.low, gap.high
+        (0.5, 0.0, 1.0)
     """
     together = (lambda a, b: a + b) if same_people else math.hypot
     value, bias = one.value - other.value, one.bias + other.bias
@@ -366,16 +344,10 @@ def stratified(parts: Mapping[str, Part], shares: Mapping[str, float]) -> Interv
         ParameterError: strata that differ, or invalid shares.
 
     Example:
-        >>> mechanism = mz.families.randomized_response(lower=20, upper=700, epsilon=1.0)
-        >>> with mz.datasets.flights() as path:
-        ...     written = mz.collect.privatize(
-        ...         path, "reports.parquet", column="air_time", mechanism=mechanism, missing="drop", keep=["origin"]
-        ...     )
-        >>> groups = mz.collect.read_groups("reports.parquet", by="origin")
-        >>> parts = {name: mz.collect.parts_of(group)["mean"] for name, group in groups.items()}
-        >>> mean = mz.collect.stratified(parts, {"EWR": 0.36, "JFK": 0.33, "LGA": 0.31})
-        >>> mean.low < mean.value < mean.high
-        True
+        >>> one = mz.collect.Part(value=0.9, below=0.3, above=0.3, bias=0, bounds=(0, 1), n=10)
+        >>> other = mz.collect.Part(value=0.4, below=0.4, above=0.4, bias=0, bounds=(0, 1), n=10)
+        >>> round(mz.collect.stratified({"a": one, "b": other}, {"a": 300, "b": 100}).value, 3)
+        0.775
     """
     if set(parts) != set(shares):
         odd = ", ".join(sorted(set(parts) ^ set(shares))[:10])
@@ -416,14 +388,11 @@ def total(group: Group, *, level: float = 0.95) -> Interval:
     Source: docs/proofs/estimation.md, E10.
 
     Example:
-        >>> from pathlib import Path
-        >>> _ = Path("in.csv").write_text("x,weight\\n" + "0.5,10\\n" * 200)
-        >>> table = mz.families.randomized_response(lower=0, upper=1, epsilon=2.0)
-        >>> written = mz.collect.privatize("in.csv", "out.csv", column="x", mechanism=table, keep=["weight"])
-        >>> (group,) = mz.collect.read_groups("out.csv", by=None, weights="weight").values()
-        >>> found = mz.collect.total(group)
-        >>> found.low < found.value < found.high
-        True
+        >>> table = mz.families.randomized_response(lower=0, upper=1, epsilon=1.0)
+        >>> counts = mz.collect.CodeCounts(mechanism=table, counts=np.array([30, 70]))
+        >>> group = mz.collect.Group(counts=counts, weights=counts.counts * 10, squares=counts.counts * 100)
+        >>> round(mz.collect.total(group).value)
+        933
     """
     mechanism = group.counts.mechanism
     if mechanism.categories is not None:
@@ -509,6 +478,12 @@ class PairCounts:
         """Records."""
         return int(self.counts.sum())
 
+    def merge(self, other: PairCounts) -> PairCounts:
+        """The counts of both; raises ParameterError when their tables differ."""
+        if (self.first, self.second) != (other.first, other.second):
+            raise ParameterError("mechanism", other.first.name, "estimate reports of different tables apart")
+        return replace(self, counts=self.counts + other.counts, seeded=seeded_together(self.seeded, other.seeded))
+
     @cached_property
     def _pmf(self) -> FloatArray:
         return np.asarray(np.kron(self.first.probabilities, self.second.probabilities), dtype=np.float64)
@@ -556,30 +531,23 @@ def read_pairs(source: str | os.PathLike[str], *, columns: tuple[str, str]) -> P
     """
     if columns[0] == columns[1]:
         raise ParameterError("column", columns[0], "is named twice; name two columns of the same records")
-    files, expected = find_files(source), expected_reports(source)
-    found: PairCounts | None = None
-    for block in blocks_of(files):
+
+    def count(block: Block) -> PairCounts:
         with open_columns(block.file.path) as reader:
             described = [BlockCounter(column=name, mechanism=None).field(reader)[1] for name in columns]
-            tables = [one.tables[name] for one, name in zip(described, columns, strict=True)]
-            rows, parts = block.offset, []
+            first, second = (one.tables[name] for one, name in zip(described, columns, strict=True))
+            seeded = seeded_together(*(one.seeded for one in described))
+            total, rows = np.zeros((first.levels.size, second.levels.size), dtype=np.int64), block.offset
             for batch in reader.batches(numeric=columns, groups=block.groups):
-                codes = [
-                    codes_in(batch.column(i), table.levels.size, columns[i], rows) for i, table in enumerate(tables)
-                ]
-                parts.append(PairCounts.from_codes(*codes, tables=(tables[0], tables[1])).counts)
+                codes = (
+                    codes_in(batch.column(i), table.levels.size, columns[i], rows)
+                    for i, table in enumerate((first, second))
+                )
+                total += PairCounts.from_codes(*codes, tables=(first, second)).counts
                 rows += batch.num_rows
-        if found is not None and (found.first, found.second) != tuple(tables):
-            raise ParameterError("mechanism", tables[0].name, "estimate reports of different tables apart")
-        counts = sum(parts, start=np.zeros([table.levels.size for table in tables], dtype=np.int64))
-        total = counts if found is None else counts + found.counts
-        seeded = seeded_together(*(one.seeded for one in (*described, found) if one is not None))
-        found = PairCounts(first=tables[0], second=tables[1], counts=total, seeded=seeded)
-    rows = 0 if found is None else found.n
-    check_whole(source, rows, expected=expected, column=" and ".join(columns))
-    assert found is not None
-    runs_of(files)  # refuses the same reports twice
-    return found
+        return PairCounts(first=first, second=second, counts=total, seeded=seeded)
+
+    return total_of(source, count, PairCounts.merge, column=" and ".join(columns))[0]
 
 
 # Estimates -----------------------------------------------------------------------------------------------------

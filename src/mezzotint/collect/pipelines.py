@@ -1,13 +1,10 @@
-"""Reports inside the user's own pipelines: Arrow arrays, Arrow's compute engine, Polars expressions.
-
-Reports inside other engines: methods of Polars expressions and pandas series, a DuckDB function, scikit-learn.
-"""
+"""Reports inside the user's own pipelines: Arrow, Polars, pandas, DuckDB, scikit-learn."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack, final
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypedDict, Unpack, final
 
 import numpy as np
 import numpy.typing as npt
@@ -25,31 +22,23 @@ if TYPE_CHECKING:
     import pandas
     import polars
 
-OutOfRange = Literal["clip", "error"]
-MissingValues = Literal["error", "keep"]
+Values: TypeAlias = "pa.Array | pa.ChunkedArray"
 
 
-class CodeOptions(TypedDict, total=False):
+class CodeHandling(TypedDict, total=False):
+    """How `arrow_codes` treats missing values and those out of range."""
+
+    missing: Literal["error", "keep"]
+    on_out_of_range: Literal["clip", "error"]
+
+
+class CodeOptions(CodeHandling, total=False):
     """The options of `arrow_codes` beside the values and the table."""
 
-    missing: MissingValues
-    on_out_of_range: OutOfRange
     rng: Seed
 
 
-def code_type(mechanism: Mechanism) -> pa.DataType:
-    """Arrow type of the codes: uint8 up to 256 levels, else uint16."""
-    return pa.uint8() if mechanism.levels.size <= 256 else pa.uint16()
-
-
-def arrow_codes(
-    values: pa.Array | pa.ChunkedArray,
-    mechanism: Mechanism,
-    *,
-    missing: MissingValues = "error",
-    on_out_of_range: OutOfRange = "clip",
-    rng: Seed = None,
-) -> pa.Array | pa.ChunkedArray:
+def arrow_codes(values: Values, mechanism: Mechanism, **options: Unpack[CodeOptions]) -> Values:
     """One report per value of an Arrow array; floats are read where they lie.
 
     Arguments:
@@ -59,7 +48,7 @@ def arrow_codes(
         on_out_of_range: "clip", or "error".
         rng: None for the cryptographic generator; a seed or numpy Generator is reproducible and NOT private.
 
-    Returns: codes of the same length and kind (array or chunked array).
+    Returns: codes of the same length and kind (array or chunked array); uint8 up to 256 levels, else uint16.
 
     Raises:
         ParameterError: not numbers, a missing value under "error", out of range under "error", an unknown option.
@@ -72,40 +61,58 @@ def arrow_codes(
         >>> len(mz.collect.arrow_codes(pa.array([0.2, 0.7]), mechanism))
         2
     """
+    return _coder(mechanism, **options)(values)
+
+
+def _width(mechanism: Mechanism) -> int:
+    """Bits of the integers that hold the codes."""
+    return 8 if mechanism.levels.size <= 256 else 16
+
+
+def _coder(
+    mechanism: Mechanism,
+    *,
+    missing: Literal["error", "keep"] = "error",
+    on_out_of_range: Literal["clip", "error"] = "clip",
+    rng: Seed = None,
+) -> Callable[[Values], Values]:
+    """`arrow_codes` with its options, which are checked at once, for the values to come."""
     check_choice("missing", missing, ("error", "keep"))
-    rng = _stream(rng)
-    if isinstance(values, pa.ChunkedArray):
-        chunks = [
-            arrow_codes(chunk, mechanism, missing=missing, on_out_of_range=on_out_of_range, rng=rng)
-            for chunk in values.chunks
-        ]
-        return pa.chunked_array(chunks, type=code_type(mechanism))
-    require_numbers(values.type, "values")
-    given, present = numbers(values)
-    if present is not None and missing == "error":
-        remedy = 'drop missing values first, or keep them as nulls with missing="keep"'
-        raise ParameterError("values", "missing", f"value {int(np.argmin(present))} is missing; {remedy}")
-    codes, _ = privatize(mechanism, given, rng=rng, on_out_of_range=on_out_of_range)
-    if present is None:
-        return arrow(codes)
-    whole = np.zeros(present.size, dtype=codes.dtype)
-    whole[present] = codes
-    return arrow(whole, present)
+    check_choice("on_out_of_range", on_out_of_range, ("clip", "error"))
+    if isinstance(rng, (int, np.integer)) and not isinstance(rng, bool):
+        key_from(int(rng))  # refuses a negative one
+        rng = np.random.default_rng(rng)  # of which each chunk takes a key
+
+    def codes(values: Values) -> Values:
+        if isinstance(values, pa.ChunkedArray):
+            kind = pa.uint8() if _width(mechanism) == 8 else pa.uint16()
+            return pa.chunked_array(map(codes, values.chunks), type=kind)
+        require_numbers(values.type, "values")
+        given, present = numbers(values)
+        if present is not None and missing == "error":
+            remedy = 'drop missing values first, or keep them as nulls with missing="keep"'
+            raise ParameterError("values", "missing", f"value {int(np.argmin(present))} is missing; {remedy}")
+        drawn, _ = privatize(mechanism, given, rng=rng, on_out_of_range=on_out_of_range)
+        if present is None:
+            return arrow(drawn)
+        whole = np.zeros(present.size, dtype=drawn.dtype)
+        whole[present] = drawn
+        return arrow(whole, present)
+
+    return codes
 
 
-def register_arrow_function(
-    name: str, mechanism: Mechanism, *, missing: MissingValues = "error", on_out_of_range: OutOfRange = "clip"
-) -> str:
+def register_arrow_function(name: str, mechanism: Mechanism, **options: Unpack[CodeHandling]) -> str:
     """Makes `arrow_codes` a function of Arrow's compute engine, for `pyarrow.compute.call_function` and data sets.
 
     Arguments:
         name: a new name among Arrow's functions, e.g. "privatize_age". It takes one float64 argument.
-        mechanism, missing, on_out_of_range: as `arrow_codes`.
+        mechanism, options: as `arrow_codes`, without `rng`.
 
     Returns: the name.
 
     Raises:
-        ParameterError: a name that is taken.
+        ParameterError: a name that is taken, or an unknown option.
 
     Example:
         >>> import pyarrow as pa
@@ -116,37 +123,31 @@ def register_arrow_function(
         2
     """
 
-    def function(context: object, values: pa.Array | pa.Scalar) -> pa.Array | pa.Scalar | pa.ChunkedArray:
-        del context
-        if isinstance(values, pa.Scalar):
-            return arrow_codes(pa.array([values]), mechanism, missing=missing, on_out_of_range=on_out_of_range)[0]
-        return arrow_codes(values, mechanism, missing=missing, on_out_of_range=on_out_of_range)
+    coder = _coder(mechanism, **options)
+
+    def function(_: object, values: pa.Array | pa.Scalar) -> Values | pa.Scalar:
+        return coder(pa.array([values]))[0] if isinstance(values, pa.Scalar) else coder(values)
 
     doc = {"summary": f"private reports by {mechanism.name}", "description": "a fresh draw per value and call"}
+    kind = pa.uint8() if _width(mechanism) == 8 else pa.uint16()
     try:
-        pc.register_scalar_function(function, name, doc, {"values": pa.float64()}, code_type(mechanism))
+        pc.register_scalar_function(function, name, doc, {"values": pa.float64()}, kind)
     except (pa.ArrowKeyError, KeyError):
         raise ParameterError("name", name, "Arrow has a function of this name already; choose another") from None
     return name
 
 
-def polars_codes(
-    column: str | polars.Expr,
-    mechanism: Mechanism,
-    *,
-    missing: MissingValues = "error",
-    on_out_of_range: OutOfRange = "clip",
-    rng: Seed = None,
-) -> polars.Expr:
+def polars_codes(column: str | polars.Expr, mechanism: Mechanism, **options: Unpack[CodeOptions]) -> polars.Expr:
     """A Polars expression that turns a column into reports, for eager, lazy and streaming queries.
 
     Arguments:
         column: a column's name, or any expression of numbers.
-        mechanism, missing, on_out_of_range, rng: as `arrow_codes`.
+        mechanism, options: as `arrow_codes`.
 
     Returns: a `polars.Expr` of type UInt8 or UInt16, of the column's own name; rename it with `.alias`.
 
-    Raises: nothing here; the query raises `polars.exceptions.ComputeError` around what `arrow_codes` raises.
+    Raises:
+        ParameterError: an unknown option. The query raises `polars.exceptions.ComputeError` around other errors.
 
     Guarantees: every batch of every run of the query draws from a keystream of its own.
     Edge cases: collecting a lazy query twice draws twice: each costs the mechanism's epsilon. Write the reports once
@@ -162,31 +163,22 @@ def polars_codes(
         import polars
 
     expression = polars.col(column) if isinstance(column, str) else column
-    rng = _stream(rng)
+    coder = _coder(mechanism, **options)
 
     def batch(series: polars.Series) -> polars.Series:
         values = series.to_arrow()
         if pa.types.is_null(values.type):
             values = values.cast(pa.float64())
         try:
-            codes = arrow_codes(values, mechanism, missing=missing, on_out_of_range=on_out_of_range, rng=rng)
+            return polars.Series(series.name, coder(values))
         except ParameterError as error:  # Polars makes errors anew from their text alone, which ours do not allow
             raise polars.exceptions.ComputeError(str(error)) from None
-        return polars.Series(series.name, codes)
 
-    kind = polars.UInt8 if mechanism.levels.size <= 256 else polars.UInt16
+    kind = getattr(polars, f"UInt{_width(mechanism)}")
     return expression.map_batches(batch, return_dtype=kind, is_elementwise=True)
 
 
 NAME = "mezzotint"
-
-
-def _stream(rng: Seed) -> Seed:
-    """A generator of which each chunk takes a key, instead of a seed."""
-    if isinstance(rng, (int, np.integer)) and not isinstance(rng, bool):
-        key_from(int(rng))  # refuses a negative one
-        return np.random.default_rng(rng)
-    return rng
 
 
 def register_polars(name: str = NAME) -> None:
@@ -245,33 +237,25 @@ def register_pandas(name: str = NAME) -> None:
         def privatize(self, mechanism: Mechanism, **options: Unpack[CodeOptions]) -> pandas.Series:
             """Codes of the series' values, under its own index and name."""
             codes = arrow_codes(pa.array(self._series, from_pandas=True), mechanism, **options)
-            kind = "UInt8" if mechanism.levels.size <= 256 else "UInt16"
-            kept = kind if codes.null_count else kind.lower()
+            kept = f"{'UInt' if codes.null_count else 'uint'}{_width(mechanism)}"
             return pandas.Series(codes.to_pylist(), index=self._series.index, name=self._series.name, dtype=kept)
 
     if not _is_ours(getattr(pandas.Series, name, None)):
         pandas.api.extensions.register_series_accessor(name)(Accessor)
 
 
-def register_duckdb_function(
-    connection: Any,
-    name: str,
-    mechanism: Mechanism,
-    *,
-    missing: MissingValues = "error",
-    on_out_of_range: OutOfRange = "clip",
-) -> str:
+def register_duckdb_function(connection: Any, name: str, mechanism: Mechanism, **options: Unpack[CodeHandling]) -> str:
     """Makes `arrow_codes` a function of a DuckDB connection: `SELECT privatize_age(age) FROM people`.
 
     Arguments:
         connection: from `duckdb.connect`.
         name: of the function. It takes one DOUBLE.
-        mechanism, missing, on_out_of_range: as `arrow_codes`; "keep" gives NULL for NULL.
+        mechanism, options: as `arrow_codes`, without `rng`; "keep" gives NULL for NULL.
 
     Returns: the name.
 
     Raises:
-        ParameterError: a name that is taken.
+        ParameterError: a name that is taken, or an unknown option.
 
     Guarantees: the function is declared to have side effects: DuckDB neither folds nor shares its calls, and every
         batch draws from a keystream of its own.
@@ -288,14 +272,11 @@ def register_duckdb_function(
     """
     import duckdb
 
-    def function(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-        return arrow_codes(values, mechanism, missing=missing, on_out_of_range=on_out_of_range)
-
-    kind = "UTINYINT" if mechanism.levels.size <= 256 else "USMALLINT"
+    coder = _coder(mechanism, **options)
+    kind = "UTINYINT" if _width(mechanism) == 8 else "USMALLINT"
+    how: dict[str, Any] = {"type": "arrow", "null_handling": "special", "side_effects": True}
     try:
-        connection.create_function(
-            name, function, ["DOUBLE"], kind, type="arrow", null_handling="special", side_effects=True
-        )
+        connection.create_function(name, coder, ["DOUBLE"], kind, **how)
     except duckdb.Error:
         raise ParameterError("name", name, "DuckDB has a function of this name already; choose another") from None
     return name
