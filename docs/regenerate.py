@@ -18,7 +18,7 @@ from typing import Any
 from PIL import Image
 
 from mezzotint import __version__
-from mezzotint.cli.reproduce import _reproductions
+from mezzotint.cli.pages import _reproductions
 from mezzotint.core.errors import MezzotintError
 from mezzotint.core.records import plain
 from mezzotint.papers.reproduction import Reproduction, Series

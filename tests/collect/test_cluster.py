@@ -19,9 +19,9 @@ import pytest
 
 from mezzotint import collect, families
 from mezzotint.collect import runs
+from mezzotint.collect.columns import blocks_of, find_files
 from mezzotint.collect.drawing import plan
 from mezzotint.collect.runs import MANIFEST, PartWriter, part_name
-from mezzotint.collect.sources import blocks_of, find_files
 from mezzotint.core.errors import FileFormatError, InfeasibleError, ParameterError
 
 ONE = families.rqm(lower=-1, upper=1, levels=4, extension=1.0, q=0.4)

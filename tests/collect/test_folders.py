@@ -15,9 +15,9 @@ import pytest
 
 from mezzotint import collect, families
 from mezzotint.collect import drawing
+from mezzotint.collect.columns import blocks_of, find_files
 from mezzotint.collect.drawing import Tally, plan
 from mezzotint.collect.runs import MANIFEST, STATE, PartWriter, part_name
-from mezzotint.collect.sources import blocks_of, find_files
 from mezzotint.core.errors import FileFormatError, ParameterError
 from reference.collect import block_codes, csv_rows
 

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mezzotint import collect, families
-from mezzotint.collect.sources import find_files
+from mezzotint.collect.columns import find_files
 from mezzotint.core.errors import FileFormatError, ParameterError
 
 MECHANISM = families.randomized_response(lower=0, upper=1, epsilon=30.0)

@@ -129,7 +129,7 @@ def test_every_page_is_in_the_navigation(hooks: ModuleType) -> None:
 
 
 def test_every_reproduction_is_in_the_gallery(hooks: ModuleType) -> None:
-    verb = importlib.import_module("mezzotint.cli.reproduce")
+    verb = importlib.import_module("mezzotint.cli.pages")
     assert set(hooks.reproductions()) == set(verb._reproductions())
     assert all(hooks.reproductions().values())
     page = hooks.on_page_markdown(hooks.GALLERY)
@@ -181,7 +181,7 @@ def test_errors_of_the_faq_are_errors_that_are_raised() -> None:
 @pytest.mark.parametrize("name", ["optm-table1", "optm-table2", "rqm-figure8", "smoothed-table1", "smoothed-figure1"])
 def test_the_gallerys_stored_numbers_are_what_is_computed_today(name: str) -> None:
     stored = json.loads((ROOT / "docs" / "results" / f"{name}.json").read_text(encoding="utf-8"))["rows"]
-    fresh = importlib.import_module("mezzotint.cli.reproduce")._reproductions()[name]().as_dict()["rows"]
+    fresh = importlib.import_module("mezzotint.cli.pages")._reproductions()[name]().as_dict()["rows"]
     assert len(stored) == len(fresh)
     for old, new in zip(stored, fresh, strict=True):
         assert set(old) == set(new)

@@ -21,12 +21,10 @@ def command(
     coordinates: Annotated[int, option("Values that one person reports per round.")] = 1,
     rounds: Annotated[int, option("Rounds that one person may take part in.")] = 1,
     view: Annotated[
-        str, option("What is visible. local: every report; sum: only secure sums; shuffled: reports in random order.")
+        str, option("What is seen. local: every report; sum: secure sums; shuffled: random order.")
     ] = "local",
     clients: Annotated[int | None, option("Reports in a sum or shuffle.")] = None,
-    corrupted: Annotated[
-        int, option("Number of these clients that are assumed corrupted; their noise does not count.")
-    ] = 0,
+    corrupted: Annotated[int, option("Clients assumed corrupted, whose noise does not count.")] = 0,
     geometry: Annotated[str, option("coordinate, or l2 with --l2-norm (view sum).")] = "coordinate",
     l2_norm: Annotated[float | None, option("Bound on the L2 norm of a person's vector, in data units.")] = None,
     sampling_rate: Annotated[float, option("Probability that a person participates in a round, in (0, 1].")] = 1.0,

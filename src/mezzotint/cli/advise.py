@@ -81,14 +81,12 @@ def command(
     target_epsilon: Annotated[float, option("Epsilon of the whole run, over all coordinates and rounds.")],
     dim: Annotated[int, option("Coordinates of a client's vector, whose L2 norm is at most 1.")] = 1,
     rounds: Annotated[int, option("Rounds in the run.")] = 1,
-    population: Annotated[
-        int | None, option("Clients in total, each taking part in its share of rounds; default: all in every round.")
-    ] = None,
+    population: Annotated[int | None, option("Clients in total, who take turns; default: all in every round.")] = None,
     bits: Annotated[int | None, option("Maximum bits per value on the wire; default: no limit.")] = None,
     trust: Annotated[str, option("What is visible. local: every report; sum: only secure sums.")] = "sum",
     delta: Annotated[float, option("Delta of the whole run; 0 for pure epsilon.")] = 1e-6,
     corrupted: Annotated[
-        int, option("Clients per round assumed corrupted; their noise does not count (--trust sum).")
+        int, option("Clients per round assumed corrupted (--trust sum); their noise does not count.")
     ] = 0,
     as_json: AsJson = False,
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import importlib.metadata
 import os
 import re
 import sys
@@ -20,16 +21,15 @@ from mezzotint.cli import (
     demo,
     design,
     estimate,
-    explore,
     federate,
     ledger,
+    pages,
     privatize,
-    report,
-    reproduce,
     show,
     train,
     verify,
 )
+from mezzotint.cli.common import option
 from mezzotint.core.errors import MezzotintError
 
 BAD_INPUT = 2
@@ -38,23 +38,23 @@ INTERRUPTED = 130
 SUMMARY = "Differentially private randomized quantization: few bits, unbiased, with certificates a machine can check."
 
 VERBS = {
-    "demo": demo,
-    "design": design,
-    "show": show,
-    "verify": verify,
-    "privatize": privatize,
-    "estimate": estimate,
-    "compare": compare,
-    "account": account,
-    "ledger": ledger,
-    "advise": advise,
-    "reproduce": reproduce,
-    "report": report,
-    "explore": explore,
-    "train": train,
-    "federate": federate,
+    "demo": (demo.command, demo.EXAMPLE),
+    "design": (design.command, design.EXAMPLE),
+    "show": (show.command, show.EXAMPLE),
+    "verify": (verify.command, verify.EXAMPLE),
+    "privatize": (privatize.command, privatize.EXAMPLE),
+    "estimate": (estimate.command, estimate.EXAMPLE),
+    "compare": (compare.command, compare.EXAMPLE),
+    "account": (account.command, account.EXAMPLE),
+    "ledger": (ledger.command, ledger.EXAMPLE),
+    "advise": (advise.command, advise.EXAMPLE),
+    "reproduce": (pages.reproduce, pages.REPRODUCE),
+    "report": (pages.report, pages.REPORT),
+    "explore": (pages.explore, pages.EXPLORE),
+    "train": (train.command, train.EXAMPLE),
+    "federate": (federate.command, federate.EXAMPLE),
 }
-"""Files with a function `command` and an EXAMPLE."""
+"""Functions whose signatures are the verbs' options, and an example of each."""
 
 ROOMS = {
     "smoothed": "Smoothed differential privacy: how much a published sample of votes or gradients reveals.",
@@ -79,8 +79,8 @@ def build(words: Sequence[str]) -> typer.Typer:
     """The application for a command line: rooms whose name is not among `words` are listed, but not loaded."""
     app = typer.Typer(name="mezzotint", help=SUMMARY, pretty_exceptions_enable=False, rich_markup_mode="rich")
     app.callback(invoke_without_command=True, help=SUMMARY)(entrance)
-    for name, verb in VERBS.items():
-        app.command(name, epilog=f"Example: {verb.EXAMPLE}")(verb.command)
+    for name, (verb, example) in VERBS.items():
+        app.command(name, epilog=f"Example: {example}")(verb)
     for room, summary in ROOMS.items():
         if room in words:
             app.add_typer(importlib.import_module(f"mezzotint.cli.{room}").app, name=room, help=summary)
@@ -99,22 +99,16 @@ def _nothing() -> None:
 
 
 def _version(wanted: bool) -> None:
-    from importlib import metadata
-
     if wanted:
-        typer.echo(f"mezzotint {metadata.version('mezzotint')}")
+        typer.echo(f"mezzotint {importlib.metadata.version('mezzotint')}")
         raise typer.Exit(0)
 
 
-def entrance(
-    context: typer.Context,
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
-    no_color: Annotated[
-        bool, typer.Option("--no-color", help="Print without colours, as with the environment variable NO_COLOR.")
-    ] = False,
-) -> None:
+Version = Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print version and exit.")]
+NoColor = Annotated[bool, option("Print without colours, as the environment variable NO_COLOR asks.", "--no-color")]
+
+
+def entrance(context: typer.Context, version: Version = False, no_color: NoColor = False) -> None:
     """Options that precede the verb; prints the help if there is no verb."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())

@@ -30,13 +30,9 @@ def command(
     lower: Lower = -1.0,
     upper: Upper = 1.0,
     prior: PriorOption = None,
-    png: Annotated[
-        Path | None, option("Also plot MSE against epsilon for several numbers of bits to this PNG file.")
-    ] = None,
+    png: Annotated[Path | None, option("Also plot MSE against epsilon for 1, 2 and 3 bits to this PNG file.")] = None,
     data: Annotated[Path | None, option("Also write the plotted numbers to this CSV file.")] = None,
-    every: Annotated[
-        bool, option("Include further mechanisms from the literature, some with continuous outputs.", "--all")
-    ] = False,
+    every: Annotated[bool, option("Include further mechanisms, some with continuous outputs.", "--all")] = False,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:

@@ -28,57 +28,32 @@ BINS = 10
 
 
 def command(
-    epsilon: Annotated[
-        float, option("Privacy budget per report, never exceeded; --delta, --alpha and --metric change its meaning.")
-    ],
-    levels: Annotated[
-        str | None, option("Number of levels (default: 4), or the levels themselves: --levels=-3,-0.5,0.5,3.")
-    ] = None,
+    epsilon: Annotated[float, option("Privacy budget per report, never exceeded; see also --delta and --metric.")],
+    levels: Annotated[str | None, option("Number of levels (default: 4), or the levels: --levels=-3,0.5,3.")] = None,
     lower: Lower = -1.0,
     upper: Upper = 1.0,
-    loss: Annotated[
-        str,
-        option("Loss to minimise: mse, mae, minimax (the largest mse) or cdf (error of the distribution function)."),
-    ] = "mse",
+    loss: Annotated[str, option("Loss: mse, mae, minimax (largest mse) or cdf (distribution function).")] = "mse",
     family: Annotated[str, option(f"One of {', '.join(FAMILIES)}.")] = "optimal",
     prior: PriorOption = None,
     delta: Annotated[float, option("optimal only: design for (epsilon, delta) instead of pure epsilon.")] = 0.0,
-    alpha: Annotated[
-        float | None, option("optimal only: epsilon bounds the Renyi divergence of this order, > 1.")
-    ] = None,
-    metric: Annotated[
-        str | None, option("optimal only: epsilon is per unit of |x - x'| (absolute) or of its square (squared).")
-    ] = None,
-    max_bias: Annotated[
-        float, option("optimal only: largest bias allowed, in data units; inf for no constraint.")
-    ] = 0.0,
-    max_level: Annotated[
-        float | None, option("Largest distance of a searched level from the midpoint of the range.")
-    ] = None,
-    knots: Annotated[
-        int | None, option("Number of evenly spaced knots (inputs with a row in the table); default: optimised.")
-    ] = None,
-    categories: Annotated[
-        str | None,
-        option("Design for categories instead of numbers: their names (a,b,c), or their number K (0 to K - 1)."),
-    ] = None,
+    alpha: Annotated[float | None, option("optimal only: epsilon bounds the Renyi divergence of this order.")] = None,
+    metric: Annotated[str | None, option("optimal only: epsilon per |x - x'| (absolute) or square (squared).")] = None,
+    max_bias: Annotated[float, option("optimal only: largest bias allowed, data units; inf: any.")] = 0.0,
+    max_level: Annotated[float | None, option("Largest distance of a searched level from the midpoint.")] = None,
+    knots: Annotated[int | None, option("Evenly spaced knots (inputs with a row); default: optimised.")] = None,
+    categories: Annotated[str | None, option("Design for categories: their names (a,b,c), or how many.")] = None,
     method: Annotated[
-        str, option("--categories only: best, krr, subset, hadamard, projective, affine, hashing or unary.")
+        str, option("--categories: best, krr, subset, hadamard, projective, affine, hashing, unary.")
     ] = "best",
     other: Annotated[bool, option("--categories only: add a category for values not listed.", "--other")] = False,
     missing: Annotated[bool, option("--categories only: add a category for missing values.", "--missing")] = False,
     out: Annotated[Path | None, option("Mechanism file to write (.json).")] = None,
     overwrite: Overwrite = False,
-    limit: Annotated[
-        bool, option("Also print how far the loss is above the limit for any number of bits.", "--limit")
-    ] = False,
-    prove: Annotated[
-        bool, option("Also bound the loss of every mechanism with this number of levels, wherever they lie.", "--prove")
-    ] = False,
+    limit: Annotated[bool, option("Also print how far the loss is above the limit for any bits.", "--limit")] = False,
+    prove: Annotated[bool, option("Also bound the loss of any levels, as many as these.", "--prove")] = False,
     seconds: Annotated[float, option("Time limit for --prove, in seconds.")] = 60.0,
     proof: Annotated[
-        Path | None,
-        option("Write a proof of the claim about one report to this file (.json); with --prove, of the bound."),
+        Path | None, option("Write a proof of the claim (with --prove: of the bound) to this file.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -28,45 +28,27 @@ def command(
         list[str],
         typer.Argument(help="Reports of one mechanism: files, folders, globs, counts (.json); - reads CSV from stdin."),
     ],
-    column: Annotated[
-        list[str] | None, option("Column of codes, if a file has several; two columns are estimated jointly.")
-    ] = None,
+    column: Annotated[list[str] | None, option("Column of codes, if several; two are estimated jointly.")] = None,
     mechanism: Annotated[Path | None, option("Mechanism file, for codes whose file does not carry one.")] = None,
     level: Confidence = 0.95,
-    method: Annotated[
-        str, option("Intervals: asymptotic, or safe (wider, but valid at any number of reports).")
-    ] = _USUAL["method"],
-    histogram: Annotated[
-        bool, option("Also estimate the shares of equal bins, with intervals.", "--histogram")
-    ] = False,
+    method: Annotated[str, option("Intervals: asymptotic, or safe (wider, valid at any number of reports).")] = _USUAL[
+        "method"
+    ],
+    histogram: Annotated[bool, option("Also estimate the shares of equal bins.", "--histogram")] = False,
     bins: Annotated[int, option("Number of bins of the histogram.")] = 10,
     quantiles: Annotated[bool, option("Also estimate quantiles, with intervals.", "--quantiles")] = False,
     probabilities: Annotated[str, option("Probabilities of the quantiles.")] = "0.05,0.25,0.5,0.75,0.95",
-    save_counts: Annotated[
-        Path | None, option("Also write the counts per code (.json), to be combined with others later.")
-    ] = None,
+    save_counts: Annotated[Path | None, option("Also write the counts per code (.json), to be combined later.")] = None,
     engine: Annotated[str, option("local, or ray: count on a Ray cluster.")] = _USUAL["engine"],
     address: Address = None,
-    simultaneous: Annotated[
-        bool, option("Make all intervals hold together at the given level.", "--simultaneous")
-    ] = False,
-    allow_seeded: Annotated[
-        bool, option("Accept reports that were drawn from a seed and are NOT PRIVATE.", "--allow-seeded")
-    ] = False,
+    simultaneous: Annotated[bool, option("Make all intervals hold together at --level.", "--simultaneous")] = False,
+    allow_seeded: Annotated[bool, option("Accept seeded reports, which are NOT PRIVATE.", "--allow-seeded")] = False,
     by: Annotated[str | None, option("Public column kept with --keep: one estimate for each of its values.")] = None,
     against: Annotated[str | None, option("With --by: also estimate how every group differs from this one.")] = None,
-    same_people: Annotated[
-        bool, option("With --against: the groups hold the same people (rounds, for example).", "--same-people")
-    ] = False,
-    weights: Annotated[
-        str | None, option("Public column of weights, one per report: 1 / probability of inclusion.")
-    ] = None,
-    sizes: Annotated[
-        str | None, option("With --by: estimate the population mean from the sizes of the strata, as in a=100,b=250.")
-    ] = None,
-    domain: Annotated[
-        Path | None, option("The category list of a large domain: estimate its most frequent categories.")
-    ] = None,
+    same_people: Annotated[bool, option("--against: the groups hold the same people.", "--same-people")] = False,
+    weights: Annotated[str | None, option("Public column of weights: 1 / probability of inclusion.")] = None,
+    sizes: Annotated[str | None, option("--by: sizes of the strata of a population, as in a=100,b=250.")] = None,
+    domain: Annotated[Path | None, option("List of a large domain: estimate its most frequent categories.")] = None,
     top: Annotated[int, option("With --domain: number of categories to list.")] = 20,
     overwrite: Overwrite = False,
     as_json: AsJson = False,

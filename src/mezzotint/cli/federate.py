@@ -44,44 +44,26 @@ def command(
     mechanism: Annotated[
         str,
         option(
-            "A mechanism file; a table by name: quantize (noise-free, the default), rqm, pbm, erm, optm, optimal; "
-            "noise of all clients: rounded-gaussian (fewest bits, least epsilon), ddg (distributed discrete Gaussian), "
-            "skellam; gaussian (a trusted server adds it); clip (16-bit grid, no noise); with --trust local: ranked."
+            "A mechanism file; a table: quantize (no noise, default), rqm, pbm, erm, optm, optimal; clients' noise: "
+            "rounded-gaussian (fewest bits, least epsilon), ddg, skellam; a trusted server's noise: gaussian; "
+            "clip (16-bit grid, no noise); with --trust local: ranked."
         ),
     ] = "",
-    trust: Annotated[
-        str, option("sum: the server only sees secure sums. local: it sees each client's ranked report.")
-    ] = "sum",
-    bits: Annotated[
-        int | None, option("Bits per report: 4 by default for named tables; for ranked, as few as suffice.")
-    ] = None,
+    trust: Annotated[str, option("sum: the server sees secure sums only. local: each client's ranked report.")] = "sum",
+    bits: Annotated[int | None, option("Bits per report: 4 for named tables; for ranked, as few as suffice.")] = None,
     clip: Annotated[float, option("Clipping range of a coordinate, data units, for tables and clip.")] = 0.4,
     report_epsilon: Annotated[
-        float,
-        option(
-            "Local epsilon of ONE coordinate's report, for named tables; 0: the papers' parameters for rqm and "
-            "pbm, 4 for erm, optm and optimal. Ranked: of the whole vector's report; 0: 4."
-        ),
+        float, option("Epsilon of a coordinate's report, or a ranked vector's; 0: 4 (rqm, pbm: as in their papers).")
     ] = 0.0,
     noise_multiplier: Annotated[
-        float | None,
-        option(
-            "Standard deviation of the noise on the sum, over --l2-norm. Default: the least that keeps the run "
-            "within --epsilon; without --epsilon, 1."
-        ),
+        float | None, option("Noise on the sum, over --l2-norm; default: the least that keeps to --epsilon, else 1.")
     ] = None,
-    l2_norm: Annotated[
-        float, option("Clip a client's vector to this norm and rotate it; 0: off (1 with noise or ranked).")
-    ] = 0.0,
+    l2_norm: Annotated[float, option("Clip a vector to this norm and rotate it; 0: off (noise and ranked: 1).")] = 0.0,
     clip_quantile: Annotated[
-        float,
-        option(
-            "Start the clipping norm at --l2-norm and let it track this quantile of the updates' norms, with one "
-            "more bit in the same sums; needs rounded-gaussian noise. 0: the norm is fixed."
-        ),
+        float, option("Let the norm track this quantile of the updates' norms (rounded-gaussian); 0: fixed.")
     ] = 0.0,
     l2_norm_range: Annotated[
-        tuple[float, float], option("Bounds for --clip-quantile; 0 0: 1/100 and 100 times --l2-norm.")
+        tuple[float, float], option("Bounds of --clip-quantile; 0 0: 1/100, 100 times --l2-norm.")
     ] = (0.0, 0.0),
     dataset: Annotated[str, option("digits, femnist, mnist, cifar10 or cifar100.")] = "digits",
     data: Annotated[str, option("Folder or file of the data set; digits needs none.")] = "",
@@ -90,11 +72,7 @@ def command(
     dirichlet: Annotated[float, option("Dirichlet parameter of the split; small is uneven.")] = 0.5,
     per_round: Annotated[int, option("Clients per round.")] = 100,
     bands: Annotated[
-        int,
-        option(
-            "Each client is in every sum, trains once in this many rounds, and spreads its update over them "
-            "(rounded-gaussian)."
-        ),
+        int, option("Spread a client's update over this many rounds, all clients in each sum (rounded-gaussian).")
     ] = 1,
     spare: Annotated[int, option("Extra clients drawn, so that no round waits for its slowest.")] = 0,
     minimum: Annotated[int, option("Fewest clients in a sum; 0: half of those drawn + 1.")] = 0,
@@ -108,23 +86,15 @@ def command(
     rate: Annotated[float, option("Local step size of fedavg.", "--client-learning-rate")] = 0.5,
     batch: Annotated[int, option("Most records per local step; 0 for all.", "--client-batch-size")] = 0,
     proximal: Annotated[float, option("FedProx: weight of the proximal term; 0: fedavg.")] = 0.0,
-    most_examples: Annotated[
-        int, option("Weigh clients by their number of examples, capped at this; 0 weighs all alike.")
-    ] = 0,
+    most_examples: Annotated[int, option("Weigh clients by their number of examples up to this; 0: all alike.")] = 0,
     learning_rate: Annotated[float, option("Factor of the mean update.")] = 2.0,
     server_optimizer: Annotated[str, option("fedavg (the mean update), fedavgm, fedadam or fedyogi.")] = "fedavg",
     evaluate_every: Annotated[
-        int,
-        option(
-            "Clients measure loss and accuracy on their own records once in this many rounds, released as a "
-            "noisy secure sum; its cost is printed beforehand and included in every claim. 0: never."
-        ),
+        int, option("Rounds between secure sums of clients' own loss and accuracy, in every claim; 0: never.")
     ] = 0,
     evaluate_noise: Annotated[float, option("As --noise-multiplier, for the sum of measurements.")] = 8.0,
     largest_loss: Annotated[float, option("Bound to which a client's loss is clipped in that sum.")] = 5.0,
-    epsilon: Annotated[
-        float, option("Budget of the central (--trust local: local) claim, never exceeded; 0: none.")
-    ] = 0.0,
+    epsilon: Annotated[float, option("Budget of the central (--trust local: local) claim; 0: none.")] = 0.0,
     delta: Annotated[float, option("Delta of all claims.")] = 1e-6,
     seed: Annotated[int, option("Of the split and the initial model; private noise is never seeded.")] = 0,
     out: Annotated[Path | None, option("Folder for model, ledger and report.")] = None,

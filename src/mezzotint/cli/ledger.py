@@ -35,17 +35,12 @@ def command(
     file: Annotated[
         Path,
         typer.Argument(
-            help="Ledger that privatize --ledger, federate --out or train --checkpoint wrote, or a federated client in "
-            "its folder of records (.jsonl)."
+            help="Ledger (.jsonl) of privatize --ledger, federate --out, train --checkpoint, or of a client."
         ),
     ],
-    budget: Annotated[
-        float | None, option("Epsilon that nobody may exceed; also show each client's remainder.")
-    ] = None,
+    budget: Annotated[float | None, option("Epsilon that nobody may exceed; also show what is left.")] = None,
     client: Annotated[str | None, option("Show only this client (a person, with --charge-by).")] = None,
-    delta: Annotated[
-        float, option("Delta at which a federated client's epsilon is computed; other ledgers have their own.")
-    ] = 1e-5,
+    delta: Annotated[float, option("Delta for a federated client's epsilon; other ledgers have their own.")] = 1e-5,
     top: Annotated[int, option("Number of clients to list, biggest spenders first.", least=1)] = 20,
     as_json: AsJson = False,
 ) -> None:

@@ -24,52 +24,36 @@ def command(
     column: Annotated[list[str], option("Column of numbers to privatize; may be repeated.", "--column")],
     out: Annotated[str, option(".parquet, .csv or .csv.gz; - writes CSV to stdout; NAME/ writes a folder of parts.")],
     mechanism: Annotated[
-        list[Path] | None,
-        option("Mechanism file (.json): one for all columns, or one per --column, in order.", "--mechanism"),
+        list[Path] | None, option("Mechanism file (.json): one for all, or one per --column.", "--mechanism")
     ] = None,
     domain: Annotated[
-        Path | None,
-        option("Public list of a large domain's categories, one per line, instead of --mechanism; needs --epsilon."),
+        Path | None, option("Public list of categories, one per line; with --epsilon, no --mechanism.")
     ] = None,
     epsilon: Annotated[float | None, option("With --domain: privacy budget per report, never exceeded.")] = None,
     keep: Annotated[list[str] | None, option("Column to copy unprotected; may be repeated.")] = None,
     missing: Annotated[str, option("Missing values: error, or drop those rows.")] = "error",
     on_out_of_range: Annotated[str, option("Values out of range: clip, or error.")] = "clip",
     record_counts: Annotated[
-        bool,
-        option("Store the counts of clipped and missing values in the file; they are NOT PRIVATE.", "--record-counts"),
+        bool, option("Store counts of clipped and missing; NOT PRIVATE.", "--record-counts")
     ] = False,
-    resume: Annotated[
-        bool, option("Resume the unfinished run in the folder OUT; its claim is charged only once.", "--resume")
-    ] = False,
-    engine: Annotated[
-        str, option("local, or ray: run on a Ray cluster, writing to a folder that all machines share.")
-    ] = "local",
+    resume: Annotated[bool, option("Resume the unfinished run in OUT; it is charged once.", "--resume")] = False,
+    engine: Annotated[str, option("local, or ray: run on a Ray cluster, into a shared folder.")] = "local",
     address: Address = None,
     threads: Annotated[int | None, option("Maximum number of threads; default: all cores.")] = None,
     memoise_by: Annotated[
-        str | None,
-        option("Column of user ids: equal values of a user give the same report in every round.", metavar="COLUMN"),
+        str | None, option("User ids: equal values of a user give equal reports.", metavar="COLUMN")
     ] = None,
-    key_file: Annotated[
-        Path | None, option("Secret key of the memoised reports; the same file in every round.")
-    ] = None,
+    key_file: Annotated[Path | None, option("Secret key of memoised reports, the same in every round.")] = None,
     new_key: Annotated[bool, option("Create the key file first.", "--new-key")] = False,
-    ledger: Annotated[
-        Path | None, option("Ledger file: the claim is charged before anything is written.", "--ledger")
-    ] = None,
+    ledger: Annotated[Path | None, option("Ledger file, charged before anything is written.", "--ledger")] = None,
     budget: Annotated[
-        float | None,
-        option("Limit on the total epsilon charged to the ledger; a run that would exceed it exits with status 2."),
+        float | None, option("Limit on the epsilon charged to the ledger; status 2 rather than exceed it.")
     ] = None,
     charge_by: Annotated[
-        str | None, option("Column of person ids: the ledger charges each person for their own rows.", metavar="COLUMN")
+        str | None, option("Person ids: charge each person for their own rows.", metavar="COLUMN")
     ] = None,
     proof: ProofOption = None,
-    seed: Annotated[
-        int | None,
-        option("Reproducible draw for tests. NOT PRIVATE: anyone who knows the seed can recover the inputs."),
-    ] = None,
+    seed: Annotated[int | None, option("Reproducible draw, NOT PRIVATE: who knows the seed recovers inputs.")] = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:

@@ -56,7 +56,7 @@ def profile(
     replacement: Replacement = False,
     poisson: Poisson = False,
     noise_ratio: Annotated[
-        str | None, option("Add exponential-mechanism noise with this factor per unit, in (0, 1).")
+        str | None, option("Exponential-mechanism noise, with this factor per unit in (0, 1).")
     ] = None,
     at_most: AtMost = None,
     as_json: AsJson = False,
@@ -96,9 +96,7 @@ def expected(
     sampled: Sampled = None,
     epsilon: Epsilon = None,
     ratio: Ratio = None,
-    method: Annotated[
-        str, option("auto, certificate, all_splits (two types); enumeration, bracket, monte_carlo (more).")
-    ] = "auto",
+    method: Annotated[str, option("auto, certificate, all_splits; enumeration, bracket, monte_carlo.")] = "auto",
     draws: Annotated[int, option("Random histograms for monte_carlo.")] = 1000,
     seed: Seed = 0,
     at_most: AtMost = None,
@@ -117,10 +115,7 @@ def elections(
         str | None, typer.Argument(help="CSV file of counts, one election per row; - for standard input.")
     ] = None,
     which: Annotated[str, option("national (1920-2024), states or districts (2020).", "--set")] = "national",
-    columns: Annotated[
-        str | None,
-        option("Columns of counts in the file, separated by commas; needed unless exactly two columns hold counts."),
-    ] = None,
+    columns: Annotated[str | None, option("Columns of counts, by commas, if more than two hold counts.")] = None,
     top: Annotated[int, option("Number of leading candidates whose counts are published.")] = 2,
     loss_rate: LossRate = "0.002",
     epsilon: Epsilon = None,
@@ -149,7 +144,7 @@ def elections(
 def gradients(
     n: Annotated[int, option("Number of records.")],
     distribution: Annotated[
-        list[str] | None, option("gaussian:MEAN:DEVIATION or laplace:MEAN:DEVIATION; may be repeated.")
+        list[str] | None, option("gaussian:MEAN:DEVIATION or laplace:...; may be repeated.")
     ] = None,
     sampled: Annotated[int | None, option("Batch size; the square root of n by default.")] = None,
     epsilon: Epsilon = None,

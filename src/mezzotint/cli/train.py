@@ -55,19 +55,11 @@ def command(
         str, option("breast-cancer, a .csv or .parquet file, or a folder: MNIST's IDX files, or images by class.")
     ],
     label: Annotated[str | None, option("Column to predict, in a .csv or .parquet file.")] = None,
-    users: Annotated[
-        str | None, option("Column that identifies the user of each row, for a claim about users.")
-    ] = None,
-    records_per_user: Annotated[
-        int | None, option("With --users: number of training rows kept per user, the first ones.")
-    ] = None,
-    model: Annotated[
-        str, option("logreg, svm, softmax, cnn, transformer, or your own module: file.py:Net.")
-    ] = "logreg",
+    users: Annotated[str | None, option("Column that identifies each row's user, for a claim about users.")] = None,
+    records_per_user: Annotated[int | None, option("--users: training rows kept per user, the first ones.")] = None,
+    model: Annotated[str, option("logreg, svm, softmax, cnn, transformer, or your own: file.py:Net.")] = "logreg",
     method: Annotated[str, option(f"One of {', '.join(METHODS)}.")] = "dp-sgd",
-    target_epsilon: Annotated[
-        Number, option("Epsilon of the whole run: determines the noise, or stops the run.")
-    ] = None,
+    target_epsilon: Annotated[Number, option("Epsilon of the run: determines the noise, or stops the run.")] = None,
     noise_multiplier: Annotated[Number, option("Noise multiplier; --target-epsilon then stops the run.")] = None,
     delta: Annotated[float, option("Delta of the claim.")] = 1e-6,
     steps: Annotated[int, option("Steps of the run.")] = 100,
@@ -76,22 +68,14 @@ def command(
     optimizer: Annotated[str, option("sgd, momentum or adam.")] = "sgd",
     schedule: Annotated[str, option("Schedule of the learning rate: constant, linear or cosine.")] = "constant",
     clip_norm: Annotated[Number, option("Bound on the L2 norm of a record's gradient; 0.45 by default.")] = None,
-    clip: Annotated[
-        Number, option("quantized-gradient: bound on each coordinate of a gradient; 0.45 by default.")
-    ] = None,
+    clip: Annotated[Number, option("quantized-gradient: bound on each coordinate; 0.45 by default.")] = None,
     report_epsilon: Annotated[Number, option("ranked-gradient: pure epsilon of each record's report.")] = None,
-    bands: Annotated[
-        str | None, option("Number of steps over which noise is correlated; auto chooses it, given --target-epsilon.")
-    ] = None,
+    bands: Annotated[str | None, option("Steps over which noise is correlated; auto: for --target-epsilon.")] = None,
     bits: Annotated[int, option("Bits per weight, during training (proj-dp-sgd, rqp) and in --out.")] = 4,
     projection: Annotated[str | None, option("Rounding of weights: stochastic (default) or nearest.")] = None,
     q: Annotated[Number, option("rqp: probability that a code is kept; default: 0.99.")] = None,
-    bound: Annotated[
-        Number, option("Largest absolute weight; default: 0.3 for linear models, otherwise set per tensor.")
-    ] = None,
-    mechanism: Annotated[
-        File, option("Mechanism file (.json): for quantized-gradient, or for rqp instead of --q.")
-    ] = None,
+    bound: Annotated[Number, option("Largest absolute weight; default: 0.3 if linear, else per tensor.")] = None,
+    mechanism: Annotated[File, option("Mechanism file, for quantized-gradient, or rqp without --q.")] = None,
     averaging: Annotated[float, option("Fraction of the last steps whose weights are averaged, in [0, 1].")] = 0.0,
     neighboring: Annotated[str | None, option("add_or_remove_one or replace_one.")] = None,
     seed: Annotated[int | None, option("Reproducible run, NOT PRIVATE.")] = None,

@@ -1,12 +1,15 @@
-"""Columns of files, wherever these are, as a stream of Arrow record batches: Parquet, CSV, Arrow IPC, ORC, JSON lines.
+"""The files that a source names, wherever these are, and their columns as a stream of Arrow record batches.
 
-`pyarrow.dataset` reads the last formats, not Parquet and CSV: it says neither how far it is nor in which row a value is
-no number, reads no stream and no reports' first line, finds no delimiter, and imports pandas before the first row.
+`pyarrow.dataset` reads Arrow IPC, ORC and JSON lines, not Parquet and CSV: it says neither how far it is nor in which
+row a value is no number, reads no stream and no reports' first line, finds no delimiter, and imports pandas before the
+first row. Nor does it find the files: it knows no `**`, reads a file twice that is reached under two names, makes a
+number of a folder's `day=07`, and takes deleted files of a Delta table for live ones.
 """
 
 from __future__ import annotations
 
 import csv
+import glob
 import gzip
 import io
 import os
@@ -14,11 +17,13 @@ import re
 import sys
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, cast, final
+from urllib.parse import unquote
 
 import numpy as np
 import numpy.typing as npt
@@ -43,11 +48,7 @@ def is_remote(name: str) -> bool:
 
 
 def filesystem(name: str) -> tuple[AbstractFileSystem, str]:
-    """The fsspec file system of an address, and the path in it.
-
-    Raises:
-        ParameterError: a store that is not installed, or not known.
-    """
+    """The fsspec file system of an address, and the path in it; raises ParameterError for an unknown store."""
     try:
         import fsspec
 
@@ -150,11 +151,7 @@ def files_under(name: str) -> list[str]:
 
 
 def refuse_tables_of_others(name: str, there: Callable[[str], bool]) -> None:
-    """Raises ParameterError for folders whose files are not all rows of the table: deleted ones lie there, too.
-
-    Arguments:
-        there: tells of a path inside the folder whether it exists.
-    """
+    """Raises ParameterError for a folder that also holds deleted rows; `there` says whether it has a path inside."""
     for mark, kind in ((".hoodie", "a Hudi"), ("metadata/version-hint.text", "an Iceberg")):
         if there(mark):
             remedy = f"is {kind} table, whose folder also holds rows that were deleted; export it to Parquet first"
@@ -215,55 +212,45 @@ _MAX_LINE = 1 << 28  # the first line may hold a table of 65536 levels, not a wh
 
 
 def file_kind(path: str | os.PathLike[str], *, parameter: str = "source", written: bool = False) -> FileKind:
-    """The format that a file name stands for; "-" is CSV on a standard stream.
-
-    Arguments:
-        written: of a file of reports to write, for which there are fewer formats.
+    """The format that a file name stands for, of reports to write if `written`; "-" is CSV on a standard stream.
 
     Raises:
         ParameterError: any other extension.
     """
-    name = os.fspath(path)
+    name, endings = os.fspath(path), WRITTEN if written else tuple(_ENDINGS)
     if name == "-":
         return "stream"
-    for ending in WRITTEN if written else _ENDINGS:
+    for ending in endings:
         if name.lower().endswith(f".{ending}"):
             return _ENDINGS[ending]
-    remedy = "name a .parquet, .csv or .csv.gz file, or - for CSV on a standard stream"
-    if not written:
-        remedy = f"name a file whose name ends in one of {', '.join(_ENDINGS)}, or - for CSV on a standard stream"
-    raise ParameterError(parameter, name, remedy)
+    known = "a .parquet, .csv or .csv.gz file" if written else f"a file whose name ends in one of {', '.join(endings)}"
+    raise ParameterError(parameter, name, f"name {known}, or - for CSV on a standard stream")
 
 
 class ColumnReader(ABC):
-    """An open file of columns.
+    """An open file of columns: its name for messages, their names, and the JSON text that a reports file carries."""
 
-    Arguments:
-        name: the file, for messages.
-        names: its columns.
-        description: the JSON text that a reports file carries; None in other files.
-    """
-
-    name: str
-    names: list[str]
-    description: str | None
+    def __init__(self, name: str, schema: pa.Schema) -> None:
+        stored = (schema.metadata or {}).get(METADATA_KEY)
+        self.name, self.names, self._schema = name, list(schema.names), schema
+        self.description = None if stored is None else stored.decode("utf-8", errors="replace")
 
     @abstractmethod
     def batches(
-        self, *, numeric: str | Sequence[str], keep: Sequence[str] = (), groups: tuple[int, int] | None = None
+        self, *, numeric: Sequence[str], keep: Sequence[str] = (), groups: tuple[int, int] | None = None
     ) -> Iterator[pa.RecordBatch]:
         """Batches of the `numeric` columns, then those of `keep`, at most `BATCH_ROWS` rows each where it can.
 
         `groups` confines a Parquet file to its row groups from the first number up to, not including, the second.
         """
 
-    @abstractmethod
     def kind_of(self, column: str) -> pa.DataType:
         """Type of a column that `batches` copies."""
+        return self._schema.field(column).type
 
-    @abstractmethod
     def done(self) -> float:
         """Fraction read so far, 0 when the length is unknown."""
+        return 0.0
 
     def require(self, column: str, *, parameter: str = "column") -> None:
         """Raises ParameterError, listing the columns, unless there is exactly one of that name."""
@@ -279,27 +266,19 @@ class ParquetReader(ColumnReader):
     """A Parquet file, read row group by row group."""
 
     def __init__(self, *, name: str, file: pq.ParquetFile) -> None:
-        stored = (file.schema_arrow.metadata or {}).get(METADATA_KEY)
-        self.name = name
-        self.names = list(file.schema_arrow.names)
-        self.description = None if stored is None else stored.decode("utf-8", errors="replace")
-        self._file = file
-        self._rows = 0
-
-    def kind_of(self, column: str) -> pa.DataType:
-        return self._file.schema_arrow.field(column).type
+        super().__init__(name, file.schema_arrow)
+        self._file, self._rows = file, 0
 
     def batches(
-        self, *, numeric: str | Sequence[str], keep: Sequence[str] = (), groups: tuple[int, int] | None = None
+        self, *, numeric: Sequence[str], keep: Sequence[str] = (), groups: tuple[int, int] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        columns = as_names(numeric)
-        for column in columns:
-            require_numbers(self._file.schema_arrow.field(column).type, column)
+        for column in numeric:
+            require_numbers(self.kind_of(column), column)
         try:
             chosen = None if groups is None else list(range(*groups))
-            for batch in self._file.iter_batches(BATCH_ROWS, row_groups=chosen, columns=[*columns, *keep]):
+            for batch in self._file.iter_batches(BATCH_ROWS, row_groups=chosen, columns=[*numeric, *keep]):
                 self._rows += batch.num_rows
-                yield batch.select([*columns, *keep])
+                yield batch.select([*numeric, *keep])
         except pa.ArrowInvalid as error:
             raise FileFormatError(f"{self.name}: damaged Parquet ({_first_line(error)}); write it again") from None
 
@@ -315,7 +294,6 @@ class DatasetReader(ColumnReader):
         from pyarrow import dataset
 
         files, path = filesystem(name) if is_remote(name) else (None, name)
-        self.name = name
         self._json = kind == "jsonl"
         try:
             formats = {"arrow": "ipc", "orc": "orc", "jsonl": "json"}
@@ -323,35 +301,27 @@ class DatasetReader(ColumnReader):
             self._file = self._open()
         except (pa.ArrowInvalid, OSError) as error:
             raise FileFormatError(f"{name}: not a whole {kind} file ({_first_line(error)})") from None
-        stored = (self._file.schema.metadata or {}).get(METADATA_KEY)
-        self.names = list(self._file.schema.names)
-        self.description = None if stored is None else stored.decode("utf-8", errors="replace")
-
-    def kind_of(self, column: str) -> pa.DataType:
-        return self._file.schema.field(column).type
+        super().__init__(name, self._file.schema)
 
     def batches(
-        self, *, numeric: str | Sequence[str], keep: Sequence[str] = (), groups: tuple[int, int] | None = None
+        self, *, numeric: Sequence[str], keep: Sequence[str] = (), groups: tuple[int, int] | None = None
     ) -> Iterator[pa.RecordBatch]:
         if groups is not None:
             raise ParameterError("groups", groups, f"{self.name} is not a Parquet file and has no row groups")
-        columns, found = as_names(numeric), self._file
-        for column in columns:
+        found = self._file
+        for column in numeric:
             kind = self.kind_of(column)
             if not (self._json and pa.types.is_null(kind)):  # only missing values in the first block
                 require_numbers(kind, column)
         if self._json:  # types were guessed from the first block: whole numbers may end there
-            fields = [pa.field(f.name, pa.float64()) if f.name in columns else f for f in found.schema]
+            fields = [pa.field(f.name, pa.float64()) if f.name in numeric else f for f in found.schema]
             found = self._open(schema=pa.schema(fields))
         try:
-            for batch in found.to_batches(columns=[*columns, *keep], batch_size=BATCH_ROWS, use_threads=False):
+            for batch in found.to_batches(columns=[*numeric, *keep], batch_size=BATCH_ROWS, use_threads=False):
                 for begin in range(0, batch.num_rows, BATCH_ROWS):
                     yield batch.slice(begin, BATCH_ROWS)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise FileFormatError(f"{self.name}: cannot be read any further ({_first_line(error)})") from None
-
-    def done(self) -> float:
-        return 0.0
 
 
 @final
@@ -362,25 +332,23 @@ class CsvReader(ColumnReader):
     """
 
     def __init__(self, *, name: str, stream: BinaryIO, raw: BinaryIO | None = None, size: int = 0) -> None:
-        self.name = name
-        self.description = None
-        self._stream = stream
-        self._raw = raw
-        self._size = size
-        line = self._line()
+        self.name, self._stream, self._raw, self._size = name, stream, raw, size
+        line, description = self._line(), None
         if line.startswith(COMMENT):
-            self.description = line[len(COMMENT) :].decode("utf-8", errors="replace")
+            description = line[len(COMMENT) :]
             line = self._line()
         # A quoted name may hold line ends: the header lasts until its quotes balance.
         while line.count(b'"') % 2 and (more := self._line()):
             line += more
         self._delimiter = "," if b"," in line else max("\t;|", key=lambda mark: line.count(mark.encode()))
         try:
-            self.names = next(csv.reader([line.decode("utf-8-sig")], delimiter=self._delimiter), [])
+            names = next(csv.reader([line.decode("utf-8-sig")], delimiter=self._delimiter), [])
         except (UnicodeDecodeError, csv.Error):
             raise FileFormatError(f"{name}: the header is not UTF-8 CSV; is this a CSV file?") from None
-        if not self.names:
+        if not names:
             raise FileFormatError(f"{name}: is empty; a CSV file starts with a line of column names")
+        described = None if description is None else {METADATA_KEY: description}
+        super().__init__(name, pa.schema([pa.field(one, pa.string()) for one in names], metadata=described))
 
     def _line(self) -> bytes:
         try:
@@ -392,15 +360,14 @@ class CsvReader(ColumnReader):
         return line
 
     def batches(
-        self, *, numeric: str | Sequence[str], keep: Sequence[str] = (), groups: tuple[int, int] | None = None
+        self, *, numeric: Sequence[str], keep: Sequence[str] = (), groups: tuple[int, int] | None = None
     ) -> Iterator[pa.RecordBatch]:
         if groups is not None:
             raise ParameterError("groups", groups, f"{self.name} is CSV and has no row groups")
-        columns = as_names(numeric)
         # Only the numeric columns are typed; types guessed from a first block would break on a later one.
         # `require` saw to it that the columns asked for stand once; any others get a name of their own.
         labels = [name if self.names.count(name) == 1 else f"{name}#{i}" for i, name in enumerate(self.names)]
-        types = {label: pa.float64() if label in columns else pa.string() for label in labels}
+        types = {label: pa.float64() if label in numeric else pa.string() for label in labels}
         try:
             yield from pacsv.open_csv(
                 self._stream,
@@ -410,17 +377,14 @@ class CsvReader(ColumnReader):
                     delimiter=self._delimiter, newlines_in_values=True, ignore_empty_lines=len(labels) > 1
                 ),
                 convert_options=pacsv.ConvertOptions(
-                    column_types=types, include_columns=[*columns, *keep], strings_can_be_null=False
+                    column_types=types, include_columns=[*numeric, *keep], strings_can_be_null=False
                 ),
             )
         except pa.ArrowInvalid as error:
             if _first_line(error) != "Empty CSV file":  # a header without rows is an empty stream
-                raise self._error(_first_line(error), columns) from None
+                raise self._error(_first_line(error), numeric) from None
         except _BROKEN_GZIP:
             raise FileFormatError(f"{self.name}: {_BAD_GZIP}") from None
-
-    def kind_of(self, column: str) -> pa.DataType:
-        return pa.string()
 
     def _error(self, text: str, columns: Sequence[str]) -> MezzotintError:
         if "CSV conversion error" not in text:
@@ -435,11 +399,6 @@ class CsvReader(ColumnReader):
 
     def done(self) -> float:
         return self._raw.tell() / self._size if self._raw is not None and self._size > 0 else 0.0
-
-
-def as_names(names: str | Sequence[str]) -> list[str]:
-    """One name or several, as a list."""
-    return [names] if isinstance(names, str) else list(names)
 
 
 def _first_line(error: BaseException) -> str:
@@ -457,10 +416,7 @@ def whole_parquet(path: str) -> pq.ParquetFile:
 
 @contextmanager
 def open_columns(path: str | os.PathLike[str]) -> Iterator[ColumnReader]:
-    """Opens a file of columns by its extension; closes it when the block ends.
-
-    Arguments:
-        path: a file of a format that its ending names, here or at an address, or "-" for CSV on standard input.
+    """Opens a file of columns by its extension, here or at an address, or "-"; closes it when the block ends.
 
     Raises:
         ParameterError: no such file, or an extension that says nothing.
@@ -480,16 +436,212 @@ def open_columns(path: str | os.PathLike[str]) -> Iterator[ColumnReader]:
             yield DatasetReader(name=name, kind=kind)
         else:
             raw = stack.enter_context(open_binary(name))
-            stream = stack.enter_context(_unpacked(raw, kind))
+            stream: Any = raw
+            if kind == "csv.gz":
+                stream = stack.enter_context(gzip.GzipFile(fileobj=raw))
+            elif kind == "csv.zst":
+                packed: Any = pa.CompressedInputStream(raw, "zstd")
+                stream = stack.enter_context(io.BufferedReader(packed))
             yield CsvReader(name=name, stream=stream, raw=raw, size=stamp(name)[0])
 
 
-def _unpacked(raw: BinaryIO, kind: FileKind) -> BinaryIO:
-    if kind == "csv.gz":
-        return cast(BinaryIO, gzip.GzipFile(fileobj=raw))
-    if kind == "csv.zst":
-        return cast(BinaryIO, io.BufferedReader(cast(io.RawIOBase, pa.CompressedInputStream(raw, "zstd"))))
-    return raw
+# Sources -----------------------------------------------------------------------------------------------------
+
+BLOCK_ROWS = 1 << 20
+"""Rows of a block at least, where its file has as many: neighbouring row groups are joined until they have them."""
+
+NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+"""How a folder spells a missing partition value."""
+
+_MAGIC = frozenset("*?[")
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class SourceFile:
+    """One file of a data set.
+
+    Arguments:
+        path: where it is; "-" for standard input.
+        name: the path within the data set, for messages and for a later run to recognise it.
+        partition: (key, value) pairs that its folders spell (`day=7/`); None is a missing value.
+    """
+
+    path: str
+    name: str
+    partition: tuple[tuple[str, str | None], ...] = ()
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """Rows that are privatized together: some row groups of a Parquet file (first, one past the last), or a whole file.
+
+    `index` is its place in the run; before it are `offset` rows of its file; `rows` is None where only reading tells.
+    """
+
+    index: int
+    file: SourceFile
+    groups: tuple[int, int] | None
+    offset: int
+    rows: int | None
+
+
+def find_files(source: str | os.PathLike[str]) -> list[SourceFile]:
+    """The files that a source names, in the order of their names; those that begin with "." or "_" are passed over.
+
+    Arguments:
+        source: a file, a folder (searched through all its folders; of a Delta table its live files), a glob (`**` for
+            any folders), an address of either in a store (`s3://bucket/folder`), or "-".
+
+    Raises:
+        ParameterError: nothing there, files of several kinds, or one file reached under two names (its rows would be
+            reported twice).
+    """
+    name = os.fspath(source)
+    if name == "-" or is_file(name):
+        file_kind(name)
+        return [SourceFile(path=name, name=os.path.basename(name))]
+    root = _fixed_part(name)
+    found = files_under(name) if is_remote(name) else _local_files(name, root)
+    files = [_source_file(path, root) for path in found if not _hidden(os.path.relpath(path, root or "."))]
+    if not files:
+        place = "address" if is_remote(name) else "folder"
+        raise ParameterError("source", name, f"names no files; check the {place} or the pattern")
+    _check(files, name)
+    return files
+
+
+def _local_files(name: str, root: str) -> list[str]:
+    if root == name:
+        pattern = os.path.join(glob.escape(name), "**", "*")
+    elif _MAGIC & set(name):
+        pattern = name
+    else:
+        what = "file" if Path(name).suffix else "file or folder"
+        raise ParameterError("source", name, f"no such {what}; check the path")
+    live = local_table(name) if root == name else None
+    return live or sorted(path for path in glob.glob(pattern, recursive=True) if Path(path).is_file())
+
+
+def _fixed_part(name: str) -> str:
+    """A folder itself, or the folders of a pattern before its first wildcard."""
+    if is_remote(name):
+        parts = name.rstrip("/").split("/")
+        return "/".join(parts[: next((i for i, part in enumerate(parts) if _MAGIC & set(part)), len(parts))])
+    if Path(name).is_dir():
+        return name
+    parts = Path(name).parts
+    fixed = next((i for i, part in enumerate(parts) if _MAGIC & set(part)), len(parts) - 1)
+    return os.path.join(*parts[:fixed]) if fixed else ""
+
+
+def _hidden(relative: str) -> bool:
+    parts = Path(relative).parts
+    # A folder may spell a partition whose key begins with an underscore.
+    return any(part[0] in "._" and not ("=" in part and i < len(parts) - 1) for i, part in enumerate(parts))
+
+
+def _source_file(path: str, root: str) -> SourceFile:
+    relative = Path(os.path.relpath(path, root or "."))
+    pairs = [part.split("=", 1) for part in relative.parts[:-1] if part.find("=") > 0]
+    partition = tuple((unquote(key), None if value == NO_VALUE else unquote(value)) for key, value in pairs)
+    return SourceFile(path=path, name=relative.as_posix(), partition=partition)
+
+
+def _check(files: Sequence[SourceFile], name: str) -> None:
+    kinds = {file_kind(file.path) for file in files}
+    if len(kinds) > 1:
+        listed = ", ".join(sorted(kinds))
+        remedy = f"holds files of several kinds ({listed}); choose one with a pattern: DIR/**/*.parquet"
+        raise ParameterError("source", name, remedy)
+    seen: dict[tuple[int, int], str] = {}
+    for file in () if is_remote(name) else files:
+        status = os.stat(file.path)
+        other = seen.setdefault((status.st_dev, status.st_ino), file.name)
+        if other != file.name:
+            raise ParameterError("source", name, f"{other} and {file.name} are one file; its rows would count twice")
+
+
+def blocks_of(files: Sequence[SourceFile], *, block_rows: int = BLOCK_ROWS) -> list[Block]:
+    """The blocks of a data set, in order: the same of the same files. Only the ends of Parquet files are read."""
+    blocks: list[Block] = []
+    for file in files:
+        if file_kind(file.path) != "parquet":
+            blocks.append(Block(index=len(blocks), file=file, groups=None, offset=0, rows=None))
+            continue
+        with whole_parquet(file.path) as opened:
+            sizes = [opened.metadata.row_group(i).num_rows for i in range(opened.metadata.num_row_groups)]
+        first = before = rows = 0
+        for i, size in enumerate(sizes):
+            rows += size
+            if rows and (rows >= block_rows or i == len(sizes) - 1):
+                groups = (first, i + 1)
+                blocks.append(Block(index=len(blocks), file=file, groups=groups, offset=before, rows=rows))
+                first, before, rows = i + 1, before + rows, 0
+    return blocks
+
+
+@final
+class OpenFile:
+    """An open file of a data set: its own columns, and those that the names of its folders make.
+
+    Arguments:
+        numeric: columns to privatize; `labels` are those of them that hold categories, not numbers.
+        extra: column to read beside them, of the file or of its folders -> the parameter that asked for it.
+    """
+
+    def __init__(
+        self,
+        *,
+        file: SourceFile,
+        reader: ColumnReader,
+        numeric: Sequence[str],
+        extra: Mapping[str, str],
+        labels: Sequence[str] = (),
+    ) -> None:
+        self.reader = reader
+        self._labels = list(labels)
+        self._numeric, self._extra = list(numeric), list(extra)
+        self._partition = dict(file.partition)
+        for column in self._numeric:
+            reader.require(column)
+        for column, parameter in extra.items():
+            if column not in self._partition:
+                reader.require(column, parameter=parameter)
+            elif column in reader.names:
+                remedy = f"is a column of {file.name} and also in its folder's name; rename one"
+                raise ParameterError(parameter, column, remedy)
+
+    def kinds(self) -> list[pa.DataType]:
+        """Types of the extra columns."""
+        return [pa.string() if name in self._partition else self.reader.kind_of(name) for name in self._extra]
+
+    def batches(self, groups: tuple[int, int] | None = None) -> Iterator[pa.RecordBatch]:
+        """Batches of the columns to privatize, then of the extra ones."""
+        stored = [name for name in self._extra if name not in self._partition]
+        names = [*self._numeric, *self._extra]
+        typed = [name for name in self._numeric if name not in self._labels]
+        for batch in self.reader.batches(numeric=typed, keep=[*self._labels, *stored], groups=groups):
+            if len(stored) == len(self._extra):
+                yield batch.select(names)
+                continue
+            arrays = [
+                batch.column(name)
+                if name in batch.schema.names
+                else pa.repeat(pa.scalar(self._partition[name], pa.string()), batch.num_rows)
+                for name in names
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+@contextmanager
+def open_file(
+    file: SourceFile, *, numeric: Sequence[str], extra: Mapping[str, str], labels: Sequence[str] = ()
+) -> Iterator[OpenFile]:
+    """Opens one file of a data set; raises ParameterError unless it has the columns. See `OpenFile`."""
+    with open_columns(file.path) as reader:
+        yield OpenFile(file=file, reader=reader, numeric=numeric, extra=extra, labels=labels)
 
 
 # Values ------------------------------------------------------------------------------------------------------
@@ -567,36 +719,24 @@ def category_positions(
     Arguments:
         array: text, integers or booleans, also as a dictionary. Null is missing; so is empty text, unless a category.
         categories: names, as `core.mechanism.category_name` writes them.
-        column: for messages.
 
     Returns: (n,) float64 positions, -1 for values that are not listed, and (n,) what is present.
-
-    Raises:
-        ParameterError: an array of another type.
     """
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     kind, of = array.type, pa.types
-    tests = (of.is_string, of.is_large_string, of.is_boolean, of.is_integer, of.is_null)
-    if not any(test(kind) for test in tests):
+    if not any(test(kind) for test in (of.is_string, of.is_large_string, of.is_boolean, of.is_integer, of.is_null)):
         remedy = f"holds {kind}, not categories (text, integers, true and false); convert it first"
         raise ParameterError("column", column, remedy)
     text = array.cast(pa.large_string())
+    if "" not in categories:
+        text = compute.if_else(compute.equal(text, ""), pa.scalar(None, pa.large_string()), text)
     found = compute.index_in(text, value_set=pa.array(list(categories), pa.large_string()))
     present = validity(text)
-    if "" not in categories:
-        present &= ~validity_of_true(compute.equal(text, ""))
     places = np.full(len(text), -1.0)
     known = validity(found)
     places[known] = plain(found.drop_null())
     return places, present
-
-
-def validity_of_true(array: pa.Array) -> npt.NDArray[np.bool_]:
-    """A mask of the true entries of an array of booleans; null counts as false."""
-    filled = compute.fill_null(array, False)
-    bits = np.unpackbits(np.frombuffer(filled.buffers()[1], dtype=np.uint8), bitorder="little")
-    return bits[filled.offset : filled.offset + len(filled)].astype(bool)
 
 
 def read_values(path: str | os.PathLike[str], *, column: str) -> npt.NDArray[np.floating]:
@@ -619,7 +759,7 @@ def read_values(path: str | os.PathLike[str], *, column: str) -> npt.NDArray[np.
     """
     with open_columns(path) as reader:
         reader.require(column)
-        parts = [numbers(batch.column(0))[0] for batch in reader.batches(numeric=column)]
+        parts = [numbers(batch.column(0))[0] for batch in reader.batches(numeric=[column])]
     values = np.concatenate(parts) if parts else np.empty(0)
     if values.size == 0:
         raise ParameterError("column", column, f"is empty in {os.fspath(path)}; name another")

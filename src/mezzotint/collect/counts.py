@@ -19,11 +19,19 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from mezzotint.collect.columns import ColumnReader, numbers, open_columns, plain
+from mezzotint.collect.columns import (
+    Block,
+    ColumnReader,
+    SourceFile,
+    blocks_of,
+    find_files,
+    numbers,
+    open_columns,
+    plain,
+)
 from mezzotint.collect.reports import Description, embedded, extracted, read_description, run_of
 from mezzotint.collect.results import Settings
 from mezzotint.collect.runs import MANIFEST, STATE, each_block
-from mezzotint.collect.sources import Block, SourceFile, blocks_of, find_files
 from mezzotint.core.errors import FileFormatError, ParameterError, wrong_kind
 from mezzotint.core.files import AppendLog, read_object, write_text
 from mezzotint.core.mechanism import Mechanism
@@ -355,7 +363,7 @@ class BlockCounter:
             field, described = self.field(reader)
             table, seeded = described.tables[field], described.seeded
             total, rows = np.zeros(table.levels.size, dtype=np.int64), block.offset
-            for batch in reader.batches(numeric=field, groups=block.groups):
+            for batch in reader.batches(numeric=[field], groups=block.groups):
                 codes = codes_in(batch.column(0), table.levels.size, field, rows)
                 total += np.bincount(codes, minlength=table.levels.size)
                 rows += batch.num_rows

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from mezzotint.collect.columns import arrow, category_positions, numbers
-from mezzotint.collect.reports import code_field, hash_field
+from mezzotint.collect.reports import code_field, describe, hash_field
 from mezzotint.core.arguments import check_choice, check_count
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import refuse_existing, sync_folder
@@ -390,6 +390,12 @@ class Plan:
         seeds = b"".join(self.keys)
         name = hashlib.sha256(b"mezzotint run" + seeds).hexdigest() if self.seeded else secrets.token_hex(32)
         return name[:32]
+
+    def describe(self, run: str, source: str | None) -> str:
+        """The description of a file of this run. Memoised reports have no run: the same value gives the same report."""
+        memoised = self.memo is not None
+        named = {} if memoised else {"run": run, "source": source}
+        return describe(self.mechanisms, seeded=self.seeded, memoised=memoised, **named)
 
     def schema(self, kinds: Sequence[pa.DataType]) -> pa.Schema:
         """Arrow schema of the output, given the types of the extra columns."""

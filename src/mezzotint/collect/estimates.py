@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from mezzotint.collect.columns import numbers, open_columns
+from mezzotint.collect.columns import Block, find_files, numbers, open_columns
 from mezzotint.collect.counts import (
     SAME_PEOPLE,
     BlockCounter,
@@ -45,7 +45,6 @@ from mezzotint.collect.shapes import (
     spread_of,
     within,
 )
-from mezzotint.collect.sources import Block, find_files
 from mezzotint.core.arguments import check_choice
 from mezzotint.core.errors import FileFormatError, InfeasibleError, ParameterError
 from mezzotint.core.loss import FloatArray

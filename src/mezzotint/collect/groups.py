@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy import special
 
-from mezzotint.collect.columns import numbers, open_columns, plain
+from mezzotint.collect.columns import Block, OpenFile, numbers, open_columns, plain
 from mezzotint.collect.counts import (
     BlockCounter,
     CodeCounts,
@@ -43,7 +43,6 @@ from mezzotint.collect.shapes import (
     spread_of,
     within,
 )
-from mezzotint.collect.sources import Block, OpenFile
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import MISSING, FloatArray, Mechanism
 from mezzotint.core.records import Record

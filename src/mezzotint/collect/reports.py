@@ -11,20 +11,20 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import secrets
 import sys
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, cast, final
+from typing import Any, BinaryIO, Self, final
 
 import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
-from mezzotint.collect.columns import COMMENT, METADATA_KEY, FileKind, file_kind
-from mezzotint.core.errors import FileFormatError, ParameterError
+from mezzotint.collect.columns import COMMENT, METADATA_KEY, file_kind
+from mezzotint.core.errors import FileFormatError
 from mezzotint.core.files import parse_json, replacing
 from mezzotint.core.mechanism import Mechanism, dumps, loads
 from mezzotint.core.records import Json, JsonObject
@@ -82,25 +82,22 @@ def extracted(values: JsonObject, *, seeded: bool | None) -> Mechanism:
 
 
 def describe(
-    reports: Mapping[str, Mechanism], *, seeded: bool, memoised: bool, run: str | None, source: str | None = None
+    reports: Mapping[str, Mechanism],
+    *,
+    seeded: bool,
+    memoised: bool,
+    run: str | None = None,
+    source: str | None = None,
 ) -> str:
     """The description of a reports file, of the columns' mechanisms, as one line of JSON; see `Description`."""
     entries = [
-        {
-            "column": column,
-            "field": code_field(column),
-            **embedded(mechanism, seeded=seeded),
-            "sha256": mechanism.sha256,
-        }
-        for column, mechanism in reports.items()
+        {"column": name, "field": code_field(name), **embedded(table, seeded=seeded), "sha256": table.sha256}
+        for name, table in reports.items()
     ]
-    drawn = {"seeded": seeded, "memoised": memoised, **_said(run=run, source=source)}
+    said = {name: value for name, value in (("run", run), ("source", source)) if value is not None}
+    drawn = {"seeded": seeded, "memoised": memoised, **said}
     document = {"format": FORMAT, "version": VERSION, **drawn, "reports": entries}
     return json.dumps(document, separators=(",", ":"))
-
-
-def _said(**values: str | None) -> dict[str, str]:
-    return {name: value for name, value in values.items() if value is not None}
 
 
 def read_description(text: str | None, *, name: str) -> Description:
@@ -167,89 +164,58 @@ def _entry(entry: Json, name: str, seeded: bool | None) -> tuple[str, Mechanism]
 # Writing -----------------------------------------------------------------------------------------------------
 
 
-class ReportsWriter(ABC):
-    """An open reports file."""
+@final
+class ReportsWriter:
+    """An open file of reports, in a block that ends it with `close`; after an error further failures do not matter.
 
-    @abstractmethod
+    Arguments:
+        place: the path of a Parquet file, whose codes are dictionary-encoded and bit-packed: about `bits` bits each; or
+            a stream of CSV, which begins with the description as a comment line.
+        columns: those that the codes are of.
+    """
+
+    def __init__(self, place: Path | BinaryIO, schema: pa.Schema, description: str, columns: Sequence[str]) -> None:
+        if isinstance(place, Path):
+            described = schema.with_metadata({METADATA_KEY: description})
+            coded: Any = [code_field(column) for column in columns]  # pyarrow's own annotation knows only a bool
+            self._writer: Any = pq.ParquetWriter(place, described, compression="zstd", use_dictionary=coded)
+        else:
+            place.write(COMMENT + description.encode() + b"\n")
+            place.flush()
+            self._writer = pacsv.CSVWriter(place, schema)
+
     def write(self, batch: pa.RecordBatch) -> None:
         """Appends a batch."""
-
-    @abstractmethod
-    def close(self, raw_counts: JsonObject | None) -> None:
-        """Ends the file; `raw_counts` go into its metadata when given."""
-
-    @abstractmethod
-    def abandon(self) -> None:
-        """Lets go of the file after a failure elsewhere; further failures no longer matter."""
-
-
-@final
-class ParquetReports(ReportsWriter):
-    """Codes in dictionary-encoded, bit-packed pages: about `bits` bits each on disk."""
-
-    def __init__(self, *, path: Path, schema: pa.Schema, description: str, codes: Sequence[str]) -> None:
-        described = schema.with_metadata({METADATA_KEY: description})
-        coded: Any = list(codes)  # pyarrow's own annotation knows only a bool
-        self._writer = pq.ParquetWriter(path, described, compression="zstd", use_dictionary=coded)
-
-    def write(self, batch: pa.RecordBatch) -> None:
         self._writer.write_batch(batch)
 
     def close(self, raw_counts: JsonObject | None) -> None:
+        """Ends the file; `raw_counts` go into the metadata of Parquet when given."""
         if raw_counts is not None:
             self._writer.add_key_value_metadata({COUNTS_KEY: json.dumps(dict(raw_counts)).encode()})
         self._writer.close()
 
-    def abandon(self) -> None:
-        with suppress(OSError, pa.ArrowException):
-            self._writer.close()
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            with suppress(OSError, ValueError, pa.ArrowException):
+                self._writer.close()
 
 
-@final
-class CsvReports(ReportsWriter):
-    """The description as a comment line, then plain CSV."""
-
-    def __init__(self, *, stream: BinaryIO, schema: pa.Schema, description: str) -> None:
-        stream.write(COMMENT + description.encode() + b"\n")
-        stream.flush()
-        self._writer = pacsv.CSVWriter(stream, schema)
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        self._writer.write_batch(batch)
-
-    def close(self, raw_counts: JsonObject | None) -> None:
-        if raw_counts is not None:
-            raise ParameterError("record_counts", True, "a CSV of reports has no place for counts; write Parquet")
-        self._writer.close()
-
-    def abandon(self) -> None:
-        with suppress(OSError, ValueError, pa.ArrowException):
-            self._writer.close()
-
-
-def _open(
-    kind: FileKind, path: Path, schema: pa.Schema, description: str, codes: Sequence[str], stack: ExitStack
-) -> ReportsWriter:
-    if kind == "parquet":
-        return ParquetReports(path=path, schema=schema, description=description, codes=codes)
-    raw = stack.enter_context(path.open("wb"))
-    if kind == "csv":
-        return CsvReports(stream=raw, schema=schema, description=description)
-    packed = stack.enter_context(gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=6, filename="", mtime=0))
-    return CsvReports(stream=cast(BinaryIO, packed), schema=schema, description=description)
+@contextmanager
+def draft_of(target: Path) -> Iterator[Path]:
+    """A name beside the target, hidden and new; what is there at the end is removed."""
+    draft = target.with_name(f".{target.name}.{secrets.token_hex(6)}.partial")
+    try:
+        yield draft
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 @contextmanager
 def open_reports(
-    out: str | os.PathLike[str],
-    *,
-    schema: pa.Schema,
-    reports: Mapping[str, Mechanism],
-    seeded: bool,
-    memoised: bool,
-    run: str | None,
-    source: str | None = None,
-    overwrite: bool = False,
+    out: str | os.PathLike[str], schema: pa.Schema, description: str, columns: Sequence[str], *, overwrite: bool
 ) -> Iterator[ReportsWriter]:
     """Opens a reports file (.parquet, .csv, .csv.gz, or "-" for standard output); the caller ends it with `close`.
 
@@ -260,16 +226,13 @@ def open_reports(
     Guarantees: a file under the name `out` is whole or was there before (`core.files`).
     """
     kind = file_kind(out, parameter="out", written=True)
-    description = describe(reports, seeded=seeded, memoised=memoised, run=run, source=source)
-    codes = [code_field(column) for column in reports]
     if kind == "stream":
-        yield CsvReports(stream=sys.stdout.buffer, schema=schema, description=description)
+        yield ReportsWriter(sys.stdout.buffer, schema, description, columns)
         sys.stdout.buffer.flush()
         return
     with replacing(out, overwrite=overwrite) as temporary, ExitStack() as stack:
-        writer = _open(kind, temporary, schema, description, codes, stack)
-        try:
-            yield writer
-        except BaseException:
-            writer.abandon()
-            raise
+        place: Any = temporary if kind == "parquet" else stack.enter_context(temporary.open("wb"))
+        if kind == "csv.gz":
+            place = gzip.GzipFile(fileobj=place, mode="wb", compresslevel=6, filename="", mtime=0)
+            stack.enter_context(place)
+        yield stack.enter_context(ReportsWriter(place, schema, description, columns))

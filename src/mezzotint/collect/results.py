@@ -6,10 +6,10 @@ import hashlib
 import hmac
 import math
 import os
-import secrets
+import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, TypedDict, final
 
@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mezzotint.collect import columns
+from mezzotint.collect.columns import BLOCK_ROWS, SourceFile, open_file
 from mezzotint.collect.drawing import Memo, Plan, Tally, load_memo_key, new_memo_key
-from mezzotint.collect.reports import code_field
-from mezzotint.collect.sources import BLOCK_ROWS, SourceFile, open_file
+from mezzotint.collect.reports import code_field, draft_of
 from mezzotint.core.arguments import check_choice
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import publish
@@ -29,22 +29,14 @@ from mezzotint.core.sampler import usable_cores
 from mezzotint.privacy import Ledger
 from mezzotint.privacy.account import report_claim
 from mezzotint.privacy.claim import Claim, Claimed
-from mezzotint.privacy.ledger import Charge, Entry
+from mezzotint.privacy.ledger import Charge
 
 
 class Options(TypedDict, total=False):
-    """Names and types of the options, for type checkers, to which keywords are a TypedDict or nothing.
-
-    `Settings` says what they do; a test holds the two together.
+    """The fields of `Settings` as keywords, for type checkers; a test holds the two together.
 
     Example:
-        >>> mechanism = mz.families.randomized_response(lower=20, upper=700, epsilon=1.0)
-        >>> with mz.datasets.flights() as path:
-        ...     result = mz.collect.privatize(
-        ...         path, "reports.parquet", column="air_time", mechanism=mechanism, missing="drop"
-        ...     )
-        >>> result.missing
-        9430
+        >>> options: mz.collect.Options = {"missing": "drop", "threads": 2}
     """
 
     keep: Sequence[str]
@@ -149,40 +141,29 @@ compute: Any = pc  # its functions are made at import time, unseen by type check
 
 
 def fingerprint(chosen: Settings, files: Sequence[SourceFile]) -> str | None:
-    """Names the content of a source, the same in all runs of one ledger; None without a ledger in a file.
+    """Names the content of a source, the same in all runs of one ledger; None for standard input, and without a ledger.
 
     A hash of private data that anybody can compute gives them away: who knows all rows but one tries its values. So it
     is keyed, by 32 random bytes in the file beside the ledger that ends in ".key", which is made when it is missing.
-
-    Arguments:
-        chosen: the options of the run.
-        files: the source; standard input has no fingerprint. Their names and their order do not matter.
-
-    Raises:
-        ParameterError, FileFormatError: an invalid key, or one that others may read.
     """
     path = None if chosen.ledger is None else _ledger(chosen).path
     if path is None or any(file.path == "-" for file in files):
         return None
     key = _key(Path(f"{path}.key"))
-    content = b"".join(sorted(_digest(file.path) for file in files))
+    digests: list[bytes] = []
+    for file in files:
+        with columns.open_binary(file.path) as stream:
+            digests.append(hashlib.file_digest(stream, "sha256").digest())  # type: ignore[arg-type]
+    content = b"".join(sorted(digests))
     return hmac.new(key, b"mezzotint source " + content, hashlib.sha256).hexdigest()[:32]
 
 
 def _key(place: Path) -> bytes:
     if not place.exists():
-        draft = place.with_name(f".{place.name}.{secrets.token_hex(6)}.partial")
-        try:
+        with draft_of(place) as draft:
             new_memo_key(draft)
             publish(draft, place)  # whole, and of several runs that begin at once one makes it
-        finally:
-            draft.unlink(missing_ok=True)
     return load_memo_key(place)
-
-
-def _digest(name: str) -> bytes:
-    with columns.open_binary(name) as stream:
-        return hashlib.file_digest(stream, "sha256").digest()  # type: ignore[arg-type]
 
 
 def _ledger(chosen: Settings) -> Ledger:
@@ -218,9 +199,6 @@ def charge(
     """Charges a run to the ledger of its settings, BEFORE anything is written; None where there is none.
 
     Arguments:
-        files: the source.
-        run: its name.
-        source: its `fingerprint`, which the charge notes.
         once: the run's parts are the same bits whenever it is resumed: it pays once.
 
     Raises:
@@ -251,10 +229,6 @@ def charge(
         entries = (ledger.charge(releases[0]),)
     else:
         entries = ledger.reserve_all(releases, budget=(budget, 0.0))
-    return _charged(ledger, entries, chosen)
-
-
-def _charged(ledger: Ledger, entries: Sequence[Entry], chosen: Settings) -> Charged:
     worst = ledger.worst()
     return Charged(
         path=None if ledger.path is None else str(ledger.path),
@@ -307,13 +281,8 @@ class ColumnResult(Record):
         sha256: hash of the table used.
 
     Example:
-        >>> from pathlib import Path
-        >>> text = "x,y\\n" + "1,0\\n0,1\\n" * 50
-        >>> _ = Path("in.csv").write_text(text)
-        >>> table = mz.families.randomized_response(lower=0, upper=1, epsilon=2.0)
-        >>> result = mz.collect.privatize_columns("in.csv", "out.csv", mechanisms={"x": table, "y": table})
-        >>> [(column.column, column.bits) for column in result.columns]
-        [('x', 1), ('y', 1)]
+        >>> mz.collect.ColumnResult(column="x", field="x_code", below=0, above=3, bits=1, sha256="2f...").above
+        3
     """
 
     column: str
@@ -345,8 +314,7 @@ class ColumnsResult(Seen):
 
     Example:
         >>> from pathlib import Path
-        >>> text = "x,y\\n" + "1,0\\n0,1\\n" * 50
-        >>> _ = Path("in.csv").write_text(text)
+        >>> _ = Path("in.csv").write_text("x,y\\n" + "1,0\\n0,1\\n" * 50)
         >>> table = mz.families.randomized_response(lower=0, upper=1, epsilon=2.0)
         >>> result = mz.collect.privatize_columns("in.csv", "out.csv", mechanisms={"x": table, "y": table})
         >>> result.reports, round(result.claim.epsilon, 6)
@@ -374,27 +342,16 @@ class PrivatizeResult(Seen):
     """The outcome of `privatize`: what was written and what was seen.
 
     Arguments:
-        column, field: the input column, and the field of the output that holds its codes.
-        out: the file or folder written.
-        reports: rows in the output, one report each.
-        below, above: inputs clipped to lower and upper. Counted on raw data: not private.
-        missing: rows dropped because the value was missing. Counted on raw data; who is missing is visible to whoever
-            sees the number of reports.
-        claim: what one record pays; None when the draw was seeded.
-        bits: bits of one report.
-        sha256: hash of the table used.
-        seeded: True when the draw was reproducible and therefore NOT private.
-        seconds: wall time.
-        blocks, resumed, charged: as in `ColumnsResult`.
+        column, field, below, above, bits, sha256: as in `ColumnResult`.
+        out, reports, missing, claim, seeded, seconds, blocks, resumed, charged: as in `ColumnsResult`.
 
     Example:
-        >>> mechanism = mz.families.randomized_response(lower=20, upper=700, epsilon=1.0)
-        >>> with mz.datasets.flights() as path:
-        ...     result = mz.collect.privatize(
-        ...         path, "reports.parquet", column="air_time", mechanism=mechanism, missing="drop"
-        ...     )
+        >>> from pathlib import Path
+        >>> _ = Path("in.csv").write_text("x\\n" + "1\\n0\\n\\n" * 50)
+        >>> table = mz.families.randomized_response(lower=0, upper=1, epsilon=2.0)
+        >>> result = mz.collect.privatize("in.csv", "out.csv", column="x", mechanism=table, missing="drop")
         >>> result.reports, result.missing, round(result.claim.epsilon, 6)
-        (327346, 9430, 1.0)
+        (100, 50, 2.0)
     """
 
     column: str
@@ -414,10 +371,9 @@ class PrivatizeResult(Seen):
     charged: Charged | None = None
 
 
-def result_of(work: Plan, tally: Tally, *, out: str | os.PathLike[str], seconds: float) -> ColumnsResult:
+def result_of(work: Plan, tally: Tally, *, out: str | os.PathLike[str], started: float) -> ColumnsResult:
     """The result of a run that wrote all its output at once."""
-    claim = report_claim(work.mechanisms)
-    seeded = work.seeded
+    claim, seeded = report_claim(work.mechanisms), work.seeded
     columns = tuple(
         ColumnResult(
             column=column,
@@ -437,13 +393,11 @@ def result_of(work: Plan, tally: Tally, *, out: str | os.PathLike[str], seconds:
         reports=tally.reports,
         missing=tally.missing,
         seeded=seeded,
-        seconds=seconds,
+        seconds=time.perf_counter() - started,
     )
 
 
 def of_one_column(result: ColumnsResult) -> PrivatizeResult:
     """The same, for a run over one column."""
-    one = asdict(result.columns[0])
-    del one["epsilon"]
-    shared = ("out", "claim", "reports", "missing", "seeded", "seconds", "blocks", "resumed", "charged")
-    return PrivatizeResult(**one, **{name: getattr(result, name) for name in shared})
+    known = asdict(result.columns[0]) | {one.name: getattr(result, one.name) for one in fields(result)}
+    return PrivatizeResult(**{one.name: known[one.name] for one in fields(PrivatizeResult)})

@@ -25,7 +25,6 @@ import importlib.util
 import json
 import logging
 import os
-import secrets
 import socket
 import time
 import warnings
@@ -42,11 +41,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mezzotint.collect import columns
-from mezzotint.collect.columns import file_kind
+from mezzotint.collect.columns import Block, SourceFile, blocks_of, file_kind, find_files, open_file
 from mezzotint.collect.drawing import Hashing, Plan, Tally, plan
-from mezzotint.collect.reports import ParquetReports, code_field, describe, open_reports
+from mezzotint.collect.reports import ReportsWriter, draft_of, open_reports
 from mezzotint.collect.results import (
-    Charged,
     ColumnsResult,
     Options,
     PrivatizeResult,
@@ -56,7 +54,6 @@ from mezzotint.collect.results import (
     of_one_column,
     result_of,
 )
-from mezzotint.collect.sources import Block, SourceFile, blocks_of, find_files, open_file
 from mezzotint.core.errors import FileFormatError, MezzotintError, ParameterError
 from mezzotint.core.files import locked, parse_json, publish, read_object, refuse_existing, sync_folder, write_text
 from mezzotint.core.mechanism import Mechanism
@@ -89,12 +86,9 @@ def privatize(
     Returns: what was written: rows, clipped and missing values, and the claim.
 
     Example:
-        >>> mechanism = mz.families.randomized_response(lower=20, upper=700, epsilon=1.0)
+        >>> table = mz.families.randomized_response(lower=20, upper=700, epsilon=1.0)
         >>> with mz.datasets.flights() as path:
-        ...     result = mz.collect.privatize(
-        ...         path, "reports.parquet", column="air_time", mechanism=mechanism, missing="drop"
-        ...     )
-        >>> result.reports
+        ...     mz.collect.privatize(path, "out.csv", column="air_time", mechanism=table, missing="drop").reports
         327346
     """
     return of_one_column(privatize_columns(source, out, mechanisms={column: mechanism}, **options))
@@ -137,26 +131,15 @@ def privatize_columns(
         (100, 4.0)
     """
     chosen = Settings(**options)
-    work = plan(
-        mechanisms,
-        keep=chosen.keep,
-        missing=chosen.missing,
-        on_out_of_range=chosen.on_out_of_range,
-        memo=chosen.memo,
-        rng=chosen.rng,
-    )
-    files = find_files(source)
-    _keep_apart(source, out)
+    how = ("keep", "missing", "on_out_of_range", "memo", "rng")
+    work, files = plan(mechanisms, **{name: getattr(chosen, name) for name in how}), find_files(source)
+    if os.fspath(out) != "-" and Path(source).is_dir() and Path(out).resolve().is_relative_to(Path(source).resolve()):
+        # A later run would take reports for data.
+        raise ParameterError("out", os.fspath(out), f"lies inside the source {os.fspath(source)}; name another place")
     if is_folder(out):
         return Run(work=work, files=tuple(files), out=Path(out), settings=chosen).execute()
     _check_one_file(files, out, chosen)
     return _one_file(work, files, out, chosen)
-
-
-def _keep_apart(source: AnyPath, out: AnyPath) -> None:
-    """Refuses an output among its own sources: a later run would take reports for data."""
-    if os.fspath(out) != "-" and Path(source).is_dir() and Path(out).resolve().is_relative_to(Path(source).resolve()):
-        raise ParameterError("out", os.fspath(out), f"lies inside the source {os.fspath(source)}; name another place")
 
 
 def _check_one_file(files: Sequence[SourceFile], out: AnyPath, chosen: Settings) -> None:
@@ -179,18 +162,6 @@ def _check_one_file(files: Sequence[SourceFile], out: AnyPath, chosen: Settings)
 # One file ----------------------------------------------------------------------------------------------------
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
-class _Read:
-    """A batch of values and where it stands: index in the run, rows before it in its file, fraction read."""
-
-    batch: pa.RecordBatch
-    first: int
-    before: int
-    file: SourceFile
-    done: float
-
-
 def _one_file(work: Plan, files: Sequence[SourceFile], out: AnyPath, chosen: Settings) -> ColumnsResult:
     started, tally = time.perf_counter(), Tally()
     # A thread that waits for a terminal could not be interrupted.
@@ -198,64 +169,44 @@ def _one_file(work: Plan, files: Sequence[SourceFile], out: AnyPath, chosen: Set
     with ThreadPoolExecutor(max_workers=2) as pool:
         stage = partial(ahead, pool) if several else iter
         coded = stage(_code(work, stage(_read(work, files)), tally, len(files)))
-        charged = _write(work, coded, files, out, chosen, tally)
-    return replace(result_of(work, tally, out=out, seconds=time.perf_counter() - started), charged=charged)
+        first = _first(coded, work.columns[0], files, tally)
+        if os.fspath(out) != "-":
+            refuse_existing(out, overwrite=chosen.overwrite)  # a run that cannot be written is not charged
+        run, source = work.new_run(), fingerprint(chosen, files)
+        charged = charge(work, chosen, files=files, run=run, source=source)
+        description = work.describe(run, source)
+        with open_reports(out, first[0].schema, description, work.columns, overwrite=chosen.overwrite) as writer:
+            for batch, done in chain([first], coded):
+                writer.write(batch)
+                chosen.tell(tally.rows, share=done)
+            writer.close(tally.as_dict() if chosen.record_counts else None)
+    return replace(result_of(work, tally, out=out, started=started), charged=charged)
 
 
-def _write(
-    work: Plan,
-    coded: Iterator[tuple[pa.RecordBatch, float]],
-    files: Sequence[SourceFile],
-    out: AnyPath,
-    chosen: Settings,
-    tally: Tally,
-) -> Charged | None:
-    """Charges the run and writes its reports; returns what was charged."""
-    first = _first(coded, work.columns[0], files, tally)
-    if os.fspath(out) != "-":
-        refuse_existing(out, overwrite=chosen.overwrite)  # a run that cannot be written is not charged
-    run, source = work.new_run(), fingerprint(chosen, files)
-    charged = charge(work, chosen, files=files, run=run, source=source)
-    memoised = work.memo is not None  # the same value gives the same report: such reports have no run
-    with open_reports(
-        out,
-        schema=first[0].schema,
-        reports=work.mechanisms,
-        seeded=work.seeded,
-        memoised=memoised,
-        run=None if memoised else run,
-        source=None if memoised else source,
-        overwrite=chosen.overwrite,
-    ) as writer:
-        for batch, done in chain([first], coded):
-            writer.write(batch)
-            chosen.tell(tally.rows, share=done)
-        writer.close(tally.as_dict() if chosen.record_counts else None)
-    return charged
-
-
-def _read(work: Plan, files: Sequence[SourceFile]) -> Iterator[_Read]:
+def _read(work: Plan, files: Sequence[SourceFile]) -> Iterator[tuple[pa.RecordBatch, SourceFile, int, int, float]]:
+    """Batches of values, each with its file, the rows before it in the run and in its file, and the fraction read."""
     rows = 0
     for i, file in enumerate(files):
         before = 0
         with open_file(file, numeric=work.columns, extra=work.extra, labels=work.labels) as opened:
             for batch in opened.batches():
-                done = (i + opened.reader.done()) / len(files)
-                yield _Read(batch=batch, first=rows, before=before, file=file, done=done)
+                yield batch, file, rows, before, (i + opened.reader.done()) / len(files)
                 rows, before = rows + batch.num_rows, before + batch.num_rows
 
 
-def _code(work: Plan, reads: Iterator[_Read], tally: Tally, files: int) -> Iterator[tuple[pa.RecordBatch, float]]:
+def _code(
+    work: Plan, reads: Iterator[tuple[pa.RecordBatch, SourceFile, int, int, float]], tally: Tally, files: int
+) -> Iterator[tuple[pa.RecordBatch, float]]:
     schema = None
-    for read in reads:
-        where = f" of {read.file.name}" if files > 1 else ""
-        batch = work.encode(read.batch, first=read.first, tally=tally, offset=read.before - read.first, where=where)
+    for values, file, first, before, done in reads:
+        where = f" of {file.name}" if files > 1 else ""
+        batch = work.encode(values, first=first, tally=tally, offset=before - first, where=where)
         schema = schema or batch.schema
         if batch.schema != schema:
             odd = next(field for field in batch.schema if field != schema.field(field.name))
             was = schema.field(odd.name).type
-            raise FileFormatError(f"{read.file.path}: column {odd.name} holds {odd.type}, in files before it {was}")
-        yield batch, read.done
+            raise FileFormatError(f"{file.path}: column {odd.name} holds {odd.type}, in files before it {was}")
+        yield batch, done
 
 
 def _first(
@@ -325,40 +276,17 @@ class PartWriter:
         if target.exists():
             return None
         work, tally = self.work.for_block(block.index), Tally()
+        description = work.describe(f"{self.run}/{block.index}", self.source)
         with (
             open_file(block.file, numeric=work.columns, extra=work.extra, labels=work.labels) as opened,
-            _draft(target) as draft,
+            draft_of(target) as draft,
+            ReportsWriter(draft, work.schema(opened.kinds()), description, work.columns) as writer,
         ):
-            writer = ParquetReports(
-                path=draft,
-                schema=work.schema(opened.kinds()),
-                description=self._description(block),
-                codes=[code_field(column) for column in work.columns],
-            )
-            try:
-                for batch in opened.batches(block.groups):
-                    where = f" of {block.file.name}"
-                    writer.write(work.encode(batch, first=tally.rows, tally=tally, offset=block.offset, where=where))
-                writer.close(tally.as_dict() if self.record_counts else None)
-            except BaseException:
-                writer.abandon()
-                raise
+            for batch in opened.batches(block.groups):
+                where = f" of {block.file.name}"
+                writer.write(work.encode(batch, first=tally.rows, tally=tally, offset=block.offset, where=where))
+            writer.close(tally.as_dict() if self.record_counts else None)
             return tally if publish(draft, target) else None
-
-    def _description(self, block: Block) -> str:
-        memoised = self.work.memo is not None
-        name = None if memoised else f"{self.run}/{block.index}"
-        source = None if memoised else self.source
-        return describe(self.work.mechanisms, seeded=self.work.seeded, memoised=memoised, run=name, source=source)
-
-
-@contextmanager
-def _draft(target: Path) -> Iterator[Path]:
-    draft = target.with_name(f".{target.name}.{secrets.token_hex(6)}.partial")
-    try:
-        yield draft
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 # Runs --------------------------------------------------------------------------------------------------------
@@ -391,7 +319,7 @@ class Run:
             charged = charge(self.work, self.settings, files=self.files, run=run, source=source, once=True)
             tally = self._write(run, source, left, len(blocks))
             reports = self._finish(run, source, blocks, tally)
-        result = result_of(self.work, tally, out=self.out, seconds=time.perf_counter() - started)
+        result = result_of(self.work, tally, out=self.out, started=started)
         return replace(result, reports=reports, blocks=len(blocks), resumed=len(blocks) - len(left), charged=charged)
 
     def _finished(self) -> ColumnsResult | None:
@@ -409,7 +337,7 @@ class Run:
             if found.get(name) != wanted[name]:
                 remedy = f"is another than then: {self.out} holds a finished run; name another folder"
                 raise ParameterError(name, "what was given", remedy)
-        result = result_of(self.work, Tally(), out=self.out, seconds=0.0)
+        result = result_of(self.work, Tally(), out=self.out, started=time.perf_counter())
         return replace(result, reports=reports, blocks=parts, resumed=parts)
 
     def _write(self, run: str, source: str | None, blocks: list[Block], total: int) -> Tally:

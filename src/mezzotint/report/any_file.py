@@ -84,9 +84,9 @@ def reports_page(source: Path, *, column: str | None = None, level: float = 0.95
 
 def _tables(source: Path) -> Mapping[str, Mechanism]:
     """Column of codes -> its mechanism, as the first file of a source says."""
-    from mezzotint.collect import columns, reports, sources
+    from mezzotint.collect import columns, reports
 
-    with columns.open_columns(Path(sources.find_files(source)[0].path)) as reader:
+    with columns.open_columns(Path(columns.find_files(source)[0].path)) as reader:
         return reports.read_description(reader.description, name=source.name).tables
 
 
