@@ -11,6 +11,7 @@ import hashlib
 import hmac
 import os
 import secrets
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -44,7 +45,7 @@ _LONG = 0xFF
 @final
 @dataclass(frozen=True, kw_only=True)
 class Memo:
-    """Memoisation of a run.
+    """The memoisation of a run's reports.
 
     Arguments:
         users: column of user ids: integers or text, none missing. The integer 7 and the text "7" are one user.
@@ -76,22 +77,12 @@ class Memo:
         column: str,
         mechanism: Mechanism,
     ) -> Callable[[Words], None]:
-        """The words of the rows of a batch, in turn, as `drawing.NextWords`.
-
-        Arguments:
-            users: ids, one per row.
-            values: one per present row, data units.
-            present: (rows,) which rows have a value; None for all.
-            column: whose reports these are: another column or table gets unrelated words.
-            mechanism: the table.
-        """
-        if present is not None:
-            users = users.filter(arrow(present))
-        drawn = memo_words(users, values, key=self.key, column=column, mechanism=mechanism)
-        words = drawn
-        if present is not None:
-            words = np.zeros(present.size, dtype=np.uint64)
-            words[present] = drawn
+        """The words of the rows of a batch, in turn, as `NextWords`, of one id per row and a value per present row."""
+        kept = users if present is None else users.filter(arrow(present))
+        words = np.zeros(len(users), dtype=np.uint64)
+        words[... if present is None else present] = memo_words(
+            kept, values, key=self.key, column=column, mechanism=mechanism
+        )
         done = 0
 
         def fill(buffer: Words) -> None:
@@ -274,18 +265,12 @@ class Hashing(Protocol):
 @final
 @dataclass(kw_only=True)
 class Tally:
-    """Running counts of one run. Computed on raw data: not private.
-
-    Arguments:
-        rows: rows read.
-        reports: rows written.
-        below, above: clipped inputs by column.
-    """
+    """Running counts of one run: rows read, rows written, and clipped inputs by column. Raw data's: not private."""
 
     rows: int = 0
     reports: int = 0
-    below: dict[str, int] = field(default_factory=dict)
-    above: dict[str, int] = field(default_factory=dict)
+    below: Counter[str] = field(default_factory=Counter)
+    above: Counter[str] = field(default_factory=Counter)
 
     @property
     def missing(self) -> int:
@@ -299,23 +284,22 @@ class Tally:
 
     def clip(self, column: str, below: int, above: int) -> None:
         """Adds the clipped inputs of one batch."""
-        self.below[column] = self.below.get(column, 0) + below
-        self.above[column] = self.above.get(column, 0) + above
+        self.below[column] += below
+        self.above[column] += above
 
     def add(self, other: Tally) -> None:
         """Adds the counts of another part of the run."""
         self.rows += other.rows
         self.reports += other.reports
-        for column in other.below:
-            self.clip(column, other.below[column], other.above[column])
+        self.below.update(other.below)
+        self.above.update(other.above)
 
     def as_dict(self) -> JsonObject:
         """Plain values for a file's metadata."""
-        counts: JsonObject = {"missing": self.missing, "rows": self.rows}
+        clipped: JsonObject = {"below": self.below, "above": self.above}
         if len(self.below) == 1:
-            (column,) = self.below
-            return {"below": self.below[column], "above": self.above[column], **counts}
-        return {"below": self.below, "above": self.above, **counts}
+            clipped = {name: counts.total() for name, counts in clipped.items()}
+        return {**clipped, "missing": self.missing, "rows": self.rows}
 
 
 @final
@@ -421,12 +405,10 @@ class Plan:
     def encode(
         self, batch: pa.RecordBatch, *, first: int, tally: Tally, offset: int = 0, where: str = ""
     ) -> pa.RecordBatch:
-        """One batch of the columns, then of `extra`, with codes in place of the values.
+        """One batch of the columns, then of `extra`, with codes in place of the values, counted in the tally.
 
         Arguments:
-            batch: the values.
             first: index of its first row in the run: which words it takes.
-            tally: counts to add to.
             offset: index of its first row in its file, minus `first`: so that messages name the row within the file.
             where: which file, for messages.
 
@@ -473,7 +455,8 @@ class Plan:
 
     def _hashes(self, i: int, many: int, first: int, rows: int, present: Present | None) -> npt.NDArray[np.int64]:
         """The hash of each present row: from a keystream of its own, and from nothing in the row."""
-        words, fill = np.empty(rows, dtype=np.uint64), keystream_words(_hash_key(self.keys[i]), first)
+        key = hashlib.sha256(b"mezzotint hashes" + self.keys[i]).digest()
+        words, fill = np.empty(rows, dtype=np.uint64), keystream_words(key, first)
         for begin in range(0, rows, BLOCK):
             fill(words[begin : begin + BLOCK])
         drawn = ((words >> np.uint64(11)) * 2.0**-53 * many).astype(np.int64)
@@ -497,10 +480,6 @@ class Plan:
         return found[0] if len(found) == 1 else np.logical_and.reduce(found)
 
 
-def _hash_key(key: bytes) -> bytes:
-    return hashlib.sha256(b"mezzotint hashes" + key).digest()
-
-
 def plan(
     mechanisms: Mapping[str, Mechanism | Hashing],
     *,
@@ -510,11 +489,7 @@ def plan(
     memo: Memo | None = None,
     rng: Seed = None,
 ) -> Plan:
-    """The plan of a new run, with keys of its own.
-
-    Arguments:
-        rng: None for keys of the operating system; a seed or numpy Generator is reproducible and NOT private.
-    """
+    """The plan of a new run, with keys of its own, drawn from the operating system unless there is an `rng`."""
     seeded = isinstance(rng, (int, np.integer))
     generator = np.random.default_rng(check_count("rng", rng, least=0)) if seeded else rng
     hashed = {column: one for column, one in mechanisms.items() if not isinstance(one, Mechanism)}
@@ -557,13 +532,10 @@ def keystream_words(key: bytes, first: int) -> NextWords:
 def draw(
     mechanism: Mechanism, values: Values, *, words: NextWords, rows: int, present: Present | None = None
 ) -> tuple[Codes, int, int]:
-    """The codes of one column of a batch, and the inputs clipped below and above.
+    """The codes of one column of a batch of rows, and the inputs clipped below and above.
 
     Arguments:
-        mechanism: the table.
         values: float32 or float64 without NaN, one per present row.
-        words: gives the words of the rows in turn.
-        rows: of the batch.
         present: (rows,) which rows have a value; None for all.
 
     Guarantees: however rows are cut into batches, a row gets the same code from the same word.

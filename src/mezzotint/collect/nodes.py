@@ -91,7 +91,6 @@ def nodes_of(counts: CodeCounts, *, edges: FloatArray | None = None, sparing: bo
     """The nodes for one set of reports.
 
     Arguments:
-        counts: the reports.
         edges: further breakpoints inside [lower, upper], data units.
         sparing: merge codes until every group has REPORTS_PER_CODE reports on average.
     """
@@ -223,12 +222,7 @@ def _uniform(nodes: SupportPoints) -> FloatArray:
 
 
 def fit(nodes: SupportPoints, *, tolerance: float = 1e-3, max_iterations: int = 5_000) -> Fit:
-    """Maximum likelihood by EM from the uniform density, accelerated (SQUAREM), stopped by a bound on the gap.
-
-    Arguments:
-        nodes: with one set of reports.
-        tolerance: stop when the deviance is provably within this of the least.
-        max_iterations: EM steps at most; the result says what gap is left.
+    """Maximum likelihood by EM from the uniform density, accelerated (SQUAREM), until provably within the tolerance.
 
     Guarantees: the likelihood never decreases; `gap` is a true bound, whatever the number of steps.
     Edge cases: where the reports cannot tell two distributions apart, the one reached from the uniform density stands.
@@ -432,14 +426,7 @@ class ConfidenceSet:
         return sparse.csc_matrix(sparse.bmat(blocks)), np.concatenate(right), cones
 
     def greatest(self, values: FloatArray) -> float:
-        """Greatest expectation of a function of the input over the region.
-
-        Arguments:
-            values: (J,) the function at the nodes.
-
-        Raises:
-            InfeasibleError: the solver failed on numbers too extreme for it.
-        """
+        """Greatest expectation of a function, (J,) at the nodes; raises InfeasibleError where the solver fails."""
         return self._maximise(values, None)
 
     def least(self, values: FloatArray) -> float:

@@ -57,11 +57,10 @@ class Interval(Record):
             blame for the width.
 
     Example:
-        >>> mechanism = mz.families.rqm(lower=0, upper=10, levels=4, extension=5.0, q=0.4)
-        >>> counts = mz.collect.CodeCounts.from_codes(mechanism.privatize([4.0] * 10_000, rng=0), mechanism=mechanism)
-        >>> mean = mz.collect.estimate(counts).mean
-        >>> mean.low < mean.value < mean.high
-        True
+        >>> print(mz.collect.Interval(value=4.0, low=3.9, high=4.2))
+        value  4
+        low    3.9
+        high   4.2
     """
 
     value: float
@@ -216,11 +215,7 @@ def report_moments(counts: CodeCounts) -> tuple[float, float]:
 def mean_interval(counts: CodeCounts, *, level: float, method: Method) -> Interval:
     """The mean of the clipped inputs, unbiased up to the table's `max_bias`, which the interval includes.
 
-    Arguments:
-        counts: n >= 1 reports.
-        level: confidence, in (0, 1).
-        method: "asymptotic": the score interval (`score_interval`). "safe": Bernstein's inequality with the table's
-            greatest variance, right at every n.
+    It is the score interval, or by method "safe" that of Bernstein's inequality, which is right at every n >= 1.
     """
     mean, _ = report_moments(counts)
     if method == "safe":
@@ -250,12 +245,6 @@ def score_interval(counts: npt.NDArray[np.int64], spread: Spread, *, mean: float
 
     Under a mean mu the variance of a report lies between known bounds; the observed spread, corrected by mu and by a
     few pseudo-reports for what was not seen, says where between. The widths of discreteness and skewness are added.
-
-    Arguments:
-        counts: (c,) reports per code.
-        spread: of the decoder.
-        mean: of the decoded reports.
-        level: confidence, in (0, 1).
 
     Guarantees: none proved at finite n; coverage is measured (benchmarks/coverage.py). At level 0.95 the least that all
         outcomes of 10 to 2000 reports gave was 0.948 (three levels at epsilon .25, 10 reports).
@@ -291,10 +280,8 @@ def half_width(spread: Spread, *, mean: float, variance: float, n: float, level:
     """Half the width of the score interval at its own centre, not cut to what the table can give.
 
     Such widths may be combined: of a sum of independent parts the square is the sum of their squares. Those of
-    intervals that were cut may not.
-
-    Arguments:
-        mean, variance: of the decoded reports, of which there are n, or as many as weighted ones are worth.
+    intervals that were cut may not. Mean and variance are those of n decoded reports, or as many as weighted ones are
+    worth.
     """
     centre = np.clip([mean], spread.means.min(), spread.means.max())
     z = float(special.ndtri((1 + level) / 2))
@@ -305,9 +292,8 @@ def score_sides(spread: Spread, *, mean: float, variance: float, n: float, level
     """How far below and above an observed mean the expected one may lie, not cut to what the table can give.
 
     Such distances may be combined, each with that of the side to which it errs (Zou and Donner 2008): intervals are
-    lopsided where a table's noise depends on its input. Those of intervals that were cut may not.
+    lopsided where a table's noise depends on its input. Those of intervals that were cut may not. See `half_width`.
 
-    Returns: the distances to the ends of the score interval, each at least 0; arguments as `half_width`.
     Source: docs/proofs/estimation.md, E1 and E10.
     """
     z = float(special.ndtri((1 + level) / 2))
@@ -381,14 +367,12 @@ class Fold:
 
 
 def folds_of(nodes: SupportPoints) -> list[tuple[Fold, ...]]:
-    """Each data set's reports dealt into FOLDS parts at random, each report by itself; empty parts left out.
-
-    Arguments:
-        nodes: with counts of any number of data sets, (D, c).
+    """Reports of each data set, (D, c) counts, dealt into FOLDS parts at random, one by one; empty parts left out.
 
     Guarantees: depends on a data set's counts alone; parts are independent of each other given their sizes.
     """
-    parts = np.stack([_dealt(counts) for counts in nodes.counts])
+    deals = (np.random.default_rng(FOLD_SEED).multinomial(counts, [1 / FOLDS] * FOLDS) for counts in nodes.counts)
+    parts = np.stack([deal.T for deal in deals])
     fitted = quick_fit(nodes.with_counts(nodes.counts[:, None] - parts), steps=STEPS)
     expected = (1 - FLOOR) * (fitted @ nodes.pmf) + FLOOR * nodes.pmf.mean(axis=0)
     shares = parts.sum(axis=-1) / nodes.counts.sum(axis=-1, keepdims=True)
@@ -403,20 +387,12 @@ def folds_of(nodes: SupportPoints) -> list[tuple[Fold, ...]]:
     ]
 
 
-def _dealt(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    deal = np.random.default_rng(FOLD_SEED)
-    return deal.multinomial(counts, [1 / FOLDS] * FOLDS).T
-
-
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Bounds:
-    """Interval ends of expectations over the inputs.
+    """Interval ends of expectations over the inputs, by all (c,) reports and their folds.
 
-    Arguments:
-        counts: (c,) all reports.
-        folds: `folds_of` them.
-        rows: (K, c) pmf at the knots: what all inputs are mixtures of.
+    `rows` is the (K, c) pmf at the knots, of which those at all inputs are mixtures.
     """
 
     counts: npt.NDArray[np.int64]
@@ -464,10 +440,6 @@ class Bounds:
         widths = z * np.sqrt(variance / n) + skewness / n
         return min(top, total + max(float(widths[0]), float(away[away <= widths].max())))
 
-    def lower(self, pmf: FloatArray, function: Callable[[Fold], FloatArray], *, tail: float) -> float:
-        """Lower end, as `upper`."""
-        return -self.upper(pmf, lambda fold: -function(fold), tail=tail)
-
 
 def greatest_expectation(pmf: FloatArray, values: FloatArray, shares: FloatArray) -> float:
     """Greatest E v over all distributions of inputs that give the codes exactly these shares."""
@@ -478,12 +450,8 @@ def dominating(pmf: FloatArray, values: FloatArray, shares: FloatArray, *, width
     """The decoder a, pmf a >= values, of the least shares.a + width * (standard deviation of a under the shares).
 
     Arguments:
-        pmf: (J, c).
-        values: (J,).
+        pmf: (J, c) of the inputs that have these (J,) values.
         shares: (c,) >= 0, summing to 1.
-        width: >= 0.
-
-    Returns: (c,).
 
     Guarantees: pmf a >= values whatever the solver does: its answer is lifted until it holds, with a margin for
         rounding; where it has none the constant max(values) stands in. A failure costs width, never validity, and
@@ -531,6 +499,8 @@ def _solve(pmf: FloatArray, values: FloatArray, shares: FloatArray, width: float
     return found if np.isfinite(found).all() else None
 
 
+Edges = tuple[float, float]
+
 COARSE = 8
 """Quantiles are searched for among every eighth break first."""
 
@@ -542,8 +512,6 @@ class Shapes(ABC):
     its point, what the table leaves open at the fitted shares of the codes, and the bounds of the method.
 
     Arguments:
-        counts: the reports.
-        level: confidence of each interval, in (0, 1).
         edges: the edges of all shares that will be asked for, inside [lower, upper], data units.
         masses: the fit, if it is known already.
     """
@@ -559,7 +527,7 @@ class Shapes(ABC):
         self.shares = self.masses @ self.base.pmf
         self.centre = float(self.masses @ self.base.x)
         self.cumulated = np.concatenate([[0.0], np.cumsum(self.base.mass_per_cell(self.masses))])
-        self._cdf: dict[tuple[float, bool], float] = {}
+        self._known: dict[tuple[str, int, bool], float] = {}
 
     # What is asked -------------------------------------------------------------------------------------------
 
@@ -579,7 +547,7 @@ class Shapes(ABC):
         value = float(np.diff(np.interp([low, high], self.base.breaks, self.cumulated))[0])
         inner, outer = self.nodes.inside(low, high)
         left_open = (-self._open(-inner, (low, high)), self._open(outer, (low, high)))
-        ends = (self._least(inner, (low, high)), self._greatest(outer, (low, high)))
+        ends = (-self._greatest(-inner, (low, high)), self._greatest(outer, (low, high)))
         return _around(value, ends, left_open, (0.0, 1.0))
 
     def quantile(self, probability: float) -> Interval:
@@ -588,43 +556,27 @@ class Shapes(ABC):
         place = int(np.clip(np.searchsorted(cells, probability) - 1, 0, breaks.size - 2))
         within = (probability - cells[place]) / max(cells[place + 1] - cells[place], 1e-300)
         value = float(breaks[place] + np.clip(within, 0, 1) * (breaks[place + 1] - breaks[place]))
-        ends = self._quantile_ends(probability, self._greatest_cdf, self._least_cdf)
-        left_open = self._quantile_ends(probability, self._open_greatest_cdf, self._open_least_cdf)
+        ends = self._quantile_ends(probability, self._greatest)
+        left_open = self._quantile_ends(probability, self._open)
         return _around(value, ends, left_open, (float(breaks[0]), float(breaks[-1])))
 
-    def _quantile_ends(
-        self, probability: float, greatest: Callable[[float], float], least: Callable[[float], float]
-    ) -> tuple[float, float]:
+    def _quantile_ends(self, probability: float, bound: Callable[[FloatArray, Edges], float]) -> tuple[float, float]:
         # The quantile is at least any break up to which even the greatest P(X <= break) falls short, and at most any
         # break from which on even the least P(X < break) suffices. Both are searched for from outside.
         breaks = self.base.breaks
         inner = range(1, breaks.size - 1)
-        low = _last_leading(inner, lambda i: greatest(float(breaks[i])) < probability)
-        high = _last_leading(inner[::-1], lambda i: least(float(breaks[i])) >= probability)
+        low = _last_leading(inner, lambda i: self._cdf(bound, i, greatest=True) < probability)
+        high = _last_leading(inner[::-1], lambda i: self._cdf(bound, i, greatest=False) >= probability)
         return float(breaks[0 if low is None else low]), float(breaks[-1 if high is None else high])
 
-    # Cumulated shares ----------------------------------------------------------------------------------------
-
-    def _cached(self, at: float, greatest: bool, bound: Callable[[FloatArray, tuple[float, float]], float]) -> float:
-        key = (at, greatest)
-        if key not in self._cdf:
-            edges = (float(self.base.breaks[0]), at)
-            self._cdf[key] = bound(self.nodes.inside(*edges)[1 if greatest else 0], edges)
-        return self._cdf[key]
-
-    def _greatest_cdf(self, at: float) -> float:
-        return self._cached(at, True, self._greatest)
-
-    def _least_cdf(self, at: float) -> float:
-        return self._cached(at, False, self._least)
-
-    def _open_greatest_cdf(self, at: float) -> float:
-        edges = (float(self.base.breaks[0]), at)
-        return self._open(self.nodes.inside(*edges)[1], edges)
-
-    def _open_least_cdf(self, at: float) -> float:
-        edges = (float(self.base.breaks[0]), at)
-        return -self._open(-self.nodes.inside(*edges)[0], edges)
+    def _cdf(self, bound: Callable[[FloatArray, Edges], float], i: int, *, greatest: bool) -> float:
+        """Greatest or least share of the inputs up to a break, by `_greatest` or `_open`."""
+        key = (bound.__name__, i, greatest)
+        if key not in self._known:
+            edges = (float(self.base.breaks[0]), float(self.base.breaks[i]))
+            inner, outer = self.nodes.inside(*edges)
+            self._known[key] = bound(outer, edges) if greatest else -bound(-inner, edges)
+        return self._known[key]
 
     # Bounds --------------------------------------------------------------------------------------------------
 
@@ -635,18 +587,14 @@ class Shapes(ABC):
         """
         return np.isin(self.nodes.x, self.counts.mechanism.knots) | np.isin(self.nodes.x, edges)
 
-    def _open(self, values: FloatArray, edges: tuple[float, float]) -> float:
+    def _open(self, values: FloatArray, edges: Edges) -> float:
         """Greatest expectation at exactly the fitted shares of the codes."""
         corners = self.corners(edges)
         return greatest_expectation(self.nodes.pmf[corners], values[corners], self.shares)
 
     @abstractmethod
-    def _greatest(self, values: FloatArray, edges: tuple[float, float]) -> float:
+    def _greatest(self, values: FloatArray, edges: Edges) -> float:
         """Upper end for the expectation of a function, (J,) at the nodes, that is constant between knots and edges."""
-
-    @abstractmethod
-    def _least(self, values: FloatArray, edges: tuple[float, float]) -> float:
-        """Lower end for it."""
 
     @abstractmethod
     def _variance_ends(self) -> tuple[float, float]:
@@ -710,13 +658,9 @@ class CrossFitted(Shapes):
     def _tail(self) -> float:
         return (1 - self.level) / 2
 
-    def _greatest(self, values: FloatArray, edges: tuple[float, float]) -> float:
+    def _greatest(self, values: FloatArray, edges: Edges) -> float:
         corners = self.corners(edges)
         return self._bounds.upper(self.nodes.pmf[corners], lambda _: values[corners], tail=self._tail)
-
-    def _least(self, values: FloatArray, edges: tuple[float, float]) -> float:
-        corners = self.corners(edges)
-        return self._bounds.lower(self.nodes.pmf[corners], lambda _: values[corners], tail=self._tail)
 
     def _variance_ends(self) -> tuple[float, float]:
         # Var X <= E(X - c)^2 for every c, and Var X = E(X - c)^2 - (E X - c)^2: with c from the other folds both
@@ -724,7 +668,7 @@ class CrossFitted(Shapes):
         bounds, corners = self._bounds, self.corners(())
         knots, x = self.nodes.x[corners], self.base.x
         upper = bounds.upper(self.nodes.pmf[corners], lambda fold: (knots - fold.centre) ** 2, tail=self._tail)
-        lower = bounds.lower(self.base.pmf, lambda fold: (x - fold.centre) ** 2, tail=self._tail / 2)
+        lower = -bounds.upper(self.base.pmf, lambda fold: -((x - fold.centre) ** 2), tail=self._tail / 2)
         mean = mean_interval(self.counts, level=1 - self._tail, method="asymptotic")
         off = max(
             math.fsum(fold.share * (end - fold.centre) ** 2 for fold in bounds.folds) for end in (mean.low, mean.high)
@@ -759,23 +703,16 @@ class OfRegion(Shapes):
             self.notes.append(str(error))
             return otherwise
 
-    def _greatest(self, values: FloatArray, edges: tuple[float, float]) -> float:
+    def _greatest(self, values: FloatArray, edges: Edges) -> float:
         return self._tried(lambda: self._region.greatest(values), otherwise=float(values.max()))
 
-    def _least(self, values: FloatArray, edges: tuple[float, float]) -> float:
-        return self._tried(lambda: self._region.least(values), otherwise=float(values.min()))
-
     def _variance_ends(self) -> tuple[float, float]:
-        low = self._tried(lambda: self._region.least_variance(), otherwise=0.0)
-        return low, self._tried(lambda: self._region.greatest_variance(), otherwise=math.inf)
+        low = self._tried(self._region.least_variance, otherwise=0.0)
+        return low, self._tried(self._region.greatest_variance, otherwise=math.inf)
 
 
 def finite_sample_limit(codes: int, *, level: float) -> float:
-    """A deviance that the true distribution exceeds with probability at most 1 - level, at every number of reports.
-
-    Arguments:
-        codes: number of codes (or groups of codes), >= 1.
-        level: in (0, 1).
+    """A deviance from codes (or groups of them) that the truth exceeds with probability at most 1 - level, at any n.
 
     Source: Agrawal 2020, finite-sample concentration of the multinomial in relative entropy.
     """
