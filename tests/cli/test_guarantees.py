@@ -13,13 +13,12 @@ from typing import Any
 import pytest
 from click import Context
 from rich.console import Console
-from rich.table import Table
 from typer.main import get_command
 
 from cli.files import save_column, save_mechanism
 from mezzotint import Mechanism, kernel, privacy, vectors
 from mezzotint.cli import app, run
-from mezzotint.cli.common import Fitted
+from mezzotint.cli.common import Table
 
 Invoke = Callable[..., Any]
 ROOT = Path(__file__).resolve().parents[2]
@@ -353,30 +352,26 @@ def test_eighty_columns_cut_no_number_and_repeat_no_heading(
 
 
 def test_a_table_that_is_too_wide_goes_on_below_with_its_rows_named(capsys: pytest.CaptureFixture[str]) -> None:
-    table = Table(title="numbers")
-    for heading, justify in (("who", "left"), *((f"column {i}", "right") for i in range(6)), ("why", "left")):
-        table.add_column(heading, justify=justify)  # type: ignore[arg-type]
     reason = "for a reason that takes more room than any number does"
-    for i in range(2):
-        table.add_row(f"row {i}", *(f"{(i + 1) * 1.2345e-105 * 10**j:.4e}" for j in range(6)), reason)
-    Console(width=80, no_color=True).print(Fitted(table))
+    numbers = ([f"{(i + 1) * 1.2345e-105 * 10**j:.4e}" for j in range(6)] for i in range(2))
+    rows = [(f"row {i}", *cells, reason) for i, cells in enumerate(numbers)]
+    columns = ("who", *(f"column {i}" for i in range(6)), "why")
+    table = Table(columns, rows, left=("who", "why"), title="numbers")
+    Console(width=80, no_color=True).print(table)
     out = capsys.readouterr().out
     assert out.count("e-1") == 12
     assert out.count("row 0 ") == 2
     assert f"row 0, row 1: {reason}" in " ".join(out.split())
     assert _headings(out) == ["who", *(f"column {i}" for i in range(6))]
-    Console(width=200, no_color=True).print(Fitted(table))
+    Console(width=200, no_color=True).print(table)
     assert _headings(capsys.readouterr().out)[-1] == "why"
 
 
 @pytest.mark.parametrize("width", range(52, 110, 3))
 def test_headings_break_before_any_cell_or_border_is_cut(capsys: pytest.CaptureFixture[str], width: int) -> None:
-    table = Table()
-    for heading in ("mechanism", "epsilon", "bits", "mean (minutes)", "95 % interval"):
-        table.add_column(heading, justify="left" if heading == "mechanism" else "right")
     cells = ("one-bit randomized response", "1.000000", "2", "151.29", "148.76 .. 153.82")
-    table.add_row(*cells)
-    Console(width=width, no_color=True).print(Fitted(table))
+    table = Table(("mechanism", "epsilon", "bits", "mean (minutes)", "95 % interval"), [cells])
+    Console(width=width, no_color=True).print(table)
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= width
     assert all(line[-1] in "┓┃┩│┘" for line in lines)
@@ -384,12 +379,11 @@ def test_headings_break_before_any_cell_or_border_is_cut(capsys: pytest.CaptureF
 
 
 def test_remarks_that_few_rows_have_stand_below_a_table_that_is_too_wide(capsys: pytest.CaptureFixture[str]) -> None:
-    table = Table("mechanism", "note")
-    for name, note in (("optimal", ""), ("imvu", "biased"), ("rqm", "")):
-        table.add_row(name, note)
-    Console(width=40, no_color=True).print(Fitted(table))
+    columns = ("mechanism", "note")
+    table = Table(columns, (("optimal", ""), ("imvu", "biased"), ("rqm", "")), left=columns)
+    Console(width=40, no_color=True).print(table)
     assert "note" in capsys.readouterr().out
-    Console(width=20, no_color=True).print(Fitted(table))
+    Console(width=20, no_color=True).print(table)
     narrow = capsys.readouterr().out
     assert "note" not in narrow
     assert narrow.splitlines()[-1] == "imvu: biased"

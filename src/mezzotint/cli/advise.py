@@ -12,7 +12,7 @@ from rich.console import RenderableType
 
 import mezzotint as mz
 from mezzotint.cli import common
-from mezzotint.cli.common import AsJson, option
+from mezzotint.cli.common import AsJson, Options, option
 from mezzotint.core.errors import InfeasibleError, MezzotintError, ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import number
@@ -38,23 +38,16 @@ def _pbm(strength: float, reach: float) -> Mechanism:
 
 def _optimal(count: int) -> Callable[[float, float], Mechanism]:
     def build(strength: float, reach: float) -> Mechanism:
-        found: list[Mechanism] = []
-        for further in _REACHES:
-            # Twice the margin of rounding to integers, so that the outermost levels stay wide enough.
-            outer = reach / math.tanh(strength / 2) * further * (1 + 2e-6)
-            levels = [outer * (2 * k / (count - 1) - 1) for k in range(count)]
+        # Twice the margin of rounding to integers, so that the outermost levels stay wide enough.
+        reaches = [reach / math.tanh(strength / 2) * further * (1 + 2e-6) for further in _REACHES]
+        how: Options = {"epsilon": strength, "lower": -reach, "upper": reach, "loss": "mse", "knots": _KNOTS}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             try:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")
-                    result = mz.design.optimal(
-                        epsilon=strength, lower=-reach, upper=reach, levels=levels, loss="mse", knots=_KNOTS
-                    )
-                found.append(result.mechanism)
+                return common.best_on_even_levels(count, reaches, lambda even: mz.design.optimal(levels=even, **how))
             except MezzotintError:
-                continue
-        if not found:
-            raise InfeasibleError(f"epsilon={strength:g}: no unbiased table on {count} even levels was found")
-        return min(found, key=lambda mechanism: mechanism.mse())
+                told = f"epsilon={strength:g}: no unbiased table on {count} even levels was found"
+                raise InfeasibleError(told) from None
 
     return build
 
@@ -149,4 +142,4 @@ def _picture(advice: mz.vectors.Advice) -> list[RenderableType]:
     )
     rows += [None, trusted, ("answering 0", number(setting.answering_zero, 3), "0", "0", "0", "needs nobody")]
     best = [] if advice.best is None else [f"Best: {advice.best.parameter}. {advice.best.claim}"]
-    return [common.table(columns, rows, left=("scheme", "why"), title=title), *advice.remarks, *best]
+    return [common.Table(columns, rows, left=("scheme", "why"), title=title), *advice.remarks, *best]

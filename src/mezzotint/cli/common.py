@@ -14,14 +14,13 @@ import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO, TypeAlias, final
 
 import typer
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType
-from rich.table import Column, Table
+from rich.table import Table as RichTable
 from rich.text import Text
 from typer.models import OptionInfo
 
@@ -324,6 +323,22 @@ def load_mechanism(path: Path, *, parameter: str = "mechanism") -> Mechanism:
     return Mechanism.load(path)
 
 
+def best_on_even_levels(
+    count: int, reaches: Iterable[float], design: Callable[[list[float]], mz.design.DesignResult]
+) -> Mechanism:
+    """The design of least error on evenly spaced levels that reach this far; raises the first error if all fail."""
+    found: list[Mechanism] = []
+    refused: list[MezzotintError] = []
+    for reach in reaches:
+        try:
+            found.append(design([reach * (2 * level / (count - 1) - 1) for level in range(count)]).mechanism)
+        except MezzotintError as error:
+            refused.append(error)
+    if not found:
+        raise refused[0]
+    return min(found, key=lambda mechanism: mechanism.mse())
+
+
 def table_for_shares(epsilon: float, lower: float, upper: float, *, bins: int) -> str:
     """The command that designs a table for the shares of equal bins, and for quantiles to about a bin."""
     return (
@@ -376,15 +391,6 @@ def write_proof(release: mz.privacy.Release, path: Path, *, overwrite: bool) -> 
     else:
         claim.save(path, proof, overwrite=overwrite)
     return claim
-
-
-def claim_of(path: Path) -> mz.privacy.Claim:
-    """The claim for one report of a mechanism file: a table or a ranked codebook."""
-    return (
-        mz.vectors.RankedCodebook.load(path).claim()
-        if is_ranked(path)
-        else mz.privacy.report_claim(load_mechanism(path))
-    )
 
 
 def sparkline(probabilities: Sequence[float]) -> str:
@@ -441,130 +447,99 @@ def live(*columns: ProgressColumn, spinner: bool = False) -> Bars:
 
 
 PROSE = 24
-"""Words in a column that is wider than this stand below the table where it is too wide; see also `_is_prose`."""
+"""Words in a column that is wider than this stand below the table where it is too wide."""
 
 
 @final
-@dataclass(frozen=True)
-class Fitted:
-    """A table laid out to fit the console; the first `keys` columns identify a row.
+class Table:
+    """A table laid out to fit the console: numbers are aligned right, words left.
 
     Headings wrap between words, cells never. Columns that do not fit continue below with the keys repeated,
     and columns of sentences follow as text, each sentence once.
-    """
-
-    table: Table
-    keys: int = 1
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
-        table, room = self.table, options.max_width
-        needs = [_need(console, column, head=table.show_header) for column in table.columns]
-        if _whole(needs) <= room:
-            yield _part(table, range(len(needs)), needs, named=range(len(needs)), last=True, room=room)
-            return
-        keys, others = range(self.keys), range(self.keys, len(needs))
-        prose = [i for i in others if _is_prose(table.columns[i], needs[i])]
-        groups = _groups(needs, self.keys, [i for i in others if i not in prose], room)
-        for place, group in enumerate(groups):
-            named = (*keys, *group) if place == 0 else group
-            yield _part(table, (*keys, *group), needs, named=named, last=group is groups[-1], room=room)
-        yield from _sentences(console, table, self.keys, prose)
-
-
-def table(
-    columns: Iterable[str],
-    rows: Iterable[Sequence[RenderableType] | None],
-    *,
-    left: Collection[str] | None = None,
-    title: str | None = None,
-    caption: str | None = None,
-    keys: int = 1,
-) -> Fitted:
-    """A table with headings: numbers are aligned right, words left.
 
     Arguments:
-        columns: headings.
+        columns: headings; none are printed if all are empty.
         rows: their cells; None draws a line.
         left: the columns of words; the first column if None.
-        keys: as in `Fitted`.
+        keys: this many first columns identify a row.
     """
-    made = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
-    for place, name in enumerate(columns):
-        words = place == 0 if left is None else name in left
-        made.add_column(name, justify="left" if words else "right")
-    for row in rows:
-        if row is None:
-            made.add_section()
-        else:
-            made.add_row(*row)
-    return Fitted(made, keys)
 
+    def __init__(
+        self,
+        columns: Iterable[str],
+        rows: Iterable[Sequence[RenderableType] | None],
+        *,
+        left: Collection[str] | None = None,
+        title: str | None = None,
+        caption: str | None = None,
+        keys: int = 1,
+    ) -> None:
+        self.columns, self.rows, self.title, self.caption, self.keys = list(columns), list(rows), title, caption, keys
+        self.left = [place == 0 if left is None else name in left for place, name in enumerate(self.columns)]
 
-def ends(level: float) -> list[str]:
-    """Headings of an interval's two ends."""
-    return [f"{100 * level:.4g} % {end}" for end in ("low", "high")]
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        room, filled = options.max_width, [row for row in self.rows if row is not None]
+        cells = [[row[i] for row in filled] for i in range(len(self.columns))]
+        needs = [
+            max((console.measure(one).maximum for one in (*column, *head.split())), default=1)
+            for head, column in zip(self.columns, cells, strict=True)
+        ]
+        if _whole(needs) <= room:
+            yield self._part(range(len(needs)), range(len(needs)), needs, room=room, last=True)
+            return
+        keys, groups, prose = range(self.keys), list[list[int]]([[]]), list[int]()
+        for i in range(self.keys, len(needs)):
+            # Long text, or remarks that most rows lack, moves below the table.
+            if self.left[i] and (needs[i] > PROSE or 2 * sum(bool(str(one)) for one in cells[i]) < len(cells[i])):
+                prose.append(i)
+                continue
+            if groups[-1] and _whole([needs[j] for j in (*keys, *groups[-1], i)]) > room:
+                groups.append([])
+            groups[-1].append(i)
+        for group in groups:
+            named = (*keys, *group) if group is groups[0] else group
+            yield self._part((*keys, *group), named, needs, room=room, last=group is groups[-1])
+        for i in prose:
+            said: dict[str, list[str]] = {}
+            for row in filled:
+                *names, words = (
+                    one.plain if isinstance(one, Text) else console.render_str(str(one)).plain
+                    for one in (*row[: self.keys], row[i])
+                )
+                if words.strip():
+                    said.setdefault(words, []).append(" ".join(names))
+            for words, names in said.items():
+                yield Text(f"{', '.join(names)}: {words}")
 
-
-def _need(console: Console, column: Column, *, head: bool) -> int:
-    """Minimum width of a column: that of its widest cell or of the widest word of its heading."""
-    words = str(column.header).split() if head else []
-    return max((console.measure(cell).maximum for cell in (*column.cells, *words)), default=1)
-
-
-def _is_prose(column: Column, need: int) -> bool:
-    """Whether a column moves below the table: long text, or remarks that most rows lack."""
-    cells = [cell.plain if isinstance(cell, Text) else str(cell) for cell in column.cells]
-    return column.justify == "left" and (need > PROSE or 2 * sum(map(bool, cells)) < len(cells))
+    def _part(
+        self, chosen: Sequence[int], named: Sequence[int], needs: Sequence[int], *, room: int, last: bool
+    ) -> RichTable:
+        """The chosen columns, headings for those named; title above the first part, caption below the last."""
+        heads, headed = [self.columns[i] if i in named else "" for i in chosen], any(self.columns)
+        # Else rich would narrow the widest column, and cut the last one after all.
+        broken = _whole([max(needs[i], cell_len(head)) for i, head in zip(chosen, heads, strict=True)]) > room
+        part = RichTable(
+            title=self.title if 0 in named else None,
+            title_justify="left",
+            caption=self.caption if last else None,
+            caption_justify="left",
+            show_header=headed,
+        )
+        for i, head in zip(chosen, heads, strict=True):
+            side, width = "left" if self.left[i] else "right", needs[i] if broken else None
+            part.add_column(head, justify=side, width=width, min_width=needs[i], no_wrap=not headed)
+        for row in self.rows:
+            if row is None:
+                part.add_section()
+            else:
+                part.add_row(*(row[i] for i in chosen))
+        return part
 
 
 def _whole(needs: Sequence[int]) -> int:
     return sum(needs) + 3 * len(needs) + 1
 
 
-def _groups(needs: Sequence[int], keys: int, columns: Sequence[int], room: int) -> list[list[int]]:
-    groups: list[list[int]] = [[]]
-    for i in columns:
-        if groups[-1] and _whole([*needs[:keys], *(needs[j] for j in (*groups[-1], i))]) > room:
-            groups.append([])
-        groups[-1].append(i)
-    return groups
-
-
-def _part(
-    table: Table, chosen: Sequence[int], needs: Sequence[int], *, named: Sequence[int], last: bool, room: int
-) -> Table:
-    """A table of the chosen columns, headings for those named; title above the first part, caption below the last."""
-    first = 0 in named
-    wide = [max(needs[i], cell_len(str(table.columns[i].header))) if i in named else needs[i] for i in chosen]
-    broken = _whole(wide) > room  # rich would narrow the widest column, and cut the last one after all
-    part = Table(
-        title=table.title if first else None,
-        title_justify=table.title_justify,
-        caption=table.caption if last else None,
-        caption_justify=table.caption_justify,
-        show_header=table.show_header,
-    )
-    for i in chosen:
-        column = table.columns[i]
-        head = column.header if i in named else ""
-        width = needs[i] if broken else None
-        part.add_column(head, justify=column.justify, width=width, min_width=needs[i], no_wrap=not table.show_header)
-    for cells, row in zip(zip(*(table.columns[i].cells for i in chosen), strict=True), table.rows, strict=True):
-        part.add_row(*cells, style=row.style, end_section=row.end_section)
-    return part
-
-
-def _sentences(console: Console, table: Table, keys: int, prose: Sequence[int]) -> Iterator[Text]:
-    """The text of prose columns, each sentence once, after the rows it is about."""
-
-    def plain(cell: RenderableType) -> str:
-        return cell.plain if isinstance(cell, Text) else console.render_str(str(cell)).plain
-
-    columns = [[plain(cell) for cell in column.cells] for column in table.columns]
-    for i in prose:
-        said: dict[str, list[str]] = {}
-        for *names, words in zip(*columns[:keys], columns[i], strict=True):
-            if words.strip():
-                said.setdefault(words, []).append(" ".join(names))
-        for words, names in said.items():
-            yield Text(f"{', '.join(names)}: {words}")
+def ends(level: float) -> list[str]:
+    """Headings of an interval's two ends."""
+    return [f"{100 * level:.4g} % {end}" for end in ("low", "high")]

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import mezzotint as mz
 from mezzotint.cli import common
-from mezzotint.cli.common import AsJson, Fitted, Lower, Options, Overwrite, PriorOption, Upper, option
+from mezzotint.cli.common import AsJson, Lower, Options, Overwrite, PriorOption, Upper, option
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import replacing
 from mezzotint.core.records import JsonObject, number
@@ -60,7 +60,7 @@ def command(
     )
 
 
-def _table(facts: list[JsonObject], epsilon: float, lower: float, upper: float) -> Fitted:
+def _table(facts: list[JsonObject], epsilon: float, lower: float, upper: float) -> common.Table:
     stated = [row for row in facts if row["epsilon"] is not None]
     certified = any(row["certified"] for row in stated)
     for row in stated:
@@ -69,7 +69,7 @@ def _table(facts: list[JsonObject], epsilon: float, lower: float, upper: float) 
     title = f"epsilon at most {epsilon:g} ({mz.privacy.basis(certified=certified)}), inputs in [{lower:g}, {upper:g}]"
     columns = ("mechanism", *(name.replace("above_limit", "% above limit") for name in _COLUMNS))
     rows = ((row["family"], *(number(row[name]) for name in _COLUMNS[:-1]), row["note"]) for row in facts)
-    return common.table(columns, rows, left=("mechanism", "note"), title=title)
+    return common.Table(columns, rows, left=("mechanism", "note"), title=title)
 
 
 _MEANING = (

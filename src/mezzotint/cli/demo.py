@@ -150,21 +150,15 @@ def _groups(mechanism: Mechanism, out: Path) -> JsonObject:
 _HEADINGS = ("mechanism", "epsilon", "bits", "mean (minutes)", "95 % interval", "std. error", "design s", "collect s")
 
 
-def _cells(row: JsonObject) -> tuple[str, ...]:
-    return (
-        row["mechanism"],
-        f"{row['epsilon']:.6f}",
-        str(row["bits"]),
-        f"{row['mean']:.2f}",
-        f"{row['ci_low']:.2f} .. {row['ci_high']:.2f}",
-        number(row["standard_error"], 3),
-        f"{row['design_seconds']:.2f}",
-        f"{row['collect_seconds']:.2f}",
-    )
-
-
-def _true_cells(facts: JsonObject) -> tuple[str, ...]:
-    return ("the truth (float64)", "none", "64", f"{facts['true_mean']:.2f}", "", "", "", "")
+def _compared(facts: JsonObject) -> list[tuple[str, ...]]:
+    """The truth, then every family."""
+    rows: list[tuple[str, ...]] = [("the truth (float64)", "none", "64", f"{facts['true_mean']:.2f}", "", "", "", "")]
+    for row in facts["mechanisms"]:
+        interval, error = f"{row['ci_low']:.2f} .. {row['ci_high']:.2f}", number(row["standard_error"], 3)
+        took = (f"{row[name]:.2f}" for name in ("design_seconds", "collect_seconds"))
+        mean = f"{row['mean']:.2f}"
+        rows.append((row["mechanism"], f"{row['epsilon']:.6f}", str(row["bits"]), mean, interval, error, *took))
+    return rows
 
 
 def _grouped_rows(facts: JsonObject) -> list[tuple[str, ...]]:
@@ -192,15 +186,16 @@ def _words(facts: JsonObject, checked: str) -> list[str]:
 
 def _picture(facts: JsonObject, checked: str) -> list[RenderableType]:
     about, calibrated, verified, together = _words(facts, checked)
-    table = common.table(_HEADINGS, [_true_cells(facts), None, *map(_cells, facts["mechanisms"])], caption=calibrated)
-    grouped = common.table(_GROUPED, _grouped_rows(facts), caption=together)
+    truth, *families = _compared(facts)
+    table = common.Table(_HEADINGS, [truth, None, *families], caption=calibrated)
+    grouped = common.Table(_GROUPED, _grouped_rows(facts), caption=together)
     written = f"Written: {', '.join(facts['files'].values())} ({facts['seconds']:.1f} s in all)"
     return [Group(Text(about), table, Text(verified), grouped), written]
 
 
 def _markdown(facts: JsonObject, checked: str) -> str:
     about, calibrated, verified, together = _words(facts, checked)
-    compared = _pipes(_HEADINGS, [_true_cells(facts), *map(_cells, facts["mechanisms"])])
+    compared = _pipes(_HEADINGS, _compared(facts))
     lines = ["# A private mean of 2013's flights", "", about, calibrated, "", *compared]
     lines += ["", verified, "", *_pipes(_GROUPED, _grouped_rows(facts)), "", together, ""]
     lines += [f"Check it again: `mezzotint verify {facts['files']['mechanism.json']}`", ""]

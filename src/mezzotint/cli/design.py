@@ -64,7 +64,8 @@ def command(
         given |= {"limit": limit, "prove": prove}
         common.refuse_given(given, "a table for categories does not take this option")
         how: Options = {"method": method, "other": other, "missing": missing}
-        mechanism = mz.families.categorical(categories=_names(categories), epsilon=epsilon, **how)
+        names = [str(k) for k in range(int(categories))] if categories.isdecimal() else categories.split(",")
+        mechanism = mz.families.categorical(categories=names, epsilon=epsilon, **how)
         _save(mechanism, out, proof, overwrite=overwrite)
         _categories(mechanism, epsilon, out, as_json)
         return
@@ -111,10 +112,6 @@ def _save(
             Path(temporary).write_text(json.dumps(bound))
     elif proof is not None:
         common.write_proof(mz.privacy.Release(mechanism=mechanism, delta=delta), proof, overwrite=overwrite)
-
-
-def _names(categories: str) -> list[str]:
-    return [str(k) for k in range(int(categories))] if categories.isdecimal() else categories.split(",")
 
 
 def _categories(mechanism: Mechanism, asked: float, out: Path | None, as_json: bool) -> None:
@@ -165,16 +162,7 @@ def _limit(result: mz.design.DesignResult, problem: Options) -> Options:
 
 
 def make(family: str, *, levels: Levels, **problem: Any) -> mz.design.DesignResult:
-    """The design of one family.
-
-    Arguments:
-        family: one of FAMILIES.
-        levels: a number, the levels themselves, or None for the family's usual number.
-        problem: epsilon, lower, upper, loss, prior, max_level as in `mezzotint.design`.
-
-    Raises:
-        ParameterError: an unknown family, or anything the design refuses.
-    """
+    """The design of one of FAMILIES for a problem: epsilon, lower, upper, loss, prior, max_level as in `mz.design`."""
     if family not in FAMILIES:
         raise ParameterError("family", family, f"use one of {', '.join(FAMILIES)}")
     with warnings.catch_warnings(record=True) as caught:

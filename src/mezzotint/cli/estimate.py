@@ -13,7 +13,7 @@ from rich.text import Text
 
 import mezzotint as mz
 from mezzotint.cli import common
-from mezzotint.cli.common import Address, AsJson, Confidence, Fitted, Options, Overwrite, option
+from mezzotint.cli.common import Address, AsJson, Confidence, Options, Overwrite, option
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import OTHER, Mechanism
 from mezzotint.core.records import JsonObject, number
@@ -119,7 +119,7 @@ def _counts(sources: list[str], **options: Any) -> mz.collect.CodeCounts:
 def _frequencies(result: mz.collect.Frequencies, title: str) -> Group:
     shares = zip(result.categories, result.shares, strict=True)
     rows = ((Text(name), *(f"{end:.4f}" for end in (one.value, one.low, one.high))) for name, one in shares)
-    table = common.table(("category", "share", *common.ends(result.level)), rows, title=title)
+    table = common.Table(("category", "share", *common.ends(result.level)), rows, title=title)
     below = any(share.value < 0 for share in result.shares)
     words = (
         "Estimates are unbiased, so sums and averages of them are right too. The share of a rare category may be "
@@ -148,7 +148,7 @@ def _picture(result: mz.collect.Estimate | mz.collect.Frequencies, mechanism: Me
             rows.append((label, f"{share:.4f}", f"{bins.low[i]:.4f}", f"{bins.high[i]:.4f}", left))
     columns = ("of the clipped inputs", "estimate", *common.ends(result.level), "left open by the table")
     words = [_split(result), *_blame(result, mechanism), *(f"Note: {note}" for note in result.notes)]
-    return Group(common.table(columns, rows, title=title), Text("\n".join(words)))
+    return Group(common.Table(columns, rows, title=title), Text("\n".join(words)))
 
 
 def _blame(result: mz.collect.Estimate, table: Mechanism) -> list[str]:
@@ -218,18 +218,21 @@ def _by_groups(of: Options, options: Options) -> None:
         for name, group in found.items()
     ]  # fmt: skip
     if against is not None:
-        facts["against"] = against
-        facts["differences"] = [
-            {"group": name, **_named(_differences(parts[name], parts[against], memoised or options["same_people"]))}
-            for name in parts if name != against
-        ]  # fmt: skip
+        facts["against"], other, same = against, parts[against], memoised or options["same_people"]
+        less = {
+            name: {what: mz.collect.difference(one[what], other[what], same_people=same) for what in one}
+            for name, one in parts.items()
+            if name != against
+        }
+        facts["differences"] = [{"group": name, **_named(gaps)} for name, gaps in less.items()]
     if options["sizes"] is not None:
         shares = _sizes(options["sizes"])
         facts["population"] = _named({
             what: mz.collect.stratified({name: part[what] for name, part in parts.items()}, shares)
             for what in next(iter(parts.values()))
         })  # fmt: skip
-    if weights is not None and all("mean" in part for part in parts.values()) and all(map(_asked, found.values())):
+    drawn = all(group.weights.sum() >= group.counts.n for group in found.values())
+    if weights is not None and drawn and all("mean" in part for part in parts.values()):
         for entry, group in zip(facts["groups"], found.values(), strict=True):
             entry["total"] = mz.collect.total(group, level=level).as_dict()
     series = _series(counts.mechanism, max(1, len(found))) if memoised else {}
@@ -240,16 +243,14 @@ def _by_groups(of: Options, options: Options) -> None:
     common.show(facts, options["as_json"], lambda: _pictures(facts, series.get("memoised"), cost=cost))
 
 
-def _grouped(
-    sources: list[str], *, by: str | None, weights: str | None, allow_seeded: bool, **options: Any
-) -> dict[str, mz.collect.Group]:
+def _grouped(sources: list[str], *, allow_seeded: bool, **options: Any) -> dict[str, mz.collect.Group]:
     """The groups of all sources together."""
     from mezzotint.collect.counts import refuse_seeded
 
     found: dict[str, mz.collect.Group] = {}
     with common.busy("counting"):
         for source in sources:
-            for name, group in mz.collect.read_groups(source, by=by, weights=weights, **options).items():
+            for name, group in mz.collect.read_groups(source, **options).items():
                 found[name] = found[name].merge(group) if name in found else group
     for group in found.values():
         refuse_seeded(group.counts.seeded, allowed=allow_seeded)
@@ -284,7 +285,7 @@ def _hitters(options: Options) -> None:
     for name, share, sure in zip(found.categories, found.shares, found.certain, strict=True):
         shown = (f"{value:.5f}" for value in (share.value, share.low, share.high))
         rows.append((Text(name), *shown, f"surely among the first {top}" if sure else ""))
-    table = common.table(columns, rows, left=("category", ""), title=title)
+    table = common.Table(columns, rows, left=("category", ""), title=title)
     others = Text(f"No other category has a share above {found.unlisted_at_most:.5f}.")
     common.show(found.as_dict(), options["as_json"], lambda: Group(table, others))
 
@@ -294,17 +295,9 @@ def _priced(claim: mz.privacy.Claim | None) -> JsonObject:
     return {} if claim is None else {"epsilon": claim.epsilon, **claim.standing}
 
 
-def _asked(group: mz.collect.Group) -> bool:
-    return bool(group.weights.sum() >= group.counts.n)
-
-
 def _named(known: dict[str, mz.collect.Interval]) -> JsonObject:
     shown = {what: interval.as_dict() for what, interval in known.items()}
     return shown if set(shown) == {"mean"} else {"frequencies": [{"category": k, **v} for k, v in shown.items()]}
-
-
-def _differences(one: JsonObject, other: JsonObject, same_people: bool) -> dict[str, mz.collect.Interval]:
-    return {what: mz.collect.difference(one[what], other[what], same_people=same_people) for what in one}
 
 
 def _sizes(text: str) -> dict[str, float]:
@@ -330,7 +323,7 @@ def _pictures(facts: JsonObject, series: mz.privacy.Claim | None, *, cost: str) 
     return Group(table, Text(words))
 
 
-def _group_table(title: str, sections: list[list[JsonObject]], *, level: float) -> Fitted:
+def _group_table(title: str, sections: list[list[JsonObject]], *, level: float) -> common.Table:
     """One table with one set of headings; a line below each section."""
     columns = ("group", "reports", "of", "estimate", *common.ends(level))
     rows: list[tuple[RenderableType, ...] | None] = []
@@ -342,7 +335,7 @@ def _group_table(title: str, sections: list[list[JsonObject]], *, level: float) 
                 first = (Text(entry["group"]), f"{entry['n']:,}" if "n" in entry else "") if i == 0 else ("", "")
                 rows.append((*first, Text(what), *(number(found[end], 5) for end in ("value", "low", "high"))))
         rows += [None] if entries else []
-    return common.table(columns, rows, left=("group", "of"), title=title)
+    return common.Table(columns, rows, left=("group", "of"), title=title)
 
 
 # Two columns -------------------------------------------------------------------------------------------------------
@@ -372,5 +365,5 @@ def _together(sources: list[str], columns: list[str], options: Options) -> None:
     facts = {"n": pairs.n, "level": level, "seeded": pairs.seeded, **_priced(claim)}
     title = f"{pairs.n:,} records, {common.cost_of(claim, pairs.seeded)}"
     cells = [(Text(one), Text(other), *(number(end, 5) for end in (f.value, f.low, f.high))) for one, other, f in rows]
-    table = common.table((*columns, "estimate", *common.ends(level)), cells, left=columns, title=title)
+    table = common.Table((*columns, "estimate", *common.ends(level)), cells, left=columns, title=title)
     common.show({**facts, "together": entries}, options["as_json"], lambda: table)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import tempfile
+from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
@@ -15,7 +16,7 @@ import mezzotint as mz
 from mezzotint.cli import common
 from mezzotint.cli.common import AsJson, Options, ProofOption, option
 from mezzotint.core.arguments import check_choice
-from mezzotint.core.errors import InfeasibleError, ParameterError
+from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import write_text
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import above, number
@@ -108,11 +109,18 @@ def command(
     _refuse_idle(options)
     with tempfile.TemporaryDirectory() as scratch:
         if resume:
-            settings = _resumed(out)
+            from mezzotint.federated.ledger import Checkpoint
+
+            if out is None:
+                raise ParameterError("resume", "no folder", "name the run's folder: --out run --resume")
+            Checkpoint.load(out)
+            settings = mz.federated.RunSettings.load(out)
         else:
             settings = _settings(options)
             encoding = _encoding(options, settings)
-            _refuse_begun(out)
+            if out is not None and (out / "ledger.jsonl").exists():  # after the errors of other options
+                remedy = "holds a run already; go on with --resume, or name another folder"
+                raise ParameterError("out", str(out), remedy)
             if app is not None:
                 _write_app(app, settings, encoding, out)
                 common.show({"app": str(app), "settings": settings.as_dict()}, as_json, list)
@@ -177,8 +185,10 @@ def _unprovable(name: str, app: Path | None) -> tuple[bool, str]:
 def _settings(options: Options) -> RunSettings:
     """Those of a new run; what --mechanism names is added once it is made."""
     given = {field.name: options[field.name] for field in fields(mz.federated.RunSettings) if field.name in options}
-    out, roster = options["out"], _roster(options["roster"], options["app"])
-    given |= {"mechanism": "", "out": "" if out is None else str(out.resolve()), "roster": roster}
+    out, roster = options["out"], options["roster"]
+    if roster is not None and options["app"] is None:
+        raise ParameterError("roster", str(roster), "simulated clients have no identities; use it with --app")
+    given |= {"mechanism": "", "out": "" if out is None else str(out.resolve()), "roster": str(roster or "")}
     return mz.federated.RunSettings(**given)
 
 
@@ -290,38 +300,25 @@ def _on_even_levels(name: str, levels: int, clip: float, epsilon: float) -> Mech
     if name == "optm" and levels > 4:
         remedy = "OPTM searches boxes of probabilities, too many beyond 4 levels: use --bits 2, or optimal"
         raise ParameterError("bits", (levels - 1).bit_length(), remedy)
-    refused: list[InfeasibleError] = []
-    found: list[Mechanism] = []
-    for place in range(9):
-        reach = clip * 1.02 * 1.18**place / math.tanh(epsilon / 2)
-        even = [reach * (2 * level / (levels - 1) - 1) for level in range(levels)]
-        problem: Options = {"epsilon": epsilon, "lower": -clip, "upper": clip}
-        try:
-            if name == "optimal":
-                result = mz.design.optimal(levels=even, knots=9, **problem)
-            elif name == "erm":
-                result = mz.design.calibrate("erm", levels=even, **problem)
-            else:
-                result = mz.design.optm(bins=even, boxes=9, **problem)
-            found.append(result.mechanism)
-        except InfeasibleError as error:
-            refused.append(error)
-    if not found:
-        raise refused[0]
-    return min(found, key=lambda mechanism: mechanism.mse())
+    reaches = [clip * 1.02 * 1.18**place / math.tanh(epsilon / 2) for place in range(9)]
+    problem: Options = {"epsilon": epsilon, "lower": -clip, "upper": clip}
+    designs: dict[str, Callable[[list[float]], mz.design.DesignResult]] = {
+        "optimal": lambda even: mz.design.optimal(levels=even, knots=9, **problem),
+        "erm": lambda even: mz.design.calibrate("erm", levels=even, **problem),
+        "optm": lambda even: mz.design.optm(bins=even, boxes=9, **problem),
+    }
+    return common.best_on_even_levels(levels, reaches, designs[name])
 
 
 def _noise(
     name: str, settings: RunSettings, noise_multiplier: float | None, one_more: bool, bands: int
 ) -> tuple[float, Encoding]:
     """The noise multiplier, given or found, and its encoding of updates, with one more coordinate if a number joins."""
-    from mezzotint.federated import budget, tasks
+    from mezzotint.federated import budget
     from mezzotint.federated.secagg import roster as draws
     from mezzotint.privacy.claim import counted
 
-    federation = settings.federation()
-    population = len(federation.clients)
-    size = tasks.model_for(settings.model, federation).initial(settings.seed).size + one_more
+    population, size = len(settings.federation().clients), _size(settings) + one_more
     if bands > 1 and settings.per_round + settings.spare < population:
         remedy = f"with --bands every client is in every sum: --per-round {population}"
         raise ParameterError("per_round", settings.per_round, remedy)
@@ -362,18 +359,6 @@ def _left_for_updates(settings: RunSettings, least: int) -> tuple[float, float]:
     return settings.epsilon - cost, settings.delta / 2
 
 
-def _roster(roster: Path | None, app: Path | None) -> str:
-    if roster is not None and app is None:
-        raise ParameterError("roster", str(roster), "simulated clients have no identities; use it with --app")
-    return "" if roster is None else str(roster)
-
-
-def _refuse_begun(out: Path | None) -> None:
-    """Refuses the folder of another run for a new one; after all other options, whose errors it would hide."""
-    if out is not None and (out / "ledger.jsonl").exists():
-        raise ParameterError("out", str(out), "holds a run already; go on with --resume, or name another folder")
-
-
 def _write_app(app: Path, settings: RunSettings, encoding: Scheme | None, out: Path | None) -> None:
     """The folder for `flwr run`, and what to do with it."""
     if out is not None and out.is_absolute():
@@ -407,15 +392,6 @@ def _place(encoding: Scheme | None, out: Path | None, scratch: Path) -> str:
     return str(path.resolve())
 
 
-def _resumed(out: Path | None) -> RunSettings:
-    from mezzotint.federated.ledger import Checkpoint
-
-    if out is None:
-        raise ParameterError("resume", "no folder", "name the run's folder: --out run --resume")
-    Checkpoint.load(out)
-    return mz.federated.RunSettings.load(out)
-
-
 def _picture(report: RunReport, settings: RunSettings) -> list[RenderableType]:
     from mezzotint.privacy.claim import basis, counted
 
@@ -443,7 +419,7 @@ def _picture(report: RunReport, settings: RunSettings) -> list[RenderableType]:
         lines.append(f"stopped: {report.stopped}")
     title = f"{settings.dataset}, {settings.model}: accuracy {report.accuracy[-1]:.4f}"
     caption = "; ".join(f"{view} epsilon {text}" for view, text in stated.items())
-    return [common.table(cells, [tuple(cells.values())], left=(), title=title, caption=caption), *lines]
+    return [common.Table(cells, [tuple(cells.values())], left=(), title=title, caption=caption), *lines]
 
 
 def _unclaimed(view: str, report: RunReport) -> str:

@@ -159,7 +159,7 @@ def _picture(file: Path, facts: JsonObject, top: int) -> Group:
         left = [below(one["left"])] if "left" in one else []
         counts = (str(one["releases"]), str(one["repeated"]))
         rows.append((Text(_name(one["client"])), *counts, above(one["epsilon"]), above(one["delta"]), *left))
-    table = common.table(("client", "releases", "of them repeated", "epsilon", "delta", *budgeted), rows)
+    table = common.Table(("client", "releases", "of them repeated", "epsilon", "delta", *budgeted), rows)
     return Group(Text(_title(file, facts)), table, Text("\n".join(_words(facts, top))))
 
 
@@ -245,7 +245,7 @@ def _show_rounds(file: Path, header: JsonObject, client: str | None, top: int, a
     outcomes = Counter(text.partition(":")[0] for text in facts["rounds"].values())
     title = f"{file.name}: " + ", ".join(f"{count} {text}" for text, count in outcomes.items())
     charged = sorted(facts["charges"].items(), key=lambda one: -one[1])
-    table = common.table(("client", "rounds charged"), ((Text(name), str(count)) for name, count in charged[:top]))
+    table = common.Table(("client", "rounds charged"), ((Text(name), str(count)) for name, count in charged[:top]))
     others = len(charged) - top
     more = f"{others:,} more clients were charged for no more rounds (--top)\n" if others > 0 else ""
     words = (

@@ -166,7 +166,7 @@ def _picture(facts: JsonObject) -> Group:
             remarks.setdefault(str(row["note"]), []).append(" ".join(first))
     words = [name for name in names if not any(isinstance(row.get(name), float) for row in rows)]
     cells = [[_cell(row.get(name)) for name in names] for row in rows]
-    table = common.table(names, cells, left=words, title=str(facts.get("title", "")), keys=2)
+    table = common.Table(names, cells, left=words, title=str(facts.get("title", "")), keys=2)
     below = [f"{', '.join(whose)}: {remark}." for remark, whose in remarks.items()]
     basis = "Epsilon and delta: the paper's as printed, ours computed; to the observer that the paper has in mind."
     return Group(table, Text("\n".join([str(facts.get("note", "")), *below, basis])))

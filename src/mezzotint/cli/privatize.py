@@ -74,34 +74,21 @@ def command(
     common.refuse_outputs(overwrite=overwrite, proof=proof)
     if seed is not None:
         common.warn("a seeded draw is reproducible and NOT PRIVATE; use it for tests only")
-    options: Options = {name: given[name] for name in _PASSED_ON}
+    options: Options = {name: value for name, value in given.items() if name in mz.collect.Options.__annotations__}
     options |= {"keep": keep or (), "memo": _memo(memoise_by, key_file, new_key), "people": charge_by, "rng": seed}
-    result = _privatized(source, out, tables, options)
+    with common.progress("privatizing", unit="rows") as tell:
+        how: Options = {**options, "progress": tell}
+        if len(tables) == 1:
+            ((only, table),) = tables.items()
+            result: Result = mz.collect.privatize(source, out, column=only, mechanism=table, **how)
+        else:
+            result = mz.collect.privatize_columns(source, out, mechanisms=tables, **how)
     if proof is not None:
-        _prove(tables, proof, overwrite=overwrite)
+        drawn = {name: one if isinstance(one, Mechanism) else one.mechanism for name, one in tables.items()}
+        whole = next(iter(drawn.values())) if len(drawn) == 1 else drawn
+        common.write_proof(mz.privacy.Release(mechanism=whole, delta=0.0), proof, overwrite=overwrite)
     on = common.notices() if out == "-" else None
     common.show(result.as_dict(), as_json, lambda: "\n".join(_lines(result)), on=on)
-
-
-_PASSED_ON = (
-    "missing", "on_out_of_range", "record_counts", "resume", "engine", "address", "threads", "overwrite", "ledger",
-    "budget",
-)  # fmt: skip
-"""Options that the library calls the same."""
-
-
-def _privatized(source: str, out: str, tables: JsonObject, options: Options) -> Result:
-    with common.progress("privatizing", unit="rows") as tell:
-        if len(tables) == 1:
-            (only,) = tables
-            return mz.collect.privatize(source, out, column=only, mechanism=tables[only], progress=tell, **options)
-        return mz.collect.privatize_columns(source, out, mechanisms=tables, progress=tell, **options)
-
-
-def _prove(tables: JsonObject, proof: Path, *, overwrite: bool) -> None:
-    proven = {name: one if isinstance(one, Mechanism) else one.mechanism for name, one in tables.items()}
-    only = next(iter(proven.values())) if len(proven) == 1 else proven
-    common.write_proof(mz.privacy.Release(mechanism=only, delta=0.0), proof, overwrite=overwrite)
 
 
 def _hashed(columns: list[str], files: list[Path] | None, domain: Path, epsilon: float | None) -> JsonObject:

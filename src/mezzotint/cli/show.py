@@ -8,12 +8,11 @@ from typing import Annotated
 import numpy as np
 import typer
 from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 
 import mezzotint as mz
 from mezzotint.cli import common
-from mezzotint.cli.common import AsJson, Fitted, option
+from mezzotint.cli.common import AsJson, option
 from mezzotint.core.mechanism import FloatArray, Mechanism
 from mezzotint.core.records import JsonObject, above, number
 
@@ -79,13 +78,7 @@ def _as_dict(mechanism: Mechanism, inputs: FloatArray) -> JsonObject:
 
 def _picture(mechanism: Mechanism, inputs: FloatArray) -> Group:
     few = mechanism.levels.size <= _COLUMNS
-    table = Table(title=mechanism.name, title_justify="left")
-    table.add_column("input", justify="right")
-    table.add_column("reports", no_wrap=True)
-    for level in mechanism.levels if few else []:
-        table.add_column(f"{level:.4g}", justify="right")
-    table.add_column("mean", justify="right")
-    table.add_column("std. dev.", justify="right")
+    levels, rows = [f"{level:.4g}" for level in mechanism.levels] if few else [], []
     # What is nothing but the rounding of sums of levels is shown as 0.
     least = 1e-12 * float(np.abs(mechanism.levels).max())
     for x, row in zip(inputs, mechanism.pmf(inputs), strict=True):
@@ -94,29 +87,29 @@ def _picture(mechanism: Mechanism, inputs: FloatArray) -> Group:
         mean = float(mechanism.mean(x))
         shown = (number(0.0 if abs(value) < least else value) for value in (float(x), mean, spread))
         first, *others = shown
-        table.add_row(first, common.sparkline(_shrink(row)), *chances, *others)
+        rows.append((first, common.sparkline(_shrink(row)), *chances, *others))
+    columns = ("input", "reports", *levels, "mean", "std. dev.")
+    table = common.Table(columns, rows, left=("reports",), title=mechanism.name)
     facts = (
         f"{mechanism.levels.size} levels ({common.bits(mechanism.bits)}), {mechanism.knots.size} rows, "
         f"inputs in [{mechanism.lower:g}, {mechanism.upper:g}]\n"
         f"epsilon {_cost(mechanism)}; mean squared error {number(mechanism.mse())}, "
         f"mean absolute error {number(mechanism.mae())} (uniform inputs), greatest bias {number(mechanism.max_bias, 3)}"
     )
-    return Group(Fitted(table), Text(facts), Text(mz.privacy.report_words(mechanism)))
+    return Group(table, Text(facts), Text(mz.privacy.report_words(mechanism)))
 
 
 def _categories(mechanism: Mechanism) -> Group:
-    table = Table(title=mechanism.name, title_justify="left")
-    table.add_column("category")
-    table.add_column("reports", no_wrap=True)
-    names = mechanism.categories or ()
-    for name, row in zip(names[:_MOST], mechanism.probabilities, strict=False):
-        table.add_row(Text(name), common.sparkline(_shrink(row)))
+    names, columns = mechanism.categories or (), ("category", "reports")
+    shown = zip(names[:_MOST], mechanism.probabilities, strict=False)
+    rows = [(Text(name), common.sparkline(_shrink(row))) for name, row in shown]
+    table = common.Table(columns, rows, left=columns, title=mechanism.name)
     more = f", {len(names) - _MOST} more categories" if len(names) > _MOST else ""
     facts = (
         f"{len(names)} categories, {mechanism.levels.size} reports ({common.bits(mechanism.bits)}){more}\n"
         f"epsilon {_cost(mechanism)}, table {mechanism.sha256[:12]}"
     )
-    return Group(Fitted(table), Text(facts))
+    return Group(table, Text(facts))
 
 
 def _cost(mechanism: Mechanism) -> str:

@@ -9,12 +9,11 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 
 import mezzotint as mz
 from mezzotint.cli import common
-from mezzotint.cli.common import AsJson, Fitted, Options, option
+from mezzotint.cli.common import AsJson, Options, option
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.records import JsonObject, number
 from mezzotint.datasets import Election
@@ -123,8 +122,7 @@ def elections(
     as_json: AsJson = False,
 ) -> None:
     """Compute delta and the adversary's utility for many elections, from the bundled data or a CSV file."""
-    if epsilon is None and ratio is None:
-        ratio = "51/49"
+    ratio = "51/49" if epsilon is None and ratio is None else ratio
     if top < 2:
         raise ParameterError("top", top, "needs at least two candidates")
     found = _elections(file, which, columns)
@@ -135,7 +133,7 @@ def elections(
     words = f"log10 at {threshold}, loss rate {loss_rate}; private if delta is well below 1/n."
     counted = [] if file is None else [Text(f"Columns of counts: {', '.join(found[0].candidates)}")]
     cells = ([f"{one:,}" if isinstance(one, int) else _cell(one) for one in row.values()] for row in rows)
-    table = common.table(rows[0], cells, title=f"Values are {words} {_BASIS}")
+    table = common.Table(rows[0], cells, title=f"Values are {words} {_BASIS}")
     facts = {**asked, **used, **_STANDING, "elections": rows}
     common.show(facts, as_json, lambda: Group(*counted, table))
 
@@ -228,15 +226,11 @@ def _elections(file: str | None, which: str, columns: str | None) -> tuple[Elect
 
 def _row(election: Election, loss_rate: str | None, epsilon: float | None, ratio: str | None) -> JsonObject:
     profile = mz.smoothed.profile(election.counts, loss_rate=loss_rate, epsilon=epsilon, ratio=ratio)
-    row: JsonObject = {"election": election.name, "records": profile.records}
-    row["log10_delta"] = profile.log10_delta
-    row["log10_upper"] = profile.log10_upper
+    row: JsonObject = {"election": election.name, **common.picked(profile, "records", "log10_delta", "log10_upper")}
     if ratio is not None:
-        # The threshold t = E / (1 + E) that matches the ratio, exactly.
         odds = mz.smoothed.read_rational("ratio", ratio)
-        row["log10_utility"] = mz.smoothed.utility(
-            election.counts, threshold=odds / (1 + odds), loss_rate=loss_rate
-        ).log10
+        threshold = odds / (1 + odds)  # matches the ratio, exactly
+        row["log10_utility"] = mz.smoothed.utility(election.counts, threshold=threshold, loss_rate=loss_rate).log10
     row["log10_worst_case"] = profile.log10_worst_case
     return row
 
@@ -250,11 +244,9 @@ def _cell(value: object) -> str:
 def _finish(verb: str, asked: JsonObject, result: Any, as_json: bool, at_most: float | None) -> None:
     """Prints the result, as JSON with the question beside it; status 1 where its bound is above `at_most`."""
     facts = dataclasses.asdict(result) | _STANDING
-    table = Table(show_header=False)
-    for name, value in facts.items():
-        if name != "reason" and name not in _STANDING and value not in ((), None):
-            table.add_row(name, _cell(value))
-    told = [Fitted(table), f"{facts['reason']} {_BASIS}"]
+    shown = [(name, _cell(value)) for name, value in facts.items() if value not in ((), None)]
+    rows = [(name, text) for name, text in shown if name != "reason" and name not in _STANDING]
+    told = [common.Table(("", ""), rows, left=("",)), f"{facts['reason']} {_BASIS}"]
     common.show({"verb": verb, **facts, "asked": asked}, as_json, lambda: told)
     if at_most is not None and result.log10_upper > at_most:
         common.note(f"log10 bound {result.log10_upper:.6g} exceeds {at_most:.6g}")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO, cast
 
 import mezzotint as mz
 from mezzotint.cli import common
-from mezzotint.cli.common import AsJson, Fitted, Options, Overwrite, ProofOption, option
+from mezzotint.cli.common import AsJson, Options, Overwrite, ProofOption, option
 from mezzotint.core import brought_by
 from mezzotint.core.arguments import Neighboring, check_choice, check_count
 from mezzotint.core.errors import BudgetError, ParameterError
@@ -99,8 +99,7 @@ def command(
         run = prepare(options)
         _refuse_without_steps(run, options)
         history = _run(run, options)
-        facts = finish(run, history, options)
-        facts |= _proven(run, options)
+        facts = finish(run, history, options) | _proven(run, options)
     if log is not None:
         with log.open("a", encoding="utf-8") as file:
             _line(file, facts)  # what mezzotint report quotes
@@ -196,35 +195,33 @@ def _data(name: str, label: str | None, users: str | None, neighboring: Neighbor
 
 def choose_method(options: Options, task: Task, *, records: int) -> Method:
     """The training method that the options describe, its noise calibrated to --target-epsilon if given."""
-    name = options["method"]
+    name, clip_norm = options["method"], _or(options["clip_norm"], 0.45)
     if name == "quantized-gradient":
         if options["mechanism"] is None:
             raise ParameterError("mechanism", None, "name the table's file; make one with: mezzotint design")
         return mz.training.methods.QuantizedSGD(
-            table=common.load_mechanism(options["mechanism"]), clip=_clip(options["clip"])
+            table=common.load_mechanism(options["mechanism"]), clip=_or(options["clip"], 0.45)
         )
     if name == "ranked-gradient":
         if options["report_epsilon"] is None:
             raise ParameterError("report_epsilon", None, "name the epsilon of one report, e.g. --report-epsilon 4")
         weights = sum(parameter.numel() for parameter in task.module.parameters())
         with common.renamed(epsilon="report_epsilon"):
-            scheme = mz.vectors.ranked_codebook(
-                weights, options["report_epsilon"], clip_norm=_clip(options["clip_norm"])
-            )
+            scheme = mz.vectors.ranked_codebook(weights, options["report_epsilon"], clip_norm=clip_norm)
         return mz.training.methods.RankedSGD(scheme=scheme)
     projected = _projection(options) if name in ("proj-dp-sgd", "rqp") else None
     bands = _bands(options, records)
     return mz.training.methods.NoisySGD(
         noise_multiplier=0.0 if name == "none" else _noise(options, projected, records=records, bands=bands),
-        clip_norm=_clip(options["clip_norm"]),
+        clip_norm=clip_norm,
         projection=projected,
         bound=_bound(options, task),
         bands=bands,
     )
 
 
-def _clip(given: float | None) -> float:
-    return 0.45 if given is None else given
+def _or(given: float | None, otherwise: float) -> float:
+    return otherwise if given is None else given
 
 
 def _bands(options: Options, records: int) -> int:
@@ -254,12 +251,9 @@ def _projection(options: Options) -> Projection:
             if options[other] is not None:
                 raise ParameterError(other, options[other], "the table of --mechanism replaces it; omit it")
         return mz.training.projection.projection_from(common.load_mechanism(options["mechanism"]))
-    replaced = 0.99 if options["q"] is None else options["q"]
-    return mz.training.projection.projection(
-        bits=options["bits"],
-        rounding=options["projection"] or "stochastic",
-        q=replaced if options["method"] == "rqp" else 1.0,
-    )
+    kept = _or(options["q"], 0.99) if options["method"] == "rqp" else 1.0
+    rounding = options["projection"] or "stochastic"
+    return mz.training.projection.projection(bits=options["bits"], rounding=rounding, q=kept)
 
 
 def _noise(options: Options, projected: Projection | None, *, records: int, bands: int) -> float:
@@ -335,9 +329,10 @@ def _earlier(run: Trainer, options: Options) -> list[Standing]:
     if not options["resume"] or log is None or not log.exists():
         return []
     lines = [cast(JsonObject, parse_json(line, name=log.name)) for line in read_text(log).splitlines()]
-    reports = [line for line in lines if 0 < line.get("step", 0) <= run.taken]
     numbers: list[JsonObject] = [
-        {name: float(value) if isinstance(value, str) else value for name, value in line.items()} for line in reports
+        {name: float(value) if isinstance(value, str) else value for name, value in line.items()}
+        for line in lines
+        if 0 < line.get("step", 0) <= run.taken
     ]
     return [mz.training.trainer.Standing(**line) for line in numbers]
 
@@ -438,7 +433,7 @@ def finish(run: Trainer, history: list[Standing], options: Options) -> JsonObjec
     }
 
 
-def _summary(facts: JsonObject) -> Fitted:
+def _summary(facts: JsonObject) -> common.Table:
     from mezzotint.privacy import claim as claims
 
     private, epsilon = "", "none"
@@ -454,4 +449,4 @@ def _summary(facts: JsonObject) -> Fitted:
     counts = {"steps": "steps", "bits": "bits", "bytes": "model_bytes", "float32 bytes": "float32_bytes"}
     cells |= {heading: str(facts[name]) for heading, name in counts.items()}
     title = f"{facts['model']} on {facts['data']}, {facts['method']}{private}"
-    return common.table(cells, [tuple(cells.values())], left=(), title=title)
+    return common.Table(cells, [tuple(cells.values())], left=(), title=title)

@@ -11,6 +11,7 @@ import mezzotint as mz
 from mezzotint.cli import common
 from mezzotint.cli.common import AsJson, option
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject
 
 EXAMPLE = "mezzotint verify m.json --json"
@@ -45,7 +46,10 @@ def _claim(report: mz.privacy.VerificationReport, as_json: bool) -> int:
 
 
 def _mechanism(file: Path, report: mz.privacy.VerificationReport, as_json: bool) -> int:
-    claim, bias = common.claim_of(file) if report.valid else None, report.max_bias
+    claim, bias = None, report.max_bias
+    if report.valid:
+        ranked, load = common.is_ranked(file), mz.vectors.RankedCodebook.load
+        claim = load(file).claim() if ranked else mz.privacy.report_claim(Mechanism.load(file))
     facts: JsonObject = {"valid": report.valid, "max_bias_exact": None if bias is None else str(bias)}
     facts |= {**common.picked(report, "sha256", "problems"), "epsilon": report.epsilon_upper}
     facts |= {"max_bias": None if bias is None else float(bias)}
