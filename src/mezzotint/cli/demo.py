@@ -52,17 +52,18 @@ def command(
     """Privatize the air time of 336,776 real flights with every family at epsilon 1, compare, save, and verify."""
     started = time.perf_counter()
     folder.mkdir(parents=True, exist_ok=True)
-    true_mean, rows = _truth()
+    with mz.datasets.flights() as path:  # the clipped values, which only this demonstration may see
+        values = mz.collect.read_values(path, column=mz.datasets.AIR_TIME).clip(LOWER, UPPER)
     with tempfile.TemporaryDirectory() as aside:
         results = [_one(label, folder if label == SAVED else Path(aside)) for label in FAMILIES]
     paths = {name: folder / name for name in ("mechanism.json", "reports.parquet", "groups.parquet", "report.md")}
     grouped = _groups(Mechanism.load(paths["mechanism.json"]), paths["groups.parquet"])
     checked = mz.privacy.verify(paths["mechanism.json"])
     facts = {
-        "rows": rows,
+        "rows": int(values.size),
         "lower": LOWER,
         "upper": UPPER,
-        "true_mean": true_mean,
+        "true_mean": float(values.mean()),
         "epsilon_asked": EPSILON,
         "mechanisms": results,
         **grouped,
@@ -75,13 +76,6 @@ def command(
     common.show(facts, as_json, lambda: _picture(facts, str(checked)))
     if not checked.valid:
         raise typer.Exit(1)
-
-
-def _truth() -> tuple[float, int]:
-    """Mean of the clipped values, which only this demonstration may see, and how many there are."""
-    with mz.datasets.flights() as path:
-        values = mz.collect.read_values(path, column=mz.datasets.AIR_TIME).clip(LOWER, UPPER)
-    return float(values.mean()), int(values.size)
 
 
 def _one(label: str, folder: Path) -> JsonObject:

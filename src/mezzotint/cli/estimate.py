@@ -235,8 +235,12 @@ def _by_groups(of: Options, options: Options) -> None:
     if weights is not None and drawn and all("mean" in part for part in parts.values()):
         for entry, group in zip(facts["groups"], found.values(), strict=True):
             entry["total"] = mz.collect.total(group, level=level).as_dict()
-    series = _series(counts.mechanism, max(1, len(found))) if memoised else {}
+    series: dict[str, mz.privacy.Claim] = {}
     if memoised:
+        # Whatever the column is, such a person has at most as many rows as there are groups.
+        fresh = mz.privacy.Release(mechanism=counts.mechanism, rounds=max(1, len(found)), delta=0.0)
+        both = {"memoised": replace(fresh, distinct=fresh.rounds), "fresh": fresh}
+        series = {what: mz.privacy.account(one) for what, one in both.items()}
         whom = f"a person with at most one row in each {'group' if by is None else by} ({max(1, len(found))} of them)"
         facts["series"] = {"of": whom, **{what: claim.as_dict() for what, claim in series.items()}}
     cost = common.cost_of(claim, counts.seeded)
@@ -255,15 +259,6 @@ def _grouped(sources: list[str], *, allow_seeded: bool, **options: Any) -> dict[
     for group in found.values():
         refuse_seeded(group.counts.seeded, allowed=allow_seeded)
     return found
-
-
-def _series(mechanism: Mechanism, rounds: int) -> dict[str, mz.privacy.Claim]:
-    """The cost for a person with at most one row in each group, for memoised and for fresh reports.
-
-    This holds for any column, dates or not: such a person has at most as many rows as there are groups.
-    """
-    fresh = mz.privacy.Release(mechanism=mechanism, rounds=rounds, delta=0.0)
-    return {"memoised": mz.privacy.account(replace(fresh, distinct=rounds)), "fresh": mz.privacy.account(fresh)}
 
 
 def _hitters(options: Options) -> None:

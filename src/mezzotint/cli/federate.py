@@ -399,7 +399,8 @@ def _picture(report: RunReport, settings: RunSettings) -> list[RenderableType]:
     charges, claims = report.ledger["charges"], report.claims
     cells = {"bits": str(report.report_bits), "bits on the wire": str(report.bits)}
     cells |= {"MSE of a report": number(report.mse)}
-    cells |= {f"{view} epsilon": _epsilon(claims.get(view, {}).get("epsilon")) for view in views}
+    known = {view: claims.get(view, {}).get("epsilon") for view in views}
+    cells |= {f"{view} epsilon": "none" if one in (None, "inf") else above(float(one)) for view, one in known.items()}
     cells |= {"rounds charged": str(max(charges.values(), default=0))}
     stated = {view: basis(claim["observer"], certified=claim["certified"]) for view, claim in claims.items()}
     lines = [f"{view}: {claims.get(view, {}).get('text', _unclaimed(view, report))}" for view in views]
@@ -428,7 +429,3 @@ def _unclaimed(view: str, report: RunReport) -> str:
     if view == "local" and "central" in report.claims:
         return "no epsilon can be claimed: whoever sees a report, the server too, sees it without noise"
     return "no epsilon can be claimed: the mechanism has no noise"
-
-
-def _epsilon(value: str | float | None) -> str:
-    return "none" if value is None or value == "inf" else above(float(value))

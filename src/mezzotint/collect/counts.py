@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from operator import attrgetter
@@ -299,11 +299,7 @@ def refuse_seeded(seeded: bool | None, *, allowed: bool) -> None:
 
 
 def runs_of(files: Sequence[SourceFile]) -> tuple[frozenset[str], frozenset[tuple[str, str]]]:
-    """The `runs` and the `sources` of the reports in files, as far as they say.
-
-    Raises:
-        ParameterError: two files hold the same reports, or reports of two runs about the same rows.
-    """
+    """The `runs` and the `sources` of the reports in files, as far as they say; raises ParameterError for any twice."""
     found: dict[str, str] = {}
     sources: set[tuple[str, str]] = set()
     for file in files:
@@ -377,7 +373,10 @@ class BlockCounter:
         described = Description(tables={}, seeded=None, memoised=None)
         if reader.description is not None or self.mechanism is None:
             described = read_description(reader.description, name=reader.name)
-        field = _choose(self.column, described.tables)
+        if self.column is None and len(described.tables) != 1:
+            listed = ", ".join(described.tables) or "none described"
+            raise ParameterError("column", "none given", f"name the field that holds the codes; candidates: {listed}")
+        field = next(iter(described.tables)) if self.column is None else self.column
         table = described.tables.get(field, self.mechanism)
         if table is None:
             raise ParameterError("column", field, f"the file describes only: {', '.join(described.tables)}")
@@ -389,23 +388,8 @@ class BlockCounter:
         return field, replace(described, tables={**described.tables, field: table})
 
 
-def _choose(column: str | None, described: Mapping[str, Mechanism]) -> str:
-    if column is not None:
-        return column
-    if len(described) != 1:
-        listed = ", ".join(described) or "none described"
-        raise ParameterError("column", "none given", f"name the field that holds the codes; candidates: {listed}")
-    return next(iter(described))
-
-
 def codes_in(array: pa.Array, size: int, field: str, before: int) -> npt.NDArray[np.integer]:
-    """The codes of a column of reports, checked to be codes.
-
-    Arguments:
-        array: the column.
-        size: levels of the table.
-        field, before: for messages: the column's name, and how many rows of the file stand before it.
-    """
+    """The codes of a column of reports, checked to be below `size`; `before` rows of its file stand before it."""
     if array.type in (pa.uint8(), pa.uint16()) and not array.null_count:
         codes = plain(array)
         if codes.size == 0 or int(codes.max()) < size:

@@ -419,7 +419,7 @@ class Plan:
         split = [
             numbers(batch.column(i))
             if mechanism.categories is None
-            else _places(batch.column(i), column, self._names(column), place)
+            else _places(batch.column(i), column, self.hashed.get(column, mechanism).categories or (), place)
             for i, (column, mechanism) in enumerate(self.mechanisms.items())
         ]
         present = self._present([mask for _, mask in split], place)
@@ -448,10 +448,6 @@ class Plan:
         tally.reports += len(fields[0])
         names = [*map(code_field, self.columns), *map(hash_field, self.hashed), *others.schema.names]
         return pa.RecordBatch.from_arrays([*fields, *hashes, *others.columns], names=names)
-
-    def _names(self, column: str) -> tuple[str, ...]:
-        """The categories that a column may hold."""
-        return self.hashed[column].categories if column in self.hashed else self.mechanisms[column].categories or ()
 
     def _hashes(self, i: int, many: int, first: int, rows: int, present: Present | None) -> npt.NDArray[np.int64]:
         """The hash of each present row: from a keystream of its own, and from nothing in the row."""

@@ -105,9 +105,6 @@ def frequencies(counts: CodeCounts, *, level: float, method: Method, simultaneou
 
     Each is the mean of a decoder that is unbiased for its category's indicator: a number per report, so that the score
     interval of means serves here too.
-
-    Raises:
-        ParameterError: a table whose rows are linearly dependent.
     """
     mechanism = counts.mechanism
     names = mechanism.categories or ()
@@ -553,7 +550,9 @@ def estimate(
     _check(counts, level, method, allow_seeded)
     mechanism = counts.mechanism
     if mechanism.categories is not None:
-        _refuse_order(histogram=histogram, quantiles=quantiles)
+        for name, value in (("histogram", histogram), ("quantiles", quantiles)):
+            if value is not None:
+                raise ParameterError(name, value, "categories have frequencies, and no order; leave it out")
         return frequencies(counts, level=level, method=method, simultaneous=simultaneous)
     edges = None if histogram is None else _edges(histogram, mechanism.lower, mechanism.upper)
     wanted = None if quantiles is None else _probabilities(quantiles)
@@ -561,23 +560,20 @@ def estimate(
     each = 1 - (1 - level) / several if simultaneous else level
     shapes = (CrossFitted if method == "asymptotic" else OfRegion)(counts, level=each, edges=edges)
     _, report_variance = report_moments(counts)
-    spread = shapes.variance()
+    spread, nodes = shapes.variance(), nodes_of(counts)
     return Estimate(
         n=counts.n, level=level, method=method, simultaneous=simultaneous, seeded=counts.seeded,
         mean=mean_interval(counts, level=each, method=method),
         input_variance=spread, report_variance=report_variance, max_bias=mechanism.max_bias,
         privacy_variance=_rest(report_variance, spread, float(spread_of(mechanism).variances.min())),
-        claim=None if counts.seeded else report_claim(mechanism), sha256=mechanism.sha256, deviance=_misfit(counts),
+        claim=None if counts.seeded else report_claim(mechanism), sha256=mechanism.sha256,
+        deviance=deviance(nodes, least_deviance(nodes, fit(nodes))),
         histogram=None if edges is None else _histogram(shapes, edges),
-        quantiles=None if wanted is None else _quantiles(shapes, wanted),
+        quantiles=None
+        if wanted is None
+        else Quantiles(probabilities=wanted, values=tuple(map(shapes.quantile, wanted))),
         notes=(*((SAME_PEOPLE,) if counts.memoised > 1 else ()), *shapes.notes),
     )  # fmt: skip
-
-
-def _refuse_order(**asked: object) -> None:
-    for name, value in asked.items():
-        if value is not None:
-            raise ParameterError(name, value, "categories have frequencies, and no order; leave it out")
 
 
 def _check(counts: CodeCounts, level: float, method: str, allow_seeded: bool) -> None:
@@ -592,12 +588,6 @@ def _check(counts: CodeCounts, level: float, method: str, allow_seeded: bool) ->
             f"estimate: code {int(impossible[0])} was reported, which this table never draws; were the reports made by "
             "another one?"
         )
-
-
-def _misfit(counts: CodeCounts) -> float:
-    """The least deviance of any distribution of inputs from the reports."""
-    nodes = nodes_of(counts)
-    return deviance(nodes, least_deviance(nodes, fit(nodes)))
 
 
 def _rest(total: float, spread: Interval, floor: float) -> Interval:
@@ -623,7 +613,7 @@ def _edges(histogram: int | Sequence[float], lower: float, upper: float) -> Floa
 
 
 def _probabilities(quantiles: Sequence[float]) -> tuple[float, ...]:
-    wanted = tuple(float(probability) for probability in quantiles)
+    wanted = tuple(map(float, quantiles))
     if not wanted or not all(0 < probability < 1 for probability in wanted):
         raise ParameterError("quantiles", list(wanted), "probabilities lie strictly between 0 and 1; try 0.5")
     return wanted
@@ -640,7 +630,3 @@ def _histogram(shapes: Shapes, edges: FloatArray) -> Histogram:
         identified_low=np.array([low for low, _ in open_ends]),
         identified_high=np.array([high for _, high in open_ends]),
     )
-
-
-def _quantiles(shapes: Shapes, wanted: tuple[float, ...]) -> Quantiles:
-    return Quantiles(probabilities=wanted, values=tuple(shapes.quantile(probability) for probability in wanted))

@@ -127,13 +127,10 @@ def read_groups(
     """
     counter = _GroupCounter(reader=BlockCounter(column=column, mechanism=mechanism), by=by, weights=weights)
     total, runs, sources = total_of(
-        source, counter.count, counter.merge, column=column, rows=_reports, chosen=Settings(threads=threads)
-    )
+        source, counter.count, counter.merge, column=column, chosen=Settings(threads=threads),
+        rows=lambda groups: sum(group.counts.n for group in groups.values()),
+    )  # fmt: skip
     return {name: _named(total[name], by, name, runs, sources) for name in sorted(total, key=_order)}
-
-
-def _reports(groups: Mapping[str, Group]) -> int:
-    return sum(group.counts.n for group in groups.values())
 
 
 def _named(group: Group, by: str | None, name: str, runs: frozenset[str], sources: frozenset[tuple[str, str]]) -> Group:

@@ -149,21 +149,18 @@ def fingerprint(chosen: Settings, files: Sequence[SourceFile]) -> str | None:
     path = None if chosen.ledger is None else _ledger(chosen).path
     if path is None or any(file.path == "-" for file in files):
         return None
-    key = _key(Path(f"{path}.key"))
+    place = Path(f"{path}.key")
+    if not place.exists():
+        with draft_of(place) as draft:
+            new_memo_key(draft)
+            publish(draft, place)  # whole, and of several runs that begin at once one makes it
+    key = load_memo_key(place)
     digests: list[bytes] = []
     for file in files:
         with columns.open_binary(file.path) as stream:
             digests.append(hashlib.file_digest(stream, "sha256").digest())  # type: ignore[arg-type]
     content = b"".join(sorted(digests))
     return hmac.new(key, b"mezzotint source " + content, hashlib.sha256).hexdigest()[:32]
-
-
-def _key(place: Path) -> bytes:
-    if not place.exists():
-        with draft_of(place) as draft:
-            new_memo_key(draft)
-            publish(draft, place)  # whole, and of several runs that begin at once one makes it
-    return load_memo_key(place)
 
 
 def _ledger(chosen: Settings) -> Ledger:

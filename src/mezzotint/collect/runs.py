@@ -30,7 +30,7 @@ import time
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor, as_completed
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
@@ -356,18 +356,15 @@ class Run:
         """Replaces the record by the manifest; returns the reports in all parts."""
         sizes = [pq.read_metadata(self.out / part_name(block.index)).num_rows for block in blocks]
         if not sum(sizes):
-            self._discard([part_name(block.index) for block in blocks])
+            for name in (*(part_name(block.index) for block in blocks), STATE):
+                (self.out / name).unlink(missing_ok=True)
+            with suppress(OSError):  # the folder may have been there before, with more in it
+                self.out.rmdir()
             raise tally.nothing(self.work.columns[0], f"{len(self.files)} files")
         if not (self.out / MANIFEST).exists():
             write_text(self.out / MANIFEST, json.dumps(self._manifest(run, sizes, source), indent=1) + "\n")
         (self.out / STATE).unlink()
         return sum(sizes)
-
-    def _discard(self, names: list[str]) -> None:
-        for name in (*names, STATE):
-            (self.out / name).unlink(missing_ok=True)
-        with suppress(OSError):  # the folder may have been there before, with more in it
-            self.out.rmdir()
 
     def _manifest(self, run: str, sizes: list[int], source: str | None = None) -> JsonObject:
         manifest = {
@@ -396,7 +393,12 @@ class Run:
         sync_folder(self.out.parent)
         if not path.exists():
             write_text(path, json.dumps(wanted))
-        with path.open("r+b") as handle, _alone(handle.fileno(), self.out):
+        busy = {"parameter": "out", "busy": "is being written by another run; wait for its end"}
+        # If the system has locks: whoever comes second is turned away at once.
+        with (
+            path.open("r+b") as handle,
+            locked(handle.fileno(), self.out, wait=0.0, **busy) if os.name == "posix" else nullcontext(),
+        ):
             try:
                 found = parse_json(handle.read(), name=str(path))
             except ValueError:
@@ -462,12 +464,6 @@ def _fingerprint(key: bytes) -> str:
     return hashlib.sha256(b"mezzotint fingerprint" + key).hexdigest()
 
 
-def _alone(descriptor: int, out: Path) -> AbstractContextManager[None]:
-    """The lock of the run's record, if the system has locks; whoever comes second is turned away at once."""
-    busy = "is being written by another run; wait for its end"
-    return locked(descriptor, out, wait=0.0, parameter="out", busy=busy) if os.name == "posix" else nullcontext()
-
-
 # Workers -----------------------------------------------------------------------------------------------------------
 
 AHEAD = 4
@@ -515,7 +511,11 @@ def on_cluster(work: Callable[[Block], T], blocks: Sequence[Block], address: str
         running: list[ray.ObjectRef] = []
         try:
             while True:
-                running += [remote.remote(shared, _anywhere(block)) for block in islice(waiting, _room(len(running)))]
+                # Some wait at the cluster for each core, which also tells one that can grow to.
+                room = AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1))) - len(running)
+                for block in islice(waiting, max(0, room)):
+                    file = replace(block.file, path=os.path.abspath(block.file.path))  # workers have another folder
+                    running.append(remote.remote(shared, replace(block, file=file)))
                 if not running:
                     return
                 (ready, *_), running = ray.wait(running)
@@ -524,29 +524,10 @@ def on_cluster(work: Callable[[Block], T], blocks: Sequence[Block], address: str
                     raise outcome
                 yield outcome
         finally:
-            _call_off(running)
-
-
-def _room(running: int) -> int:
-    """How many blocks to hand over: some wait at the cluster for each core, which also tells one that can grow to."""
-    import ray
-
-    return max(0, AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1))) - running)
-
-
-def _call_off(running: Sequence[ray.ObjectRef]) -> None:
-    """Blocks whose results nobody waits for any more are given up, so that none works on when the caller goes on."""
-    import ray
-
-    for task in running:
-        ray.cancel(task)
-    if running:
-        ray.wait(list(running), num_returns=len(running), timeout=PATIENCE, fetch_local=False)
-
-
-def _anywhere(block: Block) -> Block:
-    """The same block for a process with another working directory."""
-    return replace(block, file=replace(block.file, path=os.path.abspath(block.file.path)))
+            for task in running:  # nobody waits for them any more
+                ray.cancel(task)
+            if running:
+                ray.wait(running, num_returns=len(running), timeout=PATIENCE, fetch_local=False)
 
 
 def _outcome(work: Callable[[Block], T], block: Block) -> T | MezzotintError:

@@ -176,16 +176,16 @@ class Spread:
 
 def _hull(points: FloatArray, *, sign: int) -> FloatArray:
     """Vertices of the lower (-1) or upper (1) hull of points in the plane, left to right."""
+
+    def turn(a: FloatArray, b: FloatArray, c: FloatArray) -> float:
+        return float((b[0] - a[0]) * (c[1] - a[1]) - (c[0] - a[0]) * (b[1] - a[1]))
+
     hull: list[FloatArray] = []
     for point in points[np.lexsort((sign * points[:, 1], points[:, 0]))]:
-        while hull and (hull[-1][0] == point[0] or (len(hull) > 1 and sign * _turn(hull[-2], hull[-1], point) >= 0)):
+        while hull and (hull[-1][0] == point[0] or (len(hull) > 1 and sign * turn(hull[-2], hull[-1], point) >= 0)):
             hull.pop()
         hull.append(point)
     return np.array(hull)
-
-
-def _turn(a: FloatArray, b: FloatArray, c: FloatArray) -> float:
-    return float((b[0] - a[0]) * (c[1] - a[1]) - (c[0] - a[0]) * (b[1] - a[1]))
 
 
 def spread_of(mechanism: Mechanism) -> Spread:
