@@ -160,13 +160,10 @@ def _picture(file: Path, facts: JsonObject, top: int) -> Group:
         counts = (str(one["releases"]), str(one["repeated"]))
         rows.append((Text(_name(one["client"])), *counts, above(one["epsilon"]), above(one["delta"]), *left))
     table = common.Table(("client", "releases", "of them repeated", "epsilon", "delta", *budgeted), rows)
-    return Group(Text(_title(file, facts)), table, Text("\n".join(_words(facts, top))))
-
-
-def _title(file: Path, facts: JsonObject) -> str:
     again = f", {facts['repeated']:,} of them another attempt at the same release" if facts["repeated"] else ""
     withdrawn = f", {facts['withdrawn']:,} withdrawn" if facts["withdrawn"] else ""
-    return f"{file.name}: {facts['charges']:,} charge{'s' * (facts['charges'] != 1)}{again}{withdrawn}"
+    title = f"{file.name}: {facts['charges']:,} charge{'s' * (facts['charges'] != 1)}{again}{withdrawn}"
+    return Group(Text(title), table, Text("\n".join(_words(facts, top))))
 
 
 def _words(facts: JsonObject, top: int) -> Sequence[str]:

@@ -237,12 +237,10 @@ def read_counts(
         FileFormatError: a missing or edited description, invalid codes, or a folder that lacks parts.
 
     Example:
-        >>> mechanism = mz.families.randomized_response(lower=20, upper=700, epsilon=1.0)
+        >>> table = mz.families.randomized_response(lower=20, upper=700, epsilon=1.0)
         >>> with mz.datasets.flights() as path:
-        ...     result = mz.collect.privatize(
-        ...         path, "reports.parquet", column="air_time", mechanism=mechanism, missing="drop"
-        ...     )
-        >>> mz.collect.read_counts("reports.parquet").n
+        ...     written = mz.collect.privatize(path, "out.csv", column="air_time", mechanism=table, missing="drop")
+        >>> mz.collect.read_counts("out.csv").n
         327346
     """
     chosen = Settings(engine=engine, address=address, threads=threads, progress=progress)

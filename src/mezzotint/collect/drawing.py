@@ -305,15 +305,11 @@ class Tally:
 @final
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Plan:
-    """How rows become reports.
+    """How rows become reports; what is not said here is said by `Settings`.
 
     Arguments:
         mechanisms: column -> its table, in the order of the output.
-        keys: one keystream key of 32 bytes per column. Row i of the run takes word i of each.
-        keep: other columns to copy.
-        missing: "error" or "drop".
-        on_out_of_range: "clip" or "error".
-        memo: where reports are memoised; the keys are not used then.
+        keys: one keystream key of 32 bytes per column. Row i of the run takes word i of each, unless there is a `memo`.
         hashed: column of a large domain -> its hashes; the column's table is that of the cells.
         seeded: True when the keys are reproducible and the reports therefore NOT private.
 
@@ -365,7 +361,7 @@ class Plan:
 
     @property
     def extra(self) -> dict[str, str]:
-        """Other columns to read -> the parameter that asks for them."""
+        """Other columns to read -> the parameter that names them."""
         users = {} if self.memo is None or self.memo.users in self.keep else {self.memo.users: "users"}
         return {**dict.fromkeys(self.keep, "keep"), **users}
 

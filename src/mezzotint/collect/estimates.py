@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from mezzotint.collect.columns import Block, find_files, numbers, open_columns
+from mezzotint.collect.columns import Block, numbers, open_columns
 from mezzotint.collect.counts import (
     SAME_PEOPLE,
     BlockCounter,
@@ -201,16 +201,13 @@ def read_hashed(
         5000
     """
     counter = BlockCounter(column=column, mechanism=None if callable(domain) else domain.mechanism)
-    if callable(domain):
-        with open_columns(find_files(source)[0].path) as reader:
-            field, described = counter.field(reader)
-        domain = domain(described.tables[field])
-        counter = BlockCounter(column=field, mechanism=domain.mechanism)
-    made: Hashing = domain
 
     def count(block: Block) -> HashedCounts:
+        nonlocal domain, counter
         with open_columns(block.file.path) as reader:
             field, described = counter.field(reader)
+            made = domain(described.tables[field]) if callable(domain) else domain
+            domain, counter = made, BlockCounter(column=field, mechanism=made.mechanism)
             beside, rows = hash_field(field.removesuffix(code_field(""))), block.offset
             reader.require(beside)
             total = HashedCounts.from_reports([], [], domain=made, seeded=described.seeded)

@@ -101,15 +101,7 @@ def describe(
 
 
 def read_description(text: str | None, *, name: str) -> Description:
-    """The mechanisms of a reports file by the field that holds their codes, and how the codes were drawn.
-
-    Arguments:
-        text: what the file carries; None when it carries nothing.
-        name: the file, for messages.
-
-    Raises:
-        FileFormatError: no description, an edited one, another version, or a mechanism that fails its own checks.
-    """
+    """What the text that a reports file carries says of it; raises FileFormatError for none, or one that was edited."""
     if text is None:
         raise FileFormatError(f"{name}: carries no mechanism; give one with its own file (--mechanism, --column)")
     document = parse_json(text, name=f"{name}: its description")
