@@ -87,7 +87,9 @@ def test_a_run_says_what_was_charged_and_left_and_a_refusal_names_whom_it_is_abo
     again = invoke("privatize", tmp_path / "0.parquet", *words, "--budget", "9", "--out", tmp_path / "p.parquet")
     assert "ledger: charged everyone epsilon 0.5 (certified, to an observer of every single report)" in again.out
     # Without ids nothing is known of people, who may have several rows.
-    assert "no record's charges come to more than 2.5 in all; 6.5 of the budget is left to whom spent most" in again.out
+    assert (
+        "no record's charges come to more than 2.5 in all; 6.5 of the budget is left to whoever spent most" in again.out
+    )
     by_people = invoke("privatize", *source, "--budget", "9", "--overwrite")
     assert "nobody's charges come to more than 3 in all" in by_people.out
 

@@ -301,7 +301,7 @@ def test_a_run_is_not_continued_as_another(days: Path, tmp_path: Path, monkeypat
         "memo": {"memo": collect.Memo(users="id", key=bytes(32))},
         "record_counts": {"record_counts": True},
     }.items():
-        with pytest.raises(ParameterError, match=f"{name}=what was given: is another than then"):
+        with pytest.raises(ParameterError, match=f"{name}=what was given: is not what the run began with"):
             go(**changes)
     path = days / "day=1" / "data.parquet"
     status = path.stat()

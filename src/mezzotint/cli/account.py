@@ -35,14 +35,14 @@ def command(
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
-    """Compute the privacy cost of a whole release: many values, many rounds, each report visible or only their sum.
+    """Compute the privacy cost of a complete release: many values, many rounds, each report visible or only their sum.
 
     FILE is a mechanism file (.json).
     """
     common.refuse_outputs(overwrite=overwrite, proof=proof)
     ranked = common.is_ranked(file)
     if ranked and (coordinates, view == "sum", geometry, l2_norm) != (1, False, "coordinate", None):
-        remedy = "a ranked codebook's reports are whole vectors, seen singly or shuffled; no sums, no coordinates"
+        remedy = "a ranked codebook's reports are of complete vectors, seen singly or shuffled; no sums, no coordinates"
         raise ParameterError("file", str(file), remedy)
     release = mz.privacy.described(
         mz.vectors.RankedCodebook.load(file) if ranked else common.load_mechanism(file, parameter="file"),

@@ -71,19 +71,19 @@ def candidates(setting: mz.vectors.Setting) -> tuple[list[mz.vectors.Family], li
 
 def command(
     clients: Annotated[int, option("Clients per round.")],
-    target_epsilon: Annotated[float, option("Epsilon of the whole run, over all coordinates and rounds.")],
+    target_epsilon: Annotated[float, option("Epsilon of the run, over all coordinates and rounds.")],
     dim: Annotated[int, option("Coordinates of a client's vector, whose L2 norm is at most 1.")] = 1,
     rounds: Annotated[int, option("Rounds in the run.")] = 1,
     population: Annotated[int | None, option("Clients in total, who take turns; default: all in every round.")] = None,
     bits: Annotated[int | None, option("Maximum bits per value on the wire; default: no limit.")] = None,
     trust: Annotated[str, option("What is visible. local: every report; sum: only secure sums.")] = "sum",
-    delta: Annotated[float, option("Delta of the whole run; 0 for pure epsilon.")] = 1e-6,
+    delta: Annotated[float, option("Delta of the run; 0 for pure epsilon.")] = 1e-6,
     corrupted: Annotated[
         int, option("Clients per round assumed corrupted (--trust sum); their noise does not count.")
     ] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Rank schemes for averaging clients' vectors, all calibrated to the same claim about the whole run.
+    """Rank schemes for averaging clients' vectors, all calibrated to the same claim about the run.
 
     Errors are those of one round's mean, per coordinate, for vectors of norm 1 (values in [-1, 1] for --dim 1).
     The exit status is 1 if no scheme meets the claim within the given bits.

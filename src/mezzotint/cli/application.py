@@ -60,7 +60,7 @@ ROOMS = {
     "smoothed": "Smoothed differential privacy: how much a published sample of votes or gradients reveals.",
     "roster": "Who takes part in secure sums: clients' identities, and the list of them that every client holds.",
 }
-"""Rooms with several verbs: `mezzotint.cli.<room>:app` is `mezzotint <room> ...`. Imported only when asked for."""
+"""Rooms with several verbs: `mezzotint.cli.<room>:app` is `mezzotint <room> ...`. Imported only when named."""
 
 
 EXTRAS = {
@@ -119,7 +119,7 @@ app = build(())
 
 
 def _complain(text: str) -> int:
-    # Names and contents of files are told as they are, but steer no terminal and fit every encoding.
+    # Names and contents of files are printed as they are, but control no terminal and fit every encoding.
     line = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in " ".join(text.split()))
     print(f"mezzotint: {line}", file=sys.stderr)
     return BAD_INPUT

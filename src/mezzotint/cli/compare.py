@@ -83,7 +83,7 @@ _MEANING = (
 def _tradeoff(
     png: Path | None, data: Path | None, overwrite: bool, *, epsilon: float, **problem: Any
 ) -> list[JsonObject]:
-    """Draws and writes MSE against epsilon around the one asked for; the points."""
+    """Plots and writes MSE against epsilon around the one requested; returns the points."""
     epsilons = [epsilon * factor for factor in TRADEOFF if epsilon * factor <= GREATEST_EPSILON] or [epsilon]
     with common.progress("trade-off") as tell:
         rows = mz.design.tradeoff(epsilons=epsilons, bits=(1, 2, 3), progress=tell, **problem)

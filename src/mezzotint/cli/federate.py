@@ -104,7 +104,7 @@ def command(
     proof: ProofOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Federated learning through secure sums or single private reports: simulated here, or written for `flwr run`."""
+    """Run federated learning through secure sums or single private reports, here or as an app for `flwr run`."""
     options = dict(locals())
     _refuse_idle(options)
     with tempfile.TemporaryDirectory() as scratch:

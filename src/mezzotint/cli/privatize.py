@@ -161,7 +161,7 @@ def _charged(result: Result) -> list[str]:
     again = f" (attempt {charged.attempt} at this run)" if charged.attempt > 1 else ""
     basis = "" if result.claim is None else f" ({result.claim.basis})"
     whose = "no record's" if charged.people is None else "nobody's"  # ids alone tell which rows are one person's
-    left = "" if charged.left is None else f"; {below(charged.left)} of the budget is left to whom spent most"
+    left = "" if charged.left is None else f"; {below(charged.left)} of the budget is left to whoever spent most"
     return [
         f"ledger: charged {whom} epsilon {above(charged.epsilon)}{basis}{again}; "
         f"{whose} charges come to more than {above(charged.spent)} in all{left}"

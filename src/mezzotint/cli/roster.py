@@ -1,4 +1,4 @@
-"""`mezzotint roster ...`: who takes part in secure sums, as clients themselves pin it."""
+"""`mezzotint roster ...`: the list of the clients of secure sums, which every client holds."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def identity(
     file: Annotated[Path, typer.Argument(help="File of the new secret; it never leaves the client's machine.")],
     as_json: AsJson = False,
 ) -> None:
-    """Makes a client's long-term secret, and prints its card for whoever makes the roster."""
+    """Make a client's long-term secret, and print its card for whoever makes the roster."""
     refuse_existing(file, overwrite=None, parameter="file")
     with replacing(file) as temporary:
         temporary.touch(mode=0o600)
@@ -39,9 +39,9 @@ def identity(
 
 @app.command("card", epilog="Example: mezzotint roster card identity.key")
 def card(
-    file: Annotated[Path, typer.Argument(help="File that `roster identity` wrote.")], as_json: AsJson = False
+    file: Annotated[Path, typer.Argument(help="File written by `roster identity`.")], as_json: AsJson = False
 ) -> None:
-    """Prints the card of an identity again: the card is public, and signed by its owner."""
+    """Print the card of an identity again; a card is public, and signed by its owner."""
     _print_card(_introduced(file, "file"), as_json)
 
 
@@ -51,7 +51,7 @@ def make(
     out: Annotated[Path, option("Roster to write; clients name it in their policy, as roster = ...")],
     as_json: AsJson = False,
 ) -> None:
-    """Makes the list of all clients, and draws the beacon by which clients and committees of all rounds are drawn."""
+    """Make the list of all clients, and draw the beacon that selects clients and committees of all rounds."""
     lines = [line.strip() for line in read_text(cards).splitlines() if line.strip()]
     if len(lines) < 2:
         remedy = "write each card that `mezzotint roster card` prints on a line of its own"
@@ -68,11 +68,11 @@ def make(
 
 @app.command("check", epilog="Example: mezzotint roster check roster.json --identity identity.key")
 def check(
-    file: Annotated[Path, typer.Argument(help="Roster that a client was given.")],
+    file: Annotated[Path, typer.Argument(help="Roster file of a client.")],
     identity: Annotated[Path | None, option("File of the client's own identity.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Prints the SHA-256 of a roster, for clients to compare; status 2 if it lacks the identity."""
+    """Print the SHA-256 of a roster, for clients to compare; status 2 if it lacks the identity."""
     from mezzotint.federated.secagg import read_introduction
 
     roster = mz.federated.Roster.load(file)
@@ -85,9 +85,9 @@ def check(
 
 @app.command("blame", epilog="Example: mezzotint roster blame run/blame-0123.json")
 def blame(
-    file: Annotated[Path, typer.Argument(help="Proof that a run wrote beside its ledger.")], as_json: AsJson = False
+    file: Annotated[Path, typer.Argument(help="Proof written by a run beside its ledger.")], as_json: AsJson = False
 ) -> None:
-    """Checks the proof that a client dealt shares of nothing; status 2 if it proves nothing."""
+    """Check the proof that a client dealt invalid shares; status 2 if it proves nothing."""
     from mezzotint.federated.secagg import Blame
 
     found = Blame.load(file)

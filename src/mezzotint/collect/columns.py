@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
 _PAGE = 1 << 20
-"""Bytes that are asked of a store at a time."""
+"""Bytes requested from a store at a time."""
 
 
 def is_remote(name: str) -> bool:
@@ -94,7 +94,7 @@ def _answering(name: str) -> Generator[None]:
 
 @final
 class _Stored(io.RawIOBase):
-    """A file of a store, whose failures are those of files."""
+    """A file of a store that fails as files do, with an OSError."""
 
     def __init__(self, name: str, file: Any) -> None:
         self._name, self._file = name, file
@@ -104,9 +104,6 @@ class _Stored(io.RawIOBase):
 
     def seekable(self) -> bool:
         return True
-
-    def tell(self) -> int:
-        return int(self._file.tell())
 
     def seek(self, offset: int, whence: int = 0) -> int:
         return int(self._file.seek(offset, whence))
@@ -208,7 +205,7 @@ COMMENT = b"# mezzotint: "
 
 _BROKEN_GZIP = (EOFError, gzip.BadGzipFile, zlib.error)
 _BAD_GZIP = "damaged or truncated gzip; compress it again"
-_MAX_LINE = 1 << 28  # the first line may hold a table of 65536 levels, not a whole file without line ends
+_MAX_LINE = 1 << 28  # the first line may hold a table of 65536 levels, not a complete file without line ends
 
 
 def file_kind(path: str | os.PathLike[str], *, parameter: str = "source", written: bool = False) -> FileKind:
@@ -300,7 +297,7 @@ class DatasetReader(ColumnReader):
             self._open = partial(dataset.dataset, path, format=formats[kind], filesystem=files)
             self._file = self._open()
         except (pa.ArrowInvalid, OSError) as error:
-            raise FileFormatError(f"{name}: not a whole {kind} file ({_first_line(error)})") from None
+            raise FileFormatError(f"{name}: not a complete {kind} file ({_first_line(error)})") from None
         super().__init__(name, self._file.schema)
 
     def batches(
@@ -406,12 +403,12 @@ def _first_line(error: BaseException) -> str:
 
 
 def whole_parquet(path: str) -> pq.ParquetFile:
-    """An open Parquet file; raises FileFormatError unless it is whole."""
+    """An open Parquet file; raises FileFormatError unless it is complete."""
     source = open_binary(path) if is_remote(path) else path
     try:
         return pq.ParquetFile(source, buffer_size=1 << 20, pre_buffer=False)
     except pa.ArrowInvalid as error:
-        raise FileFormatError(f"{path}: not a whole Parquet file ({_first_line(error)})") from None
+        raise FileFormatError(f"{path}: not a complete Parquet file ({_first_line(error)})") from None
 
 
 @contextmanager
@@ -475,7 +472,7 @@ class SourceFile:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """Rows that are privatized together: some row groups of a Parquet file (first, one past the last), or a whole file.
+    """Rows that are privatized together: row groups of a Parquet file (first, one past the last), or a complete file.
 
     `index` is its place in the run; before it are `offset` rows of its file; `rows` is None where only reading tells.
     """
@@ -588,7 +585,7 @@ class OpenFile:
 
     Arguments:
         numeric: columns to privatize; `labels` are those of them that hold categories, not numbers.
-        extra: column to read beside them, of the file or of its folders -> the parameter that asked for it.
+        extra: column to read beside them, of the file or of its folders -> the parameter that names it.
     """
 
     def __init__(

@@ -290,7 +290,7 @@ def seeded_together(*each: bool | None) -> bool | None:
 
 
 def refuse_seeded(seeded: bool | None, *, allowed: bool) -> None:
-    """Raises ParameterError for reports that are not private, unless they are asked for."""
+    """Raises ParameterError for reports that are not private, unless they are allowed."""
     if seeded and not allowed:
         remedy = "such reports are NOT private; for tests, allow_seeded=True (--allow-seeded) estimates from them"
         raise ParameterError("counts", "drawn from a seed", remedy)

@@ -49,7 +49,7 @@ class Memo:
 
     Arguments:
         users: column of user ids: integers or text, none missing. The integer 7 and the text "7" are one user.
-        key: 32 secret bytes, the same in every round. Who has the key and a report learns the value.
+        key: 32 secret bytes, the same in every round. Whoever has the key and a report learns the value.
 
     Raises:
         ParameterError: a key of another length.

@@ -1,4 +1,4 @@
-"""What reports say about the column they came from, with intervals that own up to what they cannot say.
+"""Estimates about the column that reports came from, with intervals that include what the reports leave open.
 
 Frequencies of categories; the most frequent ones of a large domain, from hashed reports; mean, spread, histogram and
 quantiles of numbers.
@@ -135,7 +135,7 @@ def frequencies(counts: CodeCounts, *, level: float, method: Method, simultaneou
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class HashedCounts:
-    """How often each code was reported under each hash.
+    """Counts of reports by hash and code.
 
     Arguments:
         domain: of `families.hashed`.
@@ -226,7 +226,7 @@ def read_hashed(
 @final
 @dataclass(frozen=True, kw_only=True)
 class HeavyHitters(Claimed):
-    """The most frequent categories, as far as reports tell. All statements hold at once with confidence `level`.
+    """The most frequent categories, by their reports. All statements hold at once with confidence `level`.
 
     Arguments:
         n: reports.
@@ -343,7 +343,7 @@ class Histogram(Record):
     Arguments:
         edges: (B+1,) data units.
         share, low, high: (B,) estimated share of each bin and its interval. A value on an edge may count to either side
-            in the interval. Shares do not depend on the other bins asked for.
+            in the interval. Shares do not depend on the other bins requested.
         identified_low, identified_high: (B,) what even infinitely many reports with these shares would leave open.
 
     Example:
@@ -415,7 +415,7 @@ class Estimate(Claimed):
             that the reports were not made by this table.
         simultaneous: whether `level` is that of all intervals together.
         notes: one sentence each: what went wrong on the way and only made intervals wider; `SAME_PEOPLE`.
-        histogram, quantiles: where asked for.
+        histogram, quantiles: where requested.
 
     Example:
         >>> mechanism = mz.families.rqm(lower=0, upper=10, levels=4, extension=5.0, q=0.4)
@@ -531,9 +531,9 @@ def estimate(
         that of the rows. Where a solver fails on other intervals, they become wider and `notes` says so.
         Intervals of variance, histogram and quantiles bound everything the reports leave open: no smoothness is
         assumed, only independent reports of independent rows. Coverage is measured (benchmarks/coverage.py).
-        Points do not depend on what else is asked for. Costs no privacy: reports are already private.
+        Points do not depend on what else is requested. Costs no privacy: reports are already private.
 
-    Edge cases: two levels identify nothing but the mean: other intervals show the whole rest as open.
+    Edge cases: two levels identify nothing but the mean: other intervals show everything else as open.
 
     Source: docs/proofs/estimation.md; Agrawal 2020 for the finite-sample bound.
 

@@ -134,7 +134,7 @@ def read_groups(
 
 
 def _named(group: Group, by: str | None, name: str, runs: frozenset[str], sources: frozenset[tuple[str, str]]) -> Group:
-    """The group, whose reports say where they are from: those of other groups of the same run are others."""
+    """The group under its own name: reports of other groups of the same run are different reports."""
     own = frozenset(run if by is None else f"{run} where {by} is {name}" for run in runs)
     return replace(group, counts=replace(group.counts, runs=own, sources=sources))
 
@@ -265,7 +265,7 @@ def parts_of(group: Group, *, level: float = 0.95) -> dict[str, Part]:
 
     Guarantees: values are unbiased up to the table's bias (weighted: the ratio of two unbiased sums). Sides are those
         of the score interval; of weighted reports with as many as they are worth, (sum d)^2 / sum d^2, and wider where
-        weights differ. People of a weight that nobody who was asked has are unknown to them (see `total`).
+        weights differ. People of a weight that is not in the sample are unknown to them (see `total`).
     Source: docs/proofs/estimation.md, E1, E9, E10.
 
     Example:
@@ -379,7 +379,7 @@ def total(group: Group, *, level: float = 0.95) -> Interval:
         ParameterError: a table of categories, or weights below 1 on average.
 
     Guarantees: unbiased up to bias times the sum of the weights. Coverage is measured, from 2 expected reports on, not
-        proved. People of a weight that nobody who was asked has are unknown to it: expect at least 4 reports of every
+        proved. People of a weight that is not in the sample are unknown to it: expect at least 4 reports of every
         weight that matters, as there are none with chance exp(-4) then.
     Source: docs/proofs/estimation.md, E10.
 
@@ -394,7 +394,7 @@ def total(group: Group, *, level: float = 0.95) -> Interval:
     if mechanism.categories is not None:
         raise ParameterError("mechanism", mechanism.name, "categories have no total; multiply frequencies by the size")
     if group.weights.sum() < group.counts.n:
-        raise ParameterError("weights", "below 1", "a weight is 1 / the chance of being asked, so at least 1")
+        raise ParameterError("weights", "below 1", "a weight is 1 / the probability of inclusion, so at least 1")
     levels, spread = mechanism.levels, spread_of(mechanism)
     squares = np.zeros(levels.size)
     if levels.size <= MAX_CODES:
@@ -552,7 +552,7 @@ def read_pairs(source: str | os.PathLike[str], *, columns: tuple[str, str]) -> P
 @final
 @dataclass(frozen=True, kw_only=True)
 class Relation(Record):
-    """How two columns of numbers go together.
+    """The covariance and regression of two columns of numbers.
 
     Arguments:
         n: records.
@@ -673,7 +673,7 @@ def means_within(pairs: PairCounts, *, level: float = 0.95, allow_seeded: bool =
         pairs, level, allow_seeded: as `relation`; the first table of categories, the second of numbers.
 
     Returns: category -> the mean within it. The interval holds every mean r for which the reports do not rule out that
-        E [category] (y - r) is 0 (Fieller's); it is the whole range where the category may be empty.
+        E [category] (y - r) is 0 (Fieller's); it is the full range where the category may be empty.
 
     Example:
         >>> words = mz.families.categorical(categories=["a", "b"], epsilon=2.0)
@@ -696,7 +696,7 @@ def means_within(pairs: PairCounts, *, level: float = 0.95, allow_seeded: bool =
 
 
 def _possible_means(pairs: PairCounts, decoder: FloatArray, value: float, level: float) -> tuple[float, float]:
-    """The hull of the means that the reports do not rule out; where they rule out all, the whole range."""
+    """The hull of the means that the reports do not rule out; where they rule out all, the full range."""
     table = pairs.second
 
     def possible(r: float) -> bool:

@@ -26,7 +26,7 @@ from mezzotint.core.loss import FloatArray, IndexArray
 from mezzotint.core.mechanism import Mechanism
 
 FINE_CELLS = 128
-"""Cells of equal width laid over [lower, upper], besides the knots and the edges asked for."""
+"""Cells of equal width laid over [lower, upper], besides the knots and the edges requested."""
 
 MAX_CODES = 64
 """More levels than this are merged into groups of neighbours first: fewer statistics, still a likelihood."""

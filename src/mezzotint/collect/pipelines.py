@@ -44,7 +44,7 @@ def arrow_codes(values: Values, mechanism: Mechanism, **options: Unpack[CodeOpti
     Arguments:
         values: integers, floats or decimals in data units.
         mechanism: the table.
-        missing: what a null or NaN does: "error", or "keep" it as a null, visible to all.
+        missing: what to do about a null or NaN: "error", or "keep" it as a null, visible to all.
         on_out_of_range: "clip", or "error".
         rng: None for the cryptographic generator; a seed or numpy Generator is reproducible and NOT private.
 

@@ -1,4 +1,4 @@
-"""What a run is asked for, what it costs whom by the ledger, and what it returns."""
+"""The options of a run, its charges to the ledger, and its results."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Settings:
 
     Arguments:
         keep: other columns to copy, also those spelled by folders (`day=7/`). They are published as they are.
-        missing: what a null or NaN does: "error", or "drop" its row (any column's does). It is never filled in.
+        missing: what to do about a null or NaN in any column: "error", or "drop" its row. It is never filled in.
         on_out_of_range: "clip", or "error".
         record_counts: put the clipped and missing counts into the file's metadata (Parquet only; not private).
         overwrite: False refuses an existing `out`. Folders are never overwritten.
@@ -80,7 +80,7 @@ class Settings:
             is read, and inf where that is not known.
         ledger: file of a `privacy.Ledger`, or one: the claim is charged to everybody before anything is written. A
             folder's run is charged once, however often it is resumed; privatizing the data again is another charge.
-        budget: epsilon that everybody's charges in the ledger may not exceed together; None charges without asking.
+        budget: epsilon that everybody's charges in the ledger may not exceed together; None for no limit.
         people: column of ids: the ledger charges each person for the rows that are theirs, instead of everybody for
             one. It is read before anything is drawn, and not copied; the ledger names the ids, so keep it as safe.
 
@@ -122,7 +122,7 @@ class Settings:
         if self.people is not None and self.ledger is None:
             raise ParameterError("people", self.people, "says whom the ledger charges; name the ledger (--ledger)")
         if self.ledger is not None and self.rng is not None:
-            raise ParameterError("ledger", str(self.ledger), "a seeded draw has no price; leave one out")
+            raise ParameterError("ledger", str(self.ledger), "a seeded draw cannot be charged; leave one out")
         if self.block_rows < 1:
             raise ParameterError("block_rows", self.block_rows, "a block has at least one row")
 
@@ -143,8 +143,8 @@ compute: Any = pc  # its functions are made at import time, unseen by type check
 def fingerprint(chosen: Settings, files: Sequence[SourceFile]) -> str | None:
     """Names the content of a source, the same in all runs of one ledger; None for standard input, and without a ledger.
 
-    A hash of private data that anybody can compute gives them away: who knows all rows but one tries its values. So it
-    is keyed, by 32 random bytes in the file beside the ledger that ends in ".key", which is made when it is missing.
+    A hash of private data that anybody can compute gives them away: whoever knows all rows but one can try its values. So
+    it is keyed, by 32 random bytes in the file beside the ledger that ends in ".key", which is made when it is missing.
     """
     path = None if chosen.ledger is None else _ledger(chosen).path
     if path is None or any(file.path == "-" for file in files):
@@ -259,7 +259,7 @@ RAW_COUNTS_REMARK = "these counts were computed on the raw data and are not priv
 
 
 class Seen(Claimed):
-    """Base of what a run wrote and saw: it is shown with the remark that the raw counts need."""
+    """Base of the results of runs, shown with the remark that the raw counts need."""
 
     beside = ("remark",)
     remark = RAW_COUNTS_REMARK

@@ -119,7 +119,7 @@ def privatize_columns(
         A file `out` appears whole or not at all; so does each part of a folder, and its manifest last.
         Rows keep their order; each value is used for exactly one report in the output, interruptions or not.
         Without `keep`, nothing of the source but one code per row and column reaches a finished `out`.
-        The claim is that of a whole record: all its reports together. A seeded draw has none, neither in the result
+        The claim is about a complete record: all its reports together. A seeded draw has none, neither in the result
         nor in the output, and both say that it was seeded.
 
     Example:
@@ -335,7 +335,7 @@ class Run:
         wanted = self._manifest("", [])
         for name in ("tables", "seeded", "memoised"):
             if found.get(name) != wanted[name]:
-                remedy = f"is another than then: {self.out} holds a finished run; name another folder"
+                remedy = f"is not what the run began with: {self.out} holds a finished run; name another folder"
                 raise ParameterError(name, "what was given", remedy)
         result = result_of(self.work, Tally(), out=self.out, started=time.perf_counter())
         return replace(result, reports=reports, blocks=parts, resumed=parts)
@@ -452,7 +452,7 @@ def _compare(found: Json, wanted: JsonObject, out: Path) -> JsonObject:
         raise FileFormatError(f"{out / STATE}: is damaged; the run cannot be continued")
     for name, value in wanted.items():
         if name not in _FREE and found.get(name) != value:
-            what = "changed since then" if name == "source" else "is another than then"
+            what = "changed since then" if name == "source" else "is not what the run began with"
             shown = "the files" if name == "source" else "what was given"
             remedy = f"{what}: {out} holds an unfinished run; continue it as it was begun, or name another folder"
             raise ParameterError(name, shown, remedy)

@@ -346,7 +346,7 @@ FLOOR = 0.02
 """Weight of the average row in the shares that a decoder is optimised for, so that no code is thought impossible."""
 
 _CANDIDATES = 513
-"""Expected values of a decoder that are asked whether the reports rule them out."""
+"""Expected values of a decoder that are tried against the reports."""
 
 STEPS = 200
 """EM steps per fold. A worse fit makes a wider interval, never a wrong one."""
@@ -508,11 +508,11 @@ COARSE = 8
 class Shapes(ABC):
     """The evidence of one set of reports about the distribution of the inputs.
 
-    Points come from one fit that knows of no edges, so that they do not move with what is asked for. An interval holds
+    Points come from one fit that knows of no edges, so that they do not depend on what is requested. An interval holds
     its point, what the table leaves open at the fitted shares of the codes, and the bounds of the method.
 
     Arguments:
-        edges: the edges of all shares that will be asked for, inside [lower, upper], data units.
+        edges: the edges of all shares that will be requested, inside [lower, upper], data units.
         masses: the fit, if it is known already.
     """
 
@@ -529,7 +529,7 @@ class Shapes(ABC):
         self.cumulated = np.concatenate([[0.0], np.cumsum(self.base.mass_per_cell(self.masses))])
         self._known: dict[tuple[str, int, bool], float] = {}
 
-    # What is asked -------------------------------------------------------------------------------------------
+    # Requests -------------------------------------------------------------------------------------------
 
     def variance(self) -> Interval:
         """Of the inputs, squared data units."""
@@ -664,7 +664,7 @@ class CrossFitted(Shapes):
 
     def _variance_ends(self) -> tuple[float, float]:
         # Var X <= E(X - c)^2 for every c, and Var X = E(X - c)^2 - (E X - c)^2: with c from the other folds both
-        # expectations are those of a function that the fold had no part in.
+        # expectations are those of a function that does not depend on the fold.
         bounds, corners = self._bounds, self.corners(())
         knots, x = self.nodes.x[corners], self.base.x
         upper = bounds.upper(self.nodes.pmf[corners], lambda fold: (knots - fold.centre) ** 2, tail=self._tail)
