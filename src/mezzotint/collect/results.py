@@ -143,8 +143,8 @@ compute: Any = pc  # its functions are made at import time, unseen by type check
 def fingerprint(chosen: Settings, files: Sequence[SourceFile]) -> str | None:
     """Names the content of a source, the same in all runs of one ledger; None for standard input, and without a ledger.
 
-    A hash of private data that anybody can compute gives them away: whoever knows all rows but one can try its values. So
-    it is keyed, by 32 random bytes in the file beside the ledger that ends in ".key", which is made when it is missing.
+    A hash of private data that anybody can compute gives them away: whoever knows all rows but one can try its values.
+    So it is keyed, by 32 random bytes in the file beside the ledger that ends in ".key", made when it is missing.
     """
     path = None if chosen.ledger is None else _ledger(chosen).path
     if path is None or any(file.path == "-" for file in files):
