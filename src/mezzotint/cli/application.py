@@ -14,7 +14,6 @@ from typing import Annotated
 import typer
 
 from mezzotint.cli import (
-    account,
     advise,
     common,
     compare,
@@ -27,7 +26,6 @@ from mezzotint.cli import (
     privatize,
     show,
     train,
-    verify,
 )
 from mezzotint.cli.common import option
 from mezzotint.core.errors import MezzotintError
@@ -40,13 +38,13 @@ SUMMARY = "Differentially private randomized quantization: few bits, unbiased, w
 VERBS = {
     "demo": (demo.command, demo.EXAMPLE),
     "design": (design.command, design.EXAMPLE),
-    "show": (show.command, show.EXAMPLE),
-    "verify": (verify.command, verify.EXAMPLE),
+    "show": (show.show, show.SHOW),
+    "verify": (show.verify, show.VERIFY),
     "privatize": (privatize.command, privatize.EXAMPLE),
     "estimate": (estimate.command, estimate.EXAMPLE),
     "compare": (compare.command, compare.EXAMPLE),
-    "account": (account.command, account.EXAMPLE),
-    "ledger": (ledger.command, ledger.EXAMPLE),
+    "account": (ledger.account, ledger.ACCOUNT),
+    "ledger": (ledger.ledger, ledger.LEDGER),
     "advise": (advise.command, advise.EXAMPLE),
     "reproduce": (pages.reproduce, pages.REPRODUCE),
     "report": (pages.report, pages.REPORT),

@@ -1,4 +1,4 @@
-"""`mezzotint ledger`."""
+"""`mezzotint account` and `mezzotint ledger`: what a release would cost, and what releases did cost."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from rich.text import Text
 
 import mezzotint as mz
 from mezzotint.cli import common
-from mezzotint.cli.common import AsJson, option
+from mezzotint.cli.common import AsJson, Overwrite, ProofOption, option
 from mezzotint.core.arguments import check_probability
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import AppendLog
 from mezzotint.core.records import JsonObject, above, below
 
-EXAMPLE = "mezzotint ledger ledger.jsonl --budget 1 --json"
+ACCOUNT = "mezzotint account m.json --coordinates 1000 --rounds 10 --view sum --clients 1000 --delta 1e-6 --json"
+LEDGER = "mezzotint ledger ledger.jsonl --budget 1 --json"
 
 FEDERATED, TRAINING = "mezzotint-federated-ledger", "mezzotint-training-ledger"
 LIFETIME = "mezzotint-lifetime-ledger"
@@ -31,7 +32,48 @@ _HEADER = 65536
 """Bytes that the first line of a ledger may have."""
 
 
-def command(
+def account(
+    file: Annotated[Path, typer.Argument(help="Mechanism file (.json).")],
+    coordinates: Annotated[int, option("Values that one person reports per round.")] = 1,
+    rounds: Annotated[int, option("Rounds that one person may take part in.")] = 1,
+    view: Annotated[
+        str, option("What is seen. local: every report; sum: secure sums; shuffled: random order.")
+    ] = "local",
+    clients: Annotated[int | None, option("Reports in a sum or shuffle.")] = None,
+    corrupted: Annotated[int, option("Clients assumed corrupted, whose noise does not count.")] = 0,
+    geometry: Annotated[str, option("coordinate, or l2 with --l2-norm (view sum).")] = "coordinate",
+    l2_norm: Annotated[float | None, option("Bound on the L2 norm of a person's vector, in data units.")] = None,
+    sampling_rate: Annotated[float, option("Probability that a person participates in a round, in (0, 1].")] = 1.0,
+    sampling: Annotated[str, option("public, poisson, or without_replacement.")] = "public",
+    neighboring: Annotated[str, option("replace_one, or add_or_remove_one.")] = "replace_one",
+    delta: Annotated[float, option("Delta of the claim.")] = 1e-6,
+    proof: ProofOption = None,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+) -> None:
+    """Compute the privacy cost of a complete release: many values, many rounds, each report visible or only their sum.
+
+    FILE is a mechanism file (.json).
+    """
+    common.refuse_outputs(overwrite=overwrite, proof=proof)
+    ranked = common.is_ranked(file)
+    if ranked and (coordinates, view == "sum", geometry, l2_norm) != (1, False, "coordinate", None):
+        remedy = "a ranked codebook's reports are of complete vectors, seen singly or shuffled; no sums, no coordinates"
+        raise ParameterError("file", str(file), remedy)
+    release = mz.privacy.described(
+        mz.vectors.RankedCodebook.load(file) if ranked else common.load_mechanism(file, parameter="file"),
+        coordinates=coordinates, rounds=rounds, sampling_rate=sampling_rate, sampling=sampling, delta=delta, view=view,
+        neighboring=neighboring, clients=clients, corrupted=corrupted, geometry=geometry, l2_norm=l2_norm,
+    )  # fmt: skip
+    claim = mz.privacy.account(release) if proof is None else common.write_proof(release, proof, overwrite=overwrite)
+    others = "; ".join(f"epsilon {above(epsilon)} by {name}" for name, epsilon in claim.alternatives[1:])
+    also = f"\nAlso valid ({mz.privacy.basis(claim.observer)}): {others}." if others else ""
+    common.show({**claim.as_dict(), "claim": str(claim)}, as_json, lambda: str(claim) + also)
+    if proof is not None and not claim.certified:
+        raise typer.Exit(1)
+
+
+def ledger(
     file: Annotated[
         Path,
         typer.Argument(
@@ -70,10 +112,10 @@ def command(
     else:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # said below, in the program's own words
-            ledger = mz.privacy.Ledger(file)
-        for text in ledger.repairs:
+            opened = mz.privacy.Ledger(file)
+        for text in opened.repairs:
             common.warn(f"{file.name}: {text}")
-        facts = _facts(ledger, budget=budget, client=client)
+        facts = _facts(opened, budget=budget, client=client)
         common.show({"file": str(file), **facts}, as_json, lambda: _picture(file, facts, top))
         if budget is not None and facts["worst"]["epsilon"] > budget:
             raise typer.Exit(1)

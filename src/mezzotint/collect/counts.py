@@ -116,8 +116,8 @@ class CodeCounts:
             remedy = "the same reports would count twice, and the intervals be too narrow; give every run once"
             raise ParameterError("counts", f"run {twice[0]}", remedy)
         refuse_two_runs(self.sources | other.sources, parameter="counts")
-        return type(self)(
-            mechanism=self.mechanism,
+        return replace(
+            self,
             counts=self.counts + other.counts,
             seeded=seeded_together(self.seeded, other.seeded),
             runs=self.runs | other.runs,

@@ -378,11 +378,9 @@ class Quantiles(Record):
         values: (k,) intervals, data units.
 
     Example:
-        >>> mechanism = mz.families.rqm(lower=0, upper=10, levels=4, extension=5.0, q=0.4)
-        >>> counts = mz.collect.CodeCounts.from_codes(mechanism.privatize([4.0] * 10_000, rng=0), mechanism=mechanism)
-        >>> median = mz.collect.estimate(counts, quantiles=[0.5]).quantiles.values[0]
-        >>> median.low <= median.value <= median.high
-        True
+        >>> median = mz.collect.Interval(value=4.0, low=3.9, high=4.2)
+        >>> mz.collect.Quantiles(probabilities=(0.5,), values=(median,)).values[0].low
+        3.9
     """
 
     probabilities: tuple[float, ...]
