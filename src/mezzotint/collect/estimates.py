@@ -210,15 +210,15 @@ def read_hashed(
             domain, counter = made, BlockCounter(column=field, mechanism=made.mechanism)
             beside, rows = hash_field(field.removesuffix(code_field(""))), block.offset
             reader.require(beside)
-            total = HashedCounts.from_reports([], [], domain=made, seeded=described.seeded)
+            total = HashedCounts.from_reports([], [], domain=made).counts
             for batch in reader.batches(numeric=[field, beside], groups=block.groups):
                 codes = codes_in(batch.column(0), made.mechanism.levels.size, field, rows)
                 hashes, present = numbers(batch.column(1))
                 if present is not None:
                     raise FileFormatError(f"{beside}: report {rows + int(np.argmin(present)) + 1} is missing")
-                total = total.merge(HashedCounts.from_reports(codes, hashes, domain=made, seeded=described.seeded))
+                total += HashedCounts.from_reports(codes, hashes, domain=made).counts
                 rows += batch.num_rows
-        return total
+        return HashedCounts(domain=made, counts=total, seeded=described.seeded)
 
     return total_of(source, count, HashedCounts.merge, column=column)[0]
 
