@@ -16,12 +16,10 @@ from scipy import stats
 from laws.registry import judges
 from mezzotint import ParameterError, design
 from mezzotint.design import program as programs
-from mezzotint.design.fixed import program_on
-from mezzotint.design.floors import least_of_quadratics
 from mezzotint.design.levels import UnboundedLevelsWarning, search_levels, value_and_gradient
-from mezzotint.design.limit import real_roots
+from mezzotint.design.limit import least_of_quadratics, real_roots
 from mezzotint.design.problem import make_problem
-from mezzotint.design.program import ratio_part, safe_bound, solve
+from mezzotint.design.program import program_on, ratio_part, safe_bound, solve
 from reference.design import continuous_dual
 from tolerances import GRAIN, MANY, SOLVED
 

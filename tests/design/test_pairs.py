@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mezzotint.design.fixed import KnottedProblem, solve_pairs
 from mezzotint.design.problem import make_problem
+from mezzotint.design.program import KnottedProblem, solve_pairs
 
 
 @pytest.mark.parametrize("asked", [{"delta": 1e-3}, {"alpha": 2.0}])

@@ -14,9 +14,9 @@ import pytest
 from laws.registry import judges
 from mezzotint import ParameterError, design, kernel
 from mezzotint.core.priors import UniformPrior, law_of
-from mezzotint.design.floors import cut_at, overhang
+from mezzotint.design.floors import overhang
 from mezzotint.design.levels import Space
-from mezzotint.design.limit import Proven, prove
+from mezzotint.design.limit import Proven, cut_at, prove
 from mezzotint.design.problem import BoundError, make_problem
 from reference.design import check_levels_proof
 from tolerances import MANY

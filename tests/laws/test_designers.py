@@ -12,7 +12,7 @@ import pytest
 from laws.registry import judges
 from mezzotint import design, families, privacy
 from mezzotint.core.mechanism import TOTAL, Mechanism
-from mezzotint.design.fixed import floors_at
+from mezzotint.design.floors import floors_at
 from mezzotint.design.problem import make_problem
 from reference.privacy import rows_of, worst_divergence, worst_hockey_stick
 from tolerances import FEW
@@ -55,8 +55,8 @@ PROBLEMS: dict[str, dict[str, Any]] = {
 
 
 @judges(
-    "design.optimal.optimal", "design.fixed.design_fixed", "design.fixed.floors_at", "design.fixed.design_general",
-    "design.fixed.refine_even", "design.problem.first_certified", "design.problem.record",
+    "design.optimal.optimal", "design.floors.design_fixed", "design.floors.floors_at", "design.program.design_general",
+    "design.program.refine_even", "design.problem.first_certified", "design.problem.record",
 )  # fmt: skip
 @pytest.mark.parametrize("name", PROBLEMS)
 @pytest.mark.parametrize("mirror", [False, True], ids=["as it is", "mirrored"])
@@ -88,7 +88,7 @@ def test_designs_spend_what_was_asked_whichever_way_round(name: str, mirror: boo
             assert bound <= min(found.loss, other.loss) * (1 + GAP) + found.slack + other.slack
 
 
-@judges("design.fixed.floors_at", "design.floors.bound_with", "design.floors.lower_bound")
+@judges("design.floors.floors_at", "design.floors.bound_with", "design.floors.lower_bound")
 @pytest.mark.parametrize("seed", range(4))
 def test_bounds_at_levels_are_below_mechanisms_made_without_a_solver(seed: int) -> None:
     """Rows at the ends by hand: an even mixture of all levels with the two that any unbiased mechanism needs."""

@@ -7,7 +7,7 @@ from laws.walk import issuers, records
 
 WITHOUT_LAW: dict[str, tuple[str, ...]] = {
     "reads, checks or passes on a number that a caller gives, or that a record was made with: it computes none": (
-        "design.fixed.KnottedProblem.delta", "privacy.propose.bound_document",
+        "design.program.KnottedProblem.delta", "privacy.propose.bound_document",
         "privacy.account.described", "collect.shapes.within",
         "design.problem.Problem.width",
         "design.problem.make_problem", "design.problem.without_bound",
@@ -37,7 +37,7 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
         "training.rqp.published_epsilon", "training.rqp.published_utility_bound",
     ),
     "a float inside a search for a table: what is issued is read off the integers afterwards, by laws": (
-        "design.cdf.design_cells", "families.fitting.float_epsilon", "design.fixed.spent",
+        "design.cdf.design_cells", "families.fitting.float_epsilon", "design.program.spent",
         "design.program.delta_part", "design.program.renyi_part",
     ),
     "a choice among ways that are all sound, by floats: what follows from it has laws, whatever was chosen": (

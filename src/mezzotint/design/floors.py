@@ -21,26 +21,21 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import final
+from typing import cast, final
 
 import numpy as np
 from scipy import optimize
 
+from mezzotint.core import priors
 from mezzotint.core.errors import MezzotintError
 from mezzotint.core.loss import FloatArray, IndexArray
-from mezzotint.core.priors import (
-    Law,
-    SamplePrior,
-    centred_atoms,
-    condensed,
-    exact_law,
-    has_few_atoms,
-    law_of,
-    split_atoms,
-)
-from mezzotint.design.problem import Problem
+from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.priors import Law, SamplePrior
+from mezzotint.design import problem as designs
+from mezzotint.design.problem import FloatDesign, Problem, ratio_above
+from mezzotint.design.program import BETWEEN, SolverError, program_on, proven_design, ratio_part, solve
 
 
 def error(loss: str, levels: FloatArray, x: FloatArray) -> FloatArray:
@@ -281,7 +276,7 @@ _THINNEST = 1e-7
 _LEAST = 1e-10
 """Where both outer levels just reach, the solver sees them so much (relative) farther out."""
 
-CLOSE = 1e-6
+_CLOSE = 1e-6
 """Of half the range: what floors may miss the ends by, before integers are made of them, which do not."""
 
 _ROOM = 1e-13
@@ -528,7 +523,7 @@ def _newton(
         stalled = 0 if found > bound else stalled + 1
         bound, multipliers = (found, ends) if found > bound else (bound, multipliers)
         # Before the equations are met windows may end short of the range: then their loss is none of a mechanism.
-        if height < least and max(float(windows.means[0]) + 1, 1 - float(windows.means[-1])) <= CLOSE:
+        if height < least and max(float(windows.means[0]) + 1, 1 - float(windows.means[-1])) <= _CLOSE:
             least, floors = height, point[:count]
         # Of what lies far from the loss in doubt a tenth of the distance is enough to know.
         relative = _TARGET if doubt is None else min(max(1e-6, 0.1 * abs(least / doubt - 1)), 1e-2)
@@ -627,113 +622,150 @@ def costs_of_atoms(points: FloatArray, parts: FloatArray, windows: Windows, loss
     return float(weight @ (paid.line + paid.tilt * x)), cost
 
 
-def least_of_quadratics(
-    coefficients: FloatArray, roots: FloatArray, axis: FloatArray, ratio: float
-) -> tuple[FloatArray, FloatArray]:
-    """The least sum_k h(r_k(B)) in each cell of the axis and where it is; r_k a quadratic, h(t) = min(t, ratio t).
+AT_LEVELS = "all mechanisms with these levels"
+
+_ROUNDS = 12
+_WORST = 32
+"""Inputs at first, and new ones a round at most."""
+_ENOUGH = 1e-7
+"""Relative gap at which a design at given levels is good enough."""
+_BINDING = 1 - 1e-6
+"""Share of the largest error from which on an input's error counts as one that binds."""
+_SPREADS = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4)
+"""Over how much of half the range point masses are spread, one after another."""
+_FEW_ENTRIES = 4000
+"""Point masses times levels up to which a linear program is solved at the masses."""
+
+
+def _reaching(units: FloatArray, geometric: FloatArray, epsilon: float) -> FloatArray:
+    """A cone solver's floors (m,), moved as little as it takes towards such whose windows reach both ends of the range.
+
+    They may miss the ends by its tolerance, which is nothing beside far levels and much beside the range. Floors that
+    reach are a convex set.
+    """
+    ratio, floors = math.exp(epsilon), geometric * math.exp(-epsilon / 2)
+    if _misses(units, floors, ratio) <= _CLOSE:
+        return floors
+    # Those of the best average error.
+    reached = best_floors(units, ratio, priors.law_of(priors.UniformPrior(), -1.0, 1.0), "mse").floors
+    for share in np.geomspace(1e-9, 1.0, 46):
+        mixed = (1 - share) * floors + share * reached
+        if _misses(units, mixed, ratio) <= _CLOSE:
+            return mixed
+    return reached
+
+
+def _misses(units: FloatArray, floors: FloatArray, ratio: float) -> float:
+    """By how much windows fail to reach the ends of the range, in half ranges."""
+    means = make_windows(units, floors, ratio).means
+    return max(float(means[0]) + 1, 1 - float(means[-1]))
+
+
+def _by_newton(problem: Problem, levels: FloatArray) -> FloatDesign:
+    """The best floors for the average over the prior, whose point masses are spread less and less."""
+    units, ratio, half = problem.centered(levels), ratio_above(problem.epsilon), problem.width / 2
+    loss, span = "mae" if problem.loss == "mae" else "mse", (problem.lower, problem.upper)
+    prior, between = priors.condensed(problem.prior, *span)
+    few = priors.has_few_atoms(prior)
+    optimum, floors, least, bound, price, iterations = None, np.zeros(units.size), math.inf, -math.inf, 0.0, 0
+    for spread in _SPREADS if few else _SPREADS[:1]:
+        law, share = priors.law_of(prior, *span, spread=spread), 1.0 if optimum is None else spread
+        optimum = best_floors(units, ratio, law, loss, near=optimum, share=share)
+        windows = make_windows(units, optimum.floors, ratio, split=loss == "mae")
+        # The multipliers are the law's; what they bound is the prior's own loss.
+        edges = np.unique(np.clip(np.concatenate([[-1.0], windows.means, [1.0]]), -1.0, 1.0))
+        value = average(windows, priors.exact_law(prior, *span, edges), loss)
+        if few:
+            points, masses = priors.centred_atoms(cast(SamplePrior, prior), *span)
+            parts = priors.split_atoms(points, masses, np.clip(windows.means, -1.0, 1.0), spread)
+            constant, cost = costs_of_atoms(points, parts, windows, loss)
+        else:
+            constant, cost = float(value.loss - optimum.floors @ value.by_floor), value.by_floor
+        ends, height = optimum.ends, bound_with(constant, cost, units, optimum.ends, ratio)
+        if value.loss - height > _ENOUGH * value.loss:
+            exact = best_ends(cost, units, ratio)
+            better = bound_with(constant, cost, units, exact, ratio)
+            ends, height = (exact, better) if better > height else (ends, height)
+        # Per piece the multiplier of the mean is a sum of two levels (MSE), or at most 1 (MAE).
+        price = (1.0 if loss == "mae" else 2 * float(np.ptp(units))) + float(np.abs(ends[:, 1]).sum())
+        bound, iterations, before = max(bound, height), iterations + optimum.iterations, least
+        if value.loss < least:
+            least, floors = float(value.loss), optimum.floors
+        if least - bound <= _ENOUGH * least or least > before * (1 - 1e-12):
+            break
+    scale, less = (half, math.sqrt(between)) if loss == "mae" else (half**2, between)
+    bound, price = bound * scale - less, price * scale / half
+    return FloatDesign(floors=floors, lower_bound=bound, scope=AT_LEVELS, iterations=iterations, price=price)
+
+
+def _on_knots(
+    problem: Problem, levels: FloatArray, knots: FloatArray, between: tuple[float, ...] = BETWEEN
+) -> FloatDesign:
+    """The table program on these knots."""
+    given, above = (
+        program_on(problem, levels, knots, partial(ratio_part, epsilon=epsilon), between=between)
+        for epsilon in (problem.epsilon, math.nextafter(problem.epsilon, math.inf))
+    )
+    solution = solve(given)
+    floors = _reaching(problem.centered(levels), solution.floors, problem.epsilon)
+    return replace(proven_design(problem, above, levels, solution), floors=floors)
+
+
+def _by_worst_inputs(problem: Problem, levels: FloatArray) -> FloatDesign:
+    """For the largest error over the inputs: rows at some inputs, and at the worst of windows until none is worse."""
+    half = problem.width / 2
+    inputs = np.linspace(problem.lower, problem.upper, _WORST + 1)
+    floors, least, bound, price, iterations = np.zeros(levels.size), math.inf, -math.inf, 0.0, 0
+    for _ in range(_ROUNDS):
+        draft = _on_knots(problem, levels, inputs, between=())
+        bound, price = max(bound, draft.lower_bound or bound), max(price, draft.price)
+        iterations += draft.iterations
+        windows = make_windows(problem.centered(levels), draft.floors, ratio_above(problem.epsilon))
+        worst, errors = (part * scale for part, scale in zip(peaks(windows), (half, half**2), strict=False))
+        if errors.max() < least:
+            least, floors = float(errors.max()), draft.floors
+        if least - bound <= 10 * _ENOUGH * least:
+            break
+        # Of neighbours that are as bad the worst are enough; inputs that do not bind (but the ends) are let go.
+        order, units = np.argsort(-errors, kind="stable")[:_WORST], problem.centered(inputs)
+        worst = problem.center + worst[order[errors[order] > bound]]
+        moments = np.interp(units, windows.means, windows.rows @ windows.levels**2)
+        kept = ((moments - units**2) * half**2 >= _BINDING * bound) | (np.abs(units) == 1)
+        inputs = np.union1d(inputs[kept], np.clip(worst, problem.lower, problem.upper))
+    return FloatDesign(floors=floors, lower_bound=bound, scope=AT_LEVELS, iterations=iterations, price=price)
+
+
+def floors_at(problem: Problem, levels: FloatArray, knots: FloatArray | None) -> FloatDesign:
+    """The best floors of an unbiased design under pure epsilon; feasibility is settled already."""
+    try:
+        if knots is not None:
+            return _on_knots(problem, levels, knots)
+        if problem.loss == "minimax":
+            return _by_worst_inputs(problem, levels)
+        prior = problem.prior
+        if isinstance(prior, SamplePrior) and prior.points.size * levels.size <= _FEW_ENTRIES:
+            # Only the rows at these inputs matter: the bound is one for all mechanisms.
+            points = np.unique(np.concatenate([[problem.lower], prior.points, [problem.upper]]))
+            return replace(_on_knots(problem, levels, points), scope=AT_LEVELS)
+    except SolverError:
+        pass  # levels that reach barely far enough leave a cone solver no interior
+    return _by_newton(problem, levels)
+
+
+def design_fixed(
+    problem: Problem, levels: FloatArray, knots: FloatArray | None, *, free: bool = False
+) -> tuple[FloatDesign, Mechanism]:
+    """The optimal pure-epsilon table at these levels; feasibility is settled already.
 
     Arguments:
-        coefficients: (3, n) of 1, B and B**2; those of B**2 are >= 0.
-        roots: all real roots of the r_k: between two of them the sum is one quadratic, least at an end or its vertex.
-        axis: (c + 1,) increasing; infinite ends are allowed.
+        knots: data units; None puts them where the best rows bend (unbiased problems).
+        free: whether the levels may be moved by a little, so that nothing but float error is left of the bias.
     """
-    c, b, a = coefficients
-    points = np.unique(np.concatenate([axis, roots[(roots > axis[0]) & (roots < axis[-1])]]))
-    starts, stops = points[:-1], points[1:]
-    # On an unbounded piece any point tells the signs.
-    finite = np.clip(points, points[np.isfinite(points)].min() - 1e3, points[np.isfinite(points)].max() + 1e3)
-    middle = (finite[1:] + finite[:-1]) / 2
-    factor = np.where((a[:, None] * middle + b[:, None]) * middle + c[:, None] < 0, ratio, 1.0)
-    total = np.stack([c, b, a]) @ factor
-    with np.errstate(divide="ignore", invalid="ignore"):
-        vertex = np.nan_to_num(-total[1] / (2 * total[2]))
-    best = np.clip(vertex, starts, stops)
-    cell = np.clip(np.searchsorted(axis, middle) - 1, 0, axis.size - 2)
-    result, place = np.full(axis.size - 1, np.inf), np.zeros(axis.size - 1)
-    for at in (starts, stops, best):
-        known = np.isfinite(at)
-        safe = np.where(known, at, 0.0)
-        value = np.where(known, (total[2] * safe + total[1]) * safe + total[0], np.inf)
-        # Unbounded pieces on which the sum falls for ever.
-        value[~known & (total[2] == 0) & (total[1] * np.sign(at) < 0)] = -np.inf
-        order = np.argsort(-value, kind="stable")
-        better = order[value[order] < result[cell[order]]]
-        result[cell[better]], place[cell[better]] = value[better], safe[better]
-    return result, place
-
-
-@final
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Cut:
-    """Multipliers for averages over cells of inputs and for the rows at -1 and 1 (centred units).
-
-    Arguments:
-        edges: (n+1,) of the cells, from -1 to 1.
-        roots: (n, 2) levels at which the reduced cost of a cell vanishes: mass (B - L)(B - R).
-        ends: (2, 2) coefficients (constant, slope) in B of the reduced costs of the two rows.
-        moments: (n, 3) integrals of 1, x, x**2 over the cells.
-    """
-
-    edges: FloatArray
-    roots: FloatArray
-    ends: FloatArray
-    moments: FloatArray
-
-    def constant(self) -> float:
-        """The bound on the loss when no level has a negative g."""
-        mass, mean, square = self.moments.T
-        low, high = self.roots.T
-        rows = self.ends[0, 0] - self.ends[0, 1] + self.ends[1].sum()
-        return float(mean @ (low + high) - mass @ (low * high) - square.sum() - rows)
-
-    def variance(self) -> float:
-        """That of the inputs."""
-        _, mean, square = self.moments.sum(axis=0)
-        return max(float(square - mean**2), 1e-300)
-
-    def least(self, axis: FloatArray, ratio: float) -> tuple[FloatArray, FloatArray]:
-        """The least g in each cell of levels and where it is, exact but for floats."""
-        low, high = self.roots.T
-        mass = self.moments[:, 0]
-        cells = np.stack([mass * low * high, -mass * (low + high), mass])
-        rows = np.concatenate([self.ends.T, np.zeros((1, 2))])
-        with np.errstate(divide="ignore", invalid="ignore"):
-            turns = -self.ends[:, 0] / self.ends[:, 1]
-        roots = np.concatenate([self.roots.ravel(), turns[np.isfinite(turns)]])
-        return least_of_quadratics(np.concatenate([cells, rows], axis=1), roots, axis, ratio)
-
-    def mirrored(self) -> Cut:
-        """The same cut for inputs and levels with their signs changed."""
-        flip = np.array([1.0, -1.0])
-        return Cut(
-            edges=-self.edges[::-1],
-            roots=-self.roots[::-1, ::-1],
-            ends=self.ends[::-1] * flip,
-            moments=self.moments[::-1] * np.array([1.0, -1.0, 1.0]),
-        )
-
-
-def cut_at(levels: FloatArray, ratio: float, problem: Problem, *, doubt: float | None = None) -> tuple[Cut, FloatArray]:
-    """The cut of the best design on these levels (centred units) for the problem's prior, and its floors (m,).
-
-    Arguments:
-        doubt: see `best_floors`: any multipliers give a cut.
-    """
-    span, spread = (problem.lower, problem.upper), 1e-4
-    prior, between = condensed(problem.prior, *span)
-    law = law_of(prior, *span, spread=spread)
-    optimum = best_floors(levels, ratio, law, "mse", doubt=doubt)
-    windows = make_windows(levels, optimum.floors, ratio)
-    means = np.clip(windows.means, -1.0, 1.0)
-    means[0], means[-1] = -1.0, 1.0
-    wide = np.diff(means) > 0
-    pairs = np.stack([levels[windows.left], levels[windows.right]], axis=1)[wide]
-    edges = np.concatenate([means[:-1][wide], [1.0]])
-    if isinstance(prior, SamplePrior) and has_few_atoms(prior):
-        # Any split of the point masses gives a bound; that of the law does so with these multipliers.
-        points, masses = centred_atoms(prior, *span)
-        moments = split_atoms(points, masses, edges, spread) @ points[:, None] ** np.arange(3)
-    else:
-        moments = np.diff(exact_law(prior, *span, edges).integrals(edges), axis=0)
-    moments[0, 2] += between / (problem.width / 2) ** 2
-    return Cut(edges=edges, roots=np.sort(pairs, axis=1), ends=optimum.ends, moments=moments), optimum.floors
+    draft = floors_at(problem, levels, knots)
+    span = {"lower": problem.lower, "upper": problem.upper}
+    windows = designs.integer_windows(levels, draft.floors, epsilon=problem.epsilon, **span)
+    if free and knots is None:
+        levels = designs.refitted(windows, levels, problem.lower, problem.upper)
+        windows = designs.IntegerWindows(levels, windows.floors, windows.ratio)
+        draft = floors_at(problem, levels, None)
+    return draft, designs.table(windows, levels, knots=knots, **span)

@@ -31,10 +31,9 @@ from mezzotint.core.loss import FloatArray
 from mezzotint.core.mechanism import TOTAL
 from mezzotint.core.priors import Law, SamplePrior, UniformPrior, cell_means, law_of
 from mezzotint.core.search import bracket, descend
-from mezzotint.design.fixed import KnottedProblem, centered, solve_pairs
 from mezzotint.design.floors import Windows, average, make_windows, outer_rows, overhang, peaks
 from mezzotint.design.problem import Problem
-from mezzotint.design.program import SolverError
+from mezzotint.design.program import KnottedProblem, SolverError, solve_pairs
 
 _MOST_STARTS = 16
 _STEPS = (60, 40, 40)
@@ -379,7 +378,7 @@ def value_and_gradient(problem: Problem, knots: FloatArray, levels: FloatArray) 
         multipliers = solution.dual[knots.size : 2 * knots.size]
         if problem.max_bias > 0:
             multipliers = multipliers - solution.dual[2 * knots.size : 3 * knots.size]
-        scale = half * max(1.0, float(np.abs(centered(problem, levels)).max()))
+        scale = half * max(1.0, float(np.abs(problem.centered(levels)).max()))
         gradient = gradient + multipliers @ solution.rows / scale
     return solution.value, gradient
 

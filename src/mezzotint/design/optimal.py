@@ -36,7 +36,7 @@ from mezzotint.core.priors import as_prior
 from mezzotint.core.records import JsonObject, Progress, Record, ticks
 from mezzotint.core.search import bracket
 from mezzotint.design.cdf import design_cells
-from mezzotint.design.fixed import design_fixed, design_general, refine_even
+from mezzotint.design.floors import design_fixed
 from mezzotint.design.levels import UnboundedLevelsWarning, check_reach, search_levels, symmetric_levels
 from mezzotint.design.limit import check_provable, limit_of
 from mezzotint.design.limit import prove as prove_levels
@@ -51,6 +51,7 @@ from mezzotint.design.problem import (
     weighed,
     without_bound,
 )
+from mezzotint.design.program import design_general, refine_even
 from mezzotint.families.fitting import CONTINUOUS, member, member_of, variance
 from mezzotint.privacy.account import report_claim
 from mezzotint.privacy.tradeoff import UNEVEN, vector_epsilon

@@ -73,6 +73,10 @@ class Problem:
         """Whether the constraint is pure epsilon-DP over all pairs of inputs."""
         return self.delta == 0 and self.alpha is None and self.metric is None
 
+    def centered(self, values: FloatArray) -> FloatArray:
+        """Data units to units of half the range, centred."""
+        return (values - self.center) / (self.width / 2)
+
     def costs(self, knots: FloatArray, levels: FloatArray) -> FloatArray:
         """(K+1, m) weights C with expected loss = sum(C * P), data units; for "minimax" those of the MSE."""
         loss = "mae" if self.loss == "mae" else "mse"
@@ -129,6 +133,11 @@ def make_problem(
         metric=cast("Metric | None", metric),
         max_bias=max_bias,
     )
+
+
+def ratio_above(epsilon: float) -> float:
+    """A float at or above e**epsilon: bounds hold for every mechanism of this epsilon."""
+    return math.exp(epsilon) * (1 + 2.0**-50)
 
 
 def check_knots(knots: int | Sequence[float] | npt.ArrayLike, problem: Problem) -> FloatArray:

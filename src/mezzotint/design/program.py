@@ -12,15 +12,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any, final
 
 import clarabel as untyped
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sparse
+from scipy.special import logsumexp
 
-from mezzotint.core.errors import MezzotintError
-from mezzotint.core.loss import FloatArray, IndexArray
+from mezzotint.core import rounding
+from mezzotint.core.errors import InfeasibleError, MezzotintError, ParameterError
+from mezzotint.core.loss import IndexArray
+from mezzotint.core.mechanism import TOTAL, FloatArray, Mechanism
+from mezzotint.design.problem import FloatDesign, Problem, without_unused
+from mezzotint.privacy.tradeoff import metric_epsilon, spacing_of
 
 
 @final
@@ -451,3 +457,252 @@ def safe_bound(program: Program, dual: FloatArray) -> float:
     summands = [*(-point * rhs).tolist(), *(program.caps * lowest).tolist()]
     # Each product carries one rounding; fsum adds them exactly.
     return math.fsum(summands) - 2 * unit * math.fsum(map(abs, summands))
+
+
+ON_KNOTS = "tables with these levels on these knots"
+BETWEEN = (0.25, 0.5, 0.75)
+
+
+def program_on(
+    problem: Problem,
+    levels: FloatArray,
+    knots: FloatArray,
+    privacy: ProgramPart,
+    *,
+    costs: FloatArray | None = None,
+    between: tuple[float, ...] = BETWEEN,
+) -> Program:
+    """The table program of docs/proofs/design.md at these levels and knots, data units.
+
+    Arguments:
+        privacy: `ratio_part` for pure epsilon.
+        costs: those of the problem, where they are known.
+        between: where else between two knots the largest error counts, for loss "minimax".
+    """
+    target_means, units = problem.centered(knots), problem.centered(levels)
+    errors = partial(worst_error_part, target_means=target_means, levels=units, between=between)
+    return assemble(
+        target_means=target_means,
+        levels=units,
+        costs=problem.costs(knots, levels) if costs is None else costs,
+        parts=[privacy, errors] if problem.loss == "minimax" else [privacy],
+        max_bias=problem.max_bias / (problem.width / 2),
+        worst=largest_error(units) if problem.loss == "minimax" else 0.0,
+    )
+
+
+def proven_design(problem: Problem, asked: Program, levels: FloatArray, solution: Solution) -> FloatDesign:
+    """The design that a solution's multipliers prove: with some pairs of rows a bound of the program with all."""
+    half = problem.width / 2
+    unit = half**2 if problem.loss == "minimax" else 1.0
+    price = price_of_means(asked, solution.dual, problem.centered(levels)) if problem.max_bias < math.inf else 0.0
+    bound = safe_bound(asked, solution.dual) * unit
+    return FloatDesign(lower_bound=bound, scope=ON_KNOTS, iterations=solution.iterations, price=price * unit / half)
+
+
+_UNITS = (0, 0, 0, 0, *(2 * 4**k for k in range(11)))
+"""Units by which rounding may move a weight, one try after another, until the integers are certified."""
+
+_MARGIN, _MOST = 2.0**-30, 1e-2
+"""Least and largest relative reduction of epsilon, for solver and rounding."""
+
+_SMALL = 1e-4
+"""What is overspent by so little (relative) is made up for by asking for less."""
+
+_VIOLATION, _SLACK = 1e-8, 1e-5
+_PAIR_ROUNDS = 30
+_BESIDE = np.array([[0, 0], [1, 0], [-1, 0], [0, 1], [0, -1]])
+"""Steps from a pair of knots to itself and its neighbours."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class KnottedProblem:
+    """A problem at fixed levels and knots, with what its program is made of.
+
+    Arguments:
+        spare_rounding: whether delta is reduced by what rounding may add: for a table; a bound uses all of it.
+        spare: by how much any probability may be off while metrics and Renyi divergences still hold.
+    """
+
+    problem: Problem
+    levels: FloatArray
+    knots: FloatArray
+    spare_rounding: bool = True
+    spare: float = 0.0
+
+    @cached_property
+    def costs(self) -> FloatArray:
+        """(K, m) of the problem."""
+        return self.problem.costs(self.knots, self.levels)
+
+    def part(self, pairs: IndexArray, epsilon: float) -> ProgramPart:
+        """The privacy constraint, on these pairs of rows unless it is pure."""
+        problem = self.problem
+        if problem.is_pure:
+            return partial(ratio_part, epsilon=epsilon)
+        if problem.delta > 0:
+            delta = self.delta if self.spare_rounding else problem.delta
+            return partial(delta_part, pairs=pairs, epsilon=epsilon, delta=delta)
+        if problem.alpha is not None:
+            return partial(renyi_part, pairs=pairs, alpha=problem.alpha, epsilon=epsilon, spare=self.spare)
+        distance = np.abs(self.knots[pairs[:, 0]] - self.knots[pairs[:, 1]])
+        is_absolute = problem.metric == "absolute"
+        ratios = 1 + epsilon * distance if is_absolute else np.exp(np.minimum(epsilon * distance**2, 40.0))
+        return partial(pair_ratio_part, pairs=pairs, ratios=ratios, spare=self.spare)
+
+    @property
+    def delta(self) -> float:
+        """delta less what rounding to integers can add to the hockey-stick divergence of two rows."""
+        room = 2 * self.levels.size * (1 + math.exp(self.problem.epsilon)) / TOTAL
+        if self.problem.delta <= 2 * room:
+            least = "no delta at this epsilon" if 2 * room >= 1 else f"no delta up to {2 * room:.2g}"
+            raise ParameterError("delta", self.problem.delta, f"a 32-bit table resolves {least}; use delta=0")
+        return self.problem.delta - room
+
+    def excess(self, rows: FloatArray, epsilon: float) -> FloatArray:
+        """(R, R) how far each ordered pair of rows is beyond its constraint (<= 0: within)."""
+        problem = self.problem
+        if problem.delta > 0:
+            ratio = math.exp(epsilon)
+            sticks = np.stack([np.maximum(rows - ratio * row, 0).sum(axis=1) for row in rows], axis=1)
+            return sticks - self.delta
+        low = np.log(np.maximum(rows - self.spare, 1e-15))
+        losses = np.log(np.maximum(rows + self.spare, 1e-15))[:, None] - low
+        if problem.alpha is not None:
+            return logsumexp(problem.alpha * losses + low, axis=2) / (problem.alpha - 1) - epsilon
+        return losses.max(axis=2) - epsilon * (self.knots[:, None] - self.knots) ** 2
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the first pairs are all that is needed."""
+        return self.problem.is_pure or self.problem.metric == "absolute"
+
+    def binding(self, pairs: IndexArray, rows: FloatArray, epsilon: float) -> IndexArray:
+        """Those of the pairs whose constraint these rows all but violate."""
+        return pairs if self.is_complete else pairs[self.excess(rows, epsilon)[pairs[:, 0], pairs[:, 1]] > -_SLACK]
+
+    def program(self, pairs: IndexArray, epsilon: float) -> Program:
+        return program_on(self.problem, self.levels, self.knots, self.part(pairs, epsilon), costs=self.costs)
+
+
+def solve_pairs(
+    setting: KnottedProblem, epsilon: float, known: IndexArray | None = None
+) -> tuple[Solution, IndexArray]:
+    """Solves with few pairs of rows, `known` ones and their neighbours, adding each row's worst until none is violated.
+
+    Returns: the optimum over all pairs, and the pairs that bind or may.
+    """
+    knots = setting.knots.size
+    index = np.arange(knots)
+    pairs = np.array([[0, knots - 1], [knots - 1, 0]], dtype=np.intp)
+    if setting.problem.metric is not None:  # neighbours, which are all that "absolute" needs
+        pairs = np.concatenate([np.stack([index[:-1], index[1:]], axis=1), np.stack([index[1:], index[:-1]], axis=1)])
+    if known is not None and not setting.is_complete:
+        beside = (known[:, None] + _BESIDE).reshape(-1, 2)
+        inside = ((beside >= 0) & (beside < knots)).all(axis=1) & (beside[:, 0] != beside[:, 1])
+        pairs = np.unique(np.concatenate([pairs, beside[inside]]), axis=0)
+    solution = solve(setting.program(pairs, epsilon))
+    for _ in range(0 if setting.is_complete else _PAIR_ROUNDS):
+        excess = setting.excess(solution.rows, epsilon)
+        firsts, seconds = np.append(index, excess.argmax(axis=0)), np.append(excess.argmax(axis=1), index)
+        violated = np.stack([firsts, seconds], axis=1)[excess[firsts, seconds] > _VIOLATION]
+        fresh = np.unique(np.concatenate([pairs, violated]), axis=0)
+        if len(fresh) == len(np.unique(pairs, axis=0)):
+            break
+        pairs = fresh
+        solution = solve(setting.program(pairs, epsilon))
+    return solution, pairs
+
+
+def spent(problem: Problem, mechanism: Mechanism) -> float:
+    """The certified privacy of the integers in the problem's own currency: at most `epsilon` when it is met."""
+    if problem.delta > 0:
+        return 0.0 if mechanism.delta(problem.epsilon) <= problem.delta else math.inf
+    if problem.alpha is not None:
+        return mechanism.renyi(problem.alpha)
+    if problem.metric is not None:
+        return metric_epsilon(mechanism, problem.metric)
+    return mechanism.epsilon
+
+
+def _rounded(setting: KnottedProblem, rows: FloatArray) -> Mechanism:
+    """The integer table."""
+    problem, rows = setting.problem, without_unused(rows)
+    if problem.max_bias == 0:
+        # What the solver's tolerance left of the means is nothing beside far levels, but many units.
+        ends = np.flatnonzero(rows.any(axis=0))[[0, -1]]
+        missing = (setting.knots - rows @ setting.levels) / np.diff(setting.levels[ends])
+        rows[:, ends] = np.maximum(rows[:, ends] + missing[:, None] * [-1, 1], 0.0)
+    return rounding.table(
+        knots=setting.knots,
+        levels=setting.levels,
+        probabilities=rows,
+        name="optimal",
+        epsilon=problem.epsilon if problem.is_pure else math.inf,
+        unbiased=problem.max_bias == 0,
+        most=TOTAL if problem.is_pure else setting.levels.size + 16,
+    )
+
+
+def design_general(
+    problem: Problem, levels: FloatArray, knots: FloatArray, known: IndexArray | None = None
+) -> tuple[FloatDesign, Mechanism]:
+    """The optimal table at these levels and knots for any of the constraints and losses.
+
+    Arguments:
+        known: (P, 2) pairs of knots whose constraints are expected to bind: a start, on which no result depends.
+    """
+    if problem.metric == "squared":
+        spacing_of(knots)  # refuses uneven knots
+    setting = KnottedProblem(problem=problem, levels=levels, knots=knots)
+    rows, drafts, used = np.zeros((knots.size, levels.size)), list[FloatDesign](), np.ones(levels.size, dtype=bool)
+    known = np.zeros((0, 2), dtype=np.intp) if known is None else known
+    failure: MezzotintError = InfeasibleError(
+        f"epsilon={problem.epsilon:g}: the rows found, as integers, spend more; use fewer knots or levels, or raise it"
+    )
+    margin, grain = _MARGIN, float(np.ptp(levels)) / TOTAL
+    for units in _UNITS:
+        # Levels that are hardly ever used have no probability to spare: they are left out.
+        less = max(problem.max_bias - (2 + units) * grain, problem.max_bias / 2)
+        tried = KnottedProblem(
+            problem=replace(problem, max_bias=less), levels=levels[used], knots=knots, spare=units / TOTAL
+        )
+        try:
+            solution, pairs = solve_pairs(tried, problem.epsilon * (1 - margin), known)
+            known = tried.binding(pairs, solution.rows, problem.epsilon * (1 - margin))
+            rows[:] = 0.0
+            rows[:, used] = solution.rows
+            if used.all():
+                asked = replace(setting, spare_rounding=False).program(pairs, problem.epsilon)
+                drafts.append(proven_design(problem, asked, levels, solution))
+            mechanism = _rounded(setting, rows)
+        except (InfeasibleError, SolverError) as error:
+            failure, margin = failure if drafts else error, min(8 * margin, _MOST)
+            continue
+        beyond = spent(problem, mechanism) / problem.epsilon - 1
+        if beyond <= 0 and mechanism.max_bias <= max(problem.max_bias, grain):
+            # The multipliers of the least margin bound best, those of rare levels' rounding far worse.
+            return replace(max(drafts, key=lambda draft: draft.lower_bound or -math.inf), pairs=known), mechanism
+        used = without_unused(rows).any(axis=0)
+        margin = min(margin + (1.5 * max(beyond, 0.0) if beyond < _SMALL else margin), _MOST)
+    raise failure
+
+
+def refine_even(problem: Problem, levels: FloatArray) -> tuple[FloatDesign, Mechanism]:
+    """Even knots, doubled until the bound of the program stalls or the program grows large."""
+    most = 4000 if problem.is_pure else 260
+    best: tuple[FloatDesign, Mechanism] | None = None
+    previous = math.inf
+    for count in (9, 17, 33, 65, 129, 257):
+        if best is not None and count * levels.size > most:
+            break
+        known = None if best is None else 2 * best[0].pairs  # every other knot is one of the last grid
+        best = design_general(problem, levels, np.linspace(problem.lower, problem.upper, count), known)
+        value = best[0].lower_bound or 0.0
+        if previous - value <= 1e-5 * abs(value):
+            break
+        previous = value
+    if best is None:
+        raise ParameterError("levels", levels.size, "too many for this constraint; use fewer")
+    return best
