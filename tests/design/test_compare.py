@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from mezzotint import Mechanism, ParameterError, design, families
+from mezzotint.design.calibrate import CONTINUOUS, variance
 from mezzotint.design.optimal import BASELINES
-from mezzotint.families.fitting import CONTINUOUS, variance
 from tolerances import FEW, MANY, SOLVED
 
 

@@ -146,8 +146,8 @@ LOCAL = ("mvu", "imvu", "optm")
 
 @judges(
     "design.optimal.cache", "design.optimal.mvu", "design.optimal.imvu", "design.optm.optm",
-    "design.optm.best_pairs", "design.optimal.calibrate",
-    "families.fitting.FamilySearch.best", "families.fitting.FamilySearch.run",
+    "design.optm.best_pairs", "design.calibrate.calibrate",
+    "design.calibrate.FamilySearch.best", "design.calibrate.FamilySearch.run",
 )  # fmt: skip
 @pytest.mark.parametrize("name", DESIGNERS)
 def test_designers_spend_at_most_what_was_asked_in_any_unit(name: str) -> None:

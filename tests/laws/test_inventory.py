@@ -37,7 +37,7 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
         "training.rqp.published_epsilon", "training.rqp.published_utility_bound",
     ),
     "a float inside a search for a table: what is issued is read off the integers afterwards, by laws": (
-        "design.cdf.design_cells", "families.fitting.float_epsilon", "design.program.spent",
+        "design.cdf.design_cells", "design.calibrate.float_epsilon", "design.program.spent",
         "design.program.delta_part", "design.program.renyi_part",
     ),
     "a choice among ways that are all sound, by floats: what follows from it has laws, whatever was chosen": (

@@ -1,6 +1,7 @@
 """Design: a problem in, the provably best table out; and the papers' own designs beside it."""
 
 from mezzotint.core import shown as _shown
+from mezzotint.design.calibrate import calibrate as calibrate
 from mezzotint.design.cdf import for_shape as for_shape
 from mezzotint.design.cdf import interpolated as interpolated
 from mezzotint.design.cdf import shape_error as shape_error
@@ -8,7 +9,6 @@ from mezzotint.design.levels import UnboundedLevelsWarning as UnboundedLevelsWar
 from mezzotint.design.limit import limit as limit
 from mezzotint.design.optimal import Row as Row
 from mezzotint.design.optimal import cache as cache
-from mezzotint.design.optimal import calibrate as calibrate
 from mezzotint.design.optimal import clear_cache as clear_cache
 from mezzotint.design.optimal import compare as compare
 from mezzotint.design.optimal import imvu as imvu

@@ -53,10 +53,10 @@ class Problem:
     upper: float
     loss: Loss
     prior: Prior
-    delta: float
-    alpha: float | None
-    metric: Metric | None
-    max_bias: float
+    delta: float = 0.0
+    alpha: float | None = None
+    metric: Metric | None = None
+    max_bias: float = 0.0
 
     @property
     def width(self) -> float:

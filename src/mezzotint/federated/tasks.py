@@ -14,7 +14,7 @@ from mezzotint.core import brought_by
 from mezzotint.core.arguments import check_choice, check_count, check_positive, check_rules
 from mezzotint.core.errors import ParameterError
 from mezzotint.datasets import Federation
-from mezzotint.datasets.labelled import Features, Labels
+from mezzotint.datasets.readers import Features, Labels
 from mezzotint.federated.encoding import Encoding, TableEncoding, Vector
 from mezzotint.federated.secagg.roster import Sampling, turn
 from mezzotint.federated.server_optimizers import FedAvg, ServerOptimizer, State, behind

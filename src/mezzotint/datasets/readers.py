@@ -1,19 +1,27 @@
-"""Labelled data for learning, whole or split over clients: scikit-learn's sets, and standard files of the user's."""
+"""Readers of real data: minutes in the air, counts of votes, and labelled records for learning, whole or split.
+
+Some ship with the package or with scikit-learn; for the others the user brings standard files.
+"""
 
 from __future__ import annotations
 
+import csv
 import gzip
 import hashlib
 import io
 import pickle
+import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
+from importlib import resources
 from pathlib import Path
-from typing import Any, NamedTuple, final
+from typing import IO, Any, NamedTuple, final
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +31,200 @@ from mezzotint.core.arguments import Neighboring, check_choice, check_count, che
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import read_object
 from mezzotint.core.loss import FloatArray
+
+AIR_TIME = "air_time"
+"""Minutes, int16, missing values included; 336,776 rows."""
+
+ORIGIN = "origin"
+"""Text: EWR, JFK or LGA."""
+
+CARRIER = "carrier"
+"""Text: the carrier's two-letter code."""
+
+
+def flights() -> AbstractContextManager[Path]:
+    """The Parquet file as a path, for a `with` block; its licence stands beside it."""
+    return resources.as_file(resources.files("mezzotint.datasets").joinpath("flights", "air_time.parquet"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Election:
+    """Votes of one election.
+
+    Arguments:
+        name: year, state or any label.
+        candidates: one name per count.
+        counts: votes.
+    """
+
+    name: str
+    candidates: tuple[str, ...]
+    counts: tuple[int, ...]
+
+    @property
+    def records(self) -> int:
+        """All votes counted here."""
+        return sum(self.counts)
+
+    def top(self, candidates: int) -> Election:
+        """The same election with the given number of strongest candidates, in the order of their votes."""
+        order = sorted(range(len(self.counts)), key=lambda i: -self.counts[i])[:candidates]
+        return Election(
+            name=self.name,
+            candidates=tuple(self.candidates[i] for i in order),
+            counts=tuple(self.counts[i] for i in order),
+        )
+
+    def share(self, candidate: str) -> Fraction:
+        """A candidate's share of the votes counted here, exactly.
+
+        Raises:
+            ParameterError: if there is no such candidate.
+        """
+        check_choice("candidate", candidate, self.candidates)
+        return Fraction(self.counts[self.candidates.index(candidate)], self.records)
+
+
+def national_elections() -> tuple[Election, ...]:
+    """The popular vote of the US presidential elections 1920 to 2024: the top two candidates, then all others.
+
+    Sources: the file SOURCES.md beside the data.
+    """
+    elections = []
+    for row in _shipped("presidential_popular_vote.csv"):
+        one, two, total = int(row["votes_1"]), int(row["votes_2"]), int(row["total"])
+        elections.append(
+            Election(
+                name=row["year"],
+                candidates=(row["candidate_1"], row["candidate_2"], "others"),
+                counts=(one, two, total - one - two),
+            )
+        )
+    return tuple(elections)
+
+
+def party_shares() -> dict[str, Fraction]:
+    """The Democratic share of the two-party popular vote by year, 1920 to 2024."""
+    shares = {}
+    for row in _shipped("presidential_popular_vote.csv"):
+        votes = {row["party_1"]: int(row["votes_1"]), row["party_2"]: int(row["votes_2"])}
+        shares[row["year"]] = Fraction(votes["D"], votes["D"] + votes["R"])
+    return shares
+
+
+def state_elections() -> tuple[Election, ...]:
+    """Biden's and Trump's votes of 2020 in the 50 states and the District of Columbia."""
+    return tuple(_two_party(row) for row in _shipped("presidential_2020_states.csv"))
+
+
+def district_elections() -> tuple[Election, ...]:
+    """The same for the five congressional districts of Maine and Nebraska that choose an elector of their own."""
+    return tuple(_two_party(row) for row in _shipped("presidential_2020_districts.csv"))
+
+
+def _two_party(row: dict[str, str]) -> Election:
+    return Election(name=row["district"], candidates=("Biden", "Trump"), counts=(int(row["biden"]), int(row["trump"])))
+
+
+def _shipped(name: str) -> list[dict[str, str]]:
+    path = resources.files("mezzotint.datasets").joinpath("elections", name)
+    with path.open(encoding="utf-8") as stream:
+        return list(csv.DictReader(stream))
+
+
+def read_elections(
+    source: str | Path | IO[str], *, columns: Sequence[str] | None = None, label: str | None = None
+) -> tuple[Election, ...]:
+    """Elections from a CSV file with a header: one election per row, one column of counts per candidate.
+
+    Arguments:
+        source: path (.csv or .csv.gz) or an open text stream.
+        columns: the columns of counts, one per candidate; by default the two columns, apart from the label, `year` and
+            `total`, that hold whole numbers in all rows.
+        label: the column that names the election; by default the first column that is not a count.
+
+    Raises:
+        ParameterError: if there is no such file or column; without `columns`, unless exactly two of them hold counts.
+        FileFormatError: if the file is empty, a count is not a whole number, or, without `columns`, a column looks like
+            numbers in some rows and is none ("12,345", "3.0", an empty cell); with column, line and value.
+
+    Guarantees: no column that might have been a candidate is left out or taken in silently.
+    Edge cases:
+        Negative counts are reported with the line; a row of zeros is an error only when it is evaluated.
+    """
+    if not isinstance(source, (str, Path)):
+        return _parse(source, columns, label)
+    path = Path(source)
+    if not path.is_file():
+        raise ParameterError("source", str(source), "no such file; give a CSV file with a header")
+    opener = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opener(path, "rt", encoding="utf-8-sig", newline="") as stream:
+            return _parse(stream, columns, label)
+    except (UnicodeDecodeError, gzip.BadGzipFile, EOFError, csv.Error) as error:
+        raise FileFormatError(f"{path.name}: not a CSV file in UTF-8 ({error}); save it as CSV again") from None
+
+
+def _parse(stream: IO[str], columns: Sequence[str] | None, label: str | None) -> tuple[Election, ...]:
+    reader = csv.DictReader(stream)
+    rows = list(reader)
+    header = list(reader.fieldnames or [])
+    if not rows or not header:
+        raise FileFormatError("the CSV file has no rows below its header; give one row per election")
+    for asked in [*(columns or []), *([label] if label is not None else [])]:
+        if asked not in header:
+            raise ParameterError("columns", asked, f"is not in the header: {', '.join(header)}")
+    counted = list(columns) if columns is not None else _count_columns(rows, header, label)
+    if len(counted) < 2:
+        remedy = "needs at least two columns of counts; name them with columns= (--columns)"
+        raise ParameterError("columns", counted, remedy)
+    if len(counted) > 2 and columns is None:
+        remedy = "all hold whole numbers; name those that are candidates with columns= (--columns)"
+        raise ParameterError("columns", ", ".join(counted), remedy)
+    named = label or next((name for name in header if name not in counted), None)
+    elections = []
+    for line, row in enumerate(rows, start=2):
+        counts = tuple(_count(row[name], name, line) for name in counted)
+        name = (row[named] or "") if named else f"line {line}"
+        elections.append(Election(name=name, candidates=tuple(counted), counts=counts))
+    return tuple(elections)
+
+
+def _count_columns(rows: list[dict[str, str]], header: list[str], label: str | None) -> list[str]:
+    considered = [name for name in header if name not in {label, "year", "total"}]
+    whole = [name for name in considered if all(_WHOLE.fullmatch(row[name] or "") for row in rows)]
+    others = [name for name in considered if name not in whole]
+    for name in others:
+        # The first column of words names the elections, and a few of these names may be numbers.
+        looks = [_NUMERIC.fullmatch(row[name] or "") is not None for row in rows]
+        if 2 * sum(looks) > len(looks) if name == others[0] and label is None else any(looks):
+            _refuse_near_numbers(name, [row[name] or "" for row in rows])
+    return whole
+
+
+_WHOLE = re.compile(r"\s*-?[0-9]+\s*")
+_NUMERIC = re.compile(r"\s*[-+(]?[$€£]?\s*[0-9][0-9.,'_\s]*(e[-+]?[0-9]+)?[%)]?\s*", re.IGNORECASE)
+
+
+def _refuse_near_numbers(name: str, cells: list[str]) -> None:
+    line, cell = next((line, cell) for line, cell in enumerate(cells, start=2) if not _WHOLE.fullmatch(cell))
+    raise FileFormatError(
+        f"line {line}, column {name}: {cell!r} is not a whole number of votes, although other cells of the column look "
+        "like numbers; write plain digits (12345), or name the columns of counts with columns= (--columns)"
+    )
+
+
+def _count(text: str | None, name: str, line: int) -> int:
+    try:
+        value = int((text or "").strip().replace("_", "x"))
+    except ValueError:
+        raise FileFormatError(f"line {line}, column {name}: {text!r} is not a whole number of votes") from None
+    if value < 0:
+        raise FileFormatError(f"line {line}, column {name}: {value} votes; counts must not be negative")
+    return value
+
+
+# Labelled records --------------------------------------------------------------------------------------------------
 
 
 class ImageSet(NamedTuple):

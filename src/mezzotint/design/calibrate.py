@@ -1,9 +1,9 @@
-"""From an epsilon to a member: the parameters of a closed-form family with certified epsilon as asked, least loss.
+"""From an epsilon to a member: the parameters of a closed-form family with the requested certified epsilon, least loss.
 
-`design.calibrate` is the entry point and documents the arguments. One privacy parameter meets epsilon, a few shape
-numbers lower the loss. All of it happens in floats on the range [-1, 1] and is only a search: what it finds becomes a
-table by integer rounding, and the table's own integers say what its epsilon is. Published mechanisms with continuous
-outputs have no tables; they appear here by their variances, as rivals of a table of few bits.
+One privacy parameter meets epsilon, a few shape numbers lower the loss. All of it happens in floats on the range
+[-1, 1] and is only a search: what it finds becomes a table by integer rounding, whose own integers say what its epsilon
+is. Published mechanisms with continuous outputs have no tables; they appear here by their variances, as rivals of a
+table of few bits.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -28,12 +29,14 @@ from mezzotint.core.arguments import (
     check_covering,
     check_epsilon,
     check_finite,
+    check_range,
 )
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import MAX_LEVELS, TOTAL, FloatArray, Mechanism
 from mezzotint.core.priors import Prior, SamplePrior, UniformPrior, as_prior, cell_means, cost_matrix
 from mezzotint.core.rounding import MARGIN, table
 from mezzotint.core.search import bracket
+from mezzotint.design.problem import DesignResult, Problem, without_bound
 from mezzotint.families.categorical import k_randomized_response
 from mezzotint.families.numeric import PoissonBinomial, erm_rows, pbm_exact, rqm_rows
 
@@ -55,81 +58,118 @@ _THETA = 0.5 - 1e-10
 class _Request:
     """A checked request; `count` levels, or the bins themselves in data units."""
 
-    epsilon: float
-    lower: float
-    upper: float
+    problem: Problem
     count: int
     bins: FloatArray | None
-    loss: Literal["mse", "mae"]
-    prior: Prior
     max_level: float
     knots: int
 
     @property
-    def half(self) -> float:
-        return (self.upper - self.lower) / 2
-
-    @property
-    def centre(self) -> float:
-        return self.lower + self.half
-
-    @property
     def unit_bins(self) -> FloatArray | None:
         """The bins in half ranges."""
-        return None if self.bins is None else (self.bins - self.centre) / self.half
+        return None if self.bins is None else self.problem.centered(self.bins)
 
     def unit_prior(self) -> Prior:
         """The prior on [-1, 1], as point masses unless uniform: one pass over the data, then each loss is cheap."""
-        if isinstance(self.prior, UniformPrior):
-            return self.prior
-        cells = cell_means(self.prior, self.lower, self.upper)
-        return SamplePrior(points=(cells.points - self.centre) / self.half, masses=cells.masses)
+        problem = self.problem
+        if isinstance(problem.prior, UniformPrior):
+            return problem.prior
+        cells = cell_means(problem.prior, problem.lower, problem.upper)
+        return SamplePrior(points=problem.centered(cells.points), masses=cells.masses)
 
 
-def member(
-    family: str,
+def calibrate(
+    family: str | Callable[[float], Mechanism],
     *,
     epsilon: float,
-    lower: float,
-    upper: float,
-    levels: int | Values | None,
-    loss: Literal["mse", "mae"],
-    prior: Prior,
-    max_level: float | None,
-    knots: int,
-) -> tuple[Mechanism, int]:
-    """The member of a family by name, and how many evaluations found it.
+    lower: float = -1.0,
+    upper: float = 1.0,
+    levels: int | Values | None = None,
+    loss: Literal["mse", "mae"] = "mse",
+    prior: object = None,
+    max_level: float | None = None,
+    knots: int = 65,
+) -> DesignResult:
+    """The member of a closed-form family with the least loss found; its certified epsilon is just below `epsilon`.
 
-    Arguments: as of `design.calibrate`, which has checked the range and read the prior.
+    Arguments:
+        family: "rqm" (searches extension and q), "erm" (symmetric bins and gamma), "pbm" (theta), or
+            "randomized_response" (one bit), "k_randomized_response": nothing left to search. Or a function of one
+            number > 0 that returns a Mechanism, whose epsilon must not decrease (or not increase) with it: numbers
+            from 2**-40 to 2**40 are tried, and the table with the largest certified epsilon up to `epsilon` is taken.
+        epsilon: pure epsilon asked for, > 0 and finite.
+        lower, upper: input range, data units.
+        levels: number of levels (None: 4, or 2 for randomized response). "erm" also takes the bins themselves, "rqm"
+            evenly spaced symmetric ones; then only gamma or q is searched.
+        loss: "mse" or "mae", to be minimised. An MAE may keep falling as bins move out: see max_level.
+        prior: of the inputs: None for uniform, a frozen scipy.stats distribution, or a 1-D sample. A sample of
+            private data makes the parameters themselves a release about it.
+        max_level: largest distance of a bin from the middle of the range, data units; None: 16 (or
+            levels - 1, if more) times the least that an unbiased report at this epsilon needs. It limits "rqm" and
+            "erm"; the other families have no choice and raise.
+        knots: for "pbm": evenly spaced inputs at which the table has the exact pmf.
+
+    Returns:
+        DesignResult with status "calibrated", no lower bound and no gap: the search is local.
+
+    Raises:
+        ParameterError: naming the parameter, its value and the remedy.
+        InfeasibleError: the family cannot reach epsilon (with these bins, or within max_level); says what it can.
+
+    Guarantees:
+        result.mechanism.epsilon <= epsilon, in its integers.
+        result.loss is the mechanism's own loss under the prior, not the search's estimate.
+    Edge cases: epsilon above log(2**32) = 22.2 gives a table below that; two levels are randomized response.
+
+    Example:
+        >>> result = mz.design.calibrate("rqm", epsilon=1.0, levels=4)
+        >>> 0.999 < result.mechanism.epsilon <= 1.0
+        True
     """
-    if family not in _FAMILIES:
-        raise ParameterError("family", family, f"known families: {', '.join(_FAMILIES)}")
-    if levels is None:
-        levels = 2 if family == "randomized_response" else 4
-    check_choice("loss", loss, ("mse", "mae"))
-    bins = None if np.ndim(levels) == 0 else check_covering("levels", levels, lower=lower, upper=upper)
-    asked = check_epsilon(epsilon)
-    if asked < 1e-8:
-        raise ParameterError("epsilon", asked, "2**32 units cannot tell inputs so little apart; ask for 1e-8 or more")
-    farthest = math.inf if max_level is None else check_finite("max_level", max_level)
+    started = time.perf_counter()
+    low, high = check_range(lower, upper)
+    known = as_prior(prior, lower=low, upper=high)
+    if callable(family):
+        mechanism, evaluations = member_of(family, epsilon), 1
+    else:
+        if family not in _FAMILIES:
+            raise ParameterError("family", family, f"known families: {', '.join(_FAMILIES)}")
+        if levels is None:
+            levels = 2 if family == "randomized_response" else 4
+        check_choice("loss", loss, ("mse", "mae"))
+        bins = None if np.ndim(levels) == 0 else check_covering("levels", levels, lower=low, upper=high)
+        asked = check_epsilon(epsilon)
+        if asked < 1e-8:
+            remedy = "2**32 units cannot tell inputs so little apart; ask for 1e-8 or more"
+            raise ParameterError("epsilon", asked, remedy)
+        request = _Request(
+            problem=Problem(epsilon=asked, lower=low, upper=high, loss=loss, prior=known),
+            count=check_count("levels", levels, least=2, most=MAX_LEVELS) if bins is None else bins.size,
+            bins=bins,
+            max_level=math.inf if max_level is None else check_finite("max_level", max_level),
+            knots=check_count("knots", knots, least=2, most=MAX_LEVELS),
+        )
+        mechanism, evaluations = _within_reach(family, request)
+    value = mechanism.mse(known) if loss == "mse" else mechanism.mae(known)
+    return without_bound(mechanism, loss=value, status="calibrated", started=started, iterations=evaluations)
+
+
+def _within_reach(family: str, request: _Request) -> tuple[Mechanism, int]:
+    """The member of a family, whose levels reach no farther than allowed, and how many evaluations found it."""
+    problem, farthest = request.problem, request.max_level
     # E[B | upper] - E[B | lower] = 2 c is at most 2 R tanh(epsilon / 2), the most that two distributions with
     # likelihood ratio e**epsilon can differ in mean on [-R, R].
-    needed = (upper - lower) / 2 / math.tanh(asked / 2)
+    needed = problem.width / 2 / math.tanh(problem.epsilon / 2)
     if farthest < needed:
         raise InfeasibleError(
-            f"max_level={farthest:g}: an unbiased report at epsilon={asked:g} needs levels {needed:.6g} from the "
-            "middle of the range; raise max_level or epsilon"
+            f"max_level={farthest:g}: an unbiased report at epsilon={problem.epsilon:g} needs levels {needed:.6g} from "
+            "the middle of the range; raise max_level or epsilon"
         )
-    request = _Request(
-        epsilon=asked, lower=lower, upper=upper, bins=bins, loss=loss, prior=prior, max_level=farthest,
-        count=check_count("levels", levels, least=2, most=MAX_LEVELS) if bins is None else bins.size,
-        knots=check_count("knots", knots, least=2, most=MAX_LEVELS),
-    )  # fmt: skip
     mechanism, evaluations = _FAMILIES[family](request)
-    reach = float(np.abs(mechanism.levels - request.centre).max())
+    reach = float(np.abs(mechanism.levels - problem.center).max())
     if reach > farthest * (1 + 1e-9):
         raise InfeasibleError(
-            f"max_level={farthest:g}: {family} at epsilon={asked:g} has levels up to {reach:.6g} "
+            f"max_level={farthest:g}: {family} at epsilon={problem.epsilon:g} has levels up to {reach:.6g} "
             "from the middle of the range; raise max_level or epsilon, or choose another family"
         )
     return mechanism, evaluations
@@ -179,11 +219,14 @@ def _searched(request: _Request, build: Callable[..., SearchedFamily]) -> tuple[
     Arguments:
         build: `rqm_family` or `erm_family`.
     """
-    aims = _aims(request.epsilon)
+    problem, aims = request.problem, _aims(request.problem.epsilon)
+    center, half = problem.center, problem.width / 2
     least = (1 + 1e-9) / math.tanh(aims[0] / 2)
-    most = min(least * max(_WIDEST, request.count - 1), request.max_level / request.half)
+    most = min(least * max(_WIDEST, request.count - 1), request.max_level / half)
     family = build(request.count, least, max(least, most), request.unit_bins)
-    search = FamilySearch(family, epsilon=aims[0], loss=request.loss, prior=request.unit_prior())
+    search = FamilySearch(
+        family, epsilon=aims[0], loss="mae" if problem.loss == "mae" else "mse", prior=request.unit_prior()
+    )
     best = search.run()
     for aim in aims:
         search.epsilon = aim
@@ -193,20 +236,20 @@ def _searched(request: _Request, build: Callable[..., SearchedFamily]) -> tuple[
             setting = best
         levels, knots, rows = family.batch(setting.shape, np.array([setting.privacy_parameter]))
         # In data units, with given bins and the ends of the range as they are.
-        knots = np.concatenate([[request.lower], request.centre + request.half * knots[1:-1], [request.upper]])
+        knots = np.concatenate([[problem.lower], center + half * knots[1:-1], [problem.upper]])
         try:
             mechanism = table(
                 knots=knots,
-                levels=request.centre + request.half * levels if request.bins is None else request.bins,
+                levels=center + half * levels if request.bins is None else request.bins,
                 probabilities=rows[0],
-                name=family.name(setting.shape, setting.privacy_parameter, request.half),
-                epsilon=request.epsilon,
+                name=family.name(setting.shape, setting.privacy_parameter, half),
+                epsilon=problem.epsilon,
             )
         except InfeasibleError:
             continue
         return mechanism, search.evaluations
     raise InfeasibleError(
-        f"epsilon={request.epsilon:g}: no member of this family survives rounding to 2**32 units; use fewer levels"
+        f"epsilon={problem.epsilon:g}: no member of this family survives rounding to 2**32 units; use fewer levels"
     )
 
 
@@ -225,27 +268,27 @@ def _counted(request: _Request, family: str) -> int:
 
 
 def _pbm(request: _Request) -> tuple[Mechanism, int]:
-    trials = _counted(request, "pbm") - 1
+    problem, trials = request.problem, _counted(request, "pbm") - 1
 
     def at(theta: float) -> PoissonBinomial:
-        return pbm_exact(lower=request.lower, upper=request.upper, trials=trials, theta=theta)
+        return pbm_exact(lower=problem.lower, upper=problem.upper, trials=trials, theta=theta)
 
     def excess(theta: float, aim: float) -> float:
-        return float(float_epsilon(at(theta).pmf(np.array([[request.lower, request.upper]])))[0]) - aim
+        return float(float_epsilon(at(theta).pmf(np.array([[problem.lower, problem.upper]])))[0]) - aim
 
-    for tries, aim in enumerate(_aims(request.epsilon), start=1):
+    for tries, aim in enumerate(_aims(problem.epsilon), start=1):
         # epsilon = n log((1/2 + theta) / (1/2 - theta)) = 2 n atanh(2 theta), while no report is rarer than one unit.
         theta = math.tanh(aim / (2 * trials)) / 2
         if excess(theta, aim) < -MARGIN * aim and excess(_THETA, aim) > 0:
             theta = cast(float, brentq(excess, theta, _THETA, args=(aim,), xtol=1e-12))
         raw = at(min(theta, _THETA))
-        grid = np.linspace(request.lower, request.upper, request.knots)
+        grid = np.linspace(problem.lower, problem.upper, request.knots)
         rows = raw.pmf(grid)
         name = f"PBM(trials={trials}, theta={raw.theta:.6g})"
         with contextlib.suppress(InfeasibleError):
-            return table(knots=grid, levels=raw.levels, probabilities=rows, name=name, epsilon=request.epsilon), tries
+            return table(knots=grid, levels=raw.levels, probabilities=rows, name=name, epsilon=problem.epsilon), tries
     raise InfeasibleError(
-        f"epsilon={request.epsilon:g}: PBM does not survive rounding to 2**32 units; use fewer levels"
+        f"epsilon={problem.epsilon:g}: PBM does not survive rounding to 2**32 units; use fewer levels"
     )
 
 
@@ -255,7 +298,8 @@ def _response(request: _Request, family: str) -> tuple[Mechanism, int]:
         raise ParameterError("levels", levels, "one-bit response has 2 levels; try k_randomized_response")
     if levels > _MOST_POINTS:
         raise ParameterError("levels", levels, f"rounding levels**2 cells takes too long beyond {_MOST_POINTS}")
-    return k_randomized_response(lower=request.lower, upper=request.upper, levels=levels, epsilon=request.epsilon), 1
+    problem = request.problem
+    return k_randomized_response(lower=problem.lower, upper=problem.upper, levels=levels, epsilon=problem.epsilon), 1
 
 
 _FAMILIES: dict[str, Callable[[_Request], tuple[Mechanism, int]]] = {
