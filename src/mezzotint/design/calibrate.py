@@ -50,7 +50,7 @@ far out the two innermost bins of an even grid alone are randomized response."""
 _MOST_POINTS = 1024
 
 _THETA = 0.5 - 1e-10
-"""The largest slope tried for PBM: at 1/2 an end of the range would be told for certain."""
+"""The largest slope tried for PBM: at 1/2 an end of the range would be certain from some reports."""
 
 
 @final
@@ -97,13 +97,11 @@ def calibrate(
             "randomized_response" (one bit), "k_randomized_response": nothing left to search. Or a function of one
             number > 0 that returns a Mechanism, whose epsilon must not decrease (or not increase) with it: numbers
             from 2**-40 to 2**40 are tried, and the table with the largest certified epsilon up to `epsilon` is taken.
-        epsilon: pure epsilon asked for, > 0 and finite.
-        lower, upper: input range, data units.
+        epsilon: pure epsilon requested, > 0 and finite.
         levels: number of levels (None: 4, or 2 for randomized response). "erm" also takes the bins themselves, "rqm"
             evenly spaced symmetric ones; then only gamma or q is searched.
         loss: "mse" or "mae", to be minimised. An MAE may keep falling as bins move out: see max_level.
-        prior: of the inputs: None for uniform, a frozen scipy.stats distribution, or a 1-D sample. A sample of
-            private data makes the parameters themselves a release about it.
+        lower, upper, prior: as in `optimal`.
         max_level: largest distance of a bin from the middle of the range, data units; None: 16 (or
             levels - 1, if more) times the least that an unbiased report at this epsilon needs. It limits "rqm" and
             "erm"; the other families have no choice and raise.
@@ -176,13 +174,7 @@ def _within_reach(family: str, request: _Request) -> tuple[Mechanism, int]:
 
 
 def member_of(build: Callable[[float], Mechanism], epsilon: float) -> Mechanism:
-    """The table of a function of one number > 0 with the largest certified epsilon up to `epsilon`.
-
-    Arguments:
-        build: its tables' epsilon must not decrease (or not increase) with the number; from 2**-40 to 2**40.
-    Raises:
-        InfeasibleError: no number tried gives a table with so small an epsilon.
-    """
+    """The table of a function of one number with the largest certified epsilon up to `epsilon`, see `calibrate`."""
     found: list[tuple[float, Mechanism]] = []
 
     def spent(exponent: float) -> float:
@@ -209,16 +201,12 @@ def member_of(build: Callable[[float], Mechanism], epsilon: float) -> Mechanism:
 
 
 def _aims(epsilon: float) -> list[float]:
-    """Epsilons to aim at, just below the one asked for and then further; a table shows no more than log(2**32)."""
+    """Epsilons to aim at, just below the requested one and then further; a table shows no more than log(2**32)."""
     return [min(epsilon, 32 * math.log(2)) * (1 - margin) for margin in _MARGINS]
 
 
 def _searched(request: _Request, build: Callable[..., SearchedFamily]) -> tuple[Mechanism, int]:
-    """Searches at epsilon; then lowers the privacy parameter a little at a time until the rounded table is certified.
-
-    Arguments:
-        build: `rqm_family` or `erm_family`.
-    """
+    """Searches at epsilon; then lowers the privacy parameter little by little until the rounded table is certified."""
     problem, aims = request.problem, _aims(request.problem.epsilon)
     center, half = problem.center, problem.width / 2
     least = (1 + 1e-9) / math.tanh(aims[0] / 2)
@@ -324,19 +312,15 @@ _CLOSEST = 1e-4
 class SearchedFamily:
     """A family with one privacy parameter: the rows at many of its values at once, for given shape numbers, on [-1, 1].
 
-    Arguments:
-        is_large: whether rows are so long that the search should spare them.
-        privacy_parameters: (D,) increasing, those that are scanned; in between the search refines.
-        axes: of a grid of shape numbers, where the search starts. No axis: only the privacy parameter.
-        batch: from shape numbers and privacy parameters.
-        name: what a member is called, from shape, privacy parameter and half the input range in data units.
+    The search scans the privacy parameters and refines in between; it starts on the grid of shape numbers that `axes`
+    make, and there is only the privacy parameter without one. A large family has so long rows that it tries fewer.
     """
 
     is_large: bool
-    privacy_parameters: FloatArray
+    privacy_parameters: FloatArray  # (D,) increasing
     axes: list[FloatArray]
-    batch: Callable[[FloatArray, FloatArray], Batch]
-    name: Callable[[FloatArray, float, float], str]
+    batch: Callable[[FloatArray, FloatArray], Batch]  # of shape numbers and privacy parameters
+    name: Callable[[FloatArray, float, float], str]  # of shape, privacy parameter and half the range, data units
 
 
 def rqm_family(levels: int, least: float, most: float, bins: FloatArray | None) -> SearchedFamily:
@@ -460,11 +444,7 @@ class FamilySearch:
         return Member(loss=loss, epsilon=float(epsilons[best]), shape=shape, privacy_parameter=float(parameters[best]))
 
     def run(self) -> Member:
-        """The best member found: a grid of shapes, then a simplex search from the best of them.
-
-        Raises:
-            InfeasibleError: no shape and privacy parameter meets epsilon; the message says what is the least.
-        """
+        """The best member found: a grid of shapes, then a simplex search from the best; InfeasibleError if none is."""
         axes = self.family.axes
         shapes = (
             np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes)) if axes else np.zeros((1, 0))
@@ -566,15 +546,11 @@ CONTINUOUS = tuple(_VARIANCES)
 
 
 def variance(name: str, epsilon: float) -> Variance:
-    """The variance of a continuous mechanism on [-1, 1] at this epsilon.
+    """The variance of a continuous mechanism on [-1, 1] at this epsilon, pure except for "gaussian".
 
-    Arguments:
-        name: "duchi" (Duchi, Jordan, Wainwright 2018; two outputs), "piecewise" and "hybrid" (PM and HM, Wang et al.
-            2019), "laplace", "staircase" (Geng and Viswanath 2014, least variance for a query of any range),
-            "gaussian" (analytic, Balle and Wang 2018, delta = 1e-6).
-        epsilon: > 0, pure except for "gaussian".
-    Raises:
-        ParameterError: an unknown name, an epsilon that is not positive.
+    "duchi" (Duchi, Jordan, Wainwright 2018; two outputs), "piecewise" and "hybrid" (PM and HM, Wang et al. 2019),
+    "laplace", "staircase" (Geng and Viswanath 2014, least variance for a query of any range), "gaussian" (analytic,
+    Balle and Wang 2018, delta = 1e-6).
     """
     check_choice("family", name, CONTINUOUS)
     if not 1e-6 <= epsilon <= 600:

@@ -4,7 +4,7 @@ A column of an epsilon-private table on cells is a mixture of columns with two v
 columns the Fisher information is linear in how often they are used, so that the variances of the shares are convex in
 it: one program, no local optima. docs/proofs/design.md, "Distributions".
 
-Tables for the whole shape of a distribution: how they are compared, and which is chosen.
+Tables for the entire shape of a distribution: how they are compared, and which is chosen.
 """
 
 from __future__ import annotations
@@ -56,7 +56,6 @@ class ColumnProgram:
     Arguments:
         sets: (n, K) which cells are likelier under each column.
         shares: (K,) of the inputs.
-        epsilon: pure.
         known: (K, K) information about the shares from elsewhere, per report, such as a prior's; None for none.
     """
 
@@ -84,11 +83,7 @@ class ColumnProgram:
         return rest + float(prices.sum()) - prices.size * max(0.0, excess) - self.offset
 
     def solve(self) -> Use:
-        """The best use of these columns.
-
-        Raises:
-            InfeasibleError: no mixture of them has rows that sum to 1, or none tells the cells apart.
-        """
+        """The best use of these columns; InfeasibleError if no mixture has rows that sum to 1 and tell cells apart."""
         columns, count = self.columns, len(self.columns)
         often: FloatArray = np.full(count, columns.shape[1] / columns.sum())
         prices: FloatArray = np.zeros(columns.shape[1])
@@ -135,7 +130,7 @@ def _newton(curve: Floats, columns: Floats, right: Floats, missing: Floats) -> t
 
 
 def intervals(cells: int) -> Sets:
-    """(n, cells) which cells are likelier under a report: every interval but the whole; single cells come first."""
+    """(n, cells) which cells are likelier under a report: every interval but the entire range; single cells come first."""
     index = np.arange(cells)
     parts = [(index >= a) & (index < a + length) for length in range(1, cells) for a in range(cells - length + 1)]
     return np.array(parts)
@@ -157,14 +152,9 @@ def candidates(cells: int) -> tuple[Sets, str]:
 def _informed(
     shares: FloatArray, edges: FloatArray, epsilon: float, levels: int, known: FloatArray | None = None
 ) -> tuple[Mechanism, FloatDesign]:
-    """The table that tells most about the cells' shares, beside what is known about them, and a bound over the others.
+    """The most informative table of at most `levels` reports, >= K, about the cells' shares, and a bound over others.
 
-    Arguments:
-        shares: (K,) of the inputs.
-        edges: (K+1,) of the cells, data units.
-        epsilon: pure.
-        levels: most different reports, >= K.
-        known: (K, K) as in `ColumnProgram`.
+    `known` information (K, K) is as in `ColumnProgram`.
     """
     sets, often, bound, scope, steps = _best(shares, epsilon, known)
     sets, more = _fewer(sets, often, shares, epsilon, levels, known)
@@ -198,7 +188,7 @@ def _fewer(
 ) -> tuple[Sets, int]:
     """At most `most` of the columns: the least used are left out, a few at a time; and steps."""
     single, steps = intervals(shares.size)[: shares.size], 0
-    # A report too rare for its units of 2**-32 to show the ratio is none.
+    # A report too rare for its units of 2**-32 to show the ratio is left out.
     least = max(RARE, 64 * math.exp(epsilon) / TOTAL)
     try:
         while True:
@@ -234,14 +224,9 @@ def stepped(
     *,
     name: str = "optimal for distributions",
 ) -> Mechanism:
-    """The certified table with these rows in the cells between edges, decoded without bias for the cells' middles.
+    """The certified table with rows constant in the cells between edges, decoded without bias for the cells' middles.
 
-    Arguments:
-        rows_at: (K, n) rows for an epsilon, which is lowered until rounded rows keep theirs.
-        shares: (K,) of the inputs.
-        edges: (K+1,) data units.
-        epsilon: never exceeded.
-        name: of the table.
+    `rows_at` gives (K, n) rows for an epsilon, which is lowered until the rounded rows keep the one requested.
     """
     centres = (edges[1:] + edges[:-1]) / 2
 
@@ -280,7 +265,7 @@ def design_cells(
     if not 2 <= cells <= min(levels, MOST_CELLS):
         remedy = f"need the edges of 2 to {min(int(levels), MOST_CELLS)} cells: fewer reports do not tell them apart"
         raise ParameterError("knots", cells + 1, remedy)
-    # A cell without inputs must be told apart all the same.
+    # A cell without inputs must still be distinguished.
     shares = np.maximum(problem.prior.moments(edges)[:, 0], RARE)
     shares /= shares.sum()
     mechanism, draft = _informed(shares, edges, problem.epsilon, int(levels))
@@ -294,7 +279,7 @@ def interpolated(mechanism: Mechanism) -> Mechanism:
     """Makes a table for cells continuous: its rows move to the middles of the cells and are mixed in between.
 
     For columns whose distribution is spread inside the cells: reports then say something about where. Shares of the
-    cells are no longer told apart exactly (their intervals grow), and the mean is nearly unbiased.
+    cells are no longer distinguished exactly (their intervals grow), and the mean is nearly unbiased.
 
     Arguments:
         mechanism: a stepped table, as `optimal` makes with loss="cdf": rows in equal pairs around each inner edge.
@@ -364,7 +349,7 @@ def shape_error(mechanism: Mechanism, *, reports: int = 50_000) -> float:
 def for_shape(
     epsilon: float = 1.0, *, lower: float = -1.0, upper: float = 1.0, levels: int = 32, reports: int = 50_000
 ) -> Mechanism:
-    """The best table for the whole shape of a distribution that this release knows, by `shape_error`.
+    """The best table for the entire shape of a distribution that this release knows, by `shape_error`.
 
     Arguments:
         epsilon: pure, of one report.
@@ -422,10 +407,8 @@ def _waves(cells: int, epsilon: float, edges: FloatArray, levels: int, reports: 
     """A table whose reports favour windows of few widths that slide over the cells: square waves of several widths.
 
     Under the prior of `shape_error` how often each window is used is a convex program (`ColumnProgram`, the prior being
-    information that is known). The least used width is left out until few enough reports remain.
-
-    Raises:
-        InfeasibleError: one width makes too many reports already.
+    information that is known). The least used width is left out until few enough reports remain;
+    InfeasibleError if one width makes too many already.
     """
     shares = np.full(cells, 1 / cells)
     known = _expected(shares, _ROUGHNESS, reports)

@@ -1,19 +1,13 @@
-"""Windows: for given levels and floors the best mechanism of all is known in closed form.
+"""The optimum at given levels under pure epsilon: floors found to a proven gap, then integer windows.
 
-Lay the rooms (E - 1) f_i of the levels side by side on a line. The best row is the floors plus one window of the spare
-mass 1 - sum f on that line; sliding it makes the mean grow. So a mechanism is its levels and its floors, no more, its
-knots are where an end of the window passes from one room to the next, and its loss is a sum over the pieces between.
-Everything here is in centred units (inputs in [-1, 1]) and takes leading batch axes. docs/proofs/design.md, "Windows".
+For given levels and floors the best mechanism of all is known in closed form. Lay the rooms (E - 1) f_i of the levels
+side by side on a line. The best row is the floors plus one window of the spare mass 1 - sum f on that line; sliding it
+makes the mean grow. So a mechanism is its levels and its floors, no more, its knots are where an end of the window
+passes from one room to the next, and its loss is a sum over the pieces between. docs/proofs/design.md, "Windows".
 
-The best floors for given levels: a convex program with two rows, whatever the inputs, solved by Newton's method.
-
-The loss of windows is convex in the floors and known with two derivatives; what remains are the rows of the two ends of
-the range, which say that the windows reach there. The multipliers that come out bound every mechanism at these levels.
-
-Cuts: bounds on the MSE of every unbiased mechanism, wherever its levels are, from one solved design.
-
-The multipliers of a design at some levels bound all mechanisms: the loss is at least `constant + min g` over the
-levels that are used, g a function of the level alone. docs/proofs/design.md, "Limit" and "Any m levels".
+That loss is convex in the floors and known with two derivatives; what remains are the rows of the two ends of the
+range, which say that the windows reach there: a convex program with two rows, whatever the inputs, solved by Newton's
+method. The multipliers that come out bound every mechanism at these levels. Centred units (inputs in [-1, 1]).
 """
 
 from __future__ import annotations
@@ -51,14 +45,11 @@ def _slope(loss: str, levels: FloatArray, x: FloatArray) -> FloatArray:
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Windows:
-    """The best rows of given floors: pieces on which they are linear in the input.
+    """The best rows of (..., m) floors: pieces on which they are linear in the input, with leading batch axes.
 
-    Arguments:
-        levels, floors: (..., m).
-        starts: (..., K) where the window starts at the ends of the pieces.
-        rows: (..., K, m) the rows there.
-        means: (..., K) their means, not decreasing: the mechanism covers inputs from the first to the last.
-        left, right: (..., K-1) on each piece, the levels in whose rooms the window starts and ends.
+    At the ends of the pieces the windows start at `starts` (..., K), with the `rows` (..., K, m) and their `means`, not
+    decreasing: inputs from the first to the last are covered. On each piece the window starts and ends in the rooms of
+    the levels `left` and `right` (..., K-1).
     """
 
     levels: FloatArray
@@ -72,51 +63,39 @@ class Windows:
 
 
 @final
-@dataclass(frozen=True, kw_only=True, eq=False)
 class _Rooms:
-    """What windows can add to the floors: `rooms` (..., m) by level, `ends` (..., m+1) of the rooms laid side by side,
-    `spare` (..., 1) the windows' length, `last` (..., 1) their last start."""
+    """What windows can add to the floors: rooms laid side by side, the windows' length, and their last start."""
 
-    rooms: FloatArray
-    ends: FloatArray
-    spare: FloatArray
-    last: FloatArray
+    def __init__(self, levels: FloatArray, floors: FloatArray, ratio: float) -> None:
+        self.levels, self.floors, self.rooms = levels, floors, (ratio - 1) * floors
+        before = np.zeros_like(self.rooms[..., :1])
+        self.ends = np.concatenate([before, np.cumsum(self.rooms, axis=-1)], axis=-1)
+        self.spare = 1 - floors.sum(axis=-1, keepdims=True)
+        self.last = np.maximum(self.ends[..., -1:] - self.spare, 0.0)
 
-    @staticmethod
-    def of(floors: FloatArray, ratio: float) -> _Rooms:
-        rooms = (ratio - 1) * floors
-        ends = np.concatenate([np.zeros_like(rooms[..., :1]), np.cumsum(rooms, axis=-1)], axis=-1)
-        spare = 1 - floors.sum(axis=-1, keepdims=True)
-        return _Rooms(rooms=rooms, ends=ends, spare=spare, last=np.maximum(ends[..., -1:] - spare, 0.0))
-
-    def filled(self, starts: FloatArray) -> FloatArray:
-        """(..., K, m) what windows from `starts` (..., K) add."""
+    def rows(self, starts: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The rows (..., K, m) of windows from `starts` (..., K), and their means (..., K)."""
         a, ends = starts[..., None], self.ends[..., None, :]
         filled = np.minimum(a + self.spare[..., None], ends[..., 1:]) - np.maximum(a, ends[..., :-1])
-        return np.minimum(np.maximum(filled, 0.0), self.rooms[..., None, :])
+        extra = np.minimum(np.maximum(filled, 0.0), self.rooms[..., None, :])
+        base = (self.floors * self.levels).sum(axis=-1, keepdims=True)
+        return self.floors[..., None, :] + extra, base + np.einsum("...km,...m->...k", extra, self.levels)
 
 
 def outer_rows(levels: FloatArray, floors: FloatArray, ratio: float) -> tuple[FloatArray, FloatArray]:
     """The rows (..., 2, m) of the first window and of the last one, and their means (..., 2)."""
-    rooms = _Rooms.of(floors, ratio)
-    extra = rooms.filled(np.concatenate([np.zeros_like(rooms.last), rooms.last], axis=-1))
-    base = (floors * levels).sum(axis=-1, keepdims=True)
-    return floors[..., None, :] + extra, base + np.einsum("...km,...m->...k", extra, levels)
+    rooms = _Rooms(levels, floors, ratio)
+    return rooms.rows(np.concatenate([np.zeros_like(rooms.last), rooms.last], axis=-1))
 
 
 def make_windows(levels: FloatArray, floors: FloatArray, ratio: float, *, split: bool = False) -> Windows:
-    """The windows of floors with 1/ratio <= sum(floors) <= 1.
-
-    Arguments:
-        split: whether pieces end at levels too, as losses with a kink at the level need.
-    """
-    rooms = _Rooms.of(floors, ratio)
+    """The windows of floors with 1/ratio <= sum(floors) <= 1, `split` at levels too for a loss that has kinks there."""
+    rooms = _Rooms(levels, floors, ratio)
     ends, spare, last = rooms.ends, rooms.spare, rooms.last
-    base = (floors * levels).sum(axis=-1, keepdims=True)
     candidates = np.clip(np.concatenate([ends, ends - spare], axis=-1), 0.0, last)
     if split:
         known = np.sort(candidates, axis=-1)
-        means = base + np.einsum("...km,...m->...k", rooms.filled(known), levels)
+        _, means = rooms.rows(known)
         place = (means[..., None, :] <= levels[..., None]).sum(axis=-1) - 1
         place = np.clip(place, 0, known.shape[-1] - 2)
         x0, x1 = (np.take_along_axis(means, place + i, axis=-1) for i in (0, 1))
@@ -129,16 +108,10 @@ def make_windows(levels: FloatArray, floors: FloatArray, ratio: float, *, split:
     count = floors.shape[-1]
     left = np.cumsum(order <= count, axis=-1)[..., :-1] - 1
     right = np.cumsum((order > count) & (order < 2 * count + 2), axis=-1)[..., :-1] - 1
-    extra = rooms.filled(starts)
+    rows, means = rooms.rows(starts)
+    left, right = np.clip(left, 0, count - 1), np.clip(right, 0, count - 1)
     return Windows(
-        levels=levels,
-        floors=floors,
-        ratio=ratio,
-        starts=starts,
-        rows=floors[..., None, :] + extra,
-        means=base + np.einsum("...km,...m->...k", extra, levels),
-        left=np.clip(left, 0, count - 1),
-        right=np.clip(right, 0, count - 1),
+        levels=levels, floors=floors, ratio=ratio, starts=starts, rows=rows, means=means, left=left, right=right
     )
 
 
@@ -147,10 +120,8 @@ def make_windows(levels: FloatArray, floors: FloatArray, ratio: float, *, split:
 class Prices:
     """What the best rows at some inputs pay: the line through the errors of the two levels at the window's ends.
 
-    Arguments:
-        line, tilt: (...,) the line's height at level 0, and its slope in the level.
-        errors: (..., m) loss of each level.
-        reduced: (..., m) errors above the line: negative only for levels inside the window.
+    Its height at level 0, `line`, and its slope, `tilt`; each level's loss, `errors` (..., m), and how far that is
+    above the line, `reduced`: negative only for levels inside the window.
     """
 
     line: FloatArray
@@ -167,10 +138,7 @@ def _tilt(loss: str, low: FloatArray, high: FloatArray, x: FloatArray) -> FloatA
 
 
 def prices(levels: FloatArray, x: FloatArray, left: IndexArray, right: IndexArray, loss: str) -> Prices:
-    """Multipliers of mass and mean at inputs `x` (...,) with windows that end in the rooms `left`, `right` (...,).
-
-    `levels` has a leading axis for each of x's, or none at all.
-    """
+    """Multipliers of mass and mean at inputs `x` (...,) with windows that end in the rooms `left`, `right` (...,)."""
     levels = np.broadcast_to(levels, (*x.shape, levels.shape[-1]))
     errors = error(loss, levels, x[..., None])
 
@@ -280,7 +248,7 @@ _CLOSE = 1e-6
 """Of half the range: what floors may miss the ends by, before integers are made of them, which do not."""
 
 _ROOM = 1e-13
-"""Of ratios between rows: what floats need to tell the inside of such levels' windows from its edge."""
+"""Of ratios between rows: what floats need to distinguish the inside of windows of such levels from its edge."""
 
 
 class ConvergenceError(MezzotintError, RuntimeError):
@@ -467,11 +435,11 @@ def best_floors(
 ) -> Optimum:
     """Minimises the expected loss of windows over the floors of these levels (centred units, increasing).
 
+    Nothing here needs to be trusted: `lower_bound` holds for any floors and multipliers.
+
     Arguments:
         near, share: the optimum for a law that differs a little: the search starts so (relatively) far from it.
-        doubt: a loss from which the optimum's distance is asked for, not its digits: the search stops once it is told.
-
-    Guarantees: none that a caller needs to trust: `lower_bound` holds for any floors and multipliers.
+        doubt: a loss whose distance from the optimum is enough to know, without the optimum's last digits.
 
     Raises:
         ConvergenceError: the levels reach less far than `overhang`, or numbers are beyond floats.
@@ -484,8 +452,10 @@ def best_floors(
     found: list[tuple[float, Optimum]] = []
     for way in ways:
         with contextlib.suppress(ConvergenceError):
-            reach = way()
-            found.append(_newton(reach, _start(reach, near, share), levels, ratio, law, loss, doubt))
+            reach, start = way(), None
+            if near is not None and near.point.size == reach.point.size:  # a point of the same kind
+                start = near.point, share
+            found.append(_newton(reach, start, levels, ratio, law, loss, doubt))
             if doubt is not None or found[-1][0] < 1e-6:
                 break
     if not found:
@@ -493,19 +463,14 @@ def best_floors(
     return min(found, key=lambda pair: pair[0])[1]
 
 
-def _start(reach: _Reach, near: Optimum | None, share: float) -> tuple[FloatArray, float]:
-    """A starting point, and its relative distance from the optimum."""
-    if near is None or near.point.size != reach.point.size:
-        return reach.point, 1.0  # what was near is a point of the other kind
-    return share * reach.point + (1 - share) * near.point, share
-
-
 def _newton(
-    reach: _Reach, start: tuple[FloatArray, float], levels: FloatArray, ratio: float, law: Law, loss: str,
+    reach: _Reach, near: tuple[FloatArray, float] | None, levels: FloatArray, ratio: float, law: Law, loss: str,
     doubt: float | None,
 ) -> tuple[float, Optimum]:  # fmt: skip
     """A primal-dual interior-point method: the relative gap that it proves, and where it ends."""
-    count, (point, share) = levels.size, start
+    count, point, share = levels.size, reach.point, 1.0
+    if near is not None:
+        point, share = near[1] * point + (1 - near[1]) * near[0], near[1]
 
     def at(point: FloatArray) -> tuple[Windows, Value]:
         windows = make_windows(levels, point[:count], ratio, split=loss == "mae")
@@ -522,7 +487,7 @@ def _newton(
         gap, found = float((duals * slacks).sum()), lower_bound(value, point[:count], levels, ends, ratio)
         stalled = 0 if found > bound else stalled + 1
         bound, multipliers = (found, ends) if found > bound else (bound, multipliers)
-        # Before the equations are met windows may end short of the range: then their loss is none of a mechanism.
+        # Before the equations are met windows may end short of the range: then their loss is not that of a mechanism.
         if height < least and max(float(windows.means[0]) + 1, 1 - float(windows.means[-1])) <= _CLOSE:
             least, floors = height, point[:count]
         # Of what lies far from the loss in doubt a tenth of the distance is enough to know.
@@ -564,11 +529,9 @@ def _longest(values: FloatArray, change: FloatArray) -> float:
 
 
 def lower_bound(value: Value, floors: FloatArray, levels: FloatArray, ends: FloatArray, ratio: float) -> float:
-    """A lower bound on the loss of all mechanisms at these levels.
+    """A lower bound on the loss of all mechanisms at these levels, from the value of the windows of any floors.
 
-    Arguments:
-        value: that of the windows of any floors: their prices are multipliers of averages over inputs.
-        ends: (2, 2) any multipliers of mass and mean of the rows at -1 and 1.
+    Their prices are multipliers of averages over inputs; `ends` (2, 2) are any of mass and mean of the rows at -1, 1.
     """
     return bound_with(float(value.loss - floors @ value.by_floor), value.by_floor, levels, ends, ratio)
 
@@ -584,10 +547,7 @@ def bound_with(constant: float, cost: FloatArray, levels: FloatArray, ends: Floa
 def best_ends(cost: FloatArray, levels: FloatArray, ratio: float) -> FloatArray:
     """The multipliers (2, 2) of the rows at -1 and 1 that make the most of `bound_with`, by a linear program.
 
-    Where levels just reach, those of `best_floors` may hang on its last bits, and with them all of the bound.
-
-    Arguments:
-        cost: (m,) for each floor.
+    Where levels just reach, those of `best_floors` may depend on its last bits, and with them the entire bound.
     """
     # Of (mass, mean) at -1 and at 1, the least cost where it is below 0, and h(r) = min(r, ratio r) of each row.
     count = levels.size
@@ -609,11 +569,9 @@ def best_ends(cost: FloatArray, levels: FloatArray, ratio: float) -> FloatArray:
 
 
 def costs_of_atoms(points: FloatArray, parts: FloatArray, windows: Windows, loss: str) -> tuple[float, FloatArray]:
-    """The costs of point masses, each priced at the lines of the pieces that it is split among: see `bound_with`.
+    """The costs of point masses, each priced at the lines of the pieces among which `parts` (P, n) splits it.
 
-    Arguments:
-        points: (n,) centred units.
-        parts: (P, n) how much of each is priced at the line of each piece: any split is right.
+    Any split is right: see `bound_with`.
     """
     piece, atom = np.nonzero(parts)
     weight, x, levels = parts[piece, atom], points[atom], windows.levels
@@ -755,11 +713,9 @@ def floors_at(problem: Problem, levels: FloatArray, knots: FloatArray | None) ->
 def design_fixed(
     problem: Problem, levels: FloatArray, knots: FloatArray | None, *, free: bool = False
 ) -> tuple[FloatDesign, Mechanism]:
-    """The optimal pure-epsilon table at these levels; feasibility is settled already.
+    """The optimal pure-epsilon table at these levels, on these knots or where the best rows bend.
 
-    Arguments:
-        knots: data units; None puts them where the best rows bend (unbiased problems).
-        free: whether the levels may be moved by a little, so that nothing but float error is left of the bias.
+    Feasibility is settled already. Levels that are `free` may move a little, so that only float error is left as bias.
     """
     draft = floors_at(problem, levels, knots)
     span = {"lower": problem.lower, "upper": problem.upper}

@@ -1,15 +1,12 @@
-"""Searching levels and floors together: windows make a mechanism 2m numbers without constraints.
+"""Which levels? Whether given ones are feasible at all, and the search: by windows, or with gradients of a program.
 
-The affine map of the levels that makes the windows reach exactly from -1 to 1 is applied to whatever is tried, so every
-point is feasible. Many starts go downhill together, in one batch.
+Searching levels and floors together, windows make a mechanism 2m numbers without constraints: the affine map of the
+levels that makes the windows reach exactly from -1 to 1 is applied to whatever is tried, so every point is feasible.
+Many starts go downhill together, in one batch.
 
-Is a design feasible at all? Settled in closed form before any solver runs, and reported by how much it falls short.
-
-Collapse: send each level of a feasible mechanism at random to the lowest or the highest level so that its mean is
-kept. That is post-processing, so the privacy holds, and the means hold. Hence levels B_1 < ... < B_m are feasible
-iff the two-level mechanism on {B_1, B_m} is, and that one is determined by its means.
-
-Which levels? Bounds on them, and the search: by windows, or with exact gradients of a program's value.
+Feasibility is settled in closed form before any solver runs. Send each level of a feasible mechanism at random to the
+lowest or the highest level so that its mean is kept. That is post-processing, so the privacy holds, and the means hold.
+Hence levels B_1 < ... < B_m are feasible iff the two-level mechanism on {B_1, B_m} is, which its means determine.
 """
 
 from __future__ import annotations
@@ -51,10 +48,7 @@ _TOO_FAR = 1e3
 class Space:
     """The search space: m logits of the floors' shares, one of their sum, m - 1 logarithms of gaps.
 
-    Arguments:
-        law, ratio, loss: the problem, "mse", "mae" or "minimax".
-        largest: levels farther from the middle than this are penalised.
-        sharpness: of the smooth maximum for "minimax".
+    Levels farther from the middle than `largest` are penalised; the `sharpness` is that of a smooth maximum.
     """
 
     count: int
@@ -167,13 +161,9 @@ def _mirrored(count: int) -> FloatArray:
 def search(
     count: int, law: Law, ratio: float, loss: str, *, largest: float = np.inf, symmetric: bool = False
 ) -> FloatArray:
-    """The best `count` levels found (centred units), from all sizes of clusters, symmetric ones and others.
+    """The best `count` levels found (centred units), from all sizes of clusters; symmetric ones alone, or others too.
 
-    Arguments:
-        largest: distance from the middle beyond which levels are penalised.
-        symmetric: whether only levels that are their own mirror image are tried.
-
-    Guarantees: a multistart; it proves nothing. Deterministic; mirrored inputs have mirrored levels.
+    A deterministic multistart that proves nothing; mirrored inputs have mirrored levels.
     """
     law, side = law.leaning_left()
     rng = np.random.default_rng(count)
@@ -280,16 +270,16 @@ def check_reach(problem: Problem, levels: FloatArray, knots: FloatArray) -> None
     needed = required_overhang(problem, knots)
     below, above = problem.lower - float(levels[0]), float(levels[-1]) - problem.upper
     kind = "unbiased" if problem.max_bias == 0 else f"within a bias of {problem.max_bias:g}"
-    asked = f"levels=[{levels[0]:g} .. {levels[-1]:g}]: no mechanism on them is {kind} at epsilon={problem.epsilon:g}"
+    refused = f"levels=[{levels[0]:g} .. {levels[-1]:g}]: no mechanism on them is {kind} at epsilon={problem.epsilon:g}"
     if math.isinf(needed):
-        raise InfeasibleError(f"{asked}, however far they reach; raise epsilon, use fewer knots or allow max_bias")
+        raise InfeasibleError(f"{refused}, however far they reach; raise epsilon, use fewer knots or allow max_bias")
     missing = " and ".join(
         f"{needed - reach:.6g} more {side}"
         for reach, side in ((below, "below lower"), (above, "above upper"))
         if reach < needed
     )
     raise InfeasibleError(
-        f"{asked}: the outer levels must reach {needed:.6g} beyond the range [{problem.lower:g}, {problem.upper:g}] "
+        f"{refused}: the outer levels must reach {needed:.6g} beyond the range [{problem.lower:g}, {problem.upper:g}] "
         f"on both sides, they reach {below:.6g} below and {above:.6g} above; extend them by {missing or 'a little'}, "
         "raise epsilon or allow max_bias"
     )
@@ -306,10 +296,10 @@ class UnboundedLevelsWarning(UserWarning):
 
     Example:
         >>> import warnings
-        >>> with warnings.catch_warnings(record=True) as told:
+        >>> with warnings.catch_warnings(record=True) as caught:
         ...     warnings.simplefilter("always")
         ...     result = mz.design.optimal(epsilon=1.0, levels=2, loss="mae")
-        >>> told[0].category.__name__
+        >>> caught[0].category.__name__
         'UnboundedLevelsWarning'
     """
 
@@ -325,10 +315,8 @@ def _outside() -> int:
 def level_bounds(problem: Problem, max_level: float | None, knots: FloatArray | None = None) -> tuple[float, float]:
     """Least and largest distance of the outer levels from the middle of the range, centred units.
 
-    `knots` matter for metrics only.
-
-    Warns:
-        UnboundedLevelsWarning: loss "mae" and no `max_level`: twice the required overhang is assumed.
+    For loss "mae" without `max_level` twice the required overhang is assumed, with an UnboundedLevelsWarning. Knots
+    matter for metrics only.
     """
     half = problem.width / 2
     ends = np.array([problem.lower, problem.upper]) if knots is None else knots
@@ -362,8 +350,6 @@ def value_and_gradient(problem: Problem, knots: FloatArray, levels: FloatArray) 
 
     Envelope theorem: at an optimum the derivative of the value is that of the Lagrangian,
     dV/dB_i = sum_k P[k, i] (dC[k, i]/dB_i + v_k), with v_k the multiplier of row k's mean.
-
-    Guarantees: equals finite differences of the value wherever that is differentiable.
     """
     setting, half = KnottedProblem(problem=problem, levels=levels, knots=knots), problem.width / 2
     solution, _ = solve_pairs(setting, problem.epsilon)
@@ -431,11 +417,9 @@ def _descended(
 def search_levels(
     problem: Problem, count: int, *, max_level: float | None, knots: FloatArray | None = None
 ) -> FloatArray:
-    """The best `count` levels found, data units. A search: it proves nothing.
+    """The best `count` levels found, up to `max_level` from the middle of the range; a search proves nothing.
 
-    Arguments:
-        max_level: largest distance of a level from the middle of the range, data units.
-        knots: inputs that the design will use, data units; None lets the search choose.
+    `knots` are the inputs that the design will use; None lets the search choose.
     """
     grid = np.linspace(problem.lower, problem.upper, _FEW_KNOTS)
     if problem.metric is not None and knots is not None:

@@ -46,10 +46,8 @@ def least_of_quadratics(
 ) -> tuple[FloatArray, FloatArray]:
     """The least sum_k h(r_k(B)) in each cell of the axis and where it is; r_k a quadratic, h(t) = min(t, ratio t).
 
-    Arguments:
-        coefficients: (3, n) of 1, B and B**2; those of B**2 are >= 0.
-        roots: all real roots of the r_k: between two of them the sum is one quadratic, least at an end or its vertex.
-        axis: (c + 1,) increasing; infinite ends are allowed.
+    Between two of all real `roots` of the r_k the sum is one quadratic, least at an end or its vertex. The axis may end
+    at infinity; `coefficients` (3, n) are those of 1, B and B**2, the latter >= 0.
     """
     c, b, a = coefficients
     points = np.unique(np.concatenate([axis, roots[(roots > axis[0]) & (roots < axis[-1])]]))
@@ -79,19 +77,12 @@ def least_of_quadratics(
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Cut:
-    """Multipliers for averages over cells of inputs and for the rows at -1 and 1 (centred units).
+    """Multipliers for averages over cells of inputs and for the rows at -1 and 1 (centred units)."""
 
-    Arguments:
-        edges: (n+1,) of the cells, from -1 to 1.
-        roots: (n, 2) levels at which the reduced cost of a cell vanishes: mass (B - L)(B - R).
-        ends: (2, 2) coefficients (constant, slope) in B of the reduced costs of the two rows.
-        moments: (n, 3) integrals of 1, x, x**2 over the cells.
-    """
-
-    edges: FloatArray
-    roots: FloatArray
-    ends: FloatArray
-    moments: FloatArray
+    edges: FloatArray  # (n+1,) of the cells, from -1 to 1
+    roots: FloatArray  # (n, 2) levels L, R at which the reduced cost of a cell vanishes: mass (B - L)(B - R)
+    ends: FloatArray  # (2, 2) coefficients (constant, slope) in B of the reduced costs of the two rows
+    moments: FloatArray  # (n, 3) integrals of 1, x, x**2 over the cells
 
     def constant(self) -> float:
         """The bound on the loss when no level has a negative g."""
@@ -128,11 +119,7 @@ class Cut:
 
 
 def cut_at(levels: FloatArray, ratio: float, problem: Problem, *, doubt: float | None = None) -> tuple[Cut, FloatArray]:
-    """The cut of the best design on these levels (centred units) for the problem's prior, and its floors (m,).
-
-    Arguments:
-        doubt: see `best_floors`: any multipliers give a cut.
-    """
+    """The cut of the best design on these levels (centred units) for the problem's prior, and its floors (m,)."""
     span, spread = (problem.lower, problem.upper), 1e-4
     prior, between = priors.condensed(problem.prior, *span)
     law = priors.law_of(prior, *span, spread=spread)
@@ -159,12 +146,7 @@ Box = tuple[tuple[int, int], ...]
 @final
 @dataclass(kw_only=True, eq=False)
 class Prover:
-    """Boxes of levels (cells of an axis), emptied by cuts; depth first, for one target after another.
-
-    Arguments:
-        count: number of levels.
-        ratio: a float at or above e**epsilon.
-    """
+    """Boxes of levels (cells of an axis), emptied by cuts; depth first, for one target after another."""
 
     count: int
     ratio: float
@@ -322,11 +304,7 @@ class Proven:
 
 
 def check_provable(problem: Problem) -> None:
-    """Refuses a problem that the theorem over all levels does not speak of, before anything is designed.
-
-    Raises:
-        ParameterError: it names what would have to go, and what bounds such a problem instead.
-    """
+    """Refuses a problem that the theorem over all levels does not cover; says why, and what bounds it instead."""
     wrong = [
         *([] if problem.is_pure else ["ask for pure epsilon (no delta, alpha, metric)"]),
         *(["allow no bias"] if problem.max_bias else []),
@@ -340,25 +318,12 @@ def check_provable(problem: Problem) -> None:
 
 
 def prove(
-    problem: Problem,
-    count: int,
-    loss: float,
-    *,
-    seconds: float,
-    progress: Progress | None = None,
-    least: float = 0.0,
+    problem: Problem, count: int, loss: float, *, seconds: float, progress: Progress | None = None, least: float = 0.0
 ) -> Proven:
-    """The largest lower bound found in the time, for all mechanisms with `count` levels.
+    """The largest lower bound found within `seconds`, for all mechanisms with `count` levels; see `check_provable`.
 
-    Arguments:
-        problem: see `check_provable`.
-        loss: of the best known design, centred units: bounds near it are tried.
-        seconds: of wall-clock time.
-        least: relative gap below which nothing more is tried.
-        progress: called with (share of the boxes emptied, 1) while a target is tried.
-
-    Raises:
-        ParameterError: another problem.
+    Bounds near the loss of the best known design (centred units) are tried, until the relative gap is `least`. While a
+    target is tried, `progress` is called with (share of the boxes emptied, 1).
     """
     check_provable(problem)
     ratio = ratio_above(problem.epsilon)
@@ -377,11 +342,7 @@ def prove(
         if not prover.proves(target):
             break
         best, needed = target, len(prover.cuts)
-    return Proven(
-        bound=best,
-        proof=proof_of(prover, problem.epsilon, best, needed),
-        programs=prover.programs,
-    )
+    return Proven(bound=best, proof=proof_of(prover, problem.epsilon, best, needed), programs=prover.programs)
 
 
 def proof_of(prover: Prover, epsilon: float, bound: float, needed: int) -> JsonObject:
@@ -444,13 +405,9 @@ def averages(problem: Problem, edges: FloatArray) -> tuple[FloatArray, FloatArra
     """Two averages of reports per cell of inputs, weighted by 1 - t and t, t the position in the cell; centred units.
 
     Any mechanism's averages satisfy the constraints of a table with these target means. docs/proofs/design.md, "Cells".
-
-    Arguments:
-        edges: of the cells, data units; for the MAE no level may lie inside a cell.
-
-    Returns: (R,) each: the mean input of each average; its prior mass; the input, an end of the cell, at which a loss
-        linear in the input on the cell is taken; the number of the cell. The first and the last row are those at the
-        ends of the range, with mass 0 and cell -1.
+    For the MAE no level may lie inside a cell. Returns (R,) each: the mean input of each average; its prior mass; the
+    input, an end of the cell, at which a loss linear in the input on the cell is taken; the number of the cell. The
+    first and the last row are those at the ends of the range, with mass 0 and cell -1.
     """
     half = problem.width / 2
     moments = problem.prior.moments(edges)[:, :3] / half ** np.arange(3)
@@ -570,10 +527,8 @@ def limit(
     """The best loss that any number of bits can reach under pure epsilon: a certified lower bound.
 
     Arguments:
-        epsilon: pure epsilon per report, replace-one neighbours.
-        lower, upper: range of the inputs, data units.
+        epsilon, lower, upper, prior: as in `optimal`, pure.
         loss: "mse" (squared data units) or "mae" (data units).
-        prior: None (uniform), a frozen scipy.stats distribution or a 1-D sample, as in `optimal`.
         max_bias: 0 for unbiased mechanisms, else the bias allowed, data units.
         max_level: largest distance of a level from the middle of the range. For "mae" the loss keeps falling as
             levels grow, so a bound is needed: without one, 1 + 2 max(overhang, 1/2) half-ranges are assumed.

@@ -21,13 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core import rounding
-from mezzotint.core.arguments import (
-    by_name,
-    check_count,
-    check_finite,
-    check_increasing,
-    check_positive,
-)
+from mezzotint.core.arguments import by_name, check_count, check_finite, check_increasing, check_positive
 from mezzotint.core.errors import InfeasibleError, ParameterError, as_reals
 from mezzotint.core.mechanism import MAX_LEVELS, FloatArray, Mechanism
 from mezzotint.core.priors import as_prior
@@ -115,7 +109,7 @@ def optimal(
 
     Guarantees:
         The certified value (`mechanism.epsilon`, `.delta(epsilon)`, `.renyi(alpha)` or `metric_epsilon`) is at most
-        what was asked.
+        what was requested.
         A pure epsilon that binds is met from below to a relative 1e-5, up to the resolution of 32-bit weights.
         loss - lower_bound = gap >= -slack (what the integers' bias may gain). For fixed knots, averaged losses and pure
         epsilon up to 10, gap <= 1e-6 * loss; else the gap is what it says: percents at Renyi orders near 1.
@@ -123,7 +117,7 @@ def optimal(
         rounding of the knot elsewhere; with searched levels float error only (pure, unbiased).
         Never worse than any table on the same levels and knots with the same epsilon.
 
-    Edge cases: 2 fixed levels leave no freedom when unbiased: epsilon may be far below what was asked. Beyond
+    Edge cases: 2 fixed levels leave no freedom when unbiased: epsilon may be far below what was requested. Beyond
         epsilon = 12 a 32-bit weight is too coarse to come within 1e-5 of it.
     Source: docs/proofs/design.md; the program generalises Cai et al. 2024, Theorem 5.
 
@@ -191,7 +185,7 @@ def _designed(
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class _Asked:
+class _Request:
     """The request that `optimal` answers: equal where the key is."""
 
     key: Hashable
@@ -199,8 +193,8 @@ class _Asked:
 
 
 @lru_cache(maxsize=4096)
-def _remembered(asked: _Asked) -> DesignResult:
-    return optimal(**asked.options)
+def _remembered(request: _Request) -> DesignResult:
+    return optimal(**request.options)
 
 
 def _token(name: str, value: Any) -> Hashable:
@@ -247,7 +241,7 @@ def cache(
     span = {"epsilon": epsilon, "lower": lower, "upper": upper}
     options |= {name: check_finite(name, value) for name, value in span.items()}
     key = tuple((name, _token(name, options[name])) for name in sorted(options))
-    return _remembered(_Asked(key=key, options=options))
+    return _remembered(_Request(key=key, options=options))
 
 
 def clear_cache() -> None:
@@ -272,8 +266,7 @@ def mvu(
     `optimal` with this prior and these knots, and its alphabet is searched by windows.
 
     Arguments:
-        epsilon: pure epsilon per report, replace-one neighbours.
-        lower, upper: range of the inputs, data units.
+        epsilon, lower, upper: as in `optimal`, pure.
         levels: size of the alphabet, or the alphabet itself (data units; then only the matrix is optimised).
         input_bits: the grid has 2**input_bits points; 1 to 8.
 
@@ -312,12 +305,7 @@ def _between(rows: FloatArray, t: FloatArray) -> FloatArray:
 
 @by_name
 def imvu(
-    epsilon: float = 1.0,
-    *,
-    lower: float = -1.0,
-    upper: float = 1.0,
-    levels: npt.ArrayLike = 4,
-    knots: int = 65,
+    epsilon: float = 1.0, *, lower: float = -1.0, upper: float = 1.0, levels: npt.ArrayLike = 4, knots: int = 65
 ) -> DesignResult:
     """Interpolated MVU: between the two ends of the range the natural parameters of the pmf are interpolated.
 
@@ -382,10 +370,10 @@ def vector(
     inputs: Inputs = "grid",
     prior: object = None,
 ) -> DesignResult:
-    """The best table for each coordinate of a vector of bounded L2 norm, under pure epsilon of the whole vector.
+    """The best table for each coordinate of a vector of bounded L2 norm, under pure epsilon of the entire vector.
 
     Arguments:
-        epsilon: pure epsilon of the whole report (all coordinates), replace-one neighbours.
+        epsilon: pure epsilon of the entire report (all coordinates), replace-one neighbours.
         dimension: number of coordinates.
         l2_norm: bound C on the norm; each coordinate is in [-C, C], two vectors are at most 2 C apart.
         levels: number of levels or the levels, as in `optimal`.
@@ -454,7 +442,7 @@ Family = str | Mechanism | Callable[[float], Mechanism]
 """A name, a table as it is, or a function of one number whose tables have a larger epsilon the larger it is."""
 
 BASELINES = ("cdf", "three_outputs", "n_outputs", *CONTINUOUS)
-"""What can be asked for beside `FAMILIES`: the table for distributions, and rivals of the literature."""
+"""What `compare` takes beside `FAMILIES`: the table for distributions, and rivals of the literature."""
 
 FAMILIES = ("optimal", "optm", "mvu", "imvu", "rqm", "erm", "pbm", "k_randomized_response", "randomized_response")
 
@@ -475,7 +463,7 @@ class Row(Record):
     Arguments:
         family: its name.
         mechanism: the table; None where the family has no member at this epsilon.
-        epsilon: certified pure epsilon, at most the one asked for.
+        epsilon: certified pure epsilon, at most the requested one.
         bits: bits of one report.
         worst: largest MSE over the inputs, squared data units.
         cdf: error of the estimated distribution function: root of n times its variance, n reports, averaged over the
@@ -570,8 +558,8 @@ def own(family: Family, epsilon: float, *, lower: float, upper: float) -> tuple[
     def build() -> Mechanism:
         table = family if isinstance(family, Mechanism) else member_of(family, epsilon)
         if (table.lower, table.upper) != (lower, upper):
-            told = f"its inputs are in [{table.lower:g}, {table.upper:g}]: ask for these"
-            raise ParameterError("families", name, told)
+            remedy = f"its inputs are in [{table.lower:g}, {table.upper:g}]: ask for these"
+            raise ParameterError("families", name, remedy)
         return table
 
     return name, build
@@ -637,8 +625,7 @@ def compare(
         epsilon: pure epsilon per report.
         bits, levels: 2**bits levels, their number, or the levels themselves (families whose levels follow from
             epsilon then say so in their note); 4 if neither is given. "randomized_response" has one bit always.
-        lower, upper: range of the inputs, data units.
-        prior: None (uniform), a frozen scipy.stats distribution or a 1-D sample.
+        lower, upper, prior: as in `optimal`.
         loss: what free parameters are tuned for; both losses are reported.
         families: which to include: names of `FAMILIES` and `BASELINES`, a `Mechanism` as it is (with its own
             epsilon), or a function of one number, whose table with the largest epsilon up to `epsilon` is taken.

@@ -36,9 +36,7 @@ Found = tuple[float, FloatArray]
 class SelectionTables:
     """The layout of the selection probabilities in one vector y: q_1, q_2, ... of the left, then of the right side.
 
-    Arguments:
-        bins: (m,) increasing, data units, covering [lower, upper].
-        sides: 1 for mirrored sides (symmetric bins and prior), 2 for separate ones.
+    There is one side where both are mirror images (symmetric bins and prior); the bins cover [lower, upper].
     """
 
     bins: FloatArray
@@ -143,7 +141,7 @@ def theorem5(tables: SelectionTables, forms: FloatArray, epsilon: float) -> Floa
     As printed the theorem leaves outputs without constraints (`papers.optm_tables.published_theorem5`). In each cell
     p(., i) is monotone; here its larger end in every cell is held against its smaller end in every cell. With pinned
     entries the boxes [o, u] have no width, the bounds (11) and (12) are the probabilities themselves, and this is
-    privacy itself: that q_i(i) be the largest q_j(i) need not be asked for.
+    privacy itself: that q_i(i) be the largest q_j(i) need not be required.
     """
     numbers, rows = np.array([j for j, _, _ in tables.used]), list[FloatArray]()
     for i in range(tables.bins.size):
@@ -245,12 +243,8 @@ def table_of(problem: Problem, tables: SelectionTables, y: FloatArray, *, name: 
 class BoxSearch:
     """The search over the pinned selection probabilities: a grid, then smaller and smaller moves from its best point.
 
-    The paper's boxes bound products of two probabilities; the smallest boxes, points, are the best ones.
-
-    Arguments:
-        points: grid points per free probability.
-        finest: the moves stop at this size; 1 for none.
-        programs: linear programs so far.
+    The paper's boxes bound products of two probabilities; the smallest boxes, points, are the best ones. The grid has
+    `points` per free probability, the moves stop at the size `finest`, 1 for none, and `programs` counts.
     """
 
     tables: SelectionTables
@@ -329,12 +323,11 @@ def optm(
     """OPTM as published: a linear program per box of selection probabilities, an upper bound of the MAE minimised.
 
     Arguments:
-        epsilon: pure epsilon per report, replace-one neighbours.
-        lower, upper: range of the inputs, data units.
+        epsilon, lower, upper: as in `optimal`, pure.
         bins: output levels, data units, covering the range; symmetric bins with a symmetric prior use one table for
             both sides, others one table per side (Theorem 4). None searches 100 symmetric bin sets or so.
         levels: how many bins to search when `bins` is None.
-        prior: None (uniform), a frozen scipy.stats distribution or a 1-D sample; only the masses of cells enter.
+        prior: as in `optimal`; only the masses of cells enter.
         constraints: "theorem5" (corrected: every pair of candidates) or "theorem6" (one ratio for all outputs; needs
             epsilon > ln 2 and is often infeasible).
         boxes: grid points per free probability in the exhaustive pass of the box search.
@@ -390,8 +383,7 @@ def best_pairs(
 ) -> DesignResult | None:
     """The best pair selection on any of these bins: all sets with few boxes, the best few with all; None if none is.
 
-    Arguments:
-        is_private: whether the constraints imply epsilon; if not, the table is certified at whatever it has.
+    Unless the constraints imply epsilon (`is_private`), the table is certified at whatever it has.
     """
     found: list[tuple[float, Mechanism]] = []
     programs, total = 0, len(sets) + (min(_FINALISTS, len(sets)) if len(sets) > 1 else 0)

@@ -1,6 +1,6 @@
 """The problem that a design must solve, checked once; its result; and how floats become the integers of a table.
 
-Integer windows make a table with no bias to speak of, from integer floors instead of rounded rows. With integer floors
+Integer windows make a table with next to no bias, from integer floors instead of rounded rows. With integer floors
 F, ceilings C = floor(e F) for a rational e <= e**epsilon and windows that start at integers, every row is an integer
 row that sums to 2**32 and obeys epsilon, by construction. The knots are the rows' means: the knot moves, not the
 weight. docs/proofs/design.md, "Integers".
@@ -162,8 +162,8 @@ class DesignResult(Record):
     """The full record of one design.
 
     Arguments:
-        mechanism: the table; its certified epsilon is at most the one asked for.
-        loss: expected loss of `mechanism` under the asked loss and prior, computed from its integers; squared data
+        mechanism: the table; its certified epsilon is at most the requested one.
+        loss: expected loss of `mechanism` under the requested loss and prior, computed from its integers; squared data
             units for "mse", data units for "mae".
         lower_bound: no mechanism of the searched class can have a smaller loss than this; None where none is known.
         gap: loss - lower_bound, same units; None where no bound is known. It can be negative by `slack` at most.
@@ -202,8 +202,8 @@ class DesignResult(Record):
         from mezzotint.privacy.account import report_claim
 
         made = self.mechanism
-        told = f"epsilon {above(made.epsilon)} ({report_claim(made).basis})"
-        return f"{made.name}: {made.levels.size} levels, {told}, table {made.sha256[:12]}"
+        privacy = f"epsilon {above(made.epsilon)} ({report_claim(made).basis})"
+        return f"{made.name}: {made.levels.size} levels, {privacy}, table {made.sha256[:12]}"
 
     def percent_above(self, limit: DesignResult) -> float | None:
         """How far this loss is above the lower bound of `limit`, in percent; None where that bound is 0 or unknown.
@@ -216,13 +216,14 @@ class DesignResult(Record):
 
 def without_bound(mechanism: Mechanism, *, loss: float, status: str, started: float, iterations: int) -> DesignResult:
     """The record of a design that proves nothing about other mechanisms; `started` by `time.perf_counter`."""
+    seconds = time.perf_counter() - started
     return DesignResult(
         mechanism=mechanism,
         loss=loss,
         lower_bound=None,
         gap=None,
         status=status,
-        seconds=time.perf_counter() - started,
+        seconds=seconds,
         iterations=iterations,
     )
 
@@ -238,13 +239,7 @@ _ROUNDS = 60
 
 @final
 class IntegerWindows:
-    """The rows of integer floors.
-
-    Arguments:
-        levels: (m,) data units, exact as they stand.
-        floors: (m,) integers >= 0; a level with floor 0 is never reported.
-        ratio: rational, at most e**epsilon.
-    """
+    """The rows of integer floors, of which those of levels never reported are 0; the ratio is at most e**epsilon."""
 
     def __init__(self, levels: FloatArray, floors: list[int], ratio: Fraction) -> None:
         self.floors, self.ratio = floors, ratio
@@ -283,11 +278,6 @@ class IntegerWindows:
         # Between two kinks means are linear: half of one step of the start is the farthest that they miss.
         a, b, low, high = int(starts[place - 1]), int(starts[place]), means[place - 1], means[place]
         return a if high == low else a + round((target - low) / (high - low) * (b - a))
-
-    def reach(self) -> tuple[Fraction, Fraction]:
-        """Smallest and largest mean."""
-        low, high = self.means(self.rows(np.array([0, self.last])))
-        return low, high
 
 
 def _misses(levels: list[int], floors: list[int], ratio: Fraction, end: int) -> Callable[[int], int]:
@@ -379,15 +369,10 @@ def refitted(windows: IntegerWindows, levels: FloatArray, lower: float, upper: f
 def table(
     windows: IntegerWindows, levels: FloatArray, *, lower: float, upper: float, knots: FloatArray | None = None
 ) -> Mechanism:
-    """The mechanism of integer windows.
+    """The mechanism of integer windows, on the given knots (sorted, from lower to upper) or where its rows bend.
 
-    Arguments:
-        levels: (m,) data units.
-        lower, upper: range of the inputs, data units.
-        knots: None puts them where rows bend; else inputs, sorted, from lower to upper, data units.
-
-    Guarantees: |E[report] - x| at lower, upper and given knots is at most span / 2**33 if the windows reach there, at
-        other knots one rounding of the knot to a float.
+    |E[report] - x| at lower, upper and given knots is at most span / 2**33 if the windows reach there, at other knots
+    one rounding of the knot to a float.
     """
     starts = windows.kinks()
     means = windows.means(windows.rows(starts))
@@ -410,7 +395,7 @@ def table(
 
 
 MARGINS = (rounding.MARGIN / 1024, rounding.MARGIN / 16, rounding.MARGIN, 8 * rounding.MARGIN)
-"""Relative reductions of epsilon to try in turn, so that integers near the floats stay within what was asked."""
+"""Relative reductions of epsilon to try in turn, so that integers near the floats stay within what was requested."""
 
 _UNUSED = 1e-9
 """A level that no row uses more often than this is dropped (weight 0 in all rows): it would be less than 5 units."""
@@ -419,22 +404,17 @@ _UNUSED = 1e-9
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FloatDesign:
-    """A design in floats with its proof, before it becomes a record.
+    """A design in floats with its proof, before it becomes a record: `lower_bound` holds for competitors in `scope`.
 
-    Arguments:
-        floors: (m,) under pure epsilon at given levels, in floats; empty for other designs.
-        lower_bound: what no competitor can beat, data units; None if unknown.
-        scope: over which competitors.
-        price: by how much the bound may fall per unit of bias: the largest multiplier of a mean, in the loss's units.
-        pairs: (P, 2) pairs of knots whose constraints bind, where constraints are about pairs.
+    `price` is how much the bound may fall per unit of bias: the largest multiplier of a mean, in the loss's units.
     """
 
     lower_bound: float | None
     scope: str
     iterations: int
     price: float = 0.0
-    floors: FloatArray = field(default_factory=lambda: np.zeros(0))
-    pairs: IndexArray = field(default_factory=lambda: np.zeros((0, 2), dtype=np.intp))
+    floors: FloatArray = field(default_factory=lambda: np.zeros(0))  # (m,) under pure epsilon at given levels
+    pairs: IndexArray = field(default_factory=lambda: np.zeros((0, 2), dtype=np.intp))  # of knots that bind
 
 
 def without_unused(rows: FloatArray) -> FloatArray:
@@ -467,19 +447,8 @@ class BoundError(MezzotintError, RuntimeError):
     """A table beats what was proven to be a lower bound: a fault of this package, not of the request."""
 
 
-def _float_error(problem: Problem, mechanism: Mechanism, loss: float) -> float:
-    """The possible error of sums of floats in a loss and its bound: a multiple of their terms' unit roundoff."""
-    span = 1.0 if problem.loss == "cdf" else float(mechanism.levels[-1]) - float(mechanism.levels[0])
-    terms = span if problem.loss == "mae" else span**2
-    return 1e-10 * abs(loss) + 1e-13 * terms
-
-
 def weighed(loss: float, bound: float | None, slack: float) -> JsonObject:
-    """The fields of a result that say how a loss lies to its bound.
-
-    Raises:
-        BoundError: the loss is below the bound by more than `slack`.
-    """
+    """The fields of a result that say how a loss lies to its bound; BoundError if below it by more than `slack`."""
     gap = None if bound is None else loss - bound
     if gap is not None and gap < -slack:
         raise BoundError(f"loss {loss!r} is below its lower bound {bound!r}: please report this problem")
@@ -495,12 +464,8 @@ def record(
     loss = achieved_loss(problem, mechanism) if loss is None else loss
     bound = None if draft.lower_bound is None else float(draft.lower_bound)
     beyond = max(0.0, mechanism.max_bias - problem.max_bias)
-    slack = draft.price * beyond + _float_error(problem, mechanism, loss)
-    return DesignResult(
-        mechanism=mechanism,
-        loss=loss,
-        seconds=time.perf_counter() - started,
-        iterations=draft.iterations,
-        scope=draft.scope,
-        **weighed(loss, bound, slack),
-    )
+    span = 1.0 if problem.loss == "cdf" else float(mechanism.levels[-1]) - float(mechanism.levels[0])
+    # Sums of floats in a loss and its bound err by a multiple of their terms' unit roundoff.
+    slack = draft.price * beyond + (1e-10 * abs(loss) + 1e-13 * (span if problem.loss == "mae" else span**2))
+    facts = weighed(loss, bound, slack) | {"scope": draft.scope, "iterations": draft.iterations}
+    return DesignResult(mechanism=mechanism, loss=loss, seconds=time.perf_counter() - started, **facts)

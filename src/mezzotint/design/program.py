@@ -1,10 +1,8 @@
-"""The design of a table as a convex program in conic form.
+"""The design of a table on knots as a convex program in conic form: every constraint, loss and bias budget.
 
 Inputs and levels are in units of half the range, centred, so that the solver sees numbers near 1 whatever the data.
-
-Constraints beyond pure epsilon: (epsilon, delta), metric privacy, Renyi divergence, and the worst-case error.
-
-Clarabel behind one door, and lower bounds that do not trust it.
+Only this file calls Clarabel, and the lower bounds do not trust it. Constraints beyond pure epsilon are about pairs of
+rows ((epsilon, delta), metric privacy, Renyi divergence): they are added as they are needed.
 """
 
 from __future__ import annotations
@@ -61,13 +59,10 @@ def block(rhs: FloatArray, *terms: Term, cone: str = "nonnegative", power: float
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Program:
-    """minimise objective @ x subject to the blocks; every variable is >= 0.
+    """minimise objective @ x subject to the blocks; every variable is >= 0, and `entries` (R, m) are the table's.
 
-    Arguments:
-        entries: (R, m) which variable is which entry of the table.
-        groups: (n,) group of each variable; the variables of group g sum to at most caps[g] at any optimum. They make
-            a lower bound out of any dual point (`safe_bound`).
-        caps: (groups,) those sums.
+    The variables of group g (`groups` has one for each) sum to at most caps[g] at any optimum: that makes a lower bound
+    out of any dual point (`safe_bound`).
     """
 
     entries: IndexArray
@@ -89,12 +84,6 @@ ProgramPart = Callable[[IndexArray, int], Made]
 """Makes constraints on the entries of a table, with own variables from a number on."""
 
 
-def price_of_means(program: Program, dual: FloatArray, levels: FloatArray) -> float:
-    """By how much the program's value can fall per unit (centred) by which all means may miss their targets."""
-    mean, start = program.blocks[1], program.blocks[0].rhs.size
-    return float(np.abs(dual[start : start + mean.rhs.size]).sum()) / max(1.0, float(np.abs(levels).max()))
-
-
 def assemble(
     *,
     target_means: FloatArray,
@@ -104,13 +93,11 @@ def assemble(
     max_bias: float = 0.0,
     worst: float = 0.0,
 ) -> Program:
-    """Mass, means and parts as one program.
+    """Mass, means and parts as one program, in centred units.
 
     Arguments:
-        target_means: (R,) means that the rows must have, centred units.
-        levels: (m,) increasing, centred units.
-        costs: (R, m) objective coefficients of P.
-        max_bias: allowed distance between row mean and aim, centred units; inf drops the constraint.
+        target_means: (R,) means that the rows must have, up to `max_bias`; inf drops the constraint.
+        costs: (R, m) objective coefficients of the table.
         worst: price of the last part's only variable, to be minimised instead of the costs; 0 for the costs.
     """
     entries, size = np.arange(costs.size).reshape(costs.shape), costs.size
@@ -249,13 +236,9 @@ class SolverError(MezzotintError, RuntimeError):
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Solution:
-    """The solver's answer, as a table.
+    """The solver's answer as a table, clipped at 0 and normalised, with the objective's value at the solver's point.
 
-    Arguments:
-        rows: (R, m) probabilities, clipped at 0 and normalised.
-        floors: (m,) per level, the variable of its `ratio_part`; zeros without one.
-        value: objective at the solver's point.
-        dual: (constraints,) the solver's multipliers, in the order of the blocks.
+    `floors` are the variables of a `ratio_part`, zeros without one; `dual` its multipliers in the order of the blocks.
     """
 
     rows: FloatArray
@@ -288,24 +271,13 @@ conditioning does not allow stalls it too, and a looser one does not; what is lo
 """
 
 
-def _settings(tolerance: float, step: float) -> object:
-    settings = clarabel.DefaultSettings()
-    settings.max_step_fraction = step
-    settings.verbose, settings.max_iter = False, 1000
-    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = tolerance
-    settings.tol_infeas_abs = settings.tol_infeas_rel = 1e-14  # feasibility is settled: nothing is called infeasible
-    return settings
-
-
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Fold:
     """One half of a program that is its own mirror image: the mean of an optimum and its mirror image is one, too.
 
-    Arguments:
-        spread: (variables, kept variables) 0 and 1: what all variables are.
-        kept, twins: (kept constraints,) those of the half, and their mirror images.
-        signs: (kept constraints,) -1 where the mirror image is the negative.
+    `spread` (variables, kept variables) makes all variables of the half's; `twins` are the mirror images of the `kept`
+    constraints, or their negatives by `signs`.
     """
 
     spread: Any
@@ -332,7 +304,7 @@ class _Fold:
 
 
 def _folded(program: Program) -> _Fold | None:
-    """How a program of mass, exact means and ratios folds; None for others, small ones, and such without a mirror."""
+    """How a program of mass, exact means and ratios folds; None for others, small ones, and those without a mirror image."""
     entries, blocks = program.entries, program.blocks
     *exact, ratios = blocks
     if program.ratio != len(exact) or any(block.cone != "zero" for block in exact) or entries.shape[1] < _FOLDED:
@@ -358,31 +330,23 @@ def _folded(program: Program) -> _Fold | None:
 
 
 def solve(program: Program) -> Solution:
-    """Solves the program.
-
-    Raises:
-        SolverError: the solver ended without an approximate solution. Feasibility is settled before (`reach`), so
-            this is never read as "infeasible".
-    """
+    """Solves a program known to be feasible; SolverError if the solver ends without an approximate solution."""
     scale = float(np.abs(program.objective).max()) or 1.0
     fold, objective, blocks = _folded(program), program.objective / scale, program.blocks
     if fold is not None:
         objective, blocks = fold.spread.T @ objective, fold.blocks(blocks)
     matrix, rhs = stack(blocks)
-    status, iterations = "", 0
-    for factor, step in ATTEMPTS:
-        answer = clarabel.DefaultSolver(
-            sparse.csc_matrix((objective.size, objective.size)),
-            objective,
-            matrix,
-            rhs,
-            _cones(blocks),
-            _settings(_TOLERANCE * factor, step),
-        ).solve()
+    status, iterations, settings = "", 0, clarabel.DefaultSettings()
+    settings.verbose, settings.max_iter = False, 1000
+    settings.tol_infeas_abs = settings.tol_infeas_rel = 1e-14  # feasibility is settled: nothing is called infeasible
+    quadratic = sparse.csc_matrix((objective.size, objective.size))
+    for factor, settings.max_step_fraction in ATTEMPTS:
+        settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = _TOLERANCE * factor
+        answer = clarabel.DefaultSolver(quadratic, objective, matrix, rhs, _cones(blocks), settings).solve()
         point, status, iterations = np.array(answer.x), str(answer.status), iterations + int(answer.iterations)
         point = point if fold is None else fold.spread @ point
-        # "InsufficientProgress" and the like still end at a point: it is used if it is nearly a table, since whoever
-        # asked measures its loss and its bound anew.
+        # "InsufficientProgress" and the like still end at a point: it is used if it is nearly a table, since callers
+        # measure its loss and its bound anew.
         rows = np.maximum(point[program.entries], 0.0)
         sums = rows.sum(axis=1, keepdims=True)
         if "Infeasible" not in status and np.isfinite(point).all() and (np.abs(sums - 1) <= 1e-6).all():
@@ -395,13 +359,8 @@ def solve(program: Program) -> Solution:
         dual = fold.multipliers(dual, sum(block.rhs.size for block in program.blocks))
     if program.ratio >= 0:
         floors = np.maximum(point[rows.size : rows.size + floors.size], 0.0)
-    return Solution(
-        rows=rows / sums,
-        floors=floors,
-        value=float(answer.obj_val) * scale,
-        dual=dual,
-        iterations=iterations,
-    )
+    value = float(answer.obj_val) * scale
+    return Solution(rows=rows / sums, floors=floors, value=value, dual=dual, iterations=iterations)
 
 
 def _project(block: ConeBlock, dual: FloatArray) -> FloatArray:
@@ -474,10 +433,7 @@ def program_on(
 ) -> Program:
     """The table program of docs/proofs/design.md at these levels and knots, data units.
 
-    Arguments:
-        privacy: `ratio_part` for pure epsilon.
-        costs: those of the problem, where they are known.
-        between: where else between two knots the largest error counts, for loss "minimax".
+    `costs` are those of the problem, where they are known; `between` two knots the largest error counts, too.
     """
     target_means, units = problem.centered(knots), problem.centered(levels)
     errors = partial(worst_error_part, target_means=target_means, levels=units, between=between)
@@ -494,8 +450,12 @@ def program_on(
 def proven_design(problem: Problem, asked: Program, levels: FloatArray, solution: Solution) -> FloatDesign:
     """The design that a solution's multipliers prove: with some pairs of rows a bound of the program with all."""
     half = problem.width / 2
-    unit = half**2 if problem.loss == "minimax" else 1.0
-    price = price_of_means(asked, solution.dual, problem.centered(levels)) if problem.max_bias < math.inf else 0.0
+    unit, price = half**2 if problem.loss == "minimax" else 1.0, 0.0
+    if problem.max_bias < math.inf:
+        # How much the value can fall per unit (centred) by which all means may miss their targets.
+        mean, start = asked.blocks[1], asked.blocks[0].rhs.size
+        prices = np.abs(solution.dual[start : start + mean.rhs.size]).sum()
+        price = float(prices) / max(1.0, float(np.abs(problem.centered(levels)).max()))
     bound = safe_bound(asked, solution.dual) * unit
     return FloatDesign(lower_bound=bound, scope=ON_KNOTS, iterations=solution.iterations, price=price * unit / half)
 
@@ -520,9 +480,8 @@ _BESIDE = np.array([[0, 0], [1, 0], [-1, 0], [0, 1], [0, -1]])
 class KnottedProblem:
     """A problem at fixed levels and knots, with what its program is made of.
 
-    Arguments:
-        spare_rounding: whether delta is reduced by what rounding may add: for a table; a bound uses all of it.
-        spare: by how much any probability may be off while metrics and Renyi divergences still hold.
+    For a table delta is less what rounding may add (`spare_rounding`), while a bound uses all of it; metrics and Renyi
+    divergences still hold when any probability is off by `spare`.
     """
 
     problem: Problem
@@ -589,9 +548,9 @@ class KnottedProblem:
 def solve_pairs(
     setting: KnottedProblem, epsilon: float, known: IndexArray | None = None
 ) -> tuple[Solution, IndexArray]:
-    """Solves with few pairs of rows, `known` ones and their neighbours, adding each row's worst until none is violated.
+    """The optimum over all pairs of rows, and the pairs that bind or may.
 
-    Returns: the optimum over all pairs, and the pairs that bind or may.
+    It begins with few pairs, the `known` ones and their neighbours, and adds each row's worst until none is violated.
     """
     knots = setting.knots.size
     index = np.arange(knots)
@@ -650,8 +609,7 @@ def design_general(
 ) -> tuple[FloatDesign, Mechanism]:
     """The optimal table at these levels and knots for any of the constraints and losses.
 
-    Arguments:
-        known: (P, 2) pairs of knots whose constraints are expected to bind: a start, on which no result depends.
+    `known` (P, 2) pairs of knots are expected to bind: a start, on which no result depends.
     """
     if problem.metric == "squared":
         spacing_of(knots)  # refuses uneven knots

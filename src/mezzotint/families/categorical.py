@@ -2,15 +2,13 @@
 
 k-ary response, subset selection, Hadamard, projective, affine response, hashing, unary bits: every scheme is the same
 thing. A report i names a set of categories, and is e**epsilon times as probable from a category inside it as from one
-outside. The schemes differ in the sets. A table holds them all, so that certificate, file, sampler and estimates are
-those of any table.
+outside. The schemes differ in the sets, and certificate, file, sampler and estimates are those of any table.
 
-Large domains: a public random hash of a category into few cells, and k-ary response of the cell.
-
-A report is the number of the hash, which says nothing about the value, and a code. The hashes are those of the affine
-scheme: divide by a power of x in the field of 2**b elements, and drop the last bits. Any two categories share a cell
-under equally many of them, so that frequencies are unbiased, and how many reports support each category is a
-convolution over the powers: all categories are counted at once, in no more time than it takes to sort.
+Large domains: a public random hash of a category into few cells, and k-ary response of the cell. A report is the
+number of the hash, which says nothing about the value, and a code. The hashes are those of the affine scheme: divide by
+a power of x in the field of 2**b elements, and drop the last bits. Any two categories share a cell under equally many
+of them, so that frequencies are unbiased, and how many reports support each category is a convolution over the powers:
+all categories are counted at once, in no more time than it takes to sort.
 """
 
 from __future__ import annotations
@@ -55,10 +53,9 @@ def k_randomized_response(
         lower, upper: input range, data units.
         levels: k >= 2 evenly spaced points from lower to upper, or the k points themselves, increasing, the first
             equal to lower and the last to upper. The decoded levels follow from them and lie further out.
-        epsilon: pure epsilon asked for, > 0 and finite.
+        epsilon: pure epsilon requested, > 0 and finite.
     Returns: the table, unbiased.
-    Raises:
-        ParameterError: naming the parameter; also an epsilon so small that 2**32 units cannot show it.
+    Raises: ParameterError, naming the parameter; also an epsilon so small that 2**32 units cannot show it.
     Guarantees:
         The certified epsilon is at most `epsilon`, and within 2**-31 * k * (e**epsilon + k) of it while below 22.
         Unbiased up to the rounding of the levels to floats.
@@ -75,7 +72,12 @@ def k_randomized_response(
         raise ParameterError("levels", points.tolist(), f"must run from lower={low:g} to upper={high:g} exactly")
     # No ratio of two weights exceeds 2**32: beyond that nothing changes, and e**epsilon need not be a float.
     asked = min(epsilon := check_epsilon(epsilon), _LARGEST)
-    rare, often = _units(points.size, asked)
+    # In units of 2**-32, of every other point and of the own point: the largest ratio that is at most e**epsilon.
+    rare = max(1, math.ceil(TOTAL / (ratio_below(asked) + points.size - 1)))
+    often = TOTAL - (points.size - 1) * rare
+    if often <= rare:
+        remedy = f"too small for {points.size} points in units of 2**-32; ask for a larger one"
+        raise ParameterError("epsilon", asked, remedy)
 
     # A report is j with probability r, the own point i with p = r + s. Debiasing needs levels v with
     # r * sum(v) + s * v_i = b_i for every i; summed over i this gives sum(v) = sum(b), as k r + s = 1. The units
@@ -93,22 +95,12 @@ def k_randomized_response(
     )
 
 
-def _units(k: int, epsilon: float) -> tuple[int, int]:
-    """Units of 2**-32 of every other point and of the own point: the largest ratio that is at most e**epsilon."""
-    ratio = ratio_below(epsilon)
-    rare = max(1, math.ceil(TOTAL / (ratio + k - 1)))
-    often = TOTAL - (k - 1) * rare
-    if often <= rare:
-        raise ParameterError("epsilon", epsilon, f"too small for {k} points in units of 2**-32; ask for a larger one")
-    return rare, often
-
-
 def randomized_response(*, lower: float = -1.0, upper: float = 1.0, epsilon: float) -> Mechanism:
     """Unbiased one-bit response: two levels at (e**epsilon + 1) / (e**epsilon - 1) half ranges from the middle.
 
     Arguments:
         lower, upper: input range, data units.
-        epsilon: pure epsilon asked for, > 0 and finite; the certified one is at most this.
+        epsilon: pure epsilon requested, > 0 and finite; the certified one is at most this.
     Raises, Guarantees, Edge cases: as `k_randomized_response` with two points.
     Returns: the table, one bit.
     Source: Warner 1965; Duchi, Jordan, Wainwright 2018 for a bounded mean.
@@ -128,10 +120,8 @@ def stochastic_rounding(*, lower: float = -1.0, upper: float = 1.0, levels: int 
         levels: that many evenly spaced levels from lower to upper, or the levels themselves, increasing, reaching
             from lower or below to upper or above.
     Returns: the table; its epsilon is infinite.
-    Raises:
-        ParameterError: naming the parameter.
-    Guarantees:
-        epsilon is inf whenever some level cannot be reported from every input.
+    Raises: ParameterError, naming the parameter.
+    Guarantees: epsilon is inf whenever some level cannot be reported from every input.
     Edge cases: two levels strictly outside [lower, upper] are randomized response, with a finite epsilon; a level
         that no input can report stays, with probability 0.
     Example:
@@ -159,10 +149,9 @@ def square_wave(*, lower: float = -1.0, upper: float = 1.0, outputs: int = 32, e
     Arguments:
         lower, upper: input range, data units.
         outputs: equal bins, 2 to 4096, into which the continuous output is cut.
-        epsilon: pure epsilon asked for, > 0 and finite; the certified one is at most this.
+        epsilon: pure epsilon requested, > 0 and finite; the certified one is at most this.
     Returns: the table; what it decodes to is biased, `collect.estimate` is not.
-    Raises:
-        ParameterError: naming the parameter; also an epsilon so small that 2**32 units cannot show it.
+    Raises: ParameterError, naming the parameter; also an epsilon so small that 2**32 units cannot show it.
     Guarantees: between the knots, at which the window meets an edge of a bin, the pmf is that of the continuous
         mechanism's bins, up to integer rounding.
     Edge cases: where the window is narrower than two bins none lies inside it, and the certified epsilon is smaller.
@@ -246,7 +235,7 @@ def categorical(
     Arguments:
         categories: 2 to 1024 names: text, integers, or true and false. Take them from knowledge about the column: a
             list read off private data is a release of its own.
-        epsilon: pure epsilon asked for, > 0 and finite; the certified one is at most this.
+        epsilon: pure epsilon requested, > 0 and finite; the certified one is at most this.
         method: "krr", k-ary response; "subset", subset selection; "hadamard", sets of half of the categories;
             "projective", sets of about one in a prime power: points on the hyperplanes of a projective space;
             "affine", sets of one in a power of 2: a subspace of a finite field, multiplied by its elements and shifted;
@@ -254,7 +243,7 @@ def categorical(
             (OUE: a mixture of subsets of all sizes); or "best": the one whose frequencies vary least at equal
             frequencies, of those whose tables are small enough.
         other: a category of its own, `(other)`, for values that are not listed. Without it they are an error.
-        missing: a category of its own, `(missing)`, for values that are not there, so that who is missing is private.
+        missing: a category of its own, `(missing)`, for missing values, so that their absence is private.
     Returns: the table, with `categories` in the order given.
     Raises:
         ParameterError: naming the parameter; also a method that would need more than 65536 reports or 2**22 entries.
@@ -636,11 +625,10 @@ def hashed(
 
     Arguments:
         categories: 2 to 262143 names, known beforehand: a list read off private data is a release of its own.
-        epsilon: pure epsilon asked for, > 0 and finite; that of the table of cells is at most this.
+        epsilon: pure epsilon requested, > 0 and finite; that of the table of cells is at most this.
         other, missing: as in `categorical`.
     Returns: what `collect.privatize` takes for a mechanism.
-    Raises:
-        ParameterError: naming the parameter.
+    Raises: ParameterError, naming the parameter.
     Guarantees: a report is a number drawn without looking at the value, and one report of `mechanism` about the cell
         that the value has under it: for every number the table's certificate holds. The number of cells is the power of
         2 near e**epsilon + 1 at which a rare category's frequency varies least.

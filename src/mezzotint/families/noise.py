@@ -39,10 +39,8 @@ class IntegerNoise:
             losses are those of the weights as drawn, so truncation and rounding are in them.
         modulus: None, or M >= 2: reports are residues 0 .. M-1. Wrapping never costs privacy.
         name: what the noise is.
-    Raises:
-        ParameterError: naming the parameter, its value and the remedy.
-    Guarantees:
-        Losses are worst cases over all pairs of integers at most `sensitivity` apart, over every input.
+    Raises: ParameterError, naming the parameter, its value and the remedy.
+    Guarantees: Losses are worst cases over all pairs of integers at most `sensitivity` apart, over every input.
     Edge cases: without wrap-around the ends of the support tell inputs apart: `epsilon` is inf, `delta` counts it.
     Example:
         >>> noise = mz.families.discrete_laplace(scale=2.0)
@@ -219,8 +217,7 @@ def discrete_laplace(*, scale: float, bound: int | None = None, modulus: int | N
         bound: largest |k|; None keeps every k that gets a unit of 2**-32.
         modulus: see `IntegerNoise`.
     Returns: the noise.
-    Raises:
-        ParameterError: naming the parameter, its value and the remedy.
+    Raises: ParameterError, naming the parameter, its value and the remedy.
     Source: Ghosh, Roughgarden, Sundararajan 2009 (geometric mechanism), truncated.
     Example:
         >>> noise = mz.families.discrete_laplace(scale=2.0, modulus=256)
@@ -242,8 +239,7 @@ def discrete_gaussian(*, sigma: float, bound: int | None = None, modulus: int | 
         sigma: > 0, in integer steps; the standard deviation is at most sigma.
         bound, modulus: as in `discrete_laplace`.
     Returns: the noise, its variance at most sigma**2 where it is cut off.
-    Raises:
-        ParameterError: naming the parameter, its value and the remedy.
+    Raises: ParameterError, naming the parameter, its value and the remedy.
     Source: Canonne, Kamath, Steinke 2020, truncated.
     Example:
         >>> noise = mz.families.discrete_gaussian(sigma=3.0)
@@ -265,8 +261,7 @@ def skellam(*, variance: float, bound: int | None = None, modulus: int | None = 
         variance: v > 0, in squared integer steps.
         bound, modulus: as in `discrete_laplace`.
     Returns: the noise.
-    Raises:
-        ParameterError: naming the parameter, its value and the remedy.
+    Raises: ParameterError, naming the parameter, its value and the remedy.
     Source: Agarwal, Kairouz, Liu 2021, truncated.
     Example:
         >>> noise = mz.families.skellam(variance=8.0)

@@ -143,8 +143,7 @@ def biased_selection(
     Returns: the table; its bias is `max_bias`.
     Raises:
         ParameterError: as `selection`; gamma not finite; knots below 2.
-    Guarantees:
-        The bias is what `max_bias` says: it is not zero, and no design hides it.
+    Guarantees: The bias is what `max_bias` says: it is not zero, and no design hides it.
     Source: Cai, Zhang, Khalili 2024, Section 5 (biased quantization).
     Example:
         >>> mechanism = mz.families.biased_selection(bins=[-2, -1, 1, 2], left=[[1], [0.5, 0.5], [0, 0, 1]], gamma=1.0)
@@ -230,8 +229,7 @@ def rqm(
         extension: how far the bins reach beyond the range on each side, data units (the paper's Delta), >= 0.
         q: probability that an inner bin is kept, in [0, 1].
     Returns: the table, unbiased.
-    Raises:
-        ParameterError: naming the parameter, its value and the remedy.
+    Raises: ParameterError, naming the parameter, its value and the remedy.
     Guarantees:
         The rows are Lemma 5.3's pmf at both one-sided limits of every bin, rounded to integers.
         Unbiased up to `max_bias`.
@@ -308,10 +306,8 @@ def erm(*, lower: float = -1.0, upper: float = 1.0, bins: Values, gamma: float =
             are symmetric; others work by the same rule on each side.
         gamma: decay, finite; 0 draws evenly, negative prefers far bins (needed for small epsilon).
     Returns: the table, unbiased.
-    Raises:
-        ParameterError: naming the parameter, its value and the remedy.
-    Guarantees:
-        Unbiased up to `max_bias`. `epsilon` is exact, also where Theorem 1 fails.
+    Raises: ParameterError, naming the parameter, its value and the remedy.
+    Guarantees: Unbiased up to `max_bias`. `epsilon` is exact, also where Theorem 1 fails.
     Edge cases: an outermost bin equal to lower or upper makes epsilon inf.
     Source: Cai, Zhang, Khalili 2024, Section 3.3, eq. (2).
     Example:
@@ -338,8 +334,7 @@ def published_erm_epsilon(*, lower: float, upper: float, levels: int, extension:
         extension: the paper's Delta, data units, >= 0.
         gamma: as in `erm`.
     Returns: the number that the paper states.
-    Raises:
-        ParameterError: naming the parameter, its value and the remedy.
+    Raises: ParameterError, naming the parameter, its value and the remedy.
     Source: Cai, Zhang, Khalili 2024, Theorem 1.
     Example:
         >>> stated = mz.families.published_erm_epsilon(lower=-1, upper=1, levels=4, extension=0.25, gamma=0.1)
@@ -357,8 +352,7 @@ def published_erm_error(*, lower: float, upper: float, levels: int, extension: f
 
     Arguments: as `published_erm_epsilon`; gamma > 0. Data units.
     Returns: data units.
-    Raises:
-        ParameterError: naming the parameter, its value and the remedy.
+    Raises: ParameterError, naming the parameter, its value and the remedy.
     Source: Cai, Zhang, Khalili 2024, Theorem 2.
     Example:
         >>> round(mz.families.published_erm_error(lower=-1, upper=1, levels=4, extension=0.25, gamma=1.0), 3)
@@ -399,10 +393,8 @@ class PoissonBinomial:
         lower, upper: input range, data units.
         trials: number n of coin tosses; the report is one of n + 1 levels.
         theta: slope of the coin's bias, in (0, 1/2].
-    Raises:
-        ParameterError: naming the parameter, its value and the remedy.
-    Guarantees:
-        Losses are the exact worst cases over all pairs of inputs (docs/proofs/families.md), rounded up.
+    Raises: ParameterError, naming the parameter, its value and the remedy.
+    Guarantees: Losses are the exact worst cases over all pairs of inputs (docs/proofs/families.md), rounded up.
     Edge cases: theta = 1/2 makes an end of the range deterministic: epsilon is inf.
     Source: Chen, Ozgur, Kairouz 2022, Algorithm 2 (their m is `trials`).
     Example:
@@ -512,19 +504,8 @@ class PoissonBinomial:
         return min(1.0, float(excess.sum()) * (1 + slack))
 
 
-def pbm_exact(*, lower: float = -1.0, upper: float = 1.0, trials: int = 15, theta: float = 0.25) -> PoissonBinomial:
-    """The raw Poisson binomial mechanism's moments and losses; arguments as `PoissonBinomial`.
-
-    Arguments:
-        lower, upper, trials, theta: as of `PoissonBinomial`.
-
-    Returns: the raw mechanism, for comparison.
-
-    Example:
-        >>> round(mz.families.pbm_exact(trials=15, theta=0.25).epsilon, 4)
-        16.4792
-    """
-    return PoissonBinomial(lower=lower, upper=upper, trials=trials, theta=theta)
+pbm_exact = PoissonBinomial
+"""The raw mechanism of `pbm`, for comparison."""
 
 
 def pbm(
@@ -538,8 +519,7 @@ def pbm(
         theta: slope of the coin's bias, in (0, 1/2].
         knots: evenly spaced inputs at which the pmf is exact, >= 2.
     Returns: the table, unbiased.
-    Raises:
-        ParameterError: naming the parameter, its value and the remedy.
+    Raises: ParameterError, naming the parameter, its value and the remedy.
     Guarantees:
         Unbiased up to `max_bias`: the raw mean is linear in x, so mixing keeps it.
         No loss exceeds the raw mechanism's (its rows are among it), up to rounding to integers.
