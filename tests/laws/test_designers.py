@@ -56,7 +56,8 @@ PROBLEMS: dict[str, dict[str, Any]] = {
 
 @judges(
     "design.optimal.optimal", "design.floors.design_fixed", "design.floors.floors_at", "design.program.design_general",
-    "design.program.refine_even", "design.problem.first_certified", "design.problem.record",
+    "design.program.proven_design", "design.program.refine_even", "design.problem.first_certified",
+    "design.problem.record",
 )  # fmt: skip
 @pytest.mark.parametrize("name", PROBLEMS)
 @pytest.mark.parametrize("mirror", [False, True], ids=["as it is", "mirrored"])

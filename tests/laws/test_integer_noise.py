@@ -125,10 +125,10 @@ def test_vectors_with_noise_against_every_pair_of_vectors(noise: IntegerNoise, c
 
 
 @judges(
-    "families.numeric.PoissonBinomial.epsilon",
-    "families.numeric.PoissonBinomial.delta",
-    "families.numeric.PoissonBinomial.renyi",
-)
+    "families.numeric.PoissonBinomial.epsilon", "families.numeric.PoissonBinomial.delta",
+    "families.numeric.PoissonBinomial.renyi", "families.numeric.pbm_exact.epsilon",
+    "families.numeric.pbm_exact.delta", "families.numeric.pbm_exact.renyi",
+)  # fmt: skip
 def test_poisson_binomial_reports_have_no_direction_and_no_unit() -> None:
     for trials, theta in ((1, 0.25), (5, 0.1), (8, 0.4)):
         here, there = (pbm_exact(lower=a, upper=b, trials=trials, theta=theta) for a, b in ((-1, 1), (3, 40)))

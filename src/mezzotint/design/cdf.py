@@ -130,7 +130,7 @@ def _newton(curve: Floats, columns: Floats, right: Floats, missing: Floats) -> t
 
 
 def intervals(cells: int) -> Sets:
-    """(n, cells) which cells are likelier under a report: every interval but the entire range; single cells come first."""
+    """(n, cells) which cells are likelier under a report: every interval but the full range; single cells first."""
     index = np.arange(cells)
     parts = [(index >= a) & (index < a + length) for length in range(1, cells) for a in range(cells - length + 1)]
     return np.array(parts)

@@ -304,7 +304,7 @@ class _Fold:
 
 
 def _folded(program: Program) -> _Fold | None:
-    """How a program of mass, exact means and ratios folds; None for others, small ones, and those without a mirror image."""
+    """How a program of mass, exact means and ratios folds; None for others, small ones, and asymmetric ones."""
     entries, blocks = program.entries, program.blocks
     *exact, ratios = blocks
     if program.ratio != len(exact) or any(block.cone != "zero" for block in exact) or entries.shape[1] < _FOLDED:
