@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from operator import itemgetter
-from typing import Any, Literal, TypedDict, TypeVar, cast, final
+from typing import Any, Literal, TypeVar, cast, final
 
 import numpy as np
 import numpy.typing as npt
@@ -504,19 +504,11 @@ class Row(Record):
         return self.mechanism is not None and report_claim(self.mechanism).certified
 
 
-class Span(TypedDict):
-    """The range of inputs."""
-
-    lower: float
-    upper: float
-
-
 Item = TypeVar("Item")
 
 
-def _of_family(
-    family: str, epsilon: float, levels: int | list[float], prior: object, loss: Literal["mse", "mae"], span: Span
-) -> DesignResult:
+def _of_family(family: str, problem: Problem, levels: int | list[float], loss: Literal["mse", "mae"]) -> DesignResult:
+    epsilon, prior, span = problem.epsilon, problem.prior, problem.span
     count = levels if isinstance(levels, int) else len(levels)
     if family == "optimal":
         with warnings.catch_warnings():
@@ -540,24 +532,24 @@ def _above(mse: float, floor: float) -> float | None:
     return 100 * (mse / floor - 1) if floor > 0 else None
 
 
-def _continuous(family: str, epsilon: float, prior: object, floor: float, span: Span) -> Row:
-    known = variance(family, epsilon)
-    mse = known.mse(prior=prior, **span)
+def _continuous(family: str, problem: Problem, floor: float) -> Row:
+    known, bits = variance(family, problem.epsilon), 1 if family == "duchi" else None
+    mse, worst = known.mse(prior=problem.prior, **problem.span), known.worst(**problem.span)
     return Row(
-        family=family, epsilon=epsilon, bits=1 if family == "duchi" else None, mse=mse, worst=known.worst(**span),
+        family=family, epsilon=problem.epsilon, bits=bits, mse=mse, worst=worst,
         max_bias=0.0, above_limit=_above(mse, floor), note=known.note,
     )  # fmt: skip
 
 
-def own(family: Family, epsilon: float, *, lower: float, upper: float) -> tuple[str, Callable[[], Mechanism]]:
-    """The name of a user's mechanism, and how to get it at this epsilon and range."""
+def own(family: Family, problem: Problem) -> tuple[str, Callable[[], Mechanism]]:
+    """The name of a user's mechanism, and how to get it at the problem's epsilon and range."""
     if not callable(family) and not isinstance(family, Mechanism):
         raise ParameterError("families", family, f"use {', '.join((*FAMILIES, *BASELINES))}, a Mechanism or a function")
     name = family.name if isinstance(family, Mechanism) else getattr(family, "__name__", type(family).__name__)
 
     def build() -> Mechanism:
-        table = family if isinstance(family, Mechanism) else member_of(family, epsilon)
-        if (table.lower, table.upper) != (lower, upper):
+        table = family if isinstance(family, Mechanism) else member_of(family, problem.epsilon)
+        if (table.lower, table.upper) != (problem.lower, problem.upper):
             remedy = f"its inputs are in [{table.lower:g}, {table.upper:g}]: ask for these"
             raise ParameterError("families", name, remedy)
         return table
@@ -649,21 +641,19 @@ def compare(
     unknown = [name for name in families if isinstance(name, str) and name not in (*FAMILIES, *BASELINES)]
     if unknown:
         raise ParameterError("families", unknown, f"use some of {', '.join((*FAMILIES, *BASELINES))}")
-    span: Span = {"lower": lower, "upper": upper}
-    problem = make_problem(epsilon=epsilon, loss="mse", prior=prior, **span)
-    # Read once: a sample of many rows takes long to sort. Tables of one's own may have another range.
-    prior = problem.prior
+    # The prior is read once: a sample of many rows takes long to sort.
+    problem = make_problem(epsilon=epsilon, lower=lower, upper=upper, prior=prior)
     floor = limit_of(problem, None)[0]
     cells = max(2, (count if isinstance(count, int) else len(count)) // 2)
     rows: list[tuple[float, int, Row]] = []
     done = ticks(progress, len(families))
     for place, name in sorted(enumerate(families), key=lambda item: _LAST.index(item[1]) if item[1] in _LAST else -1):
         if not isinstance(name, str):
-            row = _row(*own(name, epsilon, **span), prior, floor, cells)
+            row = _row(*own(name, problem), problem.prior, floor, cells)
         elif name in CONTINUOUS:
-            row = _continuous(name, epsilon, prior, floor, span)
+            row = _continuous(name, problem, floor)
         else:
-            row = _row(name, partial(_of_family, name, epsilon, count, prior, loss, span), prior, floor, cells)
+            row = _row(name, partial(_of_family, name, problem, count, loss), problem.prior, floor, cells)
         rows.append((math.inf if row.mse is None else row.mse, place, row))
         done()
     return [row for *_, row in sorted(rows, key=itemgetter(0, 1))]
@@ -700,21 +690,21 @@ def tradeoff(
     epsilons, bits = _listed("epsilons", epsilons), _listed("bits", bits)
     counts, rows = [_levels(count, None) for count in bits], []
     prior, done = as_prior(prior, lower=lower, upper=upper), ticks(progress, len(epsilons) * len(bits))
-    for epsilon in epsilons:
-        problem = make_problem(epsilon=epsilon, lower=lower, upper=upper, loss="mse", prior=prior)
+    problems = [make_problem(epsilon=epsilon, lower=lower, upper=upper, prior=prior) for epsilon in epsilons]
+    for problem in problems:
         floor = limit_of(problem, None)[0]
         for count, levels in zip(bits, counts, strict=True):
-            table = optimal(epsilon, lower=lower, upper=upper, levels=levels, prior=prior).mechanism
-            rows.append(_point(table, epsilon, count, prior) | {"limit": floor})
+            table = optimal(problem.epsilon, levels=levels, prior=prior, **problem.span).mechanism
+            rows.append(_point(problem, table, count) | {"limit": floor})
             done()
-    for epsilon, family in itertools.product(epsilons, _listed("families", families, least=0)):
-        name, build = own(family, epsilon, lower=lower, upper=upper)
+    for problem, family in itertools.product(problems, _listed("families", families, least=0)):
+        name, build = own(family, problem)
         table = build()
-        if table.epsilon <= epsilon:
-            rows.append({"family": name, **_point(table, epsilon, table.bits, prior)})
+        if table.epsilon <= problem.epsilon:
+            rows.append({"family": name, **_point(problem, table, table.bits)})
     return rows
 
 
-def _point(table: Mechanism, epsilon: float, bits: int, prior: object) -> JsonObject:
-    losses = {"mse": table.mse(prior), "mae": table.mae(prior)}
-    return {"epsilon": float(epsilon), "bits": float(bits), **losses}
+def _point(problem: Problem, table: Mechanism, bits: int) -> JsonObject:
+    losses = {"mse": table.mse(problem.prior), "mae": table.mae(problem.prior)}
+    return {"epsilon": problem.epsilon, "bits": float(bits), **losses}

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Literal, TypeVar, cast, final, get_args
+from typing import Literal, TypedDict, TypeVar, cast, final, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +40,13 @@ _LARGEST_EPSILON = 22.0
 _LARGEST_ORDER = 1e4
 
 
+class Span(TypedDict):
+    """The range of the inputs, data units."""
+
+    lower: float
+    upper: float
+
+
 @final
 @dataclass(frozen=True, kw_only=True)
 class Problem:
@@ -57,6 +64,11 @@ class Problem:
     alpha: float | None = None
     metric: Metric | None = None
     max_bias: float = 0.0
+
+    @property
+    def span(self) -> Span:
+        """The range, for functions that take it by name."""
+        return {"lower": self.lower, "upper": self.upper}
 
     @property
     def width(self) -> float:
