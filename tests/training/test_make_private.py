@@ -257,7 +257,7 @@ def test_what_cannot_be_made_private(blobs: Dataset) -> None:
         call(*parts(blobs, module=torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.BatchNorm1d(4))))
     with pytest.raises(ParameterError, match="LBFGS"):
         call(module, torch.optim.LBFGS(module.parameters()), loader)
-    with pytest.raises(ParameterError, match="the module has not"):
+    with pytest.raises(ParameterError, match="the module does not have"):
         call(torch.nn.Linear(5, 1), optimizer, loader)
     for sampler in (data.WeightedRandomSampler([1.0] * 200, 200), data.SubsetRandomSampler(range(10))):
         with pytest.raises(ParameterError, match="every record as likely"):

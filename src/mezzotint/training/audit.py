@@ -63,7 +63,7 @@ def audit(
     """Lower bound on epsilon from an attacker's scores of independent runs.
 
     Arguments:
-        with_canary, without_canary: one score per run; larger speaks for the canary.
+        with_canary, without_canary: one score per run; larger is evidence for the canary.
         threshold: the attack answers "it is there" above it. Choose it before looking at these runs.
         delta: of the claim under attack, in [0, 1).
         confidence: in (0, 1); both directions of the test and both limits share the error.
@@ -118,9 +118,9 @@ def audit_one_run(
     """Lower bound on epsilon from one run whose data holds each of many canaries if a fair coin says so.
 
     Arguments:
-        scores: (m,) one for each canary, larger speaks for its being there. They may depend on all that was released.
+        scores: (m,) one for each canary, larger is evidence that it is there. They may depend on all that was released.
         included: (m,) what the coins said: fair, independent, and unknown to whatever made the scores.
-        guesses: how many canaries the attack speaks about: the first half, rounded up, of the largest scores are said
+        guesses: how many canaries the attack guesses: the first half, rounded up, of the largest scores are said
             to be there, the rest, of the smallest, not to be. Choose it before looking at this run.
         delta: of the claim under attack, in [0, 1).
         confidence: in (0, 1).

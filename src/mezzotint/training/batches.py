@@ -82,7 +82,7 @@ class PoissonBatches:
 
 
 def first_records(users: Any, most: int, *, records: int) -> npt.NDArray[np.int64]:
-    """Indices of the records that are trained on, rising: of every user the first `most`, whoever else is there.
+    """Increasing indices of the records that are trained on: the first `most` of every user.
 
     Arguments:
         users: (records,) whose record each is.
@@ -115,7 +115,7 @@ class Parts:
         self._bands, self._own = bands, (words % np.uint64(bands)).astype(np.int64)
 
     def __call__(self, chosen: npt.NDArray[np.int64], turn: int) -> npt.NDArray[np.int64]:
-        """Those of the records that belong to the part whose turn it is."""
+        """The records that belong to the part whose turn it is."""
         return chosen[self._own[chosen] == turn % self._bands]
 
 
@@ -250,7 +250,7 @@ class PoissonBatchSampler(_DATA.Sampler[list[int]]):
         rng: called once per batch; None for private draws, else a seed or a numpy Generator.
         first, every: this replica's records are first, first + every, ...; each record belongs to one replica.
         parts: what the batches, counted through all passes, are drawn from in turn; None for all records.
-        ahead: batches are drawn before they are asked for, as worker processes do; the loader counts those it gives.
+        ahead: batches are drawn in advance, as worker processes do; the loader counts those it gives.
     """
 
     def __init__(
@@ -290,12 +290,18 @@ class PoissonBatchSampler(_DATA.Sampler[list[int]]):
 
 
 def check_loader(loader: object) -> None:
-    """Raises ParameterError for anything but a DataLoader, and for data without length or index."""
+    """Raises ParameterError for anything but a DataLoader of batches, in order or shuffled, of data with an index."""
     remedy = "records are sampled by index; give a torch.utils.data.DataLoader over a map-style data set"
     if not isinstance(loader, _DATA.DataLoader):
         raise ParameterError("loader", type(loader).__name__, remedy)
     if isinstance(loader.dataset, _DATA.IterableDataset):
         raise ParameterError("loader", "IterableDataset", remedy)
+    samplers = (_DATA.RandomSampler, _DATA.SequentialSampler, _DATA.DistributedSampler)
+    if loader.batch_size is None or type(loader.batch_sampler) is not _DATA.BatchSampler:
+        raise ParameterError("loader", type(loader.batch_sampler).__name__, "give the DataLoader a plain batch_size")
+    if not isinstance(loader.sampler, samplers):
+        remedy = "batches become Poisson samples, every record as likely as any; leave the sampler out"
+        raise ParameterError("loader", type(loader.sampler).__name__, remedy)
 
 
 @final
@@ -323,14 +329,11 @@ def poisson_loader(
     """A loader of the same data whose batches are Poisson samples of the same expected size.
 
     Arguments:
-        loader: with a batch size, over a data set of known length, shuffled or in order.
+        loader: as `check_loader` has found it.
         rng, first, every, bands: as in `PoissonBatchSampler`. With bands every record gets a part at random, for good.
         kept: indices of the records that are drawn from; None for all.
     Returns: the loader, as many batches to a pass as the given one; and the rule by which records enter a batch.
-    Raises:
-        ParameterError: as `check_loader`; no batch size, a sampler of the user's own.
     """
-    _check_batches(loader)
     data: Any = loader.dataset if kept is None else _DATA.Subset(loader.dataset, kept.tolist())
     # Where each replica's loader has its own share of the records, its batch size is its share of the batch.
     shares = loader.sampler.num_replicas if isinstance(loader.sampler, _DATA.DistributedSampler) else 1
@@ -358,13 +361,3 @@ def poisson_loader(
         persistent_workers=loader.persistent_workers,
     )
     return made, batches
-
-
-def _check_batches(loader: _DATA.DataLoader[Any]) -> None:
-    check_loader(loader)
-    samplers = (_DATA.RandomSampler, _DATA.SequentialSampler, _DATA.DistributedSampler)
-    if loader.batch_size is None or type(loader.batch_sampler) is not _DATA.BatchSampler:
-        raise ParameterError("loader", type(loader.batch_sampler).__name__, "give the DataLoader a plain batch_size")
-    if not isinstance(loader.sampler, samplers):
-        remedy = "batches become Poisson samples, every record as likely as any; leave the sampler out"
-        raise ParameterError("loader", type(loader.sampler).__name__, remedy)

@@ -140,8 +140,8 @@ class RecordSums:
         plain = integers is None or np.array_equal(integers, np.arange(integers.size))
         self.integers = np.empty(0, dtype=np.int32) if plain else np.asarray(integers, dtype=np.int32)
         self.lookup = compile_lookup(table, np.dtype(np.float32), cut=True)
-        # Lent to a part while it is worked on, then taken back: fresh pages at every step cost more than their use.
-        self._memory: list[_Memory] = []
+        # Words, inputs and codes of a part, kept for the next: fresh pages at every step cost more than their use.
+        self._memory: list[list[npt.NDArray[Any]]] = []
 
     def __call__(self, gradients: Sequence[Gradients], factors: Rows, rng: Seed = None) -> tuple[IntArray, int]:
         """The sums over the records of their gradients.
@@ -164,11 +164,18 @@ class RecordSums:
             try:
                 memory = self._memory.pop()
             except IndexError:
-                memory = _Memory(self.lookup.code_dtype)
+                kinds = np.uint64, np.float32, self.lookup.code_dtype
+                memory = [np.empty(TOGETHER, dtype=kind) for kind in kinds]
             stream, totals, nans = Keystream(key, fast_start(number)), np.zeros(shape, dtype=narrow), 0
             for piece in part:
+                given = gradients[piece.tensor]
                 mine = totals[columns[piece.tensor] : columns[piece.tensor + 1]].reshape(-1)
-                nans += self._draw(gradients[piece.tensor], factors, piece, stream, memory, mine)
+                for begin in range(piece.begin, piece.end, TOGETHER):
+                    words, inputs, codes = (one[: piece.end - begin] for one in memory)
+                    stream.fill(words)
+                    form(given.rows, given.gains, factors, begin, inputs)
+                    nans += self.lookup.draw(inputs, words, codes)[2]
+                    add_codes(codes, begin, given.coordinates, mine, self.integers, self.levels)
             self._memory.append(memory)
             return totals, nans
 
@@ -179,20 +186,6 @@ class RecordSums:
             sums += totals
         return sums if self.levels else sums[:, 0], sum(nans for _, nans in found)
 
-    def _draw(
-        self, gradients: Gradients, factors: Rows, piece: _Piece, stream: Keystream, memory: _Memory, totals: Totals
-    ) -> int:
-        """Draws for the elements of a piece, a word each, and adds to the totals; the number of NaNs."""
-        nans = 0
-        for begin in range(piece.begin, piece.end, TOGETHER):
-            size = min(TOGETHER, piece.end - begin)
-            words, inputs, codes = memory.words[:size], memory.inputs[:size], memory.codes[:size]
-            stream.fill(words)
-            form(gradients.rows, gradients.gains, factors, begin, inputs)
-            nans += self.lookup.draw(inputs, words, codes)[2]
-            add_codes(codes, begin, gradients.coordinates, totals, self.integers, self.levels)
-        return nans
-
 
 class _Piece(NamedTuple):
     """Elements begin to end - 1 of all records' gradients of the tensor of a number."""
@@ -200,15 +193,6 @@ class _Piece(NamedTuple):
     tensor: int
     begin: int
     end: int
-
-
-@final
-class _Memory:
-    """What a part is worked on with: words, inputs, codes."""
-
-    def __init__(self, code_dtype: np.dtype[np.unsignedinteger]) -> None:
-        self.words = np.empty(TOGETHER, dtype=np.uint64)
-        self.inputs, self.codes = np.empty(TOGETHER, dtype=np.float32), np.empty(TOGETHER, dtype=code_dtype)
 
 
 def _parts(sizes: list[int]) -> list[list[_Piece]]:
@@ -241,10 +225,12 @@ def _sum_of_squares(values: npt.NDArray[np.float32]) -> float:
 
 
 @compiled
-def add_squares(rows: npt.NDArray[np.float32], squares: FloatArray) -> None:
-    """Adds each row's sum of squares; rows (n, width) contiguous float32."""
+def squares(rows: npt.NDArray[np.float32]) -> FloatArray:
+    """(n,) each row's sum of squares, in an order that depends on its length alone; rows (n, width) contiguous."""
+    found = np.zeros(rows.shape[0])
     for i in range(rows.shape[0]):
-        squares[i] += _sum_of_squares(rows[i])
+        found[i] = _sum_of_squares(rows[i])
+    return found
 
 
 @inlined
@@ -390,13 +376,6 @@ def _settled(
         if not long.any():
             return totals, factors
         factors[long] *= _SHORTER if attempts < _ATTEMPTS else 0.0
-
-
-def squares(rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
-    """(n,) each row's sum of squares, in an order that depends on its length alone."""
-    found = np.zeros(len(rows))
-    add_squares(rows, found)
-    return found
 
 
 Factored = tuple[torch.Tensor, torch.Tensor]

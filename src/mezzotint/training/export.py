@@ -173,7 +173,7 @@ class Graph:
         if self.missing:
             self.constant(np.repeat(middles - missing / self.space, count), zero)
         else:
-            # Two to a byte, each output's from a byte of its own on.
+            # Two to a byte, each output from a new byte on.
             points = np.zeros((outputs, count + count % 2), dtype=np.uint8)
             points[:, :count] = middles[:, None]
             self.raw(zero, UINT8, (points.size // 2,), pack(points, 4))
@@ -183,7 +183,7 @@ class Graph:
         )  # fmt: skip
 
     def model(self, last: str, shape: Sequence[int], kind: int, results: Sequence[int], *, note: str) -> Any:
-        """The whole model; one input "features" of type `kind`, one output "outputs"."""
+        """The complete model: one input "features" of type `kind`, one output "outputs"."""
         self.nodes.append(self.helper.make_node("Identity", [last], ["outputs"]))
         features = self.helper.make_tensor_value_info("features", kind, ["records", *shape])
         outputs = self.helper.make_tensor_value_info("outputs", FLOAT, ["records", *results])
@@ -299,7 +299,7 @@ class Operations:
         if value in self.known:
             return self.graph.constant(self.known[value].to(kind).numpy())
         if value not in self.weights and value not in self.names:
-            raise _refusal(next(iter(value.users)))  # it reckons with a size
+            raise _refusal(next(iter(value.users)))  # it computes with a size
         name = self.graph.weight(self.weights[value]) if value in self.weights else self.names[value]
         own = value.meta["val"].dtype
         return name if own == kind else self.graph.node("Cast", name, to=_ONNX[kind])

@@ -145,7 +145,7 @@ class Method(ABC):
 @final
 @dataclass(frozen=True, kw_only=True)
 class NoisySGD(Method):
-    """DP-SGD: clip each record's gradient to an L2 norm, add Gaussian noise to the sum; then project, if asked.
+    """DP-SGD: clip each record's gradient to an L2 norm, add Gaussian noise to the sum; project the weights, or not.
 
     Arguments:
         noise_multiplier: z >= 0, noise of the sum over the clip norm; 0 is not private.
@@ -280,11 +280,11 @@ class QuantizedSGD(Method):
 @final
 @dataclass(frozen=True, kw_only=True)
 class RankedSGD(Method):
-    """Each record's whole clipped gradient becomes one index of a ranked codebook: local privacy of every example.
+    """Each record's clipped gradient becomes one index of a ranked codebook: local privacy of every example.
 
     Arguments:
         scheme: of as many coordinates as the model has weights; gradients are clipped to its `clip_norm`.
-    Guarantees: the claim is about an observer of every record's index; whoever sees only the steps learns less.
+    Guarantees: the claim is about an observer of every record's index; one of the steps alone learns less.
     """
 
     relation: ClassVar[Neighboring] = "replace_one"
@@ -341,7 +341,7 @@ class ClippedSGD(Method):
 
 @final
 class BudgetSpentError(MezzotintError, RuntimeError):
-    """A step beyond those that the budget was planned for; it has not been taken."""
+    """A step beyond the planned ones; it has not been taken."""
 
 
 @final
@@ -424,8 +424,8 @@ class Accountant(IAccountant):
             )
             for noise, rate, steps in self.history
         ]  # fmt: skip
-        asked = self.delta if delta is None else delta
-        return account(training_release(phases, delta=asked, neighboring=self.neighboring, seeded=self.seeded))
+        delta = self.delta if delta is None else delta
+        return account(training_release(phases, delta=delta, neighboring=self.neighboring, seeded=self.seeded))
 
     def get_epsilon(self, delta: float, *_: object, **__: object) -> float:
         """Epsilon of all steps so far; 0 before the first, inf where nothing can be claimed."""
@@ -446,8 +446,8 @@ class Accountant(IAccountant):
         """Goes on from the steps that another accountant counted, or this one did.
 
         Raises:
-            ParameterError: a run of other bands or users; fewer steps than are counted here. Whoever goes back to
-                earlier weights has released the later ones: load module and optimizer alone then.
+            ParameterError: a run of other bands or users; fewer steps than are counted here. To go back to earlier
+                weights, load module and optimizer alone: the later ones are released.
         """
         for name, own in (("bands", self.bands), ("records_per_user", self.sampling.records_per_user)):
             if int(state_dict.get(name, 1)) != own:
@@ -585,7 +585,7 @@ def make_private(
     )  # fmt: skip
     private.zero_grad()  # gradients from before would be applied as they are, to tensors that are frozen by now
     for parameter in module.parameters():
-        # Autograd's own sum is not private: whoever calls the plain optimizer in the midst of a step finds none.
+        # Autograd's own sum is not private: the plain optimizer, called in the middle of a step, must not find it.
         if parameter.requires_grad:
             parameter.register_post_accumulate_grad_hook(_forget)
     return FactoredGradSampleModule(module, loss_reduction=loss_reduction), private, made, accountant
@@ -612,7 +612,7 @@ def _bands(
         raise ParameterError("bands", bands, "correlated noise is for one process; use bands=1 with replicas")
     if bands != "auto":
         return check_count("bands", bands)
-    if target is None or steps is None or not loader.batch_size:
+    if target is None or steps is None:
         raise ParameterError("bands", bands, "it is chosen for target_epsilon and epochs, with batches; give these")
     return choose_bands(target, batch_size=loader.batch_size, dataset_size=len(loader.dataset), steps=steps, **claim)
 
@@ -653,9 +653,11 @@ def _check_module(module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> 
     own = {id(parameter) for parameter in module.parameters()}
     given = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     if any(id(parameter) not in own for parameter in given):
-        raise ParameterError("optimizer", type(optimizer).__name__, "leave out parameters that the module has not")
+        raise ParameterError(
+            "optimizer", type(optimizer).__name__, "leave out parameters that the module does not have"
+        )
     if not any(parameter.requires_grad for parameter in given):
-        raise ParameterError("optimizer", type(optimizer).__name__, "all its parameters are frozen; thaw some")
+        raise ParameterError("optimizer", type(optimizer).__name__, "all its parameters are frozen; unfreeze some")
 
 
 @torch.no_grad()

@@ -6,6 +6,7 @@ import importlib.util
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import final
 
@@ -51,24 +52,10 @@ class Task:
     decide: Callable[[Tensor], Tensor]
 
 
-def _logistic(outputs: Tensor, labels: Tensor) -> Tensor:
-    return torch.nn.functional.softplus(-outputs.squeeze(1) * (2 * labels - 1))
-
-
-def _hinge(outputs: Tensor, labels: Tensor) -> Tensor:
-    return torch.relu(1 - outputs.squeeze(1) * (2 * labels - 1))
-
-
-def _cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
-    return torch.nn.functional.cross_entropy(outputs, labels, reduction="none")
-
-
-def _sign(outputs: Tensor) -> Tensor:
-    return (outputs.squeeze(1) > 0).long()
-
-
-def _largest(outputs: Tensor) -> Tensor:
-    return outputs.argmax(dim=1)
+_MARGIN_LOSSES: dict[str, Callable[[Tensor], Tensor]] = {
+    "logreg": lambda margins: torch.nn.functional.softplus(-margins),
+    "svm": lambda margins: torch.relu(1 - margins),
+}
 
 
 def _linear(features: int, outputs: int) -> torch.nn.Module:
@@ -133,7 +120,7 @@ class _Transformer(torch.nn.Module):
 
 
 def _module_from(name: str, shape: tuple[int, ...], classes: int, seed: int) -> torch.nn.Module:
-    """The module that a file of the user's makes."""
+    """The module that a user's file makes."""
     file, attribute = name.rsplit(":", 1)
     found = importlib.util.spec_from_file_location(Path(file).stem, file)
     if found is None or found.loader is None or not Path(file).is_file():
@@ -158,11 +145,16 @@ def _module_from(name: str, shape: tuple[int, ...], classes: int, seed: int) -> 
     return module
 
 
+def _classifier(module: torch.nn.Module) -> Task:
+    losses = partial(torch.nn.functional.cross_entropy, reduction="none")
+    return Task(module=module, losses=losses, decide=lambda outputs: outputs.argmax(dim=1))
+
+
 MODELS = ("logreg", "svm", "softmax", "cnn", "transformer")
 
 
 def task(model: str, *, shape: tuple[int, ...], classes: int, seed: int = 0) -> Task:
-    """One of the five models for features of a shape, or a module of the user's.
+    """One of the five models for features of a shape, or a user's module.
 
     Arguments:
         model: "logreg" or "svm" (two classes, one output), "softmax", "cnn" (images), or "transformer"
@@ -177,21 +169,24 @@ def task(model: str, *, shape: tuple[int, ...], classes: int, seed: int = 0) -> 
             of another shape.
     """
     if ".py:" in model:
-        return Task(module=_module_from(model, shape, classes, seed), losses=_cross_entropy, decide=_largest)
+        return _classifier(_module_from(model, shape, classes, seed))
     if model not in MODELS:
         raise ParameterError("model", model, f"use one of {', '.join(MODELS)}, or file.py:Net for a module of your own")
-    if model in ("logreg", "svm"):
+    if model in _MARGIN_LOSSES:
         if classes != 2:
             raise ParameterError("model", model, f"it tells 2 classes apart, the data has {classes}; use softmax")
+        loss = _MARGIN_LOSSES[model]
         return Task(
-            module=_linear(math.prod(shape), 1), losses=_logistic if model == "logreg" else _hinge, decide=_sign
+            module=_linear(math.prod(shape), 1),
+            losses=lambda outputs, labels: loss(outputs.squeeze(1) * (2 * labels - 1)),
+            decide=lambda outputs: (outputs.squeeze(1) > 0).long(),
         )
     if model == "softmax":
-        return Task(module=_linear(math.prod(shape), classes), losses=_cross_entropy, decide=_largest)
+        return _classifier(_linear(math.prod(shape), classes))
     if len(shape) != 2 or (model == "cnn" and min(shape) < 20):
         needed = "images of at least 20 x 20" if model == "cnn" else "rows of features, a token each"
         raise ParameterError("model", model, f"needs {needed}, got records of shape {shape}")
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         module = _convolutional(*shape, classes) if model == "cnn" else _Transformer(*shape, classes)
-    return Task(module=module, losses=_cross_entropy, decide=_largest)
+    return _classifier(module)

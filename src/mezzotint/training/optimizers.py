@@ -325,7 +325,7 @@ def _is_stateless(optimizer: torch.optim.Optimizer) -> bool:
 
 
 class _CoordinateOptimizer(_Wrapper, DPOptimizer, ABC):
-    """Sums records' gradients by a rule of its own; what is released is the sum, and what `disturb` adds to it."""
+    """Sums records' gradients by its own rule, and releases the sum as `disturb` leaves it."""
 
     _step_supports_amp_scaling = True
     """So that a GradScaler calls `step`, which refuses it, instead of leaving steps out by itself."""
@@ -372,7 +372,7 @@ class _CoordinateOptimizer(_Wrapper, DPOptimizer, ABC):
                 "only Opacus's BatchMemoryManager may split a batch; for larger batches give the loader a larger size",
             )
         if caller is not self._splitting:
-            # The pass before may have ended in the midst of a batch, whose parts are dropped.
+            # The pass before may have ended in the middle of a batch, whose parts are dropped.
             self._splitting, self._is_last_step_skipped = caller, False
             self._step_skip_queue.clear()
             self._forget_sums()
@@ -406,7 +406,7 @@ class _CoordinateOptimizer(_Wrapper, DPOptimizer, ABC):
                 )
                 raise ParameterError("grad_sample", len(parameter.grad_sample), remedy)
         if not (self._step_skip_queue and self._is_last_step_skipped):
-            self._forget_sums()  # the first part of a batch, or a whole one: what is there is left of another
+            self._forget_sums()  # the first part of a batch: what is there is left of another
         samples = self.grad_samples
         self._records += max(map(len, samples))
         summed = self.total(samples)
@@ -598,7 +598,7 @@ class ClippedGradientOptimizer(_CoordinateOptimizer):
 class QuantizedGradientOptimizer(_CoordinateOptimizer):
     """Quantizes every coordinate of every record's clipped gradient by a table, then adds up integers.
 
-    The table is the whole privacy mechanism; no noise is added. A coordinate of size `clip` is the table's upper end.
+    The table is the entire privacy mechanism; no noise is added. A coordinate of size `clip` is the table's upper end.
 
     Arguments:
         inner: the optimizer that makes the step.
@@ -664,10 +664,10 @@ class QuantizedGradientOptimizer(_CoordinateOptimizer):
 
 @final
 class RankedGradientOptimizer(_CoordinateOptimizer):
-    """Reports each record's whole gradient as one index of a ranked codebook; the step is made with the estimates.
+    """Reports each record's gradient as one index of a ranked codebook; the step is made with the estimates.
 
-    The codebook is the whole privacy mechanism; no noise is added. Every record is reported about under a seed of its
-    own: a public round number is drawn for each batch, the slot is the record's place in it.
+    The codebook is the entire privacy mechanism; no noise is added. Every record has its own seed: a public round
+    number is drawn for each batch, the slot is the record's place in it.
 
     Arguments:
         inner: the optimizer that makes the step.

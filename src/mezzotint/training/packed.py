@@ -40,29 +40,19 @@ _SHRINKING = 2.0 ** (np.arange(2, -31, -1) / 10)
 """Scales that are tried, in units of the one at which no weight is cut off."""
 
 
-@final
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Rounded:
-    """Channels of weights on integers: weight = scale * integers[code], or scale * integers[chosen[code]].
-
-    Arguments:
-        codes: (channels, fan) uint8.
-        scales: (channels,) float32, not 0.
-        chosen: (channels, 2**bits) uint8, places among the integers of 4 bits; None from 4 bits on.
-    """
-
-    codes: npt.NDArray[np.uint8]
-    scales: npt.NDArray[np.float32]
-    chosen: npt.NDArray[np.uint8] | None
-
-
 def integers(bits: int) -> Floats:
     """(2**bits,) integers in a row, from 1 - 2**(bits - 1) on."""
     return np.arange(1 - 2 ** (bits - 1), 2 ** (bits - 1) + 1, dtype=np.float64)
 
 
-def rounded(rows: Floats, bits: int) -> Rounded:
-    """Rounds channels (channels, fan) to 2**bits levels each, 1 to 8 bits, as `packed.pack_weights` says."""
+_LEAST_FAN = 16
+"""Weights of a channel from which on it has a scale of its own."""
+
+
+def _by_channel(name: str, array: Floats, bits: int) -> PackedTensor:
+    """A tensor whose channels have scales and levels of their own, as `pack_weights` says; one of each if small."""
+    many = array.ndim > 1 and array.size >= _LEAST_FAN * array.shape[0] > 0
+    rows = array.reshape(array.shape[0] if many else 1, -1)
     counts = np.mean(rows**2, axis=0) if len(rows) >= _FEWEST else np.ones(rows.shape[1])
     whole = integers(max(bits, LEAST_BITS))
     scales, codes = np.empty(len(rows), dtype=np.float32), np.empty(rows.shape, dtype=np.uint8)
@@ -80,17 +70,14 @@ def rounded(rows: Floats, bits: int) -> Rounded:
         scales[i] = tried[best]
         if tried[best] < 0:
             places = len(whole) - 1 - places
-        found = nearest(row, float(scales[i]) * whole[places])
+        levels = float(scales[i]) * whole[places]
+        found = np.searchsorted((levels[1:] + levels[:-1]) / 2, row)
         if chosen is None:
             codes[i] = places[found]
         else:
             chosen[i], codes[i] = places, found
-    return Rounded(codes=codes, scales=scales, chosen=chosen)
-
-
-def nearest(row: Floats, levels: Floats) -> npt.NDArray[np.intp]:
-    """Places of the nearest of increasing levels."""
-    return np.searchsorted((levels[1:] + levels[:-1]) / 2, row)
+    scale = scales if many else float(scales[0])
+    return PackedTensor(name=name, codes=codes.reshape(array.shape), scale=scale, chosen=chosen)
 
 
 @final
@@ -342,34 +329,26 @@ class PackedModel:
             raise FileFormatError(f"{Path(path).name}: no packed model")
         if hashlib.sha256(raw[start:]).digest() != raw[len(MAGIC) : start]:
             raise FileFormatError(f"{Path(path).name}: truncated or edited (its hash does not match)")
-        return _parse(raw[start:], Path(path).name)
+        rest = io.BytesIO(raw[start:])
+        header = json.loads(rest.read(int.from_bytes(rest.read(_LENGTH_BYTES), "little")))
+        if header["schema"] != SCHEMA:
+            raise FileFormatError(f"{Path(path).name}: schema {header['schema']}, this version reads {SCHEMA}")
+        most = (len(header["levels"]) - 1).bit_length()
 
+        def codes(bits: int, shape: tuple[int, ...]) -> Codes:
+            count = int(np.prod(shape, dtype=np.int64))
+            return unpack(rest.read(packed_size(count, bits)), bits, count).reshape(shape)
 
-def _parse(body: bytes, name: str) -> PackedModel:
-    rest = io.BytesIO(body)
-    header = json.loads(rest.read(int.from_bytes(rest.read(_LENGTH_BYTES), "little")))
-    if header["schema"] != SCHEMA:
-        raise FileFormatError(f"{name}: schema {header['schema']}, this version reads {SCHEMA}")
-    most = (len(header["levels"]) - 1).bit_length()
-
-    def codes(bits: int, shape: tuple[int, ...]) -> Codes:
-        count = int(np.prod(shape, dtype=np.int64))
-        return unpack(rest.read(packed_size(count, bits)), bits, count).reshape(shape)
-
-    tensors: list[PackedTensor] = []
-    for entry in header["tensors"]:
-        shape, scale, bits, chosen = tuple(entry["shape"]), entry["scale"], most, None
-        if scale is None:
-            scale = np.frombuffer(rest.read(4 * shape[0]), dtype="<f4").astype(np.float32)
-        if entry["chosen"]:
-            bits = int(entry["chosen"]).bit_length() - 1
-            chosen = codes(most, (np.size(scale), 1 << bits))
-        tensors.append(PackedTensor(name=entry["name"], codes=codes(bits, shape), scale=scale, chosen=chosen))
-    return PackedModel(tensors=tuple(tensors), levels=tuple(header["levels"]), note=header["note"])
-
-
-_LEAST_FAN = 16
-"""Weights of a channel from which on it has a scale of its own."""
+        tensors: list[PackedTensor] = []
+        for entry in header["tensors"]:
+            shape, scale, bits, chosen = tuple(entry["shape"]), entry["scale"], most, None
+            if scale is None:
+                scale = np.frombuffer(rest.read(4 * shape[0]), dtype="<f4").astype(np.float32)
+            if entry["chosen"]:
+                bits = int(entry["chosen"]).bit_length() - 1
+                chosen = codes(most, (np.size(scale), 1 << bits))
+            tensors.append(PackedTensor(name=entry["name"], codes=codes(bits, shape), scale=scale, chosen=chosen))
+        return cls(tensors=tuple(tensors), levels=tuple(header["levels"]), note=header["note"])
 
 
 def pack_weights(
@@ -406,12 +385,12 @@ def pack_weights(
         array = np.asarray(values, dtype=np.float64)
         if not np.isfinite(array).all():
             raise ParameterError("weights", name, "every weight must be finite")
-        tensors.append(_tensor(name, array, bits) if scales == "channel" else _whole(name, array, bits))
+        tensors.append((_by_channel if scales == "channel" else _evenly)(name, array, bits))
     levels = np.linspace(-1.0, 1.0, 2**bits) if scales == "tensor" else integers(max(bits, LEAST_BITS))
     return PackedModel(tensors=tuple(tensors), levels=tuple(levels.tolist()), note=dict(note or {}))
 
 
-def _whole(name: str, array: npt.NDArray[np.float64], bits: int) -> PackedTensor:
+def _evenly(name: str, array: Floats, bits: int) -> PackedTensor:
     """A tensor on even levels between its extremes of magnitude, as floats of 32 bits and never 0."""
     top = 2**bits - 1
     scale = float(np.float32(max(np.abs(array).max(initial=0.0), np.finfo(np.float32).tiny)))
@@ -419,19 +398,10 @@ def _whole(name: str, array: npt.NDArray[np.float64], bits: int) -> PackedTensor
     return PackedTensor(name=name, codes=codes, scale=scale)
 
 
-def _tensor(name: str, array: npt.NDArray[np.float64], bits: int) -> PackedTensor:
-    """A tensor whose channels have scales of their own; a single one where channels are small."""
-    many = array.ndim > 1 and array.size >= _LEAST_FAN * array.shape[0] > 0
-    rows = array.reshape(array.shape[0] if many else 1, -1)
-    found = rounded(rows, bits)
-    scale = found.scales if many else float(found.scales[0])
-    return PackedTensor(name=name, codes=found.codes.reshape(array.shape), scale=scale, chosen=found.chosen)
-
-
 def pack_codes(
     names: Sequence[str], codes: Sequence[Codes], *, bounds: Sequence[float], levels: Sequence[float], note: JsonObject
 ) -> PackedModel:
-    """A model whose weights stand on levels already: their codes as they are."""
+    """A model whose weights are on levels already: their codes as they are."""
     tensors = tuple(
         PackedTensor(name=name, codes=code, scale=bound) for name, code, bound in zip(names, codes, bounds, strict=True)
     )

@@ -41,7 +41,7 @@ MOST_RECORDS = 100
 """Of one user: with more, steps cost too much to be of use."""
 
 _BEYOND, _COARSE = 40.0, 20_001
-"""Standard deviations from all means that no half-line begins beyond, and points where half-lines are looked up."""
+"""Half-lines begin within this many standard deviations of the means, and are tabulated at this many points."""
 
 _FARTHEST, _LARGEST = 700.0, 709.0
 _NEGLIGIBLE = 1e-20
@@ -52,12 +52,20 @@ class Sampling(ABC):
     """A rule by which records enter a batch."""
 
     @abstractmethod
-    def _curves(self, noise: float, neighboring: Neighboring, contracted: bool) -> tuple[Curve, Curve]:
-        """What the hockey sticks of one step stay under at t >= 0, in both orders of every pair."""
+    def _curves(self, noise: float, neighboring: Neighboring, contracted: bool) -> tuple[Curve, Curve] | None:
+        """Upper bounds on the hockey sticks of one step at t >= 0, in both orders of every pair.
+
+        None if the worst pair is known to be that of Gaussian noise itself, in Poisson batches.
+        """
 
     def spacing(self, noise: float, neighboring: Neighboring, *, contracted: bool = False) -> float:
-        """Finest spacing of losses that `step` can be asked for; wider only overstates."""
-        return _spacing(max(map(_reach, set(self._curves(noise, neighboring, contracted)))))
+        """Finest spacing of losses that `step` accepts; wider only overstates."""
+        if curves := self._curves(noise, neighboring, contracted):
+            reach = max(map(_reach, set(curves)))
+        else:  # a loss exceeded with probability 1e-15 or so
+            shift = (2 if neighboring == "replace_one" else 1) / noise
+            reach = shift * shift / 2 + 9 * shift
+        return max(_FINEST, reach / _POINTS)
 
     def step(
         self, noise: float, neighboring: Neighboring, spacing: float, *, contracted: bool = False
@@ -66,12 +74,20 @@ class Sampling(ABC):
 
         Arguments:
             noise: effective noise multiplier z / kappa > 0, finite.
-            neighboring: which pairs of data sets are told apart.
+            neighboring: which pairs of data sets are neighbours.
             contracted: kappa < 1: what is known of a step is its GDP alone, not that Gaussian noise was added.
             spacing: of the losses, at least `self.spacing(noise, neighboring)`; distributions that are to be
                 composed must share it.
         """
-        return _connected(*self._curves(noise, neighboring, contracted), spacing)
+        if curves := self._curves(noise, neighboring, contracted):
+            ahead, behind = curves
+            other = None if ahead is behind else _losses(behind, ahead, spacing)
+            return PrivacyLossDistribution(_losses(ahead, behind, spacing), other)
+        assert isinstance(self, Poisson)
+        return from_gaussian_mechanism(
+            noise, sampling_prob=self.rate, value_discretization_interval=spacing,
+            neighboring_relation=NeighboringRelation[neighboring.upper()],
+        )  # fmt: skip
 
     @abstractmethod
     def words(self) -> str:
@@ -100,37 +116,12 @@ class Poisson(Sampling):
     def words(self) -> str:
         return f"Poisson sampling at rate {self.rate:.6g}"
 
-    def _is_gaussian(self, neighboring: Neighboring, contracted: bool) -> bool:
-        """Whether the worst pair is known to be that of Gaussian noise itself, for all that is known of a step."""
-        return self.records_per_user == 1 and not (neighboring == "replace_one" and contracted)
-
-    def spacing(self, noise: float, neighboring: Neighboring, *, contracted: bool = False) -> float:
-        if not self._is_gaussian(neighboring, contracted):
-            return super().spacing(noise, neighboring, contracted=contracted)
-        # A loss exceeded with probability 1e-15 or so sets the spacing.
-        shift = (2 if neighboring == "replace_one" else 1) / noise
-        return _spacing(shift * shift / 2 + 9 * shift)
-
-    def step(
-        self, noise: float, neighboring: Neighboring, spacing: float, *, contracted: bool = False
-    ) -> PrivacyLossDistribution:
-        if not self._is_gaussian(neighboring, contracted):
-            return super().step(noise, neighboring, spacing, contracted=contracted)
-        # For replacing a record, shifts to either side.
-        return from_gaussian_mechanism(
-            noise,
-            sampling_prob=self.rate,
-            value_discretization_interval=spacing,
-            neighboring_relation=NeighboringRelation[neighboring.upper()],
-        )
-
-    def _curves(self, noise: float, neighboring: Neighboring, contracted: bool) -> tuple[Curve, Curve]:
-        # Of users a pair of noisy sums is known: random replacement after them is post-processing here.
-        replaced = partial(self._replace, noise)
-        return (replaced, replaced) if self.records_per_user == 1 else self._pairs(noise, neighboring)
-
-    def _pairs(self, noise: float, neighboring: Neighboring) -> tuple[Curve, Curve]:
-        """Curves of the worst pair, in both orders: how many of the user's records enter is binomial."""
+    def _curves(self, noise: float, neighboring: Neighboring, contracted: bool) -> tuple[Curve, Curve] | None:
+        if self.records_per_user == 1:
+            replaced = partial(self._replace, noise)
+            return (replaced, replaced) if neighboring == "replace_one" and contracted else None
+        # Of users a pair of noisy sums is known: random replacement after them is post-processing here. How many of the
+        # user's records enter is binomial.
         copies = np.arange(self.records_per_user + 1)
         masses = binom.pmf(copies, self.records_per_user, self.rate)
         kept = masses > _NEGLIGIBLE
@@ -258,16 +249,6 @@ def _reach(curve: Curve) -> float:
     return reach
 
 
-def _spacing(reach: float) -> float:
-    return max(_FINEST, reach / _POINTS)
-
-
-def _connected(ahead: Curve, behind: Curve, spacing: float) -> PrivacyLossDistribution:
-    """Loss distribution that dominates all pairs whose hockey sticks, by their order, stay under curves in t >= 0."""
-    other = None if ahead is behind else _losses(behind, ahead, spacing)
-    return PrivacyLossDistribution(_losses(ahead, behind, spacing), other)
-
-
 def _losses(one: Curve, other: Curve, spacing: float) -> Any:
     """Losses of a pair whose hockey sticks stay under one curve, and in the other order under the other, t >= 0."""
     # Connect the dots: through points on or above a curve that is convex in e^t it stays above that curve. Where
@@ -330,7 +311,7 @@ class Phase:
 
     @property
     def records_per_user(self) -> int:
-        """Records that a user has at most, where users are told apart; else 1."""
+        """Maximum number of records of a user, where the claim is about users; else 1."""
         return self.sampling.records_per_user if isinstance(self.sampling, Poisson) else 1
 
     @property
@@ -394,13 +375,6 @@ def check_q(q: float, levels: int) -> float:
     return value
 
 
-def _halves(boxes: FloatArray) -> FloatArray:
-    """Boxes as in `_bounds`, each cut in two."""
-    channels, left, right = boxes[:3], boxes[3:5], boxes[5:]
-    middle = (left + right) / 2
-    return np.hstack([np.vstack([channels, left, middle]), np.vstack([channels, middle, right])])
-
-
 def _bounds(boxes: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Value attained in each box, and an upper bound over the box, of gap I(m) / I(low + gap m).
 
@@ -448,7 +422,9 @@ def _attained(low: FloatArray, gap: FloatArray, top: FloatArray, best: float) ->
         open_boxes = upper > best * (1 + TOLERANCE)
         if not open_boxes.any() or best * (1 + TOLERANCE) >= 1:
             return best
-        boxes = _halves(boxes[:, open_boxes])
+        boxes = boxes[:, open_boxes]
+        middle = (boxes[3:5] + boxes[5:]) / 2
+        boxes = np.hstack([np.vstack([boxes[:5], middle]), np.vstack([boxes[:3], middle, boxes[5:]])])
     return 1.0  # the bound by data processing, which always holds
 
 
@@ -462,7 +438,7 @@ def channel_contraction(low: FloatArray, gap: FloatArray, top: FloatArray) -> fl
     if not alive.any():
         return 0.0
     low, gap, top = low[alive], gap[alive], top[alive]
-    # As m -> 0, I(m) / I(gap m) * gap -> 1: an event impossible under one row keeps the whole loss of the noise.
+    # As m -> 0, I(m) / I(gap m) * gap -> 1: an event impossible under one row keeps the full loss of the noise.
     if (low <= 0).any() or (top <= 0).any():
         return 1.0
     low, gap, top = _largest(low, gap, top)
@@ -511,9 +487,7 @@ def contraction(q: float, bits: int) -> float:
 
 
 def _integer_rows(rows: Any) -> npt.NDArray[np.int64]:
-    if isinstance(rows, Mechanism):
-        return np.asarray(rows.weights, dtype=np.int64)
-    array = np.asarray(rows)
+    array = np.asarray(rows.weights if isinstance(rows, Mechanism) else rows)
     if array.ndim != 2 or array.dtype.kind not in "iu" or (array < 0).any() or (array.sum(axis=1) != TOTAL).any():
         remedy = "give a Mechanism, or integer rows >= 0 that each sum to 2**32 (round_rows makes them)"
         raise ParameterError("rows", array.shape, remedy)

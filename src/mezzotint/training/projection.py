@@ -17,7 +17,7 @@ import numpy.typing as npt
 from mezzotint.core.arguments import check_choice, check_count
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.kernels import compiled, put, take
-from mezzotint.core.mechanism import TOTAL, IntArray, Mechanism
+from mezzotint.core.mechanism import TOTAL, Mechanism
 from mezzotint.core.sampler import PART, ElementWords, in_threads, usable_cores
 from mezzotint.training.phases import Rounding, check_q, contraction, table_contraction
 
@@ -61,16 +61,6 @@ class Projection:
         return levels * (1 - self.q) / (levels - 1)
 
 
-def _replacing_rows(levels: int, q: float) -> tuple[IntArray, float]:
-    """Integer rows of keep-or-replace, and the q they give: at most the one asked for."""
-    # Rounding the replacement up keeps the table at least as private as the formula.
-    other = math.ceil((1 - q) / (levels - 1) * TOTAL)
-    keep = TOTAL - other * (levels - 1)
-    rows = np.full((levels, levels), other, dtype=np.int64)
-    np.fill_diagonal(rows, keep)
-    return rows, keep / TOTAL
-
-
 def projection(*, bits: int = 4, rounding: Rounding = "stochastic", q: float = 1.0) -> Projection:
     """Even levels on [-1, 1], rounded to, then kept with probability q or replaced by one of the others.
 
@@ -81,7 +71,7 @@ def projection(*, bits: int = 4, rounding: Rounding = "stochastic", q: float = 1
     Raises:
         ParameterError: naming the parameter, its value and the remedy.
     Guarantees:
-        Stochastic with q=1 is unbiased within [-1, 1]. The table's own q is at most the one asked for, by less than
+        Stochastic with q=1 is unbiased within [-1, 1]. The table's own q is at most the one requested, by less than
         2**-24, and its contraction at most `contraction(q, bits)`.
     Source: RQP-SGD paper, Algorithm 1 (nearest); docs/training.md for stochastic rounding.
     """
@@ -89,7 +79,10 @@ def projection(*, bits: int = 4, rounding: Rounding = "stochastic", q: float = 1
     check_choice("rounding", rounding, ROUNDINGS)
     keep = check_q(q, levels)
     values = np.linspace(-1.0, 1.0, levels)
-    rows, kept = _replacing_rows(levels, keep)
+    # Rounding the replacement up keeps the table at least as private as the formula.
+    other = math.ceil((1 - keep) / (levels - 1) * TOTAL)
+    rows = np.full((levels, levels), other, dtype=np.int64)
+    np.fill_diagonal(rows, kept := TOTAL - other * (levels - 1))
     name = f"{rounding} to {levels} levels" + (f", kept with probability {keep:g}" if keep < 1 else "")
     if rounding == "stochastic":
         table = Mechanism(knots=values, levels=values, weights=rows, name=name)
@@ -98,7 +91,7 @@ def projection(*, bits: int = 4, rounding: Rounding = "stochastic", q: float = 1
         middles = np.repeat((values[1:] + values[:-1]) / 2, 2)
         knots = np.concatenate([[-1.0], middles, [1.0]])
         table = Mechanism(knots=knots, levels=values, weights=np.repeat(rows, 2, axis=0), name=name)
-    return Projection(table=table, kappa=contraction(keep, bits), rounding=rounding, q=kept)
+    return Projection(table=table, kappa=contraction(keep, bits), rounding=rounding, q=kept / TOTAL)
 
 
 def projection_from(table: Mechanism) -> Projection:
@@ -152,7 +145,7 @@ def warn_about(
         step_size: eta.
         clip_norm: rho, the longest averaged gradient.
         weight_noise: s, standard deviation of the noise on one weight, weight units.
-        steps: of the whole run.
+        steps: of the complete run.
         contraction: what may be claimed, if that is not the projection's kappa.
     Warns:
         DeadZoneWarning: nearest rounding with eta rho < h, or with s < h / 2.

@@ -122,7 +122,7 @@ def _step(
 
 
 def _composed(lossy: Sequence[Phase], neighboring: Neighboring) -> PrivacyLossDistribution | None:
-    """Loss of the whole run; None if no distribution on a grid holds it."""
+    """Loss of the complete run; None if no distribution on a grid holds it."""
     # Distributions compose only on one spacing of losses.
     spacing = max(
         phase.sampling.spacing(phase.effective_noise, neighboring, contracted=phase.kappa < 1) for phase in lossy
@@ -137,7 +137,7 @@ def _composed(lossy: Sequence[Phase], neighboring: Neighboring) -> PrivacyLossDi
 
 def _doubled(once: PrivacyLossDistribution, delta: float) -> float:
     """Epsilon of replacing one record as removing it and adding another: (2 e, (1 + e^e) d) from (e, d)."""
-    # (1 + e^e) d(e) need not fall with e, so the least e that does is looked up on a grid.
+    # (1 + e^e) d(e) need not fall with e, so the least e that does is found on a grid.
     halves = np.arange(1, _GRID + 1) * _GRID_STEP
     twice = (np.asarray(once.get_delta_for_epsilon(halves.tolist())) + _CONVOLUTION_ERROR) * (1 + np.exp(halves))
     met = np.flatnonzero(twice <= delta)
@@ -191,7 +191,7 @@ class Steps:
         return {"phases": [phase.facts for phase in self.phases], **users}
 
     def account(self, release: Release) -> Claim:
-        """The claim about one record, against whoever sees every iterate; delta in [1e-11, 1)."""
+        """The claim about one record, against an observer of every iterate; delta in [1e-11, 1)."""
         return self.claim(release, self.bounds(release))
 
     def bounds(self, release: Release) -> dict[str, float]:
@@ -275,8 +275,8 @@ def epsilon(
         sampling: instead of sampling_rate another rule: `WithReplacement` (the paper's), or `Poisson` with
             records_per_user, for a claim about all records of one user.
         neighboring: "add_or_remove_one" or "replace_one".
-        dimension: number of weights; with Poisson batches and q < 1 the pure bound, which needs it, is then looked at
-            too: it is the smaller one for next to no noise on few weights.
+        dimension: number of weights; with Poisson batches and q < 1 the pure bound, which needs it, is then
+            considered too: it is the smaller one for next to no noise on few weights.
     Returns: the claim; `.epsilon` is its number, `str` its sentence.
     Raises:
         ParameterError: naming the parameter, its value and the remedy.
@@ -367,14 +367,7 @@ def pure_epsilon(
 ) -> Claim:
     """The pure epsilon (delta = 0) of RQP-SGD under Poisson sampling: finite for q < 1, and large.
 
-    Arguments:
-        noise_multiplier: z > 0.
-        q: in [1/2**bits, 1]; 1 gives inf.
-        bits: bits of one weight.
-        dimension: number of weights, >= 1.
-        steps: T >= 1.
-        sampling_rate: p in (0, 1].
-        neighboring: "add_or_remove_one" or "replace_one".
+    Arguments: as for `epsilon`; q = 1 gives inf.
     Returns: a claim with delta = 0.
     Raises:
         ParameterError: naming the parameter, its value and the remedy.
@@ -482,16 +475,6 @@ def _phases(event: dp_accounting.DpEvent, count: int) -> Iterator[Phase]:
 
 SamplingName = Literal["poisson", "with_replacement"]
 
-NOT_A_SENSITIVITY = (
-    "C = M - eta rho stands in the proof as the distance between two gradient steps, which it is not (that is "
-    "eta rho / m for one record added or removed, twice that for one replaced)"
-)
-NEGATIVE = "C = {value:.4g} is negative here, so it bounds no norm at all"
-PER_COORDINATE = "the bound is for one coordinate, and {dimension} coordinates are released"
-EDGE_LEVELS = "the two outermost levels collect half-lines, not cells as wide as the others"
-AMPLIFICATION = "sampling at rate p amplifies to log(1 + p (e^eps - 1)), which is more than p eps"
-REPEATED = "a batch drawn with replacement may hold the same record several times"
-
 
 @final
 @dataclass(frozen=True, kw_only=True)
@@ -518,7 +501,7 @@ class PublishedValue:
 @final
 @dataclass(frozen=True, kw_only=True)
 class RQPSettings:
-    """The settings that the paper's Theorem 1 speaks about.
+    """The settings of the paper's Theorem 1.
 
     Arguments:
         noise_multiplier: sigma / rho, the noise of the summed clipped gradient over the clip norm, > 0.
@@ -574,15 +557,20 @@ class RQPSettings:
 
     def reasons(self) -> tuple[str, ...]:
         """Which of the five flaws of the published bound apply."""
-        distance = self.claimed_distance
-        known = (
-            (NOT_A_SENSITIVITY + ("; " + NEGATIVE.format(value=distance) if distance < 0 else ""), True),
-            (PER_COORDINATE.format(dimension=self.dimension), self.dimension > 1),
-            (EDGE_LEVELS, True),
-            (AMPLIFICATION, self.batch_size < self.dataset_size),
-            (REPEATED, self.sampling == "with_replacement" and self.batch_size > 1),
-        )
-        return tuple(reason for reason, applies in known if applies)
+        found = [
+            "C = M - eta rho stands in the proof as the distance between two gradient steps, which it is not (that is "
+            "eta rho / m for one record added or removed, twice that for one replaced)"
+        ]
+        if self.claimed_distance < 0:
+            found[0] += f"; C = {self.claimed_distance:.4g} is negative here, so it bounds no norm at all"
+        if self.dimension > 1:
+            found.append(f"the bound is for one coordinate, and {self.dimension} coordinates are released")
+        found.append("the two outermost levels collect half-lines, not cells as wide as the others")
+        if self.batch_size < self.dataset_size:
+            found.append("sampling at rate p amplifies to log(1 + p (e^eps - 1)), which is more than p eps")
+        if self.sampling == "with_replacement" and self.batch_size > 1:
+            found.append("a batch drawn with replacement may hold the same record several times")
+        return tuple(found)
 
 
 def published_epsilon(settings: RQPSettings, *, q: float) -> PublishedValue:
@@ -626,12 +614,6 @@ def published_q(settings: RQPSettings, *, target: float = 1.0) -> PublishedValue
     root = 1.0 if within else bracket(lambda q: float(published_epsilon(settings, q=q)) <= target, least, 1.0)[0]
     meaning = f"the q at which the published epsilon of RQP-SGD reads {target:g}"
     return PublishedValue(value=root, meaning=meaning, reasons=settings.reasons())
-
-
-DROPPED_TERM = (
-    "the proof drops the cross term of the projection error, and a run whose steps are shorter than half a cell "
-    "stays above it for ever"
-)
 
 
 def utility_bound(
@@ -691,4 +673,8 @@ def published_utility_bound(settings: RQPSettings, *, q: float) -> PublishedValu
         + settings.step_size * settings.clip_norm**2 / 2
         + settings.step_size * sigma**2 * d
     )
-    return PublishedValue(value=value, meaning="the published excess loss of RQP-SGD", reasons=(DROPPED_TERM,))
+    reason = (
+        "the proof drops the cross term of the projection error, and a run whose steps are shorter than half a cell "
+        "stays above it for ever"
+    )
+    return PublishedValue(value=value, meaning="the published excess loss of RQP-SGD", reasons=(reason,))

@@ -58,9 +58,7 @@ class Standing:
     seeded: bool = False
 
 
-_Parameters = Iterable[torch.nn.Parameter]
-
-OPTIMIZERS: dict[str, Callable[[_Parameters, float], torch.optim.Optimizer]] = {
+OPTIMIZERS: dict[str, Callable[[Iterable[torch.nn.Parameter], float], torch.optim.Optimizer]] = {
     "sgd": lambda parameters, rate: torch.optim.SGD(parameters, lr=rate),
     "momentum": lambda parameters, rate: torch.optim.SGD(parameters, lr=rate, momentum=0.9),
     "adam": lambda parameters, rate: torch.optim.Adam(parameters, lr=rate),
@@ -181,10 +179,7 @@ class Trainer:
     # Randomness ------------------------------------------------------------------------------------------------
 
     def _rng(self, purpose: str) -> int | None:
-        """None, for which every draw takes a key of its own from the operating system; else the step's own seed.
-
-        So a seeded run that is resumed draws what the whole one would.
-        """
+        """None for private draws; else a seed for the step: a resumed run draws what an uninterrupted one does."""
         if self.settings.seed is None:
             return None
         text = f"mezzotint {self.settings.seed} {self.taken} {purpose}"
@@ -199,7 +194,7 @@ class Trainer:
 
     @property
     def sampling_rate(self) -> float:
-        """A record's chance to enter a batch, of its own part if there are several; rounded up."""
+        """A record's probability of entering a batch (of its own part, if there are several), rounded up."""
         return self.batches.sampling.rate
 
     # Steps -----------------------------------------------------------------------------------------------------
@@ -407,7 +402,7 @@ def multiple(number: int, of: int) -> int:
 
 @final
 class StepLedger:
-    """Steps that were reserved before they were taken: on disk, whoever takes them and however often.
+    """Steps that are reserved on disk before they are taken, by whichever process and however often.
 
     A run that was killed, or is started anew over its checkpoint, draws fresh noise: what was reserved stays spent,
     also that of another process on the same files, and so does the rest of a block of correlated noise. With a seed
@@ -454,7 +449,7 @@ class StepLedger:
         return cast(JsonObject, plain({"claim": facts, "sentence": self._trainer.sentence(steps)}))
 
     def affordable(self, steps: int, *, target_epsilon: float | None) -> int:
-        """What `reserve` would return; nothing is reserved, but the trainer is told what was spent."""
+        """What `reserve` would return; nothing is reserved, but the trainer learns what was spent."""
         if self._trainer.settings.seed is None:
             # A record pays once for each block that is begun, and every attempt begins with a new one.
             self._trainer.spent = multiple(max(self._trainer.spent, self.reserved), self._trainer.method.bands)
