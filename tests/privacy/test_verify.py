@@ -241,6 +241,10 @@ RULES: dict[str, Callable[[dict[str, Any]], object]] = {
     "weights holds -1, not an integer from 0 on": lambda d: d["weights"].__setitem__(
         1, [-1, TOTAL + 1, *d["weights"][1][2:]]
     ),
+    f"table: row 2 does not sum to 2**32 (have {TOTAL + 1}, want {TOTAL})": lambda d: d["weights"][2].__setitem__(
+        0, d["weights"][2][0] + 1
+    ),
+    "table: row 3 has not one weight per level": lambda d: d["weights"][3].pop(),
     "levels do not increase strictly": lambda d: d["levels"].__setitem__(1, d["levels"][0]),
     "knots are not sorted": lambda d: d["knots"].__setitem__(1, d["knots"][2] + 0.5),
     "a jump at the first or last knot": lambda d: d["knots"].__setitem__(1, d["knots"][0]),

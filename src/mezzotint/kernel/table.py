@@ -28,9 +28,9 @@ def read_table(text: str) -> tuple[str, Rows]:
         fields.items("categories")
     fields.done()
     require(len(knots) == len(weights) >= 2, "table", "not one row per knot")
-    for row in weights:
-        require(len(row) == len(levels), "table", "a row has not one weight per level")
-        require(sum(row) == TOTAL, "table", "a row does not sum to 2**32", sum(row), TOTAL)
+    for index, row in enumerate(weights):
+        require(len(row) == len(levels), "table", f"row {index} has not one weight per level")
+        require(sum(row) == TOTAL, "table", f"row {index} does not sum to 2**32", sum(row), TOTAL)
     used = [level for level, column in enumerate(zip(*weights, strict=True)) if any(column)]
     return sha256(text), list(dict.fromkeys(tuple(row[level] for level in used) for row in weights))
 
