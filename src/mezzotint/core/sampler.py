@@ -322,10 +322,12 @@ def in_threads(tasks: Sequence[Callable[[], T]], *, threads: int) -> list[T]:
 
 
 def _draw_all(lookup: Lookup, x: Floats, codes: Codes, key: bytes, threads: int | None) -> tuple[int, int, int]:
-    workers = min(threads or usable_cores(), max(1, x.size // PART))
+    workers = min(threads or usable_cores(), x.size // PART) if x.size >= 2 * PART else 1
+    if workers == 1:
+        return _draw_range(lookup, x, codes, key, 0)
     # Whole parts of the keystream, or fewer threads than asked for.
-    share = max(1, -(-x.size // (workers * PART))) * PART
-    parts = [slice(begin, begin + share) for begin in range(0, max(1, x.size), share)]
+    share = -(-x.size // (workers * PART)) * PART
+    parts = [slice(begin, begin + share) for begin in range(0, x.size, share)]
     tasks = [partial(_draw_range, lookup, x[part], codes[part], key, part.start) for part in parts]
     below, above, nans = (sum(counts) for counts in zip(*in_threads(tasks, threads=workers), strict=True))
     return below, above, nans
