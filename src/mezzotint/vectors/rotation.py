@@ -69,9 +69,8 @@ def _projected(row: FloatArray, bound: float, project: Callable[[FloatArray, flo
     left = project(np.ldexp(row, -power), math.ldexp(bound, -power))
     if left is None:
         return row
-    vector, order = left
+    vector, order, size = left
     unit, exponent = math.frexp(bound)
-    size = _size(vector, order)
     inside = _shrunk(vector * (unit / size), order, unit) if size > 0 else vector
     found = np.ldexp(inside, exponent)
     # Scaling is exact but among subnormal numbers; there it must not round away from zero.
@@ -90,24 +89,27 @@ def _shrunk(row: FloatArray, order: int, bound: float) -> FloatArray:
     return row
 
 
-_Left: TypeAlias = tuple[FloatArray, Literal[1, 2]]
-"""A vector in the direction of the projection, and the order of the norm that it is to be scaled by."""
+_Left: TypeAlias = tuple[FloatArray, Literal[1, 2], float]
+"""A vector in the direction of the projection, the order of the norm that it is to be scaled by, and that norm."""
 
 
 def _l2(row: FloatArray, bound: float) -> _Left | None:
-    return None if _size(row, 2) <= bound * (1 - 2.0**-49) else (row, 2)
+    size = _size(row, 2)
+    return None if size <= bound * (1 - 2.0**-49) else (row, 2, size)
 
 
 def _l1(row: FloatArray, bound: float) -> _Left | None:
-    if _size(row, 1) <= bound * (1 - 2.0**-49):
+    sizes = np.abs(row)
+    # A plain sum, right to 2**-26, spares the exact one for vectors that are far outside.
+    if sizes.sum() <= 1.001 * bound and _size(row, 1) <= bound * (1 - 2.0**-49):
         return None
     # Projection onto the L1 ball (Duchi et al. 2008): every entry loses as much, and no more than it has. What is left
     # of the largest is found from what others lack of it, so that nothing cancels where little is left.
-    sizes = np.abs(row)
     lacking = sizes.max() - sizes
     ordered = np.sort(lacking)
     left = (np.cumsum(ordered) + max(bound, np.finfo(np.float64).tiny)) / np.arange(1, row.size + 1)
-    return np.sign(row) * np.maximum(left[np.flatnonzero(ordered < left)[-1]] - lacking, 0.0), 1
+    vector = np.sign(row) * np.maximum(left[np.flatnonzero(ordered < left)[-1]] - lacking, 0.0)
+    return vector, 1, _size(vector, 1)
 
 
 MAX_DIMENSION = 2**27
