@@ -9,7 +9,6 @@ import errno
 import hashlib
 import json
 import os
-import secrets
 import stat
 import threading
 import time
@@ -143,7 +142,7 @@ def replacing(path: str | os.PathLike[str], *, overwrite: bool = False, paramete
     bytes and its folder are synced. Without `overwrite`, a file that appeared meanwhile is kept.
     """
     target = refuse_existing(path, overwrite=overwrite, parameter=parameter)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(6)}.partial")
+    temporary = target.with_name(f".{target.name}.{os.urandom(6).hex()}.partial")
     try:
         yield temporary
         if overwrite:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import itertools
 import json
 import math
@@ -130,6 +129,8 @@ class Record:
 
     def _repr_html_(self) -> str:
         """A table, for notebooks."""
+        import html
+
         cells = self._cells().items()
         rows = (f"<tr><th>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>" for name, text in cells)
         return f"<table>{''.join(rows)}</table>"
