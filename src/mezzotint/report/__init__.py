@@ -3,20 +3,24 @@
 `page_of` reads a file and says what it holds; `html_page`, `write_png` and `sheet` draw what it returns.
 """
 
-from mezzotint.core import shown as _shown
-from mezzotint.report.any_file import page_of as page_of
-from mezzotint.report.any_file import reports_page as reports_page
-from mezzotint.report.mechanism_pages import mechanism_page as mechanism_page
-from mezzotint.report.mechanism_pages import tradeoff_figure as tradeoff_figure
-from mezzotint.report.page import Curve as Curve
-from mezzotint.report.page import Figure as Figure
-from mezzotint.report.page import Page as Page
-from mezzotint.report.page import Section as Section
-from mezzotint.report.page import Table as Table
-from mezzotint.report.page import html_page as html_page
-from mezzotint.report.page import sheet as sheet
-from mezzotint.report.page import write_png as write_png
-from mezzotint.report.run_pages import federated_page as federated_page
-from mezzotint.report.run_pages import history_figure as history_figure
+from typing import TYPE_CHECKING
 
-__dir__ = _shown(globals())
+from mezzotint.core import on_demand
+
+if TYPE_CHECKING:
+    from mezzotint.report.any_file import page_of as page_of
+    from mezzotint.report.any_file import reports_page as reports_page
+    from mezzotint.report.mechanism_pages import mechanism_page as mechanism_page
+    from mezzotint.report.mechanism_pages import tradeoff_figure as tradeoff_figure
+    from mezzotint.report.page import Curve as Curve
+    from mezzotint.report.page import Figure as Figure
+    from mezzotint.report.page import Page as Page
+    from mezzotint.report.page import Section as Section
+    from mezzotint.report.page import Table as Table
+    from mezzotint.report.page import html_page as html_page
+    from mezzotint.report.page import sheet as sheet
+    from mezzotint.report.page import write_png as write_png
+    from mezzotint.report.run_pages import federated_page as federated_page
+    from mezzotint.report.run_pages import history_figure as history_figure
+
+__getattr__, __dir__ = on_demand(__name__, __file__)
