@@ -73,7 +73,9 @@ def _projected(row: FloatArray, bound: float, project: Callable[[FloatArray, flo
     unit, exponent = math.frexp(bound)
     inside = _shrunk(vector * (unit / size), order, unit) if size > 0 else vector
     found = np.ldexp(inside, exponent)
-    # Scaling is exact but among subnormal numbers; there it must not round away from zero.
+    if exponent >= 0:
+        return found
+    # Scaling down is exact but among subnormal numbers; there it must not round away from zero.
     return np.where(np.abs(np.ldexp(found, -exponent)) > np.abs(inside), np.nextafter(found, 0.0), found)
 
 
