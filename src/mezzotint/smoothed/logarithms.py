@@ -22,7 +22,7 @@ _SPLIT = 134217729.0
 
 @compiled
 def two_sum(a: float, b: float) -> Pair:
-    """The rounded sum and its exact error. This function and the next three take arrays, too."""
+    """The rounded sum and its exact error."""
     total = a + b
     shadow = total - a
     return total, (a - (total - shadow)) + (b - shadow)
@@ -535,6 +535,84 @@ def mix_step(values: np.ndarray, p: Pair) -> np.ndarray:
         high, low = max(stay, move), min(stay, move)
         result[i] = high if low == -math.inf else high + math.log1p(math.exp(low - high))
     return result
+
+
+@compiled
+def product_on_simplex(shape: np.ndarray, factors: np.ndarray, draws: int) -> np.ndarray:
+    """The product of per-type factors at every histogram of `draws` records; zero off the simplex.
+
+    `factors[i, h]` holds two floats; the result has one row of two floats per cell of `shape`, C order.
+    """
+    cells = 1
+    for size in shape:
+        cells *= size
+    grid = np.zeros((cells, 2))
+    last = shape.size - 1
+    index = np.zeros(shape.size, dtype=np.int64)
+    for row in range(cells // shape[last]):
+        rest = row
+        left = draws
+        for axis in range(last - 1, -1, -1):
+            index[axis] = rest % shape[axis]
+            rest //= shape[axis]
+            left -= index[axis]
+        if left < 0 or left >= shape[last]:
+            continue
+        high, low = factors[last, left, 0], factors[last, left, 1]
+        for axis in range(last):
+            high, low = multiply(high, low, factors[axis, index[axis], 0], factors[axis, index[axis], 1])
+        grid[row * shape[last] + left, 0] = high
+        grid[row * shape[last] + left, 1] = low
+    return grid
+
+
+@compiled
+def spread(grid: np.ndarray, shape: np.ndarray, ratio: Pair, inverse_gap: Pair) -> None:
+    """Apply r^|y - h| along every axis, in place; the last index of an axis collects every larger outcome.
+
+    Two first-order recursions per line: outcomes reached from below, f(y) = w(y) + r f(y - 1), and from above,
+    g(y) = r (w(y + 1) + g(y + 1)). Outcomes at or beyond the last index sum to f(last) / (1 - r).
+    """
+    stride = 1
+    for axis in range(shape.size - 1, -1, -1):
+        size = shape[axis]
+        above = np.zeros((size, 2))
+        for line in range(grid.shape[0] // size):
+            start = (line // stride) * stride * size + line % stride
+            high, low = 0.0, 0.0
+            for y in range(size - 2, -1, -1):
+                cell = start + (y + 1) * stride
+                high, low = add(high, low, grid[cell, 0], grid[cell, 1])
+                high, low = multiply(high, low, ratio[0], ratio[1])
+                above[y, 0], above[y, 1] = high, low
+            high, low = 0.0, 0.0
+            for y in range(size):
+                cell = start + y * stride
+                high, low = multiply(high, low, ratio[0], ratio[1])
+                high, low = add(high, low, grid[cell, 0], grid[cell, 1])
+                if y == size - 1:
+                    out = multiply(high, low, inverse_gap[0], inverse_gap[1])
+                else:
+                    out = add(high, low, above[y, 0], above[y, 1])
+                grid[cell, 0], grid[cell, 1] = out
+        stride *= size
+
+
+@compiled
+def hockey_stick(left: np.ndarray, right: np.ndarray, ratio: Pair) -> Pair:
+    """The sums of max(0, left - E right) and of max(0, right - E left)."""
+    return _beyond(left, right, ratio), _beyond(right, left, ratio)
+
+
+@compiled
+def _beyond(p: np.ndarray, q: np.ndarray, ratio: Pair) -> float:
+    total_high, total_low = 0.0, 0.0
+    for cell in range(p.shape[0]):
+        high, low = multiply(q[cell, 0], q[cell, 1], ratio[0], ratio[1])
+        high, low = add(p[cell, 0], p[cell, 1], -high, -low)
+        if high > 0.0:
+            total_high, total_low = add(total_high, total_low, high, low)
+    return total_high
 
 
 @compiled

@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, cast, final
+from typing import final
 
 import numpy as np
 
@@ -230,9 +230,9 @@ def noisy_profile(histogram: tuple[int, ...], sample: Sample, loss: Loss, noise:
     type receives its own noise; so every neighbour is compared.
     """
     # One count more than present can be sampled from a neighbour.
-    shape = tuple(min(sample.sampled, count + 1) + 1 for count in histogram)
-    if math.prod(shape) > MAX_CELLS:
-        remedy = f"needs a grid of shape {shape}; sample fewer records"
+    shape = np.array([min(sample.sampled, count + 1) + 1 for count in histogram], dtype=np.int64)
+    if math.prod(int(size) for size in shape) > MAX_CELLS:
+        remedy = f"needs a grid of shape {tuple(shape.tolist())}; sample fewer records"
         raise ParameterError("noise_ratio", float(noise), remedy)
     own = _published(histogram, shape, sample, noise)
     best, pair = 0.0, None
@@ -243,15 +243,16 @@ def noisy_profile(histogram: tuple[int, ...], sample: Sample, loss: Loss, noise:
         neighbour[giver] -= 1
         neighbour[taker] += 1
         other = _published(tuple(neighbour), shape, sample, noise)
-        pairs = (histogram[giver], histogram[taker] + 1), (histogram[taker] + 1, histogram[giver])
-        for value, counts in zip(
-            (_hockey_stick(own, other, loss), _hockey_stick(other, own, loss)), pairs, strict=True
+        forward, backward = logarithms.hockey_stick(own, other, loss.parts)
+        for value, counts in (
+            (forward, (histogram[giver], histogram[taker] + 1)),
+            (backward, (histogram[taker] + 1, histogram[giver])),
         ):
             if value > best:
                 best, pair = value, counts
     # All sums before the difference are of positive double-doubles: each outcome is good to a few 2**-100 per
     # step, outcomes sum to 1 on either side, and probabilities below 1e-300 were dropped.
-    depth = 8 * sum(shape) + 64
+    depth = 8 * int(shape.sum()) + 64
     slack = 3.0 * depth * 2.0**-100 + 1e-290
     worst = log10_worst_case_noisy(sample, noise, loss)
     if worst == -math.inf:
@@ -263,60 +264,22 @@ def noisy_profile(histogram: tuple[int, ...], sample: Sample, loss: Loss, noise:
     return profile_of(sample, loss, to_log10(value), upper, worst=worst, pair=pair, status=status, reason=reason)
 
 
-_add, _multiply = cast(Any, logarithms.add), cast(Any, logarithms.multiply)
-"""Of arrays, too."""
-
-
-def _published(histogram: tuple[int, ...], shape: tuple[int, ...], sample: Sample, noise: Fraction) -> np.ndarray:
-    """(2, cells) the probability of every published outcome, in double-double."""
-    factors = [np.zeros((2, size)) for size in shape]
+def _published(histogram: tuple[int, ...], shape: np.ndarray, sample: Sample, noise: Fraction) -> np.ndarray:
+    # Probability of every published outcome, as double-doubles on a flat grid.
+    factors = np.zeros((len(histogram), int(shape.max()), 2))
     with decimal.localcontext() as context:
         context.prec = _DIGITS
-        ratio = decimal.Decimal(noise.numerator) / noise.denominator
+        columns = [_sampled_factors(count, sample) for count in histogram]
         constant = _sampled_factors(sample.records, sample)[sample.sampled]
-        for axis, count in enumerate(histogram):
-            for h, weight in enumerate(_sampled_factors(count, sample)[: shape[axis]]):
-                value = weight * (1 - ratio) / (1 + ratio - ratio ** (h + 1))
-                value = value / constant if axis == 0 else value
-                factors[axis][:, h] = float(value), float(value - decimal.Decimal(float(value)))
-    others = np.indices(shape[:-1]).reshape(len(shape) - 1, -1)
-    rest = sample.sampled - others.sum(axis=0)
-    possible = (rest >= 0) & (rest < shape[-1])
-    place = (*others[:, possible], rest[possible])
-    masses = factors[-1][:, place[-1]]
-    for factor, counts in zip(factors[:-1], place[:-1], strict=True):
-        masses = _multiply(*masses, *factor[:, counts])
-    grid = np.zeros((2, *shape))
-    grid[0][place], grid[1][place] = masses
-    for axis in range(len(shape)):
-        moved = np.moveaxis(grid, axis + 1, 1)
-        lines = _noised(moved.reshape(2, shape[axis], -1), noise)
-        grid = np.moveaxis(lines.reshape(moved.shape), 1, axis + 1)
-    return grid.reshape(2, -1)
-
-
-def _noised(lines: np.ndarray, noise: Fraction) -> np.ndarray:
-    """r^|y - h| applied along the middle axis, whose last index collects every larger outcome.
-
-    Two first-order recursions: outcomes reached from below, f(y) = w(y) + r f(y - 1), and from above,
-    g(y) = r (w(y + 1) + g(y + 1)). Outcomes at or beyond the last index sum to f(last) / (1 - r).
-    """
-    ratio, last = split(noise), lines.shape[1] - 1
-    above, below = np.zeros_like(lines), np.zeros_like(lines)
-    for y in range(last - 1, -1, -1):
-        above[:, y] = _multiply(*_add(*above[:, y + 1], *lines[:, y + 1]), *ratio)
-    for y in range(last + 1):
-        below[:, y] = _add(*_multiply(*below[:, y - 1], *ratio), *lines[:, y]) if y else lines[:, 0]
-        above[:, y] = _add(*below[:, y], *above[:, y])
-    above[:, last] = _multiply(*below[:, last], *split(1 / (1 - noise)))
-    return above
-
-
-def _hockey_stick(p: np.ndarray, q: np.ndarray, loss: Loss) -> float:
-    """The sum of max(0, p - E q)."""
-    high, low = _multiply(*q, *loss.parts)
-    high, low = _add(*p, -high, -low)
-    return math.fsum(np.concatenate((high[high > 0.0], low[high > 0.0])))
+        for axis, column in enumerate(columns):
+            for h, weight in enumerate(column[: int(shape[axis])]):
+                ratio = decimal.Decimal(noise.numerator) / noise.denominator
+                normalized = weight * (1 - ratio) / (1 + ratio - ratio ** (h + 1))
+                value = normalized / constant if axis == 0 else normalized
+                factors[axis, h] = float(value), float(value - decimal.Decimal(float(value)))
+    grid = logarithms.product_on_simplex(shape, factors, sample.sampled)
+    logarithms.spread(grid, shape, split(noise), split(1 / (1 - noise)))
+    return grid
 
 
 def _sampled_factors(count: int, sample: Sample) -> list[decimal.Decimal]:
