@@ -120,8 +120,11 @@ class Poisson(Sampling):
         if self.records_per_user == 1:
             replaced = partial(self._replace, noise)
             return (replaced, replaced) if neighboring == "replace_one" and contracted else None
-        # Of users a pair of noisy sums is known: random replacement after them is post-processing here. How many of the
-        # user's records enter is binomial.
+        # Of users a pair of noisy sums is known: random replacement after them is post-processing here.
+        return self._pairs(noise, neighboring)
+
+    def _pairs(self, noise: float, neighboring: Neighboring) -> tuple[Curve, Curve]:
+        """Curves of the worst pair, in both orders: how many of the user's records enter is binomial."""
         copies = np.arange(self.records_per_user + 1)
         masses = binom.pmf(copies, self.records_per_user, self.rate)
         kept = masses > _NEGLIGIBLE

@@ -34,6 +34,9 @@ from mezzotint.training.phases import table_contraction as table_contraction
 RAISES = (1e-4, 1e-3, 3e-3, 1e-2)
 """By how much of itself the float epsilon (dp-accounting's, pessimistic by its buckets) is raised, in turn."""
 
+Way = Literal["direct", "removal", "noise"]
+_WAYS: tuple[Way, ...] = get_args(Way)
+
 
 def _grid(shift: float, steps: int, rate: float, delta: float, fineness: int | None) -> tuple[int, int]:
     """Where a grid of one step's losses ends, in points, and how many points a nat has."""
@@ -56,6 +59,7 @@ def propose_training(
     bits: int = 1,
     neighboring: str = "add_or_remove_one",
     seeded: bool = False,
+    way: Way = "direct",
     fineness: int | None = None,
     seconds: int = 60,
 ) -> Outcome:
@@ -65,6 +69,8 @@ def propose_training(
         epsilon, delta: what `rqp.epsilon` found.
         noise_multiplier, steps, sampling_rate, q, bits, neighboring: as there.
         seeded: the run followed from a seed.
+        way: how replacing a record is proved: by its own curve, as removing a record and adding another, or by the
+            noise alone, as if no code were replaced. Where codes are, the latter two are tried in turn.
         fineness: grid points per nat; None: a power of two that costs about 1e-3 of epsilon.
         seconds: processor time for each check.
     """
@@ -73,13 +79,13 @@ def propose_training(
         observer="model", rounds=steps, sampling="none" if rate == 1 else "poisson", rate=rate, neighboring=neighboring,
         noise_multiplier=exact_rate(noise_multiplier), kept=kept, levels=2**bits, seeded=seeded,
     )  # fmt: skip
-    # Replacing a record by its own curve, as removing one and adding another, or as if no code were replaced.
-    for way in ("direct", "removal", "noise") if neighboring == "replace_one" and kept < 1 else ("direct",):
+    several = neighboring == "replace_one" and kept < 1
+    for tried in _WAYS[_WAYS.index(way) :] if several else (way,):
         content: JsonObject = {"kappa": "1"}
-        if kept < 1 and way != "noise" and Fraction(kappa := exact_text(contraction(q, bits) * 1.0002)) < 1:
+        if kept < 1 and tried != "noise" and Fraction(kappa := exact_text(contraction(q, bits) * 1.0002)) < 1:
             content = {"kappa": kappa, "range": "8", "depth": 40}
         shift = float(Fraction(str(content["kappa"]))) / noise_multiplier
-        if way == "removal":
+        if tried == "removal":
             content["by"] = "removal"
         elif neighboring == "replace_one":
             shift *= 2
