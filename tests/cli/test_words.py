@@ -34,7 +34,7 @@ def test_relation_and_unit_are_worded_alike_everywhere() -> None:
     """Whatever the unit is: what is done to it, then it; and the kernel says the same words."""
     verbs = {"replace_one": "replacing", "add_or_remove_one": "adding or removing"}
     units = {"client": "all data of one client", "record": "one record", "user": "all records of one user"}
-    assert {(u, v): f"{verbs[v]} {units[u]}" for u in units for v in verbs} == claim._CHANGE
+    assert (verbs, units) == (claim._CHANGE, claim._UNITS)
     table = families.randomized_response(lower=0, upper=1, epsilon=1.0)
     certified, _ = privacy.prove(privacy.Release(mechanism=table, delta=0.0))
     assert certified.checked is not None

@@ -101,7 +101,7 @@ def calibrate(
         levels: number of levels (None: 4, or 2 for randomized response). "erm" also takes the bins themselves, "rqm"
             evenly spaced symmetric ones; then only gamma or q is searched.
         loss: "mse" or "mae", to be minimised. An MAE may keep falling as bins move out: see max_level.
-        lower, upper, prior: as in `optimal`.
+        lower, upper, prior: as in `optimal`; a prior from private data is a release here, too.
         max_level: largest distance of a bin from the middle of the range, data units; None: 16 (or
             levels - 1, if more) times the least that an unbiased report at this epsilon needs. It limits "rqm" and
             "erm"; the other families have no choice and raise.
