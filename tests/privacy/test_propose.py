@@ -140,12 +140,12 @@ def test_pure_totals_are_rounded_up() -> None:
             single, rate = float(generator.uniform(0, 2)), float(generator.random())
             coordinates, rounds = (int(n) for n in generator.integers(1, 50, 2))
             exact = mpmath.mpf(coordinates) * single
-            # Up to 45 UNIT a product, and twice that through exp and log.
             every = Release(mechanism=TWO, dimension=coordinates, rounds=rounds, delta=0.0)
+            # Up to 45 UNIT a product, and twice that through exp and log.
             assert rounds * exact <= pure_total(single, every) <= rounds * exact * (1 + 1e-14)
             secret = rounds * mpmath.log1p(rate * mpmath.expm1(exact))
-            # Ten times that.
             unseen = replace(every, sampling="poisson", sampling_rate=rate)
+            # Ten times that.
             assert secret <= pure_total(single, unseen) <= secret * (1 + 1e-13)
 
 
