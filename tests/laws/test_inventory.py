@@ -54,10 +54,10 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
     ),
     "hands on, for the sums that took place, what an issuer with a law says of them: tests/federated compare the two": (
         "federated.budget.against_readers", "federated.encoding.Encoding.central",
-        "federated.encoding.TableEncoding.central", "federated.ledger.RunLedger.spent",
+        "federated.encoding.NoiseEncoding.central", "federated.encoding.SchemeEncoding.central",
+        "federated.ledger.RunLedger.spent",
         "federated.local.LocalStrategy.spent", "federated.rounds.RoundStrategy.spent",
         "federated.strategy.SecureStrategy.against_readers", "federated.strategy.SecureStrategy.spent",
-        "federated.joined.WrappedEncoding.traits", "federated.joined.AdaptiveEncoding.traits",
         "federated.budget.with_evaluations",
     ),
 }  # fmt: skip

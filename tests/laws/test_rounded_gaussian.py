@@ -103,7 +103,7 @@ def pair(scheme: GaussianScheme, others: Sequence[float], ends: Sequence[float])
 
 
 @judges(
-    "vectors.tables.ModularScheme.account", "federated.encoding.ModularEncoding.claims",
+    "vectors.tables.ModularScheme.account", "federated.encoding.SchemeEncoding.claims",
     "privacy.tradeoff.gaussian_epsilon",
 )  # fmt: skip
 @settings(max_examples=examples(6))

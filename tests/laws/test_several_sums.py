@@ -167,7 +167,7 @@ def test_blocks_are_those_that_a_walk_through_the_rounds_meets(rounds: set[int],
     assert encoding.charged(range(1, 25)) >= 24
 
 
-@judges("federated.encoding.ModularEncoding.claims")
+@judges("federated.encoding.SchemeEncoding.claims")
 def test_bands_are_claimed_as_one_vector_in_so_many_sums() -> None:
     plain, banded = (
         gaussian_encoding(noise_multiplier=3.0, l2_norm=1.0, clients=20, size=40, bands=bands) for bands in (1, 5)

@@ -138,7 +138,7 @@ SEEN = [
            GRID, "the grid of losses"),
     Issuer(("training.phases.table_contraction", "training.phases.channel_contraction"),
            lambda m: [table_contraction(m)], 1e-6, "twice the search's tolerance"),
-    Issuer(("federated.encoding.TableEncoding.traits",),
+    Issuer(("federated.encoding.SchemeEncoding.claims",),
            lambda m: [TableEncoding(mechanism=m).report_epsilon], 0.0, "one report's pure epsilon"),
 ]  # fmt: skip
 
@@ -249,7 +249,7 @@ ADDED = [
            SEARCHED, "searched blankets"),
     Issuer(("vectors.tables.TableScheme.account", "vectors.tables.VectorScheme.claim",
             "vectors.tables.VectorScheme.account",
-            "federated.encoding.TableEncoding.claims", "federated.encoding.Encoding.claims"),
+            "federated.encoding.SchemeEncoding.claims", "federated.encoding.Encoding.claims"),
            lambda m: [TableScheme(mechanism=m, size=2, clients=5).claim(clients=5, delta=DELTA).epsilon,
                       *(claim.epsilon for claim in
                         TableEncoding(mechanism=m).claims(rounds=1, clients=5, size=2, delta=DELTA).values())],
@@ -310,7 +310,7 @@ APART = [
            lambda m: [round_renyi(m, no_noise(), 3.0, coordinates=2, l2_norm=0.3, share=0.5),
                       *TableScheme(mechanism=m, size=2, clients=1, l2_norm=0.3).renyi(others=0, alphas=[2.0, 9.0])],
            1e-9, "sums of 512 floats at most, reversed"),
-    Issuer(("vectors.tables.TableScheme.account", "federated.encoding.TableEncoding.claims"),
+    Issuer(("vectors.tables.TableScheme.account", "federated.encoding.SchemeEncoding.claims"),
            lambda m: [TableScheme(mechanism=m, size=2, clients=1, l2_norm=0.3).claim(clients=1, delta=DELTA).epsilon,
                       TableScheme(mechanism=m, size=2, clients=1, l2_norm=0.3).claim(clients=1, delta=0.0).epsilon],
            1e-6, "sums of floats, and logarithms of them over delta"),

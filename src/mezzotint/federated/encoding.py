@@ -13,12 +13,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import ClassVar, Literal, final
+from typing import ClassVar, Generic, Literal, TypeVar, final
 
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.arguments import check_choice, check_count, check_positive, check_scale, check_vector
+from mezzotint.core.arguments import (
+    check_choice,
+    check_count,
+    check_instance,
+    check_positive,
+    check_scale,
+    check_vector,
+)
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import pure_epsilon
 from mezzotint.core.mechanism import TOTAL, Mechanism, Seed
@@ -28,7 +35,7 @@ from mezzotint.federated.secagg.plan import MAX_BITS, Overflow, Purpose, bits_ne
 from mezzotint.privacy.account import account
 from mezzotint.privacy.claim import Claim
 from mezzotint.privacy.sums import Lattice, find_lattice
-from mezzotint.vectors import GaussianScheme, ModularScheme, NoiseScheme, Rotation, TableScheme, clip
+from mezzotint.vectors import GaussianScheme, ModularScheme, NoiseScheme, Rotation, TableScheme, VectorScheme, clip
 from mezzotint.vectors.gaussian import LARGEST as MOST_STEPS
 from mezzotint.vectors.rotation import ROTATION, blocks
 
@@ -36,18 +43,8 @@ Vector = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
-class Traits:
-    """Facts of an encoding that hold in every round; see the properties of `Encoding`."""
-
-    span: int
-    overflow: Overflow
-    report_bits: int
-    report_epsilon: float
-    sha256: str
-    largest: float
-    norm: float | None
+FACTS = ("span", "overflow", "report_bits", "report_epsilon", "sha256", "largest", "norm")
+"""Attributes of an encoding that follow from its fields, and that an encoding around it takes over."""
 
 
 class Encoding(ABC):
@@ -62,20 +59,24 @@ class Encoding(ABC):
     bands: int = 1
     """The number of consecutive sums that an update is spread over; see `mezzotint.federated.mod.spread`."""
 
-    @property
-    @abstractmethod
-    def traits(self) -> Traits:
-        """The values behind the properties of the same names."""
+    span: int
+    """The largest integer that a client sends."""
+    overflow: Overflow
+    """Whether sums may wrap around."""
+    report_bits: int
+    """Bits of one coordinate's report, without the room for summing."""
+    report_epsilon: float
+    """Pure epsilon of one coordinate's report, seen alone; inf when there is none."""
+    sha256: str
+    """SHA-256 of the table, or of the noise and its steps in the norm; the kind where there is neither."""
+    largest: float
+    """Largest absolute value that a coordinate can take after clipping, data units."""
+    norm: float | None
+    """L2 norm to which updates are clipped; None does not clip."""
 
-    @property
-    def span(self) -> int:
-        """The largest integer that a client sends."""
-        return self.traits.span
-
-    @property
-    def overflow(self) -> Overflow:
-        """Whether sums may wrap around."""
-        return self.traits.overflow
+    def _hold(self, **facts: object) -> None:
+        """Set attributes of a frozen encoding that follow from its fields."""
+        vars(self).update(facts)
 
     def bits(self, clients: int) -> int:
         """Bits of the modulus for this number of clients."""
@@ -158,31 +159,6 @@ class Encoding(ABC):
     def mse(self) -> float:
         """Mean squared error of one coordinate of one report, data units squared; NaN where rounding is all."""
 
-    @property
-    def report_bits(self) -> int:
-        """Bits of one coordinate's report, without the room for summing."""
-        return self.traits.report_bits
-
-    @property
-    def report_epsilon(self) -> float:
-        """Pure epsilon of one coordinate's report, seen alone; inf when there is none."""
-        return self.traits.report_epsilon
-
-    @property
-    def sha256(self) -> str:
-        """SHA-256 of the table, or of the noise and its steps in the norm; the kind where there is neither."""
-        return self.traits.sha256
-
-    @property
-    def largest(self) -> float:
-        """Largest absolute value that a coordinate can take after clipping, data units."""
-        return self.traits.largest
-
-    @property
-    def norm(self) -> float | None:
-        """L2 norm to which updates are clipped; None does not clip."""
-        return self.traits.norm
-
     def noise_multiplier(self, clients: int) -> float:
         """Standard deviation of the noise that clients add to a sum, over the clipping norm; 0 for other randomness."""
         return 0.0
@@ -223,10 +199,7 @@ class FixedPointEncoding(Encoding):
         check_count("grid_bits", self.grid_bits, least=2, most=24)
         if self.l2_norm is not None:
             check_scale("l2_norm", self.l2_norm)
-
-    @cached_property
-    def traits(self) -> Traits:
-        return Traits(
+        self._hold(
             span=2**self.grid_bits - 2, overflow="impossible", report_bits=self.grid_bits, report_epsilon=math.inf,
             sha256="fixed", largest=self.clip, norm=self.l2_norm,
         )  # fmt: skip
@@ -258,9 +231,44 @@ class FixedPointEncoding(Encoding):
         return math.nan
 
 
+S = TypeVar("S", bound=VectorScheme)
+
+
+class SchemeEncoding(Encoding, Generic[S]):
+    """A scheme of `mezzotint.vectors` for updates of any size."""
+
+    @abstractmethod
+    def scheme(self, size: int, clients: int = 1) -> S:
+        """The vector scheme for updates of `size` coordinates, with the noise that claims count."""
+
+    def _own(self, size: int) -> S:
+        """The scheme with which a client encodes."""
+        return self.scheme(size)
+
+    def encode(self, update: npt.ArrayLike, *, rng: Seed = None) -> Integers:
+        vector = check_vector(update, name="update")
+        return self._own(vector.size).encode(vector, rng)
+
+    def decode(self, total: Integers, *, count: int, size: int, release: Hashable = None) -> Vector:
+        return self.scheme(size, count).decode_sum(np.asarray(total, dtype=np.int64), count) / count
+
+    @abstractmethod
+    def _local(self, *, rounds: int, size: int, delta: float) -> Claim:
+        """The claim about each report."""
+
+    def claims(self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0) -> dict[str, Claim]:
+        return {
+            "local": self._local(rounds=rounds, size=size, delta=delta),
+            "central": self.central(rounds=rounds, clients=clients, size=size, delta=delta, corrupted=corrupted),
+        }
+
+    def central(self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0) -> Claim:
+        return self.scheme(size, clients).claim(clients=clients, rounds=rounds, corrupted=corrupted, delta=delta)
+
+
 @final
 @dataclass(frozen=True, kw_only=True)
-class TableEncoding(Encoding):
+class TableEncoding(SchemeEncoding[TableScheme]):
     """Every coordinate is quantized by one mechanism table, whose levels lie on a lattice.
 
     Arguments:
@@ -288,8 +296,13 @@ class TableEncoding(Encoding):
     def __post_init__(self) -> None:
         if self.l2_norm is not None:
             check_scale("l2_norm", self.l2_norm)
-        check_scale("mechanism", float(np.max(np.abs(self.mechanism.levels))))
-        _ = self.lattice  # refuses a table that cannot be summed
+        table = self.mechanism
+        check_scale("mechanism", float(np.max(np.abs(table.levels))))
+        self._hold(
+            span=self.lattice.span, overflow="impossible", report_bits=table.bits,
+            report_epsilon=pure_epsilon(table.weights), sha256=table.sha256,
+            largest=max(abs(table.lower), abs(table.upper)), norm=self.l2_norm,
+        )  # fmt: skip
 
     @cached_property
     def lattice(self) -> Lattice:
@@ -300,46 +313,22 @@ class TableEncoding(Encoding):
     def _schemes(self) -> dict[tuple[int, int], TableScheme]:
         return {}
 
-    def scheme(self, size: int, clients: int) -> TableScheme:
-        """The vector scheme for updates of `size` coordinates; cached, for every new one finds its lattice again."""
-        key = (size, clients)
-        if key not in self._schemes:
-            self._schemes[key] = TableScheme(
+    def scheme(self, size: int, clients: int = 1) -> TableScheme:
+        """Cached, for every new scheme finds its lattice again."""
+        if (size, clients) not in self._schemes:
+            self._schemes[size, clients] = TableScheme(
                 mechanism=self.mechanism, size=size, clients=clients, l2_norm=self.l2_norm, seed=self.seed
             )
-        return self._schemes[key]
-
-    @cached_property
-    def traits(self) -> Traits:
-        table = self.mechanism
-        return Traits(
-            span=self.lattice.span, overflow="impossible", report_bits=table.bits,
-            report_epsilon=pure_epsilon(table.weights), sha256=table.sha256,
-            largest=max(abs(table.lower), abs(table.upper)), norm=self.l2_norm,
-        )  # fmt: skip
-
-    def encode(self, update: npt.ArrayLike, *, rng: Seed = None) -> Integers:
-        vector = check_vector(update, name="update")
-        return self.scheme(vector.size, 1).encode(vector, rng)
-
-    def decode(self, total: Integers, *, count: int, size: int, release: Hashable = None) -> Vector:
-        return self.scheme(size, count).decode_sum(np.asarray(total), count) / count
+        return self._schemes[size, clients]
 
     def as_dict(self) -> JsonObject:
         mechanism = json.loads(self.mechanism.to_json())
         rotated = {} if self.l2_norm is None else {"rotation": ROTATION}
         return {"kind": "table", "mechanism": mechanism, "l2_norm": self.l2_norm, "seed": self.seed} | rotated
 
-    def claims(self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0) -> dict[str, Claim]:
-        """Both claims, composed over all coordinates, for all change with the client."""
-        return {
-            "local": account(self.mechanism, dimension=size, rounds=rounds, delta=delta),
-            "central": self.central(rounds=rounds, clients=clients, size=size, delta=delta, corrupted=corrupted),
-        }
-
-    def central(self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0) -> Claim:
-        scheme = self.scheme(size, clients)
-        return scheme.claim(clients=clients, rounds=rounds, corrupted=corrupted, delta=delta)
+    def _local(self, *, rounds: int, size: int, delta: float) -> Claim:
+        """Composed over all coordinates, for all change with the client."""
+        return account(self.mechanism, dimension=size, rounds=rounds, delta=delta)
 
     def mse(self) -> float:
         return self.mechanism.mse()
@@ -367,7 +356,7 @@ class _Decoded:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModularEncoding(Encoding):
+class ModularEncoding(SchemeEncoding[ModularScheme]):
     """L2 clipping, rotation, noise, addition modulo 2**modulus_bits.
 
     Arguments:
@@ -390,6 +379,11 @@ class ModularEncoding(Encoding):
             raise ParameterError("granularity", self.granularity, f"a norm of at most {MOST_STEPS:g} steps; coarsen")
         if not 2 <= self.modulus_bits <= MAX_BITS:
             raise ParameterError("modulus_bits", self.modulus_bits, f"2 to {MAX_BITS}; less noise or a coarser grid")
+        noise = self._noise_values() | {"steps": f"{self.l2_norm / self.granularity:.10g}"}
+        self._hold(
+            span=2**self.modulus_bits - 1, overflow="modular", report_bits=self.modulus_bits, report_epsilon=math.inf,
+            sha256=hashlib.sha256(canonical(noise).encode()).hexdigest(), largest=self.l2_norm, norm=self.l2_norm,
+        )  # fmt: skip
 
     kind: ClassVar[str]
     """Names the encoding in descriptions."""
@@ -399,42 +393,15 @@ class ModularEncoding(Encoding):
         return {name: getattr(self, name) for name in ("l2_norm", "granularity", "modulus_bits", "seed")}
 
     @abstractmethod
-    def scheme(self, size: int) -> ModularScheme:
-        """The vector scheme for updates of `size` coordinates, with the noise that claims count."""
-
-    def _own(self, size: int) -> ModularScheme:
-        """The scheme with which a client encodes."""
-        return self.scheme(size)
-
-    @abstractmethod
     def _each(self) -> float:
         """Standard deviation of the noise that each contributor adds, steps."""
-
-    @cached_property
-    def traits(self) -> Traits:
-        noise = self._noise_values() | {"steps": f"{self.l2_norm / self.granularity:.10g}"}
-        return Traits(
-            span=2**self.modulus_bits - 1, overflow="modular", report_bits=self.modulus_bits, report_epsilon=math.inf,
-            sha256=hashlib.sha256(canonical(noise).encode()).hexdigest(), largest=self.l2_norm, norm=self.l2_norm,
-        )  # fmt: skip
-
-    def encode(self, update: npt.ArrayLike, *, rng: Seed = None) -> Integers:
-        vector = check_vector(update, name="update")
-        return self._own(vector.size).encode(vector, rng)
-
-    def decode(self, total: Integers, *, count: int, size: int, release: Hashable = None) -> Vector:
-        return self.scheme(size).decode_sum(np.asarray(total, dtype=np.int64), count) / count
 
     def as_dict(self) -> JsonObject:
         return {"kind": self.kind, "name": self.name, **self._grid, "rotation": ROTATION} | self._noise_values()
 
-    def claims(self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0) -> dict[str, Claim]:
-        scheme = self.scheme(size)
-        alone = scheme.claim(clients=1, rounds=rounds, delta=delta)
-        return {
-            "local": replace(alone, observer="reports", honest_clients=None),
-            "central": scheme.claim(clients=clients, rounds=rounds, corrupted=corrupted, delta=delta),
-        }
+    def _local(self, *, rounds: int, size: int, delta: float) -> Claim:
+        alone = self.scheme(size).claim(clients=1, rounds=rounds, delta=delta)
+        return replace(alone, observer="reports", honest_clients=None)
 
     def mse(self) -> float:
         """Upper bound: the noise of one client and its rounding."""
@@ -468,10 +435,11 @@ class NoiseEncoding(ModularEncoding):
     kind: ClassVar[str] = "noise"
 
     def __post_init__(self) -> None:
+        check_instance("noise", self.noise, IntegerNoise)
         super().__post_init__()
         check_choice("adds", self.adds, ("clients", "server"))
 
-    def scheme(self, size: int) -> NoiseScheme:
+    def scheme(self, size: int, clients: int = 1) -> NoiseScheme:
         return NoiseScheme(size=size, noise=self.noise, **self._grid)
 
     def _each(self) -> float:
@@ -519,10 +487,15 @@ class NoiseEncoding(ModularEncoding):
         """If the server adds the noise, there is no local claim, and the central one trusts the server."""
         if self.adds == "clients":
             return super().claims(rounds=rounds, clients=clients, size=size, delta=delta, corrupted=corrupted)
+        return {"central": self.central(rounds=rounds, clients=clients, size=size, delta=delta, corrupted=corrupted)}
+
+    def central(self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0) -> Claim:
+        if self.adds == "clients":
+            return super().central(rounds=rounds, clients=clients, size=size, delta=delta, corrupted=corrupted)
         claim = self.scheme(size).claim(clients=SERVER_DRAWS, rounds=rounds, delta=delta)
         method = f"{claim.method}, which a trusted server adds"
         seen = {"observer": "model", "method": method, "alternatives": ((method, claim.epsilon),)}
-        return {"central": replace(claim, honest_clients=None, **seen)}
+        return replace(claim, honest_clients=None, **seen)
 
     @cached_property
     def _counts(self) -> bool:
@@ -559,7 +532,7 @@ class GaussianEncoding(ModularEncoding):
         super().__post_init__()
         _ = self.scheme(1)  # checks the rest
 
-    def scheme(self, size: int) -> GaussianScheme:
+    def scheme(self, size: int, clients: int = 1) -> GaussianScheme:
         return GaussianScheme(size=size, deviation=self.deviation, bands=self.bands, **self._grid)
 
     def _each(self) -> float:

@@ -11,7 +11,6 @@ import zlib
 from abc import ABC
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast, final
 
@@ -25,6 +24,7 @@ from mezzotint.core.mechanism import MAX_LEVELS, Mechanism, Seed
 from mezzotint.core.records import JsonObject
 from mezzotint.families.noise import IntegerNoise
 from mezzotint.federated.encoding import (
+    FACTS,
     Encoding,
     FixedPointEncoding,
     GaussianEncoding,
@@ -32,7 +32,6 @@ from mezzotint.federated.encoding import (
     ModularEncoding,
     NoiseEncoding,
     TableEncoding,
-    Traits,
     Vector,
     canonical,
     gaussian_encoding,
@@ -61,14 +60,11 @@ class WrappedEncoding(Encoding, ABC):
     def __post_init__(self) -> None:
         if self.inner.bands > 1:
             raise ParameterError("inner", f"{self.inner.bands} bands", "use an encoding with bands by itself")
+        self._hold(**{name: getattr(self.inner, name) for name in FACTS})
 
     def _inside(self, size: int) -> int:
         """The number of coordinates of the inner vector for an update of `size`."""
         return size + 1
-
-    @property
-    def traits(self) -> Traits:
-        return self.inner.traits
 
     def length(self, size: int) -> int:
         return self.inner.length(self._inside(size))
@@ -394,6 +390,7 @@ class AdaptiveEncoding(WrappedEncoding):
         check_probability("quantile", self.quantile)
         if not 0 <= self.least <= self.clip <= self.most:
             raise ParameterError("clip", self.clip, f"within its range of {self.least:g} to {self.most:g}")
+        self._hold(largest=self.clip, norm=self.clip)
 
     @property
     def _unit(self) -> float:
@@ -430,10 +427,6 @@ class AdaptiveEncoding(WrappedEncoding):
 
     def mse(self) -> float:
         return self.clip**2 * self.inner.mse()
-
-    @cached_property
-    def traits(self) -> Traits:
-        return replace(self.inner.traits, largest=self.clip, norm=self.clip)
 
 
 def cost_of_bits(noise_multiplier: float, clients: int) -> float:
