@@ -25,12 +25,21 @@ from rich.table import Table
 
 from mezzotint.core.arguments import check_choice
 from mezzotint.datasets import Federation, load_federation
-from mezzotint.federated.budget import noise_within
 from mezzotint.federated.encoding import Encoding, FixedPointEncoding, GaussianEncoding, gaussian_encoding
+from mezzotint.federated.ledger import noise_within
 from mezzotint.federated.secagg.roster import SAMPLINGS, Sampling, most_participations, turn
-from mezzotint.federated.server_optimizers import FedAdam, FedAvg, FedAvgM, ServerOptimizer, State, behind
-from mezzotint.federated.tasks import LocalTraining, Rehearsal, model_for
-from mezzotint.vectors.calibration import gaussian_shift
+from mezzotint.federated.tasks import (
+    FedAdam,
+    FedAvg,
+    FedAvgM,
+    LocalTraining,
+    Rehearsal,
+    ServerOptimizer,
+    State,
+    behind,
+    model_for,
+)
+from mezzotint.vectors.advice import gaussian_shift
 
 CLIENTS, ROUNDS, EPSILON, DELTA = 1000, 20, 2.0, 1e-5
 

@@ -30,8 +30,8 @@ from scipy import optimize
 from mezzotint import families
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.datasets import load_federation
-from mezzotint.federated.budget import noise_within
 from mezzotint.federated.encoding import FixedPointEncoding, GaussianEncoding, TableEncoding, gaussian_encoding
+from mezzotint.federated.ledger import noise_within
 from mezzotint.federated.tasks import LocalTraining, Rehearsal, model_for
 from mezzotint.papers.rqm import CLIP, FOLDER_VARIABLE, LEVELS, TRIALS
 from mezzotint.vectors.gaussian import RoundedGaussian

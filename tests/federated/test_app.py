@@ -22,12 +22,11 @@ from mezzotint.core.files import RepairWarning, locked
 from mezzotint.core.records import above
 from mezzotint.families import discrete_gaussian, rqm, stochastic_rounding
 from mezzotint.federated.app import run_server
-from mezzotint.federated.budget import against_readers
 from mezzotint.federated.client_app import PARAMETERS, TOLD, make_client_app
 from mezzotint.federated.encoding import FixedPointEncoding, TableEncoding, canonical, noise_encoding
 from mezzotint.federated.folder import write_app
 from mezzotint.federated.joined import load_encoding
-from mezzotint.federated.ledger import Checkpoint, RunLedger
+from mezzotint.federated.ledger import Checkpoint, RunLedger, against_readers
 from mezzotint.federated.secagg import Roster
 from mezzotint.federated.settings import RunSettings
 from mezzotint.federated.strategy import SecureStrategy

@@ -20,7 +20,6 @@ from laws.registry import judges
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.families import discrete_gaussian, rqm, skellam, stochastic_rounding
-from mezzotint.federated.budget import _not_amplified
 from mezzotint.federated.encoding import (
     NOTHING,
     SERVER_DRAWS,
@@ -35,6 +34,7 @@ from mezzotint.federated.encoding import (
     noise_encoding,
 )
 from mezzotint.federated.joined import MetricsEncoding, WeightedEncoding, encoding_from, load_encoding, packed, unpacked
+from mezzotint.federated.ledger import _not_amplified
 from mezzotint.federated.policy import Policy, PolicyRefusal
 from mezzotint.federated.secagg import PlanRefused, RoundPlan
 from tolerances import FEW, MANY

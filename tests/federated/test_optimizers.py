@@ -16,10 +16,20 @@ from mezzotint.datasets import load_federation
 from mezzotint.federated.app import run_server
 from mezzotint.federated.encoding import FixedPointEncoding
 from mezzotint.federated.ledger import Checkpoint
-from mezzotint.federated.server_optimizers import FedAdam, FedAvg, FedAvgM, FedYogi, ServerOptimizer, optimizer_named
 from mezzotint.federated.settings import RunSettings
 from mezzotint.federated.strategy import SecureStrategy
-from mezzotint.federated.tasks import LocalTraining, Rehearsal, Softmax, model_for
+from mezzotint.federated.tasks import (
+    FedAdam,
+    FedAvg,
+    FedAvgM,
+    FedYogi,
+    LocalTraining,
+    Rehearsal,
+    ServerOptimizer,
+    Softmax,
+    model_for,
+    optimizer_named,
+)
 from tolerances import FEW, SINGLE
 
 MEANS = np.random.default_rng(7).normal(size=(12, 30)) * 0.1

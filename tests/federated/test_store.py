@@ -163,7 +163,7 @@ def test_shares_come_back_from_the_members_that_had_them():
 
 KILLED = """
 import os, signal, sys
-from mezzotint.federated.secagg.store import Spill
+from mezzotint.federated.secagg.server import Spill
 spill = Spill()
 spill.write(1 << 20, b"dealt")
 os.kill(os.getpid(), signal.SIGKILL)

@@ -17,9 +17,8 @@ from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.records import above
 from mezzotint.families import rqm, stochastic_rounding
 from mezzotint.federated import rounds as rounds_module
-from mezzotint.federated.budget import against_readers, rounds_within
 from mezzotint.federated.encoding import FixedPointEncoding, TableEncoding, gaussian_encoding
-from mezzotint.federated.ledger import RunLedger
+from mezzotint.federated.ledger import RunLedger, against_readers, rounds_within
 from mezzotint.federated.mod import SecureUpdates
 from mezzotint.federated.policy import Policy
 from mezzotint.federated.records import RECORD, flatten

@@ -70,6 +70,7 @@ def test_no_client_moves_the_sum_by_more_than_the_norm(examples, length):
 
     class Noting:
         norm, largest, weighs, bands, purpose = 2.0, 2.0, False, 1, "train"
+        span, overflow, report_bits, report_epsilon, sha256 = 1, "modular", 1, np.inf, ""
 
         def encode(self, vector: np.ndarray, *, rng: Any = None) -> np.ndarray:
             given.append(vector)

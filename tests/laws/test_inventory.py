@@ -53,12 +53,12 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
         "federated.folder.simulate", "federated.strategy.SecureStrategy.claims",
     ),
     "hands on, for the sums that took place, what an issuer with a law says of them: tests/federated compare the two": (
-        "federated.budget.against_readers", "federated.encoding.Encoding.central",
+        "federated.ledger.against_readers", "federated.encoding.Encoding.central",
         "federated.encoding.NoiseEncoding.central", "federated.encoding.SchemeEncoding.central",
         "federated.ledger.RunLedger.spent",
         "federated.local.LocalStrategy.spent", "federated.rounds.RoundStrategy.spent",
         "federated.strategy.SecureStrategy.against_readers", "federated.strategy.SecureStrategy.spent",
-        "federated.budget.with_evaluations",
+        "federated.ledger.with_evaluations",
     ),
 }  # fmt: skip
 

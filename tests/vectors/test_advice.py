@@ -18,8 +18,7 @@ from mezzotint.core.errors import InfeasibleError
 from mezzotint.families import discrete_gaussian, skellam
 from mezzotint.privacy.tradeoff import gaussian_epsilon, gaussian_shift
 from mezzotint.vectors import Advice, NoiseFamily, Option, RankedCodebook, Setting, advise, round_seeds
-from mezzotint.vectors.advice import ONE_BIT
-from mezzotint.vectors.calibration import CLOSE, rounding_variance, search
+from mezzotint.vectors.advice import CLOSE, ONE_BIT, rounding_variance, search
 from tolerances import FEW, MANY, SOLVED
 
 NOISES = [
@@ -84,11 +83,11 @@ def test_errors_are_those_of_running_the_schemes(changes):
 @judges(
     "vectors.advice.Advice.best",
     "vectors.advice.Option.epsilon",
-    "vectors.calibration.Setting.claim",
-    "vectors.calibration.Setting.release",
-    "vectors.calibration.calibrated_gaussian",
-    "vectors.calibration.calibrated_noise",
-    "vectors.calibration.calibrated_table",
+    "vectors.advice.Setting.claim",
+    "vectors.advice.Setting.release",
+    "vectors.advice.calibrated_gaussian",
+    "vectors.advice.calibrated_noise",
+    "vectors.advice.calibrated_table",
 )
 @pytest.mark.parametrize(
     "changes",
@@ -298,7 +297,7 @@ def test_the_page_ranks_by_error_and_knows_both_settings():
             assert errors == sorted(errors)
 
 
-@judges("vectors.calibration.calibrated_ranked")
+@judges("vectors.advice.calibrated_ranked")
 @pytest.mark.parametrize(
     "changes",
     [

@@ -314,7 +314,7 @@ def _noise(
     name: str, settings: RunSettings, noise_multiplier: float | None, one_more: bool, bands: int
 ) -> tuple[float, Encoding]:
     """The noise multiplier, given or found, and its encoding of updates, with one more coordinate if a number joins."""
-    from mezzotint.federated import budget
+    from mezzotint.federated import ledger
     from mezzotint.federated.secagg import roster as draws
     from mezzotint.privacy.claim import counted
 
@@ -340,7 +340,7 @@ def _noise(
     rounds = draws.most_participations(sampling, rounds=settings.rounds, per_round=drawn, population=population)
     least = settings.minimum or drawn // 2 + 1
     epsilon, delta = _left_for_updates(settings, least)
-    found, encoding = budget.noise_within(epsilon, make, rounds=rounds, clients=least, size=size, delta=delta)
+    found, encoding = ledger.noise_within(epsilon, make, rounds=rounds, clients=least, size=size, delta=delta)
     told = f"for clients in {rounds} of {counted(settings.rounds, 'round')}, in sums of {least} or more"
     common.note(f"--noise-multiplier {found:.6g} keeps to --epsilon {settings.epsilon:g} {told}")
     return found, encoding

@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from mezzotint.federated.policy import PolicyRefusal as PolicyRefusal
     from mezzotint.federated.policy import load_policy as load_policy
     from mezzotint.federated.secagg import Roster as Roster
-    from mezzotint.federated.server_optimizers import FedAdam as FedAdam
-    from mezzotint.federated.server_optimizers import FedAvg as FedAvg
-    from mezzotint.federated.server_optimizers import FedAvgM as FedAvgM
-    from mezzotint.federated.server_optimizers import FedYogi as FedYogi
     from mezzotint.federated.settings import RunSettings as RunSettings
     from mezzotint.federated.strategy import Evaluation as Evaluation
     from mezzotint.federated.strategy import SecureStrategy as SecureStrategy
+    from mezzotint.federated.tasks import FedAdam as FedAdam
+    from mezzotint.federated.tasks import FedAvg as FedAvg
+    from mezzotint.federated.tasks import FedAvgM as FedAvgM
+    from mezzotint.federated.tasks import FedYogi as FedYogi
     from mezzotint.federated.tasks import Rehearsal as Rehearsal
 
 __getattr__, __dir__ = on_demand(__name__, __file__)

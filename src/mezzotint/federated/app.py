@@ -25,18 +25,16 @@ from flwr.serverapp import Grid, ServerApp
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import locked, write_text
 from mezzotint.core.records import JsonObject, Record, above
-from mezzotint.federated.budget import rounds_within
 from mezzotint.federated.client_app import PARAMETERS, TOLD, data_here
 from mezzotint.federated.joined import AdaptiveEncoding, MetricsEncoding, WeightedEncoding
-from mezzotint.federated.ledger import NAME, Checkpoint, RunLedger
+from mezzotint.federated.ledger import NAME, Checkpoint, RunLedger, rounds_within
 from mezzotint.federated.local import LocalStrategy
 from mezzotint.federated.records import log
 from mezzotint.federated.rounds import RoundStrategy, spending
 from mezzotint.federated.secagg import PlanRefused, Roster
-from mezzotint.federated.server_optimizers import optimizer_named
 from mezzotint.federated.settings import RunSettings, Scheme
 from mezzotint.federated.strategy import Evaluation, SecureStrategy
-from mezzotint.federated.tasks import model_for
+from mezzotint.federated.tasks import model_for, optimizer_named
 from mezzotint.privacy.claim import Claim, basis, counted
 from mezzotint.vectors import RankedCodebook
 

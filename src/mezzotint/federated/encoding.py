@@ -21,7 +21,6 @@ import numpy.typing as npt
 from mezzotint.core.arguments import (
     check_choice,
     check_count,
-    check_instance,
     check_positive,
     check_scale,
     check_vector,
@@ -379,6 +378,7 @@ class ModularEncoding(SchemeEncoding[ModularScheme]):
             raise ParameterError("granularity", self.granularity, f"a norm of at most {MOST_STEPS:g} steps; coarsen")
         if not 2 <= self.modulus_bits <= MAX_BITS:
             raise ParameterError("modulus_bits", self.modulus_bits, f"2 to {MAX_BITS}; less noise or a coarser grid")
+        _ = self.scheme(1)  # checks the rest
         noise = self._noise_values() | {"steps": f"{self.l2_norm / self.granularity:.10g}"}
         self._hold(
             span=2**self.modulus_bits - 1, overflow="modular", report_bits=self.modulus_bits, report_epsilon=math.inf,
@@ -435,7 +435,6 @@ class NoiseEncoding(ModularEncoding):
     kind: ClassVar[str] = "noise"
 
     def __post_init__(self) -> None:
-        check_instance("noise", self.noise, IntegerNoise)
         super().__post_init__()
         check_choice("adds", self.adds, ("clients", "server"))
 
@@ -527,10 +526,6 @@ class GaussianEncoding(ModularEncoding):
     deviation: float
     bands: int = 1
     kind: ClassVar[str] = "gaussian"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _ = self.scheme(1)  # checks the rest
 
     def scheme(self, size: int, clients: int = 1) -> GaussianScheme:
         return GaussianScheme(size=size, deviation=self.deviation, bands=self.bands, **self._grid)

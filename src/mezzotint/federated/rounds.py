@@ -27,7 +27,7 @@ from mezzotint.federated.ledger import RunLedger
 from mezzotint.federated.records import Key, flatten, log, one_line, parameters, protocol_record, request, unflatten
 from mezzotint.federated.secagg import ProtocolError, TooFewClients
 from mezzotint.federated.secagg.roster import SAMPLINGS, Sampling, check_spare
-from mezzotint.federated.server_optimizers import FedAvg, ServerOptimizer, State
+from mezzotint.federated.tasks import FedAvg, ServerOptimizer, State
 from mezzotint.privacy.claim import Claim
 
 _AT_ONCE = 64  # most messages sent, or answers fetched, in one request

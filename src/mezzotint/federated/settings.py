@@ -16,8 +16,7 @@ from mezzotint.federated.encoding import Encoding, FixedPointEncoding
 from mezzotint.federated.joined import MetricsEncoding, load_encoding
 from mezzotint.federated.secagg.plan import CORRUPTED, DROPPED
 from mezzotint.federated.secagg.roster import ROUNDS, SAMPLINGS, check_spare, most_participations
-from mezzotint.federated.server_optimizers import optimizer_named
-from mezzotint.federated.tasks import LocalTraining
+from mezzotint.federated.tasks import LocalTraining, optimizer_named
 from mezzotint.vectors import RankedCodebook
 
 Scheme = Encoding | RankedCodebook
@@ -43,7 +42,7 @@ class RunSettings(Record):
         l2_norm: clip the vector to this norm first (and rotate it, for a mechanism's table); 0 does not. A file of an
             encoding has its own.
         learning_rate: factor on the server optimizer's step.
-        server_optimizer: "fedavg", "fedavgm", "fedadam" or "fedyogi" (`mezzotint.federated.server_optimizers`).
+        server_optimizer: "fedavg", "fedavgm", "fedadam" or "fedyogi" (`mezzotint.federated.tasks`).
         rounds, per_round: number of rounds, and of clients in each.
         minimum: fewest summands; 0 takes half of those drawn + 1, and 1 for single reports.
         spare: extra clients drawn, so that no round waits for its slowest.

@@ -22,16 +22,15 @@ from mezzotint.core.arguments import check_count, check_finite, check_instance
 from mezzotint.core.errors import BudgetError, InfeasibleError, ParameterError
 from mezzotint.core.records import JsonObject
 from mezzotint.federated import secagg
-from mezzotint.federated.budget import against_readers, with_evaluations
 from mezzotint.federated.encoding import Encoding
 from mezzotint.federated.joined import Measured, MetricsEncoding, packed
-from mezzotint.federated.ledger import RunLedger
+from mezzotint.federated.ledger import RunLedger, against_readers, with_evaluations
 from mezzotint.federated.records import RECORD, Key, log, one_line, parameters, protocol_record, request, task_digest
 from mezzotint.federated.rounds import RoundOptions, RoundStrategy, RoundTask, Running, arriving, halfway
 from mezzotint.federated.secagg.messages import Outbox
 from mezzotint.federated.secagg.plan import CORRUPTED, DIGEST_BYTES, DROPPED, SESSION_BYTES
 from mezzotint.federated.secagg.roster import ROUNDS
-from mezzotint.federated.server_optimizers import State, behind
+from mezzotint.federated.tasks import State, behind
 from mezzotint.privacy.claim import Claim, counted
 
 _KEY = re.compile("[0-9a-f]{64}")  # an identity, which names clients that give no other name
@@ -268,7 +267,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
         return self.evaluator if self.evaluator is not None and self.evaluator.ledger.charges else None
 
     def against_readers(self, *, size: int, delta: float, corrupted: int = 0) -> Claim | str:
-        """The claim against a reader of the models alone; see `mezzotint.federated.budget.against_readers`."""
+        """The claim against a reader of the models alone; see `mezzotint.federated.ledger.against_readers`."""
         if self._evaluated:
             return "none: what clients measured is released as well, and not amplified here"
         secret = self.sampling == "fixed" and self.roster is None

@@ -6,12 +6,12 @@ from mezzotint.core import on_demand
 
 if TYPE_CHECKING:
     from mezzotint.vectors.advice import Advice as Advice
+    from mezzotint.vectors.advice import Family as Family
+    from mezzotint.vectors.advice import NoiseFamily as NoiseFamily
     from mezzotint.vectors.advice import Option as Option
+    from mezzotint.vectors.advice import Setting as Setting
     from mezzotint.vectors.advice import advise as advise
     from mezzotint.vectors.advice import one_bit as one_bit
-    from mezzotint.vectors.calibration import Family as Family
-    from mezzotint.vectors.calibration import NoiseFamily as NoiseFamily
-    from mezzotint.vectors.calibration import Setting as Setting
     from mezzotint.vectors.gaussian import GaussianScheme as GaussianScheme
     from mezzotint.vectors.integers import NoiseScheme as NoiseScheme
     from mezzotint.vectors.integers import SummedNoise as SummedNoise
