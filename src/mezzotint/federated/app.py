@@ -113,11 +113,7 @@ def _asked(settings: RunSettings, coordinates: int) -> JsonObject:
 
 
 def check_run(settings: RunSettings, scheme: Scheme) -> None:
-    """Refuse a run whose rounds no client would answer, before anything starts or is written.
-
-    Raises:
-        ParameterError: no plan of such a round is safe, or the strategy refuses the settings.
-    """
+    """Refuse a run whose rounds no client would answer, before anything starts or is written."""
     if isinstance(scheme, RankedCodebook):
         return
     try:
@@ -357,13 +353,9 @@ def make_server_app(
     folder: Path | None = None,
     **others: Any,
 ) -> ServerApp:
-    """The server app.
+    """The server app; without settings, those of Flower's run configuration and the files in `folder`.
 
-    Arguments:
-        settings: of the run; None takes Flower's run configuration.
-        done: called with the report.
-        folder: of an app's package, which holds the mechanism that the run configuration names.
-        others: passed on to `run_server`.
+    `done` is called with the report; `others` are arguments of `run_server`.
     """
     app = ServerApp()
 

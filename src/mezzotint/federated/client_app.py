@@ -82,13 +82,7 @@ def evaluate(message: Message, context: Context) -> Message:
 
 
 def make_client_app(mod: Callable[..., Message] | None = None, *, trust: str = "sum") -> ClientApp:
-    """The client app.
-
-    Arguments:
-        mod: replaces the mod in tests.
-        trust: "sum" answers only secure sums, "local" sends single reports; no app does both, for a server would ask
-            for the weaker.
-    """
+    """The client app, for secure sums or (trust "local") single reports: of both, a server would ask for the weaker."""
     if mod is None and trust == "local":
         from mezzotint.federated.local import LocalUpdates
 

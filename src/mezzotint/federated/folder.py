@@ -127,16 +127,8 @@ def write_app(folder: Path, settings: RunSettings, encoding: Scheme | None = Non
     The folder can be moved to another machine: no path in it is absolute. Results go to `settings.out` if that is a
     relative path, else to a new folder per run, both below the directory in which the SuperLink was started. Each
     machine has its own path of the data: nodes name it in their `--node-config 'data="/path"'`, the SuperLink's machine
-    in the environment variable MEZZOTINT_DATA.
-
-    Arguments:
-        folder: of the app; created if absent.
-        settings: of the run; `mechanism` is ignored, and the file of `roster` copied.
-        encoding: clipping and mechanism, or the ranked codebook of single reports; None rounds to the fine grid of
-            `settings.clip`.
-
-    Raises:
-        ParameterError: the folder holds an app already, or its parent does not exist; the roster has too few clients.
+    in the environment variable MEZZOTINT_DATA. `settings.mechanism` is ignored; without an encoding, updates are
+    rounded to the fine grid of `settings.clip`. ParameterError if the folder holds an app already.
     """
     check_run(settings, encoding or replace(settings, mechanism="").encoding())
     made = not folder.is_dir()

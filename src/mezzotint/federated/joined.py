@@ -47,13 +47,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class WrappedEncoding(Encoding, ABC):
-    """An encoding that transforms an update into another vector, which an inner encoding encodes.
-
-    Arguments:
-        inner: clips and encodes that vector.
-
-    Guarantees: `claims` are the inner encoding's, for that vector.
-    """
+    """An encoding that transforms an update into another vector, which `inner` encodes and claims are about."""
 
     inner: Encoding
 
@@ -432,13 +426,8 @@ class AdaptiveEncoding(WrappedEncoding):
 def cost_of_bits(noise_multiplier: float, clients: int) -> float:
     """Factor by which the noise on updates grows when one bit per client shares the budget; inf if none suffices.
 
-    Arguments:
-        noise_multiplier: of the joint release, which the update alone would have.
-        clients: of a round; the noise on their count of bits has a standard deviation of `SHARE` times as many.
-
-    Example:
-        >>> round(cost_of_bits(5.64, 100), 2), round(cost_of_bits(5.64, 1000), 3)
-        (1.21, 1.002)
+    >>> round(cost_of_bits(5.64, 100), 2), round(cost_of_bits(5.64, 1000), 3)
+    (1.21, 1.002)
     """
     ratio = noise_multiplier / (2 * SHARE * clients)
     return math.inf if ratio >= 1 else (1 - ratio**2) ** -0.5
@@ -513,11 +502,7 @@ _WHOLE = ("seed", "modulus_bits", "bands", "most_examples")
 
 
 def encoding_from(values: JsonObject) -> Encoding:
-    """The encoding of `as_dict`.
-
-    Raises:
-        ParameterError: an unknown kind. FileFormatError: an invalid mechanism, a missing field.
-    """
+    """The encoding of `as_dict`; ParameterError for an unknown kind, FileFormatError for a damaged description."""
     if not isinstance(values, dict):
         raise FileFormatError("encoding: damaged (an object of fields is needed)")
     kind = str(values.get("kind"))
@@ -593,11 +578,7 @@ def packed(encoding: Encoding) -> bytes:
 
 
 def unpacked(data: bytes) -> Encoding:
-    """The encoding of `packed`.
-
-    Raises:
-        FileFormatError: anything else; more than `LARGEST` bytes, even when written again, or `MOST_PARTS` parts.
-    """
+    """The encoding of `packed`; FileFormatError for anything else, or above `LARGEST` bytes or `MOST_PARTS` parts."""
     try:
         reader = zlib.decompressobj()
         text = reader.decompress(data, LARGEST)

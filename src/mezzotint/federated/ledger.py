@@ -263,15 +263,9 @@ _STATE = "optimizer."
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Checkpoint:
-    """A model after a number of training rounds, and the state from which its run resumes.
+    """A model after `done` training rounds, and the state from which its run resumes.
 
-    Arguments:
-        parameters: (d,) float64.
-        done: finished training rounds.
-        session: 16 bytes naming the run; clients refuse to answer one of its rounds twice.
-        optimizer: state of the server's optimizer.
-        l2_norm: clipping norm of the next round, if it adapts; None: that of the encoding's file.
-        told: the run's report so far, as plain values.
+    `session` names the run; `l2_norm` is the clipping norm of the next round, if it adapts; `told`, the report so far.
     """
 
     parameters: npt.NDArray[np.float64]
@@ -293,11 +287,7 @@ class Checkpoint:
 
     @classmethod
     def load(cls, folder: Path) -> Checkpoint:
-        """The folder's checkpoint.
-
-        Raises:
-            FileFormatError: absent or damaged.
-        """
+        """The folder's checkpoint; FileFormatError if absent or damaged."""
         try:
             with np.load(folder / NAME, allow_pickle=False) as file:
                 return cls(
@@ -479,16 +469,7 @@ _LEAST, _MOST = 1e-2, 1e4  # noise multipliers that are tried
 
 
 def rounds_within(budget: float, spent: Callable[[int], float], rounds: int) -> int:
-    """The most rounds, up to `rounds`, whose cost stays within the budget.
-
-    Arguments:
-        budget: epsilon.
-        spent: rounds -> epsilon, non-decreasing.
-        rounds: planned.
-
-    Raises:
-        InfeasibleError: not even one round fits.
-    """
+    """The most rounds, up to `rounds`, whose cost (non-decreasing) is within the budget; InfeasibleError for none."""
     if spent(rounds) <= budget:
         return rounds
     least = spent(1)
@@ -504,20 +485,10 @@ def rounds_within(budget: float, spent: Callable[[int], float], rounds: int) -> 
 def noise_within(
     budget: float, make: Callable[[float], E], *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0
 ) -> tuple[float, E]:
-    """The least noise, to within two percent of epsilon, that keeps the given number of sums within the budget.
+    """The least noise multiplier, to within two percent of epsilon, with its encoding, that keeps to the budget.
 
-    Arguments:
-        budget: epsilon of the central claim.
-        make: noise multiplier -> encoding.
-        rounds: sums with the same client.
-        clients, corrupted: fewest summands, and the number of them that may add no noise.
-        size: coordinates of an update.
-        delta: of the claim.
-
-    Returns: the noise multiplier and its encoding, whose claim is at most the budget.
-
-    Raises:
-        InfeasibleError: no noise multiplier up to 10,000 suffices.
+    The central claim is about `rounds` sums of the same client with `clients` summands or more, of whom `corrupted` may
+    add no noise. InfeasibleError if no multiplier up to 10,000 suffices.
     """
 
     def cost(encoding: E) -> float:
@@ -556,19 +527,10 @@ def _not_amplified(encoding: Encoding) -> str:
 def against_readers(
     encoding: Encoding, ledger: RunLedger, *, secret: bool, per_round: int, size: int, delta: float, corrupted: int
 ) -> Claim | str:
-    """The claim against a reader of the models who does not know who took part; or why there is none.
+    """The claim about all rounds against a reader of the models who does not know who took part; or why there is none.
 
-    Arguments:
-        encoding: of the run.
-        ledger: of the run; such a reader must not see it.
-        secret: whether the server drew each round's clients in secret, without replacement.
-        per_round: number of clients drawn.
-        size: coordinates of an update.
-        delta: of the claim.
-        corrupted: clients that collude with the reader; with any there is no claim, for they know who took part.
-
-    Returns: a claim about all rounds, for clients that drop out independently of their data; only a run in which no
-        client dropped out gets one.
+    The reader must not see the ledger; `secret` says whether the server drew each round's clients in secret, without
+    replacement. Only a run in which no client dropped out gets a claim, for drop-outs independent of the data.
     Source: docs/proofs/sums.md, "Pairs, composition, participation".
     """
     if not ledger.charges:

@@ -309,15 +309,7 @@ def _charge(identity: str, plan: RoundPlan, encoding: Encoding, policy: Policy, 
 
 
 def trained_update(message: Message, call_next: Train, context: Context, encoding: Encoding | None = None) -> Vector:
-    """The app's update of the parameters, as one vector.
-
-    Arguments:
-        message, call_next, context: of the mod.
-        encoding: of the update; if it weighs, the function's metric "num-examples" follows the update.
-
-    Raises:
-        Exception: whatever the function raised, or arrays other than those of the model.
-    """
+    """The app's update of the parameters as one vector, then its metric "num-examples" if the encoding weighs."""
     answer = _asked(message, call_next, context)
     sent, trained = (only(one.content.array_records.values()) for one in (message, answer))
     returns = _returns(message)
@@ -330,11 +322,7 @@ def trained_update(message: Message, call_next: Train, context: Context, encodin
 
 
 def measured(message: Message, call_next: Train, context: Context, encoding: MetricsEncoding) -> Vector:
-    """The metrics of the app's evaluate function that the encoding names, in order.
-
-    Raises:
-        Exception: whatever the function raised, or a missing metric.
-    """
+    """The metrics of the app's evaluate function that the encoding names, in order."""
     answer = _asked(message, call_next, context)
     if (returns := _returns(message)) != Key.METRICS:
         raise ParameterError("returns", returns, f"use {Key.METRICS!r}: a sum of what clients measure")
@@ -389,11 +377,7 @@ _BYTES = "update"
 
 
 def turn_of(identity: bytes, bands: int) -> int:
-    """The number of rounds before a client's first turn, 0 to bands - 1.
-
-    It follows from the public identity alone: no server chooses it, and no crash makes a client forget it. Turns have
-    about equally many clients.
-    """
+    """The number of rounds before a client's first turn, from its public identity: no server chooses it."""
     return int.from_bytes(hashlib.sha256(b"mezzotint turn" + identity).digest()[:8], "little") % bands
 
 
@@ -402,13 +386,8 @@ def turn_of(identity: bytes, bands: int) -> int:
 class Held:
     """Where a client keeps its last update between its turns: in its records, or in Flower's state of the run.
 
-    Arguments:
-        context: of the message.
-        identity: of the client.
-        about: the use of the update, such as session and encoding; for any other use nothing is held.
-
-    Guarantees: a file is replaced as a whole, and on disk, before `keep` returns; nobody else may read it.
-    Edge cases: a lost or damaged update counts as none: the client then adds only noise.
+    It is held for one use, named by `about` (session and encoding). A lost or damaged update counts as none: the client
+    then adds only noise.
     """
 
     context: Context
@@ -447,18 +426,10 @@ class Held:
 
 
 def spread(update: Callable[[], Vector], *, number: int, size: int, bands: int, norm: float, held: Held) -> Vector:
-    """(size,) a client's contribution to the sum of a round: its share of the update from its last turn.
+    """(size,) a client's contribution to the sum of round `number`: its share of the update from its last turn.
 
-    Arguments:
-        update: trains; called only in the client's turn, and once a round.
-        number: of the round.
-        size: coordinates of an update.
-        bands: of the encoding.
-        norm: to which updates are clipped.
-        held: where the update is kept.
-
-    Guarantees: within a block of `bands` rounds from a turn on, shares of one update and of no other.
-    Edge cases: zero if the client was not asked in its turn, or has lost the update; the sum still gets its noise.
+    `update` trains, and is called only in the client's turn. Within a block of `bands` rounds from a turn on, shares
+    are of one update and of no other; zero if the client was not asked in its turn, or has lost the update.
     Source: docs/proofs/vectors.md, "Vectors in several sums".
     """
     from mezzotint.vectors import clip

@@ -46,15 +46,9 @@ def arriving(
 ) -> Iterator[Message]:
     """Send messages and yield their answers as they arrive, until all have arrived or the time is up.
 
-    Answers that the caller does not read are never fetched. Messages that Flower could not send are not waited for.
-
-    Arguments:
-        grid: Flower's.
-        messages: to send, once the first answer is asked for; taken a few at a time.
-        timeout: seconds from when all are sent. Answers that arrive by then are yielded, however slow the reader is.
-        answer_bytes: size of an answer, if known: large ones are fetched a few at a time.
-        late: number -> node of earlier messages, whose answers are yielded as well but not waited for; messages still
-            unanswered at the end are added.
+    Answers that the caller does not read are never fetched, and large ones (`answer_bytes`) a few at a time. Messages
+    that Flower could not send are not waited for. `late` maps earlier messages to their nodes: their answers are
+    yielded as well but not waited for; messages still unanswered at the end are added.
     """
     late = {} if late is None else late
     outbox, waiting = iter(messages), dict[str, int]()
@@ -111,16 +105,7 @@ class RoundTask(TypedDict):
 
 @dataclass(kw_only=True)
 class Running:
-    """The round in progress.
-
-    Arguments:
-        number: of the round.
-        nodes: place -> the node behind it.
-        task: what clients are asked to do.
-        grid: Flower's.
-        names: place -> how the client calls itself.
-        requests: the messages that ask for an update, each made when it is sent.
-    """
+    """The round in progress; `nodes` and `names` are by a client's place in it."""
 
     number: int
     nodes: dict[int, int]
@@ -128,6 +113,7 @@ class Running:
     grid: Grid
     names: dict[int, str] = field(default_factory=dict)
     requests: Iterator[Message] = field(default_factory=lambda: iter(()))
+    """The messages that ask for an update, each made when it is sent."""
 
     def name(self, place: int) -> str:
         """The client's name for itself; its node's number before it has given one."""
@@ -293,13 +279,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
     # Flower's interface --------------------------------------------------------------------------------------------
 
     def one_round(self, grid: Grid, arrays: ArrayRecord, config: JsonObject) -> ArrayRecord:
-        """The model after one round, evaluation included: what `start` does, which would log each as a run of its own.
-
-        Arguments:
-            grid: Flower's.
-            arrays: the model before.
-            config: of the clients' training and evaluation.
-        """
+        """The model after one round, evaluation included; `start` would log each round as a run of its own."""
         self.configure_train(1, arrays, ConfigRecord(config), grid)
         found, _ = self.aggregate_train(1, [])
         arrays = arrays if found is None else found
@@ -363,10 +343,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
     # Steps ---------------------------------------------------------------------------------------------------------
 
     def _connected(self, grid: Grid) -> list[int]:
-        """All connected nodes, as soon as there are enough.
-
-        Each round waits up to `stage_timeout` for the nodes it needs; all rounds share one such wait for the rest.
-        """
+        """All connected nodes; rounds wait up to `stage_timeout` for those they need, and once in all for the rest."""
         start, told = time.monotonic(), -1
         while len(nodes := sorted(grid.get_node_ids())) < self.invited:
             waited = time.monotonic() - start

@@ -39,16 +39,13 @@ _KEY = re.compile("[0-9a-f]{64}")  # an identity, which names clients that give 
 @final
 @dataclass(kw_only=True)
 class _Secure(Running):
-    """The round in progress, with the protocol's server.
-
-    Arguments:
-        holding: places whose clients hold the roster themselves.
-        united: whether everybody who dealt is in the sum, so that the committee opens without agreeing first.
-    """
+    """The round in progress, with the protocol's server."""
 
     server: secagg.Server
     holding: frozenset[int]
+    """Places whose clients hold the roster themselves."""
     united: bool = False
+    """Whether everybody who dealt is in the sum, so that the committee opens without agreeing first."""
 
 
 @final
@@ -202,16 +199,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
         task: bytes = bytes(DIGEST_BYTES),
         roster: bytes = bytes(DIGEST_BYTES),
     ) -> secagg.RoundPlan:
-        """Plan a round for the given number of clients.
-
-        Arguments:
-            clients, number, coordinates: of the round.
-            task: SHA-256 of the clients' task.
-            roster: SHA-256 of the roster that they are drawn from, if the strategy has none.
-
-        Raises:
-            PlanRefused: an unsafe combination, or sums that could overflow.
-        """
+        """Plan a round; PlanRefused for an unsafe one. A strategy without a roster needs the digest of one."""
         sizes, encoding = self._sizes(clients), self.encoding
         plan = secagg.RoundPlan(
             session=self.session, round=number, clients=clients, coordinates=coordinates,
@@ -362,10 +350,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
         return one.name if self.roster is None else one.card.identity.hex()
 
     def _introduced(self, nodes: list[int], number: int, grid: Grid) -> dict[int, _Known]:
-        """The client behind each node; a silent node is left out, and not waited for again.
-
-        Cards of disconnected nodes are forgotten: a client that reconnects as another node introduces itself again.
-        """
+        """The client behind each node; a silent node is left out, and the card of a disconnected one forgotten."""
         there = set(grid.get_node_ids())
         self._cards = {node: one for node, one in self._cards.items() if node in there}
         unknown = sorted(set(nodes) - self._cards.keys() - set(self._late.values()))
@@ -435,10 +420,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
         return self._messages(now, partners, {Key.RETURNS: self._wanted}, now.task)
 
     def _until_mean(self) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Request the masked inputs, run the remaining stages, and add the mean update to the model.
-
-        A round that clients spoilt by bad shares is repeated without them.
-        """
+        """Run the remaining stages; a round that clients spoilt by bad shares is repeated without them."""
         self.last_sum = None
         for left in range(self.retries, -1, -1):
             now, self._running = self._running, None

@@ -355,13 +355,8 @@ _SUM = "sum of round "
 def behind(state: State, total: Vector, *, number: int, count: int, bands: int) -> tuple[State, Vector]:
     """The state for later rounds, and the mean update of this one, where updates are spread over several sums.
 
-    The noise in these sums is correlated from round to round; together, they determine the sum of each turn's updates.
-
-    Arguments:
-        state: of the last round, possibly with other entries.
-        total: (d,) the decoded sum.
-        number: of the round; rounds that failed are missing, and their updates count as zero.
-        count: summands, of whom about one in `bands` had its turn.
+    `total` is the decoded sum of round `number`, with `count` summands, of whom about one in `bands` had its turn.
+    Rounds that failed are missing, and their updates count as zero.
     """
     earlier = {lag: state[_SUM + str(number - lag)] for lag in range(1, bands) if _SUM + str(number - lag) in state}
     found = solved(bands, SCALE * total, earlier)
@@ -463,13 +458,7 @@ class Rehearsal:
 
 @final
 class Spreading:
-    """Clients and server of updates spread over several sums (`mezzotint.federated.mod.spread`).
-
-    Arguments:
-        encoding: with bands.
-        choice: draws everybody's turn.
-        population: number of clients.
-    """
+    """Clients and server of updates spread over several sums (`mezzotint.federated.mod.spread`)."""
 
     def __init__(self, encoding: Encoding, choice: np.random.Generator, population: int) -> None:
         self._encoding = encoding

@@ -61,12 +61,9 @@ def normal_table() -> IntArray:
 
 
 def stream_key(purpose: str, beacon: str, *numbers: int) -> bytes:
-    """32 bytes: SHA-256 of "mezzotint public stream 1", purpose, beacon and numbers, separated by zero bytes.
+    """SHA-256 of "mezzotint public stream 1", purpose, beacon and decimal numbers, separated by zero bytes.
 
-    Arguments:
-        purpose: "signs" (numbered by the round) or "report" (numbered by the seed and the place in the report).
-        beacon: public text of the scheme, without zero characters.
-        numbers: written in decimal.
+    The purpose is "signs" (numbered by the round) or "report" (numbered by the seed and the place in the report).
     """
     fields = [f"mezzotint public stream {VERSION}", purpose, beacon, *map(str, numbers)]
     return hashlib.sha256("\0".join(fields).encode()).digest()
@@ -165,12 +162,7 @@ def _on_top(
 def top_normal(count: int, top: int) -> tuple[float, float]:
     """Expected sum, and expected sum of squares, of the `top` largest of `count` independent N(0, 1) numbers.
 
-    Arguments:
-        count: M >= 1.
-        top: k, from 0 to M.
-
-    Returns: (S_k(M), S2_k(M)), relative error about 1e-12.
-
+    The relative error is about 1e-12.
     Source: the sum's integrand is M x phi(x) P(fewer than k of the other M - 1 are larger).
     """
     if top in (0, count):
@@ -183,12 +175,7 @@ def top_normal(count: int, top: int) -> tuple[float, float]:
 
 @lru_cache(maxsize=4096)
 def top_folded(count: int, top: int) -> tuple[float, float]:
-    """As `top_normal`, of the `top` largest of +-g_1 .. +-g_h, where `count` = 2 h.
-
-    Arguments:
-        count: M = 2 h, even.
-        top: k, from 0 to M. For k <= h these are the largest absolute values.
-    """
+    """As `top_normal`, of the `top` largest of +-g_1 .. +-g_h, where `count` = 2 h."""
     half = count // 2
     if top > half:
         # The sum of all is 0, and of all squares 2 h; the others mirror those on top.
@@ -218,12 +205,7 @@ def mean_norm(dimension: int) -> float:
 
 @lru_cache(maxsize=256)
 def gaussian_constant(epsilon: float) -> tuple[float, float]:
-    """The error constant of PrivUnitG, the yardstick: E|error|^2 of a unit vector is A d, up to a constant.
-
-    Arguments:
-        epsilon: > 0, of the whole vector.
-
-    Returns: (A, q): the least A over the share q of directions that count as close.
+    """(A, q) of PrivUnitG, the yardstick: E|error|^2 of a unit vector is A d, up to a constant, at the best share q.
 
     Source: Asi, Feldman and Talwar 2022, section 4; the limit of ranked codebooks for many codewords.
     """
@@ -300,10 +282,7 @@ class Codebook:
     # What is known in closed form ------------------------------------------------------------------------------
 
     def moments(self, row: IntArray) -> tuple[float, float, float]:
-        """Moments under weights by place, up to their scale: E<c, x>, E<c, x>^2 and E|c|^2 times the weights' sum.
-
-        Arguments:
-            row: (M,) weights, falling.
+        """Moments under falling weights by place: E<c, x>, E<c, x>^2 and E|c|^2 times the weights' sum, up to scale.
 
         Source: docs/proofs/vectors.md; inner products of rotated codewords are order statistics of normal numbers over
             the norm of a Gaussian vector, which is independent of them.

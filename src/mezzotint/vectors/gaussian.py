@@ -321,17 +321,11 @@ class GaussianScheme(ModularScheme):
 def merging_loss(deviation: float, clients: int) -> float:
     """Largest |log| of the ratio between the law of a sum of `clients` rounded Gaussians and a rounding of their sum.
 
-    Arguments:
-        deviation: of each Gaussian, steps.
-        clients: summands; a single one loses nothing.
-
-    Returns: of one coordinate, rounded up; inf where grids are so coarse that nothing is proved.
-
+    Of one coordinate, rounded up; inf where grids are so coarse that nothing is proved. The deviation is in steps.
     Source: docs/proofs/vectors.md, "Rounded Gaussians".
 
-    Example:
-        >>> merging_loss(2.0, 1000) < 2e-17
-        True
+    >>> merging_loss(2.0, 1000) < 2e-17
+    True
     """
     places = np.arange(1.0, clients)
     stray = np.exp(-2 * (math.pi * deviation) ** 2 * places / (places + 1) * (1 - 16 * UNIT))

@@ -185,14 +185,7 @@ def summed_noise(noise: IntegerNoise, clients: int) -> SummedNoise:
 
 
 def tail_probability(noise: IntegerNoise, clients: int, distance: float) -> float:
-    """Bound on the probability that the noise of `clients` together is more than `distance` steps from its mean.
-
-    Arguments:
-        distance: lattice steps.
-
-    Guarantees: Chernoff's bound for the exact weights, both tails; valid up to rounding.
-    Edge cases: 0 from the end of the sum's support on, 1 for negative distances.
-    """
+    """Chernoff's bound on the probability that `clients` together are more than `distance` steps from their mean."""
     if distance < 0:
         return 1.0
     odds, centred = _centred(noise)

@@ -136,15 +136,7 @@ class RankTable:
 def rank_table(*, codewords: int, top: int, epsilon: float | Fraction, null: bool = False) -> RankTable:
     """The table whose top k places have e**epsilon times the weight of the others, rounded so that it is never more.
 
-    Arguments:
-        codewords: M >= 2.
-        top: k, 1 to M / 2.
-        epsilon: > 0, of one index.
-        null: with an output for the zero vector.
-
-    Raises:
-        InfeasibleError: 2**-32 is too coarse for so large an epsilon.
-
+    With `null`, there is an output for the zero vector. InfeasibleError if 2**-32 is too coarse for the epsilon.
     Guarantees: log(`ratio`) <= epsilon; without a null output short of it by less than a relative M / 2**32 e**epsilon.
     Source: extreme points of the linear program over tables of ranks (docs/proofs/vectors.md).
     """

@@ -252,10 +252,7 @@ def last_noise(bands: int, steps: int) -> float:
 def blocks(rounds: Iterable[int], bands: int) -> int:
     """The largest number of blocks of `bands` rounds, each beginning with a client's turn, that contain these rounds.
 
-    Arguments:
-        rounds: numbers from 1.
-        bands: number of rounds from one turn of a client to the next; the first turn is unknown.
-
+    The client's first turn is unknown.
     Source: docs/proofs/vectors.md, "Vectors in several sums".
 
     >>> blocks(range(1, 21), 10), blocks([4, 14, 24], 10), blocks([14, 15], 10)

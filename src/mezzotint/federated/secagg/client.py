@@ -46,16 +46,8 @@ _SECRETS, _SETS = ("mask_seed", "self_seed", "coins"), ("dealt", "survivors")
 @final
 @dataclass(kw_only=True)
 class _Round:
-    """A client's knowledge of one round, from the invitation to its last answer.
-
-    Arguments:
-        done: stages that it has answered.
-        cohort: the round's clients in the order drawn.
-        mask_seed, self_seed: the two secrets; erased once the masked input has left.
-        coins: determine its picks.
-        dealt: the dealers that this client was told of.
-        survivors: the set that it certified.
-    """
+    """A client's knowledge of one round: stages answered (`done`), clients in the order drawn (`cohort`), two secret
+    seeds (erased once the masked input has left), the coins of its picks, dealers announced, survivors certified."""
 
     plan: RoundPlan
     index: int
@@ -115,11 +107,7 @@ class Client:
         return introduce(self._secret)
 
     def show(self, question: bytes) -> bytes:
-        """Answer a server's `Challenge` with the card, a proof that it is this client's, and its roster's digest.
-
-        Raises:
-            SwappedKey: a question that nobody honest asks.
-        """
+        """Answer a server's `Challenge` with the card, a proof that it is this client's, and its roster's digest."""
         return show(self._secret, question, b"" if self.trust.roster is None else self.trust.roster.digest)
 
     # Stages ------------------------------------------------------------------------------------------------------
@@ -256,11 +244,7 @@ class Client:
         self._round = None
 
     def expect(self, partners: bytes) -> None:
-        """Check that `sum` would accept this message, before the data are used; this changes nothing.
-
-        Raises:
-            ProtocolError: as `sum`.
-        """
+        """Check that `sum` would accept this message, before the data are used; this changes nothing."""
         now = self._awaiting("sum")
         _check_partners(now, *messages.read_partners(partners, now.plan))
 

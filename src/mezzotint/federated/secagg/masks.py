@@ -41,12 +41,7 @@ Words = npt.NDArray[np.unsignedinteger]
 
 
 def add_mask(total: Words, key: bytes, *, sign: int) -> None:
-    """Add (sign 1) or subtract (sign -1) the keystream of `key` in place, modulo the width of the words.
-
-    Arguments:
-        total: 1-D contiguous array of `word_type`.
-        key: 32 bytes used for this mask alone.
-    """
+    """Add (sign 1) or subtract (sign -1) the keystream of `key` in place; the key is used for this mask alone."""
     stream = Keystream(key, fast_start(0))
     per_block = BLOCK * WORD_BYTES // total.itemsize
     buffer = np.empty(min(BLOCK, -(-total.nbytes // WORD_BYTES)), dtype=np.uint64)
@@ -80,11 +75,7 @@ def reduced(total: Words, bits: int) -> Words:
 
 
 def read_words(data: bytes, bits: int, count: int, *, stage: str) -> Words:
-    """The words of a message that `pack_words` packed.
-
-    Raises:
-        MalformedMessage: another length, or bits set after the last word.
-    """
+    """The words of a message that `pack_words` packed; MalformedMessage for anything else."""
     size = packed_size(count, bits)
     if len(data) != size:
         raise MalformedMessage(stage, f"{len(data)} bytes, but {count} words of {bits} bits take {size}")
@@ -112,11 +103,7 @@ def public_bytes(key: X25519PrivateKey | Ed25519PrivateKey) -> bytes:
 
 
 def agree(private: X25519PrivateKey, public: bytes, *, plan: bytes, purpose: bytes, stage: str = "sum") -> bytes:
-    """The key that two clients share for one purpose in one round; the stage is for the error.
-
-    Raises:
-        SwappedKey: a public key of small order.
-    """
+    """The key that two clients share for one purpose in one round; SwappedKey for a public key of small order."""
     try:
         shared = private.exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError:
@@ -193,14 +180,7 @@ COMMITMENT_BYTES = 16
 
 
 def split(secret: bytes, holders: int, threshold: int) -> list[bytes]:
-    """One share per holder; any `threshold` of them restore the secret, fewer reveal nothing about it.
-
-    Arguments:
-        secret: 16 bytes.
-        holders, threshold: numbers.
-
-    Returns: the polynomial's values at 1, 2, ..., holders.
-    """
+    """One share per holder; any `threshold` of them restore the secret of 16 bytes, fewer reveal nothing about it."""
     polynomial = [*(secrets.randbelow(PRIME) for _ in range(threshold - 1)), int.from_bytes(secret, "little")]
     shares: list[bytes] = []
     for point in range(1, holders + 1):
@@ -212,11 +192,7 @@ def split(secret: bytes, holders: int, threshold: int) -> list[bytes]:
 
 
 def combine(shares: Mapping[int, bytes], threshold: int) -> bytes | None:
-    """The secret from at least `threshold` shares, of which the first are used; None if they are inconsistent.
-
-    Arguments:
-        shares: place of the holder, from 0 -> its share.
-    """
+    """The secret from the first `threshold` shares, by their holders' places; None if they are inconsistent."""
     chosen = tuple(sorted(shares)[:threshold])
     weights = _weights(chosen)
     total = sum(weight * int.from_bytes(shares[place], "little") for place, weight in zip(chosen, weights, strict=True))

@@ -34,12 +34,7 @@ def header(stage: Stage, plan: RoundPlan) -> bytes:
 
 
 def opened(data: bytes, stage: Stage, plan: RoundPlan) -> wire.Reader:
-    """A reader behind the header.
-
-    Raises:
-        WrongStage: a message of another stage.
-        ReplayedRound: a message of another round.
-    """
+    """A reader behind the header; WrongStage or ReplayedRound for a message of another stage or round."""
     reader = wire.Reader(data, stage)
     found = reader.number(1)
     if found != _KINDS.index(stage):
@@ -167,11 +162,7 @@ def dealing(plan: RoundPlan, deal: Deal, its_contents: bytes) -> bytes:
 
 
 def read_dealing(data: bytes, plan: RoundPlan) -> tuple[Deal, bytes]:
-    """The public part, and the commitment to the self mask's seed; one portion for each member is there.
-
-    Raises:
-        MalformedMessage: also when the contents are not those that were signed.
-    """
+    """The public part, and the commitment to the self mask's seed; the contents are complete, and those signed."""
     reader = opened(data, "deal", plan)
     deal = Deal.from_reader(reader)
     rest = reader.rest()
@@ -326,11 +317,7 @@ def read_shares(data: bytes, plan: RoundPlan, dealt: Collection[int]) -> dict[in
 
 
 class OfClients(Mapping[int, T], ABC):
-    """A value for some of a round's clients, ascending, made on access.
-
-    Arguments:
-        there: (clients,) whether a client has one.
-    """
+    """A value for some of a round's clients, ascending, made on access; `there` says which clients have one."""
 
     def __init__(self, there: npt.NDArray[np.bool_]) -> None:
         self._there = there
@@ -369,12 +356,7 @@ class Outbox(OfClients[bytes]):
 
 @final
 class Partners(OfClients[Clients]):
-    """The mask partners of each dealer, ascending, computed on access: all together take three times as much memory.
-
-    Arguments:
-        dealers: ascending.
-        picks: each client's picks, one row a client; rows of non-dealers are ignored.
-    """
+    """The mask partners of each dealer, ascending, computed on access: all together take three times as much memory."""
 
     def __init__(self, dealers: npt.NDArray[np.integer], picks: Clients) -> None:
         super().__init__(np.zeros(len(picks), dtype=np.bool_))

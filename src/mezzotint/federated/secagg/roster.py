@@ -62,14 +62,7 @@ def turn(number_of_round: int, clients: int, population: int) -> list[int]:
 def most_participations(sampling: Sampling, *, rounds: int, per_round: int, population: int) -> int:
     """The largest number of rounds in which one client takes part.
 
-    Arguments:
-        sampling: how a round's clients are drawn.
-        rounds: of the run.
-        per_round: clients of a round, or their expected number.
-        population: clients in all.
-
-    Returns: that number for "cyclic"; else the least one that some client exceeds with probability at most `RISK`, by a
-        union bound.
+    For random draws some client exceeds it with probability at most `RISK`, by a union bound.
 
     >>> most_participations("cyclic", rounds=20, per_round=100, population=1000)
     2
@@ -113,12 +106,7 @@ def channel_key(identity: bytes) -> X25519PrivateKey:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """A client's public keys.
-
-    Arguments:
-        identity: 32 bytes, an Ed25519 public key.
-        channel: 32 bytes, the X25519 public key under which secrets for this client are sealed.
-    """
+    """A client's public keys: of its signatures (Ed25519), and of secrets sealed for it (X25519); 32 bytes each."""
 
     identity: bytes
     channel: bytes
@@ -142,23 +130,14 @@ def read_identity(path: str | Path, *, parameter: str = "identity") -> bytes:
 
 
 def introduce(identity: bytes) -> bytes:
-    """A client's card, signed: 128 bytes.
-
-    Arguments:
-        identity: 32 bytes, the Ed25519 private key.
-    """
+    """The signed card of the client with this Ed25519 private key: 128 bytes."""
     private = Ed25519PrivateKey.from_private_bytes(identity)
     card = Card(identity=masks.public_bytes(private), channel=masks.public_bytes(channel_key(identity)))
     return card.to_bytes() + masks.sign(private, _CARD + card.to_bytes())
 
 
 def read_introduction(data: bytes) -> Card:
-    """The card of `introduce`.
-
-    Raises:
-        MalformedMessage: another length.
-        SwappedKey: the owner of the identity did not sign it, or the channel's key has small order.
-    """
+    """The card of `introduce`; SwappedKey if its owner did not sign it, or the channel's key has small order."""
     with Reader(data, "card") as reader:
         card, signature = Card.from_reader(reader), reader.take(masks.SIGNATURE_BYTES)
     if not (masks.signed(card.identity, signature, _CARD + card.to_bytes()) and masks.has_large_order(card.channel)):
@@ -167,15 +146,9 @@ def read_introduction(data: bytes) -> Card:
 
 
 def show(identity: bytes, question: bytes, held: bytes) -> bytes:
-    """A client's card for one server, with a proof that it holds both of its keys.
+    """A client's card for one server, a proof that it holds both of its keys, and the digest of its roster, if any.
 
-    Arguments:
-        identity: 32 bytes, the Ed25519 private key.
-        question: of the server's `Challenge`.
-        held: digest of the roster that the client holds; empty when it holds none.
-
-    Raises:
-        SwappedKey: a question that nobody honest asks.
+    The question is that of a `Challenge`; SwappedKey for one that nobody honest asks.
     """
     said = introduce(identity)
     shared = masks.agree(channel_key(identity), question, plan=b"", purpose=_OWNER, stage="card")
@@ -204,12 +177,7 @@ class Challenge:
         return masks.public_bytes(self._private)
 
     def read(self, answer: bytes) -> tuple[Card, bytes]:
-        """The card of `show`, and the digest of the roster that the client holds, if any.
-
-        Raises:
-            MalformedMessage: another length.
-            SwappedKey: a card that `read_introduction` refuses, or a node that does not hold its keys.
-        """
+        """The card of `show`, and the digest of the client's roster, if any; SwappedKey without its keys."""
         reader = Reader(answer, "card")
         said, signature, held = reader.take(INTRODUCTION_BYTES), reader.take(masks.SIGNATURE_BYTES), reader.rest()
         card = read_introduction(said)
@@ -307,11 +275,7 @@ class Roster:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Roster:
-        """The roster of `to_bytes`.
-
-        Raises:
-            MalformedMessage: anything else.
-        """
+        """The roster of `to_bytes`; MalformedMessage for anything else."""
         with Reader(data, "deal") as reader:
             beacon = reader.take(masks.KEY_BYTES)
             members = tuple(Card.from_reader(reader) for _ in range(reader.number(2)))
@@ -391,11 +355,7 @@ class Trust:
         return self.bits + 1 + 2 * math.log2(population)
 
     def roster_of(self, plan: RoundPlan, shipped: bytes) -> Roster:
-        """The roster that the plan is about: this client's own, or the one shipped to a client that holds none.
-
-        Raises:
-            PlanRefused: the plan is about another one.
-        """
+        """The plan's roster: this client's own, or the one shipped to a client without; PlanRefused for another one."""
         roster = Roster.from_bytes(shipped) if self.roster is None else self.roster
         if plan.roster != roster.digest:
             raise PlanRefused("plan", "roster: the plan is about other clients than this client's roster lists")
@@ -427,11 +387,7 @@ class Trust:
             raise PlanRefused("plan", f"picks={plan.picks}, least={plan.least}: too few masks connect the clients")
 
     def place(self, plan: RoundPlan, roster: Roster, index: int, identity: bytes) -> tuple[Card, ...]:
-        """The round's clients in the order drawn, this one at `index`.
-
-        Raises:
-            SwappedKey: somebody else is drawn for that place.
-        """
+        """The round's clients in the order drawn; SwappedKey unless this one is at `index`."""
         cohort = roster.cohort(plan.round, plan.clients, plan.draw)
         if cohort[index].identity != identity:
             raise SwappedKey("deal", f"another client is drawn for place {index} of this round")

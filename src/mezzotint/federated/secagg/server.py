@@ -43,12 +43,9 @@ _BLOCK = 1 << 19
 
 @final
 class Spill:
-    """Bytes by offset: in memory while they are few, then in a nameless file that no other user can read.
+    """Bytes by offset: in memory while they are few, then in a nameless file, which goes with the process.
 
-    The file goes with the process, however that ends. (Under Windows it has a name until then.)
-
-    Raises:
-        StorageError: in both methods, if the folder for temporary files has no room.
+    No other user can read it. (Under Windows it has a name.) StorageError if the temporary folder has no room.
     """
 
     def __init__(self) -> None:
@@ -77,12 +74,7 @@ class Spill:
 
 @final
 class ByClient(OfClients[bytes], MutableMapping[int, bytes]):
-    """Bytes of one length by client, ascending, as rows of one array: a third of the size of a dictionary.
-
-    Arguments:
-        rows: (clients, bytes).
-        there: (clients,) whether a client's row counts; None: not yet.
-    """
+    """Bytes of one length by client, ascending, as rows of one array: a third of the size of a dictionary."""
 
     def __init__(self, rows: Rows, there: npt.NDArray[np.bool_] | None = None) -> None:
         super().__init__(np.zeros(len(rows), dtype=np.bool_) if there is None else there)
@@ -107,9 +99,6 @@ class Dealings(OfClients[Deal]):
 
     Public parts stay in memory. Portions, one for each member and all but two hundred bytes of a dealing, are written
     as they were sent, sealed: a block of dealings at a time, by member, so that one member's are read in few pieces.
-
-    Arguments:
-        plan: of the round.
     """
 
     def __init__(self, plan: RoundPlan) -> None:
@@ -204,11 +193,7 @@ class Dealings(OfClients[Deal]):
 
 @final
 class Shares:
-    """The shares that members opened, each block of clients sealed under keys that are never written.
-
-    Arguments:
-        plan: of the round.
-    """
+    """The shares that members opened, each block of clients sealed under keys that are never written."""
 
     def __init__(self, plan: RoundPlan) -> None:
         self._plan = plan
@@ -335,11 +320,7 @@ class Server:
         return index in before and (self._place <= 1 or index < self.plan.members)
 
     def invitations(self, holding: Collection[int] = ()) -> Outbox:
-        """The first stage's messages.
-
-        Arguments:
-            holding: clients that hold the roster themselves; the others are sent it.
-        """
+        """The first stage's messages, with the roster for clients that are not `holding` it themselves."""
         shipped = self.roster.to_bytes()
         return Outbox(
             range(self.plan.clients),
@@ -397,12 +378,7 @@ class Server:
         return self.stage == "sum" and self._masked.keys() == self._dealt.keys()
 
     def unite(self) -> Outbox:
-        """Close the stage "sum" if everybody is in it, and return messages that members open at once.
-
-        Raises:
-            TooFewClients: as `advance`.
-            WrongStage: somebody dealt and is not in the sum, or it is another stage.
-        """
+        """Close the stage "sum" if everybody is in it (else WrongStage); returns messages that members open at once."""
         if not self.everybody:
             raise wire.WrongStage("unite", "only where all who dealt are in the sum; call advance()")
         self._check_enough("sum")
@@ -649,11 +625,7 @@ class Blame:
 
     @classmethod
     def load(cls, path: str | Path) -> Blame:
-        """The blame in a file, not checked.
-
-        Raises:
-            FileFormatError: no such file, or another format.
-        """
+        """The blame in a file, not checked; FileFormatError for another file."""
         plain = read_object(path)
         try:
             if plain["format"] != _FORMAT or plain["kind"] not in ("self", "key"):
