@@ -24,7 +24,8 @@ from federated.rounds import answer, people, plan, roster_of
 from mezzotint.federated.encoding import FixedPointEncoding
 from mezzotint.federated.mod import SecureUpdates
 from mezzotint.federated.policy import Policy
-from mezzotint.federated.secagg import STAGES, Server, store
+from mezzotint.federated.secagg import STAGES, Server
+from mezzotint.federated.secagg import server as store
 from mezzotint.federated.strategy import SecureStrategy
 
 CLIENTS, COORDINATES = 200, 1_000_000

@@ -16,8 +16,9 @@ import pytest
 
 from federated.rounds import answer, people, plain_sum, plan, random_inputs, roster_of
 from mezzotint.core.errors import StorageError
-from mezzotint.federated.secagg import STAGES, Blame, RoundPlan, Server, TamperedShare, messages, store
+from mezzotint.federated.secagg import STAGES, Blame, RoundPlan, Server, TamperedShare, messages
 from mezzotint.federated.secagg import client as protocol
+from mezzotint.federated.secagg import server as store
 from mezzotint.federated.secagg.masks import SHARE_BYTES, split
 
 CLIENTS, MEMBERS = 25, 20
