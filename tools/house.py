@@ -97,6 +97,7 @@ def _of_two(node: ast.AST, operator: type[ast.operator]) -> bool:
         isinstance(node, ast.BinOp)
         and isinstance(node.op, operator)
         and all(isinstance(side, ast.Name | ast.Attribute | ast.Subscript) for side in (node.left, node.right))
+        and not any(isinstance(getattr(side, "slice", None), ast.Slice) for side in (node.left, node.right))
     )
 
 
