@@ -49,6 +49,7 @@ def test_shape_is_flattened_in_c_order_and_strides_do_not_matter() -> None:
     assert pack(codes, 5) == pack(codes.ravel().tolist(), 5)
     assert pack(codes.T, 5) == pack(codes.T.copy(), 5)
     assert pack(codes[:, ::2], 5) == pack(codes[:, ::2].copy(), 5)
+    assert pack(codes.astype(">u2"), 5) == pack(codes, 5)
 
 
 def test_empty() -> None:

@@ -430,7 +430,7 @@ def pack_words(words: npt.NDArray[np.integer], bits: int) -> bytes:
     from mezzotint.core.kernels import pack_into
 
     packed = np.zeros(-(-words.size * bits // 32), dtype=np.uint32)
-    pack_into(np.ascontiguousarray(words), bits, packed)
+    pack_into(np.ascontiguousarray(words, dtype=words.dtype.newbyteorder("=")), bits, packed)
     return packed.astype("<u4", copy=False).tobytes()[: packed_size(words.size, bits)]
 
 
