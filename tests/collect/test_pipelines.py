@@ -99,6 +99,9 @@ def test_arrow_computes_reports() -> None:
     assert fits(table["r"].to_numpy(), VALUES)
     with pytest.raises(ParameterError, match="name=mezzotint_test: Arrow has a function"):
         collect.register_arrow_function("mezzotint_test", ONE)
+    seed: Any = {"rng": 0}
+    with pytest.raises(TypeError, match="rng"):
+        collect.register_arrow_function("mezzotint_seeded", ONE, **seed)
 
 
 QUERIES: dict[str, Callable[[pl.DataFrame, pl.Expr], pl.DataFrame]] = {

@@ -44,9 +44,9 @@ def arrow_codes(values: Values, mechanism: Mechanism, **options: Unpack[CodeOpti
     Arguments:
         values: integers, floats or decimals in data units.
         mechanism: the table.
-        missing: what to do about a null or NaN: "error", or "keep" it as a null, visible to all.
-        on_out_of_range: "clip", or "error".
-        rng: None for the cryptographic generator; a seed or numpy Generator is reproducible and NOT private.
+        missing: what to do about a null or NaN: "error" (the default), or "keep" it as a null, visible to all.
+        on_out_of_range: "clip" (the default), or "error".
+        rng: None (the default) for the cryptographic generator; a seed or Generator is reproducible and NOT private.
 
     Returns: codes of the same length and kind (array or chunked array); uint8 up to 256 levels, else uint16.
 
@@ -123,7 +123,7 @@ def register_arrow_function(name: str, mechanism: Mechanism, **options: Unpack[C
         2
     """
 
-    coder = _coder(mechanism, **options)
+    coder = _coder(mechanism, rng=None, **options)
 
     def function(_: object, values: pa.Array | pa.Scalar) -> Values | pa.Scalar:
         return coder(pa.array([values]))[0] if isinstance(values, pa.Scalar) else coder(values)
@@ -272,7 +272,7 @@ def register_duckdb_function(connection: Any, name: str, mechanism: Mechanism, *
     """
     import duckdb
 
-    coder = _coder(mechanism, **options)
+    coder = _coder(mechanism, rng=None, **options)
     kind = "UTINYINT" if _width(mechanism) == 8 else "USMALLINT"
     how: dict[str, Any] = {"type": "arrow", "null_handling": "special", "side_effects": True}
     try:
