@@ -34,6 +34,8 @@ from mezzotint.report.mechanism_pages import NORMAL, compare, how_good_it_is
 from mezzotint.report.page import Curve, Figure, asset, figure_json
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     import werkzeug
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
@@ -118,15 +120,19 @@ class Answer:
     reasons: tuple[str, ...]
 
 
-@lru_cache(maxsize=32)
-def _sample(prior: str, lower: float, upper: float) -> Prior | None:
-    """Read, sorted and counted once: an answer then takes as long as the column has different values."""
-    if not prior:
-        return None
+@lru_cache(maxsize=8)
+def _values(prior: str) -> npt.NDArray[np.floating]:
+    """The column, read once for all ranges."""
     path, _, column = prior.rpartition(":")
     if not path or not column:
         raise ParameterError("prior", prior, "give FILE:COLUMN, as in public.parquet:age")
-    return as_prior(mz.collect.read_values(path, column=column), lower=lower, upper=upper)
+    return mz.collect.read_values(path, column=column)
+
+
+@lru_cache(maxsize=32)
+def _sample(prior: str, lower: float, upper: float) -> Prior | None:
+    """Sorted and counted once: an answer then takes as long as the column has different values."""
+    return as_prior(_values(prior), lower=lower, upper=upper) if prior else None
 
 
 @lru_cache(maxsize=512)
