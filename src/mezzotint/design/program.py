@@ -340,7 +340,8 @@ def solve(program: Program) -> Solution:
     settings.verbose, settings.max_iter = False, 1000
     settings.tol_infeas_abs = settings.tol_infeas_rel = 1e-14  # feasibility is settled: nothing is called infeasible
     quadratic = sparse.csc_matrix((objective.size, objective.size))
-    for factor, settings.max_step_fraction in ATTEMPTS:
+    for factor, step in ATTEMPTS:
+        settings.max_step_fraction = step
         settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = _TOLERANCE * factor
         answer = clarabel.DefaultSolver(quadratic, objective, matrix, rhs, _cones(blocks), settings).solve()
         point, status, iterations = np.array(answer.x), str(answer.status), iterations + int(answer.iterations)

@@ -110,10 +110,11 @@ def tradeoff(mechanism: Mechanism) -> TradeoffCurve:
     Arguments:
         mechanism: any table.
 
-    Returns: the curve. It is symmetric in false alarms and misses: the straight line from (0, 1) to (1, 0) of equal
-        rows, miss 0 everywhere of disjoint ones.
+    Returns: the curve: the straight line from (0, 1) to (1, 0) for equal rows, miss 0 everywhere for disjoint ones.
 
-    Guarantees: delta(epsilon) is the largest 1 - miss - e**epsilon * false_alarm over the corners.
+    Guarantees: delta(epsilon) is the largest 1 - miss - e**epsilon * false_alarm over the corners. Swapping false
+        alarms and misses gives the same curve.
+
     Source: Neyman-Pearson; Dong, Roth and Su 2022. For mixtures of rows, revealing which rows were mixed can only
         lower a curve, and the mixture of curves lies on or above the convex hull of all of them.
 

@@ -62,7 +62,7 @@ class Sampling(ABC):
         """Finest spacing of losses that `step` accepts; wider only overstates."""
         if curves := self._curves(noise, neighboring, contracted):
             reach = max(map(_reach, set(curves)))
-        else:  # a loss exceeded with probability 1e-15 or so
+        else:  # a loss exceeded with probability 1e-15 or so; replacing a record shifts to either side
             shift = (2 if neighboring == "replace_one" else 1) / noise
             reach = shift * shift / 2 + 9 * shift
         return max(_FINEST, reach / _POINTS)
