@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import importlib.metadata
 import os
 import re
 import sys
@@ -98,7 +97,9 @@ def _nothing() -> None:
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"mezzotint {importlib.metadata.version('mezzotint')}")
+        from importlib import metadata
+
+        typer.echo(f"mezzotint {metadata.version('mezzotint')}")
         raise typer.Exit(0)
 
 
