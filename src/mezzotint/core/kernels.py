@@ -372,37 +372,6 @@ def alias_cells(weights: IntArray, bits: int) -> Cells:
     return cells
 
 
-@compiled
-def pack_into(words: npt.NDArray[np.integer], bits: int, packed: Lanes) -> None:
-    """Words below 2**bits, `bits` up to 32, one after another from the lowest bit of the first lane on."""
-    width, held, filled, lane = np.uint64(bits), np.uint64(0), np.uint64(0), 0
-    for i in range(words.size):
-        held |= np.uint64(words[i]) << filled
-        filled += width
-        if filled >= HALF:
-            packed[lane] = U32(held & WHOLE)
-            held >>= HALF
-            filled -= HALF
-            lane += 1
-    if lane < packed.size:
-        packed[lane] = U32(held)
-
-
-@compiled
-def unpack_into(packed: Lanes, bits: int, words: Codes) -> None:
-    """The words that `pack_into` packed."""
-    width, held, filled, lane = np.uint64(bits), np.uint64(0), np.uint64(0), 0
-    ones = (np.uint64(1) << width) - np.uint64(1)
-    for i in range(words.size):
-        if filled < width:
-            held |= np.uint64(packed[lane]) << filled
-            filled += HALF
-            lane += 1
-        words[i] = held & ones
-        held >>= width
-        filled -= width
-
-
 MAX_BUCKETS = 1024
 """Tables of 1024 buckets stay in the first-level cache; knots closer than that are searched for."""
 

@@ -414,6 +414,10 @@ def unpack(data: bytes | bytearray | memoryview, bits: int, count: int) -> npt.N
     return unpack_words(data, bits, count)
 
 
+_AT_ONCE = 2**16
+"""Words that are packed together, so that they stay in the processor's cache; a multiple of eight."""
+
+
 def word_type(bits: int) -> np.dtype[np.unsignedinteger]:
     """The smallest unsigned little-endian type of at least `bits` bits, up to 32."""
     return np.dtype("u1" if bits <= 8 else "<u2" if bits <= 16 else "<u4")
@@ -426,19 +430,60 @@ def surplus_bits(data: bytes | bytearray | memoryview, bits: int, count: int) ->
 
 
 def pack_words(words: npt.NDArray[np.integer], bits: int) -> bytes:
-    """1-D integers below 2**bits in the layout of `pack`, `bits` up to 32."""
-    from mezzotint.core.kernels import pack_into
+    """1-D integers below 2**bits in the layout of `pack`, `bits` up to 32.
 
-    packed = np.zeros(-(-words.size * bits // 32), dtype=np.uint32)
-    pack_into(np.ascontiguousarray(words, dtype=words.dtype.newbyteorder("=")), bits, packed)
-    return packed.astype("<u4", copy=False).tobytes()[: packed_size(words.size, bits)]
+    Two neighbours become one integer of twice the width, until it has 64 bits; eight words fill whole bytes.
+    """
+    eights = np.empty(-(-words.size // 8), dtype=f"V{bits}")  # a row of bytes for every eight words
+    for begin in range(0, words.size, _AT_ONCE):
+        held = np.ascontiguousarray(words[begin : begin + _AT_ONCE], dtype=word_type(bits))
+        held = np.pad(held, (0, -held.size % 8)) if held.size % 8 else held
+        width = bits
+        while held.itemsize < 8:
+            half = 8 * held.itemsize
+            held = held.view(f"<u{2 * held.itemsize}")
+            second = held >> half
+            second <<= width
+            held = np.bitwise_or(second, held & ((1 << half) - 1), out=second)
+            width *= 2
+        held = held.reshape(-1, 8 * bits // width)
+        lanes = np.empty((len(held), -(-bits // 8)), dtype="<u8")
+        for column, (lane, shift) in zip(held.T, _places(width, bits), strict=True):
+            if shift:
+                lanes[:, lane] |= column << shift
+            else:
+                lanes[:, lane] = column
+            if shift + width > 64:
+                lanes[:, lane + 1] = column >> (64 - shift)
+        rows = np.ndarray(len(lanes), dtype=eights.dtype, buffer=lanes, strides=lanes.strides[:1])
+        eights[begin // 8 :][: len(lanes)] = rows
+    return eights.tobytes()[: packed_size(words.size, bits)]
 
 
 def unpack_words(data: bytes | bytearray | memoryview, bits: int, count: int) -> npt.NDArray[np.unsignedinteger]:
     """The `count` integers that `pack_words` put into `data`, in the smallest `word_type`."""
-    from mezzotint.core.kernels import unpack_into
-
     result = np.empty(count, dtype=word_type(bits))
-    packed = np.frombuffer(bytes(data) + bytes(-len(data) % 4), dtype="<u4")
-    unpack_into(packed, bits, result)
+    for begin in range(0, count, _AT_ONCE):
+        part = result[begin : begin + _AT_ONCE]
+        eights = -(-part.size // 8)
+        source = np.frombuffer(data, dtype=np.uint8)[begin * bits // 8 :][: eights * bits]
+        lanes = np.zeros((eights, -(-bits // 8)), dtype="<u8")
+        lanes.view(np.uint8)[:, :bits] = np.pad(source, (0, eights * bits - source.size)).reshape(eights, bits)
+        width = bits * 8 // result.itemsize
+        held: npt.NDArray[np.integer] = np.empty((eights, 8 * bits // width), dtype="<u8")
+        for column, (lane, shift) in zip(held.T, _places(width, bits), strict=True):
+            column[:] = lanes[:, lane] >> shift
+            if shift + width > 64:
+                column |= lanes[:, lane + 1] << (64 - shift)
+        while held.itemsize > result.itemsize:
+            half = 4 * held.itemsize
+            width //= 2
+            held = (held >> width << half) | (held & ((1 << width) - 1))
+            held = held.view(f"<u{held.itemsize // 2}")
+        part[:] = held.ravel()[: part.size] & (2**bits - 1)
     return result
+
+
+def _places(width: int, bits: int) -> list[tuple[int, int]]:
+    """The places of the eight integers of `width` bits that together make eight words: lane of 64 bits, bit in it."""
+    return [divmod(begin, 64) for begin in range(0, 8 * bits, width)]
