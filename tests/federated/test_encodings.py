@@ -193,6 +193,19 @@ def test_updates_that_are_no_finite_vectors_are_refused(name, bad):
         ENCODINGS[name].encode(bad)
 
 
+@pytest.mark.parametrize("name", ["table", "rotated table", "rounded gaussian", "discrete gaussian"])
+@pytest.mark.parametrize("bad", [math.nan, math.inf, 0.5, 1.0, "1", 2**70])
+def test_sums_that_are_not_integers_are_refused(name, bad):
+    with pytest.raises(ParameterError, match=r"total(\[0\])?="):
+        ENCODINGS[name].decode(np.full(SIZE, bad), count=CLIENTS, size=SIZE)
+
+
+@pytest.mark.parametrize("bad", [{1}, math.nan, object(), "both"])
+def test_who_adds_the_noise_is_checked_by_name(bad):
+    with pytest.raises(ParameterError, match="adds="):
+        replace(ENCODINGS["skellam"], adds=bad)
+
+
 def test_levels_on_no_lattice_are_refused():
     odd = Mechanism(
         knots=np.array([-1.0, 1.0]),

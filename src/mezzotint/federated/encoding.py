@@ -249,7 +249,7 @@ class SchemeEncoding(Encoding, Generic[S]):
         return self._own(vector.size).encode(vector, rng)
 
     def decode(self, total: Integers, *, count: int, size: int, release: Hashable = None) -> Vector:
-        return self.scheme(size, count).decode_sum(np.asarray(total, dtype=np.int64), count) / count
+        return self.scheme(size, count).decode_sum(np.asarray(total), count) / count
 
     @abstractmethod
     def _local(self, *, rounds: int, size: int, delta: float) -> Claim:
@@ -435,8 +435,8 @@ class NoiseEncoding(ModularEncoding):
     kind: ClassVar[str] = "noise"
 
     def __post_init__(self) -> None:
+        check_choice("adds", self.adds, ("clients", "server"))  # before its text enters a hash
         super().__post_init__()
-        check_choice("adds", self.adds, ("clients", "server"))
 
     def scheme(self, size: int, clients: int = 1) -> NoiseScheme:
         return NoiseScheme(size=size, noise=self.noise, **self._grid)
