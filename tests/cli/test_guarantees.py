@@ -18,7 +18,7 @@ from typer.main import get_command
 from cli.files import save_column, save_mechanism
 from mezzotint import Mechanism, kernel, privacy, vectors
 from mezzotint.cli import app, run
-from mezzotint.cli.common import Table
+from mezzotint.cli.common import TerminalTable
 
 Invoke = Callable[..., Any]
 ROOT = Path(__file__).resolve().parents[2]
@@ -356,7 +356,7 @@ def test_a_table_that_is_too_wide_goes_on_below_with_its_rows_named(capsys: pyte
     numbers = ([f"{(i + 1) * 1.2345e-105 * 10**j:.4e}" for j in range(6)] for i in range(2))
     rows = [(f"row {i}", *cells, reason) for i, cells in enumerate(numbers)]
     columns = ("who", *(f"column {i}" for i in range(6)), "why")
-    table = Table(columns, rows, left=("who", "why"), title="numbers")
+    table = TerminalTable(columns, rows, left=("who", "why"), title="numbers")
     Console(width=80, no_color=True).print(table)
     out = capsys.readouterr().out
     assert out.count("e-1") == 12
@@ -370,7 +370,7 @@ def test_a_table_that_is_too_wide_goes_on_below_with_its_rows_named(capsys: pyte
 @pytest.mark.parametrize("width", range(52, 110, 3))
 def test_headings_break_before_any_cell_or_border_is_cut(capsys: pytest.CaptureFixture[str], width: int) -> None:
     cells = ("one-bit randomized response", "1.000000", "2", "151.29", "148.76 .. 153.82")
-    table = Table(("mechanism", "epsilon", "bits", "mean (minutes)", "95 % interval"), [cells])
+    table = TerminalTable(("mechanism", "epsilon", "bits", "mean (minutes)", "95 % interval"), [cells])
     Console(width=width, no_color=True).print(table)
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= width
@@ -380,7 +380,7 @@ def test_headings_break_before_any_cell_or_border_is_cut(capsys: pytest.CaptureF
 
 def test_remarks_that_few_rows_have_stand_below_a_table_that_is_too_wide(capsys: pytest.CaptureFixture[str]) -> None:
     columns = ("mechanism", "note")
-    table = Table(columns, (("optimal", ""), ("imvu", "biased"), ("rqm", "")), left=columns)
+    table = TerminalTable(columns, (("optimal", ""), ("imvu", "biased"), ("rqm", "")), left=columns)
     Console(width=40, no_color=True).print(table)
     assert "note" in capsys.readouterr().out
     Console(width=20, no_color=True).print(table)

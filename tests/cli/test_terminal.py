@@ -85,7 +85,7 @@ def test_a_library_that_is_not_there_names_its_extra(
     (tmp_path / "m.json").write_text("{}", encoding="utf-8")
     missing("flwr.app")
     assert run(["show", str(tmp_path / "m.json")]) == 2
-    assert "pip install 'mezzotint[flower]'" in capsys.readouterr().err
+    assert "flwr is not installed; in the checkout of mezzotint: pip install '.[flower]'" in capsys.readouterr().err
     missing("numpy")  # not an extra: nothing to hide
     with pytest.raises(ModuleNotFoundError):
         run(["show", str(tmp_path / "m.json")])

@@ -109,7 +109,7 @@ def test_forked_workers_draw_different_keys(source: Path, tmp_path: Path) -> Non
 
 def test_without_ray_the_remedy_is_named(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runs.importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(ParameterError, match=r"engine=ray: needs the extra: pip install 'mezzotint\[ray\]'"):
+    with pytest.raises(ParameterError, match=r"engine=ray: ray is not installed; .*pip install '\.\[ray\]'"):
         collect.privatize(source, tmp_path / "out", column="x", mechanism=ONE, engine="ray")
 
 

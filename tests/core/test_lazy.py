@@ -11,7 +11,7 @@ from mezzotint.core.errors import MissingExtraError
 
 
 def test_a_missing_library_names_the_extra_that_brings_it() -> None:
-    said = r"mezzotint_absent.*pip install 'mezzotint\[report\]'"
+    said = r"mezzotint_absent is not installed; .*pip install '\.\[report\]'"
     with pytest.raises(MissingExtraError, match=said) as refused, brought_by("report"):
         importlib.import_module("mezzotint_absent.part")
     assert issubclass(MissingExtraError, ImportError)

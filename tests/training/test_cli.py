@@ -227,7 +227,7 @@ def test_a_killed_run_goes_on(tmp_path: Path, seed: int | None) -> None:
         (["--method", "none", "--bits", "0"], "bits=0"),
         # Options that the method would ignore.
         (["--method", "none", "--target-epsilon", "1"], "target_epsilon=1"),
-        (["--target-epsilon", "1", "--q", "0.9"], r"q=0\.9: --method dp-sgd has no use for it; rqp has"),
+        (["--target-epsilon", "1", "--q", "0.9"], r"q=0\.9: does not apply to --method dp-sgd, only to rqp"),
         (["--target-epsilon", "1", "--mechanism", "m.json"], "mechanism=m.json"),
         (["--method", "quantized-gradient", "--noise-multiplier", "1"], r"noise_multiplier=1\.0"),
         (["--method", "rqp", "--target-epsilon", "1", "--mechanism", "m.json", "--q", "0.9"], r"q=0\.9"),

@@ -573,4 +573,4 @@ def test_without_the_extra_the_remedy_is_named() -> None:
     out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     assert "0.636" in out
     assert "differential privacy" in out
-    assert "pip install 'mezzotint[torch]'" in out
+    assert "pip install '.[torch]'" in out

@@ -296,7 +296,7 @@ def test_the_verb_reads_users_from_a_column(tmp_path: Path, capsys: pytest.Captu
         (("--users", "whom", "--records-per-user", "3"), "--users=whom: no such column"),
         (("--users", "y", "--records-per-user", "3"), "this column is what is learned"),
         (("--users", "who", "--records-per-user", "3", "--bands", "2"), "omit it with --users"),
-        (("--users", "who", "--records-per-user", "3", "--method", "rqp"), "has no use for it"),
+        (("--users", "who", "--records-per-user", "3", "--method", "rqp"), "does not apply to --method rqp"),
         (("--data", "breast-cancer", "--users", "who", "--records-per-user", "3"), "only tables"),
     ):
         assert said in call("--target-epsilon", "8", *words)

@@ -72,10 +72,10 @@ def candidates(setting: mz.vectors.Setting) -> tuple[list[mz.vectors.Family], li
 def command(
     clients: Annotated[int, option("Clients per round.")],
     target_epsilon: Annotated[float, option("Epsilon of the run, over all coordinates and rounds.")],
-    dim: Annotated[int, option("Coordinates of a client's vector, whose L2 norm is at most 1.")] = 1,
+    dim: Annotated[int, option("Dimension of a client's vector, whose L2 norm is at most 1.")] = 1,
     rounds: Annotated[int, option("Rounds in the run.")] = 1,
-    population: Annotated[int | None, option("Clients in total, who take turns; default: all in every round.")] = None,
-    bits: Annotated[int | None, option("Maximum bits per value on the wire; default: no limit.")] = None,
+    population: Annotated[int | None, option("Number of clients, who take turns; default: all in every round.")] = None,
+    bits: Annotated[int | None, option("Maximum number of bits sent per value; default: no limit.")] = None,
     trust: Annotated[str, option("What is visible. local: every report; sum: only secure sums.")] = "sum",
     delta: Annotated[float, option("Delta of the run; 0 for pure epsilon.")] = 1e-6,
     corrupted: Annotated[
@@ -142,4 +142,4 @@ def _picture(advice: mz.vectors.Advice) -> list[RenderableType]:
     )
     rows += [None, trusted, ("answering 0", number(setting.answering_zero, 3), "0", "0", "0", "needs nobody")]
     best = [] if advice.best is None else [f"Best: {advice.best.parameter}. {advice.best.claim}"]
-    return [common.Table(columns, rows, left=("scheme", "why"), title=title), *advice.remarks, *best]
+    return [common.TerminalTable(columns, rows, left=("scheme", "why"), title=title), *advice.remarks, *best]

@@ -27,6 +27,7 @@ from mezzotint.cli import (
     train,
 )
 from mezzotint.cli.common import option
+from mezzotint.core import not_installed
 from mezzotint.core.errors import MezzotintError
 
 BAD_INPUT = 2
@@ -55,7 +56,7 @@ VERBS = {
 
 ROOMS = {
     "smoothed": "Smoothed differential privacy: how much a published sample of votes or gradients reveals.",
-    "roster": "Who takes part in secure sums: clients' identities, and the list of them that every client holds.",
+    "roster": "Manage client identities and the roster: the list of all clients that each client of secure sums holds.",
 }
 """Rooms with several verbs: `mezzotint.cli.<room>:app` is `mezzotint <room> ...`. Imported only when named."""
 
@@ -156,7 +157,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         extra = EXTRAS.get((error.name or "").partition(".")[0])
         if extra is None:
             raise
-        return _complain(f"{error.name} is not installed: this needs an extra: pip install 'mezzotint[{extra}]'")
+        return _complain(not_installed(str(error.name).partition(".")[0], extra))
     except BrokenPipeError:
         return _close_quietly()
     except OSError as error:

@@ -451,7 +451,7 @@ PROSE = 24
 
 
 @final
-class Table:
+class TerminalTable:
     """A table laid out to fit the console: numbers are aligned right, words left.
 
     Headings wrap between words, cells never. Columns that do not fit continue below with the keys repeated,

@@ -36,7 +36,7 @@ def command(
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
-    """Compare all mechanisms at the same certified epsilon and size."""
+    """Compare mechanisms at the same certified epsilon and number of bits."""
     common.refuse_outputs(overwrite=overwrite, png=png, data=data)
     if bits is not None and levels is not None:
         raise ParameterError("bits", bits, "give --bits or --levels, not both")
@@ -60,7 +60,7 @@ def command(
     )
 
 
-def _table(facts: list[JsonObject], epsilon: float, lower: float, upper: float) -> common.Table:
+def _table(facts: list[JsonObject], epsilon: float, lower: float, upper: float) -> common.TerminalTable:
     stated = [row for row in facts if row["epsilon"] is not None]
     certified = any(row["certified"] for row in stated)
     for row in stated:
@@ -69,7 +69,7 @@ def _table(facts: list[JsonObject], epsilon: float, lower: float, upper: float) 
     title = f"epsilon at most {epsilon:g} ({mz.privacy.basis(certified=certified)}), inputs in [{lower:g}, {upper:g}]"
     columns = ("mechanism", *(name.replace("above_limit", "% above limit") for name in _COLUMNS))
     rows = ((row["family"], *(number(row[name]) for name in _COLUMNS[:-1]), row["note"]) for row in facts)
-    return common.Table(columns, rows, left=("mechanism", "note"), title=title)
+    return common.TerminalTable(columns, rows, left=("mechanism", "note"), title=title)
 
 
 _MEANING = (

@@ -181,8 +181,8 @@ def _words(facts: JsonObject, checked: str) -> list[str]:
 def _picture(facts: JsonObject, checked: str) -> list[RenderableType]:
     about, calibrated, verified, together = _words(facts, checked)
     truth, *families = _compared(facts)
-    table = common.Table(_HEADINGS, [truth, None, *families], caption=calibrated)
-    grouped = common.Table(_GROUPED, _grouped_rows(facts), caption=together)
+    table = common.TerminalTable(_HEADINGS, [truth, None, *families], caption=calibrated)
+    grouped = common.TerminalTable(_GROUPED, _grouped_rows(facts), caption=together)
     written = f"Written: {', '.join(facts['files'].values())} ({facts['seconds']:.1f} s in all)"
     return [Group(Text(about), table, Text(verified), grouped), written]
 

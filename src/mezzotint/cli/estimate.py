@@ -38,13 +38,15 @@ def command(
     bins: Annotated[int, option("Number of bins of the histogram.")] = 10,
     quantiles: Annotated[bool, option("Also estimate quantiles, with intervals.", "--quantiles")] = False,
     probabilities: Annotated[str, option("Probabilities of the quantiles.")] = "0.05,0.25,0.5,0.75,0.95",
-    save_counts: Annotated[Path | None, option("Also write the counts per code (.json), to be combined later.")] = None,
+    save_counts: Annotated[Path | None, option("Also write the counts per code (.json), to add to others.")] = None,
     engine: Annotated[str, option("local, or ray: count on a Ray cluster.")] = _USUAL["engine"],
     address: Address = None,
-    simultaneous: Annotated[bool, option("Make all intervals hold together at --level.", "--simultaneous")] = False,
+    simultaneous: Annotated[
+        bool, option("Make all intervals hold simultaneously at --level.", "--simultaneous")
+    ] = False,
     allow_seeded: Annotated[bool, option("Accept seeded reports, which are NOT PRIVATE.", "--allow-seeded")] = False,
     by: Annotated[str | None, option("Public column kept with --keep: one estimate for each of its values.")] = None,
-    against: Annotated[str | None, option("With --by: also estimate how every group differs from this one.")] = None,
+    against: Annotated[str | None, option("With --by: also estimate each group's difference from this one.")] = None,
     same_people: Annotated[bool, option("--against: the groups hold the same people.", "--same-people")] = False,
     weights: Annotated[str | None, option("Public column of weights: 1 / probability of inclusion.")] = None,
     sizes: Annotated[str | None, option("--by: sizes of the strata of a population, as in a=100,b=250.")] = None,
@@ -119,7 +121,7 @@ def _counts(sources: list[str], **options: Any) -> mz.collect.CodeCounts:
 def _frequencies(result: mz.collect.Frequencies, title: str) -> Group:
     shares = zip(result.categories, result.shares, strict=True)
     rows = ((Text(name), *(f"{end:.4f}" for end in (one.value, one.low, one.high))) for name, one in shares)
-    table = common.Table(("category", "share", *common.ends(result.level)), rows, title=title)
+    table = common.TerminalTable(("category", "share", *common.ends(result.level)), rows, title=title)
     below = any(share.value < 0 for share in result.shares)
     words = (
         "Estimates are unbiased, so sums and averages of them are right too. The share of a rare category may be "
@@ -148,7 +150,7 @@ def _picture(result: mz.collect.Estimate | mz.collect.Frequencies, mechanism: Me
             rows.append((label, f"{share:.4f}", f"{bins.low[i]:.4f}", f"{bins.high[i]:.4f}", left))
     columns = ("of the clipped inputs", "estimate", *common.ends(result.level), "left open by the table")
     words = [_split(result), *_blame(result, mechanism), *(f"Note: {note}" for note in result.notes)]
-    return Group(common.Table(columns, rows, title=title), Text("\n".join(words)))
+    return Group(common.TerminalTable(columns, rows, title=title), Text("\n".join(words)))
 
 
 def _blame(result: mz.collect.Estimate, table: Mechanism) -> list[str]:
@@ -280,7 +282,7 @@ def _hitters(options: Options) -> None:
     for name, share, sure in zip(found.categories, found.shares, found.certain, strict=True):
         shown = (f"{value:.5f}" for value in (share.value, share.low, share.high))
         rows.append((Text(name), *shown, f"surely among the first {top}" if sure else ""))
-    table = common.Table(columns, rows, left=("category", ""), title=title)
+    table = common.TerminalTable(columns, rows, left=("category", ""), title=title)
     others = Text(f"No other category has a share above {found.unlisted_at_most:.5f}.")
     common.show(found.as_dict(), options["as_json"], lambda: Group(table, others))
 
@@ -318,7 +320,7 @@ def _pictures(facts: JsonObject, series: mz.privacy.Claim | None, *, cost: str) 
     return Group(table, Text(words))
 
 
-def _group_table(title: str, sections: list[list[JsonObject]], *, level: float) -> common.Table:
+def _group_table(title: str, sections: list[list[JsonObject]], *, level: float) -> common.TerminalTable:
     """One table with one set of headings; a line below each section."""
     columns = ("group", "reports", "of", "estimate", *common.ends(level))
     rows: list[tuple[RenderableType, ...] | None] = []
@@ -330,7 +332,7 @@ def _group_table(title: str, sections: list[list[JsonObject]], *, level: float) 
                 first = (Text(entry["group"]), f"{entry['n']:,}" if "n" in entry else "") if i == 0 else ("", "")
                 rows.append((*first, Text(what), *(number(found[end], 5) for end in ("value", "low", "high"))))
         rows += [None] if entries else []
-    return common.Table(columns, rows, left=("group", "of"), title=title)
+    return common.TerminalTable(columns, rows, left=("group", "of"), title=title)
 
 
 # Two columns -------------------------------------------------------------------------------------------------------
@@ -360,5 +362,5 @@ def _together(sources: list[str], columns: list[str], options: Options) -> None:
     facts = {"n": pairs.n, "level": level, "seeded": pairs.seeded, **_priced(claim)}
     title = f"{pairs.n:,} records, {common.cost_of(claim, pairs.seeded)}"
     cells = [(Text(one), Text(other), *(number(end, 5) for end in (f.value, f.low, f.high))) for one, other, f in rows]
-    table = common.Table((*columns, "estimate", *common.ends(level)), cells, left=columns, title=title)
+    table = common.TerminalTable((*columns, "estimate", *common.ends(level)), cells, left=columns, title=title)
     common.show({**facts, "together": entries}, options["as_json"], lambda: table)

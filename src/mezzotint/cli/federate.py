@@ -46,12 +46,14 @@ def command(
         str,
         option(
             "A mechanism file; a table: quantize (no noise, default), rqm, pbm, erm, optm, optimal; clients' noise: "
-            "rounded-gaussian (fewest bits, least epsilon), ddg, skellam; a trusted server's noise: gaussian; "
+            "rounded-gaussian, ddg, skellam; a trusted server's noise: gaussian; "
             "clip (16-bit grid, no noise); with --trust local: ranked."
         ),
     ] = "",
     trust: Annotated[str, option("sum: the server sees secure sums only. local: each client's ranked report.")] = "sum",
-    bits: Annotated[int | None, option("Bits per report: 4 for named tables; for ranked, as few as suffice.")] = None,
+    bits: Annotated[
+        int | None, option("Bits per report: 4 for named tables; for ranked, the fewest that suffice.")
+    ] = None,
     clip: Annotated[float, option("Clipping range of a coordinate, data units, for tables and clip.")] = 0.4,
     report_epsilon: Annotated[
         float, option("Epsilon of a coordinate's report, or a ranked vector's; 0: 4 (rqm, pbm: as in their papers).")
@@ -70,25 +72,25 @@ def command(
     data: Annotated[str, option("Folder or file of the data set; digits needs none.")] = "",
     model: Annotated[str, option("softmax, small-cnn or cnn.")] = "softmax",
     clients: Annotated[int, option("Total number of clients (femnist: writers, 0 for all).")] = 100,
-    dirichlet: Annotated[float, option("Dirichlet parameter of the split; small is uneven.")] = 0.5,
+    dirichlet: Annotated[float, option("Dirichlet parameter of the split; smaller values split less evenly.")] = 0.5,
     per_round: Annotated[int, option("Clients per round.")] = 100,
     bands: Annotated[
         int, option("Spread a client's update over this many rounds, all clients in each sum (rounded-gaussian).")
     ] = 1,
-    spare: Annotated[int, option("Extra clients drawn, so that no round waits for its slowest.")] = 0,
-    minimum: Annotated[int, option("Fewest clients in a sum; 0: half of those drawn + 1.")] = 0,
+    spare: Annotated[int, option("Extra clients drawn per round, so that it need not wait for the slowest.")] = 0,
+    minimum: Annotated[int, option("Minimum number of clients in a sum; 0: half of those drawn, plus 1.")] = 0,
     sampling: Annotated[str, option("fixed, poisson, or cyclic: all take turns.", "--participation")] = "fixed",
     roster: Annotated[Path | None, option("Roster of all clients (`mezzotint roster make`); with --app.")] = None,
     colluding: Annotated[float, option("Share of clients that may collude with the server.")] = 0.2,
-    dropping: Annotated[float, option("Share of a round's clients that may vanish.")] = 0.2,
+    dropping: Annotated[float, option("Share of a round's clients that may drop out.")] = 0.2,
     rounds: Annotated[int, option("Rounds of the run.")] = 6,
     algorithm: Annotated[str, option("fedavg or fedsgd.")] = "fedavg",
     steps: Annotated[int, option("Local steps of fedavg.", "--local-steps")] = 5,
     rate: Annotated[float, option("Local step size of fedavg.", "--client-learning-rate")] = 0.5,
-    batch: Annotated[int, option("Most records per local step; 0 for all.", "--client-batch-size")] = 0,
+    batch: Annotated[int, option("Maximum records per local step; 0: all.", "--client-batch-size")] = 0,
     proximal: Annotated[float, option("FedProx: weight of the proximal term; 0: fedavg.")] = 0.0,
-    most_examples: Annotated[int, option("Weigh clients by their number of examples up to this; 0: all alike.")] = 0,
-    learning_rate: Annotated[float, option("Factor of the mean update.")] = 2.0,
+    most_examples: Annotated[int, option("Weigh clients by their number of examples up to this; 0: equally.")] = 0,
+    learning_rate: Annotated[float, option("Server learning rate: factor applied to the mean update.")] = 2.0,
     server_optimizer: Annotated[str, option("fedavg (the mean update), fedavgm, fedadam or fedyogi.")] = "fedavg",
     evaluate_every: Annotated[
         int, option("Rounds between secure sums of clients' own loss and accuracy, in every claim; 0: never.")
@@ -97,9 +99,9 @@ def command(
     largest_loss: Annotated[float, option("Bound to which a client's loss is clipped in that sum.")] = 5.0,
     epsilon: Annotated[float, option("Budget of the central (--trust local: local) claim; 0: none.")] = 0.0,
     delta: Annotated[float, option("Delta of all claims.")] = 1e-6,
-    seed: Annotated[int, option("Of the split and the initial model; private noise is never seeded.")] = 0,
+    seed: Annotated[int, option("Seed of the split and the initial model; private noise is never seeded.")] = 0,
     out: Annotated[Path | None, option("Folder for model, ledger and report.")] = None,
-    resume: Annotated[bool, option("Go on with the run in --out, with its settings.", "--resume")] = False,
+    resume: Annotated[bool, option("Continue the run in --out with its settings.", "--resume")] = False,
     app: Annotated[Path | None, option("Write a folder for `flwr run` instead of simulating here.")] = None,
     proof: ProofOption = None,
     as_json: AsJson = False,
@@ -420,7 +422,7 @@ def _picture(report: RunReport, settings: RunSettings) -> list[RenderableType]:
         lines.append(f"stopped: {report.stopped}")
     title = f"{settings.dataset}, {settings.model}: accuracy {report.accuracy[-1]:.4f}"
     caption = "; ".join(f"{view} epsilon {text}" for view, text in stated.items())
-    return [common.Table(cells, [tuple(cells.values())], left=(), title=title, caption=caption), *lines]
+    return [common.TerminalTable(cells, [tuple(cells.values())], left=(), title=title, caption=caption), *lines]
 
 
 def _unclaimed(view: str, report: RunReport) -> str:

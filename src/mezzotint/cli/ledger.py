@@ -40,18 +40,22 @@ def account(
         str, option("What is seen. local: every report; sum: secure sums; shuffled: random order.")
     ] = "local",
     clients: Annotated[int | None, option("Reports in a sum or shuffle.")] = None,
-    corrupted: Annotated[int, option("Clients assumed corrupted, whose noise does not count.")] = 0,
-    geometry: Annotated[str, option("coordinate, or l2 with --l2-norm (view sum).")] = "coordinate",
+    corrupted: Annotated[int, option("Number of these clients assumed corrupted; their noise is not counted.")] = 0,
+    geometry: Annotated[
+        str, option("Sensitivity: coordinate (each value may change fully), or l2 with --l2-norm (--view sum).")
+    ] = "coordinate",
     l2_norm: Annotated[float | None, option("Bound on the L2 norm of a person's vector, in data units.")] = None,
     sampling_rate: Annotated[float, option("Probability that a person participates in a round, in (0, 1].")] = 1.0,
-    sampling: Annotated[str, option("public, poisson, or without_replacement.")] = "public",
-    neighboring: Annotated[str, option("replace_one, or add_or_remove_one.")] = "replace_one",
+    sampling: Annotated[
+        str, option("Who knows that a person participates. public: everyone; poisson, without_replacement: nobody.")
+    ] = "public",
+    neighboring: Annotated[str, option("Neighbouring relation: replace_one or add_or_remove_one.")] = "replace_one",
     delta: Annotated[float, option("Delta of the claim.")] = 1e-6,
     proof: ProofOption = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
-    """Compute the privacy cost of a complete release: many values, many rounds, each report visible or only their sum.
+    """Compute the epsilon of a complete release: several values and rounds, every report visible or only their sum.
 
     FILE is a mechanism file (.json).
     """
@@ -82,18 +86,18 @@ def ledger(
     ],
     budget: Annotated[float | None, option("Epsilon that nobody may exceed; also show what is left.")] = None,
     client: Annotated[str | None, option("Show only this client (a person, with --charge-by).")] = None,
-    delta: Annotated[float, option("Delta for a federated client's epsilon; other ledgers have their own.")] = 1e-5,
+    delta: Annotated[float, option("Delta for a federated client's epsilon; other ledgers record their own.")] = 1e-5,
     top: Annotated[int, option("Number of clients to list, biggest spenders first.", least=1)] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """Show releases, attempts and epsilon spent by each client in a ledger, the worst case, and the remaining budget.
+    """Show what a ledger charges to each client (releases, attempts, epsilon), the largest total and what remains.
 
     FILE is a ledger (.jsonl). Exit status 1: somebody's sum exceeds --budget.
     """
     if not file.is_file():
         raise ParameterError("file", str(file), "no such ledger; privatize --ledger, federate --out make one")
     if budget is not None and not budget >= 0:
-        raise ParameterError("budget", budget, "an epsilon >= 0")
+        raise ParameterError("budget", budget, "need an epsilon >= 0")
     header = _header(file)
     kind = header.get("format")
     if budget is not None and kind in (FEDERATED, TRAINING):
@@ -201,7 +205,7 @@ def _picture(file: Path, facts: JsonObject, top: int) -> Group:
         left = [below(one["left"])] if "left" in one else []
         counts = (str(one["releases"]), str(one["repeated"]))
         rows.append((Text(_name(one["client"])), *counts, above(one["epsilon"]), above(one["delta"]), *left))
-    table = common.Table(("client", "releases", "of them repeated", "epsilon", "delta", *budgeted), rows)
+    table = common.TerminalTable(("client", "releases", "of them repeated", "epsilon", "delta", *budgeted), rows)
     again = f", {facts['repeated']:,} of them another attempt at the same release" if facts["repeated"] else ""
     withdrawn = f", {facts['withdrawn']:,} withdrawn" if facts["withdrawn"] else ""
     title = f"{file.name}: {facts['charges']:,} charge{'s' * (facts['charges'] != 1)}{again}{withdrawn}"
@@ -284,7 +288,9 @@ def _show_rounds(file: Path, header: JsonObject, client: str | None, top: int, a
     outcomes = Counter(text.partition(":")[0] for text in facts["rounds"].values())
     title = f"{file.name}: " + ", ".join(f"{count} {text}" for text, count in outcomes.items())
     charged = sorted(facts["charges"].items(), key=lambda one: -one[1])
-    table = common.Table(("client", "rounds charged"), ((Text(name), str(count)) for name, count in charged[:top]))
+    table = common.TerminalTable(
+        ("client", "rounds charged"), ((Text(name), str(count)) for name, count in charged[:top])
+    )
     others = len(charged) - top
     more = f"{others:,} more clients were charged for no more rounds (--top)\n" if others > 0 else ""
     words = (

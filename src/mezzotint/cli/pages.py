@@ -17,7 +17,8 @@ from rich.text import Text
 
 from mezzotint.cli import common
 from mezzotint.cli.common import AsJson, Confidence, Overwrite, option
-from mezzotint.core.errors import ParameterError
+from mezzotint.core import not_installed
+from mezzotint.core.errors import MissingExtraError, ParameterError
 from mezzotint.core.files import refuse_existing, replacing
 from mezzotint.core.records import JsonObject, number
 
@@ -40,7 +41,7 @@ def report(
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a self-contained page about a mechanism and its guarantees, or about what reports or runs show and cost.
+    """Write a self-contained page about a mechanism and its guarantees, or about the results of reports or runs.
 
     FILE is a mechanism, ranked codebook or claim file (.json), reports (.parquet, .csv, .csv.gz, a folder
     of them, or saved counts), a training log (.jsonl), the folder of a federated
@@ -82,12 +83,12 @@ def explore(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Open a local page that helps you choose a mechanism and explains why; only this machine can reach it.
+    """Open a local page that helps you choose a mechanism; only this machine can reach it.
 
     The printed address contains a random token, and requests without it are refused. Press Ctrl-C to stop.
     """
     if importlib.util.find_spec("dash") is None:
-        raise ParameterError("explore", "no Dash", "the page needs an extra: pip install 'mezzotint[explore]'")
+        raise MissingExtraError(not_installed("dash", "explore"))
     if not 0 <= port < 2**16:
         raise ParameterError("port", port, "use 0 (any free port) or 1024 to 65535")
     if prior is not None:
@@ -166,7 +167,7 @@ def _picture(facts: JsonObject) -> Group:
             remarks.setdefault(str(row["note"]), []).append(" ".join(first))
     words = [name for name in names if not any(isinstance(row.get(name), float) for row in rows)]
     cells = [[_cell(row.get(name)) for name in names] for row in rows]
-    table = common.Table(names, cells, left=words, title=str(facts.get("title", "")), keys=2)
+    table = common.TerminalTable(names, cells, left=words, title=str(facts.get("title", "")), keys=2)
     below = [f"{', '.join(whose)}: {remark}." for remark, whose in remarks.items()]
     basis = "Epsilon and delta: the paper's as printed, ours computed; to the observer that the paper has in mind."
     return Group(table, Text("\n".join([str(facts.get("note", "")), *below, basis])))

@@ -30,7 +30,7 @@ def command(
         Path | None, option("Public list of categories, one per line; with --epsilon, no --mechanism.")
     ] = None,
     epsilon: Annotated[float | None, option("With --domain: privacy budget per report, never exceeded.")] = None,
-    keep: Annotated[list[str] | None, option("Column to copy unprotected; may be repeated.")] = None,
+    keep: Annotated[list[str] | None, option("Column to copy unchanged, WITHOUT protection; may be repeated.")] = None,
     missing: Annotated[str, option("Missing values: error, or drop those rows.")] = "error",
     on_out_of_range: Annotated[str, option("Values out of range: clip, or error.")] = "clip",
     record_counts: Annotated[

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mezzotint.federated.secagg.roster import Card, Roster
 
 app = typer.Typer(
-    help="Rosters: who takes part in secure sums. Each client makes an identity; one person makes the list of all.",
+    help="Manage client identities and the roster: the list of all clients that each client of secure sums holds.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -29,7 +29,7 @@ def identity(
     file: Annotated[Path, typer.Argument(help="File of the new secret; it never leaves the client's machine.")],
     as_json: AsJson = False,
 ) -> None:
-    """Make a client's long-term secret, and print its card for whoever makes the roster."""
+    """Make a client's long-term secret key and print its public card, for the maker of the roster."""
     refuse_existing(file, overwrite=None, parameter="file")
     with replacing(file) as temporary:
         temporary.touch(mode=0o600)
@@ -51,7 +51,7 @@ def make(
     out: Annotated[Path, option("Roster to write; clients name it in their policy, as roster = ...")],
     as_json: AsJson = False,
 ) -> None:
-    """Make the list of all clients, and draw the beacon that selects clients and committees of all rounds."""
+    """Make the roster of all clients, with the random beacon that determines clients and committee of every round."""
     lines = [line.strip() for line in read_text(cards).splitlines() if line.strip()]
     if len(lines) < 2:
         remedy = "write each card that `mezzotint roster card` prints on a line of its own"
@@ -72,7 +72,7 @@ def check(
     identity: Annotated[Path | None, option("File of the client's own identity.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the SHA-256 of a roster, for clients to compare; status 2 if it lacks the identity."""
+    """Print the SHA-256 of a roster for comparison; exit status 2 if the identity is not listed."""
     from mezzotint.federated.secagg import read_introduction
 
     roster = mz.federated.Roster.load(file)
@@ -87,7 +87,7 @@ def check(
 def blame(
     file: Annotated[Path, typer.Argument(help="Proof written by a run beside its ledger.")], as_json: AsJson = False
 ) -> None:
-    """Check the proof that a client dealt invalid shares; status 2 if it proves nothing."""
+    """Check a proof that a client dealt invalid shares; exit status 2 if the proof is not valid."""
     from mezzotint.federated.secagg import Blame
 
     found = Blame.load(file)

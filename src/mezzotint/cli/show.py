@@ -91,7 +91,7 @@ def _picture(mechanism: Mechanism, inputs: FloatArray) -> Group:
         first, *others = shown
         rows.append((first, common.sparkline(_shrink(row)), *chances, *others))
     columns = ("input", "reports", *levels, "mean", "std. dev.")
-    table = common.Table(columns, rows, left=("reports",), title=mechanism.name)
+    table = common.TerminalTable(columns, rows, left=("reports",), title=mechanism.name)
     facts = (
         f"{mechanism.levels.size} levels ({common.bits(mechanism.bits)}), {mechanism.knots.size} rows, "
         f"inputs in [{mechanism.lower:g}, {mechanism.upper:g}]\n"
@@ -105,7 +105,7 @@ def _categories(mechanism: Mechanism) -> Group:
     names, columns = mechanism.categories or (), ("category", "reports")
     shown = zip(names[:_MOST], mechanism.probabilities, strict=False)
     rows = [(Text(name), common.sparkline(_shrink(row))) for name, row in shown]
-    table = common.Table(columns, rows, left=columns, title=mechanism.name)
+    table = common.TerminalTable(columns, rows, left=columns, title=mechanism.name)
     more = f", {len(names) - _MOST} more categories" if len(names) > _MOST else ""
     facts = (
         f"{len(names)} categories, {mechanism.levels.size} reports ({common.bits(mechanism.bits)}){more}\n"

@@ -133,7 +133,7 @@ def elections(
     words = f"log10 at {threshold}, loss rate {loss_rate}; private if delta is well below 1/n."
     counted = [] if file is None else [Text(f"Columns of counts: {', '.join(found[0].candidates)}")]
     cells = ([f"{one:,}" if isinstance(one, int) else _cell(one) for one in row.values()] for row in rows)
-    table = common.Table(rows[0], cells, title=f"Values are {words} {_BASIS}")
+    table = common.TerminalTable(rows[0], cells, title=f"Values are {words} {_BASIS}")
     facts = {**asked, **used, **_STANDING, "elections": rows}
     common.show(facts, as_json, lambda: Group(*counted, table))
 
@@ -246,7 +246,7 @@ def _finish(verb: str, asked: JsonObject, result: Any, as_json: bool, at_most: f
     facts = dataclasses.asdict(result) | _STANDING
     shown = [(name, _cell(value)) for name, value in facts.items() if value not in ((), None)]
     rows = [(name, text) for name, text in shown if name != "reason" and name not in _STANDING]
-    told = [common.Table(("", ""), rows, left=("",)), f"{facts['reason']} {_BASIS}"]
+    told = [common.TerminalTable(("", ""), rows, left=("",)), f"{facts['reason']} {_BASIS}"]
     common.show({"verb": verb, **facts, "asked": asked}, as_json, lambda: told)
     if at_most is not None and result.log10_upper > at_most:
         common.note(f"log10 bound {result.log10_upper:.6g} exceeds {at_most:.6g}")

@@ -56,19 +56,23 @@ def command(
     ],
     label: Annotated[str | None, option("Column to predict, in a .csv or .parquet file.")] = None,
     users: Annotated[str | None, option("Column that identifies each row's user, for a claim about users.")] = None,
-    records_per_user: Annotated[int | None, option("--users: training rows kept per user, the first ones.")] = None,
+    records_per_user: Annotated[int | None, option("--users: use at most this many rows per user, the first.")] = None,
     model: Annotated[str, option("logreg, svm, softmax, cnn, transformer, or your own: file.py:Net.")] = "logreg",
     method: Annotated[str, option(f"One of {', '.join(METHODS)}.")] = "dp-sgd",
-    target_epsilon: Annotated[Number, option("Epsilon of the run: determines the noise, or stops the run.")] = None,
-    noise_multiplier: Annotated[Number, option("Noise multiplier; --target-epsilon then stops the run.")] = None,
+    target_epsilon: Annotated[
+        Number, option("Epsilon of the run: sets the noise or, with --noise-multiplier, stops it.")
+    ] = None,
+    noise_multiplier: Annotated[
+        Number, option("Standard deviation of the noise on the summed gradients, divided by --clip-norm.")
+    ] = None,
     delta: Annotated[float, option("Delta of the claim.")] = 1e-6,
     steps: Annotated[int, option("Steps of the run.")] = 100,
     batch_size: Annotated[int, option("Expected records per (Poisson) batch.")] = 32,
     step_size: Annotated[float, option("Learning rate.")] = 1.0,
     optimizer: Annotated[str, option("sgd, momentum or adam.")] = "sgd",
     schedule: Annotated[str, option("Schedule of the learning rate: constant, linear or cosine.")] = "constant",
-    clip_norm: Annotated[Number, option("Bound on the L2 norm of a record's gradient; 0.45 by default.")] = None,
-    clip: Annotated[Number, option("quantized-gradient: bound on each coordinate; 0.45 by default.")] = None,
+    clip_norm: Annotated[Number, option("Bound on the L2 norm of a record's gradient; default: 0.45.")] = None,
+    clip: Annotated[Number, option("quantized-gradient: bound on each coordinate; default: 0.45.")] = None,
     report_epsilon: Annotated[Number, option("ranked-gradient: pure epsilon of each record's report.")] = None,
     bands: Annotated[str | None, option("Steps over which noise is correlated; auto: for --target-epsilon.")] = None,
     bits: Annotated[int, option("Bits per weight, during training (proj-dp-sgd, rqp) and in --out.")] = 4,
@@ -78,9 +82,9 @@ def command(
     mechanism: Annotated[File, option("Mechanism file, for quantized-gradient, or rqp without --q.")] = None,
     averaging: Annotated[float, option("Fraction of the last steps whose weights are averaged, in [0, 1].")] = 0.0,
     neighboring: Annotated[str | None, option("add_or_remove_one or replace_one.")] = None,
-    seed: Annotated[int | None, option("Reproducible run, NOT PRIVATE.")] = None,
-    every: Annotated[int, option("Steps between reports and checkpoints; 0 gives about twenty over the run.")] = 0,
-    log: Annotated[File, option("Log file: one JSON line per report.")] = None,
+    seed: Annotated[int | None, option("Seed for tests; the run is NOT PRIVATE.")] = None,
+    every: Annotated[int, option("Steps between log lines and checkpoints; 0: about twenty in the run.")] = 0,
+    log: Annotated[File, option("Log file (.jsonl), one line every --every steps.")] = None,
     tensorboard: Annotated[File, option("Folder for TensorBoard event files: loss, accuracy, epsilon.")] = None,
     checkpoint: Annotated[File, option("Checkpoint file; its ledger is kept next to it.")] = None,
     resume: Annotated[bool, option("Resume from --checkpoint.", "--resume")] = False,
@@ -167,7 +171,9 @@ def _check(options: Options) -> None:
     for name in dict.fromkeys(name for used in USES.values() for name in used):
         if options[name] is not None and name not in USES[method]:
             takers = [other for other, used in USES.items() if name in used]
-            raise ParameterError(name, options[name], f"--method {method} has no use for it; {', '.join(takers)} has")
+            raise ParameterError(
+                name, options[name], f"does not apply to --method {method}, only to {', '.join(takers)}"
+            )
     if (options["users"] is None) != (options["records_per_user"] is None):
         given = next(name for name in _USERS if options[name] is not None)
         raise ParameterError(given, options[given], "--users and --records-per-user go together; give both")
@@ -433,7 +439,7 @@ def finish(run: Trainer, history: list[Standing], options: Options) -> JsonObjec
     }
 
 
-def _summary(facts: JsonObject) -> common.Table:
+def _summary(facts: JsonObject) -> common.TerminalTable:
     from mezzotint.privacy import claim as claims
 
     private, epsilon = "", "none"
@@ -449,4 +455,4 @@ def _summary(facts: JsonObject) -> common.Table:
     counts = {"steps": "steps", "bits": "bits", "bytes": "model_bytes", "float32 bytes": "float32_bytes"}
     cells |= {heading: str(facts[name]) for heading, name in counts.items()}
     title = f"{facts['model']} on {facts['data']}, {facts['method']}{private}"
-    return common.Table(cells, [tuple(cells.values())], left=(), title=title)
+    return common.TerminalTable(cells, [tuple(cells.values())], left=(), title=title)

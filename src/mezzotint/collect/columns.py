@@ -32,6 +32,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
+from mezzotint.core import not_installed
 from mezzotint.core.errors import FileFormatError, MezzotintError, ParameterError
 from mezzotint.core.mechanism import FloatArray
 
@@ -54,8 +55,9 @@ def filesystem(name: str) -> tuple[AbstractFileSystem, str]:
 
         return fsspec.core.url_to_fs(name)
     except ImportError as error:
-        remedy = f"needs a package that is not installed ({error}); pip install 'mezzotint[cloud]', or the store's own"
-        raise ParameterError("source", name, remedy) from None
+        library = (error.name or "fsspec").split(".")[0]  # fsspec says in words which package of a store it lacks
+        said = f"{not_installed(library, 'cloud')}, or the store's own package"
+        raise ParameterError("source", name, said if error.name else f"{said} ({error})") from None
     except ValueError as error:
         raise ParameterError("source", name, f"is not an address that fsspec knows ({error}); try s3://") from None
 
@@ -173,7 +175,7 @@ def local_table(folder: str) -> list[str] | None:
 
         table = deltalake.DeltaTable(folder)
     except ImportError:
-        remedy = "is a Delta table; pip install 'mezzotint[delta]' to read it (its folder also holds deleted rows)"
+        remedy = f"is a Delta table, whose folder also holds deleted rows; {not_installed('deltalake', 'delta')}"
         raise ParameterError("source", folder, remedy) from None
     except Exception as error:  # the library's errors share no base
         raise FileFormatError(f"{folder}: a Delta table that cannot be read ({str(error)[:200]})") from None

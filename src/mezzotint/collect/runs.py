@@ -54,6 +54,7 @@ from mezzotint.collect.results import (
     of_one_column,
     result_of,
 )
+from mezzotint.core import not_installed
 from mezzotint.core.errors import FileFormatError, MezzotintError, ParameterError
 from mezzotint.core.files import locked, parse_json, publish, read_object, refuse_existing, sync_folder, write_text
 from mezzotint.core.mechanism import Mechanism
@@ -498,7 +499,7 @@ def in_threads(work: Callable[[Block], T], blocks: Sequence[Block], threads: int
 def on_cluster(work: Callable[[Block], T], blocks: Sequence[Block], address: str | None) -> Generator[T]:
     """The same on a cluster."""
     if importlib.util.find_spec("ray") is None:
-        raise ParameterError("engine", "ray", "needs the extra: pip install 'mezzotint[ray]'")
+        raise ParameterError("engine", "ray", not_installed("ray", "ray"))
     import ray
 
     if not blocks:

@@ -50,6 +50,11 @@ def shown(names: Mapping[str, object]) -> Callable[[], list[str]]:
     return lambda: sorted(public)
 
 
+def not_installed(library: str, extra: str) -> str:
+    """The sentence about a missing library, with the command that installs the extra that provides it."""
+    return f"{library} is not installed; in the checkout of mezzotint: pip install '.[{extra}]'"
+
+
 @contextmanager
 def brought_by(extra: str) -> Generator[None]:
     """Wraps the import of an optional library; if it is missing, the error names the extra that provides it.
@@ -61,5 +66,4 @@ def brought_by(extra: str) -> Generator[None]:
         yield
     except ModuleNotFoundError as error:
         library = (error.name or str(error)).split(".")[0]
-        remedy = f"pip install 'mezzotint[{extra}]'"
-        raise MissingExtraError(f"this needs {library}, which comes with an extra: {remedy}") from error
+        raise MissingExtraError(not_installed(library, extra)) from error

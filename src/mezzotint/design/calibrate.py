@@ -55,7 +55,7 @@ _THETA = 0.5 - 1e-10
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class _Request:
+class _Calibration:
     """A checked request; `count` levels, or the bins themselves in data units."""
 
     problem: Problem
@@ -140,7 +140,7 @@ def calibrate(
         if asked < 1e-8:
             remedy = "2**32 units cannot tell inputs so little apart; ask for 1e-8 or more"
             raise ParameterError("epsilon", asked, remedy)
-        request = _Request(
+        request = _Calibration(
             problem=Problem(epsilon=asked, lower=low, upper=high, loss=loss, prior=known),
             count=check_count("levels", levels, least=2, most=MAX_LEVELS) if bins is None else bins.size,
             bins=bins,
@@ -152,7 +152,7 @@ def calibrate(
     return without_bound(mechanism, loss=value, status="calibrated", started=started, iterations=evaluations)
 
 
-def _within_reach(family: str, request: _Request) -> tuple[Mechanism, int]:
+def _within_reach(family: str, request: _Calibration) -> tuple[Mechanism, int]:
     """The member of a family, whose levels reach no farther than allowed, and how many evaluations found it."""
     problem, farthest = request.problem, request.max_level
     # E[B | upper] - E[B | lower] = 2 c is at most 2 R tanh(epsilon / 2), the most that two distributions with
@@ -205,7 +205,7 @@ def _aims(epsilon: float) -> list[float]:
     return [min(epsilon, 32 * math.log(2)) * (1 - margin) for margin in _MARGINS]
 
 
-def _searched(request: _Request, build: Callable[..., SearchedFamily]) -> tuple[Mechanism, int]:
+def _searched(request: _Calibration, build: Callable[..., SearchedFamily]) -> tuple[Mechanism, int]:
     """Searches at epsilon; then lowers the privacy parameter little by little until the rounded table is certified."""
     problem, aims = request.problem, _aims(request.problem.epsilon)
     center, half = problem.center, problem.width / 2
@@ -241,21 +241,21 @@ def _searched(request: _Request, build: Callable[..., SearchedFamily]) -> tuple[
     )
 
 
-def _rqm(request: _Request) -> tuple[Mechanism, int]:
+def _rqm(request: _Calibration) -> tuple[Mechanism, int]:
     unit = request.unit_bins
     if unit is not None and np.abs(unit - np.linspace(-unit[-1], unit[-1], unit.size)).max() > 1e-9 * unit[-1]:
         raise ParameterError("levels", unit.tolist(), "RQM needs evenly spaced bins around the middle of the range")
     return _searched(request, rqm_family)
 
 
-def _counted(request: _Request, family: str) -> int:
+def _counted(request: _Calibration, family: str) -> int:
     if request.bins is not None:
         remedy = f"the levels of {family} follow from epsilon: give an int"
         raise ParameterError("levels", request.bins.tolist(), remedy)
     return request.count
 
 
-def _pbm(request: _Request) -> tuple[Mechanism, int]:
+def _pbm(request: _Calibration) -> tuple[Mechanism, int]:
     problem, trials = request.problem, _counted(request, "pbm") - 1
 
     def at(theta: float) -> PoissonBinomial:
@@ -280,7 +280,7 @@ def _pbm(request: _Request) -> tuple[Mechanism, int]:
     )
 
 
-def _response(request: _Request, family: str) -> tuple[Mechanism, int]:
+def _response(request: _Calibration, family: str) -> tuple[Mechanism, int]:
     levels = _counted(request, family)
     if family == "randomized_response" and levels != 2:
         raise ParameterError("levels", levels, "one-bit response has 2 levels; try k_randomized_response")
@@ -290,7 +290,7 @@ def _response(request: _Request, family: str) -> tuple[Mechanism, int]:
     return k_randomized_response(lower=problem.lower, upper=problem.upper, levels=levels, epsilon=problem.epsilon), 1
 
 
-_FAMILIES: dict[str, Callable[[_Request], tuple[Mechanism, int]]] = {
+_FAMILIES: dict[str, Callable[[_Calibration], tuple[Mechanism, int]]] = {
     "rqm": _rqm,
     "erm": lambda request: _searched(request, erm_family),
     "pbm": _pbm,

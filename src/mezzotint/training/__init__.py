@@ -1,7 +1,7 @@
 """DP-SGD with quantized gradients, and models whose weights stay quantized; soundly accounted.
 
 `rqp`, `packed` and `projection` need nothing but this package; the rest needs the extra: pip install
-mezzotint[torch].
+'.[torch]' in the checkout.
 """
 
 from typing import TYPE_CHECKING
