@@ -170,7 +170,7 @@ function wholeJson(text) {
   try {
     return JSON.parse(text);
   } catch {
-    throw new MechanismError("not whole JSON");
+    throw new MechanismError("not valid JSON");
   }
 }
 

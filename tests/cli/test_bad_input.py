@@ -74,7 +74,7 @@ def test_files(refused: Callable[..., None], tmp_path: Path, column_file: Path, 
     refused(*privatize(column_file, mechanism_file, out), words=("out=", "exists already", "--overwrite"))
     assert out.read_text() == "old"
     refused(*privatize(column_file, mechanism_file, Path("-"), "--json"), words=("out=-", "name a file"))
-    refused("estimate", column_file, words=("carries no mechanism", "--mechanism"))
+    refused("estimate", column_file, words=("contains no mechanism", "--mechanism"))
     refused("verify", tmp_path / "no.json", words=("file=", "no such file"))
     refused("show", mechanism_file, "--at=1,b", words=("at=1,b", "numbers separated by commas"))
 

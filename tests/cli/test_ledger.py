@@ -78,7 +78,7 @@ def test_a_run_says_what_was_charged_and_left_and_a_refusal_names_whom_it_is_abo
     source = [tmp_path / "in.parquet", *words, "--charge-by", "id", "--out", tmp_path / "out.parquet"]
     refused = invoke("privatize", *source)
     assert refused.status == 2
-    assert " of ann' does not fit: client 'ann' would come to epsilon 2" in refused.err
+    assert " of ann' exceeds the budget: client 'ann' would come to epsilon 2" in refused.err
     assert "zoe" not in refused.err
     ran = invoke("privatize", *source, "--budget", "2.25", "--json").json["charged"]
     assert (ran["people"], ran["attempt"], ran["epsilon"]) == (2, 1, EPSILON)

@@ -208,7 +208,7 @@ def test_people_without_ids_or_without_a_ledger_are_refused(source: Path, tmp_pa
     cases: tuple[tuple[Path, dict[str, Any], str], ...] = (
         (tmp_path / "in.parquet", {"ledger": path, "people": "id"}, "people=id: has no id in in.parquet"),
         (source, {"ledger": path, "people": "id"}, "id"),
-        (source, {"people": "id"}, "says whom the ledger charges"),
+        (source, {"people": "id"}, "needs a ledger; name it"),
     )
     for given, options, words in cases:
         with pytest.raises(ParameterError, match=words):

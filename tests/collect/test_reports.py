@@ -153,7 +153,7 @@ def test_edited_descriptions_are_refused(reports: Path) -> None:
     entry = dict(whole["reports"][0])
     weight = str(int(MECHANISM.weights[0, 0]))
     edits = {
-        "not whole JSON": json.dumps(whole)[:-5],
+        "not valid JSON": json.dumps(whole)[:-5],
         'not of format "mezzotint-reports"': json.dumps({**whole, "format": "other"}),
         "version=2: this release reads version 1": json.dumps({**whole, "version": 2}),
         "lists no reports": json.dumps({**whole, "reports": []}),
@@ -173,7 +173,7 @@ def test_edited_descriptions_are_refused(reports: Path) -> None:
 def test_bare_codes_need_their_mechanism_named(reports: Path) -> None:
     counted = collect.read_counts(reports)
     rewrite(reports, None)
-    with pytest.raises(FileFormatError, match="carries no mechanism"):
+    with pytest.raises(FileFormatError, match="contains no mechanism"):
         collect.read_counts(reports)
     with pytest.raises(ParameterError, match="column=none given"):
         collect.read_counts(reports, mechanism=MECHANISM)
@@ -184,7 +184,7 @@ def test_bare_codes_need_their_mechanism_named(reports: Path) -> None:
 def test_another_mechanism_than_the_files_is_refused(reports: Path) -> None:
     with pytest.raises(ParameterError, match="made by another table"):
         collect.read_counts(reports, mechanism=OTHER)
-    with pytest.raises(ParameterError, match="describes only: x_code"):
+    with pytest.raises(ParameterError, match="the file has: x_code"):
         collect.read_counts(reports, column="y")
 
 
@@ -230,7 +230,7 @@ def test_counts_travel_as_json(tmp_path: Path) -> None:
         collect.load_counts(tmp_path / "none.json")
     whole = json.loads(path.read_text())
     for edited, words in (
-        ("{", "not whole JSON"),
+        ("{", "not valid JSON"),
         (json.dumps([]), "not a whole JSON object"),
         (json.dumps({**whole, "version": 2}), "version 1"),
         (json.dumps({**whole, "more": 1}), "need the keys"),

@@ -139,10 +139,12 @@ def _check_spending(log: str, encoding: Encoding, claim: JsonObject) -> None:
     first = encoding.central(rounds=1, clients=4, size=claim["dimension"], delta=1e-6)
     assert first is not None
     grounds = "for replacing all data of one client (replace_one), computed, to an observer of the secure sums alone"
-    lines = [line for line in log.splitlines() if "spent by whoever took part most" in line]
+    lines = [line for line in log.splitlines() if "spent by the client that took part most often" in line]
     for number, (line, epsilon) in enumerate(zip(lines, (first.epsilon, claim["epsilon"]), strict=True), start=1):
         assert f"round {number}: sum of 4 clients" in line
-        assert line.endswith(f"epsilon {above(epsilon)}, delta 1e-06 spent by whoever took part most, {grounds}")
+        assert line.endswith(
+            f"epsilon {above(epsilon)}, delta 1e-06 spent by the client that took part most often, {grounds}"
+        )
 
 
 def test_the_written_app_is_built_moved_and_run_from_another_folder(tmp_path, monkeypatch):

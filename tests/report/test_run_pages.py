@@ -184,7 +184,7 @@ def test_a_run_without_a_claim_or_an_end(folder: Path) -> None:
     with pytest.raises(FileFormatError, match="lacks loss, claims"):
         page_of(folder)
     (folder / "report.json").write_text("{", encoding="utf-8")
-    with pytest.raises(FileFormatError, match="not whole JSON"):
+    with pytest.raises(FileFormatError, match="not valid JSON"):
         page_of(folder)
     (folder / "report.json").unlink()
     with pytest.raises(FileFormatError, match="--resume"):

@@ -106,7 +106,7 @@ def _taken_part(clients: int, rounds: int, population: int | None) -> int:
     if population is None:
         return rounds
     if population < clients:
-        raise ParameterError("population", population, f"at least the {clients} of --clients")
+        raise ParameterError("population", population, f"must be at least --clients={clients}")
     return -(-rounds * clients // population)
 
 
@@ -138,8 +138,8 @@ def _picture(advice: mz.vectors.Advice) -> list[RenderableType]:
         "-",
         "-",
         "-",
-        "the central baseline: it sees all",
+        "central baseline: the server sees every vector",
     )
-    rows += [None, trusted, ("answering 0", number(setting.answering_zero, 3), "0", "0", "0", "needs nobody")]
+    rows += [None, trusted, ("answering 0", number(setting.answering_zero, 3), "0", "0", "0", "uses no data")]
     best = [] if advice.best is None else [f"Best: {advice.best.parameter}. {advice.best.claim}"]
     return [common.TerminalTable(columns, rows, left=("scheme", "why"), title=title), *advice.remarks, *best]

@@ -343,8 +343,8 @@ def _noise(
     least = settings.minimum or drawn // 2 + 1
     epsilon, delta = _left_for_updates(settings, least)
     found, encoding = ledger.noise_within(epsilon, make, rounds=rounds, clients=least, size=size, delta=delta)
-    told = f"for clients in {rounds} of {counted(settings.rounds, 'round')}, in sums of {least} or more"
-    common.note(f"--noise-multiplier {found:.6g} keeps to --epsilon {settings.epsilon:g} {told}")
+    told = f"clients in {rounds} of {counted(settings.rounds, 'round')} (sums of {least} or more)"
+    common.note(f"--noise-multiplier {found:.6g} keeps {told} within --epsilon {settings.epsilon:g}")
     return found, encoding
 
 

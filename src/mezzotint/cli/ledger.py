@@ -218,7 +218,7 @@ def _words(facts: JsonObject, top: int) -> Sequence[str]:
     worst, others = facts["worst"], len(facts["clients"]) - top
     lines = [f"{others:,} more clients spent no more than these (--top)"] if others > 0 else []
     whom = _name(worst["client"])
-    lines.append(f"Most was spent by {whom}: epsilon {above(worst['epsilon'])}, delta {above(worst['delta'])}.")
+    lines.append(f"Largest total: {whom}, epsilon {above(worst['epsilon'])}, delta {above(worst['delta'])}.")
     if "budget" in facts:
         exceeded = worst["epsilon"] > facts["budget"]
         left = "which is exceeded" if exceeded else f"{below(worst['left'])} of it left to whoever spent most"
@@ -231,12 +231,12 @@ def _words(facts: JsonObject, top: int) -> Sequence[str]:
         )
     lines.append(
         "Computed, to an observer of all these releases: sums of what their claims state (basic composition), valid "
-        "whenever they are read. A claim below may be certified; of their sum there is no proof that was checked."
+        "whenever they are read. Single claims below may be certified; their sum is computed."
     )
     if any(one["client"] == releases_of.GLOBAL for one in facts["clients"]):
         lines.append(
-            "everyone: releases charged without a column of people (--charge-by). Whoever is in the data is not known "
-            "then, so each person pays for them, also one who has no row."
+            "everyone: releases charged without --charge-by. The people in the data are then unknown, so these releases "
+            "count for every person."
         )
     lines.append(f"The claim{'s' * (len(facts['claims']) != 1)}:")
     for one in facts["claims"][:top]:

@@ -113,7 +113,7 @@ class CodeCounts:
             )
         twice = sorted(self.runs & other.runs)
         if twice:
-            remedy = "the same reports would count twice, and the intervals be too narrow; give every run once"
+            remedy = "its reports would count twice, and intervals would be too narrow; give each run once"
             raise ParameterError("counts", f"run {twice[0]}", remedy)
         refuse_two_runs(self.sources | other.sources, parameter="counts")
         return replace(
@@ -377,7 +377,9 @@ class BlockCounter:
         field = next(iter(described.tables)) if self.column is None else self.column
         table = described.tables.get(field, self.mechanism)
         if table is None:
-            raise ParameterError("column", field, f"the file describes only: {', '.join(described.tables)}")
+            raise ParameterError(
+                "column", field, f"no such column of codes; the file has: {', '.join(described.tables)}"
+            )
         if self.mechanism is not None and self.mechanism != table:
             raise ParameterError(
                 "mechanism", self.mechanism.name, f"{reader.name} was made by another table: {table!r}"

@@ -333,7 +333,9 @@ class Plan:
         check_choice("on_out_of_range", self.on_out_of_range, ("clip", "error"))
         for column in self.mechanisms:
             if column in self.keep:
-                raise ParameterError("keep", column, "the raw column beside its reports would undo them; leave it out")
+                raise ParameterError(
+                    "keep", column, "keeping the raw column would reveal what its reports protect; leave it out"
+                )
             for taken in (code_field(column), hash_field(column)):
                 if taken in self.keep:
                     raise ParameterError("keep", taken, "the reports take this name; rename that column first")

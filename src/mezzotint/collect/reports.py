@@ -103,7 +103,9 @@ def describe(
 def read_description(text: str | None, *, name: str) -> Description:
     """What the text that a reports file carries says of it; raises FileFormatError for none, or one that was edited."""
     if text is None:
-        raise FileFormatError(f"{name}: carries no mechanism; give one with its own file (--mechanism, --column)")
+        raise FileFormatError(
+            f"{name}: contains no mechanism; give its file (--mechanism) and the column of codes (--column)"
+        )
     document = parse_json(text, name=f"{name}: its description")
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise FileFormatError(f'{name}: its description is not of format "{FORMAT}"')

@@ -112,15 +112,13 @@ class Settings:
     def __post_init__(self) -> None:
         check_choice("engine", self.engine, ("local", "ray"))
         if self.address is not None and self.engine != "ray":
-            raise ParameterError(
-                "address", self.address, 'is that of a Ray cluster; choose engine="ray" (--engine ray)'
-            )
+            raise ParameterError("address", self.address, 'needs engine="ray" (--engine ray)')
         if self.threads is not None and self.threads < 1:
             raise ParameterError("threads", self.threads, "need at least one thread; without it all are used")
         if self.budget is not None and self.ledger is None:
-            raise ParameterError("budget", self.budget, "needs the ledger that knows what was spent (--ledger)")
+            raise ParameterError("budget", self.budget, "needs a ledger; name it (--ledger)")
         if self.people is not None and self.ledger is None:
-            raise ParameterError("people", self.people, "says whom the ledger charges; name the ledger (--ledger)")
+            raise ParameterError("people", self.people, "needs a ledger; name it (--ledger)")
         if self.ledger is not None and self.rng is not None:
             raise ParameterError("ledger", str(self.ledger), "a seeded draw cannot be charged; leave one out")
         if self.block_rows < 1:

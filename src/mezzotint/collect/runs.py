@@ -151,7 +151,9 @@ def _check_one_file(files: Sequence[SourceFile], out: AnyPath, chosen: Settings)
     if file_kind(out, parameter="out", written=True) != "parquet" and chosen.record_counts:
         raise ParameterError("record_counts", True, "a CSV of reports has no place for counts; write Parquet")
     if chosen.resume:
-        raise ParameterError("resume", True, "a file is written whole or not at all; a folder (name/) can be resumed")
+        raise ParameterError(
+            "resume", True, "only an output folder (NAME/) can be resumed; a single file is complete or absent"
+        )
     if chosen.engine == "ray":
         raise ParameterError("engine", "ray", "writes a folder of parts; end the name of the output with /")
     if os.fspath(out) == "-" or not Path(out).exists():

@@ -132,7 +132,7 @@ def check_neighboring(value: object) -> Neighboring:
 
 def check_delta(delta: float) -> float:
     """The number itself; ParameterError unless it lies in [0, 1)."""
-    remedy = "need a probability in [0, 1), not below 1e-300 but for 0, which asks for pure epsilon; try delta=1e-6"
+    remedy = "need 0 (pure epsilon) or a probability in [1e-300, 1); try delta=1e-6"
     return as_real("delta", delta, lambda value: value == 0 or 1e-300 <= value < 1, remedy)
 
 

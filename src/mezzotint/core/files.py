@@ -84,7 +84,7 @@ def parse_json(text: str | bytes, *, name: str, strict: bool = False) -> Json:
         raise
     except ValueError as error:
         raise FileFormatError(
-            f"{name}: not whole JSON ({error}); it may be truncated or edited; write it again"
+            f"{name}: not valid JSON ({error}); the file may be truncated or edited; write it again"
         ) from None
 
 

@@ -673,7 +673,7 @@ def _cifar_batches(files: list[Path], label: bytes) -> tuple[Features, Labels]:
     y: list[int] = []
     for file in files:
         if not file.is_file():
-            raise ParameterError("data", str(file), "no such file; name the folder of CIFAR's python version")
+            raise ParameterError("data", str(file), "no such file; name the folder of CIFAR (Python version)")
         try:
             batch = _ArraysOnly(io.BytesIO(_bytes_of(file)), encoding="bytes").load()
             x.append(np.asarray(batch[b"data"]).reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))

@@ -299,7 +299,9 @@ class Checkpoint:
                     told=json.loads(file["told"].tobytes()) if "told" in file else {},
                 )
         except FileNotFoundError:
-            raise FileFormatError(f"{folder}: holds no run to resume; name the folder that a run was given") from None
+            raise FileFormatError(
+                f"{folder}: contains no run to resume; name the --out folder of an earlier run"
+            ) from None
         except (OSError, ValueError, KeyError) as error:
             raise FileFormatError(f"{folder.name}: no checkpoint to resume from ({error})") from None
 

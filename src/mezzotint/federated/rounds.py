@@ -481,7 +481,7 @@ def spending(claim: Claim | None, ledger: RunLedger) -> str:
         return "nothing was released so far"
     if claim is None or claim.epsilon == math.inf:
         return "no epsilon can be claimed"
-    told = f"epsilon {above(claim.epsilon)}, delta {above(claim.delta)} spent by whoever took part most"
+    told = f"epsilon {above(claim.epsilon)}, delta {above(claim.delta)} spent by the client that took part most often"
     return f"{told}, for {claim.change}, {claim.basis}"
 
 

@@ -105,7 +105,7 @@ class RunSettings(Record):
     pause: float = 0.0
 
     def __post_init__(self) -> None:
-        local, share = self.trust == "local", "a share of the clients in [0, 1)"
+        local, share = self.trust == "local", "need a share of the clients in [0, 1)"
         check_rules(
             self,
             ("trust", self.trust in ("sum", "local"), "use 'sum' or 'local'"),
@@ -130,15 +130,15 @@ class RunSettings(Record):
                 not (self.evaluate_every and local),
                 "needs secure sums: leave it out with trust 'local'",
             ),
-            ("evaluate_noise", 0 < self.evaluate_noise < math.inf, "a noise multiplier above 0"),
-            ("largest_loss", 0 < self.largest_loss < math.inf, "a finite loss above 0"),
+            ("evaluate_noise", 0 < self.evaluate_noise < math.inf, "need a noise multiplier above 0"),
+            ("largest_loss", 0 < self.largest_loss < math.inf, "need a finite loss above 0"),
             ("colluding", 0 <= self.colluding < 1, share),
             ("dropping", 0 <= self.dropping < 1, share),
         )
         check_spare(self.spare, check_choice("sampling", self.sampling, SAMPLINGS))
         if self.dataset == "digits" and self.per_round + self.spare > self.clients:
             name = "spare" if self.per_round <= self.clients else "per_round"
-            remedy = f"a round draws {self.per_round + self.spare} of only {self.clients} clients, spare ones included"
+            remedy = f"with spare={self.spare}, a round draws {self.per_round + self.spare} of {self.clients} clients; draw fewer"
             raise ParameterError(name, getattr(self, name), remedy)
         optimizer_named(self.server_optimizer)
         _ = self.training  # checks its part

@@ -111,7 +111,7 @@ def read_json(text: str, *, real: Callable[[str], object] = _refuse) -> object:
     try:
         return json.loads(text.encode().decode(), object_pairs_hook=_unique, parse_constant=_refuse, parse_float=real)
     except (ValueError, RecursionError) as error:
-        raise Unreadable(f"not whole JSON ({error}); truncated or edited") from None
+        raise Unreadable(f"not valid JSON ({error}); truncated or edited") from None
 
 
 @final

@@ -94,7 +94,7 @@ def described(released: Release | Released, **options: object) -> Release:
             raise ParameterError(next(iter(options)), "given", "the release says everything; use dataclasses.replace")
         return released
     if options.get("view", "local") not in ("local", "sum", "shuffled"):
-        remedy = "use 'local' (every report is seen), 'sum' (only secure sums are) or 'shuffled' (in random order)"
+        remedy = "use 'local' (every report is visible), 'sum' (only secure sums are) or 'shuffled' (in random order)"
         raise ParameterError("view", options["view"], remedy)
     geometry = options.pop("geometry", "coordinate")
     if geometry not in ("coordinate", "l2") or (geometry == "l2") != (options.get("l2_norm") is not None):

@@ -360,7 +360,7 @@ class Release:
             remedy = "need a Mechanism, {column: Mechanism}, or what accounts for itself, such as a vector scheme"
             raise ParameterError("mechanism", type(self.mechanism).__name__, remedy)
         if self.trust not in _OBSERVERS:
-            remedy = "use 'local' (every report is seen), 'secure_sum' (only sums are), 'shuffler' or 'central'"
+            remedy = "use 'local' (every report is visible), 'secure_sum' (only sums are), 'shuffler' or 'central'"
             raise ParameterError("trust", self.trust, remedy)
         check_neighboring(self.neighboring)
         if self.trust == "local":
@@ -373,13 +373,15 @@ class Release:
     def _check_local(self) -> None:
         if self.clients is not None or self.corrupted != 0:
             name, value = ("clients", self.clients) if self.clients is not None else ("corrupted", self.corrupted)
-            remedy = "nobody else's noise helps where every report is seen; use trust='secure_sum'"
+            remedy = "applies to secure sums and shuffles only; use trust='secure_sum' or leave it out"
             raise ParameterError(name, value, remedy)
         if self.clip_norm is not None:
             remedy = "reports that are seen are accounted per coordinate; use trust='secure_sum'"
             raise ParameterError("clip_norm", self.clip_norm, remedy)
         if self.sampling not in ("public", "poisson"):
-            remedy = "with trust='local' use 'public' (absence is seen) or 'poisson' (records, in secret)"
+            remedy = (
+                "with trust='local' use 'public' (participation is visible) or 'poisson' (records sampled in secret)"
+            )
             raise ParameterError("sampling", self.sampling, remedy)
         if self.neighboring == "add_or_remove_one" and self.sampling != "poisson":
             remedy = "who is seen to be absent is not hidden; use 'replace_one', or sampling='poisson' of records"
@@ -387,7 +389,7 @@ class Release:
 
     def _check_crowd(self) -> None:
         if self.clients is None:
-            raise ParameterError("clients", None, "say how many reports a sum or shuffle has, e.g. clients=1000")
+            raise ParameterError("clients", None, "give the number of reports in a sum or shuffle, e.g. clients=1000")
         check_others(self.clients, self.corrupted)
         if self.neighboring != "replace_one":
             raise ParameterError("neighboring", self.neighboring, "use 'replace_one' with sums and shuffles")

@@ -491,7 +491,7 @@ class Ledger:
         theirs = next(one for one in reversed(added) if one.client in (person, GLOBAL))
         slack = f", {above(self.slack)} of it slack" if self.slack else ""
         return (
-            f"release {theirs.identity!r} does not fit: {_who(person)} would come to {total}; the budget is "
+            f"release {theirs.identity!r} exceeds the budget: {_who(person)} would come to {total}; the budget is "
             f"epsilon {above(epsilon)} and delta {above(delta)}{slack}. Nothing was charged; release nothing"
         )
 

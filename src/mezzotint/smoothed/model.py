@@ -227,9 +227,9 @@ def read_vertices(vertices: Sequence[Rational | Sequence[Rational]]) -> tuple[Di
         if single:
             row.append(1 - row[0])
         if any(not 0 <= value <= 1 for value in row):
-            raise ParameterError(f"vertices[{i}]", vertex, "must lie in [0, 1]: the chance of a type")
+            raise ParameterError(f"vertices[{i}]", vertex, "must lie in [0, 1]: the probability of a type")
         if len(row) < 2 or abs(sum(row) - 1) > Fraction(1, 10**9):
-            raise ParameterError(f"vertices[{i}]", vertex, "needs one chance per type, summing to 1")
+            raise ParameterError(f"vertices[{i}]", vertex, "needs one probability per type, summing to 1")
         # Decimal thirds do not sum to 1 exactly; the last chance takes the difference, and stays in [0, 1].
         rest, total = 1 - sum(row[:-1], Fraction(0)), sum(row, Fraction(0))
         rows.append(tuple(value / total for value in row) if rest < 0 else (*row[:-1], rest))

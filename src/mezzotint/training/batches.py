@@ -41,7 +41,9 @@ class PoissonBatches:
 
     def __post_init__(self) -> None:
         if not 1 <= self.batch_size <= self.dataset_size:
-            raise ParameterError("batch_size", self.batch_size, f"use 1 to the data's {self.dataset_size} records")
+            raise ParameterError(
+                "batch_size", self.batch_size, f"need 1 to {self.dataset_size}, the number of training records"
+            )
 
     @classmethod
     def of_parts(cls, bands: int, *, batch_size: int, dataset_size: int) -> PoissonBatches:

@@ -124,7 +124,7 @@ def _module_from(name: str, shape: tuple[int, ...], classes: int, seed: int) -> 
     file, attribute = name.rsplit(":", 1)
     found = importlib.util.spec_from_file_location(Path(file).stem, file)
     if found is None or found.loader is None or not Path(file).is_file():
-        raise ParameterError("model", name, "no such file; write file.py:Net")
+        raise ParameterError("model", name, f"no such file: {file}; write file.py:Net")
     code = importlib.util.module_from_spec(found)
     found.loader.exec_module(code)
     make: Callable[..., torch.nn.Module] | None = getattr(code, attribute, None)

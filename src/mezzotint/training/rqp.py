@@ -198,7 +198,7 @@ class Steps:
         """Valid epsilons by what they follow from; the least is claimed."""
         delta, neighboring = release.delta, check_neighboring(release.neighboring)
         if not LEAST_DELTA <= delta < 1:
-            raise ParameterError("delta", delta, f"composition is computed for a delta in [{LEAST_DELTA:g}, 1)")
+            raise ParameterError("delta", delta, f"must lie in [{LEAST_DELTA:g}, 1)")
         lossy = tuple(phase for phase in self.phases if phase.steps > 0 and phase.kappa > 0)
         return dict(_bounds(lossy, neighboring, delta - _CONVOLUTION_ERROR)) if lossy else {PLD: 0.0}
 

@@ -112,7 +112,7 @@ class TrainingSettings:
         if self.records_per_user is not None:
             check_count("records_per_user", self.records_per_user)
         if not 0 <= self.averaging <= 1:
-            raise ParameterError("averaging", self.averaging, "a share of the steps lies in [0, 1]")
+            raise ParameterError("averaging", self.averaging, "must lie in [0, 1]")
         check_choice("optimizer", self.optimizer, OPTIMIZERS)
         check_choice("schedule", self.schedule, SCHEDULES)
         if self.neighboring is not None:
@@ -499,7 +499,7 @@ def restore(trainer: Trainer, checkpoint: str | os.PathLike[str]) -> None:
         remedy = "correlated noise begins anew where a run was interrupted, so a seed does not repeat it; start over"
         raise ParameterError("seed", trainer.settings.seed, remedy)
     if not Path(checkpoint).is_file():
-        raise ParameterError("checkpoint", str(checkpoint), "no such file; a run that starts anew does not resume")
+        raise ParameterError("checkpoint", str(checkpoint), "no such file; omit --resume to start a new run")
     try:
         state = torch.load(checkpoint, weights_only=True)
         known = state["schema"] == SCHEMA
