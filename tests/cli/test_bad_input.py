@@ -9,11 +9,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import mezzotint as mz
 from mezzotint.core.mechanism import Mechanism
 
 Invoke = Callable[..., object]
@@ -66,7 +68,7 @@ def test_columns(refused: Callable[..., None], tmp_path: Path, mechanism_file: P
 
 def test_files(refused: Callable[..., None], tmp_path: Path, column_file: Path, mechanism_file: Path) -> None:
     out = tmp_path / "out.parquet"
-    refused(*privatize(tmp_path / "no.csv", mechanism_file, out), words=("source=", "no.csv", "no such file"))
+    refused(*privatize(tmp_path / "no.csv", mechanism_file, out), words=("SOURCE=", "no.csv", "no such file"))
     refused(*privatize(column_file, tmp_path / "no.json", out), words=("mechanism=", "no.json", "mezzotint design"))
     refused(*privatize(column_file, mechanism_file, tmp_path / "out.xls"), words=("out=", "out.xls", ".parquet"))
     refused(*privatize(column_file, mechanism_file, tmp_path / "no" / "o.csv"), words=("out=", "does not exist"))
@@ -75,7 +77,7 @@ def test_files(refused: Callable[..., None], tmp_path: Path, column_file: Path, 
     assert out.read_text() == "old"
     refused(*privatize(column_file, mechanism_file, Path("-"), "--json"), words=("out=-", "name a file"))
     refused("estimate", column_file, words=("contains no mechanism", "--mechanism"))
-    refused("verify", tmp_path / "no.json", words=("file=", "no such file"))
+    refused("verify", tmp_path / "no.json", words=("FILE=", "no such file"))
     refused("show", mechanism_file, "--at=1,b", words=("at=1,b", "numbers separated by commas"))
 
 
@@ -127,7 +129,7 @@ def test_weights_that_do_not_sum(refused: Callable[..., None], mechanism_file: P
         (("design", "--epsilon", "1", "--prior", "file.csv"), ("prior=file.csv", "FILE:COLUMN")),
         (("design", "--epsilon", "1", "--out", "no/such/m.json"), ("out=no/such/m.json", "does not exist")),
         (("compare", "--epsilon", "1", "--bits", "2", "--levels", "3"), ("bits=2", "not both")),
-        (("reproduce", "nothing"), ("name=nothing", "use one of")),
+        (("reproduce", "nothing"), ("NAME=nothing", "use one of")),
         (("estimate",), ("SOURCES", "--help")),
         (("frobnicate",), ("frobnicate", "--help")),
         (("show", "m.json", "--wrong"), ("--wrong", "--help")),
@@ -211,7 +213,7 @@ def test_other_errors_are_not_hidden(invoke: Invoke, mechanism_file: Path, monke
         (("advise", "--clients", "50", "--target-epsilon", "4", "--dim", "0"), "--dim=0: "),
         (("design", "--epsilon", "1", "--levels=-3,3", "--max-level", "9"), "--max-level=9.0: "),
         (("design", "--epsilon", "1", "--levels", "4", "--alpha", "1e23"), "--alpha=1e+23: "),
-        (("show", "no-such-file.json"), "file=no-such-file.json: "),
+        (("show", "no-such-file.json"), "FILE=no-such-file.json: "),
     ],
 )
 def test_messages_begin_with_what_was_typed(invoke: Invoke, arguments: tuple[str, ...], begins: str) -> None:
@@ -223,3 +225,78 @@ def test_messages_begin_with_what_was_typed(invoke: Invoke, arguments: tuple[str
 def test_a_guess_is_offered_once(invoke: Invoke) -> None:
     assert invoke("desing").err.count("Did you mean") == 1
     assert invoke("design", "--epsilonn", "1").err.count("Did you mean") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("compare", "--epsilon", 1, "--bits", 0), ("bits=0", "need an integer >= 1")),
+        (("design", "--epsilon", 1, "--seconds", 5), ("--seconds=5.0", "needs --prove")),
+        (("smoothed", "profile", "--epsilon", 1), ("--counts is not given", "--counts and --election")),
+        (("smoothed", "profile", "--counts", "5,5", "--epsilon", 1), ("exactly one of --loss-rate and --sampled",)),
+        (
+            ("smoothed", "profile", "--counts", "5,5", "--sampled", 3, "--epsilon", 1, "--ratio", 2),
+            ("exactly one of --epsilon and --ratio (e^epsilon)",),
+        ),
+        (("smoothed", "gradients", "--n", 100, "--sampled", 200, "--epsilon", 1), ("--sampled=200", "use at most")),
+    ],
+)
+def test_options_without_effect_or_out_of_range(
+    refused: Callable[..., None], words: tuple[object, ...], said: tuple[str, ...]
+) -> None:
+    refused(*words, words=said)
+
+
+def test_options_that_need_another_one(
+    refused: Callable[..., None], tmp_path: Path, column_file: Path, mechanism_file: Path
+) -> None:
+    out = tmp_path / "out.parquet"
+    refused(*privatize(column_file, mechanism_file, out, "--epsilon", "1"), words=("--epsilon=1.0", "needs --domain"))
+    refused("estimate", out, "--top", 3, words=("--top=3", "needs --domain"))
+
+
+def test_steps_between_log_lines_cannot_be_negative(refused: Callable[..., None]) -> None:
+    pytest.importorskip("torch")
+    line = ("train", "--data", "breast-cancer", "--every", "-1", "--noise-multiplier", "1")
+    refused(*line, words=("--every=-1", "need an integer >= 0"))
+
+
+def test_a_federated_run_is_no_file(refused: Callable[..., None], mechanism_file: Path) -> None:
+    pytest.importorskip("flwr")
+    refused("federate", "--out", mechanism_file, words=("--out=", "is a file, not a folder"))
+    line = ("federate", "--mechanism", "quantize", "--report-epsilon", "1")
+    refused(*line, words=("--report-epsilon=1.0", "only for named tables with noise"))
+
+
+def test_inputs_that_are_clipped_are_named(invoke: Callable[..., Any], mechanism_file: Path) -> None:
+    assert "50 is clipped to 10" in invoke("show", mechanism_file, "--at", "5,50").err
+
+
+def test_a_client_that_no_release_names(
+    refused: Callable[..., None], invoke: Callable[..., Any], tmp_path: Path, column_file: Path, mechanism_file: Path
+) -> None:
+    book = tmp_path / "spent.jsonl"
+    line = privatize(column_file, mechanism_file, tmp_path / "out.parquet", "--ledger", str(book))
+    assert invoke(*line).status == 0
+    assert "no release is charged to nobody alone" in invoke("ledger", book, "--client", "nobody").err
+    refused("ledger", book, "--delta", 2, words=("--delta=2.0", "federated client's ledger"))
+
+
+def test_utility_is_compared_with_utility(invoke: Callable[..., Any]) -> None:
+    assert "log10 utility" in " ".join(invoke("smoothed", "utility", "--help").out.split())
+
+
+def test_a_column_that_is_missing_is_named_by_its_option(
+    refused: Callable[..., None], invoke: Callable[..., Any], tmp_path: Path, column_file: Path, mechanism_file: Path
+) -> None:
+    out = tmp_path / "out.parquet"
+    assert invoke(*privatize(column_file, mechanism_file, out)).status == 0
+    refused("estimate", out, "--weights", "zz", words=("--weights=zz", "no such column"))
+    refused("estimate", out, "--by", "zz", words=("--by=zz", "no such column"))
+
+
+def test_levels_that_do_not_add_up_are_named_by_their_file(refused: Callable[..., None], tmp_path: Path) -> None:
+    pytest.importorskip("flwr")
+    file = tmp_path / "m.json"
+    mz.design.optimal(epsilon=1.0, levels=[-3.0, -0.5, 2**-0.5, 3.1]).mechanism.save(file)
+    refused("federate", "--mechanism", file, words=(f"--mechanism={file}", "integer multiples of a step"))

@@ -121,7 +121,7 @@ def _check(verb: Any, line: str) -> None:
     said = line.removeprefix("mezzotint: ")
     assert said != line, line
     options = {word for option in verb.params for word in option.opts}
-    arguments = {option.name for option in verb.params if option.param_type_name == "argument"}
+    arguments = {str(option.name).upper() for option in verb.params if option.param_type_name == "argument"}
     head = re.match(r"(-*\w[\w-]*)(\[\d+\])?=", said)
     assert head is None or head[1] in options | arguments, line
     assert not PYTHON.search(said), line
@@ -238,7 +238,7 @@ def test_a_folder_that_holds_a_run_hides_no_other_error(folder: Path, capsys: py
         (("design", "--epsilon", 1, "--prior", "in.parquet:z"), "--prior=in.parquet:z: no such column"),
         (("design", "--epsilon", 1, "--prior", "none.parquet:z"), "--prior=none.parquet:z: no such file"),
         (("report", "r.parquet", "--column", "z"), "--column=z: "),
-        (("estimate", "r.parquet", "r.parquet"), "sources="),
+        (("estimate", "r.parquet", "r.parquet"), "SOURCES="),
         (("train", "--data", "missing.csv", "--label", "kind", "--target-epsilon", 1), "--data=not finite: "),
     ],
 )

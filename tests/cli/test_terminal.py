@@ -144,7 +144,7 @@ def test_show_speaks_every_encoding(environment: dict[str, str], mechanism_file:
     assert b"@" in done.stdout  # the tallest bar, where there are no blocks to draw with
     wrong = _mezzotint("show", "no-such-\u00fc.json", **environment)
     assert wrong.returncode == 2
-    assert wrong.stderr.startswith(b"mezzotint: file=no-such-")
+    assert wrong.stderr.startswith(b"mezzotint: FILE=no-such-")
     assert b"Traceback" not in wrong.stderr
 
 

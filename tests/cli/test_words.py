@@ -96,7 +96,7 @@ def test_a_ledger_explains_everyone_and_why_a_sum_is_computed(
     assert invoke(*words, "--out", tmp_path / "r.parquet").status == 0
     said = " ".join(invoke("ledger", ledger).out.split())
     assert "1 charge " in said
-    assert "also one who has no row" in said
+    assert "count for every person" in said
     assert "their sum is computed" in said
     other = tmp_path / "own.jsonl"
     words = (*words[:-1], other, "--charge-by", "id")

@@ -162,7 +162,9 @@ def test_edited_descriptions_are_refused(reports: Path) -> None:
             {**whole, "reports": [{**entry, "mechanism": entry["mechanism"].replace(weight, "7")}]}
         ),
         "sha256 names": json.dumps({**whole, "reports": [{**entry, "sha256": "0" * 64}]}),
-        "it may be truncated": json.dumps({**whole, "reports": [{**entry, "mechanism": entry["mechanism"][:99]}]}),
+        "the file may be truncated": json.dumps(
+            {**whole, "reports": [{**entry, "mechanism": entry["mechanism"][:99]}]}
+        ),
     }
     for words, text in edits.items():
         rewrite(reports, text)

@@ -250,7 +250,7 @@ def test_every_table_can_be_chosen_by_name_and_summed(name):
         (["--mechanism", "rounded-gaussian", "--bands", "65"], "bands"),
         (["--mechanism", "rounded-gaussian", "--bands", "4", "--per-round", "50"], "--per-round 100"),
         (["--mechanism", "rounded-gaussian", "--bits", "4"], "--bits=4: only for named tables"),
-        (["--mechanism", "ddg", "--report-epsilon", "4"], "--report-epsilon=4.0: only for named tables"),
+        (["--mechanism", "ddg", "--report-epsilon", "4"], "--report-epsilon=4.0: only for named tables with noise"),
         (["--mechanism", "ddg", "--clip", "4"], "--clip=4.0: only for named tables"),
         (["--mechanism", "rqm", "--noise-multiplier", "1"], "--noise-multiplier=1.0: only for added noise"),
         (["--trust", "local", "--dropping", "0.1"], "--dropping=0.1: only for secure sums"),

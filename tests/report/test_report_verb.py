@@ -36,7 +36,7 @@ def test_writes_a_page_and_says_so(mechanism_file: Path, tmp_path: Path, capsys:
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["none.json"], "file=none.json: no such file"),
+        (["none.json"], "FILE=none.json: no such file"),
         (["m.json", "--column", "x"], "column=x"),
         (["m.json", "--png", "nowhere"], "png=nowhere"),
         (["broken.json"], "mechanism file: not valid JSON"),

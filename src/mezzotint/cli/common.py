@@ -133,7 +133,7 @@ def _word(option: click.Parameter | None) -> str:
     """How an option or argument is typed; empty for None."""
     if option is None:
         return ""
-    return option.opts[0] if option.param_type_name == "option" else str(option.name)
+    return option.opts[0] if option.param_type_name == "option" else str(option.name).upper()
 
 
 def _setting(found: re.Match[str]) -> str:

@@ -40,7 +40,9 @@ def command(
     common.refuse_outputs(overwrite=overwrite, png=png, data=data)
     if bits is not None and levels is not None:
         raise ParameterError("bits", bits, "give --bits or --levels, not both")
-    size: JsonObject = {"levels": common.parse_levels(levels)} if levels is not None else {"bits": bits or 2}
+    size: JsonObject = (
+        {"levels": common.parse_levels(levels)} if levels is not None else {"bits": 2 if bits is None else bits}
+    )
     sample = common.read_prior(prior, lower, upper)
     problem: Options = {"epsilon": epsilon, "lower": lower, "upper": upper, "prior": sample}
     with common.busy("loading the solvers"):

@@ -51,7 +51,7 @@ def command(
     overwrite: Overwrite = False,
     limit: Annotated[bool, option("Also print how far the loss is above the limit for any bits.", "--limit")] = False,
     prove: Annotated[bool, option("Also bound the loss of any levels, as many as these.", "--prove")] = False,
-    seconds: Annotated[float, option("Time limit for --prove, in seconds.")] = 60.0,
+    seconds: Annotated[float | None, option("Time limit for --prove, in seconds; default: 60.")] = None,
     proof: Annotated[
         Path | None, option("Write a proof of the claim (with --prove: of the bound) to this file.")
     ] = None,
@@ -59,6 +59,8 @@ def command(
 ) -> None:
     """Design a mechanism for a privacy level: the optimal table, or a published family calibrated to epsilon."""
     common.refuse_outputs(overwrite=overwrite, out=out, proof=proof)
+    if seconds is not None and not prove:
+        raise ParameterError("seconds", seconds, "this option needs --prove")
     given = {"levels": levels, "prior": prior, "delta": delta, "alpha": alpha, "metric": metric, "knots": knots}
     if categories is not None:
         given |= {"limit": limit, "prove": prove}
@@ -78,7 +80,7 @@ def command(
     problem: Options = {"epsilon": epsilon, "lower": lower, "upper": upper, "loss": loss, "prior": sample}
     problem |= {name: value for name, value in constraint.items() if value}
     problem |= {} if max_level is None else {"max_level": max_level}
-    ways: Options = {"prove": True, "seconds": seconds} if prove else {}
+    ways: Options = {"prove": True, "seconds": 60.0 if seconds is None else seconds} if prove else {}
     ways |= {} if knots is None else {"knots": knots}
     started, chosen = time.perf_counter(), None if levels is None else common.parse_levels(levels)
     with _watched(family, chosen, prove=prove) as watch:

@@ -51,7 +51,7 @@ def command(
     weights: Annotated[str | None, option("Public column of weights: 1 / probability of inclusion.")] = None,
     sizes: Annotated[str | None, option("--by: sizes of the strata of a population, as in a=100,b=250.")] = None,
     domain: Annotated[Path | None, option("List of a large domain: estimate its most frequent categories.")] = None,
-    top: Annotated[int, option("With --domain: number of categories to list.")] = 20,
+    top: Annotated[int | None, option("With --domain: number of categories to list; default: 20.")] = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
@@ -77,6 +77,8 @@ def _check(options: Options) -> None:
     for name in ("against", "sizes"):
         if options[name] is not None and by is None:
             raise ParameterError(name, options[name], "needs groups; name their column with --by")
+    if options["top"] is not None and domain is None:
+        raise ParameterError("top", options["top"], "this option needs --domain")
     grouped = by is not None or weights is not None
     if domain is None and len(columns) < 2 and not grouped:
         return
@@ -256,7 +258,14 @@ def _grouped(sources: list[str], *, allow_seeded: bool, **options: Any) -> dict[
     found: dict[str, mz.collect.Group] = {}
     with common.busy("counting"):
         for source in sources:
-            for name, group in mz.collect.read_groups(source, **options).items():
+            try:
+                groups = mz.collect.read_groups(source, **options)
+            except ParameterError as error:
+                asked = next((name for name in ("by", "weights") if options.get(name) == error.value), "column")
+                raise ParameterError(
+                    asked if error.parameter == "column" else error.parameter, error.value, error.remedy
+                ) from error
+            for name, group in groups.items():
                 found[name] = found[name].merge(group) if name in found else group
     for group in found.values():
         refuse_seeded(group.counts.seeded, allowed=allow_seeded)
@@ -266,6 +275,7 @@ def _grouped(sources: list[str], *, allow_seeded: bool, **options: Any) -> dict[
 def _hitters(options: Options) -> None:
     """Prints the most frequent categories of a large domain."""
     sources, column, top, level = (options[name] for name in ("sources", "column", "top", "level"))
+    top = 20 if top is None else top
     if len(sources) > 1 or len(column or ()) > 1:
         raise ParameterError("sources", ", ".join(sources), "hashed reports are read from one column of one source")
     names = (*common.read_lines(options["domain"], parameter="domain"), OTHER)

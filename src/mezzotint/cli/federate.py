@@ -120,6 +120,8 @@ def command(
         else:
             settings = _settings(options)
             encoding = _encoding(options, settings)
+            if out is not None and out.is_file():
+                raise ParameterError("out", str(out), "is a file, not a folder; name a folder")
             if out is not None and (out / "ledger.jsonl").exists():  # after the errors of other options
                 remedy = "holds a run already; go on with --resume, or name another folder"
                 raise ParameterError("out", str(out), remedy)
@@ -151,7 +153,10 @@ def _refuse_idle(options: Options) -> None:
     of_tables = "only for named tables: give one as --mechanism, or leave it out"
     rules: dict[str, tuple[bool, str]] = {
         "bits": (not table and name != _RANKED, of_tables),
-        "report_epsilon": (not table and name != _RANKED, of_tables),
+        "report_epsilon": (
+            (not table and name != _RANKED) or (not local and name in ("", "quantize")),
+            "only for named tables with noise (rqm, pbm, erm, optm, optimal) and ranked; leave it out",
+        ),
         "noise_multiplier": (not noisy, f"only for added noise: name it ({', '.join(NOISES)}), or leave it out"),
         "clip": (local or not (table or name == _CLIP), "only for named tables and clip; leave it out"),
         "l2_norm_range": (not options["clip_quantile"], "only for a norm that adapts: give --clip-quantile, too"),
@@ -281,7 +286,16 @@ def _table(name: str, bits: int, clip: float, report_epsilon: float, l2_norm: fl
     if not Path(name).exists():
         known = ", ".join((*TABLES, *NOISES, _CLIP))
         raise ParameterError("mechanism", name, f"no such file; name one, or use {known}")
-    return mz.federated.load_encoding(Path(name), l2_norm=l2_norm)
+    try:
+        return mz.federated.load_encoding(Path(name), l2_norm=l2_norm)
+    except ParameterError as error:
+        if error.parameter != "levels":
+            raise
+        remedy = (
+            "its levels are not integer multiples of a step, so sums of codes do not decode to sums of values; design "
+            "it on an even grid (--levels=-3,-1,1,3)"
+        )
+        raise ParameterError("mechanism", name, remedy) from error
 
 
 def _named(name: str, levels: int, clip: float, report_epsilon: float) -> Mechanism:

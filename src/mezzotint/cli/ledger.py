@@ -86,7 +86,10 @@ def ledger(
     ],
     budget: Annotated[float | None, option("Epsilon that nobody may exceed; also show what is left.")] = None,
     client: Annotated[str | None, option("Show only this client (a person, with --charge-by).")] = None,
-    delta: Annotated[float, option("Delta for a federated client's epsilon; other ledgers record their own.")] = 1e-5,
+    delta: Annotated[
+        float | None,
+        option("Delta for the epsilon of a federated client's ledger, by default 1e-5; others record theirs."),
+    ] = None,
     top: Annotated[int, option("Number of clients to list, biggest spenders first.", least=1)] = 20,
     as_json: AsJson = False,
 ) -> None:
@@ -107,10 +110,12 @@ def ledger(
         raise ParameterError("budget", budget, remedy)
     if client is not None and kind in (LIFETIME, TRAINING):
         raise ParameterError("client", client, f"{file.name} has no clients to choose from; leave it out")
+    if delta is not None and kind != LIFETIME:
+        raise ParameterError("delta", delta, f"{file.name} is not a federated client's ledger; leave it out")
     if kind == FEDERATED:
         _show_rounds(file, header, client, top, as_json)
     elif kind == LIFETIME:
-        _show_sums(file, header, check_probability("delta", delta), budget, as_json)
+        _show_sums(file, header, check_probability("delta", 1e-5 if delta is None else delta), budget, as_json)
     elif kind == TRAINING:
         _show_steps(file, header, as_json)
     else:
@@ -120,6 +125,8 @@ def ledger(
         for text in opened.repairs:
             common.warn(f"{file.name}: {text}")
         facts = _facts(opened, budget=budget, client=client)
+        if client is not None and client not in opened.by_client():
+            common.note(f"no release is charged to {client} alone; releases about everyone count for every client")
         common.show({"file": str(file), **facts}, as_json, lambda: _picture(file, facts, top))
         if budget is not None and facts["worst"]["epsilon"] > budget:
             raise typer.Exit(1)
@@ -235,8 +242,8 @@ def _words(facts: JsonObject, top: int) -> Sequence[str]:
     )
     if any(one["client"] == releases_of.GLOBAL for one in facts["clients"]):
         lines.append(
-            "everyone: releases charged without --charge-by. The people in the data are then unknown, so these releases "
-            "count for every person."
+            "everyone: releases charged without --charge-by. The people in the data are then unknown, so these "
+            "releases count for every person."
         )
     lines.append(f"The claim{'s' * (len(facts['claims']) != 1)}:")
     for one in facts["claims"][:top]:

@@ -66,6 +66,10 @@ def command(
     given = dict(locals())
     if as_json and out == "-":
         raise ParameterError("out", out, "standard output cannot carry both reports and JSON; name a file")
+    if epsilon is not None and domain is None:
+        raise ParameterError(
+            "epsilon", epsilon, "this option needs --domain; the epsilon of --mechanism is in its file"
+        )
     tables = _tables(column, mechanism or []) if domain is None else _hashed(column, mechanism, domain, epsilon)
     if proof is not None and seed is not None:
         raise ParameterError(

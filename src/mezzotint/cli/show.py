@@ -46,6 +46,8 @@ def show(
         inputs = mechanism.knots
     if at is not None:
         inputs = np.array(common.parse_numbers(at, parameter="at"))
+        for x in inputs[(inputs < mechanism.lower) | (inputs > mechanism.upper)]:
+            common.note(f"{x:g} is clipped to {np.clip(x, mechanism.lower, mechanism.upper):g}")
     named = mechanism.categories is not None
     facts = _as_dict(mechanism, inputs)
     common.show(facts, as_json, lambda: _categories(mechanism) if named else _picture(mechanism, inputs))

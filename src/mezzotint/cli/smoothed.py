@@ -74,7 +74,9 @@ def utility(
     sampled: Sampled = None,
     replacement: Replacement = False,
     poisson: Poisson = False,
-    at_most: AtMost = None,
+    at_most: Annotated[
+        float | None, option("Exit with status 1 if the upper bound of log10 utility exceeds this.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compute the adversary's utility: how well someone who knows all other records can guess one record."""
@@ -172,7 +174,7 @@ def _asked(options: Options) -> Options:
 
 def _counts(counts: str | None, election: str | None) -> list[int]:
     if (counts is None) == (election is None):
-        raise ParameterError("counts", str(counts), "give exactly one of --counts and --election")
+        raise ParameterError("counts", counts, "give exactly one of --counts and --election")
     if election is not None:
         known = {one.name: one for one in (*mz.datasets.national_elections(), *mz.datasets.state_elections())}
         if election not in known:

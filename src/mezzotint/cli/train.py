@@ -178,6 +178,7 @@ def _check(options: Options) -> None:
         given = next(name for name in _USERS if options[name] is not None)
         raise ParameterError(given, options[given], "--users and --records-per-user go together; give both")
     check_count("bits", options["bits"], most=8)
+    check_count("every", options["every"], least=0)
 
 
 def _data(name: str, label: str | None, users: str | None, neighboring: Neighboring) -> mz.datasets.Dataset:

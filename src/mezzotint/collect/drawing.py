@@ -559,7 +559,10 @@ def _places(array: pa.Array, column: str, names: Sequence[str], place: _Place) -
     unknown = present & (places < 0)
     if unknown.any():
         if OTHER not in names:
-            remedy = "holds no category of the table; build it with other=True, or add that category"
+            remedy = (
+                "holds no category of the table; make the table with other=True (mezzotint design --other), or add "
+                "that category"
+            )
             raise ParameterError("column", column, f"{place.row(int(np.argmax(unknown)))} {remedy}")
         places[unknown] = names.index(OTHER)
     return places[present], None if present.all() else present

@@ -99,7 +99,9 @@ def _check_privacy(epsilon: float, delta: float, alpha: float | None, metric: st
     if not epsilon > 0:
         raise ParameterError("epsilon", epsilon, "must be positive; try epsilon=1.0")
     if metric is None and epsilon > _LARGEST_EPSILON:
-        raise ParameterError("epsilon", epsilon, f"a table of 32-bit weights supports epsilon up to 22")
+        raise ParameterError(
+            "epsilon", epsilon, f"a table of 32-bit weights supports epsilon up to {_LARGEST_EPSILON:g}"
+        )
     if not 0 <= delta < 1:
         raise ParameterError("delta", delta, "must be in [0, 1); 0 is pure differential privacy")
     if metric not in (None, "absolute", "squared"):

@@ -138,7 +138,8 @@ class RunSettings(Record):
         check_spare(self.spare, check_choice("sampling", self.sampling, SAMPLINGS))
         if self.dataset == "digits" and self.per_round + self.spare > self.clients:
             name = "spare" if self.per_round <= self.clients else "per_round"
-            remedy = f"with spare={self.spare}, a round draws {self.per_round + self.spare} of {self.clients} clients; draw fewer"
+            drawn = f"a round draws {self.per_round + self.spare} of {self.clients} clients"
+            remedy = f"with spare={self.spare}, {drawn}; draw fewer"
             raise ParameterError(name, getattr(self, name), remedy)
         optimizer_named(self.server_optimizer)
         _ = self.training  # checks its part

@@ -156,7 +156,7 @@ def read_loss(*, epsilon: float | None, ratio: Rational | None) -> Loss:
         # But for 1, logarithms of rationals are irrational: never a float themselves.
         least = high if exact == 1 or low < -1e-30 * high else math.nextafter(high, math.inf)
         return Loss(epsilon=least, ratio=exact, log_ratio=(high, low))
-    raise ParameterError("epsilon", epsilon, "give exactly one of epsilon and ratio (which is e**epsilon)")
+    raise ParameterError("epsilon", epsilon, "give exactly one of epsilon= and ratio= (e^epsilon)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,9 +206,13 @@ def read_sample(
         if draws < 1:
             raise ParameterError("sampled", sampled, "must be at least 1: with 0 records nothing is published")
         if draws > records and sampling == "without_replacement":
-            raise ParameterError("sampled", sampled, f"more than the {records} records present; try replacement=True")
+            raise ParameterError(
+                "sampled",
+                sampled,
+                f"more than the {records} records present; use at most these, or draw with replacement",
+            )
     else:
-        raise ParameterError("loss_rate", loss_rate, "give exactly one of loss_rate and sampled")
+        raise ParameterError("loss_rate", loss_rate, "give exactly one of loss_rate= and sampled=")
     return Sample(records=records, sampled=draws, rate=Fraction(draws, records), sampling=sampling)
 
 
