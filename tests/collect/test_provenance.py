@@ -255,7 +255,7 @@ def test_a_finished_folder_with_resume_is_a_success_that_does_nothing(source: Pa
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    [({"budget": 1.0}, "budget=1.0: needs the ledger"), ({"ledger": "l", "rng": 3}, "cannot be charged")],
+    [({"budget": 1.0}, "budget=1.0: needs a ledger"), ({"ledger": "l", "rng": 3}, "cannot be charged")],
 )
 def test_options_that_cannot_be(source: Path, tmp_path: Path, options: dict[str, Any], words: str) -> None:
     with pytest.raises(ParameterError, match=words):
