@@ -73,7 +73,7 @@ def test_folders_are_written_resumed_and_estimated(
     assert invoke("estimate", tmp_path / "c.json", "--json").json == whole.json
     twice = invoke("estimate", tmp_path / "c.json", f"{tmp_path}/out/*.parquet", "--json")
     assert (twice.status, twice.out) == (2, "")
-    assert "the same reports would count twice" in twice.err
+    assert "its reports would count twice" in twice.err
     done = invoke("privatize", column_file, *arguments, "--resume", "--json")
     assert (done.status, done.json["reports"], done.json["resumed"]) == (0, 1000, done.json["blocks"])
     again = invoke("estimate", tmp_path / "out", "--save-counts", tmp_path / "c.json")

@@ -187,7 +187,7 @@ def test_options_that_would_undo_the_privacy_or_make_no_sense_are_refused(tmp_pa
         collect.privatize(**{"source": source, "out": out, "column": "x", "mechanism": mechanism, **changes})
 
     for changes, words in (
-        ({"keep": ["x"]}, "keep=x: the raw column"),
+        ({"keep": ["x"]}, "keep=x: keeping the raw column"),
         ({"keep": ["x_code"]}, "keep=x_code: the reports take this name"),
         ({"keep": ["none"]}, "keep=none: no such column"),
         ({"missing": "fill"}, "missing=fill"),
