@@ -5,20 +5,23 @@ from __future__ import annotations
 import ast
 import importlib
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import ModuleType
 
 from mezzotint.core.errors import MissingExtraError
 
 
-def on_demand(package: str, file: str) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+def on_demand(
+    package: str, file: str, *, extra: str | None = None
+) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` (PEP 562) of a package that imports each public name when it is first used.
 
     The names are listed once, under `if TYPE_CHECKING:` in the package's file, where type checkers see them.
 
     Arguments:
         package, file: `__name__` and `__file__` of the package.
+        extra: provides the optional libraries of the package, which an error names if one is missing.
     """
     homes = {
         alias.asname or alias.name: (str(node.module), alias.name)
@@ -33,9 +36,10 @@ def on_demand(package: str, file: str) -> tuple[Callable[[str], object], Callabl
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         home, attribute = homes[name]
-        if home == package:  # a module of the package itself
-            return importlib.import_module(f"{package}.{attribute}")
-        return getattr(importlib.import_module(home), attribute)
+        with nullcontext() if extra is None else brought_by(extra):
+            if home == package:  # a module of the package itself
+                return importlib.import_module(f"{package}.{attribute}")
+            return getattr(importlib.import_module(home), attribute)
 
     return get, lambda: sorted(homes)
 

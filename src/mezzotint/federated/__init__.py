@@ -40,4 +40,4 @@ if TYPE_CHECKING:
     from mezzotint.federated.tasks import FedYogi as FedYogi
     from mezzotint.federated.tasks import Rehearsal as Rehearsal
 
-__getattr__, __dir__ = on_demand(__name__, __file__)
+__getattr__, __dir__ = on_demand(__name__, __file__, extra="flower")

@@ -15,4 +15,4 @@ if TYPE_CHECKING:
     from mezzotint.papers import rqp as rqp
     from mezzotint.papers import smoothed_tables as smoothed_tables
 
-__getattr__, __dir__ = on_demand(__name__, __file__)
+__getattr__, __dir__ = on_demand(__name__, __file__, extra="torch")

@@ -21,4 +21,4 @@ if TYPE_CHECKING:
     from mezzotint.training import trainer as trainer
     from mezzotint.training.methods import make_private as make_private
 
-__getattr__, __dir__ = on_demand(__name__, __file__)
+__getattr__, __dir__ = on_demand(__name__, __file__, extra="torch")
