@@ -1,6 +1,6 @@
 """DP-SGD with quantized gradients, and models whose weights stay quantized; soundly accounted.
 
-`rqp`, `packed` and `projection` need nothing but this package; the rest needs the extra: pip install
+`rqp`, `phases`, `packed` and `projection` need nothing but this package; the rest needs the extra: pip install
 '.[torch]' in the checkout.
 """
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from mezzotint.training import models as models
     from mezzotint.training import optimizers as optimizers
     from mezzotint.training import packed as packed
+    from mezzotint.training import phases as phases
     from mezzotint.training import projection as projection
     from mezzotint.training import rqp as rqp
     from mezzotint.training import trainer as trainer

@@ -27,8 +27,11 @@ from mezzotint.core.search import bracket
 from mezzotint.privacy.account import account
 from mezzotint.privacy.claim import Claim, Release
 from mezzotint.privacy.propose import TAIL, Outcome, accepted, exact_rate, exact_text, sealed
-from mezzotint.training.phases import Phase, Poisson, Rounding, Sampling, check_bits, check_q, contraction, step_loss
+from mezzotint.training.phases import Phase as Phase
+from mezzotint.training.phases import Poisson as Poisson
+from mezzotint.training.phases import Rounding, Sampling, check_bits, check_q, step_loss
 from mezzotint.training.phases import WithReplacement as WithReplacement
+from mezzotint.training.phases import contraction as contraction
 from mezzotint.training.phases import table_contraction as table_contraction
 
 RAISES = (1e-4, 1e-3, 3e-3, 1e-2)
