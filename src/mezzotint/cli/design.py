@@ -28,7 +28,9 @@ BINS = 10
 
 
 def command(
-    epsilon: Annotated[float, option("Privacy budget per report, never exceeded; see also --delta and --metric.")],
+    epsilon: Annotated[
+        float, option("Privacy budget per report, never exceeded; see also --delta, --alpha and --metric.")
+    ],
     levels: Annotated[str | None, option("Number of levels (default: 4), or the levels: --levels=-3,0.5,3.")] = None,
     lower: Lower = -1.0,
     upper: Upper = 1.0,
@@ -36,7 +38,9 @@ def command(
     family: Annotated[str, option(f"One of {', '.join(FAMILIES)}.")] = "optimal",
     prior: PriorOption = None,
     delta: Annotated[float, option("optimal only: design for (epsilon, delta) instead of pure epsilon.")] = 0.0,
-    alpha: Annotated[float | None, option("optimal only: epsilon bounds the Renyi divergence of this order.")] = None,
+    alpha: Annotated[
+        float | None, option("optimal only: epsilon bounds the Renyi divergence of this order, > 1.")
+    ] = None,
     metric: Annotated[str | None, option("optimal only: epsilon per |x - x'| (absolute) or square (squared).")] = None,
     max_bias: Annotated[float, option("optimal only: largest bias allowed, data units; inf: any.")] = 0.0,
     max_level: Annotated[float | None, option("Largest distance of a searched level from the midpoint.")] = None,

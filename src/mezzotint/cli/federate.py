@@ -56,14 +56,21 @@ def command(
     ] = None,
     clip: Annotated[float, option("Clipping range of a coordinate, data units, for tables and clip.")] = 0.4,
     report_epsilon: Annotated[
-        float, option("Epsilon of a coordinate's report, or a ranked vector's; 0: 4 (rqm, pbm: as in their papers).")
+        float,
+        option(
+            "Local epsilon of ONE coordinate's report, or of a ranked vector's; 0: 4 (rqm, pbm: as in their papers)."
+        ),
     ] = 0.0,
     noise_multiplier: Annotated[
-        float | None, option("Noise on the sum, over --l2-norm; default: the least that keeps to --epsilon, else 1.")
+        float | None,
+        option(
+            "Standard deviation of the sum's noise, over --l2-norm; default: the least that keeps to --epsilon, else 1."
+        ),
     ] = None,
     l2_norm: Annotated[float, option("Clip a vector to this norm and rotate it; 0: off (noise and ranked: 1).")] = 0.0,
     clip_quantile: Annotated[
-        float, option("Let the norm track this quantile of the updates' norms (rounded-gaussian); 0: fixed.")
+        float,
+        option("Start at --l2-norm and track this quantile of the updates' norms (rounded-gaussian); 0: a fixed norm."),
     ] = 0.0,
     l2_norm_range: Annotated[
         tuple[float, float], option("Bounds of --clip-quantile; 0 0: 1/100, 100 times --l2-norm.")
@@ -93,11 +100,14 @@ def command(
     learning_rate: Annotated[float, option("Server learning rate: factor applied to the mean update.")] = 2.0,
     server_optimizer: Annotated[str, option("fedavg (the mean update), fedavgm, fedadam or fedyogi.")] = "fedavg",
     evaluate_every: Annotated[
-        int, option("Rounds between secure sums of clients' own loss and accuracy, in every claim; 0: never.")
+        int,
+        option("Rounds between noisy secure sums of clients' own loss and accuracy, counted in every claim; 0: never."),
     ] = 0,
     evaluate_noise: Annotated[float, option("As --noise-multiplier, for the sum of measurements.")] = 8.0,
     largest_loss: Annotated[float, option("Bound to which a client's loss is clipped in that sum.")] = 5.0,
-    epsilon: Annotated[float, option("Budget of the central (--trust local: local) claim; 0: none.")] = 0.0,
+    epsilon: Annotated[
+        float, option("Budget of the central (--trust local: local) claim, never exceeded; 0: none.")
+    ] = 0.0,
     delta: Annotated[float, option("Delta of all claims.")] = 1e-6,
     seed: Annotated[int, option("Seed of the split and the initial model; private noise is never seeded.")] = 0,
     out: Annotated[Path | None, option("Folder for model, ledger and report.")] = None,

@@ -1,4 +1,4 @@
-"""`mezzotint report`, `explore` and `reproduce`: pages about one's own results, and about the papers'."""
+"""`mezzotint report`, `explore` and `reproduce`: pages about the user's results, and the papers'."""
 
 from __future__ import annotations
 

@@ -34,14 +34,16 @@ def command(
     missing: Annotated[str, option("Missing values: error, or drop those rows.")] = "error",
     on_out_of_range: Annotated[str, option("Values out of range: clip, or error.")] = "clip",
     record_counts: Annotated[
-        bool, option("Store counts of clipped and missing; NOT PRIVATE.", "--record-counts")
+        bool,
+        option("Store the counts of clipped and missing values in the file; they are NOT PRIVATE.", "--record-counts"),
     ] = False,
     resume: Annotated[bool, option("Resume the unfinished run in OUT; it is charged once.", "--resume")] = False,
     engine: Annotated[str, option("local, or ray: run on a Ray cluster, into a shared folder.")] = "local",
     address: Address = None,
     threads: Annotated[int | None, option("Maximum number of threads; default: all cores.")] = None,
     memoise_by: Annotated[
-        str | None, option("User ids: equal values of a user give equal reports.", metavar="COLUMN")
+        str | None,
+        option("Column of user ids: equal values of a user give the same report in every round.", metavar="COLUMN"),
     ] = None,
     key_file: Annotated[Path | None, option("Secret key of memoised reports, the same in every round.")] = None,
     new_key: Annotated[bool, option("Create the key file first.", "--new-key")] = False,

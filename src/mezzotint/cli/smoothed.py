@@ -97,7 +97,9 @@ def expected(
     sampled: Sampled = None,
     epsilon: Epsilon = None,
     ratio: Ratio = None,
-    method: Annotated[str, option("auto, certificate, all_splits; enumeration, bracket, monte_carlo.")] = "auto",
+    method: Annotated[
+        str, option("auto; two types: certificate, all_splits; more types: enumeration, bracket, monte_carlo.")
+    ] = "auto",
     draws: Annotated[int, option("Random histograms for monte_carlo.")] = 1000,
     seed: Seed = 0,
     at_most: AtMost = None,
