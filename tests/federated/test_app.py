@@ -380,7 +380,7 @@ def test_the_noise_that_a_budget_needs_is_found(tmp_path, sampling, rounds, per_
     command += ["--rounds", str(rounds), "--per-round", str(per_round), "--participation", sampling, "--minimum", "7"]
     assert run(command) == 0
     told = " ".join(capsys.readouterr().err.split())
-    assert f"for clients in {charged} of {rounds} rounds, in sums of 7 or more" in told
+    assert f"keeps clients in {charged} of {rounds} rounds (sums of 7 or more) within --epsilon 3" in told
     found = float(told.split("--noise-multiplier ")[1].split()[0])
     costs = [
         noise_encoding(

@@ -343,7 +343,7 @@ def test_the_verb_takes_bands_or_says_why_not(capsys: pytest.CaptureFixture[str]
     for words, said in (
         (("--bands", "many", "--target-epsilon", "2"), "--bands=many: give a number"),
         (("--bands", "auto", "--noise-multiplier", "2"), "--bands=auto: auto needs --target-epsilon without"),
-        (("--bands", "4", "--method", "rqp", "--target-epsilon", "2"), "dp-sgd, proj-dp-sgd has"),
+        (("--bands", "4", "--method", "rqp", "--target-epsilon", "2"), "only to dp-sgd, proj-dp-sgd"),
         (("--bands", "23", "--target-epsilon", "2"), "--bands=23: each part needs a batch"),
     ):
         assert said in _trained(capsys, *words)
