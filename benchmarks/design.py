@@ -22,7 +22,7 @@ from rich.table import Table
 from scipy import optimize, sparse
 
 from mezzotint import Mechanism, design
-from mezzotint.design.optm import BoxSearch, SelectionTables, bin_sets, table_of, theorem5
+from mezzotint.design.pair_selection import BoxSearch, SelectionTables, bin_sets, table_of, theorem5
 from mezzotint.design.problem import make_problem
 from mezzotint.design.program import Program, program_on, ratio_part, safe_bound, solve
 

@@ -74,7 +74,7 @@ from mezzotint.federated.secagg import (
 )
 from mezzotint.federated.secagg.masks import add_mask, reduced
 from mezzotint.federated.strategy import SecureStrategy
-from mezzotint.privacy.tradeoff import gaussian_epsilon
+from mezzotint.privacy.tradeoffs import gaussian_epsilon
 from mezzotint.vectors.gaussian import RoundedGaussian
 
 LEVELS = 16

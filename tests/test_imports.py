@@ -93,6 +93,16 @@ def test_no_file_imports_what_imports_it() -> None:
         TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
 
 
+def test_no_module_has_the_name_of_a_public_name_of_its_room() -> None:
+    """Importing a module sets its name in the room, where it would hide a function of that name."""
+    for file in SOURCE.rglob("__init__.py"):
+        modules = {path.stem for path in file.parent.iterdir() if path.suffix == ".py" or any(path.glob("*.py"))}
+        imports = [node for node in ast.walk(ast.parse(file.read_text("utf-8"))) if isinstance(node, ast.ImportFrom)]
+        elsewhere = [node for node in imports if str(node.module).split(".")[-1] != file.parent.name]
+        names = {alias.asname or alias.name for node in elsewhere for alias in node.names}
+        assert not names & modules, file
+
+
 def test_the_plan_names_every_room() -> None:
     rooms = {path.name for path in SOURCE.iterdir() if path.is_dir() and any(path.rglob("*.py"))}
     assert rooms <= set(ALLOWED)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from mezzotint import collect, design, families, kernel, privacy
-from mezzotint.kernel.check import verdict
+from mezzotint.kernel.checker import verdict
 from mezzotint.privacy import claim
 from tolerances import FEW
 

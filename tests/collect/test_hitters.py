@@ -16,7 +16,7 @@ from scipy import stats
 from laws.registry import judges
 from mezzotint import collect, families
 from mezzotint.core.errors import ParameterError
-from mezzotint.families.categorical import powers
+from mezzotint.families.categories import powers
 
 NAMES = [f"w{i}" for i in range(200)]
 DOMAIN = families.hashed(categories=NAMES, epsilon=2.0)

@@ -13,14 +13,14 @@ from scipy.stats import norm
 
 from laws.registry import judges
 from mezzotint import InfeasibleError, ParameterError, families
-from mezzotint.design.calibrate import calibrate, float_epsilon
+from mezzotint.design.calibration import calibrate, float_epsilon
 from mezzotint.families.numeric import rqm_rows
 from tolerances import KEPT, MANY, SOLVED
 
 NAMES = ["rqm", "erm", "pbm", "k_randomized_response"]
 
 
-@judges("design.calibrate.calibrate", "design.calibrate.FamilySearch.best", "design.calibrate.FamilySearch.run")
+@judges("design.calibration.calibrate", "design.calibration.FamilySearch.best", "design.calibration.FamilySearch.run")
 @pytest.mark.parametrize("family", NAMES)
 @pytest.mark.parametrize("epsilon", [0.01, 0.5, 1.0, 2.0, 4.0])
 @pytest.mark.parametrize("loss", ["mse", "mae"])

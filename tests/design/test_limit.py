@@ -17,7 +17,7 @@ from laws.registry import judges
 from mezzotint import ParameterError, design
 from mezzotint.design import program as programs
 from mezzotint.design.levels import UnboundedLevelsWarning, search_levels, value_and_gradient
-from mezzotint.design.limit import least_of_quadratics, real_roots
+from mezzotint.design.limits import least_of_quadratics, real_roots
 from mezzotint.design.problem import make_problem
 from mezzotint.design.program import program_on, ratio_part, safe_bound, solve
 from reference.design import continuous_dual
@@ -42,7 +42,7 @@ def test_limits_are_sharp_at_large_epsilons(epsilon: float, gap: float) -> None:
     assert result.lower_bound <= result.loss <= result.lower_bound * (1 + gap)
 
 
-@judges("design.limit.limit_of")
+@judges("design.limits.limit_of")
 @pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.01, 0.1, 4.0, 8.0])
 def test_limits_at_other_epsilons_hold_for_designs(epsilon: float) -> None:

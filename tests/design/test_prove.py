@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import importlib
 import json
 import math
 from fractions import Fraction
@@ -14,9 +13,10 @@ import pytest
 from laws.registry import judges
 from mezzotint import ParameterError, design, kernel
 from mezzotint.core.priors import UniformPrior, law_of
+from mezzotint.design import optimum
 from mezzotint.design.floors import overhang
 from mezzotint.design.levels import Space
-from mezzotint.design.limit import Proven, cut_at, prove
+from mezzotint.design.limits import Proven, cut_at, prove
 from mezzotint.design.problem import BoundError, make_problem
 from reference.design import check_levels_proof
 from tolerances import MANY
@@ -24,7 +24,7 @@ from tolerances import MANY
 UNIFORM = law_of(UniformPrior(), -1.0, 1.0)
 
 
-@judges("design.limit.prove")
+@judges("design.limits.prove")
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
 def test_cuts_hold_for_random_mechanisms(epsilon: float) -> None:
     ratio, rng = math.exp(epsilon), np.random.default_rng(3)
@@ -105,12 +105,11 @@ def test_a_proven_design_says_what_its_bound_is_about() -> None:
 
 
 def test_a_proven_bound_above_the_loss_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    room = importlib.import_module("mezzotint.design.optimal")
     plain = design.optimal(1.0, levels=3)
 
     def proven(share: float) -> design.DesignResult:
         fixed = Proven(bound=plain.loss * share, proof={}, programs=1)
-        monkeypatch.setattr(room, "prove_levels", lambda *_, **__: fixed)
+        monkeypatch.setattr(optimum, "prove_levels", lambda *_, **__: fixed)
         return design.optimal(1.0, levels=3, prove=True)
 
     assert proven(1 - 1e-6).status == "optimal"

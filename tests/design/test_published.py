@@ -12,7 +12,7 @@ from scipy import stats
 from laws.registry import judges
 from mezzotint import InfeasibleError, ParameterError, design
 from mezzotint.core.priors import UniformPrior
-from mezzotint.design.optm import SelectionTables, solve_rows, theorem5
+from mezzotint.design.pair_selection import SelectionTables, solve_rows, theorem5
 from mezzotint.families.numeric import pair_rows
 from mezzotint.papers.optm_tables import (
     one_ratio,
@@ -292,9 +292,9 @@ DESIGNS = {
 
 
 @judges(
-    "design.optimal.mvu",
-    "design.optimal.imvu",
-    "design.optm.optm",
+    "design.optimum.mvu",
+    "design.optimum.imvu",
+    "design.pair_selection.optm",
 )
 @pytest.mark.parametrize("name", DESIGNS)
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
@@ -317,7 +317,7 @@ def test_mvu_names_bad_input(options: dict[str, Any]) -> None:
 QUICK = ("optimal", "mvu", "imvu", "rqm", "erm", "pbm", "k_randomized_response", "randomized_response")
 
 
-@judges("design.optimal.compare")
+@judges("design.optimum.compare")
 def test_compare_sorts_all_mechanisms_at_one_certified_epsilon() -> None:
     rows = design.compare(epsilon=1.0, bits=2, families=QUICK)
     assert {row.family for row in rows} == set(QUICK)

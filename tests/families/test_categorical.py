@@ -13,7 +13,7 @@ import pytest
 from mezzotint import FileFormatError, Mechanism, ParameterError
 from mezzotint.core.mechanism import MISSING, OTHER, TOTAL
 from mezzotint.families import categorical
-from mezzotint.families.categorical import frequency_variance
+from mezzotint.families.categories import frequency_variance
 from mezzotint.privacy import verify
 from tolerances import MANY
 

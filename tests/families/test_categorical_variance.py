@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mezzotint import families, privacy
-from mezzotint.families.categorical import _affine, _field, _prime_power, frequency_variance
+from mezzotint.families.categories import _affine, _field, _prime_power, frequency_variance
 from tolerances import GRAIN
 
 CELLS = [(k, epsilon) for k in (2, 4, 16, 128, 1000) for epsilon in (0.5, 1, 2, 4)]

@@ -10,7 +10,7 @@ import pytest
 
 from mezzotint import ParameterError, families
 from mezzotint.core.mechanism import MISSING, OTHER
-from mezzotint.families.categorical import powers
+from mezzotint.families.categories import powers
 from mezzotint.privacy import verify
 from tolerances import FEW, GRAIN
 

@@ -16,7 +16,7 @@ import pytest
 import mezzotint
 from mezzotint import kernel
 from mezzotint.families import rqm
-from mezzotint.kernel.check import KINDS
+from mezzotint.kernel.checker import KINDS
 from reference.kernel import claim, release, sealed
 
 FOLDER = Path(mezzotint.__file__).parent / "kernel"

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from mezzotint import families, kernel, privacy, vectors
 from mezzotint.cli import app
 from mezzotint.core.errors import MezzotintError
-from mezzotint.kernel.check import KINDS
+from mezzotint.kernel.checker import KINDS
 from mezzotint.training import rqp
 
 RQM = families.rqm(lower=-1, upper=1, levels=4, extension=1.0, q=0.42)

@@ -14,7 +14,7 @@ import pytest
 from laws.registry import judges
 from mezzotint import Mechanism, families, kernel, privacy, vectors
 from mezzotint.core.errors import ParameterError
-from mezzotint.kernel.check import KINDS
+from mezzotint.kernel.checker import KINDS
 from reference.kernel import accepts, claim, decimal_text, exponential, resealed, sealed
 
 TOTAL = 2**32

@@ -119,7 +119,7 @@ def test_renyi_becomes_epsilon_and_delta() -> None:
     assert not accepts(low, resealed(low, proof))
 
 
-@judges("kernel.check.check")
+@judges("kernel.checker.check")
 @given(mechanism=SMALL)
 @settings(max_examples=15)
 def test_rows_columns_and_mirrors_change_nothing(mechanism: Mechanism) -> None:
@@ -222,7 +222,7 @@ def test_a_simulation_is_called_one_even_when_it_is_checked() -> None:
     assert kernel.words(kernel.check(said, _proof(said, "ratio", TWO))).startswith("simulation; no privacy")
 
 
-@judges("kernel.check.read_claim")
+@judges("kernel.checker.read_claim")
 @pytest.mark.parametrize(
     "change",
     [

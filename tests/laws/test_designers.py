@@ -55,7 +55,7 @@ PROBLEMS: dict[str, dict[str, Any]] = {
 
 
 @judges(
-    "design.optimal.optimal", "design.floors.design_fixed", "design.floors.floors_at", "design.program.design_general",
+    "design.optimum.optimal", "design.floors.design_fixed", "design.floors.floors_at", "design.program.design_general",
     "design.program.proven_design", "design.program.refine_even", "design.problem.first_certified",
     "design.problem.record",
 )  # fmt: skip
@@ -146,9 +146,9 @@ LOCAL = ("mvu", "imvu", "optm")
 
 
 @judges(
-    "design.optimal.cache", "design.optimal.mvu", "design.optimal.imvu", "design.optm.optm",
-    "design.optm.best_pairs", "design.calibrate.calibrate",
-    "design.calibrate.FamilySearch.best", "design.calibrate.FamilySearch.run",
+    "design.optimum.cache", "design.optimum.mvu", "design.optimum.imvu", "design.pair_selection.optm",
+    "design.pair_selection.best_pairs", "design.calibration.calibrate",
+    "design.calibration.FamilySearch.best", "design.calibration.FamilySearch.run",
 )  # fmt: skip
 @pytest.mark.parametrize("name", DESIGNERS)
 def test_designers_spend_at_most_what_was_asked_in_any_unit(name: str) -> None:
@@ -164,7 +164,7 @@ def test_designers_spend_at_most_what_was_asked_in_any_unit(name: str) -> None:
         assert losses[1] == pytest.approx(16 * losses[0], rel=2e-3)
 
 
-@judges("design.optimal.compare", "design.optimal.tradeoff")
+@judges("design.optimum.compare", "design.optimum.tradeoff")
 def test_comparisons_print_what_their_tables_spend() -> None:
     rows = design.compare(epsilon=1.5, bits=2, lower=-7, upper=1, families=("optimal", "rqm"))
     for row in rows:
@@ -180,7 +180,7 @@ def test_comparisons_print_what_their_tables_spend() -> None:
     )
 
 
-@judges("design.optimal.vector")
+@judges("design.optimum.vector")
 @pytest.mark.parametrize("inputs", ["grid", "real"])
 def test_vectors_spend_what_was_asked_in_any_unit(inputs: Any) -> None:
     for norm in (1.0, 4.0):
@@ -198,7 +198,7 @@ def test_vectors_spend_what_was_asked_in_any_unit(inputs: Any) -> None:
                             assert loss <= 3.0
 
 
-@judges("privacy.account.calibrate")
+@judges("privacy.accounting.calibrate")
 @pytest.mark.parametrize("target", [0.7, 4.0])
 def test_calibrated_runs_keep_their_target(target: float) -> None:
     found = privacy.calibrate(

@@ -17,7 +17,7 @@ from strategies import examples
 GAP = 2e-6
 
 
-@judges("design.optimal.optimal", "design.limit.limit")
+@judges("design.optimum.optimal", "design.limits.limit")
 @settings(max_examples=examples(2))
 @given(
     epsilon=st.sampled_from([0.5, 1.0, 3.0]),
@@ -39,7 +39,7 @@ def test_designs_follow_directions_and_units(epsilon: float, inner: list[int], r
     assert bound <= found.loss * (1 + GAP)  # over all levels
 
 
-@judges("design.optimal.optimal")
+@judges("design.optimum.optimal")
 def test_searched_levels_follow_a_mirrored_prior() -> None:
     """A skewed sample and its mirror image: neither design may beat the other's bound over all levels."""
     sample = np.array([-1.0, -0.9, -0.9, -0.5, 0.2, 0.8])

@@ -8,7 +8,7 @@ from laws.walk import issuers, records
 WITHOUT_LAW: dict[str, tuple[str, ...]] = {
     "reads, checks or passes on a number that a caller gives, or that a record was made with: it computes none": (
         "design.program.KnottedProblem.delta", "privacy.propose.bound_document",
-        "privacy.account.described", "collect.shapes.within",
+        "privacy.accounting.described", "collect.shapes.within",
         "design.problem.Problem.width",
         "design.problem.make_problem", "design.problem.without_bound",
         "core.arguments.check_epsilon",
@@ -19,7 +19,7 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
         "federated.policy.load_policy", "federated.settings.RunSettings.codebook",
         "federated.settings.RunSettings.encoding", "federated.settings.RunSettings.from_config",
         "federated.settings.RunSettings.load", "kernel.claim.ExactClaim.delta", "kernel.claim.ExactClaim.epsilon",
-        "kernel.check.verdict", "kernel.claim.ExactClaim.read",
+        "kernel.checker.verdict", "kernel.claim.ExactClaim.read",
         "kernel.claim.stamp", "kernel.losses.Grid.read",
         "kernel.claim.Target.read", "core.arguments.check_delta", "privacy.ledger.Ledger.releases",
         "privacy.ledger.Priced.delta", "privacy.ledger.Priced.epsilon", "privacy.ledger.Charge.of",
@@ -37,7 +37,7 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
         "training.rqp.published_epsilon", "training.rqp.published_utility_bound",
     ),
     "a float inside a search for a table: what is issued is read off the integers afterwards, by laws": (
-        "design.cdf.design_cells", "design.calibrate.float_epsilon", "design.program.spent",
+        "design.cdf.design_cells", "design.calibration.float_epsilon", "design.program.spent",
         "design.program.delta_part", "design.program.renyi_part",
     ),
     "a choice among ways that are all sound, by floats: what follows from it has laws, whatever was chosen": (
@@ -79,9 +79,9 @@ def test_the_walk_finds_what_is_known_to_issue() -> None:
     """The walk itself can fail to see: a few names of every kind that it must find."""
     known = {
         "core.loss.pure_epsilon", "core.mechanism.Mechanism.epsilon", "core.mechanism.Mechanism.delta",
-        "privacy.account.account", "vectors.tables.TableScheme.account", "collect.estimates.estimate",
+        "privacy.accounting.account", "vectors.tables.TableScheme.account", "collect.estimates.estimate",
         "collect.shapes.safe_half_width", "smoothed.profiles.profile", "training.rqp.Steps.account",
-        "privacy.ledger.Ledger.spent", "design.optimal.optimal", "families.noise.IntegerNoise.renyi",
+        "privacy.ledger.Ledger.spent", "design.optimum.optimal", "families.noise.IntegerNoise.renyi",
     }  # fmt: skip
     assert known <= issuers()
     assert {"Claim", "Estimate", "Interval", "Profile", "DesignResult", "Spent"} <= records()

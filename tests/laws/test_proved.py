@@ -16,7 +16,7 @@ from laws.registry import judges
 from mezzotint import families, kernel, privacy
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.federated.encoding import FixedPointEncoding, noise_encoding
-from mezzotint.privacy.account import check_report, report_claim
+from mezzotint.privacy.accounting import check_report, report_claim
 from mezzotint.privacy.sums import lattice_rows
 from mezzotint.training import rqp
 from mezzotint.vectors import ranked_codebook
@@ -47,8 +47,8 @@ def proved(release: Any, **options: Any) -> float:
     return float(claim.epsilon)
 
 
-@judges("privacy.account.prove", "privacy.propose.propose_local", "privacy.propose.accepted",
-        "privacy.propose.beyond_pure", "kernel.check.check", "kernel.check.read_claim")  # fmt: skip
+@judges("privacy.accounting.prove", "privacy.propose.propose_local", "privacy.propose.accepted",
+        "privacy.propose.beyond_pure", "kernel.checker.check", "kernel.checker.read_claim")  # fmt: skip
 @settings(max_examples=examples(4))
 @given(mechanism=law_tables(max_rows=3, max_levels=3), change=st.sampled_from(ROWS))
 def test_proofs_about_reports_know_no_labels(mechanism: Mechanism, change: Change) -> None:
@@ -121,7 +121,7 @@ def test_ranked_codebooks_do_not_know_which_codeword_is_where(kind: Any, epsilon
         again(outcome.claim, outcome.proof)
 
 
-@judges("privacy.account.report_claim")
+@judges("privacy.accounting.report_claim")
 @settings(max_examples=examples(5))
 @given(mechanism=law_tables(max_rows=3, max_levels=3), change=st.sampled_from(ROWS))
 def test_reports_of_several_columns_are_certified_in_any_order(mechanism: Mechanism, change: Change) -> None:

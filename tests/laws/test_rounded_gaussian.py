@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from laws.registry import judges
 from mezzotint.core.errors import ParameterError
 from mezzotint.federated.encoding import gaussian_encoding
-from mezzotint.privacy.account import account
+from mezzotint.privacy.accounting import account
 from mezzotint.privacy.claim import Release
-from mezzotint.privacy.tradeoff import gaussian_epsilon, hockey_stick
+from mezzotint.privacy.tradeoffs import gaussian_epsilon, hockey_stick
 from mezzotint.vectors import GaussianScheme
 from mezzotint.vectors.gaussian import merging_loss
 from reference.vectors import hockey_stick as divergence
@@ -104,7 +104,7 @@ def pair(scheme: GaussianScheme, others: Sequence[float], ends: Sequence[float])
 
 @judges(
     "vectors.tables.ModularScheme.account", "federated.encoding.SchemeEncoding.claims",
-    "privacy.tradeoff.gaussian_epsilon",
+    "privacy.tradeoffs.gaussian_epsilon",
 )  # fmt: skip
 @settings(max_examples=examples(6))
 @given(
@@ -150,7 +150,7 @@ def test_claims_are_tight_and_composed_over_coordinates_and_rounds() -> None:
         assert max(found) > 0.75 * delta  # rounding, which nothing is claimed of, hides as well
 
 
-@judges("privacy.tradeoff.gaussian_epsilon")
+@judges("privacy.tradeoffs.gaussian_epsilon")
 @pytest.mark.parametrize("mu", [1e-3, 0.3, 2.0, pytest.param(15.0, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("delta", [1e-12, 1e-5, 0.2])
 def test_gaussian_curves_are_never_below_a_sum_over_cells(mu: float, delta: float) -> None:

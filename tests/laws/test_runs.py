@@ -18,7 +18,7 @@ from mezzotint.core.mechanism import Mechanism
 from mezzotint.families import discrete_gaussian
 from mezzotint.federated.encoding import NoiseEncoding, TableEncoding
 from mezzotint.federated.ledger import LifetimeLedger, RunLedger
-from mezzotint.privacy.account import clones_epsilon
+from mezzotint.privacy.accounting import clones_epsilon
 from mezzotint.privacy.distribution import rdp_public_sampling, rdp_to_epsilon
 from mezzotint.privacy.ledger import GLOBAL, Charge, Ledger, compose_releases
 from mezzotint.privacy.local import advanced_epsilon
@@ -142,7 +142,7 @@ def test_what_was_spent_has_no_order_and_may_be_kept_in_two_ledgers(
     "privacy.local.advanced_epsilon",
     "privacy.distribution.rdp_to_epsilon",
     "privacy.distribution.rdp_public_sampling",
-    "privacy.account.clones_epsilon",
+    "privacy.accounting.clones_epsilon",
 )
 def test_bounds_of_numbers_alone_are_monotone_and_exact_at_their_ends() -> None:
     assert advanced_epsilon(0.0, 5, 1e-6) == 0.0

@@ -44,7 +44,7 @@ from mezzotint.privacy.sums import lattice_rows
 from mezzotint.privacy.sums.blanket import no_noise
 from mezzotint.privacy.sums.cost import central_epsilon, dominating_curve
 from mezzotint.privacy.sums.geometry import loss_profile, pure_epsilon_l2, quadratic_renyi
-from mezzotint.privacy.tradeoff import metric_epsilon, vector_epsilon
+from mezzotint.privacy.tradeoffs import metric_epsilon, vector_epsilon
 from mezzotint.training.phases import table_contraction
 from mezzotint.vectors.tables import TableScheme, round_renyi
 from reference.privacy import divergence, hockey_stick, pmf_at, rows_of, worst_divergence, worst_hockey_stick
@@ -109,18 +109,18 @@ SEEN = [
                       for x in (renyi(m.weights, a), m.renyi(a), float(renyi_pairs(m.weights, a).max()))],
            SERIES, "sums of m terms; over |alpha - 1| >= 0.01"),
     Issuer(("core.loss.worst_ratio", "core.loss.certify", "core.loss.Certificate.epsilon",
-            "core.mechanism.Mechanism.certificate", "privacy.verify.verify"),
+            "core.mechanism.Mechanism.certificate", "privacy.verification.verify"),
            lambda m: [float(Fraction(worst_ratio(m.weights).numerator, max(1, worst_ratio(m.weights).denominator))),
                       certify(m).epsilon, m.certificate().epsilon, privacy.verify(m).epsilon_upper],
            4 * UNIT, "one rounding each"),
-    Issuer(("privacy.tradeoff.tradeoff",),
+    Issuer(("privacy.tradeoffs.tradeoff",),
            lambda m: [privacy.tradeoff(m).power(rate) for rate in (0.0, 0.01, 0.3, 1.0)],
            8 * UNIT, "interpolated integers"),
-    Issuer(("privacy.account.account", "privacy.local.account_local", "privacy.claim.Release.claim"),
+    Issuer(("privacy.accounting.account", "privacy.local.account_local", "privacy.claim.Release.claim"),
            lambda m: [local(m), local(m, coordinates=2), local(m, rounds=2, sampling_rate=0.3),
                       account_local(privacy.Release(mechanism=m, dimension=2, delta=0.0)).epsilon],
            GRID, "the grid of losses"),
-    Issuer(("privacy.account.account",),
+    Issuer(("privacy.accounting.account",),
            lambda m: [local(m, coordinates=2, rounds=2, sampling_rate=0.4, sampling="poisson"),
                       local(m, sampling_rate=0.4, sampling="poisson", neighboring="add_or_remove_one")],
            GRID, "the grid of losses"),
@@ -132,7 +132,7 @@ SEEN = [
             "privacy.distribution.LossDistribution.deltas", "privacy.distribution.LossDistribution.epsilon"),
            lambda m: [twice(m).epsilon(DELTA), twice(m).delta(0.5), float(twice(m).deltas([0.5])[0])],
            GRID, "the grid of losses"),
-    Issuer(("privacy.account.report_claim",),
+    Issuer(("privacy.accounting.report_claim",),
            lambda m: [privacy.report_claim({"x": m, "y": m}).epsilon,
                       privacy.account(privacy.Release(mechanism=m, rounds=3, distinct=2, delta=0.0)).epsilon],
            GRID, "the grid of losses"),
@@ -237,7 +237,7 @@ def test_a_shuffle_hides_the_order_of_reports_whatever_they_are_called(mechanism
 SEARCHED = 2e-2
 
 ADDED = [
-    Issuer(("privacy.account.account", "privacy.local.composed_epsilon", "privacy.sums.cost.account_sum"),
+    Issuer(("privacy.accounting.account", "privacy.local.composed_epsilon", "privacy.sums.cost.account_sum"),
            lambda m: [summed(m, clients=3), account_sum(m, clients=30, coordinates=2, rounds=2, delta=DELTA).epsilon],
            SEARCHED, "searched blankets"),
     Issuer(("privacy.sums.cost.central_epsilon", "privacy.sums.cost.dominating_curve",
@@ -314,7 +314,7 @@ APART = [
            lambda m: [TableScheme(mechanism=m, size=2, clients=1, l2_norm=0.3).claim(clients=1, delta=DELTA).epsilon,
                       TableScheme(mechanism=m, size=2, clients=1, l2_norm=0.3).claim(clients=1, delta=0.0).epsilon],
            1e-6, "sums of floats, and logarithms of them over delta"),
-    Issuer(("privacy.tradeoff.metric_epsilon",),
+    Issuer(("privacy.tradeoffs.metric_epsilon",),
            lambda m: [metric_epsilon(m, "absolute")], 2.0**-48, "one rounding up of a fraction"),
 ]  # fmt: skip
 
@@ -364,7 +364,7 @@ def promised(build: Callable[[], float]) -> float:
         return math.inf
 
 
-@judges("privacy.account.account", "vectors.tables.round_renyi", "privacy.sums.geometry.pure_epsilon_l2")
+@judges("privacy.accounting.account", "vectors.tables.round_renyi", "privacy.sums.geometry.pure_epsilon_l2")
 @settings(max_examples=examples(10))
 @given(mechanism=law_tables(max_rows=4, max_levels=3), change=st.sampled_from(DISTANCES))
 def test_a_distance_is_never_promised_less_than_any_pair_of_inputs(mechanism: Mechanism, change: Change) -> None:
@@ -391,7 +391,7 @@ def test_a_distance_is_never_promised_less_than_any_pair_of_inputs(mechanism: Me
                 assert hockey_stick(pmfs[x], pmfs[y], claim) <= DELTA
 
 
-@judges("privacy.tradeoff.vector_epsilon")
+@judges("privacy.tradeoffs.vector_epsilon")
 @settings(max_examples=examples(7))
 @given(mechanism=law_tables(max_rows=4, max_levels=3, jumps=False), dimension=st.integers(1, 2))
 def test_vectors_on_even_knots(mechanism: Mechanism, dimension: int) -> None:
@@ -410,7 +410,7 @@ def drawn_rows(mechanism: Mechanism, segment: int, step: int) -> list[Fraction]:
     return [Fraction((TOTAL - step) * a + step * b, TOTAL**2) for a, b in zip(left, right, strict=True)]
 
 
-@judges("privacy.tradeoff.vector_epsilon")
+@judges("privacy.tradeoffs.vector_epsilon")
 @settings(max_examples=examples(7))
 @given(mechanism=law_tables(max_rows=3, max_levels=3, jumps=False), step=st.sampled_from([0, 5, TOTAL // 2, TOTAL - 1]))
 def test_inputs_however_near_may_be_drawn_for_positions_one_step_apart(mechanism: Mechanism, step: int) -> None:

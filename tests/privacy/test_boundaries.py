@@ -14,7 +14,7 @@ from mezzotint import Mechanism, ParameterError, families
 from mezzotint.core.loss import renyi
 from mezzotint.core.mechanism import TOTAL
 from mezzotint.privacy import Release, account
-from mezzotint.privacy.account import prove, report_words
+from mezzotint.privacy.accounting import prove, report_words
 from mezzotint.privacy.claim import Claim
 from mezzotint.privacy.distribution import LossDistribution, rdp_to_epsilon
 from mezzotint.privacy.ledger import GLOBAL, Charge, _Total

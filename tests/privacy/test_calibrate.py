@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 import re
 from collections.abc import Callable
@@ -16,9 +15,7 @@ from laws.registry import judges
 from mezzotint import families
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.privacy import Calibration, Claim, Release, account, calibrate
-
-calibrate_module = importlib.import_module("mezzotint.privacy.account")  # its name is the function's, too
+from mezzotint.privacy import Calibration, Claim, Release, account, accounting, calibrate
 
 
 def response(epsilon: float) -> Mechanism:
@@ -57,7 +54,7 @@ def calibrated(build: Callable[[float], Mechanism], *, plan: Plan, **asked: floa
     return calibrate(lambda parameter: plan.release(build(parameter)), **asked)  # pyright: ignore[reportArgumentType]
 
 
-@judges("privacy.account.calibrate")
+@judges("privacy.accounting.calibrate")
 @pytest.mark.parametrize(
     "plan", [planned(dimension=3, rounds=10), planned(rounds=50, delta=1e-9), planned(rounds=7, delta=0.0)]
 )
@@ -200,18 +197,18 @@ def test_ways_out_are_the_largest_numbers_and_crowds_within_the_budget(monkeypat
         cost = release.rounds if release.trust == "local" else 1e3 / math.sqrt(int(release.clients or 1))
         return Claimed(epsilon=float(cost))
 
-    monkeypatch.setattr(calibrate_module, "account", priced)
+    monkeypatch.setattr(accounting, "account", priced)
     table = response(1.0)
     for rounds in range(2, 40):
         for budget in range(1, rounds):
             release = Release(mechanism=table, rounds=rounds, delta=0.0)
-            assert calibrate_module._most("rounds", release, budget + 0.5) == budget
-    far = calibrate_module._most("rounds", Release(mechanism=table, rounds=10**9, delta=0.0), 123456.0)
+            assert accounting._most("rounds", release, budget + 0.5) == budget
+    far = accounting._most("rounds", Release(mechanism=table, rounds=10**9, delta=0.0), 123456.0)
     assert far is not None
     assert 123456 * 0.99 - 1 <= far <= 123456
-    assert calibrate_module._most("rounds", Release(mechanism=table, rounds=5, delta=0.0), 0.5) is None
+    assert accounting._most("rounds", Release(mechanism=table, rounds=5, delta=0.0), 0.5) is None
     for budget in (1.5, 7.0, 400.0):
-        crowd = calibrate_module._crowd(Release(mechanism=table, delta=0.0), budget)
+        crowd = accounting._crowd(Release(mechanism=table, delta=0.0), budget)
         assert crowd is not None
         assert 1e3 / math.sqrt(crowd) <= budget
-    assert calibrate_module._crowd(Release(mechanism=table, delta=0.0), 1e-3) is None
+    assert accounting._crowd(Release(mechanism=table, delta=0.0), 1e-3) is None

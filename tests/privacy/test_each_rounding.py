@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from fractions import Fraction
 
@@ -15,7 +14,7 @@ import pytest
 
 from mezzotint import families
 from mezzotint.core.mechanism import TOTAL
-from mezzotint.privacy import Release, account
+from mezzotint.privacy import Release, account, accounting
 from mezzotint.privacy import local as recursion
 from mezzotint.privacy.distribution import (
     Atoms,
@@ -31,9 +30,6 @@ from mezzotint.privacy.local import PLD, PrivacyCurve, worst_sequence_epsilon
 from reference.privacy import rows_of
 from strategies import random_table
 from tolerances import FEW, UNIT
-
-ACCOUNTING = importlib.import_module("mezzotint.privacy.account")
-"""The module: `mezzotint.privacy.account` is the function."""
 
 LOST = np.full(127, 0.99 * UNIT)
 """Each is less than half a unit in the last place of 1: added to 1 one by one, they vanish."""
@@ -316,7 +312,7 @@ def test_rounds_of_a_shuffle_share_delta_and_add_up_exactly(rounds: int, monkeyp
         asked.append(delta)
         return epsilon / 7
 
-    monkeypatch.setattr(ACCOUNTING, "clones_epsilon", each)
+    monkeypatch.setattr(accounting, "clones_epsilon", each)
     table = families.randomized_response(epsilon=1.0)
     for delta in (1e-6, 3e-7, 1e-9, 0.01):
         claim = account(table, view="shuffled", clients=100, rounds=rounds, delta=delta)
@@ -331,14 +327,14 @@ def test_coins_are_never_likelier_than_the_clones(monkeypatch: pytest.MonkeyPatc
     def seen(blanket: object, *_: object, **__: object) -> None:
         raise Drawn(blanket)
 
-    monkeypatch.setattr(ACCOUNTING, "blanket_noise", seen)
+    monkeypatch.setattr(accounting, "blanket_noise", seen)
     for k in range(2**31, 2**31 + 60):
         # The next float above log(TOTAL / k), whose exponential is less than k / TOTAL.
         epsilon = float(mpmath.log(mpmath.mpf(TOTAL) / k))
         if mpmath.exp(-mpmath.mpf(epsilon)) * TOTAL >= k:
             epsilon = math.nextafter(epsilon, 1)
         with pytest.raises(Drawn) as caught:
-            ACCOUNTING.clones_epsilon(epsilon, clients=10, delta=1e-6)
+            accounting.clones_epsilon(epsilon, clients=10, delta=1e-6)
         mass = int(caught.value.args[0].components[0].shifts.sum())
         assert mpmath.exp(-mpmath.mpf(epsilon)) * TOTAL - 2 <= mass <= mpmath.exp(-mpmath.mpf(epsilon)) * TOTAL
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mezzotint import Mechanism
-from mezzotint.privacy.tradeoff import metric_epsilon, row_losses, vector_epsilon
+from mezzotint.privacy.tradeoffs import metric_epsilon, row_losses, vector_epsilon
 from strategies import random_table
 from tolerances import LOG_UP, UNIT
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from mezzotint import Mechanism, families, kernel
-from mezzotint.privacy.account import prove
+from mezzotint.privacy.accounting import prove
 from mezzotint.privacy.claim import Release
 from mezzotint.privacy.propose import _CLOSE, Outcome, _closer, _lacking, accepted, pure_total, sealed
 from reference.kernel import release as kernel_release

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mezzotint.privacy import verify
-from mezzotint.privacy.verify import MOST_INDICES, SEED_RULE, canonical_hash, check_ranks
+from mezzotint.privacy.verification import MOST_INDICES, SEED_RULE, canonical_hash, check_ranks
 from tolerances import LOG_UP
 
 TABLE = {"M": 2, "k": 1, "T": 2**32, "w_hi": 3 * 2**30, "w_lo": 2**30, "r": 0}

@@ -20,7 +20,7 @@ from mezzotint.privacy.distribution import (
 )
 from mezzotint.privacy.ledger import _Total
 from mezzotint.privacy.local import advanced_epsilon, dominating_atoms
-from mezzotint.privacy.tradeoff import tradeoff
+from mezzotint.privacy.tradeoffs import tradeoff
 from strategies import random_table
 from tolerances import FEW, MANY, UNIT
 

@@ -14,7 +14,7 @@ from mezzotint import ParameterError
 from mezzotint.core.loss import pure_epsilon
 from mezzotint.families import randomized_response, rqm
 from mezzotint.privacy import account
-from mezzotint.privacy.account import clones_epsilon
+from mezzotint.privacy.accounting import clones_epsilon
 from mezzotint.vectors import own_seeds, ranked_codebook
 from mezzotint.vectors.ranked import rank_table
 from reference.shuffle_bounds import blanket_epsilon, published_clones_epsilon
@@ -101,7 +101,7 @@ def orders(codewords: int, top: int, epsilon: float) -> np.ndarray:
     return np.unique([row[list(order)] for order in itertools.permutations(range(codewords))], axis=0)
 
 
-@judges("privacy.account.account_shuffled")
+@judges("privacy.accounting.account_shuffled")
 @pytest.mark.parametrize(
     ("codewords", "top", "local", "clients"),
     [(3, 1, 1.0, 2), (3, 1, 1.0, 4), (4, 2, 2.0, 3), (4, 1, 0.5, 4), (4, 1, 4.0, 3), (2, 1, 3.0, 6)],

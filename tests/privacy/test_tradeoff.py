@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import TOTAL, Mechanism
 from mezzotint.privacy import tradeoff
-from mezzotint.privacy.tradeoff import _exact_order
+from mezzotint.privacy.tradeoffs import _exact_order
 from reference.privacy import miss_of_best_test, pmf_at, rows_of, worst_hockey_stick
 from strategies import random_table, tables
 

@@ -21,12 +21,9 @@ from hypothesis import strategies as st
 
 from mezzotint.core.errors import MezzotintError
 from mezzotint.core.mechanism import TOTAL, Mechanism
-from mezzotint.privacy import Release, account, prove, verify
-from mezzotint.privacy import verify as exported
+from mezzotint.privacy import Release, account, prove, verification, verify
 from strategies import random_table, tables
 from tolerances import FEW, LOG_UP
-
-module = sys.modules["mezzotint.privacy.verify"]
 
 
 @pytest.fixture
@@ -61,7 +58,7 @@ def test_good_mechanisms_are_valid_and_agree_with_the_fast_path(mechanism: Mecha
 def test_a_saved_file_is_valid(tmp_path: Path) -> None:
     mechanism = random_table(5, rows=4, levels=5)
     mechanism.save(tmp_path / "m.json")
-    report = exported(tmp_path / "m.json")
+    report = verify(tmp_path / "m.json")
     assert report.valid
     shown = re.search(r"epsilon <= (\S+) per report", str(report))
     assert shown is not None
@@ -71,7 +68,7 @@ def test_a_saved_file_is_valid(tmp_path: Path) -> None:
 
 @given(st.fractions(min_value=1, max_value=TOTAL, max_denominator=TOTAL), st.integers(1, 64))
 def test_the_logarithm_is_bounded_from_above_and_closely(ratio: Fraction, power: int) -> None:
-    above = module.log_above(ratio**power)
+    above = verification.log_above(ratio**power)
     with mpmath.workdps(80):
         exact = power * mpmath.log(mpmath.mpf(ratio.numerator) / ratio.denominator)
         # 160 bits, of numbers below 2^2048 whose logarithm is a multiple of one of 2^-160 by the power.
@@ -79,13 +76,13 @@ def test_the_logarithm_is_bounded_from_above_and_closely(ratio: Fraction, power:
 
 
 def test_the_logarithm_of_one_is_zero_and_of_two_to_the_32_is_close() -> None:
-    assert module.log_above(Fraction(1)) == 0
-    assert float(module.log_above(Fraction(TOTAL))) == pytest.approx(32 * math.log(2), rel=FEW)
-    assert module.log_above(Fraction(TOTAL, TOTAL - 1)) > Fraction(1, TOTAL)
+    assert verification.log_above(Fraction(1)) == 0
+    assert float(verification.log_above(Fraction(TOTAL))) == pytest.approx(32 * math.log(2), rel=FEW)
+    assert verification.log_above(Fraction(TOTAL, TOTAL - 1)) > Fraction(1, TOTAL)
 
 
 def test_it_shares_no_code_with_the_package_but_the_kernel() -> None:
-    tree = ast.parse(Path(module.__file__ or "").read_text(encoding="utf-8"))
+    tree = ast.parse(Path(verification.__file__ or "").read_text(encoding="utf-8"))
     top = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
     names = [alias.name for node in top if isinstance(node, ast.Import) for alias in node.names]
     names += [node.module or "" for node in top if isinstance(node, ast.ImportFrom)]
@@ -232,7 +229,7 @@ def test_an_object_whose_fast_path_lies_is_caught() -> None:
 
 @given(st.fractions(min_value=0, max_value=100))
 def test_floats_are_rounded_up(value: Fraction) -> None:
-    above = module._least_float_above(value)
+    above = verification._least_float_above(value)
     assert Fraction(above) >= value
     assert above == 0 or Fraction(math.nextafter(above, -math.inf)) < value
 

@@ -11,7 +11,7 @@ import numpy as np
 from mezzotint.core.arguments import check_delta, check_others
 from mezzotint.core.loss import UNIT, check_weights, pure_epsilon
 from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray
-from mezzotint.privacy.account import _coin_epsilon  # pyright: ignore[reportPrivateUsage]
+from mezzotint.privacy.accounting import _coin_epsilon  # pyright: ignore[reportPrivateUsage]
 from mezzotint.privacy.sums.blanket import as_probabilities, pairs_by_gap
 from mezzotint.privacy.sums.convolution import CountBounds, multinomial_cells, sum_bounds
 

@@ -11,7 +11,7 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
 
 from mezzotint import InfeasibleError, ParameterError, privacy
-from mezzotint.privacy.tradeoff import hockey_stick
+from mezzotint.privacy.tradeoffs import hockey_stick
 from mezzotint.training import rqp
 from reference import training as reference
 from tolerances import MANY

@@ -17,7 +17,7 @@ from scipy.stats import norm
 from laws.registry import judges
 from mezzotint import ParameterError, privacy
 from mezzotint.datasets import Dataset
-from mezzotint.privacy.account import prove
+from mezzotint.privacy.accounting import prove
 from mezzotint.training import rqp
 from mezzotint.training.projection import projection
 from tolerances import FEW, MANY

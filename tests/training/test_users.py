@@ -18,7 +18,7 @@ from scipy.stats import binom, norm
 from laws.registry import judges
 from mezzotint import ParameterError, families, privacy
 from mezzotint.datasets import Dataset, table_file
-from mezzotint.privacy.account import prove
+from mezzotint.privacy.accounting import prove
 from mezzotint.training import rqp
 from mezzotint.training.phases import Shifts, mixture_curve
 from tolerances import FEW, MANY

@@ -16,7 +16,7 @@ from mezzotint import ParameterError
 from mezzotint.cli.advise import candidates
 from mezzotint.core.errors import InfeasibleError
 from mezzotint.families import discrete_gaussian, skellam
-from mezzotint.privacy.tradeoff import gaussian_epsilon, gaussian_shift
+from mezzotint.privacy.tradeoffs import gaussian_epsilon, gaussian_shift
 from mezzotint.vectors import Advice, NoiseFamily, Option, RankedCodebook, Setting, advise, round_seeds
 from mezzotint.vectors.advice import CLOSE, ONE_BIT, rounding_variance, search
 from tolerances import FEW, MANY, SOLVED

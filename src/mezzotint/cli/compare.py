@@ -46,7 +46,7 @@ def command(
     sample = common.read_prior(prior, lower, upper)
     problem: Options = {"epsilon": epsilon, "lower": lower, "upper": upper, "prior": sample}
     with common.busy("loading the solvers"):
-        from mezzotint.design.optimal import BASELINES, FAMILIES
+        from mezzotint.design.optimum import BASELINES, FAMILIES
 
         families = (*FAMILIES, *(BASELINES if every else ()))
     with common.progress("designing", len(families)) as tell:

@@ -50,7 +50,7 @@ from mezzotint.core.errors import FileFormatError, InfeasibleError, ParameterErr
 from mezzotint.core.loss import FloatArray
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject, Record
-from mezzotint.privacy.account import report_claim
+from mezzotint.privacy.accounting import report_claim
 from mezzotint.privacy.claim import Claim, Claimed
 
 

@@ -27,7 +27,7 @@ from mezzotint.core.files import publish
 from mezzotint.core.records import JsonObject, Progress, Record
 from mezzotint.core.sampler import usable_cores
 from mezzotint.privacy import Ledger
-from mezzotint.privacy.account import report_claim
+from mezzotint.privacy.accounting import report_claim
 from mezzotint.privacy.claim import Claim, Claimed
 from mezzotint.privacy.ledger import Charge
 

@@ -59,7 +59,7 @@ from mezzotint.core.errors import FileFormatError, MezzotintError, ParameterErro
 from mezzotint.core.files import locked, parse_json, publish, read_object, refuse_existing, sync_folder, write_text
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import Json, JsonObject
-from mezzotint.privacy.account import report_claim
+from mezzotint.privacy.accounting import report_claim
 
 if TYPE_CHECKING:
     import ray

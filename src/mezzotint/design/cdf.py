@@ -23,7 +23,7 @@ from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import MAX_LEVELS, TOTAL, FloatArray, Mechanism, cdf_variance
 from mezzotint.core.rounding import round_rows
 from mezzotint.design.problem import DesignResult, FloatDesign, Problem, check_knots, first_certified, record
-from mezzotint.families.categorical import square_wave
+from mezzotint.families.categories import square_wave
 
 Sets = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.floating]

@@ -213,7 +213,7 @@ class DesignResult(Record):
     @property
     def table(self) -> str:
         """The mechanism in one line."""
-        from mezzotint.privacy.account import report_claim
+        from mezzotint.privacy.accounting import report_claim
 
         made = self.mechanism
         privacy = f"epsilon {above(made.epsilon)} ({report_claim(made).basis})"

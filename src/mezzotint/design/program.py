@@ -24,7 +24,7 @@ from mezzotint.core.errors import InfeasibleError, MezzotintError, ParameterErro
 from mezzotint.core.loss import IndexArray
 from mezzotint.core.mechanism import TOTAL, FloatArray, Mechanism
 from mezzotint.design.problem import FloatDesign, Problem, without_unused
-from mezzotint.privacy.tradeoff import metric_epsilon, spacing_of
+from mezzotint.privacy.tradeoffs import metric_epsilon, spacing_of
 
 
 @final

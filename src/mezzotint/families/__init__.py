@@ -1,14 +1,14 @@
 """Closed forms: parameters in, a `Mechanism` out. Nothing here is trusted with privacy: the table's integers are."""
 
 from mezzotint.core import shown as _shown
-from mezzotint.families.categorical import HashedDomain as HashedDomain
-from mezzotint.families.categorical import categorical as categorical
-from mezzotint.families.categorical import frequency_variance as frequency_variance
-from mezzotint.families.categorical import hashed as hashed
-from mezzotint.families.categorical import k_randomized_response as k_randomized_response
-from mezzotint.families.categorical import randomized_response as randomized_response
-from mezzotint.families.categorical import square_wave as square_wave
-from mezzotint.families.categorical import stochastic_rounding as stochastic_rounding
+from mezzotint.families.categories import HashedDomain as HashedDomain
+from mezzotint.families.categories import categorical as categorical
+from mezzotint.families.categories import frequency_variance as frequency_variance
+from mezzotint.families.categories import hashed as hashed
+from mezzotint.families.categories import k_randomized_response as k_randomized_response
+from mezzotint.families.categories import randomized_response as randomized_response
+from mezzotint.families.categories import square_wave as square_wave
+from mezzotint.families.categories import stochastic_rounding as stochastic_rounding
 from mezzotint.families.noise import IntegerNoise as IntegerNoise
 from mezzotint.families.noise import discrete_gaussian as discrete_gaussian
 from mezzotint.families.noise import discrete_laplace as discrete_laplace

@@ -31,7 +31,7 @@ from mezzotint.core.mechanism import TOTAL, Mechanism, Seed
 from mezzotint.core.records import JsonObject
 from mezzotint.families.noise import IntegerNoise, named_family
 from mezzotint.federated.secagg.plan import MAX_BITS, Overflow, Purpose, bits_needed
-from mezzotint.privacy.account import account
+from mezzotint.privacy.accounting import account
 from mezzotint.privacy.claim import Claim
 from mezzotint.privacy.sums import Lattice, find_lattice
 from mezzotint.vectors import GaussianScheme, ModularScheme, NoiseScheme, Rotation, TableScheme, VectorScheme, clip

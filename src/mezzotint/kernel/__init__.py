@@ -2,7 +2,7 @@
 
 It imports only the standard library and python-flint, searches for nothing, and uses no floating point."""
 
-from mezzotint.kernel.check import check, read_claim, write_claim
+from mezzotint.kernel.checker import check, read_claim, write_claim
 from mezzotint.kernel.claim import ExactClaim, ExactRelease, words
 from mezzotint.kernel.units import Refused, Unfinished, Unreadable
 

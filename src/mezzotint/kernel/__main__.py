@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from mezzotint.kernel.check import verdict
+from mezzotint.kernel.checker import verdict
 
 
 def main(arguments: list[str]) -> int:

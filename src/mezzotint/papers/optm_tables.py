@@ -24,7 +24,7 @@ from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import FloatArray, Mechanism
 from mezzotint.core.priors import cost_matrix
 from mezzotint.core.records import JsonObject, Progress, ticks
-from mezzotint.design.optm import SelectionTables, best_pairs, is_mirrored, solve_rows, table_of
+from mezzotint.design.pair_selection import SelectionTables, best_pairs, is_mirrored, solve_rows, table_of
 from mezzotint.design.problem import DesignResult, Problem, achieved_loss, first_certified, make_problem, without_bound
 from mezzotint.papers.reproduction import Reproduction, Series
 from mezzotint.papers.rqp import FOLDER_VARIABLE, Tick
@@ -46,7 +46,7 @@ def _largest_at_own_bin(tables: SelectionTables, i: int) -> list[FloatArray]:
 def published_theorem5(tables: SelectionTables, forms: FloatArray, epsilon: float) -> FloatArray:
     """Theorem 5 as printed: NO guarantee. Bin t has no constraint at all, and outer bins lack pairs of cells.
 
-    Arguments: as the constraints of `design.optm`, see `design.optm.theorem5`.
+    Arguments: as the constraints of `design.optm`, see `design.pair_selection.theorem5`.
     """
     cells = {j: place for place, (j, _, _) in enumerate(tables.used)}
     first = min(cells)

@@ -184,7 +184,7 @@ class Claim(Record):
         Raises:
             MezzotintError: a claim that names no release.
         """
-        from mezzotint.privacy.account import prove
+        from mezzotint.privacy.accounting import prove
 
         if self.release is None:
             raise MezzotintError("the claim names no release that could be proved; make it with account(Release(...))")

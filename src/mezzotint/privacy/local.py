@@ -30,7 +30,7 @@ from mezzotint.privacy.distribution import (
     rdp_to_epsilon,
     revealed,
 )
-from mezzotint.privacy.tradeoff import tradeoff
+from mezzotint.privacy.tradeoffs import tradeoff
 
 MAX_ROWS = 8
 """Tables with more different rows are left to the dominating pair."""

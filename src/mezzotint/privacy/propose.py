@@ -266,7 +266,7 @@ def losses_shape(release: Release, epsilon: float) -> JsonObject:
 
 
 def propose_ranks(table: JsonObject, *, epsilon: float, indices: int, rounds: int) -> Outcome:
-    """The pure claim of all reports together of a table over ranks (`verify.table_ratio`), with its proof."""
+    """The pure claim of all reports together of a table over ranks (`verification.table_ratio`), with its proof."""
     entry = dict(table)
     release = kernel.ExactRelease(observer="reports", tables=((sha256(canonical(entry)), indices),), rounds=rounds)
     return accepted(release, epsilon, 0.0, lambda claim: sealed(claim, "ratio", ranks=[entry]))

@@ -23,7 +23,7 @@ from mezzotint.core.files import read_object, read_text
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject, above, number, percent
 from mezzotint.kernel.claim import FORMAT as CLAIM
-from mezzotint.privacy.account import report_claim
+from mezzotint.privacy.accounting import report_claim
 from mezzotint.privacy.claim import basis
 from mezzotint.report.mechanism_pages import mechanism_page
 from mezzotint.report.page import Curve, Figure, Page, Section, Table
@@ -413,7 +413,7 @@ PAGES: dict[str, Callable[[JsonObject], Page]] = {
 
 def claim_page(source: Path) -> Page:
     """The report of a claim file: whether its proof holds, and what it says."""
-    from mezzotint.kernel.check import verdict as verdict_on
+    from mezzotint.kernel.checker import verdict as verdict_on
 
     text = read_text(source)
     status, verdict, claim = verdict_on(text)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import mezzotint as mz
 from mezzotint.core.mechanism import TOTAL, FloatArray, Mechanism
 from mezzotint.core.records import JsonObject, above, number, percent
-from mezzotint.privacy.account import report_claim
+from mezzotint.privacy.accounting import report_claim
 from mezzotint.report.page import Curve, Figure, Page, Section, Slider, Table
 
 MOST_LEVELS = 32

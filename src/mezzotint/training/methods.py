@@ -18,7 +18,7 @@ from mezzotint.core.arguments import Neighboring, check_choice, check_count, che
 from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.core.mechanism import Mechanism, Seed
 from mezzotint.core.records import JsonObject
-from mezzotint.privacy.account import account
+from mezzotint.privacy.accounting import account
 from mezzotint.privacy.claim import Claim
 from mezzotint.training.batches import (
     Drawn,

@@ -26,7 +26,7 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import TOTAL, FloatArray, Mechanism
 from mezzotint.core.records import JsonObject
 from mezzotint.core.search import bracket
-from mezzotint.privacy.tradeoff import RELATIVE_ERROR, hockey_stick
+from mezzotint.privacy.tradeoffs import RELATIVE_ERROR, hockey_stick
 
 Curve = Callable[[FloatArray], FloatArray]
 

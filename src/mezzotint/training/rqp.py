@@ -24,7 +24,7 @@ from mezzotint.core.arguments import Neighboring, check_choice, check_count, che
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.records import JsonObject
 from mezzotint.core.search import bracket
-from mezzotint.privacy.account import account
+from mezzotint.privacy.accounting import account
 from mezzotint.privacy.claim import Claim, Release
 from mezzotint.privacy.propose import TAIL, Outcome, accepted, exact_rate, exact_text, sealed
 from mezzotint.training.phases import Phase as Phase

@@ -18,10 +18,10 @@ from mezzotint.core.mechanism import TOTAL, FloatArray, Mechanism
 from mezzotint.core.records import JsonObject, Progress, Record, number, ticks
 from mezzotint.core.rounding import table
 from mezzotint.families.noise import IntegerNoise
-from mezzotint.privacy.account import account
+from mezzotint.privacy.accounting import account
 from mezzotint.privacy.claim import Claim, Release
 from mezzotint.privacy.distribution import rdp_to_epsilon
-from mezzotint.privacy.tradeoff import gaussian_shift
+from mezzotint.privacy.tradeoffs import gaussian_shift
 from mezzotint.vectors.gaussian import GaussianScheme
 from mezzotint.vectors.integers import NoiseScheme
 from mezzotint.vectors.ranked import RankedCodebook

@@ -26,7 +26,7 @@ from mezzotint.core.loss import UNIT
 from mezzotint.core.mechanism import FloatArray, IntArray, Seed
 from mezzotint.core.sampler import PART, WORDS_PER_COUNT, ElementWords, Keystream, in_threads, key_from, usable_cores
 from mezzotint.privacy.claim import Release
-from mezzotint.privacy.tradeoff import gaussian_epsilon
+from mezzotint.privacy.tradeoffs import gaussian_epsilon
 from mezzotint.vectors.rotation import Rotation, coefficients
 from mezzotint.vectors.tables import MAX_BITS, ModularScheme
 

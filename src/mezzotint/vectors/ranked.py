@@ -28,11 +28,11 @@ from mezzotint.core.loss import exp_below, float_above
 from mezzotint.core.mechanism import FORMAT, TOTAL, VERSION, FloatArray, IntArray, Mechanism, Seed, parse_object
 from mezzotint.core.records import JsonObject, above
 from mezzotint.core.sampler import draw_words, key_from
-from mezzotint.privacy.account import account, prove
+from mezzotint.privacy.accounting import account, prove
 from mezzotint.privacy.claim import Claim, Release, basis, counted
 from mezzotint.privacy.ledger import Charge, Ledger
 from mezzotint.privacy.propose import Outcome, propose_ranks
-from mezzotint.privacy.verify import MOST_INDICES, SEED_RULE, canonical_hash, check_ranks, log_above, table_ratio
+from mezzotint.privacy.verification import MOST_INDICES, SEED_RULE, canonical_hash, check_ranks, log_above, table_ratio
 from mezzotint.vectors import codewords as codebooks
 from mezzotint.vectors.codewords import KINDS, Codebook, Kind, gaussian_error, groups
 from mezzotint.vectors.rotation import MAX_DIMENSION
@@ -60,7 +60,7 @@ class RankTable:
             codewords have `low`). None: no such output.
 
     Raises:
-        ParameterError: integers that break a rule of `privacy.verify.table_ratio`.
+        ParameterError: integers that break a rule of `privacy.verification.table_ratio`.
 
     Guarantees: in any two orders of the codewords an output's probabilities differ at most by the factor `ratio`,
         exactly; two opposite orders reach it.

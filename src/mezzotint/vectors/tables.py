@@ -20,14 +20,14 @@ from mezzotint.core.arguments import check_count, check_positive, check_residues
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import UNIT
 from mezzotint.core.mechanism import FloatArray, IntArray, Mechanism, Seed
-from mezzotint.privacy.account import account
+from mezzotint.privacy.accounting import account
 from mezzotint.privacy.claim import Claim, Release
 from mezzotint.privacy.distribution import rdp_to_epsilon
 from mezzotint.privacy.sums import Lattice, find_lattice
 from mezzotint.privacy.sums.blanket import NoiseMixture
 from mezzotint.privacy.sums.cost import PURE_L2, RENYI_L2, others_noise
 from mezzotint.privacy.sums.geometry import pure_epsilon_l2, quadratic_renyi, squared_distance
-from mezzotint.privacy.tradeoff import gaussian_epsilon
+from mezzotint.privacy.tradeoffs import gaussian_epsilon
 from mezzotint.vectors.rotation import Rotation, clip
 
 

@@ -53,7 +53,7 @@ from mezzotint.privacy.sums.blanket import (
 from mezzotint.privacy.sums.convolution import interval_edges, interval_spacings, monotone_corners, multinomial_cells
 from mezzotint.privacy.sums.cover import Cover, cover, division
 from mezzotint.privacy.sums.geometry import pure_epsilon_l2, quadratic_renyi, squared_distance
-from mezzotint.privacy.tradeoff import hockey_stick
+from mezzotint.privacy.tradeoffs import hockey_stick
 
 _SMALL = 200
 """The most other clients for which every candidate is computed; above, a Gaussian score picks the few best."""

@@ -37,7 +37,7 @@ from mezzotint.core.priors import Prior, SamplePrior, UniformPrior, as_prior, ce
 from mezzotint.core.rounding import MARGIN, table
 from mezzotint.core.search import bracket
 from mezzotint.design.problem import DesignResult, Problem, without_bound
-from mezzotint.families.categorical import k_randomized_response
+from mezzotint.families.categories import k_randomized_response
 from mezzotint.families.numeric import PoissonBinomial, erm_rows, pbm_exact, rqm_rows
 
 _MARGINS = tuple(MARGIN * 4.0**k for k in range(9))

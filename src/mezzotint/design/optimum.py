@@ -27,13 +27,13 @@ from mezzotint.core.mechanism import MAX_LEVELS, FloatArray, Mechanism
 from mezzotint.core.priors import as_prior
 from mezzotint.core.records import JsonObject, Progress, Record, ticks
 from mezzotint.core.search import bracket
-from mezzotint.design.calibrate import CONTINUOUS, calibrate, member_of, variance
+from mezzotint.design.calibration import CONTINUOUS, calibrate, member_of, variance
 from mezzotint.design.cdf import design_cells
 from mezzotint.design.floors import design_fixed
 from mezzotint.design.levels import UnboundedLevelsWarning, check_reach, search_levels, symmetric_levels
-from mezzotint.design.limit import check_provable, limit_of
-from mezzotint.design.limit import prove as prove_levels
-from mezzotint.design.optm import optm
+from mezzotint.design.limits import check_provable, limit_of
+from mezzotint.design.limits import prove as prove_levels
+from mezzotint.design.pair_selection import optm
 from mezzotint.design.problem import (
     DesignResult,
     Problem,
@@ -45,8 +45,8 @@ from mezzotint.design.problem import (
     without_bound,
 )
 from mezzotint.design.program import design_general, refine_even
-from mezzotint.privacy.account import report_claim
-from mezzotint.privacy.tradeoff import UNEVEN, vector_epsilon
+from mezzotint.privacy.accounting import report_claim
+from mezzotint.privacy.tradeoffs import UNEVEN, vector_epsilon
 
 
 @by_name

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast, final
 
 import flint
 
-from mezzotint.kernel.check import verdict
+from mezzotint.kernel.checker import verdict
 from mezzotint.kernel.claim import FORMAT, ExactClaim, words
 from mezzotint.kernel.one import ranks_ratio
 from mezzotint.kernel.real import ceil_scaled, log_fraction
