@@ -68,7 +68,7 @@ def test_femnist_is_split_by_writer(tmp_path):
         np.testing.assert_allclose(federation.clients[2][0][1], 1 - file["x"][11] / 255, atol=SINGLE)
     assert len(load_federation("femnist", folder=str(path), clients=3).clients) == 3
     (tmp_path / "bad.npz").write_bytes(b"nothing")
-    with pytest.raises(FileFormatError, match="not an npz"):
+    with pytest.raises(FileFormatError, match="not a readable npz"):
         load_federation("femnist", folder=str(tmp_path / "bad.npz"))
 
 

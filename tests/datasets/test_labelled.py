@@ -11,6 +11,7 @@ import pytest
 from pyarrow import csv, parquet
 
 from mezzotint import FileFormatError, ParameterError
+from mezzotint.core import files
 from mezzotint.datasets import (
     Dataset,
     breast_cancer,
@@ -50,6 +51,7 @@ def test_small_files_that_unpack_to_gigabytes_are_refused_early(
     assert bomb.stat().st_size < 10_000
     with pytest.raises(FileFormatError, match="holds more than 1 MB"):
         read_idx(bomb)
+    monkeypatch.setattr(files, "LARGEST", 1 << 18)
     packed = tmp_path / "femnist.npz"
     np.savez_compressed(packed, x=np.zeros((8000, 28, 28), dtype=np.uint8), y=np.zeros(8000))
     assert packed.stat().st_size < 40_000

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import io
 import json
 import os
 import stat
@@ -16,7 +17,10 @@ import warnings
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn, cast, final
+from typing import Any, NoReturn, cast, final
+
+import numpy as np
+import numpy.typing as npt
 
 from mezzotint.core.errors import FileFormatError, ParameterError, StorageError
 from mezzotint.core.records import Json, JsonObject
@@ -94,6 +98,24 @@ def read_object(path: str | os.PathLike[str]) -> JsonObject:
     if not isinstance(value, dict):
         raise FileFormatError(f"{path}: not a whole JSON object; it was cut or edited")
     return cast("JsonObject", value)
+
+
+def read_arrays(source: Path | io.BytesIO, *, name: str) -> dict[str, npt.NDArray[Any]]:
+    """The arrays of an npz file; FileFormatError, under this name, where it is damaged, or not of plain arrays."""
+    import zipfile  # slow to load
+    import zlib
+
+    damaged = (OSError, ValueError, KeyError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error)
+    try:
+        with zipfile.ZipFile(source) as archive:  # its index states sizes, and zipfile unpacks no more than that
+            if sum(part.file_size for part in archive.infolist()) > 16 * LARGEST:
+                raise FileFormatError(f"{name}: unpacks to more than {16 * LARGEST >> 20} MB")
+        with np.load(source, allow_pickle=False) as file:
+            return dict(file)
+    except FileFormatError:
+        raise
+    except damaged as error:
+        raise FileFormatError(f"{name}: not a readable npz file ({error})") from None
 
 
 # Whole files -------------------------------------------------------------------------------------------------

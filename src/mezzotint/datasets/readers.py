@@ -12,7 +12,6 @@ import io
 import pickle
 import re
 import struct
-import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
@@ -29,7 +28,7 @@ import numpy.typing as npt
 from mezzotint.core import brought_by
 from mezzotint.core.arguments import Neighboring, check_choice, check_count, check_neighboring
 from mezzotint.core.errors import FileFormatError, ParameterError
-from mezzotint.core.files import read_object
+from mezzotint.core.files import read_arrays, read_object
 from mezzotint.core.loss import FloatArray
 
 AIR_TIME = "air_time"
@@ -608,15 +607,9 @@ def _femnist(folder: str, clients: int, dirichlet: float, seed: int) -> Federati
     path = Path(folder)
     if path.is_dir():
         return _leaf(path, clients)
-    try:
-        # Sizes as the archive states them; zipfile unpacks no more than that.
-        with zipfile.ZipFile(path) as archive:
-            if sum(part.file_size for part in archive.infolist()) > 4 * LARGEST:
-                raise FileFormatError(f"{path.name}: unpacks to more than {4 * LARGEST >> 20} MB")
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in ("x", "y", "writer", "split")}
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-        raise FileFormatError(f"{path.name}: not an npz file with x, y, writer and split ({error})") from None
+    arrays = read_arrays(path, name=path.name)
+    if missing := {"x", "y", "writer", "split"} - arrays.keys():
+        raise FileFormatError(f"{path.name}: holds no {', '.join(sorted(missing))}; need x, y, writer and split")
     # LEAF draws dark ink on a white background; the other way round, most pixels are 0.
     x = (1 - arrays["x"].astype(np.float32) / 255).astype(np.float32)
     return _by_writer(x, arrays["y"].astype(np.int64), arrays["writer"], arrays["split"] == 1, clients)

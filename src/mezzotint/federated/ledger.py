@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.errors import BudgetError, FileFormatError, InfeasibleError, ParameterError
-from mezzotint.core.files import AppendLog, replacing
+from mezzotint.core.files import AppendLog, parse_json, read_arrays, replacing
 from mezzotint.core.records import JsonObject, above
 from mezzotint.federated.encoding import Encoding, FixedPointEncoding, TableEncoding
 from mezzotint.federated.joined import WrappedEncoding, packed, unpacked
@@ -247,13 +247,21 @@ class RunLedger:
     def _take(self, line: JsonObject) -> None:
         one = self._rounds.setdefault(int(line["round"]), _LoggedRound())
         if "turn" in line:
-            one.turn = tuple(line["turn"])
+            one.turn = _names(line["turn"])
         elif "asked" in line:
-            one.asked, one.fewest, one.among = tuple(line["asked"]), int(line["minimum"]), line.get("among")
+            one.asked, one.fewest = _names(line["asked"]), int(line["minimum"])
+            one.among = int(line["among"]) if "among" in line else None
         elif "released" in line:
-            one.released = tuple(line["released"])
+            one.released = _names(line["released"])
         else:
             one.failed = str(line["failed"])
+
+
+def _names(listed: Iterable[object]) -> tuple[str, ...]:
+    names = tuple(str(name) for name in listed)
+    if names != tuple(listed):
+        raise TypeError("clients are named by strings")
+    return names
 
 
 NAME = "model.npz"
@@ -288,22 +296,20 @@ class Checkpoint:
     @classmethod
     def load(cls, folder: Path) -> Checkpoint:
         """The folder's checkpoint; FileFormatError if absent or damaged."""
+        if not (path := folder / NAME).is_file():
+            raise FileFormatError(f"{folder}: contains no run to resume; name the --out folder of an earlier run")
+        arrays = read_arrays(path, name=str(path))
         try:
-            with np.load(folder / NAME, allow_pickle=False) as file:
-                return cls(
-                    parameters=file["parameters"],
-                    done=int(file["done"]),
-                    session=file["session"].tobytes(),
-                    optimizer={name.removeprefix(_STATE): file[name] for name in file if name.startswith(_STATE)},
-                    l2_norm=float(file["l2_norm"]) if "l2_norm" in file else None,
-                    told=json.loads(file["told"].tobytes()) if "told" in file else {},
-                )
-        except FileNotFoundError:
-            raise FileFormatError(
-                f"{folder}: contains no run to resume; name the --out folder of an earlier run"
-            ) from None
-        except (OSError, ValueError, KeyError) as error:
-            raise FileFormatError(f"{folder.name}: no checkpoint to resume from ({error})") from None
+            return cls(
+                parameters=arrays["parameters"],
+                done=int(arrays["done"]),
+                session=arrays["session"].tobytes(),
+                optimizer={n.removeprefix(_STATE): array for n, array in arrays.items() if n.startswith(_STATE)},
+                l2_norm=float(arrays["l2_norm"]) if "l2_norm" in arrays else None,
+                told=parse_json(arrays["told"].tobytes(), name=NAME) if "told" in arrays else {},
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise FileFormatError(f"{path}: no checkpoint to resume from ({error})") from None
 
 
 _LIFE_FORMAT = "mezzotint-lifetime-ledger"
@@ -429,7 +435,7 @@ def _place(line: JsonObject) -> Place:
 def _total(counted: Mapping[Kind, Collection[Place]], encodings: dict[str, bytes], delta: float) -> float:
     share = math.nextafter(delta / len(counted), 0.0) if len(counted) > 1 else delta
     each = [
-        _epsilon(_known(encodings[binding]), places, clients, corrupted, size, share)
+        _epsilon(_known(encodings.get(binding, b"")), places, clients, corrupted, size, share)
         for (binding, clients, corrupted, size), places in counted.items()
     ]
     return math.nextafter(math.fsum(each), math.inf) if len(each) > 1 else sum(each)

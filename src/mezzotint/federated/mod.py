@@ -16,7 +16,6 @@ import hashlib
 import io
 import math
 import os
-import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,8 +26,8 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar, final
 import numpy as np
 from flwr.app import ConfigRecord, Context, Message, MessageType
 
-from mezzotint.core.errors import BudgetError, MezzotintError, ParameterError
-from mezzotint.core.files import replacing
+from mezzotint.core.errors import BudgetError, FileFormatError, MezzotintError, ParameterError
+from mezzotint.core.files import read_arrays, replacing
 from mezzotint.federated.policy import Policy, PolicyRefusal, load_policy
 from mezzotint.federated.records import (
     RECORD,
@@ -418,10 +417,10 @@ class Held:
                 found = self._path.read_bytes()
             else:
                 found = as_bytes(self.context.state.config_records[_HELD][_BYTES])
-            with np.load(io.BytesIO(found), allow_pickle=False) as file:
-                same = file["about"].tobytes() == self.about and int(file["number"]) == number
-                return file["vector"] if same else None
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+            arrays = read_arrays(io.BytesIO(found), name="update")
+            same = arrays["about"].tobytes() == self.about and int(arrays["number"]) == number
+            return arrays["vector"] if same else None
+        except (OSError, ValueError, KeyError, TypeError, FileFormatError):
             return None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import tomllib
 from dataclasses import dataclass, fields
-from numbers import Integral, Real
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
@@ -22,8 +22,15 @@ if TYPE_CHECKING:
     from mezzotint.vectors import RankedCodebook
 
 
+_RANGE = "two finite numbers, the least norm and the largest"
+
+
 def _is_number(value: object) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool) and not math.isnan(value)
+    """Whether it is a number that a float can hold; infinity is one."""
+    try:
+        return isinstance(value, Real) and not isinstance(value, bool) and not math.isnan(value)
+    except OverflowError:  # an integer of more than 308 digits
+        return False
 
 
 class PolicyRefusal(MezzotintError):
@@ -99,7 +106,7 @@ class Policy:
         least = "need a number > 0, or leave it out"
         norm = math.inf if self.l2_norm is None else self.l2_norm
         bounds, known = self.l2_norm_range, self.roster is not None
-        ordered = bounds is None or (len(bounds) == 2 and 0 <= bounds[0] <= bounds[1] < math.inf)
+        ordered = bounds is None or 0 <= bounds[0] <= bounds[1] < math.inf
         remedy = "name the roster of all clients, too: a server that invents clients fills any sum with them"
         check_rules(self, ("largest_value", self.largest_value > 0, least), ("l2_norm", norm > 0, least))
         _ = self.trust  # checks its part
@@ -110,7 +117,7 @@ class Policy:
             ("report_epsilon", self.report_epsilon > 0, least),
             ("budget", self.budget > 0, "need an epsilon > 0, or leave it out"),
             ("delta", 0 < self.delta < 1, "need a probability in (0, 1)"),
-            ("l2_norm_range", ordered, "two finite numbers, the least norm and the largest"),
+            ("l2_norm_range", ordered, _RANGE),
             ("minimum", known or self.minimum <= 2, remedy),
             ("noise_multiplier", known or self.noise_multiplier == 0, remedy),
             ("evaluate_noise_multiplier", known or self.evaluate_noise_multiplier in (0, math.inf), remedy),
@@ -121,11 +128,15 @@ class Policy:
         numbers = ["corrupted", "report_epsilon", "budget", "delta", "noise_multiplier", "evaluate_noise_multiplier"]
         numbers += ["largest_value", *(["l2_norm"] if self.l2_norm is not None else [])]
         whole, remedy = ("minimum", "rounds"), "need a whole number, without quotes"
+        bounds, tables = self.l2_norm_range, self.mechanisms
+        pair = bounds is None or (isinstance(bounds, list | tuple) and len(bounds) == 2)
+        sums = tables is None or (isinstance(tables, list | tuple) and all(isinstance(table, str) for table in tables))
         check_rules(
             self,
             ("evaluate", isinstance(self.evaluate, bool), "true or false, without quotes"),
-            ("mechanisms", not isinstance(self.mechanisms, str), "a list of SHA-256 sums, in brackets"),
-            *((name, isinstance(getattr(self, name), Integral), remedy) for name in whole),
+            ("mechanisms", sums, "a list of SHA-256 sums, in brackets"),
+            ("l2_norm_range", pair and all(map(_is_number, bounds or ())), _RANGE),
+            *((name, type(getattr(self, name)) is int, remedy) for name in whole),
             *((name, _is_number(getattr(self, name)), "need a number, without quotes") for name in numbers),
         )
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 from mezzotint.core.arguments import check_choice, check_rules
 from mezzotint.core.errors import FileFormatError, ParameterError
@@ -21,6 +22,17 @@ from mezzotint.vectors import RankedCodebook
 
 Scheme = Encoding | RankedCodebook
 """How an update becomes a report: in a secure sum, or one that the server sees."""
+
+_TYPES = {int: "a whole number", float: "a number", str: "text in quotes"}
+
+
+def _of_type(kind: type, name: str, value: object) -> Any:
+    """The value in its field's type, for TOML and JSON write 2.0 as 2; ParameterError if that changes it."""
+    if isinstance(value, str) == (kind is str) and isinstance(value, int | float | str) and not isinstance(value, bool):
+        with suppress(OverflowError, ValueError):  # of infinity and NaN as a whole number, and of 10**400 as a float
+            if kind is not int or int(value) == value:
+                return kind(value)
+    raise ParameterError(name, value, f"need {_TYPES[kind]}")
 
 
 @final
@@ -200,16 +212,14 @@ class RunSettings(Record):
         """From Flower's run configuration, whose keys may use dashes.
 
         Raises:
-            ParameterError: a key that is not known.
+            ParameterError: an unknown key, or a value of another type than the field's.
         """
         known = {field.name: type(field.default) for field in fields(cls)}
         given = {key.replace("-", "_"): value for key, value in values.items()}
         unknown = sorted(set(given) - set(known))
         if unknown:
             raise ParameterError("run-config", ", ".join(unknown), f"unknown; use {', '.join(known)}")
-        # TOML and JSON write 2.0 as 2: numbers take the field's type.
-        typed: JsonObject = {key: known[key](value) for key, value in given.items()}
-        return cls(**typed)
+        return cls(**{key: _of_type(known[key], key, value) for key, value in given.items()})
 
     @classmethod
     def load(cls, folder: Path) -> RunSettings:

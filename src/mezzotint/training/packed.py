@@ -6,6 +6,7 @@ import copy
 import hashlib
 import io
 import json
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ import numpy.typing as npt
 
 from mezzotint.core.arguments import check_choice, check_count
 from mezzotint.core.errors import FileFormatError, ParameterError
-from mezzotint.core.files import replacing
+from mezzotint.core.files import parse_json, replacing
 from mezzotint.core.loss import Codes
 from mezzotint.core.records import JsonObject
 from mezzotint.core.sampler import pack, packed_size, unpack
@@ -322,21 +323,33 @@ class PackedModel:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> PackedModel:
-        """Reads what `save` wrote; FileFormatError for truncated, edited or foreign files."""
-        raw = Path(path).read_bytes()
-        start = len(MAGIC) + _HASH_BYTES
+        """Reads what `save` wrote; FileFormatError for missing, truncated, edited or foreign files."""
+        name, start = Path(path).name, len(MAGIC) + _HASH_BYTES
+        try:
+            raw = Path(path).read_bytes()
+        except OSError as error:
+            raise FileFormatError(f"{path}: cannot be read ({error.strerror}); check the path") from None
         if not raw.startswith(MAGIC) or len(raw) < start + _LENGTH_BYTES:
-            raise FileFormatError(f"{Path(path).name}: no packed model")
+            raise FileFormatError(f"{name}: no packed model")
         if hashlib.sha256(raw[start:]).digest() != raw[len(MAGIC) : start]:
-            raise FileFormatError(f"{Path(path).name}: truncated or edited (its hash does not match)")
+            raise FileFormatError(f"{name}: truncated or edited (its hash does not match)")
         rest = io.BytesIO(raw[start:])
-        header = json.loads(rest.read(int.from_bytes(rest.read(_LENGTH_BYTES), "little")))
-        if header["schema"] != SCHEMA:
-            raise FileFormatError(f"{Path(path).name}: schema {header['schema']}, this version reads {SCHEMA}")
+        header = parse_json(rest.read(int.from_bytes(rest.read(_LENGTH_BYTES), "little")), name=name)
+        try:
+            if header["schema"] != SCHEMA:
+                raise FileFormatError(f"{name}: schema {header['schema']}, this version reads {SCHEMA}")
+            return cls._read(header, rest)
+        except FileFormatError:
+            raise
+        except (LookupError, TypeError, ValueError, OverflowError, AttributeError) as error:
+            raise FileFormatError(f"{name}: not a packed model ({error})") from None
+
+    @classmethod
+    def _read(cls, header: JsonObject, rest: io.BytesIO) -> PackedModel:
         most = (len(header["levels"]) - 1).bit_length()
 
         def codes(bits: int, shape: tuple[int, ...]) -> Codes:
-            count = int(np.prod(shape, dtype=np.int64))
+            count = math.prod(shape)
             return unpack(rest.read(packed_size(count, bits)), bits, count).reshape(shape)
 
         tensors: list[PackedTensor] = []
@@ -348,7 +361,9 @@ class PackedModel:
                 bits = int(entry["chosen"]).bit_length() - 1
                 chosen = codes(most, (np.size(scale), 1 << bits))
             tensors.append(PackedTensor(name=entry["name"], codes=codes(bits, shape), scale=scale, chosen=chosen))
-        return cls(tensors=tuple(tensors), levels=tuple(header["levels"]), note=header["note"])
+        if rest.read(1):
+            raise ValueError("bytes are left over")
+        return cls(tensors=tuple(tensors), levels=tuple(header["levels"]), note=dict(header["note"]))
 
 
 def pack_weights(

@@ -13,7 +13,8 @@ import pickle
 import time
 import warnings
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast, final
@@ -479,6 +480,18 @@ def save(trainer: Trainer, checkpoint: str | os.PathLike[str]) -> None:
         torch.save(state, temporary)
 
 
+@contextmanager
+def _reading(checkpoint: str | os.PathLike[str]) -> Generator[None]:
+    """Turns what PyTorch raises for damaged files into FileFormatError."""
+    try:
+        yield
+    except (
+        RuntimeError, LookupError, TypeError, AttributeError, ValueError, EOFError, pickle.UnpicklingError
+    ) as error:  # fmt: skip
+        reason = " ".join(str(error).split())
+        raise FileFormatError(f"{Path(checkpoint).name}: no readable checkpoint ({reason})") from error
+
+
 def restore(trainer: Trainer, checkpoint: str | os.PathLike[str]) -> None:
     """Puts a fresh trainer of the same settings where the checkpoint left off.
 
@@ -500,22 +513,23 @@ def restore(trainer: Trainer, checkpoint: str | os.PathLike[str]) -> None:
         raise ParameterError("seed", trainer.settings.seed, remedy)
     if not Path(checkpoint).is_file():
         raise ParameterError("checkpoint", str(checkpoint), "no such file; omit --resume to start a new run")
-    try:
+    with _reading(checkpoint):
         state = torch.load(checkpoint, weights_only=True)
-        known = state["schema"] == SCHEMA
-    except (RuntimeError, KeyError, TypeError, EOFError, pickle.UnpicklingError) as error:
-        raise FileFormatError(f"{Path(checkpoint).name}: no readable checkpoint ({error})") from error
-    if not known:
-        raise FileFormatError(f"{Path(checkpoint).name}: schema {state['schema']}, this version reads {SCHEMA}")
-    if state["identity"] != json.dumps(_identity(trainer), sort_keys=True):
+        schema, identity, taken, spent = (state[name] for name in ("schema", "identity", "taken", "spent"))
+        if not (all(isinstance(number, int) for number in (schema, taken, spent)) and 0 <= taken <= spent):
+            raise ValueError(f"schema {schema}, {taken} steps taken, {spent} spent")
+    if schema != SCHEMA:
+        raise FileFormatError(f"{Path(checkpoint).name}: schema {schema}, this version reads {SCHEMA}")
+    if identity != json.dumps(_identity(trainer), sort_keys=True):
         raise ParameterError("checkpoint", str(checkpoint), "belongs to a run with other settings, method or data")
     path = ledger_path(checkpoint)
     if not path.is_file() or not path.stat().st_size:
         raise FileFormatError(f"{path.name}: no readable ledger; what was spent is not known")
     ledger = StepLedger(trainer, checkpoint)
-    trainer.task.module.load_state_dict(state["weights"])
-    trainer.averaged = state["averaged"]
-    trainer.inner.load_state_dict(state["optimizer"])
-    trainer.taken, trainer.spent = state["taken"], state["spent"]
+    with _reading(checkpoint):
+        trainer.task.module.load_state_dict(state["weights"])
+        trainer.averaged = state["averaged"]
+        trainer.inner.load_state_dict(state["optimizer"])
+    trainer.taken, trainer.spent = taken, spent
     if trainer.settings.seed is None:
         trainer.spent = max(trainer.spent, ledger.reserved)
