@@ -167,7 +167,7 @@ def test_another_runs_ledger_or_a_damaged_one_is_refused(tmp_path):
     with (out / ".lock").open("ab") as file, locked(file.fileno(), out), refused:
         run_server(_grid(), _settings(tmp_path, out=str(out)))
     (tmp_path / "model.npz").write_bytes(b"nothing")
-    with pytest.raises(FileFormatError, match="checkpoint"):
+    with pytest.raises(FileFormatError, match="npz file"):
         Checkpoint.load(tmp_path)
 
 

@@ -92,12 +92,17 @@ def parse_json(text: str | bytes, *, name: str, strict: bool = False) -> Json:
         ) from None
 
 
-def read_object(path: str | os.PathLike[str]) -> JsonObject:
-    """The JSON object that a file holds; FileFormatError as by `read_text` and `parse_json`, or for any other value."""
-    value = parse_json(read_text(path), name=os.fspath(path))
+def parse_object(text: str | bytes, *, name: str) -> JsonObject:
+    """The JSON object of a text; FileFormatError as by `parse_json`, or for any other value."""
+    value = parse_json(text, name=name)
     if not isinstance(value, dict):
-        raise FileFormatError(f"{path}: not a whole JSON object; it was cut or edited")
+        raise FileFormatError(f"{name}: not a whole JSON object; it was cut or edited")
     return cast("JsonObject", value)
+
+
+def read_object(path: str | os.PathLike[str]) -> JsonObject:
+    """The JSON object that a file holds; FileFormatError as by `read_text` and `parse_object`."""
+    return parse_object(read_text(path), name=os.fspath(path))
 
 
 def read_arrays(source: Path | io.BytesIO, *, name: str) -> dict[str, npt.NDArray[Any]]:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.errors import BudgetError, FileFormatError, InfeasibleError, ParameterError
-from mezzotint.core.files import AppendLog, parse_json, read_arrays, replacing
+from mezzotint.core.files import AppendLog, parse_object, read_arrays, replacing
 from mezzotint.core.records import JsonObject, above
 from mezzotint.federated.encoding import Encoding, FixedPointEncoding, TableEncoding
 from mezzotint.federated.joined import WrappedEncoding, packed, unpacked
@@ -306,7 +306,7 @@ class Checkpoint:
                 session=arrays["session"].tobytes(),
                 optimizer={n.removeprefix(_STATE): array for n, array in arrays.items() if n.startswith(_STATE)},
                 l2_norm=float(arrays["l2_norm"]) if "l2_norm" in arrays else None,
-                told=parse_json(arrays["told"].tobytes(), name=NAME) if "told" in arrays else {},
+                told=parse_object(arrays["told"].tobytes(), name=NAME) if "told" in arrays else {},
             )
         except (ValueError, KeyError, TypeError) as error:
             raise FileFormatError(f"{path}: no checkpoint to resume from ({error})") from None

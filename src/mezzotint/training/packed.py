@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from mezzotint.core.arguments import check_choice, check_count
 from mezzotint.core.errors import FileFormatError, ParameterError
-from mezzotint.core.files import parse_json, replacing
+from mezzotint.core.files import parse_object, replacing
 from mezzotint.core.loss import Codes
 from mezzotint.core.records import JsonObject
 from mezzotint.core.sampler import pack, packed_size, unpack
@@ -334,7 +334,7 @@ class PackedModel:
         if hashlib.sha256(raw[start:]).digest() != raw[len(MAGIC) : start]:
             raise FileFormatError(f"{name}: truncated or edited (its hash does not match)")
         rest = io.BytesIO(raw[start:])
-        header = parse_json(rest.read(int.from_bytes(rest.read(_LENGTH_BYTES), "little")), name=name)
+        header = parse_object(rest.read(int.from_bytes(rest.read(_LENGTH_BYTES), "little")), name=name)
         try:
             if header["schema"] != SCHEMA:
                 raise FileFormatError(f"{name}: schema {header['schema']}, this version reads {SCHEMA}")
