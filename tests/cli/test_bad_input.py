@@ -232,6 +232,15 @@ def test_a_guess_is_offered_once(invoke: Invoke) -> None:
     [
         (("compare", "--epsilon", 1, "--bits", 0), ("bits=0", "need an integer >= 1")),
         (("design", "--epsilon", 1, "--seconds", 5), ("--seconds=5.0", "needs --prove")),
+        (("compare", "--epsilon", 1, "--png", "x.jpg"), ("--png=x.jpg", "a name that ends in .png")),
+        (("design", "--epsilon", 1, "--out", "x.txt"), ("--out=x.txt", "a name that ends in .json")),
+        (("report", ".", "--out", "x.txt"), ("--out=x.txt", "a name that ends in .html")),
+        (("reproduce", "tradeoff", "--html", "x.txt"), ("--html=x.txt", "a name that ends in .html")),
+        (("design", "--epsilon", 1, "--categories", 1), ("--categories=1", "need at least 2 categories")),
+        (
+            ("design", "--epsilon", 1, "--alpha", 4, "--delta", 0.1),
+            ("--delta, --alpha and --metric are three different guarantees",),
+        ),
         (("smoothed", "profile", "--epsilon", 1), ("--counts is not given", "--counts and --election")),
         (("smoothed", "profile", "--counts", "5,5", "--epsilon", 1), ("exactly one of --loss-rate and --sampled",)),
         (
@@ -253,6 +262,28 @@ def test_options_that_need_another_one(
     out = tmp_path / "out.parquet"
     refused(*privatize(column_file, mechanism_file, out, "--epsilon", "1"), words=("--epsilon=1.0", "needs --domain"))
     refused("estimate", out, "--top", 3, words=("--top=3", "needs --domain"))
+    refused("estimate", out, "--save-counts", "n.txt", words=("--save-counts=n.txt", "ends in .json"))
+    refused("account", mechanism_file, "--l2-norm", 1, words=("--l2-norm=1.0", "needs --geometry=l2"))
+
+
+def test_reports_without_hashes_need_no_domain(
+    invoke: Invoke, refused: Callable[..., None], tmp_path: Path, column_file: Path, mechanism_file: Path
+) -> None:
+    out, names = tmp_path / "out.parquet", tmp_path / "names.txt"
+    invoke(*privatize(column_file, mechanism_file, out))
+    names.write_text("a\nb\n")
+    refused("estimate", out, "--domain", names, words=(f"SOURCES={out}", "leave out --domain"))
+
+
+def test_pages_are_made_of_what_mezzotint_writes(refused: Callable[..., None], tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    for file in (tmp_path / "text.txt", tmp_path / "other.json"):
+        file.write_text("{}")
+        refused(
+            "report", file, "--out", page, words=(f"{file.name}: not a file that mezzotint writes", "report --help")
+        )
+    refused("report", tmp_path / "run.jsonl", "--out", page, words=("FILE=", "no such file; check the path"))
+    refused("report", tmp_path, "--out", page, words=(f"FILE={tmp_path}", "other.json in it is not a file of columns"))
 
 
 def test_steps_between_log_lines_cannot_be_negative(refused: Callable[..., None]) -> None:
@@ -265,7 +296,7 @@ def test_a_federated_run_is_no_file(refused: Callable[..., None], mechanism_file
     pytest.importorskip("flwr")
     refused("federate", "--out", mechanism_file, words=("--out=", "is a file, not a folder"))
     line = ("federate", "--mechanism", "quantize", "--report-epsilon", "1")
-    refused(*line, words=("--report-epsilon=1.0", "only for named tables with noise"))
+    refused(*line, words=("--report-epsilon=1.0", "applies only to named tables with noise"))
 
 
 def test_inputs_that_are_clipped_are_named(invoke: Callable[..., Any], mechanism_file: Path) -> None:

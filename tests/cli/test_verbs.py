@@ -100,7 +100,7 @@ def test_words_for_people(invoke: Invoke, tmp_path: Path, column_file: Path, mec
     claim = " ".join(said.split())
     assert "Certified: (" in claim
     assert "computed" not in claim
-    assert "Its epsilon, log(" in claim
+    assert "Its epsilon is log(" in claim
     assert "valid: epsilon" in invoke("verify", mechanism_file).out
 
 

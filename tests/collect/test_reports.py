@@ -92,7 +92,7 @@ def test_a_seeded_draw_carries_no_epsilon_anywhere_and_says_that_it_was_seeded(
     counts = {path: collect.read_counts(path) for path in (private, seeded)}
     assert [one.seeded for one in counts.values()] == [False, True]
     assert counts[seeded].mechanism == MECHANISM
-    with pytest.raises(ParameterError, match=r"counts=drawn from a seed.*NOT private.*allow_seeded=True"):
+    with pytest.raises(ParameterError, match=r"counts=reports drawn from a seed.*NOT private.*allow_seeded=True"):
         collect.estimate(counts[seeded])
     allowed = collect.estimate(counts[seeded], allow_seeded=True)
     assert (allowed.epsilon, allowed.seeded) == (None, True)
@@ -140,7 +140,9 @@ def test_a_forged_certificate_is_refused_inside_reports_and_counts(reports: Path
     whole = description(reports)
     entry = {**whole["reports"][0], "mechanism": forged(), "sha256": OTHER.sha256}
     rewrite(reports, json.dumps({**whole, "reports": [entry]}))
-    with pytest.raises(FileFormatError, match=rf"{reports.name}: .*certificate says epsilon=0.5, its table says 1.99"):
+    with pytest.raises(
+        FileFormatError, match=rf"{reports.name}: .*certificate says epsilon=0.5, but the table gives 1.99"
+    ):
         collect.read_counts(reports)
     path = tmp_path / "c.json"
     path.write_text(json.dumps({"format": "mezzotint-counts", "version": 1, "mechanism": forged(), "counts": [3, 5]}))

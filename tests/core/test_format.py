@@ -137,17 +137,17 @@ def test_edited_documents_are_refused(mechanism: Mechanism, changes: dict[str, A
 @pytest.mark.parametrize(
     ("claim", "value", "true"),
     [
-        ("epsilon", 0.5, "says 21.4"),
-        ("epsilon", "inf", "says 21.4"),
-        ("epsilon", True, "says 21.4"),
-        ("numerator", TOTAL, "says 214748364[0-9]"),
-        ("denominator", 0, "says 1"),
-        ("denominator", 1.0, "says 1"),
-        ("level", 1, "says [02]"),
-        ("row_high", 7, "says [03]"),
-        ("row_low", True, "says 1"),
+        ("epsilon", 0.5, "gives 21.4"),
+        ("epsilon", "inf", "gives 21.4"),
+        ("epsilon", True, "gives 21.4"),
+        ("numerator", TOTAL, "gives 214748364[0-9]"),
+        ("denominator", 0, "gives 1"),
+        ("denominator", 1.0, "gives 1"),
+        ("level", 1, "gives [02]"),
+        ("row_high", 7, "gives [03]"),
+        ("row_low", True, "gives 1"),
         ("max_bias", "0/1", "/"),
-        ("sha256", "0" * 64, "table says '[0-9a-f]"),
+        ("sha256", "0" * 64, "table gives '[0-9a-f]"),
         ("neighboring", "add_or_remove_one", "replace_one"),
         ("unit", "user", "report"),
     ],
@@ -158,7 +158,9 @@ def test_a_forged_certificate_is_refused_wherever_it_is_read(
     document = json.loads(mechanism.to_json())
     document["certificate"][claim] = value
     (tmp_path / "forged.json").write_text(json.dumps(document))
-    with pytest.raises(FileFormatError, match=rf"forged\.json.*certificate says {claim}=.*{true}.*save it anew"):
+    with pytest.raises(
+        FileFormatError, match=rf"forged\.json.*certificate says {claim}=.*{true}.*rebuild the mechanism"
+    ):
         Mechanism.load(tmp_path / "forged.json")
     assert not verify(tmp_path / "forged.json").valid
 

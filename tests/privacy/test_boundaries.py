@@ -234,7 +234,7 @@ def test_certificates_say_whether_there_is_an_epsilon() -> None:
     assert "has no pure epsilon: level 1 has mass in row 1 and none in row 0" in str(never.certificate())
     assert "computed epsilon = log(3221225472/1073741824)" in str(TWO.certificate())
     assert report_words(never) == str(never.certificate())
-    assert f"stands in table {TWO.sha256[:12]}: level" in report_words(TWO)
+    assert f" of table {TWO.sha256[:12]}. " in report_words(TWO)
 
 
 def test_what_a_model_shows_names_no_rounds_and_what_reports_show_does() -> None:

@@ -265,7 +265,7 @@ def test_a_release_is_refused_for_the_person_who_pays_for_it():
         if fits:
             ledger.reserve(wanted, budget=(1.0, 0.0))
         else:
-            with pytest.raises(BudgetError, match=r"'ann' would come to epsilon 1[.]4"):
+            with pytest.raises(BudgetError, match=r"'ann' would have spent epsilon 1[.]4"):
                 ledger.reserve(wanted, budget=(1.0, 0.0))
     assert ledger.worst().epsilon == 0.9
 
@@ -402,7 +402,7 @@ def test_the_odometer_reads_plain_sums_whatever_the_slack():
         ledger.reserve(release(str(number), 0.1, delta=0.0), budget=(10.0, 1e-6))
     assert ledger.spent().epsilon >= 200 * Fraction(0.1)
     assert ledger.spent().method == ledger.worst().method == "basic composition"
-    assert "spent by 200 releases, by basic composition" in str(ledger.spent())
+    assert "in 200 releases (basic composition)" in str(ledger.spent())
     assert compose_releases([]).epsilon == 0.0
 
 

@@ -289,6 +289,12 @@ def test_codes_have_16_bits(tmp_path: Path) -> None:
     assert problems(2**16 + 1) == ["levels is not a list of at most 65536 values"]
 
 
+def test_a_negative_weight_is_told_with_its_row(tmp_path: Path) -> None:
+    document = json.loads(random_table(5, rows=3, levels=4).to_json())
+    EDITS["negative"](document)
+    assert check(tmp_path, document).problems[0] == "weights[1] holds -1, not an integer from 0 on"
+
+
 def test_equal_rows_have_epsilon_zero_exactly(tmp_path: Path) -> None:
     row = [TOTAL // 4, 3 * (TOTAL // 4)]
     equal = Mechanism(knots=[0.0, 1.0], levels=[0.0, 1.0], weights=[row, row])  # pyright: ignore[reportArgumentType]

@@ -39,7 +39,7 @@ def test_writes_a_page_and_says_so(mechanism_file: Path, tmp_path: Path, capsys:
         (["none.json"], "FILE=none.json: no such file"),
         (["m.json", "--column", "x"], "column=x"),
         (["m.json", "--png", "nowhere"], "png=nowhere"),
-        (["broken.json"], "mechanism file: not valid JSON"),
+        (["broken.json"], "not valid JSON"),
         (["broken.csv"], "broken.csv"),
     ],
 )

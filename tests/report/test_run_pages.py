@@ -258,7 +258,7 @@ def test_powers_of_ten_are_rounded_up() -> None:
     [
         ("x.json", '{"verb": "dance"}', "not a result of mezzotint smoothed"),
         ("x.json", '{"verb": "profile", "epsilon": 1, "records": 4}', "lacks or garbles 'asked'"),
-        ("x.json", "[]", "mechanism file"),
+        ("x.json", "[]", "not a whole JSON object"),
     ],
 )
 def test_other_files_are_refused(name: str, text: str, complaint: str, tmp_path: Path) -> None:

@@ -139,9 +139,9 @@ def test_memory_loss_is_told_with_what_would_work(blobs: Dataset) -> None:
 
 
 def test_infeasible_targets_say_what_would_work(blobs: Dataset) -> None:
-    with pytest.raises(InfeasibleError, match="ask for more than that") as refused:
+    with pytest.raises(InfeasibleError, match="choose a larger target") as refused:
         training.make_private(*parts(blobs), target_epsilon=1e-5, delta=1e-9, epochs=400)
-    least = float(str(refused.value).split("still costs ")[1].split(";")[0])
+    least = float(str(refused.value).split("gives epsilon ")[1].split(";")[0])
     _, optimizer, _, _ = training.make_private(*parts(blobs), target_epsilon=1.01 * least, delta=1e-9, epochs=400)
     assert optimizer.noise_multiplier <= 2e4
 

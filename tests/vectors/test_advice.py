@@ -117,7 +117,7 @@ def test_options_keep_the_claim_use_it_and_are_ranked(changes):
         assert "least error" in option.reason or "error of the best" in option.reason or "as good" in option.reason
     for option in advice.options[len(feasible) :]:
         assert option.epsilon == math.inf
-        assert "what can help" in option.reason
+        assert "; try " in option.reason
     assert asked(**changes).as_dict() == advice.as_dict()
 
 

@@ -128,7 +128,7 @@ def _picture(advice: mz.vectors.Advice) -> list[RenderableType]:
             number(one.wire_bits),
             f"{one.client_bits:,}" if one.client_bits else "-",
             number(one.epsilon, 4) if one.feasible else "-",
-            one.reason,
+            common.typed(one.reason),
         )
         for one in advice.options
     ]
@@ -138,8 +138,12 @@ def _picture(advice: mz.vectors.Advice) -> list[RenderableType]:
         "-",
         "-",
         "-",
-        "central baseline: the server sees every vector",
+        "central DP baseline; the server sees every vector",
     )
     rows += [None, trusted, ("answering 0", number(setting.answering_zero, 3), "0", "0", "0", "uses no data")]
     best = [] if advice.best is None else [f"Best: {advice.best.parameter}. {advice.best.claim}"]
-    return [common.TerminalTable(columns, rows, left=("scheme", "why"), title=title), *advice.remarks, *best]
+    return [
+        common.TerminalTable(columns, rows, left=("scheme", "why"), title=title),
+        *map(common.typed, advice.remarks),
+        *best,
+    ]

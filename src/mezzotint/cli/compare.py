@@ -37,7 +37,8 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Compare mechanisms at the same certified epsilon and number of bits."""
-    common.refuse_outputs(overwrite=overwrite, png=png, data=data)
+    common.refuse_outputs(".png", overwrite=overwrite, png=png)
+    common.refuse_outputs(".csv", overwrite=overwrite, data=data)
     if bits is not None and levels is not None:
         raise ParameterError("bits", bits, "give --bits or --levels, not both")
     size: JsonObject = (

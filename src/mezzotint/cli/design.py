@@ -45,7 +45,9 @@ def command(
     max_bias: Annotated[float, option("optimal only: largest bias allowed, data units; inf: any.")] = 0.0,
     max_level: Annotated[float | None, option("Largest distance of a searched level from the midpoint.")] = None,
     knots: Annotated[int | None, option("Evenly spaced knots (inputs with a row); default: optimised.")] = None,
-    categories: Annotated[str | None, option("Design for categories: their names (a,b,c), or how many.")] = None,
+    categories: Annotated[
+        str | None, option("Design for categories: their names (a,b,c), or their number K: 0 to K - 1.")
+    ] = None,
     method: Annotated[
         str, option("--categories: best, krr, subset, hadamard, projective, affine, hashing, unary.")
     ] = "best",
@@ -57,12 +59,12 @@ def command(
     prove: Annotated[bool, option("Also bound the loss of any levels, as many as these.", "--prove")] = False,
     seconds: Annotated[float | None, option("Time limit for --prove, in seconds; default: 60.")] = None,
     proof: Annotated[
-        Path | None, option("Write a proof of the claim (with --prove: of the bound) to this file.")
+        Path | None, option("Write a proof of the claim (with --prove: of the bound) to this file (.json).")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Design a mechanism for a privacy level: the optimal table, or a published family calibrated to epsilon."""
-    common.refuse_outputs(overwrite=overwrite, out=out, proof=proof)
+    common.refuse_outputs(".json", overwrite=overwrite, out=out, proof=proof)
     if seconds is not None and not prove:
         raise ParameterError("seconds", seconds, "this option needs --prove")
     given = {"levels": levels, "prior": prior, "delta": delta, "alpha": alpha, "metric": metric, "knots": knots}
@@ -71,6 +73,8 @@ def command(
         common.refuse_given(given, "a table for categories does not take this option")
         how: Options = {"method": method, "other": other, "missing": missing}
         names = [str(k) for k in range(int(categories))] if categories.isdecimal() else categories.split(",")
+        if len(names) < 2:
+            raise ParameterError("categories", categories, "need at least 2 categories, as in a,b,c or 3")
         mechanism = mz.families.categorical(categories=names, epsilon=epsilon, **how)
         _save(mechanism, out, proof, overwrite=overwrite)
         _categories(mechanism, epsilon, out, as_json)
@@ -132,7 +136,8 @@ def _categories(mechanism: Mechanism, asked: float, out: Path | None, as_json: b
     }
     lines = [
         f"{facts['name']}: {common.bits(facts['bits'])}, {facts['guarantee']}",
-        f"{facts['reports']} reports; n x the variances of all frequencies: {number(facts['frequency_variance'])}",
+        f"{facts['reports']} possible reports; sum of the variances of all frequencies: "
+        f"{number(facts['frequency_variance'])} / n for n reports",
         *([f"written to {out}"] if out else []),
     ]
     common.show(facts, as_json, lambda: "\n".join(lines))

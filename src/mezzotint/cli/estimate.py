@@ -61,6 +61,7 @@ def command(
     """
     options = dict(locals())
     _check(options)
+    common.refuse_outputs(".json", overwrite=overwrite, save_counts=save_counts)
     if domain is not None:
         _hitters(options)
     elif column is not None and len(column) > 1:
@@ -280,11 +281,17 @@ def _hitters(options: Options) -> None:
         raise ParameterError("sources", ", ".join(sources), "hashed reports are read from one column of one source")
     names = (*common.read_lines(options["domain"], parameter="domain"), OTHER)
     with common.busy("counting"):
-        counts = mz.collect.read_hashed(
-            sources[0],
-            domain=lambda table: mz.families.HashedDomain(categories=names, mechanism=table),
-            column=column[0] if column else None,
-        )
+        try:
+            counts = mz.collect.read_hashed(
+                sources[0],
+                domain=lambda table: mz.families.HashedDomain(categories=names, mechanism=table),
+                column=column[0] if column else None,
+            )
+        except ParameterError as error:  # of the column of hashes, which nobody names
+            if error.parameter != "column" or not str(error.value).endswith("_hash"):
+                raise
+            remedy = "not made with --domain; leave out --domain"
+            raise ParameterError("sources", sources[0], remedy) from None
     found = mz.collect.heavy_hitters(counts, top=top, level=level, allow_seeded=options["allow_seeded"])
     title = f"{found.n:,} reports of {found.domain:,} categories, {common.cost_of(found.claim, found.seeded)}"
     columns = ("category", "share", *(f"{end}, all at once" for end in common.ends(level)), "")

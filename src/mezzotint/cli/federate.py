@@ -133,7 +133,7 @@ def command(
             if out is not None and out.is_file():
                 raise ParameterError("out", str(out), "is a file, not a folder; name a folder")
             if out is not None and (out / "ledger.jsonl").exists():  # after the errors of other options
-                remedy = "holds a run already; go on with --resume, or name another folder"
+                remedy = "contains a run already; continue it with --resume, or name another folder"
                 raise ParameterError("out", str(out), remedy)
             if app is not None:
                 _write_app(app, settings, encoding, out)
@@ -143,7 +143,7 @@ def command(
         try:
             report = mz.federated.simulate(settings, tell=lambda line: common.say(line, on=common.notices()))
         except (KeyboardInterrupt, SystemExit):
-            kept = f"finished rounds are kept; go on with: mezzotint federate --out {out} --resume"
+            kept = f"finished rounds are kept; continue with: mezzotint federate --out {out} --resume"
             common.note(f"ended early; {kept if out else 'nothing is kept without --out'}")
             raise
     if proof is not None:
@@ -158,35 +158,39 @@ def _refuse_idle(options: Options) -> None:
     """Refuse options that were given but would have no effect."""
     name, local = options["mechanism"], options["trust"] == "local"
     noisy, table = not local and name in NOISES, name in ("", *TABLES)
-    sums = "only for secure sums, which --trust local does without; leave it out"
-    measured = "only for what clients measure: give --evaluate-every, too, or leave it out"
-    of_tables = "only for named tables: give one as --mechanism, or leave it out"
+    sums = "applies to secure sums only; leave it out with --trust local"
+    measured = "needs --evaluate-every, or leave it out"
+    of_tables = "applies to named tables only; name one with --mechanism, or leave it out"
     rules: dict[str, tuple[bool, str]] = {
         "bits": (not table and name != _RANKED, of_tables),
         "report_epsilon": (
             (not table and name != _RANKED) or (not local and name in ("", "quantize")),
-            "only for named tables with noise (rqm, pbm, erm, optm, optimal) and ranked; leave it out",
+            "applies only to named tables with noise (rqm, pbm, erm, optm, optimal) and to ranked; leave it out",
         ),
-        "noise_multiplier": (not noisy, f"only for added noise: name it ({', '.join(NOISES)}), or leave it out"),
-        "clip": (local or not (table or name == _CLIP), "only for named tables and clip; leave it out"),
-        "l2_norm_range": (not options["clip_quantile"], "only for a norm that adapts: give --clip-quantile, too"),
+        "noise_multiplier": (not noisy, f"needs a --mechanism that adds noise: {', '.join(NOISES)}"),
+        "clip": (local or not (table or name == _CLIP), "applies only to named tables and to clip; leave it out"),
+        "l2_norm_range": (not options["clip_quantile"], "needs --clip-quantile"),
         "evaluate_noise": (not options["evaluate_every"], measured),
         "largest_loss": (not options["evaluate_every"], measured),
         **dict.fromkeys(
             ("steps", "rate", "proximal"),
-            (options["algorithm"] == "fedsgd", "only for --algorithm fedavg: fedsgd sends one gradient; leave it out"),
+            (
+                options["algorithm"] == "fedsgd",
+                "applies to --algorithm fedavg only: fedsgd sends one gradient; leave it out",
+            ),
         ),
         **dict.fromkeys(("colluding", "dropping"), (local, sums)),
         "proof": _unprovable(name, options["app"]),
     }
     if options["resume"]:
-        remedy = "a run goes on with the settings that it has; leave it out, or begin another run"
+        remedy = "a resumed run keeps its settings; leave it out, or start another run"
         kept = ("context", "out", "resume", "proof", "as_json")
         rules = {given: (given not in kept, remedy) for given in options}
     for given, (idle, remedy) in rules.items():
         source = options["context"].get_parameter_source(given)
         if idle and source is not None and source.name == "COMMANDLINE":
             value = options[given]
+            value = " ".join(map(str, value)) if isinstance(value, tuple) else value
             raise ParameterError(given, str(value) if isinstance(value, Path) else value, remedy)
 
 
@@ -214,21 +218,21 @@ def _encoding(options: Options, settings: RunSettings) -> Scheme | None:
     name, bits, report_epsilon = options["mechanism"], options["bits"], options["report_epsilon"]
     most_examples, quantile, bands = options["most_examples"], options["clip_quantile"], options["bands"]
     if not 0 <= report_epsilon < math.inf:
-        raise ParameterError("report_epsilon", report_epsilon, "an epsilon > 0, or 0 for the default")
+        raise ParameterError("report_epsilon", report_epsilon, "need an epsilon > 0, or 0 for the default")
     if most_examples < 0:
-        raise ParameterError("most_examples", most_examples, "a number of examples; 0 weighs all alike")
+        raise ParameterError("most_examples", most_examples, "need a number of examples, or 0 for equal weights")
     if not 0 <= quantile < 1:
-        raise ParameterError("clip_quantile", quantile, "a quantile between 0 and 1; 0 keeps the norm fixed")
+        raise ParameterError("clip_quantile", quantile, "need a quantile in (0, 1), or 0 for a fixed norm")
     alike = settings.trust == "sum" and name == _ROUNDED and not most_examples
     if quantile and not alike:
-        remedy = "a norm that adapts needs --mechanism rounded-gaussian, in sums, without --most-examples"
+        remedy = f"works only with --mechanism {_ROUNDED} and --trust sum, without --most-examples"
         raise ParameterError("clip_quantile", quantile, remedy)
     if bands != 1 and (quantile or not alike):
-        remedy = f"proved for secure sums with --mechanism {_ROUNDED}, without --most-examples or --clip-quantile"
+        remedy = f"works only with --mechanism {_ROUNDED} and --trust sum, without --most-examples or --clip-quantile"
         raise ParameterError("bands", bands, remedy)
     if settings.trust == "local":
         if most_examples:
-            raise ParameterError("most_examples", most_examples, "single reports weigh alike; leave it out")
+            raise ParameterError("most_examples", most_examples, "single reports have equal weights; leave it out")
         return _ranked(name, settings, bits, report_epsilon)
     if name in NOISES:
         one_more = bool(most_examples or quantile)
@@ -282,11 +286,11 @@ def _prove(report: RunReport, path: Path) -> None:
 def _table(name: str, bits: int, clip: float, report_epsilon: float, l2_norm: float | None) -> Encoding | None:
     """The encoding of a table by name or from a file; None for `clip`, which has none."""
     if not 1 <= bits <= 12:
-        raise ParameterError("bits", bits, "a report of a table has 1 to 12 bits")
+        raise ParameterError("bits", bits, "need 1 to 12 bits for a report of a table")
     if not 0 < clip < math.inf:
-        raise ParameterError("clip", clip, "a finite clipping range > 0")
+        raise ParameterError("clip", clip, "need a finite clipping range > 0")
     if name == _RANKED:
-        raise ParameterError("mechanism", name, "indices do not add up to anything: use --trust local")
+        raise ParameterError("mechanism", name, "its indices cannot be summed; use --trust local")
     if name == _CLIP:
         return None
     if name in TABLES:

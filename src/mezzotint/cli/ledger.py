@@ -59,7 +59,7 @@ def account(
 
     FILE is a mechanism file (.json).
     """
-    common.refuse_outputs(overwrite=overwrite, proof=proof)
+    common.refuse_outputs(".json", overwrite=overwrite, proof=proof)
     ranked = common.is_ranked(file)
     if ranked and (coordinates, view == "sum", geometry, l2_norm) != (1, False, "coordinate", None):
         remedy = "a ranked codebook's reports are of complete vectors, seen singly or shuffled; no sums, no coordinates"
@@ -95,7 +95,7 @@ def ledger(
 ) -> None:
     """Show what a ledger charges to each client (releases, attempts, epsilon), the largest total and what remains.
 
-    FILE is a ledger (.jsonl). Exit status 1: somebody's sum exceeds --budget.
+    FILE is a ledger (.jsonl). Exit status 1: a client's total exceeds --budget.
     """
     if not file.is_file():
         raise ParameterError("file", str(file), "no such ledger; privatize --ledger, federate --out make one")
@@ -228,7 +228,7 @@ def _words(facts: JsonObject, top: int) -> Sequence[str]:
     lines.append(f"Largest total: {whom}, epsilon {above(worst['epsilon'])}, delta {above(worst['delta'])}.")
     if "budget" in facts:
         exceeded = worst["epsilon"] > facts["budget"]
-        left = "which is exceeded" if exceeded else f"{below(worst['left'])} of it left to whoever spent most"
+        left = "exceeded" if exceeded else f"{below(worst['left'])} of it left for whoever has spent most"
         lines.append(f"Budget: epsilon {facts['budget']:g}, {left}.")
     if "fixed" in facts:
         epsilon, delta, slack = facts["fixed"].values()
@@ -278,7 +278,7 @@ def _show_sums(file: Path, header: JsonObject, delta: float, budget: float | Non
     )
     if budget is not None:
         facts |= {"budget": budget, "left": max(0.0, budget - epsilon)}
-        left = "which is exceeded" if epsilon > budget else f"{below(budget - epsilon)} of it left"
+        left = "exceeded" if epsilon > budget else f"{below(budget - epsilon)} of it left"
         words += f"\nBudget: epsilon {budget:g}, {left}."
     common.show({"file": str(file), **facts}, as_json, lambda: words)
     if budget is not None and epsilon > budget:

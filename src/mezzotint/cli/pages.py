@@ -19,7 +19,7 @@ from mezzotint.cli import common
 from mezzotint.cli.common import AsJson, Confidence, Overwrite, option
 from mezzotint.core import not_installed
 from mezzotint.core.errors import MissingExtraError, ParameterError
-from mezzotint.core.files import refuse_existing, replacing
+from mezzotint.core.files import replacing
 from mezzotint.core.records import JsonObject, number
 
 if TYPE_CHECKING:
@@ -51,8 +51,8 @@ def report(
     from mezzotint.report import page as pages
 
     if not file.exists():
-        raise ParameterError("file", str(file), "no such file; make one with: mezzotint design --out m.json")
-    refuse_existing(out, overwrite=overwrite)
+        raise ParameterError("file", str(file), "no such file; check the path")
+    common.refuse_outputs(".html", overwrite=overwrite, out=out)
     if png is not None and not png.is_dir():
         raise ParameterError("png", str(png), "no such folder; create it first")
     started = time.perf_counter()
@@ -107,7 +107,7 @@ def explore(
 
 
 def reproduce(
-    name: Annotated[str, typer.Argument(help="What to reproduce; `list` prints all names.")],
+    name: Annotated[str, typer.Argument(help="What to reproduce; `list` prints all names and what they are.")],
     png: Annotated[Path | None, option("Also plot it to this PNG file.")] = None,
     html: Annotated[Path | None, option("Also write it as a page to this file.")] = None,
     overwrite: Overwrite = False,
@@ -115,11 +115,14 @@ def reproduce(
 ) -> None:
     """Recompute a published table or figure: the paper's value, ours, the difference, and why they differ.
 
-    `mezzotint reproduce list` prints all names.
+    `mezzotint reproduce list` prints all names and what they are.
     """
+    common.refuse_outputs(".png", overwrite=overwrite, png=png)
+    common.refuse_outputs(".html", overwrite=overwrite, html=html)
     known = _reproductions()
     if name == "list":
-        common.show({"names": sorted(known)}, as_json, lambda: "\n".join(sorted(known)))
+        lines = (f"{key:<24}{(inspect.getdoc(known[key]) or '').partition(chr(10))[0]}" for key in sorted(known))
+        common.show({"names": sorted(known)}, as_json, lambda: "\n".join(lines))
         return
     name = f"optm-{name}" if f"optm-{name}" in known else name  # what these were called before there were other papers
     if name not in known:

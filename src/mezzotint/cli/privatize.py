@@ -77,7 +77,7 @@ def command(
         raise ParameterError(
             "proof", str(proof), "a seeded draw is not private, so there is nothing to prove; omit --seed"
         )
-    common.refuse_outputs(overwrite=overwrite, proof=proof)
+    common.refuse_outputs(".json", overwrite=overwrite, proof=proof)
     if seed is not None:
         common.warn("a seeded draw is reproducible and NOT PRIVATE; use it for tests only")
     options: Options = {name: value for name, value in given.items() if name in mz.collect.Options.__annotations__}
@@ -94,7 +94,8 @@ def command(
         whole = next(iter(drawn.values())) if len(drawn) == 1 else drawn
         common.write_proof(mz.privacy.Release(mechanism=whole, delta=0.0), proof, overwrite=overwrite)
     on = common.notices() if out == "-" else None
-    common.show(result.as_dict(), as_json, lambda: "\n".join(_lines(result)), on=on)
+    numeric = {name for name, one in tables.items() if isinstance(one, Mechanism) and one.categories is None}
+    common.show(result.as_dict(), as_json, lambda: "\n".join(_lines(result, numeric)), on=on)
 
 
 def _hashed(columns: list[str], files: list[Path] | None, domain: Path, epsilon: float | None) -> JsonObject:
@@ -115,7 +116,8 @@ def _tables(columns: list[str], files: list[Path]) -> JsonObject:
         raise ParameterError("column", ", ".join(columns), "a column is named twice; name it once")
     if len(files) not in (1, len(columns)):
         remedy = "give one --mechanism for all columns, or one for each --column, in the same order"
-        raise ParameterError("mechanism", f"{len(files)} files for {len(columns)} columns", remedy)
+        told = f"{len(files)} files for {len(columns)} column{'s' * (len(columns) != 1)}; {remedy}"
+        raise ParameterError("mechanism", ", ".join(map(str, files)), told)
     loaded = [common.load_mechanism(path) for path in files]
     return dict(zip(columns, loaded * len(columns) if len(loaded) == 1 else loaded, strict=True))
 
@@ -126,7 +128,7 @@ def _memo(users: str | None, key_file: Path | None, new_key: bool) -> mz.collect
             raise ParameterError(
                 "key_file",
                 str(key_file or "not given"),
-                "is only for memoised reports; name the column of users with --memoise-by",
+                "applies to memoised reports only; name the column of users with --memoise-by",
             )
         return None
     if key_file is None:
@@ -140,22 +142,24 @@ def _memo(users: str | None, key_file: Path | None, new_key: bool) -> mz.collect
 Result: TypeAlias = "mz.collect.PrivatizeResult | mz.collect.ColumnsResult"
 
 
-def _lines(result: Result) -> list[str]:
+def _lines(result: Result, numeric: set[str]) -> list[str]:
+    """What is printed; only values of numeric columns can be clipped."""
     rate = f"{result.reports / max(result.seconds, 1e-9):,.0f}"
     written = f"written to {result.out} ({result.seconds:.2f} s, {rate}"
     if isinstance(result, mz.collect.PrivatizeResult):
         cost = common.each(result.claim)
         lines = [f"{result.reports:,} reports of {common.bits(result.bits)}, {cost}, {written}/s)"]
-        clipped = f"{result.below:,} below, {result.above:,} above"
+        columns = [("", result)] * bool(numeric)
     else:
         lines = [f"{result.reports:,} rows of {sum(one.bits for one in result.columns)} bits {written} rows/s)"]
         lines.append(f"claim: {result.claim or common.SEEDED}")
-        clipped = "; ".join(f"{one.column} {one.below:,} below, {one.above:,} above" for one in result.columns)
+        columns = [(f"{one.column} ", one) for one in result.columns if one.column in numeric]
     if result.resumed:
         lines.append(f"{result.resumed} of {result.blocks} parts existed already; the counts below leave them out")
     lines += _charged(result)
-    dropped = f"dropped as missing: {result.missing:,}"
-    return [*lines, f"clipped: {clipped}; {dropped}", f"({mz.collect.RAW_COUNTS_REMARK})"]
+    clipped = "; ".join(f"{name}{one.below:,} below, {one.above:,} above" for name, one in columns)
+    seen = [f"clipped: {clipped}"] * bool(clipped) + [f"dropped as missing: {result.missing:,}"]
+    return [*lines, "; ".join(seen), f"({mz.collect.RAW_COUNTS_REMARK})"]
 
 
 def _charged(result: Result) -> list[str]:
@@ -166,9 +170,9 @@ def _charged(result: Result) -> list[str]:
     whom = "everyone" if charged.people is None else f"{charged.people:,} people for their rows, each at most"
     again = f" (attempt {charged.attempt} at this run)" if charged.attempt > 1 else ""
     basis = "" if result.claim is None else f" ({result.claim.basis})"
-    whose = "no record's" if charged.people is None else "nobody's"  # ids alone tell which rows are one person's
-    left = "" if charged.left is None else f"; {below(charged.left)} of the budget is left to whoever spent most"
+    whose = "record" if charged.people is None else "person"  # ids alone tell which rows are one person's
+    left = "" if charged.left is None else f", which leaves {below(charged.left)} of the budget"
     return [
         f"ledger: charged {whom} epsilon {above(charged.epsilon)}{basis}{again}; "
-        f"{whose} charges come to more than {above(charged.spent)} in all{left}"
+        f"the largest total of any {whose} is now {above(charged.spent)}{left}"
     ]

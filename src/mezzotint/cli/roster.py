@@ -52,10 +52,12 @@ def make(
     as_json: AsJson = False,
 ) -> None:
     """Make the roster of all clients, with the random beacon that determines clients and committee of every round."""
-    lines = [line.strip() for line in read_text(cards).splitlines() if line.strip()]
+    lines = [line.strip() for line in read_text(_present(cards, "cards")).splitlines() if line.strip()]
     if len(lines) < 2:
-        remedy = "write each card that `mezzotint roster card` prints on a line of its own"
-        raise ParameterError("cards", str(cards), f"lists {len(lines)} of at least 2 clients; {remedy}")
+        remedy = "put each card that `mezzotint roster card` prints on its own line"
+        raise ParameterError(
+            "cards", str(cards), f"lists {len(lines)} client{'s' * (len(lines) != 1)}, needs at least 2; {remedy}"
+        )
     roster = mz.federated.Roster.drawn(
         _read_card(f"{cards.name}, line {place}", line) for place, line in enumerate(lines, start=1)
     )
@@ -75,7 +77,7 @@ def check(
     """Print the SHA-256 of a roster for comparison; exit status 2 if the identity is not listed."""
     from mezzotint.federated.secagg import read_introduction
 
-    roster = mz.federated.Roster.load(file)
+    roster = mz.federated.Roster.load(_present(file, "file"))
     if identity is not None:
         card = read_introduction(_introduced(identity, "identity"))
         if card not in roster.members:
@@ -90,7 +92,7 @@ def blame(
     """Check a proof that a client dealt invalid shares; exit status 2 if the proof is not valid."""
     from mezzotint.federated.secagg import Blame
 
-    found = Blame.load(file)
+    found = Blame.load(_present(file, "file"))
     found.check()
     said = f"proved: client {found.identity.hex()} signed shares that restore nothing"
     common.show({"identity": found.identity.hex(), "proved": True}, as_json, lambda: said)
@@ -99,7 +101,13 @@ def blame(
 def _introduced(file: Path, parameter: str) -> bytes:
     from mezzotint.federated.secagg.roster import introduce, read_identity
 
-    return introduce(read_identity(file, parameter=parameter))
+    return introduce(read_identity(_present(file, parameter), parameter=parameter))
+
+
+def _present(file: Path, parameter: str) -> Path:
+    if not file.is_file():
+        raise ParameterError(parameter, str(file), "no such file; check the path")
+    return file
 
 
 def _print_roster(roster: Roster, as_json: bool, **more: str) -> None:

@@ -97,8 +97,11 @@ def command(
     """Train a private model with few bits per weight, showing loss, accuracy and epsilon spent as it runs."""
     options = dict(locals())
     if not resume:
-        common.refuse_outputs(overwrite=overwrite, log=log, checkpoint=checkpoint)
-    common.refuse_outputs(overwrite=overwrite, out=out, plot=plot, proof=proof)
+        common.refuse_outputs(".jsonl", overwrite=overwrite, log=log)
+        common.refuse_outputs(overwrite=overwrite, checkpoint=checkpoint)
+    common.refuse_outputs(overwrite=overwrite, out=out)
+    common.refuse_outputs(".png", overwrite=overwrite, plot=plot)
+    common.refuse_outputs(".json", overwrite=overwrite, proof=proof)
     with _warnings_as_lines():
         run = prepare(options)
         _refuse_without_steps(run, options)

@@ -549,7 +549,13 @@ def _source_file(path: str, root: str) -> SourceFile:
 
 
 def _check(files: Sequence[SourceFile], name: str) -> None:
-    kinds = {file_kind(file.path) for file in files}
+    kinds: set[FileKind] = set()
+    for file in files:
+        try:
+            kinds.add(file_kind(file.path))
+        except ParameterError:
+            remedy = f"{file.name} in it is not a file of columns; name a folder without it, or a pattern: *.parquet"
+            raise ParameterError("source", name, remedy) from None
     if len(kinds) > 1:
         listed = ", ".join(sorted(kinds))
         remedy = f"holds files of several kinds ({listed}); choose one with a pattern: DIR/**/*.parquet"

@@ -113,7 +113,7 @@ class CodeCounts:
             )
         twice = sorted(self.runs & other.runs)
         if twice:
-            remedy = "its reports would count twice, and intervals would be too narrow; give each run once"
+            remedy = "given twice; its reports would count twice, and intervals would be too narrow; give each run once"
             raise ParameterError("counts", f"run {twice[0]}", remedy)
         refuse_two_runs(self.sources | other.sources, parameter="counts")
         return replace(
@@ -202,7 +202,10 @@ def load_counts(path: str | os.PathLike[str]) -> CodeCounts:
         raise ParameterError("source", os.fspath(path), "no such file; check the path")
     values = read_object(path)
     if values.pop("format", None) != COUNTS_FORMAT or values.pop("version", 0) != VERSION:
-        raise FileFormatError(f'{os.fspath(path)}: is not of format "{COUNTS_FORMAT}", version {VERSION}')
+        raise FileFormatError(
+            f'{os.fspath(path)}: not a file of counts ("{COUNTS_FORMAT}", version {VERSION}); name reports, or counts '
+            "that save_counts or --save-counts wrote"
+        )
     try:
         return CodeCounts.from_dict(values)
     except FileFormatError as error:
@@ -292,8 +295,8 @@ def seeded_together(*each: bool | None) -> bool | None:
 def refuse_seeded(seeded: bool | None, *, allowed: bool) -> None:
     """Raises ParameterError for reports that are not private, unless they are allowed."""
     if seeded and not allowed:
-        remedy = "such reports are NOT private; for tests, allow_seeded=True (--allow-seeded) estimates from them"
-        raise ParameterError("counts", "drawn from a seed", remedy)
+        remedy = "they are NOT private; for tests, use allow_seeded=True (--allow-seeded)"
+        raise ParameterError("counts", "reports drawn from a seed", remedy)
 
 
 def runs_of(files: Sequence[SourceFile]) -> tuple[frozenset[str], frozenset[tuple[str, str]]]:

@@ -600,8 +600,8 @@ def _check_certificate(stated: Json, mechanism: Mechanism) -> None:
         same = type(claims[key]) is type(true) and claims[key] == true
         if not same and key not in free and not (key == "epsilon" and _same_epsilon(claims[key], true)):
             raise FileFormatError(
-                f"mechanism file: certificate says {key}={claims[key]!r}, its table says {true!r}: it was edited or "
-                "forged; take the file as its maker wrote it, or build the mechanism from its table and save it anew"
+                f"mechanism file: the certificate says {key}={claims[key]!r}, but the table gives {true!r}: the file "
+                "was edited or forged; go back to the original, or rebuild the mechanism from its table and save it"
             )
 
 

@@ -470,7 +470,8 @@ def table_file(
         if name in (label, users):
             continue
         if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
-            raise ParameterError("data", name, f"this column holds {kind}; features are numbers, encode or drop it")
+            remedy = f"column {name} holds values of type {kind}; features must be numbers: encode or drop it"
+            raise ParameterError("data", place.name, remedy)
         columns.append(table[name].cast(pa.float64()).to_numpy())
     if not columns:
         raise ParameterError("data", place.name, "has no column but the label; give it others to learn from")

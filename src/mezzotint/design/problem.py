@@ -110,7 +110,7 @@ def _check_privacy(epsilon: float, delta: float, alpha: float | None, metric: st
         remedy = f"{1 + 1e-5!r} implies it" if alpha < 2 else "inf, pure epsilon, implies it"
         raise ParameterError("alpha", alpha, f"no order for a solver; {remedy}")
     if (delta > 0) + (alpha is not None) + (metric is not None) > 1:
-        raise ParameterError("delta", delta, "delta, alpha and metric are three different guarantees: give one")
+        raise ParameterError("delta", delta, "delta=, alpha= and metric= are three different guarantees; give only one")
 
 
 def make_problem(

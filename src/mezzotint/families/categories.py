@@ -218,7 +218,7 @@ def domain_names(categories: Sequence[str | int | bool], *, other: bool, missing
             raise ParameterError("categories", name, "has a meaning of its own: ask for it with other= or missing=")
     names += [OTHER] * other + [MISSING] * missing
     if len(set(names)) != len(names) or not 2 <= len(names) <= most:
-        raise ParameterError("categories", f"{len(names)} names", f"need 2 to {most} different names")
+        raise ParameterError("categories", ", ".join(names), f"need 2 to {most} different names, not {len(set(names))}")
     return names
 
 

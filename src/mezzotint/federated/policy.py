@@ -134,7 +134,7 @@ class Policy:
         check_rules(
             self,
             ("evaluate", isinstance(self.evaluate, bool), "true or false, without quotes"),
-            ("mechanisms", sums, "a list of SHA-256 sums, in brackets"),
+            ("mechanisms", sums, "need a list of SHA-256 sums, in brackets"),
             ("l2_norm_range", pair and all(map(_is_number, bounds or ())), _RANGE),
             *((name, type(getattr(self, name)) is int, remedy) for name in whole),
             *((name, _is_number(getattr(self, name)), "need a number, without quotes") for name in numbers),

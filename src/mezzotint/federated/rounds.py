@@ -185,7 +185,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         self.spare = check_spare(spare, sampling)
         self.minimum = self.usual_minimum(self.invited) if minimum is None else check_count("minimum", minimum)
         if not self.minimum <= per_round:
-            remedy = f"a round ends with {per_round} summands; ask for fewer, or spare fewer"
+            remedy = f"a round has at most {per_round} summands; choose a smaller minimum"
             raise ParameterError("minimum", self.minimum, remedy)
         self.sampling = check_choice("sampling", sampling, SAMPLINGS)
         self.learning_rate = check_positive("learning_rate", learning_rate)

@@ -136,7 +136,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
         self.roster = None if roster is None else check_instance("roster", roster, secagg.Roster)
         evaluation = None if evaluation is None else check_instance("evaluation", evaluation, Evaluation)
         if not 0 <= check_finite("dropped", dropped) < 1:
-            raise ParameterError("dropped", dropped, "a share of a round's clients in [0, 1)")
+            raise ParameterError("dropped", dropped, "need a share of a round's clients in [0, 1)")
         self.dropped = dropped
         self.trust = secagg.Trust(roster=roster, corrupted=corrupted, rounds=rounds)
         self._cards: dict[int, _Known] = {}

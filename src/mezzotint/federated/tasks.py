@@ -102,7 +102,7 @@ class LocalTraining:
         check_count("steps", self.steps)
         check_positive("rate", self.rate)
         check_count("batch", self.batch, least=0)
-        check_rules(self, ("proximal", 0 <= self.proximal < math.inf, "a finite weight >= 0"))
+        check_rules(self, ("proximal", 0 <= self.proximal < math.inf, "need a finite weight >= 0"))
 
     def update(self, model: Model, parameters: Vector, x: Features, y: Labels, *, seed: int) -> Vector:
         """The client's update of the parameters; the seed draws batches."""
@@ -269,7 +269,7 @@ class FedAvgM(ServerOptimizer):
     momentum: float = 0.9
 
     def __post_init__(self) -> None:
-        check_rules(self, ("momentum", 0 <= self.momentum < 1, "a share in [0, 1)"))
+        check_rules(self, ("momentum", 0 <= self.momentum < 1, "need a share in [0, 1)"))
 
     def step(self, state: State, mean: Vector) -> tuple[State, Vector]:
         moved = self.momentum * state.get("momentum", np.zeros_like(mean)) + mean
@@ -285,7 +285,7 @@ class _Adaptive(ServerOptimizer, ABC):
     least: float = 1e-3
 
     def __post_init__(self) -> None:
-        share = "a share in [0, 1)"
+        share = "need a share in [0, 1)"
         check_rules(self, ("first", 0 <= self.first < 1, share), ("second", 0 <= self.second < 1, share))
         check_positive("least", self.least)
 

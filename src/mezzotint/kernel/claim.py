@@ -236,7 +236,7 @@ def words(claim: ExactClaim, reason: str = "") -> str:
     if claim.release is not None and claim.release.seeded:
         return f"simulation; no privacy: {what}, had the draws been secret"
     if claim.certified:
-        return f"certified: {what}, checked by mezzotint.kernel {VERSION}"
+        return f"certified: {what}, checked by version {VERSION} of mezzotint.kernel"
     return f"computed: {what}" + (f" ({reason})" if reason else "")
 
 

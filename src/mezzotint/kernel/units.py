@@ -175,7 +175,8 @@ class Fields:
 
     def lists(self, key: str, least: int = 0) -> list[list[int]]:
         """A list of lists of integers at or above `least`."""
-        return [Fields({key: entry}, key).integers(key, least) for entry in self.items(key)]
+        rows = Fields({f"{key}[{place}]": entry for place, entry in enumerate(self.items(key))}, key)
+        return [rows.integers(row, least) for row in [*rows.values]]
 
     def done(self) -> None:
         """Refuse keys that were not read."""

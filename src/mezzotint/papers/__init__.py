@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from mezzotint.core import on_demand
 
 if TYPE_CHECKING:
-    from mezzotint.papers import optm_tables as optm_programs  # noqa: F401 (its old name)
     from mezzotint.papers import optm_tables as optm_tables
     from mezzotint.papers import reproduction as reproduction
     from mezzotint.papers import rqm as rqm

@@ -267,7 +267,7 @@ ALONE_CLIP, ALONE_RATE, ALONE_SEEDS = 1e-3, 100.0, 24
 """A setting that tells mechanisms apart: one client a round, so that nobody else's noise averages its own away."""
 
 CIFAR_VARIABLE = "MEZZOTINT_CIFAR"
-"""Environment variable that names the python version of CIFAR-100, or of CIFAR-10 in its place."""
+"""Environment variable that names the Python version of CIFAR-100, or of CIFAR-10 in its place."""
 
 CIFAR_CLIP, CIFAR_CLIENTS = 5.3680e-5, 500
 
@@ -565,7 +565,7 @@ FREE_RATE = 0.1
 def _cifar() -> tuple[str, datasets.Federation]:
     folder = os.environ.get(CIFAR_VARIABLE)
     if not folder:
-        raise ParameterError(CIFAR_VARIABLE, "not set", "set it to the folder of CIFAR-100's python version")
+        raise ParameterError(CIFAR_VARIABLE, None, "set this variable to the folder of CIFAR-100 (Python version)")
     name = "cifar100" if os.path.isfile(os.path.join(folder, "train")) else "cifar10"
     federation = datasets.load_federation(name, folder=folder, clients=CIFAR_CLIENTS)
     return {"cifar100": "CIFAR-100", "cifar10": "CIFAR-10, for want of CIFAR-100"}[name], federation

@@ -95,7 +95,7 @@ def _election_series(panel: str, rows: Sequence[JsonObject]) -> tuple[Series, ..
 
 
 def figure3() -> Reproduction:
-    """Figure 3: the same for thresholds 0.5, 0.51, 0.6 and 0.01 % or 0.2 % lost."""
+    """Figure 3: as Figure 1, for thresholds 0.5, 0.51, 0.6 and 0.01 % or 0.2 % lost."""
     rows: list[JsonObject] = []
     series: list[Series] = []
     for loss_rate in (Fraction(1, 10_000), LOSS):
@@ -208,7 +208,7 @@ def figure2_right(*, sizes: Sequence[int] = (64, 100, 196, 400), draws: int = 8)
 
 
 def figure5(*, sizes: Sequence[int] = (64, 144, 256), draws: int = 6) -> Reproduction:
-    """Figure 5: the same for four other pairs of distributions.
+    """Figure 5: as Figure 2 (right), for four other pairs of distributions.
 
     Arguments:
         sizes, draws: as in `figure2_right`.

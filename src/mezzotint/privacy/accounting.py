@@ -97,7 +97,10 @@ def described(released: Release | Released, **options: object) -> Release:
         remedy = "use 'local' (every report is visible), 'sum' (only secure sums are) or 'shuffled' (in random order)"
         raise ParameterError("view", options["view"], remedy)
     geometry = options.pop("geometry", "coordinate")
-    if geometry not in ("coordinate", "l2") or (geometry == "l2") != (options.get("l2_norm") is not None):
+    norm = options.get("l2_norm")
+    if geometry == "coordinate" and norm is not None:
+        raise ParameterError("l2_norm", norm, "needs geometry=l2")
+    if geometry not in ("coordinate", "l2") or (geometry == "l2") != (norm is not None):
         raise ParameterError("geometry", geometry, 'use "coordinate", or "l2" with l2_norm, a client\'s clipping norm')
     fields = {_SHORT.get(name, name): _VALUES.get(str(value), value) for name, value in options.items()}
     unknown = set(fields) - set(Release.__dataclass_fields__)
@@ -481,8 +484,8 @@ def report_words(mechanism: Mechanism) -> str:
     if found.denominator == 0:
         return str(found)
     return (
-        f"{report_claim(mechanism)}\nIts epsilon, log({found.numerator}/{found.denominator}) <= {found.epsilon!r}, "
-        f"stands in table {found.sha256[:12]}: level {found.level}, rows {found.row_high} and {found.row_low}. "
+        f"{report_claim(mechanism)}\nIts epsilon is log({found.numerator}/{found.denominator}) <= {found.epsilon!r}: "
+        f"level {found.level}, rows {found.row_high} and {found.row_low} of table {found.sha256[:12]}. "
         f"The mean of a report is off by at most {float(found.max_bias):.3g} data units; further reports about the "
         "same person add up."
     )

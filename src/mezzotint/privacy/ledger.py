@@ -189,7 +189,7 @@ class Spent:
 
     def __str__(self) -> str:
         many = "1 release" if self.releases == 1 else f"{self.releases} releases"
-        return f"epsilon {above(self.epsilon)} and delta {above(self.delta)} spent by {many}, by {self.method}"
+        return f"epsilon {above(self.epsilon)} and delta {above(self.delta)} in {many} ({self.method})"
 
 
 @dataclass
@@ -491,8 +491,9 @@ class Ledger:
         theirs = next(one for one in reversed(added) if one.client in (person, GLOBAL))
         slack = f", {above(self.slack)} of it slack" if self.slack else ""
         return (
-            f"release {theirs.identity!r} exceeds the budget: {_who(person)} would come to {total}; the budget is "
-            f"epsilon {above(epsilon)} and delta {above(delta)}{slack}. Nothing was charged; release nothing"
+            f"release {theirs.identity!r} exceeds the budget: with it, {_who(person)} would have spent {total}; the "
+            f"budget is epsilon {above(epsilon)} and delta {above(delta)}{slack}. Nothing was charged, and nothing "
+            "may be released"
         )
 
     def _check_fixed(self, epsilon: float, delta: float) -> bool:

@@ -20,7 +20,7 @@ import numpy as np
 import mezzotint as mz
 from mezzotint.core.errors import FileFormatError, MezzotintError, ParameterError
 from mezzotint.core.files import read_object, read_text
-from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.mechanism import FORMAT, Mechanism
 from mezzotint.core.records import JsonObject, above, number, percent
 from mezzotint.kernel.claim import FORMAT as CLAIM
 from mezzotint.privacy.accounting import report_claim
@@ -494,7 +494,9 @@ def page_of(source: Path, *, column: str | None = None, level: float = 0.95) -> 
         return training_page(source)
     try:
         document = read_object(source)
-    except FileFormatError:  # the reader of mechanisms says what is wrong
+    except FileFormatError:
+        if source.suffix == ".json":
+            raise
         document = {}
     if document.get("format") == CLAIM:
         return claim_page(source)
@@ -507,4 +509,6 @@ def page_of(source: Path, *, column: str | None = None, level: float = 0.95) -> 
         return reports_page(source, level=level)
     if "verb" in keys:
         return smoothed_page(source)
+    if document.get("format") != FORMAT:
+        raise FileFormatError(f"{source.name}: not a file that mezzotint writes; see mezzotint report --help")
     return mechanism_page(Mechanism.load(source), file=source.name)

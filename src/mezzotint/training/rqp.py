@@ -340,8 +340,8 @@ def _least_noise(spent: Callable[[float], float], target: float) -> float:
         cost = spent(noise)
     if cost > target:
         raise InfeasibleError(
-            f"target_epsilon={target:g}: a noise multiplier of {noise:g} still costs {cost:.4g}; ask for more than "
-            "that, or take fewer steps, smaller batches or a larger delta"
+            f"target_epsilon={target:g}: even a noise multiplier of {noise:g} gives epsilon {cost:.4g}; choose a "
+            "larger target, fewer steps, smaller batches or a larger delta"
         )
     best, too_low, too_much = (noise, cost), low, math.inf
     while best[0] > too_low * (1 + _CLOSE) and best[1] < target * (1 - _CLOSE):

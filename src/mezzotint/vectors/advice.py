@@ -77,12 +77,12 @@ class Setting:
         bad, local = check_count("corrupted", self.corrupted, least=0), self.trust == "local"
         check_rules(
             self,
-            ("trust", local or self.trust == "sum", 'use "local" (every report is seen) or "sum" (only sums are)'),
+            ("trust", local or self.trust == "sum", 'use "local" (every report is visible) or "sum" (only sums are)'),
             ("epsilon", 1e-6 <= self.epsilon <= 1e4, "need a target from 1e-6 to 10000"),
             ("delta", 0 <= self.delta < 1, "need a probability in [0, 1); 0 asks for pure epsilon"),
             ("delta", self.delta == 0 or self.delta >= 1e-15, "use 0 for pure epsilon, or 1e-15 and more"),
-            ("corrupted", bad < self.clients, f"fewer than all clients={self.clients}"),
-            ("corrupted", not (bad and local), "where every report is seen nobody else's noise counts"),
+            ("corrupted", bad < self.clients, f"must be less than clients={self.clients}"),
+            ("corrupted", not (bad and local), 'applies to secure sums only; use trust="sum" or leave it out'),
         )
 
     @property
@@ -393,7 +393,7 @@ def check_bits(setting: Setting, bits: int) -> None:
     """Raise TooManyBits if a value on the wire takes more bits than the setting allows."""
     if setting.bits is not None and bits > setting.bits:
         where = "a report" if setting.trust == "local" else f"a sum of {setting.clients}"
-        raise TooManyBits(f"{where} takes {bits} bits, more than bits={setting.bits}")
+        raise TooManyBits(f"{where} needs {bits} bits, but bits={setting.bits}")
 
 
 def best_order(epsilon: float, delta: float) -> float:
@@ -709,7 +709,7 @@ def advise(
     remarks = _remarks(setting, ranked, central_baseline)
     if not ranked:
         asked = f"fits into bits={setting.bits} a value" if all(too_large) else "meets this claim"
-        remarks = (*remarks, f"No scheme {asked}, so nothing is ranked; each line says why and what can help.")
+        remarks = (*remarks, f"No scheme {asked}, so nothing is ranked; each line says why, and what to try.")
     return Advice(setting=setting, options=(*judged, *rest), central_baseline=central_baseline, remarks=remarks)
 
 
@@ -747,12 +747,12 @@ def _impossible(setting: Setting, name: str, error: MezzotintError) -> Option:
     helps = ["a larger epsilon", "more clients" if summed else "a secure sum"]
     helps += ["fewer coordinates"] * (setting.dimension > 1) + ["fewer rounds"] * (setting.rounds > 1)
     if large:
-        helps = ["more bits", "a scheme with fewer levels", *["fewer clients in a sum"] * summed]
+        helps = ["more bits", "a scheme with fewer levels", *["fewer clients per sum"] * summed]
     elif setting.delta == 0:
         helps = ["a positive delta"]
     return Option(
         name=name, feasible=False, mse=math.inf, wire_bits=None, client_bits=None, parameter="none",
-        reason=f"{error}; what can help: {', '.join(helps)}",
+        reason=f"{error}; try {' or '.join(filter(None, (', '.join(helps[:-1]), helps[-1])))}",
     )  # fmt: skip
 
 
@@ -779,13 +779,14 @@ def _remarks(setting: Setting, ranked: Sequence[Option], central_baseline: float
         # The error falls with the square of the clients at a fixed noise on the sum.
         enough = math.ceil(setting.clients * math.sqrt(central_baseline / zero))
         remarks.append(
-            f"One round's mean is lost in noise: even a trusted server errs {central_baseline / zero:.3g} x as much as "
-            f"answering 0. It would need about {enough:,} clients a round at this claim, fewer rounds or coordinates."
+            "The noise of one round exceeds the signal: even a trusted server's error is "
+            f"{central_baseline / zero:.3g} times that of answering 0. It would need about {enough:,} clients "
+            "a round at this claim, fewer rounds or fewer coordinates."
         )
     elif ranked and ranked[0].mse > zero:
         remarks.append(
-            "All schemes are worse than answering 0 here; a trusted server would err only "
-            f"{central_baseline / zero:.3g} x as much as that."
+            "All schemes are worse than answering 0 here; a trusted server's error would be only "
+            f"{central_baseline / zero:.3g} times that."
             + (" A secure sum would help." if setting.trust == "local" else "")
         )
     if ranked and ranked[0].mse > zero and setting.rounds > 1:

@@ -75,7 +75,7 @@ class SummedNoise:
         Source: docs/proofs/vectors.md, "Noise".
         """
         if not 1 < alpha < math.inf:
-            raise ParameterError("alpha", alpha, "a finite Renyi order above 1")
+            raise ParameterError("alpha", alpha, "need a finite Renyi order above 1")
         kappa, cut = 0.0, 0.0
         for s in range(1, _checked_shift(shift) + 1):
             if s >= self.low.size:

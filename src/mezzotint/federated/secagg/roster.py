@@ -40,7 +40,7 @@ RISK = 0.01
 def check_spare(spare: int, sampling: str) -> int:
     """The number of spare clients; ParameterError if negative, or with "poisson", which draws clients one by one."""
     if spare < 0:
-        raise ParameterError("spare", spare, "a number of clients, 0 or more")
+        raise ParameterError("spare", spare, "need a number of clients >= 0")
     if spare and sampling == "poisson":
         raise ParameterError("spare", spare, "goes with rounds of a fixed size: use sampling 'fixed' or 'cyclic'")
     return spare
@@ -125,7 +125,9 @@ def read_identity(path: str | Path, *, parameter: str = "identity") -> bytes:
     """The Ed25519 private key in a file; ParameterError, naming the parameter, unless it holds 32 bytes."""
     key = read_bytes(path)
     if len(key) != masks.KEY_BYTES:
-        raise ParameterError(parameter, str(path), "holds no identity; make one: mezzotint roster identity")
+        raise ParameterError(
+            parameter, str(path), "not a file of an identity; make one with: mezzotint roster identity FILE"
+        )
     return key
 
 
@@ -340,7 +342,7 @@ class Trust:
     def __post_init__(self) -> None:
         check_rules(
             self,
-            ("corrupted", 0 <= self.corrupted < 1, "a share of the clients in [0, 1)"),
+            ("corrupted", 0 <= self.corrupted < 1, "need a share of the clients in [0, 1)"),
             ("minimum", self.minimum >= 2, "a sum of fewer than 2 hides nobody"),
             ("rounds", self.rounds >= 1, "need at least one round"),
         )

@@ -162,7 +162,7 @@ def quadratic_renyi(mechanism: Mechanism, noise: NoiseMixture, alpha: float) -> 
         not near in distribution.
     """
     if not 1 < alpha < math.inf:
-        raise ParameterError("alpha", alpha, "a finite Renyi order above 1")
+        raise ParameterError("alpha", alpha, "need a finite Renyi order above 1")
     steps = np.diff(mechanism.weights, axis=0)[np.diff(mechanism.knots) == 0]
     return math.inf if (steps != 0).any() else _pairs(mechanism, noise).renyi(alpha)
 
