@@ -181,6 +181,7 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 def functions_of(paths: Iterable[Path]) -> dict[str, list[FunctionType]]:
     """All functions that these files have defined so far."""
     found: dict[str, list[FunctionType]] = {str(path): [] for path in paths}
+    gc.unfreeze()  # what is frozen is not listed
     for function in gc.get_objects():
         if inspect.isfunction(function) and function.__code__.co_filename in found:
             found[function.__code__.co_filename].append(function)
@@ -448,7 +449,10 @@ class _Mutation:
     def pytest_runtestloop(self, session: Any) -> bool:
         items = {item.nodeid: item for item in session.items}
         table = [record for record in _table() if record["test"] in items]
-        functions = functions_of({ROOT / mutant.file for mutant in self.mutants})
+        paths = {ROOT / mutant.file for mutant in self.mutants}
+        for path in paths:  # rooms import their files only when a name is used
+            importlib.import_module(".".join(path.relative_to(ROOT / "src").with_suffix("").parts))
+        functions = functions_of(paths)
         gc.collect()
         gc.freeze()
         forks, begun, left, before = _Forks(self.jobs), time.monotonic(), len(self.mutants), _outcomes()

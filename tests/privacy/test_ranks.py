@@ -110,6 +110,11 @@ def test_files_are_verified_by_their_integers(tmp_path: Path) -> None:
     report = verify(path)
     assert report.valid, report.problems
     assert math.log(3) <= report.epsilon_upper <= math.log(3) * (1 + LOG_UP)
+    for other, problem in ((1.0, "less than the true"), (1.1, "not the 1.09861"), ("inf", "not a number")):
+        good["certificate"]["epsilon"] = other
+        path.write_text(json.dumps(good))
+        (found,) = verify(path).problems
+        assert problem in found
     path.write_text(json.dumps(sealed(indices=0)))
     refused = verify(path)
     assert not refused.valid
