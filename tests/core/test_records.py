@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mezzotint import collect, design, families, privacy, smoothed, vectors
-from mezzotint.core.records import Record, above, below, number, percent, plain
+from mezzotint.core.records import Record, Records, above, below, number, percent, plain
 
 
 @given(st.floats(1e-300, 1e300), st.integers(1, 12))
@@ -103,6 +103,27 @@ def test_bounds_are_printed_rounded_against_us() -> None:
 SETTING = vectors.Setting(clients=1000, dimension=8, rounds=1, trust="local", epsilon=4.0, delta=0.0)
 TABLE = families.rqm(lower=0, upper=10, levels=4, extension=5.0, q=0.4)
 COUNTS = collect.CodeCounts.from_codes(TABLE.privatize([4.0] * 1000, rng=0), mechanism=TABLE)
+
+
+def test_a_list_of_results_is_one_table_and_says_once_what_they_share() -> None:
+    rows = design.compare(epsilon=1.0, bits=1, families=("optimal", "laplace"))
+    assert isinstance(rows, list)
+    head, *lines, shared = str(rows).splitlines()
+    assert head.split()[:2] == ["family", "bits"]
+    assert [line.split()[0] for line in lines] == ["optimal", "laplace"]
+    assert shared == "epsilon 1, observer reports, trust local"
+    assert rows._repr_html_().startswith("<table><tr><th>family</th>")
+    assert rows._repr_html_().endswith(f"<p>{shared}</p>")
+    (row,) = design.compare(epsilon=1.0, bits=1, families=("optimal",))
+    assert str(Records([row])).splitlines()[0].split()[:2] == ["family", "epsilon"]
+    assert str(Records([])) == ""
+    pytest.importorskip("pandas")
+    assert list(rows.to_frame()["family"]) == ["optimal", "laplace"]
+
+
+def test_a_mechanism_is_a_table_in_a_notebook() -> None:
+    assert "<th>inputs</th><td>0, 10</td>" in TABLE._repr_html_()
+    assert "<th>categories</th><td>a, b</td>" in families.categorical(categories=["a", "b"], epsilon=1)._repr_html_()
 
 
 @pytest.mark.parametrize(

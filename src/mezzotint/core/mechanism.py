@@ -25,7 +25,7 @@ from mezzotint.core.loss import Certificate, certify
 from mezzotint.core.loss import FloatArray as FloatArray
 from mezzotint.core.loss import IntArray as IntArray
 from mezzotint.core.loss import NumberArray as NumberArray
-from mezzotint.core.records import Json, JsonObject
+from mezzotint.core.records import Json, JsonObject, html_of
 
 if TYPE_CHECKING:
     from mezzotint.core.priors import Prior
@@ -228,6 +228,14 @@ class Mechanism:
             f"Mechanism(name={self.name!r}, lower={self.lower:g}, upper={self.upper:g}, "
             f"levels={self.levels.size}, knots={self.knots.size}, sha256={self.sha256[:12]!r})"
         )
+
+    def _repr_html_(self) -> str:
+        """A table, for notebooks."""
+        told: JsonObject = {"inputs": [self.lower, self.upper], "levels": self.levels.tolist()}
+        if self.categories is not None:
+            told = {"categories": list(self.categories), "reports": self.levels.size}
+        known = {"rows": self.knots.size, "bits": self.bits, "certificate": str(self.certificate())}
+        return html_of({"name": self.name, **told, **known})
 
     # What it does to an input --------------------------------------------------------------------------------
 

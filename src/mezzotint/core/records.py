@@ -6,11 +6,11 @@ import itertools
 import json
 import math
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from decimal import ROUND_CEILING, Context
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar, cast
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -112,11 +112,7 @@ class Record:
         Raises:
             MissingExtraError: pandas is not installed.
         """
-        from mezzotint.core import brought_by
-
-        with brought_by("pandas"):
-            import pandas  # pyright: ignore[reportMissingTypeStubs]
-        return pandas.DataFrame(self._rows())
+        return _frame(self._rows())
 
     def _rows(self) -> Sequence[Json]:
         return [self.as_dict()]
@@ -129,22 +125,81 @@ class Record:
 
     def _repr_html_(self) -> str:
         """A table, for notebooks."""
-        import html
-
-        cells = self._cells().items()
-        rows = (f"<tr><th>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>" for name, text in cells)
-        return f"<table>{''.join(rows)}</table>"
+        return html_of(self._told())
 
     def _cells(self) -> dict[str, str]:
-        rounded = {**dict.fromkeys(_UPWARDS, above), **dict.fromkeys(_DOWNWARDS, below)}
-        return {
-            name.replace("_", " "): rounded.get(name, _cell)(value) if isinstance(value, float) else _cell(value)
-            for name, value in self._told().items()
-        }
+        return _cells_of(self._told())
 
     def _told(self) -> JsonObject:
         """The fields that are printed: all of `as_dict`, or fewer where that would be no small table."""
         return self.as_dict()
+
+
+Item = TypeVar("Item", bound=Record)
+
+
+class Records(list[Item]):
+    """A list of results that prints itself as a table; what all of them have in common stands below it."""
+
+    def to_frame(self) -> Any:
+        """A pandas data frame with a row for each.
+
+        Raises:
+            MissingExtraError: pandas is not installed.
+        """
+        return _frame([record.as_dict() for record in self])
+
+    def __str__(self) -> str:
+        rows, shared = self._table()
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = (map(str.ljust, row, widths) for row in rows)
+        return "\n".join([*("  ".join(line).rstrip() for line in lines), *[shared] * bool(shared)])
+
+    def _repr_html_(self) -> str:
+        """A table, for notebooks."""
+        import html
+
+        (names, *rows), shared = self._table()
+        table = _html([[("th", name) for name in names], *([("td", text) for text in row] for row in rows)])
+        return f"{table}<p>{html.escape(shared)}</p>" if shared else table
+
+    def _table(self) -> tuple[list[list[str]], str]:
+        """Headings and rows, and what all rows have in common."""
+        rows = [_cells_of(record.as_dict()) for record in self]
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        alike = [name for name in names if len(rows) > 1 and len({row.get(name, "") for row in rows}) == 1]
+        told = [name for name in names if name not in alike]
+        shared = ", ".join(f"{name} {rows[0][name]}" for name in alike if rows[0][name])
+        return [told, *([row.get(name, "") for name in told] for row in rows)], shared
+
+
+def _frame(rows: Sequence[Json]) -> Any:
+    from mezzotint.core import brought_by
+
+    with brought_by("pandas"):
+        import pandas  # pyright: ignore[reportMissingTypeStubs]
+    return pandas.DataFrame(rows)
+
+
+def html_of(told: JsonObject) -> str:
+    """The table that notebooks show of these facts."""
+    return _html([("th", name), ("td", text)] for name, text in _cells_of(told).items())
+
+
+def _html(rows: Iterable[Iterable[tuple[str, str]]]) -> str:
+    """A table of cells, each with its tag."""
+    import html
+
+    lines = ("".join(f"<{tag}>{html.escape(text)}</{tag}>" for tag, text in row) for row in rows)
+    return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
+
+
+def _cells_of(told: JsonObject) -> dict[str, str]:
+    rounded = {**dict.fromkeys(_UPWARDS, above), **dict.fromkeys(_DOWNWARDS, below)}
+    return {
+        name.replace("_", " "): rounded.get(name, _cell)(value) if isinstance(value, float) else _cell(value)
+        for name, value in told.items()
+    }
 
 
 _UPWARDS, _DOWNWARDS = ("epsilon", "delta", "log10_delta", "log10_upper"), ("lower_bound", "log10_lower")

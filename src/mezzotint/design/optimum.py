@@ -25,7 +25,7 @@ from mezzotint.core.arguments import by_name, check_count, check_finite, check_i
 from mezzotint.core.errors import InfeasibleError, ParameterError, as_reals
 from mezzotint.core.mechanism import MAX_LEVELS, FloatArray, Mechanism
 from mezzotint.core.priors import as_prior
-from mezzotint.core.records import JsonObject, Progress, Record, ticks
+from mezzotint.core.records import JsonObject, Progress, Record, Records, ticks
 from mezzotint.core.search import bracket
 from mezzotint.design.calibration import CONTINUOUS, calibrate, member_of, variance
 from mezzotint.design.cdf import design_cells
@@ -610,7 +610,7 @@ def compare(
     loss: Literal["mse", "mae"] = "mse",
     families: Sequence[Family] = FAMILIES,
     progress: Progress | None = None,
-) -> list[Row]:
+) -> Records[Row]:
     """Every mechanism calibrated to the same certified pure epsilon and number of levels, sorted by MSE.
 
     Arguments:
@@ -623,7 +623,8 @@ def compare(
             epsilon), or a function of one number, whose table with the largest epsilon up to `epsilon` is taken.
         progress: called as progress(done, total) after each row; families that take longest come last.
 
-    Returns: rows sorted by MSE; families without a member at this epsilon come last, with the reason in `note`.
+    Returns: a list of rows sorted by MSE, which prints itself as a table; families without a member at this epsilon
+        come last, with the reason in `note`.
 
     Raises:
         ParameterError: bad values, unknown families.
@@ -656,7 +657,7 @@ def compare(
             row = _row(name, partial(_of_family, name, problem, count, loss), problem.prior, floor, cells)
         rows.append((math.inf if row.mse is None else row.mse, place, row))
         done()
-    return [row for *_, row in sorted(rows, key=itemgetter(0, 1))]
+    return Records(row for *_, row in sorted(rows, key=itemgetter(0, 1)))
 
 
 def tradeoff(
