@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import signal
@@ -22,6 +23,7 @@ from mezzotint import collect, families
 from mezzotint.collect import drawing
 from mezzotint.collect.columns import COMMENT, METADATA_KEY
 from mezzotint.collect.counts import CodeCounts
+from mezzotint.collect.reports import ReportsWriter
 from mezzotint.core.errors import FileFormatError, ParameterError
 
 MECHANISM = families.randomized_response(lower=0, upper=10, epsilon=1.0)
@@ -148,6 +150,14 @@ def test_a_forged_certificate_is_refused_inside_reports_and_counts(reports: Path
     path.write_text(json.dumps({"format": "mezzotint-counts", "version": 1, "mechanism": forged(), "counts": [3, 5]}))
     with pytest.raises(FileFormatError, match=r"c\.json: .*certificate says epsilon=0.5"):
         collect.load_counts(path)
+
+
+def test_a_csv_has_no_place_for_counts() -> None:
+    with (
+        pytest.raises(ParameterError, match="record_counts=True: a CSV of reports has no place for counts"),
+        ReportsWriter(io.BytesIO(), pa.schema([("x_code", pa.uint8())]), "{}", ["x"]) as writer,
+    ):
+        writer.close({"below": 1})
 
 
 def test_edited_descriptions_are_refused(reports: Path) -> None:

@@ -24,7 +24,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from mezzotint.collect.columns import COMMENT, METADATA_KEY, file_kind
-from mezzotint.core.errors import FileFormatError
+from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import parse_json, replacing
 from mezzotint.core.mechanism import Mechanism, dumps, loads
 from mezzotint.core.records import Json, JsonObject
@@ -183,8 +183,14 @@ class ReportsWriter:
         self._writer.write_batch(batch)
 
     def close(self, raw_counts: JsonObject | None) -> None:
-        """Ends the file; `raw_counts` go into the metadata of Parquet when given."""
+        """Ends the file; `raw_counts` go into the metadata of Parquet when given.
+
+        Raises:
+            ParameterError: counts for a CSV, which has no place for them.
+        """
         if raw_counts is not None:
+            if isinstance(self._writer, pacsv.CSVWriter):
+                raise ParameterError("record_counts", True, "a CSV of reports has no place for counts; write Parquet")
             self._writer.add_key_value_metadata({COUNTS_KEY: json.dumps(dict(raw_counts)).encode()})
         self._writer.close()
 

@@ -100,7 +100,25 @@ class Figure:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Slider:
-    """The distribution of the report over (m,) levels at (S,) inputs among which a reader moves; all in data units."""
+    """The distribution of one report, drawn for the input to which the reader moves a slider; data units throughout.
+
+    Arguments:
+        key: its name on the page and in files; title: its heading.
+        inputs: (S,) places of the slider.
+        levels: (m,) positions of the bars.
+        frames: (S,) probabilities of the m levels, one tuple for each input.
+        means, deviations: (S,) mean and standard deviation of the report at each input.
+
+    Example:
+        >>> from mezzotint.report.page import Slider
+        >>> frames = ((0.75, 0.25), (0.25, 0.75))
+        >>> slider = Slider(
+        ...     key="bit", title="One bit", inputs=(-0.5, 0.5), levels=(-1.0, 1.0), frames=frames, means=(-0.5, 0.5),
+        ...     deviations=(0.75**0.5, 0.75**0.5),
+        ... )
+        >>> slider.width
+        1.6
+    """
 
     key: str
     title: str
