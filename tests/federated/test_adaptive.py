@@ -1,4 +1,4 @@
-"""Clipping norms that adapt: what is sent, how the norm moves, what is refused, through mod, strategy and app."""
+"""Adaptive clipping norms: what is sent, how the norm moves, what is refused, through mod, strategy and app."""
 
 from __future__ import annotations
 

@@ -523,7 +523,7 @@ def test_a_ledger_of_an_older_rotation_is_refused_with_what_to_do_and_nothing_le
     LifetimeLedger(path, identity=identity).charge(NOISY, plan=bytes([1] * 32), budget=float("inf"), **noted)
 
 
-# Clipping norms that adapt --------------------------------------------------------------------------------------------
+# Adaptive clipping norms ----------------------------------------------------------------------------------------------
 
 _ROUNDED = gaussian_encoding(noise_multiplier=5.0, l2_norm=1.25, clients=CLIENTS, size=SIZE + 1)
 ADAPTIVE = AdaptiveEncoding(inner=_ROUNDED, clip=0.5, least=0.01, most=100.0, rate=0.5)

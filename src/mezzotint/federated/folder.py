@@ -115,8 +115,8 @@ def _dependencies() -> str:
         return f"dependencies = [{json.dumps(needed)}]"
     version = importlib.metadata.version("mezzotint")
     return (
-        f"# mezzotint {version} was installed from a folder, so no index can provide it: install the same one, with\n"
-        "# its extra [flower], on every machine of the federation.\n"
+        f"# mezzotint {version} was installed from a folder, not from a package index: install the same version\n"
+        "# on every machine of the federation, in a checkout: pip install '.[flower]'\n"
         "dependencies = []"
     )
 

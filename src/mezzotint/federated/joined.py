@@ -356,7 +356,7 @@ class AdaptiveEncoding(WrappedEncoding):
 
     Guarantees: claims are the inner encoding's for d + 1 coordinates, about mean and share together. They do not depend
         on C, so sums under different norms compose like those under one.
-    Source: Andrew, Thakkar, McMahan and Ramaswamy 2021; docs/proofs/vectors.md, "Clipping norms that adapt".
+    Source: Andrew, Thakkar, McMahan and Ramaswamy 2021; docs/proofs/vectors.md, "Adaptive clipping norms".
 
     Example:
         >>> from mezzotint.federated.joined import adaptive_encoding
