@@ -36,7 +36,7 @@ from scipy import special, stats
 
 from mezzotint import collect, design, families
 from mezzotint.collect.groups import Group, parts_of
-from mezzotint.collect.nodes import ConfidenceSet, fit, least_deviance, nodes_of
+from mezzotint.collect.nodes import ConfidenceSet, least_deviance, nodes_of
 from mezzotint.collect.shapes import CrossFitted, score_widths, spread_of
 from mezzotint.core.mechanism import Mechanism
 
@@ -415,7 +415,7 @@ def pair_cells(stages: Stages) -> Iterator[Cell]:
 
 def region_width(counts: collect.CodeCounts, low: float, high: float) -> float:
     nodes = nodes_of(counts, edges=np.array(EDGES))
-    region = ConfidenceSet(nodes=nodes, centre=least_deviance(nodes, fit(nodes)), threshold=3.84)
+    region = ConfidenceSet(nodes=nodes, centre=least_deviance(nodes), threshold=3.84)
     inner, outer = nodes.inside(low, high)
     return min(1.0, region.greatest(outer)) - max(0.0, region.least(inner))
 

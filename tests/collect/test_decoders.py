@@ -16,7 +16,7 @@ from scipy import optimize, stats
 from mezzotint import collect, datasets, design, families
 from mezzotint.collect import nodes, shapes
 from mezzotint.collect.counts import CodeCounts
-from mezzotint.collect.nodes import fit, nodes_of
+from mezzotint.collect.nodes import nodes_of, quick_fit
 from mezzotint.collect.shapes import (
     FLOOR,
     FOLDS,
@@ -95,8 +95,8 @@ def test_a_solver_that_fails_makes_intervals_wider_and_never_wrong(
     counts = CodeCounts(mechanism=KRR16, counts=np.random.default_rng(1).multinomial(2000, KRR16.pmf(0.1)))
     usual = collect.estimate(counts, histogram=4, quantiles=[0.5])
 
-    def broken(pmf: np.ndarray, values: np.ndarray, shares: np.ndarray, width: float) -> np.ndarray | None:
-        del pmf, values, width
+    def broken(pmf: np.ndarray, values: np.ndarray, shares: np.ndarray, *rest: object) -> np.ndarray | None:
+        del pmf, values, rest
         return None if failure == "nan" else np.linspace(-3, 3, shares.size)
 
     monkeypatch.setattr(shapes, "_solve", broken)
@@ -153,7 +153,7 @@ def test_a_fold_does_not_see_its_own_reports() -> None:
     nodes = nodes_of(CodeCounts(mechanism=KRR4, counts=counts))
     for fold in folds_of(nodes.with_counts(counts[None]))[0]:
         rest = nodes.with_counts(nodes.counts - fold.counts)
-        masses = fit(rest, tolerance=0.0, max_iterations=shapes.STEPS).masses
+        masses = quick_fit(rest, steps=shapes.STEPS)
         assert fold.expected == pytest.approx(
             (1 - FLOOR) * masses @ nodes.pmf + FLOOR * nodes.pmf.mean(axis=0), rel=FEW
         )

@@ -15,7 +15,7 @@ from scipy import stats
 from laws.registry import judges
 from mezzotint import collect, families
 from mezzotint.collect.counts import CodeCounts
-from mezzotint.collect.nodes import ConfidenceSet, deviance, fit, gap_at, least_deviance, nodes_of, smooth_fit
+from mezzotint.collect.nodes import ConfidenceSet, deviance, gap_at, least_deviance, nodes_of, quick_fit, smooth_fit
 from mezzotint.collect.shapes import Spread, finite_sample_limit, mean_interval, report_moments, spread_of
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import TOTAL, Mechanism
@@ -138,13 +138,13 @@ def test_many_levels_are_merged_without_loss_of_mass() -> None:
 def test_the_fit_is_the_best_there_is(mechanism: Mechanism, n: int) -> None:
     x = np.random.default_rng(5).beta(2, 5, 4000)
     nodes = nodes_of(drawn(mechanism, x[:n], np.random.default_rng(6)) if n <= 4000 else expected(mechanism, x, n))
-    em = fit(nodes)
-    peak = least_deviance(nodes, em)
+    em = quick_fit(nodes, steps=5_000)
+    peak = least_deviance(nodes)
     assert peak.sum() == pytest.approx(1, rel=FEW)
     assert (peak >= 0).all()
     # Weak duality: no distribution beats `peak` by more than gap_at.
     assert gap_at(nodes, peak) < 0.05
-    assert deviance(nodes, peak) <= em.deviance + MANY
+    assert deviance(nodes, peak) <= deviance(nodes, em) + MANY
 
 
 @each
@@ -160,7 +160,23 @@ def test_the_least_deviance_against_plain_em() -> None:
     nodes = nodes_of(counts)
     slow = reference.least_deviance(KRR, counts.counts, np.linspace(0, 1, 129))
     # Of a deviance: EM of the twin stops within a thousandth.
-    assert deviance(nodes, least_deviance(nodes, fit(nodes))) == pytest.approx(slow, abs=2e-3)
+    assert deviance(nodes, least_deviance(nodes)) == pytest.approx(slow, abs=2e-3)
+
+
+@each
+def test_masses_on_knots_and_edges_suffice(mechanism: Mechanism) -> None:
+    """For shares and the greatest variance, with nodes on both sides of an edge."""
+    edges = np.linspace(mechanism.lower, mechanism.upper, 4)[1:3]
+    nodes = nodes_of(expected(mechanism, np.random.default_rng(5).beta(2, 5, 4000), 5000), edges=edges)
+    region = ConfidenceSet(nodes=nodes, centre=least_deviance(nodes), threshold=3.84)
+    knots = np.isin(nodes.x, mechanism.knots)
+    inner, outer = nodes.inside(*edges)
+    corners = knots | np.isin(nodes.x, edges)
+    near = pytest.approx
+    assert region.greatest(outer, corners=corners) == near(region.greatest(outer), abs=1e-6)
+    assert region.least(inner, corners=corners) == near(region.least(inner), abs=1e-6)
+    unit = (mechanism.upper - mechanism.lower) ** 2
+    assert region.greatest_variance(corners=knots) == near(region.greatest_variance(), abs=1e-6 * unit)
 
 
 @pytest.mark.parametrize("mechanism", [RR, RQM, KRR], ids=["rr", "rqm", "krr"])
@@ -169,7 +185,7 @@ def test_extremes_against_a_general_optimiser(mechanism: Mechanism, n: int) -> N
     """Greatest mean, share above one half and variance: never below SLSQP's, and near it."""
     counts = drawn(mechanism, np.random.default_rng(8).beta(2, 5, n), np.random.default_rng(9))
     nodes = nodes_of(counts)
-    peak = least_deviance(nodes, fit(nodes))
+    peak = least_deviance(nodes)
     region = ConfidenceSet(nodes=nodes, centre=peak, threshold=3.84)
     limit = deviance(nodes, peak) + 3.84
     # The coarse grid of the twin holds the ends of the range and both sides of one half.

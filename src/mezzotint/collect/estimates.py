@@ -28,7 +28,7 @@ from mezzotint.collect.counts import (
     total_of,
 )
 from mezzotint.collect.drawing import Hashing
-from mezzotint.collect.nodes import deviance, fit, least_deviance, nodes_of
+from mezzotint.collect.nodes import deviance, least_deviance
 from mezzotint.collect.reports import code_field, hash_field
 from mezzotint.collect.shapes import (
     CrossFitted,
@@ -555,14 +555,14 @@ def estimate(
     each = 1 - (1 - level) / several if simultaneous else level
     shapes = (CrossFitted if method == "asymptotic" else OfRegion)(counts, level=each, edges=edges)
     _, report_variance = report_moments(counts)
-    spread, nodes = shapes.variance(), nodes_of(counts)
+    spread, nodes = shapes.variance(), shapes.base
     return Estimate(
         n=counts.n, level=level, method=method, simultaneous=simultaneous, seeded=counts.seeded,
         mean=mean_interval(counts, level=each, method=method),
         input_variance=spread, report_variance=report_variance, max_bias=mechanism.max_bias,
         privacy_variance=_rest(report_variance, spread, float(spread_of(mechanism).variances.min())),
         claim=None if counts.seeded else report_claim(mechanism), sha256=mechanism.sha256,
-        deviance=deviance(nodes, least_deviance(nodes, fit(nodes))),
+        deviance=deviance(nodes, least_deviance(nodes, start=shapes.masses)),
         histogram=None if edges is None else _histogram(shapes, edges),
         quantiles=None
         if wanted is None

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Self, final
 
 import numpy as np
@@ -24,6 +24,8 @@ from mezzotint.collect.counts import CodeCounts
 from mezzotint.core.errors import InfeasibleError
 from mezzotint.core.loss import FloatArray, IndexArray
 from mezzotint.core.mechanism import Mechanism
+
+BoolArray = npt.NDArray[np.bool_]
 
 FINE_CELLS = 128
 """Cells of equal width laid over [lower, upper], besides the knots and the edges requested."""
@@ -147,20 +149,6 @@ def _groups(counts: CodeCounts, wanted: int) -> IndexArray:
 # Likelihood --------------------------------------------------------------------------------------------------
 
 
-@final
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Fit:
-    """A distribution of inputs of (nearly) maximum likelihood: (J,) masses on the nodes, after `steps` steps of EM.
-
-    Its deviance from the reports, 2 n KL(observed shares || fitted shares), is at most `gap` above the least possible.
-    """
-
-    masses: FloatArray
-    deviance: float
-    gap: float
-    iterations: int
-
-
 def deviance(nodes: SupportPoints, masses: FloatArray) -> float:
     """2 n KL(observed shares || shares under `masses`), inf where an observed code is impossible."""
     observed, fitted = nodes.counts / nodes.n, masses @ nodes.pmf
@@ -182,17 +170,13 @@ def smooth_fit(nodes: SupportPoints, *, max_iterations: int = 50_000) -> FloatAr
     Stopping early is what keeps the density smooth where reports say little; the tolerance is that of the comparison in
     docs/proofs/estimation.md (E4). It depends on the shares of the codes alone, and does not overfit them.
     """
-    shares = nodes.counts / nodes.counts.sum(axis=-1, keepdims=True)
+    shares = np.atleast_2d(nodes.counts / nodes.counts.sum(axis=-1, keepdims=True))
     whole = _uniform(nodes)
-    masses, left = np.atleast_2d(whole).copy(), np.arange(whole.size // nodes.x.size)
-    observed = np.atleast_2d(shares)
-    before = _log_likelihood(nodes.pmf, observed, masses)
+    masses, left = np.atleast_2d(whole).copy(), np.arange(len(shares))
+    before = _log_likelihood(nodes.pmf, shares, masses)
     for _ in range(0, max_iterations, _WINDOW):
-        part = masses[left]
-        for _ in range(_WINDOW):
-            part = _em(nodes.pmf, observed[left], part)
-        masses[left] = part
-        after = _log_likelihood(nodes.pmf, observed[left], part)
+        masses[left] = part = _em(nodes.pmf, shares[left], masses[left], steps=_WINDOW)
+        after = _log_likelihood(nodes.pmf, shares[left], part)
         gained = after - before[left] >= _GAIN
         before[left] = after
         left = left[gained]
@@ -201,10 +185,15 @@ def smooth_fit(nodes: SupportPoints, *, max_iterations: int = 50_000) -> FloatAr
     return masses.reshape(whole.shape)
 
 
-def quick_fit(nodes: SupportPoints, *, steps: int) -> FloatArray:
-    """(..., J) masses near the maximum likelihood, after `steps` steps of accelerated EM from the uniform density."""
+def quick_fit(nodes: SupportPoints, *, steps: int, start: FloatArray | None = None) -> FloatArray:
+    """(..., J) masses nearer the maximum likelihood, after `steps` steps of accelerated EM (SQUAREM).
+
+    It starts from the uniform density, or other masses. The likelihood never decreases.
+
+    Source: Dempster, Laird, Rubin 1977; Varadhan and Roland 2008 (SQUAREM).
+    """
     shares = nodes.counts / np.maximum(1, nodes.counts.sum(axis=-1, keepdims=True))
-    masses = _uniform(nodes)
+    masses = _uniform(nodes) if start is None else start
     for _ in range(0, steps, SQUAREM_STEPS):
         masses = _squarem(nodes.pmf, shares, masses)
     return masses
@@ -221,28 +210,10 @@ def _uniform(nodes: SupportPoints) -> FloatArray:
     return masses / masses.sum(axis=-1, keepdims=True)
 
 
-def fit(nodes: SupportPoints, *, tolerance: float = 1e-3, max_iterations: int = 5_000) -> Fit:
-    """Maximum likelihood by EM from the uniform density, accelerated (SQUAREM), until provably within the tolerance.
-
-    Guarantees: the likelihood never decreases; `gap` is a true bound, whatever the number of steps.
-    Edge cases: where the reports cannot tell two distributions apart, the one reached from the uniform density stands.
-
-    Source: Dempster, Laird, Rubin 1977; Varadhan and Roland 2008 (SQUAREM); the bound: Lindsay 1983.
-    """
-    masses, shares = _uniform(nodes), nodes.counts / nodes.n
-    steps, gap = 0, float("inf")
-    while steps < max_iterations:
-        masses = _squarem(nodes.pmf, shares, masses)
-        steps += SQUAREM_STEPS
-        gap = gap_at(nodes, masses)
-        if gap <= tolerance:
-            break
-    return Fit(masses=masses, deviance=deviance(nodes, masses), gap=gap, iterations=steps)
-
-
 def score(nodes: SupportPoints, masses: FloatArray) -> FloatArray:
     """(J,) derivative of the log-likelihood per report in each mass; at the maximum none exceeds 1."""
-    return _score(nodes.pmf, nodes.counts / nodes.n, masses)
+    shares = nodes.counts / nodes.n
+    return np.divide(shares, masses @ nodes.pmf, out=np.zeros_like(shares), where=shares > 0) @ nodes.pmf.T
 
 
 def gap_at(nodes: SupportPoints, masses: FloatArray) -> float:
@@ -254,14 +225,18 @@ def gap_at(nodes: SupportPoints, masses: FloatArray) -> float:
 # Steps of EM for any number of data sets at once: pmf (J, c), shares (..., c), masses (..., J).
 
 
-def _score(pmf: FloatArray, shares: FloatArray, masses: FloatArray) -> FloatArray:
-    return np.divide(shares, masses @ pmf, out=np.zeros_like(shares), where=shares > 0) @ pmf.T
-
-
-def _em(pmf: FloatArray, shares: FloatArray, masses: FloatArray) -> FloatArray:
-    moved = masses * _score(pmf, shares, masses)
-    total = moved.sum(axis=-1, keepdims=True)
-    return np.divide(moved, total, out=masses.copy(), where=total > 0)
+def _em(pmf: FloatArray, shares: FloatArray, masses: FloatArray, *, steps: int = 1) -> FloatArray:
+    # Arrays are made once, not in every step: they are so small that making them costs more than the arithmetic.
+    masses, codes = masses.copy(), pmf.T
+    seen, some = (True if which.all() else which for which in (shares > 0, shares.any(axis=-1, keepdims=True)))
+    fitted, ratio, moved = np.empty(shares.shape), np.zeros_like(shares), np.empty(masses.shape)
+    for _ in range(steps):
+        np.matmul(masses, pmf, out=fitted)
+        np.divide(shares, fitted, out=ratio, where=seen)
+        np.matmul(ratio, codes, out=moved)
+        np.multiply(masses, moved, out=moved)
+        np.divide(moved, np.add.reduce(moved, axis=-1, keepdims=True), out=masses, where=some)
+    return masses
 
 
 def _log_likelihood(pmf: FloatArray, shares: FloatArray, masses: FloatArray) -> FloatArray:
@@ -276,8 +251,7 @@ def _squarem(pmf: FloatArray, shares: FloatArray, start: FloatArray) -> FloatArr
     one = _em(pmf, shares, start)
     two = _em(pmf, shares, one)
     first, second = one - start, two - 2 * one + start
-    size = np.linalg.norm(second, axis=-1, keepdims=True)
-    speed = np.linalg.norm(first, axis=-1, keepdims=True)
+    size, speed = (np.sqrt(np.add.reduce(move * move, axis=-1, keepdims=True)) for move in (second, first))
     length = -np.maximum(1.0, np.divide(speed, size, out=np.ones_like(size), where=size > 0))
     leap = start - 2 * length * first + length**2 * second
     # A leap out of the simplex is pulled back to where it stays inside, keeping every mass positive.
@@ -293,25 +267,55 @@ _SOLVED = ("Solved", "AlmostSolved")
 
 
 def cone_program(
-    quadratic: sparse.spmatrix, linear: FloatArray, rows: Any, right: FloatArray, cones: list[object]
+    quadratic: sparse.spmatrix | None, linear: FloatArray, rows: Any, right: FloatArray, cones: list[object]
 ) -> tuple[Any, str]:
-    """min 1/2 z'Pz + q'z with right - rows z in the cones."""
+    """min 1/2 z'Pz + q'z with right - rows z in the cones; rows are dense, or sparse by columns."""
+    square = _no_quadratic(linear.size) if quadratic is None else sparse.csc_matrix(quadratic)
     settings = clarabel.DefaultSettings()
     settings.verbose = False
     settings.max_threads = 1
-    solution = clarabel.DefaultSolver(
-        sparse.csc_matrix(quadratic), linear, sparse.csc_matrix(rows), right, cones, settings
-    ).solve()
+    solution = clarabel.DefaultSolver(square, linear, _by_columns(rows), right, cones, settings).solve()
     return solution, str(solution.status)
 
 
-def least_deviance(nodes: SupportPoints, start: Fit) -> FloatArray:
-    """Node masses of maximum likelihood by Newton steps on the simplex, from where EM stopped.
+@lru_cache(maxsize=32)
+def _no_quadratic(size: int) -> sparse.csc_matrix:
+    return sparse.csc_matrix((size, size))
+
+
+def _by_columns(rows: Any) -> sparse.csc_matrix:
+    if sparse.issparse(rows):
+        return sparse.csc_matrix(rows)
+    columns, used = rows.T, rows.T != 0  # made by hand in half of scipy's time
+    starts = np.append(np.int32(0), np.cumsum(used.sum(axis=1), dtype=np.int32))
+    return sparse.csc_matrix((columns[used], np.nonzero(used)[1].astype(np.int32), starts), shape=rows.shape)
+
+
+_NEAR = 1e-3
+"""Newton steps that end at a greater `gap_at` than this have stalled."""
+
+
+def least_deviance(nodes: SupportPoints, *, start: FloatArray | None = None) -> FloatArray:
+    """Node masses of maximum likelihood, by Newton steps on the simplex; where these stall, EM takes some between.
+
+    Arguments:
+        start: masses to begin with; None for a few steps of EM.
+
+    Edge cases: where the reports cannot tell two distributions apart, any of them.
 
     Source: Kim, Carbonetto, Stephens, Anitescu 2020 (mix-SQP), each step a quadratic program with the fitted shares
     as variables of their own.
     """
-    masses, best = start.masses, deviance(nodes, start.masses)
+    masses = quick_fit(nodes, steps=60) if start is None else start
+    for steps in (0, 60, 600, 5_000):
+        masses = _newton(nodes, quick_fit(nodes, steps=steps, start=masses))
+        if gap_at(nodes, masses) <= _NEAR:
+            break
+    return masses
+
+
+def _newton(nodes: SupportPoints, masses: FloatArray) -> FloatArray:
+    best = deviance(nodes, masses)
     for _ in range(20):
         move = _newton_move(nodes, masses)
         if move is None:
@@ -425,26 +429,31 @@ class ConfidenceSet:
         ]
         return sparse.csc_matrix(sparse.bmat(blocks)), np.concatenate(right), cones
 
-    def greatest(self, values: FloatArray) -> float:
-        """Greatest expectation of a function, (J,) at the nodes; raises InfeasibleError where the solver fails."""
-        return self._maximise(values, None)
+    def greatest(self, values: FloatArray, *, corners: BoolArray | None = None) -> float:
+        """Greatest expectation of a function, (J,) at the nodes; raises InfeasibleError where the solver fails.
 
-    def least(self, values: FloatArray) -> float:
+        Arguments:
+            corners: (J,) nodes that suffice, as the function is nowhere above its chord from one to the next; None for
+                all. Between them the table must be linear.
+        """
+        return self._maximise(values, None, corners)
+
+    def least(self, values: FloatArray, *, corners: BoolArray | None = None) -> float:
         """Least expectation, as `greatest`."""
-        return -self._maximise(-values, None)
+        return -self._maximise(-values, None, corners)
 
-    def greatest_variance(self) -> float:
+    def greatest_variance(self, *, corners: BoolArray | None = None) -> float:
         """Greatest variance of the input, squared data units: a concave quadratic, maximised as such."""
-        return self._maximise(self._centred() ** 2, self._centred())
+        return self._maximise(self._centred() ** 2, self._centred(), corners)
 
-    def least_variance(self) -> float:
+    def least_variance(self, *, corners: BoolArray | None = None) -> float:
         """A lower bound on the variance of the input, squared data units, short of the least by next to nothing.
 
         var X = min_c E(X - c)^2. On a ladder of c over the means in the region the least is missed by at most
         (half a rung)^2, and moving mass to the ends of its cell adds at most (half a cell)^2: both are given away.
         """
         x = self._centred()
-        ladder = np.linspace(self.least(x), self.greatest(x), 9)
+        ladder = np.linspace(self.least(x, corners=corners), self.greatest(x, corners=corners), 9)
         rung = float(ladder[1] - ladder[0])
         found = min(self.least((x - c) ** 2) for c in ladder)
         return max(0.0, found - rung**2 / 4 - self.nodes.widest() ** 2 / 4)
@@ -452,16 +461,38 @@ class ConfidenceSet:
     def _centred(self) -> FloatArray:
         return self.nodes.x - (self.nodes.x[0] + self.nodes.x[-1]) / 2
 
-    def _maximise(self, values: FloatArray, square: FloatArray | None) -> float:
-        """max of values.w - (square.w)^2 over the region."""
+    def _at(self, corners: BoolArray) -> tuple[Any, FloatArray, list[object], FloatArray]:
+        """The constraints, and the centre, of masses on some nodes alone, to which those between them are moved."""
         rows, right, cones = self._constraints
+        seen, kept, x = int((self.nodes.counts > 0).sum()), np.flatnonzero(corners), self.nodes.x
+        after = np.clip(np.searchsorted(kept, np.arange(x.size)), 1, kept.size - 1)
+        start, width = x[kept[after - 1]], x[kept[after]] - x[kept[after - 1]]
+        last = (kept[after] == np.arange(x.size)).astype(np.float64)
+        share = np.divide(x - start, width, out=last, where=width > 0)
+        centre = np.zeros(kept.size)
+        np.add.at(centre, after, self.centre * share)
+        np.add.at(centre, after - 1, self.centre * (1 - share))
+        used = np.ones(rows.shape[0], dtype=bool)
+        used[2 + seen : 2 + seen + x.size] = corners
+        right = right[used]
+        right[2 + seen : 2 + seen + kept.size] = centre
+        fewer = clarabel.NonnegativeConeT(kept.size + 2 * seen)
+        columns = np.append(kept, np.arange(x.size, rows.shape[1]))
+        return rows[:, columns][used], right, [cones[0], fewer, cones[2]], centre
+
+    def _maximise(self, values: FloatArray, square: FloatArray | None, corners: BoolArray | None = None) -> float:
+        """max of values.w - (square.w)^2 over the region."""
+        (rows, right, cones), centre = self._constraints, self.centre
+        if corners is not None:
+            rows, right, cones, centre = self._at(corners)
+            values, square = values[corners], None if square is None else square[corners]
         spare = rows.shape[1] - values.size
-        offset, mean = float(values @ self.centre), 0.0 if square is None else float(square @ self.centre)
+        offset, mean = float(values @ centre), 0.0 if square is None else float(square @ centre)
         # With w = centre + d: values.d - 2 mean (square.d) - (square.d)^2, and what it is at the centre.
         values = values if square is None else values - 2 * mean * square
         scale = float(np.abs(values).max()) or 1.0
         linear = np.append(-values / scale, np.zeros(spare))
-        quadratic = sparse.csc_matrix((linear.size, linear.size))
+        quadratic = None
         if square is not None:
             # One more variable, square.d / sqrt(scale), whose square is subtracted.
             defined = sparse.csc_matrix(np.concatenate([square / np.sqrt(scale), np.zeros(spare), [-1.0]])[None, :])

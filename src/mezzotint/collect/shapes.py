@@ -17,7 +17,7 @@ from typing import Literal, final
 
 import numpy as np
 import numpy.typing as npt
-from scipy import optimize, sparse, special
+from scipy import optimize, special
 
 from mezzotint.collect.counts import CodeCounts
 from mezzotint.collect.nodes import (
@@ -26,7 +26,6 @@ from mezzotint.collect.nodes import (
     clarabel,
     cone_program,
     deviance,
-    fit,
     least_deviance,
     nodes_of,
     quick_fit,
@@ -152,10 +151,10 @@ class Spread:
         """Greatest variance over all distributions of the input: on the upper hull, edge by edge."""
         hull = self._hulls[1]
         best = float((hull[:, 1] - hull[:, 0] ** 2).max())
-        for (x0, y0), (x1, y1) in pairwise(hull):
+        for (x0, y0), (x1, y1) in pairwise(hull.tolist()):
             slope = (y1 - y0) / (x1 - x0)
             top = min(max(slope / 2, x0), x1)  # of y0 + slope (x - x0) - x^2
-            best = max(best, float(y0 + slope * (top - x0) - top**2))
+            best = max(best, y0 + slope * (top - x0) - top * top)
         return best
 
     @cached_property
@@ -177,11 +176,11 @@ class Spread:
 def _hull(points: FloatArray, *, sign: int) -> FloatArray:
     """Vertices of the lower (-1) or upper (1) hull of points in the plane, left to right."""
 
-    def turn(a: FloatArray, b: FloatArray, c: FloatArray) -> float:
-        return float((b[0] - a[0]) * (c[1] - a[1]) - (c[0] - a[0]) * (b[1] - a[1]))
+    def turn(a: list[float], b: list[float], c: list[float]) -> float:
+        return (b[0] - a[0]) * (c[1] - a[1]) - (c[0] - a[0]) * (b[1] - a[1])
 
-    hull: list[FloatArray] = []
-    for point in points[np.lexsort((sign * points[:, 1], points[:, 0]))]:
+    hull: list[list[float]] = []
+    for point in points[np.lexsort((sign * points[:, 1], points[:, 0]))].tolist():
         while hull and (hull[-1][0] == point[0] or (len(hull) > 1 and sign * turn(hull[-2], hull[-1], point) >= 0)):
             hull.pop()
         hull.append(point)
@@ -399,6 +398,10 @@ class Bounds:
     folds: Sequence[Fold]
     rows: FloatArray
 
+    @cached_property
+    def _bases(self) -> list[FloatArray]:
+        return [decoder_basis(self.rows, fold.expected) for fold in self.folds]
+
     def upper(self, pmf: FloatArray, function: Callable[[Fold], FloatArray], *, tail: float) -> float:
         """Upper end of the interval of E v at one-sided error `tail`.
 
@@ -414,10 +417,10 @@ class Bounds:
         n, z = int(self.counts.sum()), float(special.ndtri(1 - tail)) + WIDER
         total = most = skewness = 0.0
         top, parts = -math.inf, []
-        for fold in self.folds:
+        for fold, basis in zip(self.folds, self._bases, strict=True):
             wanted = function(fold)
             top = max(top, float(wanted.max()))
-            decoder = dominating(pmf, wanted, fold.expected, width=z / math.sqrt(n))
+            decoder = dominating(pmf, wanted, fold.expected, width=z / math.sqrt(n), basis=basis)
             spread = Spread(pmf=self.rows, values=decoder)
             greatest = spread.greatest_of_all
             mean = float(self.counts @ decoder) / n
@@ -446,12 +449,15 @@ def greatest_expectation(pmf: FloatArray, values: FloatArray, shares: FloatArray
     return min(float(values.max()), float(dominating(pmf, values, shares, width=0.0) @ shares))
 
 
-def dominating(pmf: FloatArray, values: FloatArray, shares: FloatArray, *, width: float) -> FloatArray:
+def dominating(
+    pmf: FloatArray, values: FloatArray, shares: FloatArray, *, width: float, basis: FloatArray | None = None
+) -> FloatArray:
     """The decoder a, pmf a >= values, of the least shares.a + width * (standard deviation of a under the shares).
 
     Arguments:
         pmf: (J, c) of the inputs that have these (J,) values.
         shares: (c,) >= 0, summing to 1.
+        basis: `decoder_basis` of rows that those of the pmf are mixtures of; None for its own.
 
     Guarantees: pmf a >= values whatever the solver does: its answer is lifted until it holds, with a margin for
         rounding; where it has none the constant max(values) stands in. A failure costs width, never validity, and
@@ -463,7 +469,9 @@ def dominating(pmf: FloatArray, values: FloatArray, shares: FloatArray, *, width
     used = pmf.any(axis=0)
     if scale == 0:
         return constant
-    found = _solve(pmf[:, used], (values - top) / scale, shares[used], width)
+    if width > 0 and basis is None:
+        basis = decoder_basis(pmf, shares)
+    found = _solve(pmf[:, used], (values - top) / scale, shares[used], width, None if basis is None else basis[used])
     if found is None:
         return constant
     decoder = constant.copy()
@@ -473,35 +481,45 @@ def dominating(pmf: FloatArray, values: FloatArray, shares: FloatArray, *, width
     return decoder if _cost(decoder, shares, width) <= top else constant
 
 
+def decoder_basis(rows: FloatArray, shares: FloatArray) -> FloatArray:
+    """(c, r) decoders whose combinations are all that their means tell apart, uncorrelated under the shares.
+
+    The first is constant, of square 1, the others have mean 0 and variance 1 under the shares, and r <= c. No decoder
+    with the same means from all (K, c) rows varies less, as the shares are a mixture of the rows.
+    """
+    root = np.sqrt(np.maximum(shares, 1e-24))
+    return np.linalg.qr(np.vstack([root, rows / root]).T)[0] / root[:, None]
+
+
 def _cost(decoder: FloatArray, shares: FloatArray, width: float) -> float:
     mean = float(shares @ decoder)
     return mean + width * math.sqrt(max(0.0, float(shares @ (decoder - mean) ** 2)))
 
 
-def _solve(pmf: FloatArray, values: FloatArray, shares: FloatArray, width: float) -> FloatArray | None:
-    codes = shares.size
-    linear, rows, right = shares, -pmf, -values
+def _solve(
+    pmf: FloatArray, values: FloatArray, shares: FloatArray, width: float, basis: FloatArray | None
+) -> FloatArray | None:
     cones = [clarabel.NonnegativeConeT(values.size)]
-    if width > 0:
-        root = np.sqrt(shares)
-        deviation = np.diag(root) - np.outer(root, shares)  # |deviation a| is the standard deviation of a
-        blocks = [
-            [rows, np.zeros((values.size, 1))],
-            [np.zeros((1, codes)), -np.ones((1, 1))],
-            [-deviation, np.zeros((codes, 1))],
-        ]
-        rows = np.block(blocks)
-        right = np.concatenate([right, np.zeros(1 + codes)])
-        linear = np.append(linear, width)
-        cones.append(clarabel.SecondOrderConeT(1 + codes))
-    solution, _ = cone_program(sparse.csc_matrix((linear.size, linear.size)), linear, rows, right, cones)
-    found = np.array(solution.x[:codes])
+    if basis is None:
+        solution, _ = cone_program(None, shares, -pmf, -values, cones)
+        found = np.array(solution.x)
+    else:
+        # By its coordinates y in the basis, a decoder has mean +-y_0 and standard deviation |(y_1, ...)|.
+        size = basis.shape[1]
+        rows = np.zeros((values.size + size, size + 1))
+        rows[: values.size, :size] = -pmf @ basis
+        rows[values.size, size] = -1.0
+        rows[values.size + 1 :, 1:size] = -np.identity(size - 1)
+        right = np.append(-values, np.zeros(size))
+        cones.append(clarabel.SecondOrderConeT(size))
+        solution, _ = cone_program(None, np.append(shares @ basis, width), rows, right, cones)
+        found = basis @ solution.x[:size]
     return found if np.isfinite(found).all() else None
 
 
 Edges = tuple[float, float]
 
-COARSE = 8
+STRIDES = (8, 1)
 """Quantiles are searched for among every eighth break first."""
 
 
@@ -614,18 +632,13 @@ def _around(
 def _last_leading(indices: range, holds: Callable[[int], bool]) -> int | None:
     """The last index of the run, from the first on, for which a condition holds; None where it fails at once.
 
-    Every COARSE-th index is tried first: the condition is one on functions that are monotone in truth.
+    Every eighth is tried first (STRIDES): the condition is one on functions that are monotone in truth.
     """
-    last, start = None, 0
-    for i in indices[COARSE - 1 :: COARSE]:
-        if not holds(i):
-            break
-        last, start = i, start + COARSE
-    for i in indices[start:]:
-        if not holds(i):
-            break
-        last = i
-    return last
+    start = 0
+    for stride in STRIDES:
+        while start + stride <= len(indices) and holds(indices[start + stride - 1]):
+            start += stride
+    return indices[start - 1] if start else None
 
 
 # Cross-fitted decoders ---------------------------------------------------------------------------------------
@@ -686,7 +699,7 @@ class OfRegion(Shapes):
     @cached_property
     def _region(self) -> ConfidenceSet:
         nodes = nodes_of(self.counts, edges=self.edges, sparing=True)
-        peak = least_deviance(nodes, fit(nodes))
+        peak = least_deviance(nodes)
         limit, least = finite_sample_limit(nodes.counts.size, level=self.level), deviance(nodes, peak)
         if least >= limit:
             raise InfeasibleError(
@@ -704,11 +717,13 @@ class OfRegion(Shapes):
             return otherwise
 
     def _greatest(self, values: FloatArray, edges: Edges) -> float:
-        return self._tried(lambda: self._region.greatest(values), otherwise=float(values.max()))
+        corners = self.corners(edges)
+        return self._tried(lambda: self._region.greatest(values, corners=corners), otherwise=float(values.max()))
 
     def _variance_ends(self) -> tuple[float, float]:
-        low = self._tried(self._region.least_variance, otherwise=0.0)
-        return low, self._tried(self._region.greatest_variance, otherwise=math.inf)
+        corners = self.corners(())
+        low = self._tried(lambda: self._region.least_variance(corners=corners), otherwise=0.0)
+        return low, self._tried(lambda: self._region.greatest_variance(corners=corners), otherwise=math.inf)
 
 
 def finite_sample_limit(codes: int, *, level: float) -> float:
