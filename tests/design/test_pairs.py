@@ -15,7 +15,8 @@ from mezzotint.design.program import KnottedProblem, solve_pairs
 def test_the_optimum_over_all_pairs_is_found_from_any_start(asked: dict[str, Any]) -> None:
     problem = make_problem(epsilon=1.0, lower=-1, upper=1, loss="mse", prior=None, **asked)
     knots = np.linspace(-1, 1, 9)
-    setting = KnottedProblem(problem=problem, levels=np.array([-3.0, -0.7, 0.5, 4.0]), knots=knots)
+    levels = np.array([-3.0, -0.7, 0.5, 4.0])
+    setting = KnottedProblem(problem=problem, levels=levels, knots=knots, costs=problem.costs(knots, levels))
     every = np.argwhere(~np.eye(knots.size, dtype=bool))
     whole, _ = solve_pairs(setting, problem.epsilon, every)
     for known in (None, every[::7], every[-3:]):

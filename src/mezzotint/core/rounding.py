@@ -106,7 +106,7 @@ _APART = 1e-6
 
 def _cancel_residual(row: IntArray, low: IntArray, high: IntArray, slope: FloatArray, aim: float) -> None:
     """Moves units between pairs of levels while that brings the row's mean closer to its aim."""
-    gaps = np.diff(slope)
+    gaps = slope[1:] - slope[:-1]
     # Between levels that nearly coincide it would take nearly all units to cancel what a unit elsewhere does.
     enough = float(gaps[gaps >= _APART * (slope[-1] - slope[0])].min()) / 2
     for _ in range(8 * row.size):
@@ -114,10 +114,10 @@ def _cancel_residual(row: IntArray, low: IntArray, high: IntArray, slope: FloatA
         givers, takers = _candidates(row - low), _candidates(high - row)
         if givers.size == 0 or takers.size == 0:
             return
-        gap = slope[takers][None, :] - slope[givers][:, None]  # what one unit from giver to taker adds to the mean
-        room = np.minimum((row - low)[givers][:, None], (high - row)[takers][None, :])
-        with np.errstate(divide="ignore", invalid="ignore"):
-            units = np.clip(np.nan_to_num(np.rint(residual / gap)), 0, np.where(gap == 0, 0, room))
+        gap = slope[takers] - slope[givers][:, None]  # what one unit from giver to taker adds to the mean
+        room = np.minimum((row - low)[givers][:, None], (high - row)[takers])
+        wanted = np.divide(residual, gap, out=np.zeros(gap.shape), where=gap != 0)
+        units = np.minimum(np.maximum(np.rint(wanted), 0), room)
         after = np.abs(residual - units * gap)
         # Of the moves that come close enough, the smallest disturbs the row least.
         close = after <= max(float(after.min()), enough)

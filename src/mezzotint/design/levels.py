@@ -351,7 +351,8 @@ def value_and_gradient(problem: Problem, knots: FloatArray, levels: FloatArray) 
     Envelope theorem: at an optimum the derivative of the value is that of the Lagrangian,
     dV/dB_i = sum_k P[k, i] (dC[k, i]/dB_i + v_k), with v_k the multiplier of row k's mean.
     """
-    setting, half = KnottedProblem(problem=problem, levels=levels, knots=knots), problem.width / 2
+    half, costs = problem.width / 2, problem.costs(knots, levels)
+    setting = KnottedProblem(problem=problem, levels=levels, knots=knots, costs=costs)
     solution, _ = solve_pairs(setting, problem.epsilon)
     if problem.loss == "minimax":
         return solution.value * half**2, np.zeros_like(levels)

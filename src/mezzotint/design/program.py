@@ -10,14 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, final
 
 import clarabel as untyped
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sparse
-from scipy.special import logsumexp
 
 from mezzotint.core import rounding
 from mezzotint.core.errors import InfeasibleError, MezzotintError, ParameterError
@@ -26,34 +25,30 @@ from mezzotint.core.mechanism import TOTAL, FloatArray, Mechanism
 from mezzotint.design.problem import FloatDesign, Problem, without_unused
 from mezzotint.privacy.tradeoffs import metric_epsilon, spacing_of
 
+Term = tuple[IndexArray, IndexArray, FloatArray | float]
+"""Rows, columns and values (or the only value) of a matrix; equal places add up."""
+
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ConeBlock:
     """Rows A x + s = b with s in a cone: "zero", "nonnegative" ("ratio" where `ratio_part` made it), or "power" cones.
 
-    Power cones have three rows each. A ends with the last variable that it speaks of, until it is part of a `Program`.
+    Power cones have three rows each. Where a program is its own mirror image, each term of A read backwards is its own,
+    and so are the rows, but for those that come before the row `split`: they are on their own.
     """
 
-    matrix: Any
+    terms: tuple[Term, ...]
     rhs: FloatArray
-    cone: str
+    cone: str = "nonnegative"
     power: float = math.nan
+    split: int = 0
 
-
-Term = tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike]
-"""Rows, columns and values of a matrix, the latter two broadcast; equal places add up."""
-
-
-def block(rhs: FloatArray, *terms: Term, cone: str = "nonnegative", power: float = math.nan) -> ConeBlock:
-    """The block of a right-hand side and the entries of A."""
-    rows, columns, values = (
-        np.concatenate([np.ravel(np.broadcast_to(np.asarray(term[j]), np.shape(term[0]))) for term in terms])
-        for j in range(3)
-    )
-    shape = rhs.size, int(columns.max(initial=-1)) + 1
-    matrix = sparse.csc_matrix((values.astype(np.float64), (rows, columns)), shape=shape)
-    return ConeBlock(matrix=matrix, rhs=rhs, cone=cone, power=power)
+    @property
+    def twins(self) -> IndexArray:
+        """The mirror image of each row."""
+        rows = np.arange(self.rhs.size).reshape(-1, 3 if self.cone == "power" else 1)
+        return np.concatenate([rows[: self.split][::-1], rows[self.split :][::-1]]).ravel()
 
 
 @final
@@ -102,34 +97,31 @@ def assemble(
     """
     entries, size = np.arange(costs.size).reshape(costs.shape), costs.size
     index, row = entries.ravel(), np.arange(size) // levels.size
-    caps, groups, added = [1.0] * target_means.size, [row], list[ConeBlock]()  # each row's entries sum to 1
+    caps, added = [(levels.size, 1.0)] * target_means.size, list[ConeBlock]()  # each row's entries sum to 1
     for part in parts:
         own, made = part(entries, size)
-        for count, cap in own:
-            groups.append(np.full(count, len(caps), dtype=np.intp))
-            caps.append(cap)
-            size += count
+        caps += own
+        size += sum(count for count, _ in own)
         added += made
     if not any(one.cone == "ratio" for one in added):
-        added.insert(0, block(np.zeros(index.size), (index, index, -1.0)))
-    blocks = [block(np.ones(target_means.size), (row, index, 1.0), cone="zero")]
+        added.insert(0, ConeBlock(terms=((index, index, -1.0),), rhs=np.zeros(index.size)))
+    blocks = [ConeBlock(terms=((row, index, 1.0),), rhs=np.ones(target_means.size), cone="zero")]
     if max_bias < math.inf:
         scale = max(1.0, float(np.abs(levels).max()))
         aim, budget, means = target_means / scale, max_bias / scale, np.tile(levels / scale, target_means.size)
         if max_bias == 0:
-            blocks.append(block(aim, (row, index, means), cone="zero"))
+            blocks.append(ConeBlock(terms=((row, index, means),), rhs=aim, cone="zero"))
         else:
-            both = (row, index, means), (row + target_means.size, index, -means)
-            blocks.append(block(np.concatenate([aim + budget, budget - aim]), *both))
+            rows, values = np.concatenate([row, row + target_means.size]), np.concatenate([means, -means])
+            both = (rows, np.tile(index, 2), values)
+            blocks.append(ConeBlock(terms=(both,), rhs=np.concatenate([aim + budget, budget - aim])))
     blocks += added
-    for one in blocks:
-        one.matrix.resize(one.rhs.size, size)
     target = np.append(costs.ravel() if worst == 0 else np.zeros(costs.size), np.zeros(size - costs.size))
     if worst:
         target[-1] = worst
-    return Program(
-        entries=entries, objective=target, blocks=tuple(blocks), groups=np.concatenate(groups), caps=np.array(caps)
-    )
+    counts, most = zip(*caps, strict=True)
+    groups = np.repeat(np.arange(len(caps)), counts)
+    return Program(entries=entries, objective=target, blocks=tuple(blocks), groups=groups, caps=np.array(most))
 
 
 def ratio_part(entries: IndexArray, first: int, *, epsilon: float) -> Made:
@@ -141,7 +133,7 @@ def ratio_part(entries: IndexArray, first: int, *, epsilon: float) -> Made:
     low = (index, entries.ravel(), -1.0), (index, floors, 1 / root)
     high = (count + index, entries.ravel(), 1.0), (count + index, floors, -root)
     # g_i <= e**(epsilon/2) min_k P[k, i], and the minima sum to at most 1.
-    return [(columns, root)], [block(np.zeros(2 * count), *low, *high, cone="ratio")]
+    return [(columns, root)], [ConeBlock(terms=(*low, *high), rhs=np.zeros(2 * count), cone="ratio", split=count)]
 
 
 def _differences(
@@ -151,19 +143,19 @@ def _differences(
     above, below = (entries[side].ravel() for side in pairs.T)
     row, factors = np.arange(above.size), np.repeat(np.broadcast_to(ratios, len(pairs)), entries.shape[1])
     less = [(row, variables, -1.0) for variables in own]
-    return block(-spare * (1 + factors), (row, above, 1.0), (row, below, -factors), *less)
+    return ConeBlock(terms=((row, above, 1.0), (row, below, -factors), *less), rhs=-spare * (1 + factors))
 
 
 def _sums(own: IndexArray, most: FloatArray) -> ConeBlock:
     """Equally many consecutive own variables for each pair sum to at most so much."""
-    return block(most, (np.repeat(np.arange(most.size), own.size // most.size), own, 1.0))
+    return ConeBlock(terms=((np.repeat(np.arange(most.size), own.size // most.size), own, 1.0),), rhs=most)
 
 
 def delta_part(entries: IndexArray, first: int, *, pairs: IndexArray, epsilon: float, delta: float) -> Made:
     """sum_i max(P[a, i] - e**epsilon P[b, i], 0) <= delta for each pair (a, b) of rows."""
     count, columns = len(pairs), entries.shape[1]
     own = first + np.arange(count * columns)
-    positive = block(np.zeros(own.size), (np.arange(own.size), own, -1.0))
+    positive = ConeBlock(terms=((np.arange(own.size), own, -1.0),), rhs=np.zeros(own.size))
     less = _differences(entries, pairs, math.exp(epsilon), own)
     return [(columns, delta)] * count, [less, positive, _sums(own, np.full(count, delta))]
 
@@ -193,7 +185,8 @@ def renyi_part(
     above, below = (entries[side].ravel() for side in pairs.T)
     terms = (row, own, -1.0), (row + 1, below, -1.0), (row + 2, above, -shrink)
     off = np.tile(spare * np.array([0.0, -1.0, shrink]), own.size)
-    return [(columns, 1.0)] * count, [_sums(own, np.ones(count)), block(off, *terms, cone="power", power=1 / alpha)]
+    cones = ConeBlock(terms=terms, rhs=off, cone="power", power=1 / alpha)
+    return [(columns, 1.0)] * count, [_sums(own, np.ones(count)), cones]
 
 
 def largest_error(levels: FloatArray) -> float:
@@ -205,25 +198,47 @@ def worst_error_part(
     entries: IndexArray, first: int, *, target_means: FloatArray, levels: FloatArray, between: tuple[float, ...]
 ) -> Made:
     """E(report - x)^2 <= z at all knots and at points between two; z / `largest_error` is the only own variable."""
-    terms, count, knots = list[Term](), 0, np.arange(target_means.size)
-    for t in (0.0, *between):
-        left, right = (knots, knots) if t == 0 else (knots[:-1], knots[1:])
-        error = (levels - ((1 - t) * target_means[left] + t * target_means[right])[:, None]) ** 2 / largest_error(
-            levels
-        )
-        row = count + np.repeat(np.arange(left.size), levels.size)
-        terms += [
-            (row, entries[left].ravel(), (1 - t) * error.ravel()),
-            (row, entries[right].ravel(), t * error.ravel()),
-        ]
-        count += left.size
-    return [(1, 1.0)], [block(np.zeros(count), *terms, (np.arange(count), first, -1.0))]
+    knots, columns = np.arange(target_means.size), levels.size
+
+    def errors(at: FloatArray) -> FloatArray:
+        return (levels - at[:, None]) ** 2 / largest_error(levels)
+
+    terms, count = [(np.repeat(knots, columns), entries.ravel(), errors(target_means).ravel())], knots.size
+    inside = list[Term]()
+    for t in between:
+        error = errors((1 - t) * target_means[:-1] + t * target_means[1:])
+        row = count + np.repeat(knots[:-1], columns)
+        inside += [(row, entries[:-1].ravel(), (1 - t) * error.ravel()), (row, entries[1:].ravel(), t * error.ravel())]
+        count += knots.size - 1
+    if inside:
+        rows, places, values = (np.concatenate(parts) for parts in zip(*inside, strict=True))
+        terms.append((rows, places, values))
+    terms += [(rows, np.full(rows.size, first), -1.0) for rows in (knots, np.arange(knots.size, count))]
+    return [(1, 1.0)], [ConeBlock(terms=tuple(terms), rhs=np.zeros(count), split=knots.size)]
 
 
-def stack(blocks: tuple[ConeBlock, ...]) -> tuple[Any, FloatArray]:
-    """All rows of the blocks as one matrix and right-hand side."""
-    matrices, sides = [one.matrix for one in blocks], [one.rhs for one in blocks]
-    return sparse.vstack(matrices, format="csc"), np.concatenate(sides)
+Entries = tuple[IndexArray, IndexArray, FloatArray, IndexArray]
+"""Rows, columns and values of all terms, one after another, and for each entry its place in its term read backwards."""
+
+
+def _entries(blocks: Sequence[ConeBlock]) -> Entries:
+    """The entries of all terms, the blocks below one another."""
+    found, first, size = list[Entries](), 0, 0
+    for block in blocks:
+        for rows, columns, values in block.terms:
+            values = values if isinstance(values, np.ndarray) else np.full(rows.size, values)
+            found.append((rows + first, columns, values, np.arange(size + rows.size - 1, size - 1, -1)))
+            size += rows.size
+        first += block.rhs.size
+    rows, columns, values, backwards = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return rows, columns, values, backwards
+
+
+def stack(blocks: Sequence[ConeBlock], size: int) -> tuple[Any, FloatArray]:
+    """All rows of the blocks, in `size` variables, as one matrix and right-hand side."""
+    rhs = np.concatenate([block.rhs for block in blocks])
+    rows, columns, values, _ = _entries(blocks)
+    return sparse.csc_matrix((values, (rows, columns)), shape=(rhs.size, size)), rhs
 
 
 clarabel: Any = untyped  # the extension module carries no type information
@@ -248,14 +263,15 @@ class Solution:
     iterations: int
 
 
-def _cones(blocks: tuple[ConeBlock, ...]) -> list[object]:
+def _cones(blocks: Sequence[ConeBlock], sizes: Sequence[int]) -> list[object]:
+    """The cones of so many rows of each block."""
     cones: list[object] = []
-    for block in blocks:
+    for block, size in zip(blocks, sizes, strict=True):
         if block.cone == "power":
-            cones.extend(clarabel.PowerConeT(block.power) for _ in range(block.rhs.size // 3))
+            cones.extend(clarabel.PowerConeT(block.power) for _ in range(size // 3))
         else:
             kind = clarabel.ZeroConeT if block.cone == "zero" else clarabel.NonnegativeConeT
-            cones.append(kind(block.rhs.size))
+            cones.append(kind(size))
     return cones
 
 
@@ -276,66 +292,72 @@ conditioning does not allow stalls it too, and a looser one does not; what is lo
 class _Fold:
     """One half of a program that is its own mirror image: the mean of an optimum and its mirror image is one, too.
 
-    `spread` (variables, kept variables) makes all variables of the half's; `twins` are the mirror images of the `kept`
+    `places` are which of the half's variables each variable is; `twins` are the mirror images of the `kept`
     constraints, or their negatives by `signs`.
     """
 
-    spread: Any
+    places: IndexArray
     kept: IndexArray
     twins: IndexArray
     signs: FloatArray
 
-    def blocks(self, blocks: tuple[ConeBlock, ...]) -> tuple[ConeBlock, ...]:
-        """The constraints of the half."""
-        ends = np.cumsum([block.rhs.size for block in blocks])
-        parts = np.split(self.kept, np.searchsorted(self.kept, ends[:-1]))
-        found: list[ConeBlock] = []
-        for block, part, end in zip(blocks, parts, ends, strict=True):
-            rows = part - (end - block.rhs.size)
-            found.append(replace(block, matrix=(block.matrix @ self.spread)[rows], rhs=block.rhs[rows]))
-        return tuple(found)
-
-    def multipliers(self, dual: FloatArray, count: int) -> FloatArray:
-        """(count,) of all constraints: a kept one and its mirror image have half of it each."""
-        found = np.zeros(count)
-        np.add.at(found, self.kept, dual / 2)
-        np.add.at(found, self.twins, self.signs * dual / 2)
+    def multipliers(self, dual: FloatArray) -> FloatArray:
+        """Those of all constraints: a kept one and its mirror image have half of it each."""
+        found = np.zeros(1 + int(self.twins.max()))
+        found[self.kept] = dual / 2
+        found[self.twins] += self.signs * dual / 2
         return found
 
 
-def _folded(program: Program) -> _Fold | None:
-    """How a program of mass, exact means and ratios folds; None for others, small ones, and asymmetric ones."""
-    entries, blocks = program.entries, program.blocks
-    *exact, ratios = blocks
-    if program.ratio != len(exact) or any(block.cone != "zero" for block in exact) or entries.shape[1] < _FOLDED:
-        return None
-    floors = np.arange(entries.size, program.objective.size)
-    image = np.concatenate([entries[::-1, ::-1].ravel(), floors[::-1]])
-    sizes = [*(block.rhs.size for block in exact), *[ratios.rhs.size // 2] * 2]
-    twins = np.concatenate([end - 1 - np.arange(size) for end, size in zip(np.cumsum(sizes), sizes, strict=True)])
-    signs = np.repeat([1.0, *[-1.0] * (len(exact) - 1), 1.0, 1.0], sizes)  # means change their sign
-    matrix, rhs = stack(blocks)
-    mirrored = sparse.diags_array(signs) @ matrix[twins][:, image]
-    if (
-        not np.allclose(program.objective, program.objective[image], rtol=_TOLERANCE, atol=0.0)
-        or not np.allclose(rhs, signs * rhs[twins], rtol=0.0, atol=_TOLERANCE)
-        or abs(matrix - mirrored).max() > _TOLERANCE
+def _same(values: FloatArray, others: FloatArray) -> bool:
+    """Whether they differ by the solver's tolerance at most, each relative to itself."""
+    return bool((np.abs(values - others) <= _TOLERANCE * np.abs(others)).all())
+
+
+def _folded(program: Program, entries: Entries, rhs: FloatArray) -> _Fold | None:
+    """How a program folds; None for one that is not its own mirror image, and for few levels under pure epsilon."""
+    blocks, table = program.blocks, program.entries.size
+    if program.ratio >= 0 and (
+        program.entries.shape[1] < _FOLDED or any(block.cone == "nonnegative" for block in blocks)
     ):
         return None
-    index, rows = np.arange(image.size), np.arange(rhs.size)
-    _, places = np.unique(np.minimum(index, image), return_inverse=True)
-    kept = rows[(rows < twins) | ((rows == twins) & (signs > 0))]  # what is its own negative is 0 on mirrored tables
-    spread = sparse.csc_matrix((np.ones(image.size), (index, places)))
-    return _Fold(spread=spread, kept=kept, twins=twins[kept], signs=signs[kept])
+    index, own = np.arange(program.objective.size), np.arange(table, program.objective.size)
+    lone = int(own.size > 0 and program.objective[-1] != 0)  # the largest error is its own mirror image
+    image = np.concatenate([index[:table][::-1], own[: own.size - lone][::-1], own[own.size - lone :]])
+    starts = np.cumsum([0, *(block.rhs.size for block in blocks)])
+    twins = np.concatenate([start + block.twins for start, block in zip(starts, blocks, strict=False)])
+    signs = np.ones(rhs.size)
+    if blocks[1].cone == "zero":
+        signs[starts[1] : starts[2]] = -1.0  # means change their sign
+    rows, columns, values, backwards = entries
+    if (
+        not _same(program.objective, program.objective[image])
+        or np.abs(rhs - signs * rhs[twins]).max() > _TOLERANCE
+        or (twins[rows] != rows[backwards]).any()
+        or (image[columns] != columns[backwards]).any()
+        or np.abs(values - signs[rows] * values[backwards]).max() > _TOLERANCE
+    ):
+        return None
+    every = np.arange(rhs.size)
+    kept = every[(every < twins) | ((every == twins) & (signs > 0))]  # its own negative is 0 on mirrored tables
+    places = (np.cumsum(index <= image) - 1)[np.minimum(index, image)]
+    return _Fold(places=places, kept=kept, twins=twins[kept], signs=signs[kept])
 
 
 def solve(program: Program) -> Solution:
     """Solves a program known to be feasible; SolverError if the solver ends without an approximate solution."""
-    scale = float(np.abs(program.objective).max()) or 1.0
-    fold, objective, blocks = _folded(program), program.objective / scale, program.blocks
+    scale, blocks = float(np.abs(program.objective).max()) or 1.0, program.blocks
+    objective, entries = program.objective / scale, _entries(blocks)
+    rhs, sizes = np.concatenate([block.rhs for block in blocks]), [block.rhs.size for block in blocks]
+    (rows, columns, values, _), fold = entries, _folded(program, entries, rhs)
     if fold is not None:
-        objective, blocks = fold.spread.T @ objective, fold.blocks(blocks)
-    matrix, rhs = stack(blocks)
+        number = np.full(rhs.size, -1)
+        number[fold.kept] = np.arange(fold.kept.size)
+        inside = (number[rows] >= 0) & (values != 0)
+        rows, columns, values = number[rows[inside]], fold.places[columns[inside]], values[inside]
+        objective, rhs = np.bincount(fold.places, weights=objective), rhs[fold.kept]
+        sizes = np.diff(np.searchsorted(fold.kept, np.cumsum([0, *sizes]))).tolist()
+    matrix = sparse.csc_matrix((values, (rows, columns)), shape=(rhs.size, objective.size))
     status, iterations, settings = "", 0, clarabel.DefaultSettings()
     settings.verbose, settings.max_iter = False, 1000
     settings.tol_infeas_abs = settings.tol_infeas_rel = 1e-14  # feasibility is settled: nothing is called infeasible
@@ -343,25 +365,25 @@ def solve(program: Program) -> Solution:
     for factor, step in ATTEMPTS:
         settings.max_step_fraction = step
         settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = _TOLERANCE * factor
-        answer = clarabel.DefaultSolver(quadratic, objective, matrix, rhs, _cones(blocks), settings).solve()
+        answer = clarabel.DefaultSolver(quadratic, objective, matrix, rhs, _cones(blocks, sizes), settings).solve()
         point, status, iterations = np.array(answer.x), str(answer.status), iterations + int(answer.iterations)
-        point = point if fold is None else fold.spread @ point
+        point = point if fold is None else point[fold.places]
         # "InsufficientProgress" and the like still end at a point: it is used if it is nearly a table, since callers
         # measure its loss and its bound anew.
-        rows = np.maximum(point[program.entries], 0.0)
-        sums = rows.sum(axis=1, keepdims=True)
+        found = np.maximum(point[program.entries], 0.0)
+        sums = found.sum(axis=1, keepdims=True)
         if "Infeasible" not in status and np.isfinite(point).all() and (np.abs(sums - 1) <= 1e-6).all():
             break
     else:
         remedy = "use fewer knots or levels, or another epsilon"
         raise SolverError(f"no table was found: the solver ended with status {status}; {remedy}")
-    dual, floors = np.array(answer.z) * scale, np.zeros(rows.shape[1])
+    dual, floors = np.array(answer.z) * scale, np.zeros(found.shape[1])
     if fold is not None:
-        dual = fold.multipliers(dual, sum(block.rhs.size for block in program.blocks))
+        dual = fold.multipliers(dual)
     if program.ratio >= 0:
-        floors = np.maximum(point[rows.size : rows.size + floors.size], 0.0)
+        floors = np.maximum(point[found.size : found.size + floors.size], 0.0)
     value = float(answer.obj_val) * scale
-    return Solution(rows=rows / sums, floors=floors, value=value, dual=dual, iterations=iterations)
+    return Solution(rows=found / sums, floors=floors, value=value, dual=dual, iterations=iterations)
 
 
 def _project(block: ConeBlock, dual: FloatArray) -> FloatArray:
@@ -383,12 +405,11 @@ def _polish(program: Program, block: ConeBlock, dual: FloatArray) -> FloatArray:
     """Multipliers of a ratio block whose floor variables have no negative residual."""
     # Per level i the residual of g_i is e**(-epsilon/2) sum(alpha) - e**(epsilon/2) sum(beta). At large epsilon an
     # error of 1e-10 in beta would cost e**(epsilon/2) times that: shrinking beta to the right sum costs only 1e-10.
-    offset, count = program.entries.size, dual.size // 2
-    floors = block.matrix[:, offset : offset + program.entries.shape[1]].tocsr()
-    low, high = floors[:count].T @ dual[:count], -(floors[count:].T @ dual[count:])
+    (_, floors, low), (_, _, high) = block.terms[1::2]
+    count, level = floors.size, floors - program.entries.size
+    low, high = np.bincount(level, low * dual[:count]), np.bincount(level, high * -dual[count:])
     factor = np.where(high > low, low / np.maximum(high, 1e-300) * (1 - 1e-15), 1.0)
-    # Each of these rows has one floor variable.
-    return np.concatenate([dual[:count], dual[count:] * factor[floors[count:].indices]])
+    return np.concatenate([dual[:count], dual[count:] * factor[level]])
 
 
 def safe_bound(program: Program, dual: FloatArray) -> float:
@@ -407,11 +428,12 @@ def safe_bound(program: Program, dual: FloatArray) -> float:
     if program.ratio >= 0:
         parts[program.ratio] = _polish(program, program.blocks[program.ratio], parts[program.ratio])
     point = np.concatenate(parts)
-    matrix, rhs = stack(program.blocks)
-    residual = program.objective + matrix.T @ point
-    terms = int(np.diff(matrix.indptr).max()) + 4
-    unit = np.finfo(np.float64).eps
-    error = terms * unit * (np.abs(program.objective) + np.abs(matrix).T @ np.abs(point))
+    matrix, rhs = stack(program.blocks, program.objective.size)
+    many = np.diff(matrix.indptr)
+    columns, products = np.repeat(np.arange(many.size), many), matrix.data * point[matrix.indices]
+    priced, sizes = (np.bincount(columns, weights, many.size) for weights in (products, np.abs(products)))
+    residual, unit = program.objective + priced, np.finfo(np.float64).eps
+    error = (int(many.max()) + 4) * unit * (np.abs(program.objective) + sizes)
     lowest = np.zeros(program.caps.size)
     np.minimum.at(lowest, program.groups, residual - error)
     summands = [*(-point * rhs).tolist(), *(program.caps * lowest).tolist()]
@@ -488,13 +510,9 @@ class KnottedProblem:
     problem: Problem
     levels: FloatArray
     knots: FloatArray
+    costs: FloatArray  # (K, m) of the problem
     spare_rounding: bool = True
     spare: float = 0.0
-
-    @cached_property
-    def costs(self) -> FloatArray:
-        """(K, m) of the problem."""
-        return self.problem.costs(self.knots, self.levels)
 
     def part(self, pairs: IndexArray, epsilon: float) -> ProgramPart:
         """The privacy constraint, on these pairs of rows unless it is pure."""
@@ -530,7 +548,10 @@ class KnottedProblem:
         low = np.log(np.maximum(rows - self.spare, 1e-15))
         losses = np.log(np.maximum(rows + self.spare, 1e-15))[:, None] - low
         if problem.alpha is not None:
-            return logsumexp(problem.alpha * losses + low, axis=2) / (problem.alpha - 1) - epsilon
+            terms = problem.alpha * losses + low
+            most = terms.max(axis=2)
+            moments = most + np.log(np.exp(terms - most[:, :, None]).sum(axis=2))
+            return moments / (problem.alpha - 1) - epsilon
         return losses.max(axis=2) - epsilon * (self.knots[:, None] - self.knots) ** 2
 
     @property
@@ -542,6 +563,13 @@ class KnottedProblem:
         """Those of the pairs whose constraint these rows all but violate."""
         return pairs if self.is_complete else pairs[self.excess(rows, epsilon)[pairs[:, 0], pairs[:, 1]] > -_SLACK]
 
+    def ordered(self, pairs: IndexArray) -> IndexArray:
+        """The pairs in order, with their mirror images where the problem is its own: then the program folds."""
+        knots = self.knots.size
+        if _same(self.costs, self.costs[::-1, ::-1]):
+            pairs = np.concatenate([pairs, knots - 1 - pairs])
+        return np.stack(np.divmod(np.unique(pairs @ [knots, 1]), knots), axis=1)
+
     def program(self, pairs: IndexArray, epsilon: float) -> Program:
         return program_on(self.problem, self.levels, self.knots, self.part(pairs, epsilon), costs=self.costs)
 
@@ -549,26 +577,27 @@ class KnottedProblem:
 def solve_pairs(
     setting: KnottedProblem, epsilon: float, known: IndexArray | None = None
 ) -> tuple[Solution, IndexArray]:
-    """The optimum over all pairs of rows, and the pairs that bind or may.
+    """The optimum over all pairs of rows, and the pairs that it took.
 
-    It begins with few pairs, the `known` ones and their neighbours, and adds each row's worst until none is violated.
+    It begins with few pairs, and those `known` to bind or may, and adds each row's worst until none is violated.
     """
     knots = setting.knots.size
     index = np.arange(knots)
-    pairs = np.array([[0, knots - 1], [knots - 1, 0]], dtype=np.intp)
     if setting.problem.metric is not None:  # neighbours, which are all that "absolute" needs
-        pairs = np.concatenate([np.stack([index[:-1], index[1:]], axis=1), np.stack([index[1:], index[:-1]], axis=1)])
-    if known is not None and not setting.is_complete:
-        beside = (known[:, None] + _BESIDE).reshape(-1, 2)
-        inside = ((beside >= 0) & (beside < knots)).all(axis=1) & (beside[:, 0] != beside[:, 1])
-        pairs = np.unique(np.concatenate([pairs, beside[inside]]), axis=0)
+        pairs = np.stack([index[:-1], index[1:]], axis=1)
+    else:  # ends and what is far from them
+        far = index[knots // 2 :] if known is None else index[-1:]
+        pairs = np.stack([np.zeros_like(far), far], axis=1)
+        pairs = np.concatenate([pairs, knots - 1 - pairs[:, ::-1]])
+    known = pairs if known is None or setting.is_complete else known
+    pairs = setting.ordered(np.concatenate([pairs, pairs[:, ::-1], known]))
     solution = solve(setting.program(pairs, epsilon))
     for _ in range(0 if setting.is_complete else _PAIR_ROUNDS):
         excess = setting.excess(solution.rows, epsilon)
         firsts, seconds = np.append(index, excess.argmax(axis=0)), np.append(excess.argmax(axis=1), index)
         violated = np.stack([firsts, seconds], axis=1)[excess[firsts, seconds] > _VIOLATION]
-        fresh = np.unique(np.concatenate([pairs, violated]), axis=0)
-        if len(fresh) == len(np.unique(pairs, axis=0)):
+        fresh = setting.ordered(np.concatenate([pairs, violated]))
+        if len(fresh) == len(pairs):
             break
         pairs = fresh
         solution = solve(setting.program(pairs, epsilon))
@@ -614,9 +643,8 @@ def design_general(
     """
     if problem.metric == "squared":
         spacing_of(knots)  # refuses uneven knots
-    setting = KnottedProblem(problem=problem, levels=levels, knots=knots)
+    setting = KnottedProblem(problem=problem, levels=levels, knots=knots, costs=problem.costs(knots, levels))
     rows, drafts, used = np.zeros((knots.size, levels.size)), list[FloatDesign](), np.ones(levels.size, dtype=bool)
-    known = np.zeros((0, 2), dtype=np.intp) if known is None else known
     failure: MezzotintError = InfeasibleError(
         f"epsilon={problem.epsilon:g}: the rows found, as integers, spend more; use fewer knots or levels, or raise it"
     )
@@ -624,17 +652,16 @@ def design_general(
     for units in _UNITS:
         # Levels that are hardly ever used have no probability to spare: they are left out.
         less = max(problem.max_bias - (2 + units) * grain, problem.max_bias / 2)
-        tried = KnottedProblem(
-            problem=replace(problem, max_bias=less), levels=levels[used], knots=knots, spare=units / TOTAL
-        )
+        asked, costs = replace(problem, max_bias=less), setting.costs[:, used]
+        tried = replace(setting, problem=asked, levels=levels[used], costs=costs, spare=units / TOTAL)
         try:
             solution, pairs = solve_pairs(tried, problem.epsilon * (1 - margin), known)
             known = tried.binding(pairs, solution.rows, problem.epsilon * (1 - margin))
             rows[:] = 0.0
             rows[:, used] = solution.rows
             if used.all():
-                asked = replace(setting, spare_rounding=False).program(pairs, problem.epsilon)
-                drafts.append(proven_design(problem, asked, levels, solution))
+                program = replace(setting, spare_rounding=False).program(pairs, problem.epsilon)
+                drafts.append(proven_design(problem, program, levels, solution))
             mechanism = _rounded(setting, rows)
         except (InfeasibleError, SolverError) as error:
             failure, margin = failure if drafts else error, min(8 * margin, _MOST)
@@ -644,7 +671,8 @@ def design_general(
             # The multipliers of the least margin bound best, those of rare levels' rounding far worse.
             return replace(max(drafts, key=lambda draft: draft.lower_bound or -math.inf), pairs=known), mechanism
         used = without_unused(rows).any(axis=0)
-        margin = min(margin + (1.5 * max(beyond, 0.0) if beyond < _SMALL else margin), _MOST)
+        more = margin if beyond >= _SMALL else 1.5 * beyond + _MARGIN if beyond > 0 else 0.0
+        margin = min(margin + more, _MOST)
     raise failure
 
 
@@ -656,7 +684,10 @@ def refine_even(problem: Problem, levels: FloatArray) -> tuple[FloatDesign, Mech
     for count in (9, 17, 33, 65, 129, 257):
         if best is not None and count * levels.size > most:
             break
-        known = None if best is None else 2 * best[0].pairs  # every other knot is one of the last grid
+        known = None
+        if best is not None:  # every other knot is one of the last grid
+            beside = (2 * best[0].pairs[:, None] + _BESIDE).reshape(-1, 2)
+            known = beside[((beside >= 0) & (beside < count)).all(axis=1) & (beside[:, 0] != beside[:, 1])]
         best = design_general(problem, levels, np.linspace(problem.lower, problem.upper, count), known)
         value = best[0].lower_bound or 0.0
         if previous - value <= 1e-5 * abs(value):
