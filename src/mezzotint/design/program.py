@@ -317,12 +317,11 @@ def _same(values: FloatArray, others: FloatArray) -> bool:
 def _folded(program: Program, entries: Entries, rhs: FloatArray) -> _Fold | None:
     """How a program folds; None for one that is not its own mirror image, and for few levels under pure epsilon."""
     blocks, table = program.blocks, program.entries.size
-    if program.ratio >= 0 and (
-        program.entries.shape[1] < _FOLDED or any(block.cone == "nonnegative" for block in blocks)
-    ):
-        return None
     index, own = np.arange(program.objective.size), np.arange(table, program.objective.size)
     lone = int(own.size > 0 and program.objective[-1] != 0)  # the largest error is its own mirror image
+    small = own.size == lone if program.ratio < 0 else program.entries.shape[1] < _FOLDED
+    if small or (program.ratio >= 0 and any(block.cone == "nonnegative" for block in blocks)):
+        return None
     image = np.concatenate([index[:table][::-1], own[: own.size - lone][::-1], own[own.size - lone :]])
     starts = np.cumsum([0, *(block.rhs.size for block in blocks)])
     twins = np.concatenate([start + block.twins for start, block in zip(starts, blocks, strict=False)])
@@ -346,10 +345,20 @@ def _folded(program: Program, entries: Entries, rhs: FloatArray) -> _Fold | None
 
 def solve(program: Program) -> Solution:
     """Solves a program known to be feasible; SolverError if the solver ends without an approximate solution."""
+    entries, rhs = _entries(program.blocks), np.concatenate([block.rhs for block in program.blocks])
+    fold = _folded(program, entries, rhs)
+    try:
+        return _attempted(program, entries, rhs, fold)
+    except SolverError:
+        if fold is None:
+            raise
+        return _attempted(program, entries, rhs, None)  # where half a program stalls the whole need not
+
+
+def _attempted(program: Program, entries: Entries, rhs: FloatArray, fold: _Fold | None) -> Solution:
+    """The program's solution from half of it or, without a fold, from all of it."""
     scale, blocks = float(np.abs(program.objective).max()) or 1.0, program.blocks
-    objective, entries = program.objective / scale, _entries(blocks)
-    rhs, sizes = np.concatenate([block.rhs for block in blocks]), [block.rhs.size for block in blocks]
-    (rows, columns, values, _), fold = entries, _folded(program, entries, rhs)
+    objective, sizes, (rows, columns, values, _) = program.objective / scale, [one.rhs.size for one in blocks], entries
     if fold is not None:
         number = np.full(rhs.size, -1)
         number[fold.kept] = np.arange(fold.kept.size)
@@ -560,18 +569,27 @@ class KnottedProblem:
         return self.problem.is_pure or self.problem.metric == "absolute"
 
     def binding(self, pairs: IndexArray, rows: FloatArray, epsilon: float) -> IndexArray:
-        """Those of the pairs whose constraint these rows all but violate."""
-        return pairs if self.is_complete else pairs[self.excess(rows, epsilon)[pairs[:, 0], pairs[:, 1]] > -_SLACK]
+        """Those of the pairs whose constraint these rows all but violate, and for a metric those beside them."""
+        if self.is_complete:
+            return pairs
+        pairs = pairs[self.excess(rows, epsilon)[pairs[:, 0], pairs[:, 1]] > -_SLACK]
+        return pairs if self.problem.metric is None else _beside(pairs, self.knots.size)
 
     def ordered(self, pairs: IndexArray) -> IndexArray:
         """The pairs in order, with their mirror images where the problem is its own: then the program folds."""
         knots = self.knots.size
-        if _same(self.costs, self.costs[::-1, ::-1]):
+        if self.problem.metric is None and _same(self.costs, self.costs[::-1, ::-1]):
             pairs = np.concatenate([pairs, knots - 1 - pairs])
         return np.stack(np.divmod(np.unique(pairs @ [knots, 1]), knots), axis=1)
 
     def program(self, pairs: IndexArray, epsilon: float) -> Program:
         return program_on(self.problem, self.levels, self.knots, self.part(pairs, epsilon), costs=self.costs)
+
+
+def _beside(pairs: IndexArray, knots: int) -> IndexArray:
+    """The pairs of so many knots, and their neighbours."""
+    beside = (pairs[:, None] + _BESIDE).reshape(-1, 2)
+    return beside[((beside >= 0) & (beside < knots)).all(axis=1) & (beside[:, 0] != beside[:, 1])]
 
 
 def solve_pairs(
@@ -581,16 +599,16 @@ def solve_pairs(
 
     It begins with few pairs, and those `known` to bind or may, and adds each row's worst until none is violated.
     """
-    knots = setting.knots.size
-    index = np.arange(knots)
-    if setting.problem.metric is not None:  # neighbours, which are all that "absolute" needs
+    index, last = np.arange(setting.knots.size), setting.knots.size - 1
+    if setting.problem.metric is None:  # the ends, and what is far from them
+        far = index[-1:] if known is not None and known.size else index[setting.knots.size // 2 :]
+        pairs = np.stack([0 * far, far], axis=1)
+        pairs = np.concatenate([pairs, last - pairs[:, ::-1]])
+    else:  # neighbours, which are all that "absolute" needs
         pairs = np.stack([index[:-1], index[1:]], axis=1)
-    else:  # ends and what is far from them
-        far = index[knots // 2 :] if known is None else index[-1:]
-        pairs = np.stack([np.zeros_like(far), far], axis=1)
-        pairs = np.concatenate([pairs, knots - 1 - pairs[:, ::-1]])
-    known = pairs if known is None or setting.is_complete else known
-    pairs = setting.ordered(np.concatenate([pairs, pairs[:, ::-1], known]))
+    pairs = np.concatenate([pairs, pairs[:, ::-1]])
+    if setting.problem.metric is None or (known is not None and not setting.is_complete):
+        pairs = setting.ordered(pairs if known is None else np.concatenate([pairs, known]))
     solution = solve(setting.program(pairs, epsilon))
     for _ in range(0 if setting.is_complete else _PAIR_ROUNDS):
         excess = setting.excess(solution.rows, epsilon)
@@ -645,6 +663,7 @@ def design_general(
         spacing_of(knots)  # refuses uneven knots
     setting = KnottedProblem(problem=problem, levels=levels, knots=knots, costs=problem.costs(knots, levels))
     rows, drafts, used = np.zeros((knots.size, levels.size)), list[FloatDesign](), np.ones(levels.size, dtype=bool)
+    known = np.zeros((0, 2), dtype=np.intp) if known is None else known
     failure: MezzotintError = InfeasibleError(
         f"epsilon={problem.epsilon:g}: the rows found, as integers, spend more; use fewer knots or levels, or raise it"
     )
@@ -671,8 +690,8 @@ def design_general(
             # The multipliers of the least margin bound best, those of rare levels' rounding far worse.
             return replace(max(drafts, key=lambda draft: draft.lower_bound or -math.inf), pairs=known), mechanism
         used = without_unused(rows).any(axis=0)
-        more = margin if beyond >= _SMALL else 1.5 * beyond + _MARGIN if beyond > 0 else 0.0
-        margin = min(margin + more, _MOST)
+        more = 1.5 * beyond + (_MARGIN if problem.metric is None else 0.0)
+        margin = min(margin + (margin if beyond >= _SMALL else more if beyond > 0 else 0.0), _MOST)
     raise failure
 
 
@@ -684,10 +703,7 @@ def refine_even(problem: Problem, levels: FloatArray) -> tuple[FloatDesign, Mech
     for count in (9, 17, 33, 65, 129, 257):
         if best is not None and count * levels.size > most:
             break
-        known = None
-        if best is not None:  # every other knot is one of the last grid
-            beside = (2 * best[0].pairs[:, None] + _BESIDE).reshape(-1, 2)
-            known = beside[((beside >= 0) & (beside < count)).all(axis=1) & (beside[:, 0] != beside[:, 1])]
+        known = None if best is None else _beside(2 * best[0].pairs, count)  # every other knot is one of the last grid
         best = design_general(problem, levels, np.linspace(problem.lower, problem.upper, count), known)
         value = best[0].lower_bound or 0.0
         if previous - value <= 1e-5 * abs(value):
