@@ -1,54 +1,58 @@
 """Columns in, private reports out, and estimates back from the reports. Imports `core` and `privacy`."""
 
-from mezzotint.collect.columns import read_values as read_values
-from mezzotint.collect.counts import CodeCounts as CodeCounts
-from mezzotint.collect.counts import Counter as Counter
-from mezzotint.collect.counts import load_counts as load_counts
-from mezzotint.collect.counts import read_counts as read_counts
-from mezzotint.collect.counts import save_counts as save_counts
-from mezzotint.collect.drawing import Memo as Memo
-from mezzotint.collect.drawing import load_memo_key as load_memo_key
-from mezzotint.collect.drawing import memoised as memoised
-from mezzotint.collect.drawing import new_memo_key as new_memo_key
-from mezzotint.collect.estimates import Estimate as Estimate
-from mezzotint.collect.estimates import Frequencies as Frequencies
-from mezzotint.collect.estimates import HashedCounts as HashedCounts
-from mezzotint.collect.estimates import HeavyHitters as HeavyHitters
-from mezzotint.collect.estimates import Histogram as Histogram
-from mezzotint.collect.estimates import Quantiles as Quantiles
-from mezzotint.collect.estimates import estimate as estimate
-from mezzotint.collect.estimates import heavy_hitters as heavy_hitters
-from mezzotint.collect.estimates import read_hashed as read_hashed
-from mezzotint.collect.groups import Group as Group
-from mezzotint.collect.groups import PairCounts as PairCounts
-from mezzotint.collect.groups import Part as Part
-from mezzotint.collect.groups import Relation as Relation
-from mezzotint.collect.groups import difference as difference
-from mezzotint.collect.groups import means_within as means_within
-from mezzotint.collect.groups import parts_of as parts_of
-from mezzotint.collect.groups import read_groups as read_groups
-from mezzotint.collect.groups import read_pairs as read_pairs
-from mezzotint.collect.groups import relation as relation
-from mezzotint.collect.groups import stratified as stratified
-from mezzotint.collect.groups import total as total
-from mezzotint.collect.groups import two_way as two_way
-from mezzotint.collect.pipelines import arrow_codes as arrow_codes
-from mezzotint.collect.pipelines import polars_codes as polars_codes
-from mezzotint.collect.pipelines import register_arrow_function as register_arrow_function
-from mezzotint.collect.pipelines import register_duckdb_function as register_duckdb_function
-from mezzotint.collect.pipelines import register_pandas as register_pandas
-from mezzotint.collect.pipelines import register_polars as register_polars
-from mezzotint.collect.pipelines import transformer as transformer
-from mezzotint.collect.results import RAW_COUNTS_REMARK as RAW_COUNTS_REMARK
-from mezzotint.collect.results import ColumnResult as ColumnResult
-from mezzotint.collect.results import ColumnsResult as ColumnsResult
-from mezzotint.collect.results import Options as Options
-from mezzotint.collect.results import PrivatizeResult as PrivatizeResult
-from mezzotint.collect.results import Settings as Settings
-from mezzotint.collect.runs import privatize as privatize
-from mezzotint.collect.runs import privatize_columns as privatize_columns
-from mezzotint.collect.shapes import Interval as Interval
-from mezzotint.collect.shapes import safe_half_width as safe_half_width
-from mezzotint.core import shown as _shown
+from typing import TYPE_CHECKING
 
-__dir__ = _shown(globals())
+from mezzotint.core import on_demand
+
+if TYPE_CHECKING:
+    from mezzotint.collect.columns import read_values as read_values
+    from mezzotint.collect.counts import CodeCounts as CodeCounts
+    from mezzotint.collect.counts import Counter as Counter
+    from mezzotint.collect.counts import load_counts as load_counts
+    from mezzotint.collect.counts import read_counts as read_counts
+    from mezzotint.collect.counts import save_counts as save_counts
+    from mezzotint.collect.drawing import Memo as Memo
+    from mezzotint.collect.drawing import load_memo_key as load_memo_key
+    from mezzotint.collect.drawing import memoised as memoised
+    from mezzotint.collect.drawing import new_memo_key as new_memo_key
+    from mezzotint.collect.estimates import Estimate as Estimate
+    from mezzotint.collect.estimates import Frequencies as Frequencies
+    from mezzotint.collect.estimates import HashedCounts as HashedCounts
+    from mezzotint.collect.estimates import HeavyHitters as HeavyHitters
+    from mezzotint.collect.estimates import Histogram as Histogram
+    from mezzotint.collect.estimates import Quantiles as Quantiles
+    from mezzotint.collect.estimates import estimate as estimate
+    from mezzotint.collect.estimates import heavy_hitters as heavy_hitters
+    from mezzotint.collect.estimates import read_hashed as read_hashed
+    from mezzotint.collect.groups import Group as Group
+    from mezzotint.collect.groups import PairCounts as PairCounts
+    from mezzotint.collect.groups import Part as Part
+    from mezzotint.collect.groups import Relation as Relation
+    from mezzotint.collect.groups import difference as difference
+    from mezzotint.collect.groups import means_within as means_within
+    from mezzotint.collect.groups import parts_of as parts_of
+    from mezzotint.collect.groups import read_groups as read_groups
+    from mezzotint.collect.groups import read_pairs as read_pairs
+    from mezzotint.collect.groups import relation as relation
+    from mezzotint.collect.groups import stratified as stratified
+    from mezzotint.collect.groups import total as total
+    from mezzotint.collect.groups import two_way as two_way
+    from mezzotint.collect.pipelines import arrow_codes as arrow_codes
+    from mezzotint.collect.pipelines import polars_codes as polars_codes
+    from mezzotint.collect.pipelines import register_arrow_function as register_arrow_function
+    from mezzotint.collect.pipelines import register_duckdb_function as register_duckdb_function
+    from mezzotint.collect.pipelines import register_pandas as register_pandas
+    from mezzotint.collect.pipelines import register_polars as register_polars
+    from mezzotint.collect.pipelines import transformer as transformer
+    from mezzotint.collect.results import RAW_COUNTS_REMARK as RAW_COUNTS_REMARK
+    from mezzotint.collect.results import ColumnResult as ColumnResult
+    from mezzotint.collect.results import ColumnsResult as ColumnsResult
+    from mezzotint.collect.results import Options as Options
+    from mezzotint.collect.results import PrivatizeResult as PrivatizeResult
+    from mezzotint.collect.results import Settings as Settings
+    from mezzotint.collect.runs import privatize as privatize
+    from mezzotint.collect.runs import privatize_columns as privatize_columns
+    from mezzotint.collect.shapes import Interval as Interval
+    from mezzotint.collect.shapes import safe_half_width as safe_half_width
+
+__getattr__, __dir__ = on_demand(__name__, __file__)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import importlib
-from collections.abc import Callable, Generator, Mapping
+import re
+import sys
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, nullcontext
-from pathlib import Path
-from types import ModuleType
 
 from mezzotint.core.errors import MissingExtraError
 
@@ -23,14 +22,9 @@ def on_demand(
         package, file: `__name__` and `__file__` of the package.
         extra: provides the optional libraries of the package, which an error names if one is missing.
     """
-    homes = {
-        alias.asname or alias.name: (str(node.module), alias.name)
-        for branch in ast.parse(Path(file).read_text(encoding="utf-8")).body
-        if isinstance(branch, ast.If) and ast.unparse(branch.test) == "TYPE_CHECKING"
-        for node in branch.body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }
+    with open(file, encoding="utf-8") as source:
+        listed = re.findall(r"^    from (\S+) import (\w+) as (\w+)", source.read(), re.MULTILINE)
+    homes = {name: (home, attribute) for home, attribute, name in listed}
 
     def get(name: str) -> object:
         if name not in homes:
@@ -39,19 +33,11 @@ def on_demand(
         with nullcontext() if extra is None else brought_by(extra):
             if home == package:  # a module of the package itself
                 return importlib.import_module(f"{package}.{attribute}")
-            return getattr(importlib.import_module(home), attribute)
+            found = getattr(importlib.import_module(home), attribute)
+        setattr(sys.modules[package], name, found)  # from now on without this function
+        return found
 
     return get, lambda: sorted(homes)
-
-
-def shown(names: Mapping[str, object]) -> Callable[[], list[str]]:
-    """`__dir__` of a package that imports its public names eagerly: only those names, without modules and dunders.
-
-    Arguments:
-        names: `globals()` of the package, after all its imports.
-    """
-    public = [name for name, value in names.items() if name[0] != "_" and not isinstance(value, ModuleType)]
-    return lambda: sorted(public)
 
 
 def not_installed(library: str, extra: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from pathlib import PurePath
 from typing import Any, cast
 
 import numpy as np
@@ -37,7 +36,7 @@ class ParameterError(MezzotintError, ValueError):
         self.value = value
         self.remedy = remedy
         # Words and paths stand as they are; text that reads as a number is quoted, or nobody could see that it is text.
-        plain = isinstance(value, PurePath) or (isinstance(value, str) and not _is_numeral(value))
+        plain = hasattr(value, "__fspath__") or (isinstance(value, str) and not _is_numeral(value))
         shown = str(value) if plain else repr(value)
         if len(shown) > 120:
             shown = shown[:117] + "..."

@@ -19,7 +19,6 @@ import numpy.typing as npt
 
 from mezzotint.core import loss as losses
 from mezzotint.core.errors import FileFormatError, ParameterError, as_reals, refuse_nan, wrong_kind
-from mezzotint.core.files import parse_json, read_text, write_text
 from mezzotint.core.loss import TOTAL as TOTAL
 from mezzotint.core.loss import Certificate, certify
 from mezzotint.core.loss import FloatArray as FloatArray
@@ -32,7 +31,8 @@ if TYPE_CHECKING:
     from mezzotint.core.sampler import PrivatizeStats
 
 
-# Imported where they are used: `priors` and `sampler`, built upon this module and heavy (numba, scipy).
+# Imported where they are used: `files`, which most programs never need; `priors` and `sampler`, which are heavy (numba,
+# scipy) and built upon this module.
 
 Scalar = TypeVar("Scalar", np.float64, np.int64)
 
@@ -472,6 +472,8 @@ class Mechanism:
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Writes the mechanism as JSON, atomically; an existing file is refused unless `overwrite`."""
+        from mezzotint.core.files import write_text
+
         write_text(path, self.to_json(), overwrite=overwrite, parameter="path")
 
     @staticmethod
@@ -480,6 +482,8 @@ class Mechanism:
 
         Guarantees: hash and certificate are derived anew from the table; a file that claims anything else is refused.
         """
+        from mezzotint.core.files import read_text
+
         text = read_text(path)
         try:
             return loads(text)
@@ -529,6 +533,8 @@ def parse_object(text: str, *, wanted: str = FORMAT) -> JsonObject:
     Raises:
         FileFormatError: not JSON, not ours, another version, a key that occurs twice.
     """
+    from mezzotint.core.files import parse_json
+
     document = parse_json(text, name="mechanism file", strict=True)
     if not isinstance(document, dict) or cast("JsonObject", document).get("format") != wanted:
         raise FileFormatError(f'mechanism file: "format" must be "{wanted}"; this is some other file')

@@ -39,7 +39,6 @@ from mezzotint.core.mechanism import (
     category_name,
 )
 from mezzotint.core.rounding import ratio_below, table
-from mezzotint.core.sampler import privatize
 
 _LARGEST = 64 * math.log(2)
 
@@ -596,6 +595,8 @@ class HashedDomain:
             else generator.integers(0, self.hashes, len(found))
         )
         cells = self.cell(np.array(found, dtype=np.int64), hashes)
+        from mezzotint.core.sampler import privatize
+
         codes, _ = privatize(self.mechanism, cells.astype(np.float64), rng=generator)
         return codes.astype(np.int64), hashes
 

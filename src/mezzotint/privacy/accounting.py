@@ -18,7 +18,7 @@ from typing import Any, final
 
 import numpy as np
 
-from mezzotint import kernel
+import mezzotint as mz
 from mezzotint.core.arguments import check_delta, check_others, check_positive
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.loss import UNIT, float_above, pure_epsilon
@@ -415,7 +415,7 @@ def _columns(mechanisms: tuple[Mechanism, ...], epsilon: float, seconds: int = _
     """One report from each table."""
     tables = {table.sha256: table.canonical() for table in map(nameless, mechanisms)}
     drawn = Counter(nameless(mechanism).sha256 for mechanism in mechanisms)
-    release = kernel.ExactRelease(observer="reports", tables=tuple(drawn.items()))
+    release = mz.kernel.ExactRelease(observer="reports", tables=tuple(drawn.items()))
     texts = tables.values()
     return accepted(release, epsilon, 0.0, lambda claim: sealed(claim, "ratio", tables=texts), seconds=seconds)
 
@@ -438,13 +438,13 @@ def check_report(mechanism: Mechanism, proof: str, *, order: float | None = None
     table = nameless(mechanism)
     exact = {name: repr(float(value)) for name, value in stated.items()}
     ordered: JsonObject = {} if order is None else {"order": repr(float(order))}
-    release = kernel.ExactRelease(observer="reports", tables=((table.sha256, 1),))
-    claim = kernel.ExactClaim(
+    release = mz.kernel.ExactRelease(observer="reports", tables=((table.sha256, 1),))
+    claim = mz.kernel.ExactClaim(
         release=release, statement={"kind": "dp" if order is None else "renyi", **exact, **ordered}
     )
     try:
-        kernel.check(claim, sealed(claim, proof, tables=[table.canonical()], **ordered), seconds=_SECONDS)
-    except (kernel.Refused, kernel.Unreadable, kernel.Unfinished):
+        mz.kernel.check(claim, sealed(claim, proof, tables=[table.canonical()], **ordered), seconds=_SECONDS)
+    except (mz.kernel.Refused, mz.kernel.Unreadable, mz.kernel.Unfinished):
         return False
     return True
 

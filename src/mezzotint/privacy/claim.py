@@ -24,7 +24,6 @@ from mezzotint.core.files import write_text
 from mezzotint.core.loss import UNIT, pure_epsilon
 from mezzotint.core.mechanism import IntArray, Mechanism
 from mezzotint.core.records import JsonObject, Record, above, plain
-from mezzotint.kernel.units import canonical
 from mezzotint.privacy.sums import Lattice, lattice_rows
 
 if TYPE_CHECKING:
@@ -225,6 +224,8 @@ class Claim(Record):
         Raises:
             MezzotintError: nothing was checked. ParameterError: the file exists, and `overwrite` is not set.
         """
+        from mezzotint.kernel.units import canonical
+
         text = canonical({**self.document(), "proof": dict(proof)})
         write_text(path, text, overwrite=overwrite, parameter="proof")
 

@@ -15,12 +15,11 @@ from fractions import Fraction
 from functools import partial
 from typing import Any, TypeAlias, final
 
-from mezzotint import kernel
+import mezzotint as mz
 from mezzotint.core.loss import UNIT, pure_epsilon
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject
 from mezzotint.core.search import bracket
-from mezzotint.kernel.units import canonical, sha256
 from mezzotint.privacy.claim import Release
 from mezzotint.privacy.distribution import grid_step
 from mezzotint.privacy.local import dominating_atoms, renyi_order
@@ -58,18 +57,18 @@ class Outcome:
         True
     """
 
-    claim: kernel.ExactClaim
+    claim: mz.kernel.ExactClaim
     proof: Proof | None
     reason: str = ""
     too_large: bool = False
 
     def __str__(self) -> str:
-        return kernel.words(self.claim, self.reason)
+        return mz.kernel.words(self.claim, self.reason)
 
     @property
     def text(self) -> str | None:
         """The claim file; None when there is no proof."""
-        return None if self.proof is None else kernel.write_claim(self.claim, self.proof)
+        return None if self.proof is None else mz.kernel.write_claim(self.claim, self.proof)
 
 
 def exact_text(value: float) -> str:
@@ -83,7 +82,7 @@ def exact_rate(value: float) -> Fraction:
 
 
 def sealed(
-    claim: kernel.ExactClaim, kind: str, *, precision: int = 256, tables: Iterable[str] = (), **content: Any
+    claim: mz.kernel.ExactClaim, kind: str, *, precision: int = 256, tables: Iterable[str] = (), **content: Any
 ) -> Proof:
     """A proof that names its claim."""
     head = {"kind": kind, "version": 1, "claim_sha256": claim.sha256, "precision": precision}
@@ -96,16 +95,16 @@ def bound_document(*, levels: int, epsilon: Fraction, value: str, **content: Any
     `content` is that of a proof of kind `dual` (docs/proofs/design.md, "Any m levels").
     """
     statement = {"kind": "lower_bound", "loss": "mse", "prior": "uniform", "levels": levels}
-    claim = kernel.ExactClaim(release=None, statement={**statement, "epsilon": str(epsilon), "value": value})
+    claim = mz.kernel.ExactClaim(release=None, statement={**statement, "epsilon": str(epsilon), "value": value})
     return {**claim.document(), "proof": sealed(claim, "dual", **content)}
 
 
-Prover: TypeAlias = Callable[[kernel.ExactClaim], Proof]
+Prover: TypeAlias = "Callable[[mz.kernel.ExactClaim], Proof]"
 """The proof for a claim."""
 
 
 def accepted(
-    release: kernel.ExactRelease,
+    release: mz.kernel.ExactRelease,
     epsilon: float,
     delta: float,
     *provers: Prover,
@@ -124,17 +123,18 @@ def accepted(
 
     def attempt(prover: Prover, share: float) -> tuple[Outcome, float]:
         text = exact_text(epsilon + share * max(epsilon, _LEAST)) if share else repr(float(epsilon))
-        claim = kernel.ExactClaim(release=release, statement={"kind": "dp", "epsilon": text, "delta": stated})
+        claim = mz.kernel.ExactClaim(release=release, statement={"kind": "dp", "epsilon": text, "delta": stated})
         if otherwise is not None and otherwise.proof is not None and claim.epsilon >= otherwise.claim.epsilon:
             return otherwise, 0.0
         proof = prover(claim)
         try:
-            return Outcome(claim=kernel.check(claim, proof, seconds=seconds), proof=proof), 0.0
-        except (kernel.Refused, kernel.Unfinished, kernel.Unreadable) as error:
-            large = not isinstance(error, kernel.Refused) or error.step == "size"
+            return Outcome(claim=mz.kernel.check(claim, proof, seconds=seconds), proof=proof), 0.0
+        except (mz.kernel.Refused, mz.kernel.Unfinished, mz.kernel.Unreadable) as error:
+            large = not isinstance(error, mz.kernel.Refused) or error.step == "size"
             return Outcome(claim=claim, proof=None, reason=f"not certified: {error}", too_large=large), _lacking(error)
 
-    at = kernel.ExactClaim(release=release, statement={"kind": "dp", "epsilon": repr(float(epsilon)), "delta": stated})
+    unraised = {"kind": "dp", "epsilon": repr(float(epsilon)), "delta": stated}
+    at = mz.kernel.ExactClaim(release=release, statement=unraised)
     outcome = Outcome(claim=at, proof=None, reason="" if math.isfinite(epsilon) else "no bound is finite")
     alive, refused, least = list(provers) if math.isfinite(epsilon) else [], 0.0, 0.0
     for share in raises:
@@ -175,7 +175,7 @@ def _closer(
 
 def _lacking(error: Exception) -> float:
     """Roughly the relative raise that epsilon needs, from the delta that a check found, as if losses were normal."""
-    if not isinstance(error, kernel.Refused) or error.step != "delta":
+    if not isinstance(error, mz.kernel.Refused) or error.step != "delta":
         return 0.0
     have, want = _middle(error.have), _middle(error.want)
     return max(0.0, math.log(have / want) / (2 * math.log(1 / want))) if 0 < want < 0.1 and have > 0 else 0.0
@@ -207,10 +207,10 @@ def nameless(mechanism: Mechanism) -> Mechanism:
     return Mechanism(knots=mechanism.knots, levels=mechanism.levels, weights=mechanism.weights, name=mechanism.name)
 
 
-def exact_release(release: Release, **summed: Any) -> kernel.ExactRelease:
+def exact_release(release: Release, **summed: Any) -> mz.kernel.ExactRelease:
     """The release of one table as the kernel describes it; `summed` are fields of secure sums."""
     clients = {} if release.clients is None else {"clients": int(release.clients), "corrupted": release.corrupted}
-    return kernel.ExactRelease(
+    return mz.kernel.ExactRelease(
         observer=release.observer, tables=((release.table.sha256, release.dimension),), rounds=release.rounds,
         sampling={"public": "revealed"}.get(release.participation, release.participation),
         rate=exact_rate(release.sampling_rate), neighboring=release.neighboring, **clients, **summed,
@@ -233,7 +233,7 @@ def propose_local(release: Release, epsilon: float, *, seconds: int = 60) -> Out
 
 
 def beyond_pure(
-    release: Release, exact: kernel.ExactRelease, epsilon: float, provers: Callable[[], Iterable[Prover]], *,
+    release: Release, exact: mz.kernel.ExactRelease, epsilon: float, provers: Callable[[], Iterable[Prover]], *,
     seconds: int,
 ) -> Outcome:  # fmt: skip
     """As `accepted`, of one table's reports: the provers are asked if their pure composition is not enough."""
@@ -267,6 +267,8 @@ def losses_shape(release: Release, epsilon: float) -> JsonObject:
 
 def propose_ranks(table: JsonObject, *, epsilon: float, indices: int, rounds: int) -> Outcome:
     """The pure claim of all reports together of a table over ranks (`verification.table_ratio`), with its proof."""
+    from mezzotint.kernel.units import canonical, sha256
+
     entry = dict(table)
-    release = kernel.ExactRelease(observer="reports", tables=((sha256(canonical(entry)), indices),), rounds=rounds)
+    release = mz.kernel.ExactRelease(observer="reports", tables=((sha256(canonical(entry)), indices),), rounds=rounds)
     return accepted(release, epsilon, 0.0, lambda claim: sealed(claim, "ratio", ranks=[entry]))
