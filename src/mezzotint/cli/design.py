@@ -55,8 +55,12 @@ def command(
     missing: Annotated[bool, option("--categories only: add a category for missing values.", "--missing")] = False,
     out: Annotated[Path | None, option("Mechanism file to write (.json).")] = None,
     overwrite: Overwrite = False,
-    limit: Annotated[bool, option("Also print how far the loss is above the limit for any bits.", "--limit")] = False,
-    prove: Annotated[bool, option("Also bound the loss of any levels, as many as these.", "--prove")] = False,
+    limit: Annotated[
+        bool, option("Also print how far the loss is above a lower bound for any number of bits.", "--limit")
+    ] = False,
+    prove: Annotated[
+        bool, option("Also prove a lower bound on the loss of any levels, as many as these.", "--prove")
+    ] = False,
     seconds: Annotated[float | None, option("Time limit for --prove, in seconds; default: 60.")] = None,
     proof: Annotated[
         Path | None, option("Write a proof of the claim (with --prove: of the bound) to this file (.json).")

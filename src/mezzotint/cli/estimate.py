@@ -50,7 +50,9 @@ def command(
     same_people: Annotated[bool, option("--against: the groups hold the same people.", "--same-people")] = False,
     weights: Annotated[str | None, option("Public column of weights: 1 / probability of inclusion.")] = None,
     sizes: Annotated[str | None, option("--by: sizes of the strata of a population, as in a=100,b=250.")] = None,
-    domain: Annotated[Path | None, option("List of a large domain: estimate its most frequent categories.")] = None,
+    domain: Annotated[
+        Path | None, option("List given to privatize --domain: estimate its most frequent categories.")
+    ] = None,
     top: Annotated[int | None, option("With --domain: number of categories to list; default: 20.")] = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,

@@ -64,7 +64,8 @@ def command(
     noise_multiplier: Annotated[
         float | None,
         option(
-            "Standard deviation of the sum's noise, over --l2-norm; default: the least that keeps to --epsilon, else 1."
+            "Standard deviation of the sum's noise, divided by --l2-norm; default: the least that keeps to --epsilon, "
+            "or 1 without --epsilon."
         ),
     ] = None,
     l2_norm: Annotated[float, option("Clip a vector to this norm and rotate it; 0: off (noise and ranked: 1).")] = 0.0,

@@ -90,7 +90,7 @@ def ledger(
         float | None,
         option("Delta for the epsilon of a federated client's ledger, by default 1e-5; others record theirs."),
     ] = None,
-    top: Annotated[int, option("Number of clients to list, biggest spenders first.", least=1)] = 20,
+    top: Annotated[int, option("Number of clients to list, largest totals first.", least=1)] = 20,
     as_json: AsJson = False,
 ) -> None:
     """Show what a ledger charges to each client (releases, attempts, epsilon), the largest total and what remains.
@@ -98,7 +98,7 @@ def ledger(
     FILE is a ledger (.jsonl). Exit status 1: a client's total exceeds --budget.
     """
     if not file.is_file():
-        raise ParameterError("file", str(file), "no such ledger; privatize --ledger, federate --out make one")
+        raise ParameterError("file", str(file), "no such file; privatize --ledger and federate --out write ledgers")
     if budget is not None and not budget >= 0:
         raise ParameterError("budget", budget, "need an epsilon >= 0")
     header = _header(file)
@@ -144,7 +144,7 @@ def _header(file: Path) -> JsonObject:
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
         header = {}
     if header.get("format") not in (releases_of.FORMAT, FEDERATED, LIFETIME, TRAINING):
-        raise FileFormatError(f"{file.name}: is not a ledger; name what privatize --ledger or federate --out wrote")
+        raise FileFormatError(f"{file.name}: not a ledger; name one that privatize --ledger or federate --out wrote")
     return header
 
 

@@ -21,13 +21,13 @@ def command(
     source: Annotated[
         str, typer.Argument(help="A file, a folder of files, a quoted glob or s3://bucket/...; - reads CSV from stdin.")
     ],
-    column: Annotated[list[str], option("Column of numbers to privatize; may be repeated.", "--column")],
+    column: Annotated[list[str], option("Column to privatize; may be repeated.", "--column")],
     out: Annotated[str, option(".parquet, .csv or .csv.gz; - writes CSV to stdout; NAME/ writes a folder of parts.")],
     mechanism: Annotated[
         list[Path] | None, option("Mechanism file (.json): one for all, or one per --column.", "--mechanism")
     ] = None,
     domain: Annotated[
-        Path | None, option("Public list of categories, one per line; with --epsilon, no --mechanism.")
+        Path | None, option("Public list of categories, one per line; needs --epsilon and replaces --mechanism.")
     ] = None,
     epsilon: Annotated[float | None, option("With --domain: privacy budget per report, never exceeded.")] = None,
     keep: Annotated[list[str] | None, option("Column to copy unchanged, WITHOUT protection; may be repeated.")] = None,
@@ -68,6 +68,8 @@ def command(
     given = dict(locals())
     if as_json and out == "-":
         raise ParameterError("out", out, "standard output cannot carry both reports and JSON; name a file")
+    if budget is not None and not budget >= 0:
+        raise ParameterError("budget", budget, "need an epsilon >= 0")
     if epsilon is not None and domain is None:
         raise ParameterError(
             "epsilon", epsilon, "this option needs --domain; the epsilon of --mechanism is in its file"

@@ -81,7 +81,7 @@ def command(
     bound: Annotated[Number, option("Largest absolute weight; default: 0.3 if linear, else per tensor.")] = None,
     mechanism: Annotated[File, option("Mechanism file, for quantized-gradient, or rqp without --q.")] = None,
     averaging: Annotated[float, option("Fraction of the last steps whose weights are averaged, in [0, 1].")] = 0.0,
-    neighboring: Annotated[str | None, option("add_or_remove_one or replace_one.")] = None,
+    neighboring: Annotated[str | None, option("Neighbouring relation: add_or_remove_one or replace_one.")] = None,
     seed: Annotated[int | None, option("Seed for tests; the run is NOT PRIVATE.")] = None,
     every: Annotated[int, option("Steps between log lines and checkpoints; 0: about twenty in the run.")] = 0,
     log: Annotated[File, option("Log file (.jsonl), one line every --every steps.")] = None,

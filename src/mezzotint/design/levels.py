@@ -280,7 +280,7 @@ def check_reach(problem: Problem, levels: FloatArray, knots: FloatArray) -> None
     )
     raise InfeasibleError(
         f"{refused}: the outer levels must reach {needed:.6g} beyond the range [{problem.lower:g}, {problem.upper:g}] "
-        f"on both sides, they reach {below:.6g} below and {above:.6g} above; extend them by {missing or 'a little'}, "
+        f"on both sides, but reach {below:.6g} below and {above:.6g} above; extend them by {missing or 'a little'}, "
         "raise epsilon or allow max_bias"
     )
 
