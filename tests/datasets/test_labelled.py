@@ -149,7 +149,7 @@ def test_tables_that_do_not_fit_are_refused(tmp_path: Path) -> None:
 
     rows = "".join(f"{i},{i % 2}\n" for i in range(10))
     refused("x,y\n" + rows, "label=z", label="z")
-    refused("x,y\n" + rows.replace("3,1", "three,1"), "data=x")
+    refused("x,y\n" + rows.replace("3,1", "three,1"), "column x holds values of type string")
     refused("x,y\n" + rows.replace("3,1", ",1"), "not finite|missing")
     refused("x,y\n" + rows.replace("3,1", "3,"), "label=y")
     refused("y\n" + "1\n0\n" * 5, "no column but the label")

@@ -144,7 +144,7 @@ def _header(file: Path) -> JsonObject:
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
         header = {}
     if header.get("format") not in (releases_of.FORMAT, FEDERATED, LIFETIME, TRAINING):
-        raise FileFormatError(f"{file.name}: not a ledger; name one that privatize --ledger or federate --out wrote")
+        raise FileFormatError(f"{file.name}: is not a ledger; name one that privatize --ledger or federate --out wrote")
     return header
 
 
