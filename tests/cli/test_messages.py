@@ -94,7 +94,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
 
 
 def _verb(words: list[str]) -> Any:
-    command: Any = application._command(("smoothed",))
+    command: Any = application._command((*application.VERBS, "smoothed"))
     for word in words:
         command = getattr(command, "commands", {}).get(word, command)
     return command

@@ -253,6 +253,9 @@ def test_shell_completion_names_the_verbs(tmp_path: Path) -> None:
     }
     ran = subprocess.run(PROGRAM, capture_output=True, text=True, env=environment)
     assert ran.stdout.split() == ["privatize"]
+    for words, completed in (("mezzotint design --le", "--levels"), ("mezzotint smoothed prof", "profile")):
+        asked = {**os.environ, "_MEZZOTINT_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": words}
+        assert completed in subprocess.run(PROGRAM, capture_output=True, text=True, env=asked).stdout
 
 
 def test_no_progress_bar_without_a_terminal(

@@ -74,11 +74,11 @@ EXTRAS = {
 
 
 def build(words: Sequence[str]) -> typer.Typer:
-    """The application for a command line: rooms whose name is not among `words` are listed, but not loaded."""
+    """The application for a command line: verbs and rooms that are not among `words` are listed, but not built."""
     app = typer.Typer(name="mezzotint", help=SUMMARY, pretty_exceptions_enable=False, rich_markup_mode="rich")
     app.callback(invoke_without_command=True, help=SUMMARY)(entrance)
     for name, (verb, example) in VERBS.items():
-        app.command(name, epilog=f"Example: {example}")(verb)
+        app.command(name, help=verb.__doc__, epilog=f"Example: {example}")(verb if name in words else _nothing)
     for room, summary in ROOMS.items():
         if room in words:
             app.add_typer(importlib.import_module(f"mezzotint.cli.{room}").app, name=room, help=summary)
@@ -87,13 +87,13 @@ def build(words: Sequence[str]) -> typer.Typer:
     return app
 
 
-@functools.cache  # a process may run many command lines, and typer reads the annotations of all verbs
-def _command(rooms: tuple[str, ...]):  # of a class that typer has elsewhere in each release
-    return typer.main.get_command(build(rooms))
+@functools.cache  # a process may run many command lines, and typer reads the annotations of each verb
+def _command(names: tuple[str, ...]):  # of a class that typer has elsewhere in each release
+    return typer.main.get_command(build(names))
 
 
 def _nothing() -> None:
-    """Stands for a room that this command line does not enter."""
+    """Stands for a verb or a room that this command line does not name."""
 
 
 def _version(wanted: bool) -> None:
@@ -114,7 +114,7 @@ def entrance(context: typer.Context, version: Version = False, no_color: NoColor
         typer.echo(context.get_help())
 
 
-app = build(())
+app = build((*VERBS,))
 """The application without the rooms' own verbs, for typer's tools; `run` is the program."""
 
 
@@ -145,8 +145,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
         os.environ["NO_COLOR"] = "1"
         given = [argument for argument in given if argument != "--no-color"]
     try:
-        completed = os.environ.get("COMP_WORDS", "").split()  # what the shell asks completion for
-        entered = _command(tuple(room for room in ROOMS if room in (*given, *completed)))
+        # What the shell asks completion for: bash; zsh, fish and PowerShell.
+        completed = " ".join(os.environ.get(name, "") for name in ("COMP_WORDS", "_TYPER_COMPLETE_ARGS")).split()
+        entered = _command(tuple(name for name in (*VERBS, *ROOMS) if name in (*given, *completed)))
         with common.command_line(entered, given):
             try:
                 status = entered(args=given, prog_name="mezzotint", standalone_mode=False)
