@@ -299,6 +299,7 @@ def test_a_room_is_listed_without_being_loaded_and_loaded_when_entered() -> None
 def test_reproductions_are_found_by_name(invoke: Invoke, tmp_path: Path) -> None:
     names = invoke("reproduce", "list", "--json").json["names"]
     assert "smoothed-table1" in names
+    assert "smoothed-table1         Table 1: " in invoke("reproduce", "list").out
     outcome = invoke("reproduce", "smoothed-table1", "--png", tmp_path / "t.png", "--json")
     assert outcome.status == 0
     assert set(outcome.json) >= {"name", "title", "rows", "note"}

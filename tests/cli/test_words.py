@@ -81,6 +81,18 @@ def test_shares_below_zero_are_explained(invoke: Invoke, tmp_path: Path) -> None
         assert ("unbiased" in said) == bool(re.search(r"-0\.\d", said)) == expected
 
 
+def test_only_numbers_are_said_to_be_clipped(invoke: Invoke, tmp_path: Path, mechanism_file: Path) -> None:
+    source, table = tmp_path / "in.csv", tmp_path / "c.json"
+    source.write_text("x,y\n" + "a,1\nb,99\n" * 5)
+    assert "3 possible reports" in invoke("design", "--epsilon", 1, "--categories", "a,b,c", "--out", table).out
+    words = ("privatize", source, "--column", "x", "--mechanism", table)
+    alone = invoke(*words, "--out", tmp_path / "x.csv").out
+    assert "clipped" not in alone
+    assert "dropped as missing: 0" in alone
+    both = invoke(*words, "--column", "y", "--mechanism", mechanism_file, "--out", tmp_path / "xy.csv").out
+    assert "clipped: y 0 below, 5 above; dropped as missing: 0" in both
+
+
 def test_the_kernel_sends_mechanism_files_to_verify(mechanism_file: Path) -> None:
     status, sentence, _ = verdict(mechanism_file.read_text())
     assert status == 2
