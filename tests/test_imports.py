@@ -165,6 +165,12 @@ def test_every_room_is_there_after_one_import_and_can_be_looked_into():
     assert all(len([one for one in found if not one.startswith("_")]) > 3 for found in rooms.values())
 
 
+@pytest.mark.parametrize("room", ["design", "privacy", "vectors", "smoothed", "report"])
+def test_a_star_imports_the_public_names(room: str) -> None:
+    code = f"import mezzotint as mz; old = {{*dir()}}; from mezzotint.{room} import *"
+    assert _fresh(f"{code}; print(*sorted({{*dir()}} - old - {{'old'}} ^ {{*dir(mz.{room})}}))").strip() == ""
+
+
 def test_modules_that_texts_and_commands_name_are_there() -> None:
     """Programs inside strings, which no checker of types reads, import what exists."""
     root = SOURCE.parents[1]

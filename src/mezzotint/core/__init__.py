@@ -27,6 +27,8 @@ def on_demand(
     homes = {name: (home, attribute) for home, attribute, name in listed}
 
     def get(name: str) -> object:
+        if name == "__all__":  # `from package import *` looks for it
+            return sorted(homes)
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         home, attribute = homes[name]
