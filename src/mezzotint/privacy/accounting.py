@@ -25,7 +25,7 @@ from mezzotint.core.loss import UNIT, float_above, pure_epsilon
 from mezzotint.core.mechanism import TOTAL, Mechanism
 from mezzotint.core.records import JsonObject, Record, above
 from mezzotint.core.search import bracket
-from mezzotint.privacy.claim import Accountable, Claim, Provable, Release, Released
+from mezzotint.privacy.claim import Claim, Provable, Release, Released
 from mezzotint.privacy.local import PURE, account_local
 from mezzotint.privacy.propose import Outcome, Proof, accepted, nameless, propose_local, sealed
 from mezzotint.privacy.sums.blanket import Blanket, Component, blanket_noise, pair_loss, two_point
@@ -63,10 +63,10 @@ def account(released: Release | Released, **options: object) -> Claim:
         83.531
     """
     release = described(released, **options)
-    if isinstance(release.mechanism, Accountable):
-        return release.mechanism.account(release)
     if isinstance(release.mechanism, Mapping):
         return _record(release, release.mechanism)
+    if not isinstance(release.mechanism, Mechanism):
+        return release.mechanism.account(release)
     if release.trust == "central":
         raise ParameterError("trust", "central", "a table is drawn from before anything is sent: 'local', 'secure_sum'")
     if release.distinct is not None:

@@ -448,11 +448,15 @@ class Release:
         """Clients of a sum, the one protected among them, whose own randomness counts."""
         return int(self.clients or 1) - self.corrupted
 
+    @cached_property
+    def single(self) -> float:
+        """Pure epsilon of one report, rounded up."""
+        return pure_epsilon(self.table.weights)
+
     @property
     def pure(self) -> float:
         """Pure epsilon of all reports together, rounded up."""
-        single = pure_epsilon(self.table.weights)
-        return single if self.releases == 1 else self.releases * single * (1 + 4 * UNIT)
+        return self.single if self.releases == 1 else self.releases * self.single * (1 + 4 * UNIT)
 
     @cached_property
     def summed(self) -> tuple[IntArray, Lattice]:
