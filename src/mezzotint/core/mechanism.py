@@ -370,7 +370,7 @@ class Mechanism:
         from mezzotint.core.priors import cost_matrix
 
         table = cost_matrix(knots=self.knots, levels=self.levels, prior=self._prior(prior), loss=loss)
-        return float(np.sum(table * self.probabilities))
+        return float((table * self.probabilities).sum())
 
     # Reports -------------------------------------------------------------------------------------------------
 

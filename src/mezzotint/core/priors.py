@@ -254,10 +254,10 @@ def cost_matrix(*, knots: FloatArray, levels: FloatArray, prior: Prior, loss: Li
     # With y = x - left the loss is a polynomial in y on each piece: (d - y)^2, or +-(d - y) as no level is inside.
     distance = levels - left[:, None]
     if loss == "mse":
-        terms = np.stack([distance**2, -2 * distance, np.ones_like(distance)])
+        terms = np.array([distance**2, -2 * distance, np.ones(distance.shape)])
     else:
         sign = np.where(levels >= edges[1:, None], 1.0, -1.0)
-        terms = np.stack([sign * distance, -sign, np.zeros_like(distance)])
+        terms = np.array([sign * distance, -sign, np.zeros(distance.shape)])
     plain = np.einsum("opi,po->pi", terms, moments[:, :3])  # integral of loss
     tilted = np.einsum("opi,po->pi", terms, moments[:, 1:])  # integral of loss * y
 
