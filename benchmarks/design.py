@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 from rich.table import Table
-from scipy import optimize
+from scipy import optimize, sparse
 
 from mezzotint import Mechanism, design
 from mezzotint.design.pair_selection import BoxSearch, SelectionTables, bin_sets, table_of, theorem5
 from mezzotint.design.problem import make_problem
-from mezzotint.design.program import Program, program_on, ratio_part, safe_bound, solve, stack
+from mezzotint.design.program import Program, program_on, ratio_part, safe_bound, solve
 
 EPSILON = 1.0
 SIZES = {4: 65, 16: 65, 64: 129, 256: 257}
@@ -47,15 +47,15 @@ def timed(call: Callable[[], Any], repetitions: int) -> tuple[float, Any]:
 
 def highs(program: Program, method: str, cap: float) -> float:
     """The program's value by HiGHS; nan if it is not done after `cap` seconds."""
-    size = program.objective.size
-    equal, equal_to = stack([block for block in program.blocks if block.cone == "zero"], size)
-    below, at_most = stack([block for block in program.blocks if block.cone in ("nonnegative", "ratio")], size)
+    (rows, columns, values, _), rhs = program.stacked
+    matrix = sparse.csr_matrix((values, (rows, columns)), shape=(rhs.size, program.objective.size))
+    equal = np.repeat([block.cone == "zero" for block in program.blocks], [block.rhs.size for block in program.blocks])
     answer = optimize.linprog(
         program.objective,
-        A_ub=below,
-        b_ub=at_most,
-        A_eq=equal,
-        b_eq=equal_to,
+        A_ub=matrix[~equal],
+        b_ub=rhs[~equal],
+        A_eq=matrix[equal],
+        b_eq=rhs[equal],
         bounds=(0, None),
         method=method,
         options={"time_limit": cap},

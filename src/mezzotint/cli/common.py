@@ -335,11 +335,11 @@ def best_on_even_levels(
 ) -> Mechanism:
     """The design of least error on evenly spaced levels that reach this far; raises the first error if all fail."""
     found: list[Mechanism] = []
-    refused: list[MezzotintError] = []
+    refused: list[InfeasibleError] = []
     for reach in reaches:
         try:
             found.append(design([reach * (2 * level / (count - 1) - 1) for level in range(count)]).mechanism)
-        except MezzotintError as error:
+        except InfeasibleError as error:
             refused.append(error)
     if not found:
         raise refused[0]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, final
 
 import clarabel as untyped
@@ -27,6 +27,9 @@ from mezzotint.privacy.tradeoffs import metric_epsilon, spacing_of
 
 Term = tuple[IndexArray, IndexArray, FloatArray | float]
 """Rows, columns and values (or the only value) of a matrix; equal places add up."""
+
+Entries = tuple[IndexArray, IndexArray, FloatArray, IndexArray]
+"""Rows, columns and values of all terms, one after another, and for each entry its place in its term read backwards."""
 
 
 @final
@@ -65,6 +68,24 @@ class Program:
     blocks: tuple[ConeBlock, ...]
     groups: IndexArray
     caps: FloatArray
+
+    @cached_property
+    def stacked(self) -> tuple[Entries, FloatArray]:
+        """The entries of all blocks, one below another, and their right-hand sides."""
+        found, first, size = list[Entries](), 0, 0
+        for block in self.blocks:
+            for rows, columns, values in block.terms:
+                values = values if isinstance(values, np.ndarray) else np.full(rows.size, values)
+                found.append((rows + first, columns, values, np.arange(size + rows.size - 1, size - 1, -1)))
+                size += rows.size
+            first += block.rhs.size
+        rows, columns, values, backwards = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        return (rows, columns, values, backwards), np.concatenate([block.rhs for block in self.blocks])
+
+    @cached_property
+    def fold(self) -> Fold | None:
+        """How it is folded, if it is."""
+        return _folded(self)
 
     @property
     def ratio(self) -> int:
@@ -217,30 +238,6 @@ def worst_error_part(
     return [(1, 1.0)], [ConeBlock(terms=tuple(terms), rhs=np.zeros(count), split=knots.size)]
 
 
-Entries = tuple[IndexArray, IndexArray, FloatArray, IndexArray]
-"""Rows, columns and values of all terms, one after another, and for each entry its place in its term read backwards."""
-
-
-def _entries(blocks: Sequence[ConeBlock]) -> Entries:
-    """The entries of all terms, the blocks below one another."""
-    found, first, size = list[Entries](), 0, 0
-    for block in blocks:
-        for rows, columns, values in block.terms:
-            values = values if isinstance(values, np.ndarray) else np.full(rows.size, values)
-            found.append((rows + first, columns, values, np.arange(size + rows.size - 1, size - 1, -1)))
-            size += rows.size
-        first += block.rhs.size
-    rows, columns, values, backwards = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    return rows, columns, values, backwards
-
-
-def stack(blocks: Sequence[ConeBlock], size: int) -> tuple[Any, FloatArray]:
-    """All rows of the blocks, in `size` variables, as one matrix and right-hand side."""
-    rhs = np.concatenate([block.rhs for block in blocks])
-    rows, columns, values, _ = _entries(blocks)
-    return sparse.csc_matrix((values, (rows, columns)), shape=(rhs.size, size)), rhs
-
-
 clarabel: Any = untyped  # the extension module carries no type information
 
 
@@ -289,7 +286,7 @@ conditioning does not allow stalls it too, and a looser one does not; what is lo
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Fold:
+class Fold:
     """One half of a program that is its own mirror image: the mean of an optimum and its mirror image is one, too.
 
     `places` are which of the half's variables each variable is; `twins` are the mirror images of the `kept`
@@ -314,7 +311,7 @@ def _same(values: FloatArray, others: FloatArray) -> bool:
     return bool((np.abs(values - others) <= _TOLERANCE * np.abs(others)).all())
 
 
-def _folded(program: Program, entries: Entries, rhs: FloatArray) -> _Fold | None:
+def _folded(program: Program) -> Fold | None:
     """How a program folds; None for one that is not its own mirror image, and for few levels under pure epsilon."""
     blocks, table = program.blocks, program.entries.size
     index, own = np.arange(program.objective.size), np.arange(table, program.objective.size)
@@ -325,10 +322,10 @@ def _folded(program: Program, entries: Entries, rhs: FloatArray) -> _Fold | None
     image = np.concatenate([index[:table][::-1], own[: own.size - lone][::-1], own[own.size - lone :]])
     starts = np.cumsum([0, *(block.rhs.size for block in blocks)])
     twins = np.concatenate([start + block.twins for start, block in zip(starts, blocks, strict=False)])
-    signs = np.ones(rhs.size)
+    signs = np.ones(starts[-1])
     if blocks[1].cone == "zero":
         signs[starts[1] : starts[2]] = -1.0  # means change their sign
-    rows, columns, values, backwards = entries
+    (rows, columns, values, backwards), rhs = program.stacked
     if (
         not _same(program.objective, program.objective[image])
         or np.abs(rhs - signs * rhs[twins]).max() > _TOLERANCE
@@ -340,25 +337,24 @@ def _folded(program: Program, entries: Entries, rhs: FloatArray) -> _Fold | None
     every = np.arange(rhs.size)
     kept = every[(every < twins) | ((every == twins) & (signs > 0))]  # its own negative is 0 on mirrored tables
     places = (np.cumsum(index <= image) - 1)[np.minimum(index, image)]
-    return _Fold(places=places, kept=kept, twins=twins[kept], signs=signs[kept])
+    return Fold(places=places, kept=kept, twins=twins[kept], signs=signs[kept])
 
 
 def solve(program: Program) -> Solution:
     """Solves a program known to be feasible; SolverError if the solver ends without an approximate solution."""
-    entries, rhs = _entries(program.blocks), np.concatenate([block.rhs for block in program.blocks])
-    fold = _folded(program, entries, rhs)
     try:
-        return _attempted(program, entries, rhs, fold)
+        return _attempted(program, program.fold)
     except SolverError:
-        if fold is None:
+        if program.fold is None:
             raise
-        return _attempted(program, entries, rhs, None)  # where half a program stalls the whole need not
+        return _attempted(program, None)  # where half a program stalls the whole need not
 
 
-def _attempted(program: Program, entries: Entries, rhs: FloatArray, fold: _Fold | None) -> Solution:
+def _attempted(program: Program, fold: Fold | None) -> Solution:
     """The program's solution from half of it or, without a fold, from all of it."""
     scale, blocks = float(np.abs(program.objective).max()) or 1.0, program.blocks
-    objective, sizes, (rows, columns, values, _) = program.objective / scale, [one.rhs.size for one in blocks], entries
+    objective, sizes = program.objective / scale, [block.rhs.size for block in blocks]
+    (rows, columns, values, _), rhs = program.stacked
     if fold is not None:
         number = np.full(rhs.size, -1)
         number[fold.kept] = np.arange(fold.kept.size)
@@ -437,7 +433,8 @@ def safe_bound(program: Program, dual: FloatArray) -> float:
     if program.ratio >= 0:
         parts[program.ratio] = _polish(program, program.blocks[program.ratio], parts[program.ratio])
     point = np.concatenate(parts)
-    matrix, rhs = stack(program.blocks, program.objective.size)
+    (rows, columns, values, _), rhs = program.stacked
+    matrix = sparse.csc_matrix((values, (rows, columns)), shape=(rhs.size, program.objective.size))
     many = np.diff(matrix.indptr)
     columns, products = np.repeat(np.arange(many.size), many), matrix.data * point[matrix.indices]
     priced, sizes = (np.bincount(columns, weights, many.size) for weights in (products, np.abs(products)))
