@@ -108,8 +108,8 @@ SEEN = [
            lambda m: [x for a in ORDERS
                       for x in (renyi(m.weights, a), m.renyi(a), float(renyi_pairs(m.weights, a).max()))],
            SERIES, "sums of m terms; over |alpha - 1| >= 0.01"),
-    Issuer(("core.loss.worst_ratio", "core.loss.certify", "core.loss.Certificate.epsilon",
-            "core.mechanism.Mechanism.certificate", "privacy.verification.verify"),
+    Issuer(("core.loss.worst_ratio", "core.mechanism.Mechanism.worst_ratio", "core.loss.certify",
+            "core.loss.Certificate.epsilon", "core.mechanism.Mechanism.certificate", "privacy.verification.verify"),
            lambda m: [float(Fraction(worst_ratio(m.weights).numerator, max(1, worst_ratio(m.weights).denominator))),
                       certify(m).epsilon, m.certificate().epsilon, privacy.verify(m).epsilon_upper],
            4 * UNIT, "one rounding each"),

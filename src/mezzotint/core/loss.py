@@ -419,5 +419,4 @@ def certify(mechanism: Mechanism) -> Certificate:
         >>> mz.privacy.certify(mz.families.randomized_response(epsilon=1.0)).max_bias < 1e-8
         True
     """
-    worst = vars(worst_ratio(mechanism.weights))
-    return Certificate(**worst, max_bias=mechanism.exact_max_bias, sha256=mechanism.sha256)
+    return Certificate(**vars(mechanism.worst_ratio), max_bias=mechanism.exact_max_bias, sha256=mechanism.sha256)

@@ -442,10 +442,15 @@ class Mechanism:
 
     # Privacy: answered by exact losses of the rows -------------------------------------------------------------
 
+    @cached_property
+    def worst_ratio(self) -> losses.WorstRatio:
+        """The largest ratio of two weights of one level, as two integers, and where they stand."""
+        return losses.worst_ratio(self.weights)
+
     @property
     def epsilon(self) -> float:
         """Exact pure epsilon of one report, replace-one neighbours, any two inputs; rounded up; inf if none (T3)."""
-        return losses.pure_epsilon(self.weights)
+        return losses.log_ratio(self.worst_ratio.numerator, self.worst_ratio.denominator)
 
     def delta(self, epsilon: float) -> float:
         """Exact worst-case hockey-stick divergence over all input pairs at `epsilon` >= 0, rounded up."""

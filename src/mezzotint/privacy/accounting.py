@@ -21,7 +21,7 @@ import numpy as np
 import mezzotint as mz
 from mezzotint.core.arguments import check_delta, check_others, check_positive
 from mezzotint.core.errors import InfeasibleError, ParameterError
-from mezzotint.core.loss import UNIT, float_above, pure_epsilon
+from mezzotint.core.loss import UNIT, float_above
 from mezzotint.core.mechanism import TOTAL, Mechanism
 from mezzotint.core.records import JsonObject, Record, above
 from mezzotint.core.search import bracket
@@ -126,7 +126,7 @@ def _record(release: Release, tables: Mapping[str, Mechanism]) -> Claim:
         raise ParameterError("mechanism", f"{len(tables)} columns", remedy)
     # The likelihood ratio of a tuple of independent reports is the product of the columns' ratios, and each can be
     # at its largest at once: the logarithms of the maxima add up, with equality.
-    parts = tuple((column, pure_epsilon(table.weights)) for column, table in tables.items())
+    parts = tuple((column, table.epsilon) for column, table in tables.items())
     bounded = all(math.isfinite(epsilon) for _, epsilon in parts)
     total = float_above(sum((Fraction(epsilon) for _, epsilon in parts), Fraction(0))) if bounded else math.inf
     digests = {table.sha256 for table in tables.values()}

@@ -256,9 +256,10 @@ def _losses(one: Curve, other: Curve, spacing: float) -> Any:
     """Losses of a pair whose hockey sticks stay under one curve, and in the other order under the other, t >= 0."""
     # Connect the dots: through points on or above a curve that is convex in e^t it stays above that curve. Where
     # our points are not convex themselves, dp-accounting raises negative masses to 0, which only adds to delta.
-    index = np.arange(math.ceil(max(_reach(one), _reach(other)) / spacing) + 1)
+    index = np.arange(math.ceil(max(map(_reach, {one, other})) / spacing) + 1)
     target = np.asarray(index * spacing, dtype=np.float64)
-    ahead, back = (np.minimum.accumulate(np.clip(curve(target), 0.0, 1.0)) for curve in (one, other))
+    seen = {curve: np.minimum.accumulate(np.clip(curve(target), 0.0, 1.0)) for curve in {one, other}}
+    ahead, back = seen[one], seen[other]
     # H_-t(P, Q) = 1 - e^-t + e^-t H_t(Q, P).
     behind = -np.expm1(-target) + np.exp(-target) * back
     deltas = np.concatenate([behind[:0:-1], ahead])
