@@ -274,7 +274,7 @@ def _cones(blocks: Sequence[ConeBlock], sizes: Sequence[int]) -> list[object]:
 
 _TOLERANCE = 1e-10
 _FOLDED = 8
-"""Levels from which on half a program is worth the work of folding it."""
+"""Levels from which on half a program under pure epsilon is worth the work of folding it."""
 
 ATTEMPTS = ((1.0, 0.99), (1.0, 0.7), (1.0, 0.5), (1.0, 0.25), (1e2, 0.99), (1e4, 0.99))
 """Factor of the tolerance and longest step, as a fraction of the way to the cones' boundary, one attempt after another.
@@ -312,7 +312,7 @@ def _same(values: FloatArray, others: FloatArray) -> bool:
 
 
 def _folded(program: Program) -> Fold | None:
-    """How a program folds; None for one that is not its own mirror image, and for few levels under pure epsilon."""
+    """How a program folds; None for one that is not its own mirror image, and for small ones: few levels, a metric."""
     blocks, table = program.blocks, program.entries.size
     index, own = np.arange(program.objective.size), np.arange(table, program.objective.size)
     lone = int(own.size > 0 and program.objective[-1] != 0)  # the largest error is its own mirror image
