@@ -273,7 +273,7 @@ def _cones(blocks: Sequence[ConeBlock], sizes: Sequence[int]) -> list[object]:
 
 
 _TOLERANCE = 1e-10
-_FOLDED = 8
+_FOLDED = 4
 """Levels from which on half a program under pure epsilon is worth the work of folding it."""
 
 ATTEMPTS = ((1.0, 0.99), (1.0, 0.7), (1.0, 0.5), (1.0, 0.25), (1e2, 0.99), (1e4, 0.99))
