@@ -284,7 +284,7 @@ def test_the_claim_says_all_it_rests_on() -> None:
         ({"clients": 10}, "clients"),
         ({"corrupted": 1}, "corrupted"),
         ({"geometry": "l2", "l2_norm": 1.0}, "l2_norm"),
-        ({"l2_norm": 1.0}, "geometry"),
+        ({"l2_norm": 1.0}, "needs geometry"),
         ({"coordinates": 10**19}, "coordinates"),
         ({"coordinates": math.nan}, "coordinates"),
         ({"rounds": math.inf}, "rounds"),
