@@ -125,7 +125,9 @@ def test_hashes_say_nothing_about_values_and_follow_a_seed(words: Path, tmp_path
     counts = collect.read_hashed(tmp_path / "a.parquet", domain=domain)
     with pytest.raises(ParameterError, match="NOT private"):
         collect.heavy_hitters(counts)
-    assert collect.heavy_hitters(counts, allow_seeded=True).claim is None
+    seeded = collect.heavy_hitters(counts, allow_seeded=True)
+    assert seeded.claim is None
+    assert seeded.epsilon is None
     # One seeded file among others makes all of it seeded, wherever it stands.
     mixed = tmp_path / "mixed"
     mixed.mkdir()
