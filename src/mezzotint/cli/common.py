@@ -304,17 +304,18 @@ def refuse_given(options: Mapping[str, object], remedy: str) -> None:
             raise ParameterError(name, value if value is True else str(value), remedy)
 
 
-def refuse_outputs(ending: str = "", /, *, overwrite: bool, **files: Path | None) -> None:
+def refuse_outputs(*endings: str, overwrite: bool, **files: Path | None) -> None:
     """Raises ParameterError for the first output file that cannot be written: before the work, not after it.
 
     Arguments:
-        ending: of their names, as their format has it; empty for any.
+        endings: of their names, as their format has it; none for any.
     """
     for name, file in files.items():
         if file is None:
             continue
-        if not file.name.lower().endswith(ending):
-            raise ParameterError(name, str(file), f"choose a name that ends in {ending}, the format of this file")
+        if not file.name.lower().endswith(endings or ""):
+            remedy = f"choose a name that ends in {' or '.join(endings)}, the format of this file"
+            raise ParameterError(name, str(file), remedy)
         refuse_existing(file, overwrite=overwrite, parameter=name)
 
 

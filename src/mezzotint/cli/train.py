@@ -84,7 +84,7 @@ def command(
     neighboring: Annotated[str | None, option("Neighbouring relation: add_or_remove_one or replace_one.")] = None,
     seed: Annotated[int | None, option("Seed for tests; the run is NOT PRIVATE.")] = None,
     every: Annotated[int, option("Steps between log lines and checkpoints; 0: about twenty in the run.")] = 0,
-    log: Annotated[File, option("Log file (.jsonl), one line every --every steps.")] = None,
+    log: Annotated[File, option("Log file (.jsonl, .log), one line every --every steps.")] = None,
     tensorboard: Annotated[File, option("Folder for TensorBoard event files: loss, accuracy, epsilon.")] = None,
     checkpoint: Annotated[File, option("Checkpoint file; its ledger is kept next to it.")] = None,
     resume: Annotated[bool, option("Resume from --checkpoint.", "--resume")] = False,
@@ -97,7 +97,7 @@ def command(
     """Train a private model with few bits per weight, showing loss, accuracy and epsilon spent as it runs."""
     options = dict(locals())
     if not resume:
-        common.refuse_outputs(".jsonl", overwrite=overwrite, log=log)
+        common.refuse_outputs(".jsonl", ".log", overwrite=overwrite, log=log)
         common.refuse_outputs(overwrite=overwrite, checkpoint=checkpoint)
     common.refuse_outputs(overwrite=overwrite, out=out)
     common.refuse_outputs(".png", overwrite=overwrite, plot=plot)
