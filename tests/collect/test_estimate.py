@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from mezzotint.collect.shapes import Spread, finite_sample_limit, mean_interval,
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import TOTAL, Mechanism
 from reference import collect as reference
-from tolerances import FEW, MANY
+from tolerances import FEW, MANY, SOLVED
 
 RR = families.randomized_response(lower=0, upper=1, epsilon=1.0)
 RQM = families.rqm(lower=0, upper=1, levels=4, extension=0.5, q=0.4)
@@ -293,6 +294,30 @@ def test_reports_of_another_table_are_noticed() -> None:
     assert collect.estimate(other).deviance > 1000
 
 
+@pytest.mark.parametrize("method", ["safe", "asymptotic"])
+def test_an_edge_one_float_below_a_jump_leaves_no_more_out_than_one_at_the_jump(method: str) -> None:
+    """The bins beyond it contain one input more, whose row is the one left of the jump."""
+    grid = np.linspace(0, 1, 11)  # 0.3 and 0.6 are one float above the literals
+    jumps, below = grid[[3, 6]], np.nextafter(grid[[3, 6]], 0)
+    table = families.erm(lower=0, upper=1, bins=[-0.4, *grid[[0, 3, 6, 7, 10]], 1.4], gamma=4.0)
+    assert {*jumps.tolist()} <= {knot for knot, next_knot in pairwise(table.knots.tolist()) if knot == next_knot}
+    drawn = np.random.default_rng(0).multinomial(20_000, table.pmf(0.2))
+    at, under = (
+        collect.estimate(
+            CodeCounts(mechanism=table, counts=drawn),
+            method=method,
+            histogram=[0, 0.1, *edges, 0.7, 1],
+            quantiles=[0.9],
+        )
+        for edges in (jumps.tolist(), below.tolist())
+    )
+    assert under.quantiles.values[0].low <= 0.2 <= under.quantiles.values[0].high
+    assert under.histogram.low[0] <= 0  # no input is below 0.1
+    assert (under.histogram.low <= at.histogram.low + SOLVED).all()
+    assert (under.histogram.high >= at.histogram.high - SOLVED).all()
+    np.testing.assert_allclose(under.histogram.high[[0, 1, 4]], at.histogram.high[[0, 1, 4]], atol=SOLVED)
+
+
 def test_one_report_says_little() -> None:
     one = CodeCounts(mechanism=RQM, counts=np.array([0, 1, 0, 0]))
     safe, usual = collect.estimate(one, method="safe"), collect.estimate(one)
@@ -306,6 +331,11 @@ def test_one_report_says_little() -> None:
     [
         ({"level": 1.0}, "level=1.0"),
         ({"level": float("nan")}, "level=nan"),
+        ({"level": "x"}, "level=x"),
+        ({"histogram": True}, "histogram=True"),
+        ({"histogram": ["a", "b"]}, "histogram="),
+        ({"quantiles": 0.5}, r"quantiles=0\.5"),
+        ({"quantiles": ["a"]}, "quantiles="),
         ({"method": "bayes"}, "method=bayes"),
         ({"histogram": 0}, "histogram=0"),
         ({"histogram": [0.5, 0.2]}, "edges must increase"),

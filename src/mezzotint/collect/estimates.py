@@ -46,7 +46,7 @@ from mezzotint.collect.shapes import (
     within,
 )
 from mezzotint.core.arguments import check_choice
-from mezzotint.core.errors import FileFormatError, InfeasibleError, ParameterError
+from mezzotint.core.errors import FileFormatError, InfeasibleError, ParameterError, as_reals
 from mezzotint.core.loss import FloatArray
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject, Record
@@ -300,7 +300,7 @@ def heavy_hitters(
         >>> mz.collect.heavy_hitters(mz.collect.read_hashed("out.csv", domain=domain), top=1).categories
         ('w7',)
     """
-    check_level(level)
+    level = check_level(level)
     domain, n = counts.domain, counts.n
     refuse_seeded(counts.seeded, allowed=allow_seeded)
     if top < 1 or n == 0:
@@ -542,7 +542,7 @@ def estimate(
         >>> estimate.mean.low < 4.0 < estimate.mean.high
         True
     """
-    _check(counts, level, method, allow_seeded)
+    level = _check(counts, level, method, allow_seeded)
     mechanism = counts.mechanism
     if mechanism.categories is not None:
         for name, value in (("histogram", histogram), ("quantiles", quantiles)):
@@ -571,9 +571,8 @@ def estimate(
     )  # fmt: skip
 
 
-def _check(counts: CodeCounts, level: float, method: str, allow_seeded: bool) -> None:
+def _check(counts: CodeCounts, level: float, method: str, allow_seeded: bool) -> float:
     refuse_seeded(counts.seeded, allowed=allow_seeded)
-    check_level(level)
     check_choice("method", method, ("asymptotic", "safe"))
     if counts.n == 0:
         raise ParameterError("counts", 0, "there are no reports to estimate from")
@@ -583,6 +582,7 @@ def _check(counts: CodeCounts, level: float, method: str, allow_seeded: bool) ->
             f"estimate: code {int(impossible[0])} was reported, which this table never draws; were the reports made by "
             "another one?"
         )
+    return check_level(level)
 
 
 def _rest(total: float, spread: Interval, floor: float) -> Interval:
@@ -595,23 +595,25 @@ def _rest(total: float, spread: Interval, floor: float) -> Interval:
 
 
 def _edges(histogram: int | Sequence[float], lower: float, upper: float) -> FloatArray:
-    if isinstance(histogram, (int, np.integer)):
-        if not 1 <= histogram <= 1000:
-            raise ParameterError("histogram", int(histogram), "use 1 to 1000 bins")
+    if isinstance(histogram, (int, np.integer, np.bool_)):
+        if isinstance(histogram, (bool, np.bool_)) or not 1 <= histogram <= 1000:
+            raise ParameterError("histogram", histogram, "use 1 to 1000 bins")
         return np.linspace(lower, upper, int(histogram) + 1)
-    edges = np.asarray(histogram, dtype=np.float64)
+    remedy = "edges must increase strictly, at least 2 of them"
+    edges = as_reals("histogram", histogram, remedy)
     if edges.ndim != 1 or edges.size < 2 or not (np.diff(edges) > 0).all():
-        raise ParameterError("histogram", edges.tolist(), "edges must increase strictly, at least 2 of them")
+        raise ParameterError("histogram", edges.tolist(), remedy)
     if edges[0] < lower or edges[-1] > upper:
         raise ParameterError("histogram", edges.tolist(), f"edges must lie inside [{lower:g}, {upper:g}]")
     return edges
 
 
 def _probabilities(quantiles: Sequence[float]) -> tuple[float, ...]:
-    wanted = tuple(map(float, quantiles))
-    if not wanted or not all(0 < probability < 1 for probability in wanted):
-        raise ParameterError("quantiles", list(wanted), "probabilities lie strictly between 0 and 1; try 0.5")
-    return wanted
+    remedy = "list probabilities strictly between 0 and 1; try [0.5]"
+    wanted = as_reals("quantiles", quantiles, remedy)
+    if wanted.ndim != 1 or not wanted.size or not ((wanted > 0) & (wanted < 1)).all():
+        raise ParameterError("quantiles", wanted.tolist(), remedy)
+    return tuple(wanted.tolist())
 
 
 def _histogram(shapes: Shapes, edges: FloatArray) -> Histogram:

@@ -124,7 +124,7 @@ def nodes_of(counts: CodeCounts, *, edges: FloatArray | None = None, sparing: bo
 
 def _ends(mechanism: Mechanism, left: FloatArray, right: FloatArray) -> tuple[FloatArray, FloatArray]:
     """pmf at the two ends of each cell, as limits from inside the cell: (S, m) each."""
-    segment, _ = mechanism.locate((left + right) / 2)
+    segment, _ = mechanism.locate(left)  # not of the middle: between neighbouring floats that may be the next knot
     start, stop = mechanism.knots[segment], mechanism.knots[segment + 1]
     low, high = mechanism.probabilities[segment], mechanism.probabilities[segment + 1]
 

@@ -31,7 +31,7 @@ from mezzotint.collect.nodes import (
     quick_fit,
     smooth_fit,
 )
-from mezzotint.core.errors import InfeasibleError, ParameterError
+from mezzotint.core.errors import InfeasibleError, as_real
 from mezzotint.core.mechanism import FloatArray, Mechanism
 from mezzotint.core.records import Record
 
@@ -75,9 +75,8 @@ def within(value: float, low: float, high: float, *, bounds: tuple[float, float]
 
 def check_level(level: float) -> float:
     """The level, checked to lie inside (0, 1)."""
-    if not 0 < level < 1:
-        raise ParameterError("level", level, "a confidence level lies between 0 and 1; try level=0.95")
-    return float(level)
+    remedy = "a confidence level lies between 0 and 1; try level=0.95"
+    return as_real("level", level, lambda number: 0 < number < 1, remedy)
 
 
 # What a table says about the variance of a decoded report ------------------------------------------------------
