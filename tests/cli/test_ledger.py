@@ -105,6 +105,10 @@ def test_ledgers_of_runs_say_rounds_and_steps(invoke: Callable[..., Any], tmp_pa
     said = invoke("ledger", path).out
     assert "1 released, 1 interrupted" in said
     assert "more than 2 rounds" in said
+    assert "mezzotint report" not in said  # which would refuse: the run has not ended
+    (tmp_path / "report.json").write_text("{}")
+    assert "mezzotint report" in invoke("ledger", path).out
+    assert f"name the ledger in it: {path}" in invoke("ledger", tmp_path).err
     refused = invoke("ledger", path, "--budget", "1")
     assert refused.status == 2
     assert "counts rounds, whose price the run's report states" in refused.err
@@ -124,6 +128,7 @@ def test_other_files_are_refused(invoke: Callable[..., Any], tmp_path: Path, con
     assert (tmp_path / "l.jsonl").read_bytes() == content
     assert invoke("ledger", tmp_path / "absent.jsonl").status == 2
     assert not (tmp_path / "absent.jsonl").exists()
+    assert "is a folder; it holds no ledger.jsonl" in invoke("ledger", tmp_path).err
 
 
 def test_a_damaged_ledger_is_named_whatever_is_wrong_with_it(invoke: Callable[..., Any], tmp_path: Path) -> None:

@@ -47,6 +47,8 @@ def test_each_column_gets_its_own_table_and_stream(tmp_path: Path, ending: str) 
     for key, (column, mechanism) in zip(keys, mechanisms.items(), strict=True):
         expected = codes_from_words(mechanism, COLUMNS[column], words_of(key, N))
         counts = collect.read_counts(out, column=f"{column}_code")
+        with pytest.raises(ParameterError, match=f"did you mean {column}_code"):
+            collect.read_counts(out, column=column)
         assert counts.mechanism == mechanism
         assert counts.counts.tolist() == np.bincount(expected, minlength=mechanism.levels.size).tolist()
         if ending == ".parquet":

@@ -143,7 +143,7 @@ def test_requests_are_not_written_down(server: LocalServer, capfd: pytest.Captur
 
 
 def test_an_empty_field_is_named() -> None:
-    assert "clients=nothing" in dashboard.answer(*_values(clients=None))[0]
+    assert "clients=empty or out of range: enter a whole number from 1" in dashboard.answer(*_values(clients=None))[0]
     assert "upper" in dashboard.answer(*_values(upper=-3.0))[0]
     assert "delta" in dashboard.total_claim(*_values(delta=2.0))
 

@@ -13,10 +13,12 @@ from mezzotint import privacy, smoothed
 from mezzotint.cli import run
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.families import rqm
+from mezzotint.federated import TableEncoding, gaussian_encoding
 from mezzotint.privacy import account
 from mezzotint.report.any_file import page_of, power
 from mezzotint.report.page import Figure, Page, html_page, write_png
 from mezzotint.training import rqp
+from mezzotint.vectors import ranked_codebook
 from tolerances import FEW, MANY
 
 RATE, STEPS, NOISE = 0.0625, 40, 1.5
@@ -53,7 +55,7 @@ def lines(claim: Any) -> list[dict[str, Any]]:
         {**header, "delta": 1e-5, "seed": None},
         {"step": 20, **report, "loss": "nan", "epsilon": claim.epsilon / 2},
         {"step": STEPS, **report, "test_accuracy": 0.8, "epsilon": claim.epsilon},
-        {**end, "neighboring": "add_or_remove_one", "packed_test_accuracy": 0.79},
+        {**end, "neighboring": "add_or_remove_one", "packed_test_accuracy": 0.947368},
     ]
 
 
@@ -64,6 +66,8 @@ def test_a_training_log_quotes_its_claim_and_accounts_the_run_again(
     assert str(claim) in _text(page)
     assert "toys alone" in _text(page)
     assert "dp-sgd" in page.summary
+    assert dict(page.sections[0].table.rows)["method"] == "dp-sgd"
+    assert page.sections[-1].table.rows[0][1] == "94.74 %"  # to nearest: no privacy number
     (accuracy, _) = _figure(page, "accuracy").curves
     assert accuracy.x == (20.0, 40.0)
     assert accuracy.y == pytest.approx((70.0, 80.0), rel=FEW)
@@ -174,6 +178,37 @@ def test_the_commands_of_a_federated_page_give_its_claims(
     printed = " ".join(capsys.readouterr().out.split())
     for claim in json.loads((folder / "report.json").read_text(encoding="utf-8"))["claims"].values():
         assert claim["text"] in printed
+
+
+def test_a_run_without_a_table_names_its_noise_and_no_file_that_is_not_there(folder: Path) -> None:
+    def parts() -> tuple[dict[str, str], str]:
+        sections = {section.title: section for section in page_of(folder).sections}
+        return dict(sections["What was learnt"].table.rows), sections["How to verify it"].code
+
+    (folder / "mechanism.json").unlink()
+    settings = json.loads((folder / "settings.json").read_text(encoding="utf-8")) | {"clip": 0.4, "l2_norm": 0.0}
+    (folder / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
+    facts, code = parts()
+    assert code == "$ mezzotint ledger ledger.jsonl"
+    assert not {"clip", "l2 norm", "mechanism"} & facts.keys()  # an encoding clipped, which is elsewhere
+    noise = gaussian_encoding(noise_multiplier=8.0, l2_norm=0.5, clients=30, size=10)
+    (folder / "encoding.json").write_text(json.dumps(noise.as_dict()), encoding="utf-8")
+    facts, code = parts()
+    assert facts["mechanism"] == "rounded Gaussian"
+    assert (facts["l2 norm"], facts["noise multiplier of the smallest sum"]) == ("0.5", "8")
+    assert code == "$ mezzotint ledger ledger.jsonl"
+    table = TableEncoding(mechanism=rqm(lower=-1, upper=1, levels=4, extension=1.0, q=0.4))
+    (folder / "encoding.json").write_text(json.dumps(table.as_dict()), encoding="utf-8")
+    assert parts()[0]["clipped to"] == "-1 to 1"
+    (folder / "ledger.jsonl").unlink()
+    assert not parts()[1]
+    # A ranked codebook's own file gives the claim.
+    (folder / "settings.json").write_text(json.dumps(settings | {"trust": "local"}), encoding="utf-8")
+    (folder / "encoding.json").write_text(ranked_codebook(10, 8.0).to_json(), encoding="utf-8")
+    facts, code = parts()
+    assert (facts["mechanism"], facts["l2 norm"]) == ("ranked codebook", "1.0")
+    for line in code.splitlines():
+        assert run([word.replace("encoding.json", str(folder / "encoding.json")) for word in line.split()[2:]]) == 0
 
 
 def test_a_run_without_a_claim_or_an_end(folder: Path) -> None:

@@ -97,6 +97,10 @@ def ledger(
 
     FILE is a ledger (.jsonl). Exit status 1: a client's total exceeds --budget.
     """
+    if file.is_dir():
+        inside = file / "ledger.jsonl"
+        remedy = f"name the ledger in it: {inside}" if inside.is_file() else "it holds no ledger.jsonl; name a ledger"
+        raise ParameterError("file", str(file), f"is a folder; {remedy}")
     if not file.is_file():
         raise ParameterError("file", str(file), "no such file; privatize --ledger and federate --out write ledgers")
     if budget is not None and not budget >= 0:
@@ -300,10 +304,13 @@ def _show_rounds(file: Path, header: JsonObject, client: str | None, top: int, a
     )
     others = len(charged) - top
     more = f"{others:,} more clients were charged for no more rounds (--top)\n" if others > 0 else ""
+    price = "see the report that the run writes when it ends (go on with --resume)"
+    if (file.parent / "report.json").is_file():
+        price = f"mezzotint report {file.parent} --out run.html"
     words = (
         f"{more}Nobody was charged for more than {max(ledger.charges.values(), default=0)} rounds; an interrupted "
         f"round counts for all who were asked. The smallest sum is of {facts['smallest_sum']} clients. "
-        f"What that costs: mezzotint report {file.parent} --out run.html"
+        f"What that costs: {price}"
     )
     common.show({"file": str(file), **facts}, as_json, lambda: Group(Text(title), table, Text(words)))
 

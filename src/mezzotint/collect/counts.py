@@ -380,9 +380,9 @@ class BlockCounter:
         field = next(iter(described.tables)) if self.column is None else self.column
         table = described.tables.get(field, self.mechanism)
         if table is None:
-            raise ParameterError(
-                "column", field, f"no such column of codes; the file has: {', '.join(described.tables)}"
-            )
+            listed, meant = ", ".join(described.tables), f"{field}_code"
+            listed += f"; did you mean {meant}?" if meant in described.tables else ""
+            raise ParameterError("column", field, f"no such column of codes; the file has: {listed}")
         if self.mechanism is not None and self.mechanism != table:
             raise ParameterError(
                 "mechanism", self.mechanism.name, f"{reader.name} was made by another table: {table!r}"

@@ -397,7 +397,8 @@ TEMPLATE = (
 )
 
 FIELDS = tuple(field.name for field in fields(Question))
-_LIMITS = {**dict.fromkeys(COUNTS, "; a whole number from 1 on"), "delta": "; a number between 0 and 1"}
+_LIMITS = {name: f"a whole number from 1 to {most:,}" for name, most in COUNTS.items()}
+_LIMITS["delta"] = "a number between 0 and 1"
 
 
 def make_app(*, prior: str = "") -> dash.Dash:
@@ -514,7 +515,7 @@ def question_of(*values: Control) -> Question:
     asked["prior"] = (asked["prior"] or "").strip()
     for name, value in asked.items():
         if value is None:
-            raise ParameterError(name, "nothing that is allowed", f"fill in this field{_LIMITS.get(name, '')}")
+            raise ParameterError(name, "empty or out of range", f"enter {_LIMITS.get(name, 'a number')}")
         if name in COUNTS and isinstance(value, float) and value.is_integer():
             asked[name] = int(value)
     return Question(**asked)

@@ -243,7 +243,10 @@ def _layout(title: str, x: JsonObject, y: JsonObject) -> JsonObject:
 def figure_json(figure: Figure) -> JsonObject:
     """`data` and `layout` of a figure. Bars that stand for things lie: their names need the room."""
     data = [_trace(curve, place) for place, curve in enumerate(figure.curves)]
-    linear, logarithmic = {"type": "linear", "exponentformat": "e"}, {"type": "log", "dtick": 1}
+    linear, logarithmic = (
+        {"type": "linear", "exponentformat": "e"},
+        {"type": "log", "dtick": 1, "exponentformat": "power"},
+    )
     along = {"title": {"text": figure.x_label}, **(logarithmic if figure.log_x else linear)}
     up = {"title": {"text": figure.y_label}, **(logarithmic if figure.log_y else linear)}
     if names_things(figure):

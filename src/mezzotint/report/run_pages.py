@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import mezzotint as mz
-from mezzotint.core.errors import FileFormatError
+from mezzotint.core.errors import FileFormatError, MezzotintError
 from mezzotint.core.files import parse_json, read_object, read_text
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.records import JsonObject, above, number, percent
+from mezzotint.core.records import JsonObject, above, number
 from mezzotint.privacy.claim import basis
 from mezzotint.report.mechanism_pages import what_it_does, what_it_guarantees
 from mezzotint.report.page import Curve, Figure, Page, Section, Table
@@ -52,7 +52,7 @@ def training_page(source: Path) -> Page:
     return Page(
         title=f"Training of {header.get('model', 'a model')} on {header.get('data', 'records')}",
         summary=f"{last['step']:,.0f} of {header['steps']:,} steps with {method}; "
-        f"test accuracy {100 * last['test_accuracy']:.4g} %; {cost} at delta {above(header.get('delta', 0.0), 4)}.",
+        f"test accuracy {_nearest(last['test_accuracy'])}; {cost} at delta {above(header.get('delta', 0.0), 4)}.",
         sections=(_learnt(header, end, history), _cost(header, end, history), _verify(header, end)),
     )
 
@@ -109,9 +109,16 @@ def _learnt(header: JsonObject, end: JsonObject, history: Sequence[JsonObject]) 
         words.insert(0, _SIMULATED)
     facts = {name: value for name, value in header.items() if value is not None}
     for what, name in (("test", "test_accuracy"), ("training", "train_accuracy")):
-        facts[f"final {what} accuracy"] = f"{100 * history[-1][name]:.4g} %"
+        facts[f"final {what} accuracy"] = _nearest(history[-1][name])
+    if "method" in facts:  # the header has the method's internal name; the end, the one that was asked for
+        facts["method"] = end.get("method", facts["method"])
     table = Table.of(facts, "setting", _cell)
     return Section(title="What it learnt", words=tuple(words), figures=(accuracy, loss), table=table)
+
+
+def _nearest(share: float) -> str:
+    """An accuracy as a percentage, rounded to nearest: only privacy numbers are rounded up."""
+    return f"{100 * share:.4g} %"
 
 
 def _cell(value: object) -> str:
@@ -220,11 +227,12 @@ def _verify(header: JsonObject, end: JsonObject) -> Section:
     )
     packed, table = end.get("packed_test_accuracy"), None
     if packed is not None:
-        table = Table.of({"accuracy of the packed model": percent(packed)}, "of the weights as stored")
+        table = Table.of({"accuracy of the packed model": _nearest(packed)}, "of the weights as stored")
     return Section(title="How to verify it", words=words, table=table, code=code)
 
 
 REPORT, SETTINGS, MECHANISM = "report.json", "settings.json", "mechanism.json"
+ENCODING, LEDGER = "encoding.json", "ledger.jsonl"
 """Names in a run's folder."""
 
 _NEEDED = ("accuracy", "loss", "ledger", "claims", "incidents", "stopped", "bits", "report_bits", "seconds")
@@ -253,11 +261,11 @@ def federated_page(source: Path) -> Page:
     settings = _read(folder / SETTINGS) if (folder / SETTINGS).is_file() else {}
     table = Mechanism.load(folder / MECHANISM) if (folder / MECHANISM).is_file() else None
     sections = [
-        _learnt_together(report, settings),
+        _learnt_together(report, settings, _used(folder, report, settings)),
         _cost_of_sums(report),
         _wire(report, settings),
         _rounds(report, settings),
-        _verify_sums(report, settings),
+        _verify_sums(report, settings, folder),
     ]
     if table is not None:
         sections += [what_it_does(table), what_it_guarantees(table)]
@@ -266,7 +274,7 @@ def federated_page(source: Path) -> Page:
     released = sum(outcome == "released" for outcome in report["ledger"]["rounds"].values())
     return Page(
         title=f"Federated run: {settings.get('model', 'a model')} on {settings.get('dataset', 'clients')}",
-        summary=f"{released} rounds; accuracy {100 * report['accuracy'][-1]:.4g} %; {report['report_bits']} bits per "
+        summary=f"{released} rounds; accuracy {_nearest(report['accuracy'][-1])}; {report['report_bits']} bits per "
         f"{'vector' if _single(settings) else 'coordinate and report'}; {cost}.",
         sections=tuple(sections),
     )
@@ -293,14 +301,39 @@ def _epsilon(value: float | str) -> str:
     return above(float(value))
 
 
-def _learnt_together(report: JsonObject, settings: JsonObject) -> Section:
+def _used(folder: Path, report: JsonObject, settings: JsonObject) -> JsonObject:
+    """The mechanism that the run used, its clipping norm and its noise, as far as the encoding in the folder tells."""
+    if not (folder / ENCODING).is_file():
+        return {}
+    values = read_object(folder / ENCODING)
+    inner = values
+    while isinstance(inner.get("inner"), dict):
+        inner = inner["inner"]
+    table = inner.get("mechanism", {})
+    facts: JsonObject = {"mechanism": inner.get("name") or table.get("name", inner.get("kind"))}
+    if "knots" in table:
+        facts["clipped to"] = f"{number(table['knots'][0])} to {number(table['knots'][-1])}"
+    if _single(settings):
+        return facts | {"l2_norm": float(inner["codebook"]["clip_norm"])}
+    if inner.get("l2_norm") is not None and values.get("kind") != "adaptive":  # which counts in units of its norm
+        facts["l2_norm"] = inner["l2_norm"]
+    try:
+        noise = mz.federated.load_encoding(folder / ENCODING).noise_multiplier(report["ledger"]["smallest_sum"])
+    except MezzotintError:  # of another version
+        return facts
+    return facts | ({"noise multiplier of the smallest sum": number(noise)} if noise else {})
+
+
+def _learnt_together(report: JsonObject, settings: JsonObject, used: JsonObject) -> Section:
     rounds = range(len(report["accuracy"]))
     right = Curve.of("accuracy", rounds, [100 * float(one) for one in report["accuracy"]])
     accuracy = Figure.of("accuracy", "Accuracy on public test data", ("rounds", "accuracy (%)"), right)
     lost = Curve.of("loss", rounds, map(float, report["loss"]))
     loss = Figure.of("loss", "Loss on public test data", ("rounds", "loss"), lost)
     places = ("mechanism", "data", "out")  # paths of the machine that ran it
-    facts = {name: value for name, value in settings.items() if name not in places}
+    # The encoding of a mechanism clips; these settings are those of a run without one.
+    unused = ("clip", *(() if settings.get("l2_norm") else ("l2_norm",))) if settings.get("mechanism") else ()
+    facts = {name: value for name, value in settings.items() if name not in (*places, *unused)} | used
     words = (f"The run ended early: {report['stopped']}",) if report["stopped"] else ()
     table = Table.of(facts, "setting") if facts else None
     return Section(title="What was learnt", words=words, figures=(accuracy, loss), table=table)
@@ -367,18 +400,25 @@ def _rounds(report: JsonObject, settings: JsonObject) -> Section:
     return Section(title="What happened", words=words, table=table)
 
 
-def _verify_sums(report: JsonObject, settings: JsonObject) -> Section:
+def _verify_sums(report: JsonObject, settings: JsonObject, folder: Path) -> Section:
+    """Commands for the run's folder, each of which works on a file that is there."""
+    title, single = "How to verify it", _single(settings)
     kept = "The ledger beside the report holds every round with the clients in it, written before "
-    kept += "reports were asked for." if _single(settings) else "anything was unmasked."
+    kept += "reports were asked for." if single else "anything was unmasked."
     charged = max(report["ledger"]["charges"].values(), default=0)
-    claim = report["claims"].get("central")
-    if claim is None or not settings.get("mechanism") or charged == 0:
-        return Section(title="How to verify it", words=(kept,))
-    words = (kept, "With the mechanism file it gives the claims again:")
+    claim, file = report["claims"].get("local" if single else "central"), ENCODING if single else MECHANISM
+    if claim is None or not settings.get("mechanism") or charged == 0 or not (folder / file).is_file():
+        if not (folder / LEDGER).is_file():
+            return Section(title=title, words=(kept,))
+        return Section(title=title, words=(kept, "In the run's folder:"), code=f"$ mezzotint ledger {LEDGER}")
+    words = (kept, "With the mechanism file it gives the claims again, in the run's folder:")
+    if single:
+        code = f"$ mezzotint verify {file}\n$ mezzotint account {file} --rounds {charged} --delta {claim['delta']!r}"
+        return Section(title=title, words=words, code=code)
     shared = f"--coordinates {report['ledger']['coordinates']} --rounds {charged} --delta {claim['delta']!r}"
     code = (
-        f"$ mezzotint verify {MECHANISM}\n"
-        f"$ mezzotint account {MECHANISM} {shared}\n"
-        f"$ mezzotint account {MECHANISM} {shared} --view sum --clients {report['ledger']['smallest_sum']}"
+        f"$ mezzotint verify {file}\n"
+        f"$ mezzotint account {file} {shared}\n"
+        f"$ mezzotint account {file} {shared} --view sum --clients {report['ledger']['smallest_sum']}"
     )
-    return Section(title="How to verify it", words=words, code=code)
+    return Section(title=title, words=words, code=code)
