@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 import pickle
@@ -98,7 +99,10 @@ def test_equality_and_hash_are_the_tables() -> None:
 
 @given(mechanism=mechanisms(max_levels=20))
 def test_pickle_and_replace_keep_the_table(mechanism: Mechanism) -> None:
+    _ = mechanism.worst_ratio
     again = pickle.loads(pickle.dumps(mechanism))
+    assert not again.weights.flags.writeable
+    assert not copy.deepcopy(mechanism).knots.flags.writeable
     assert again == mechanism
     np.testing.assert_array_equal(again.weights, mechanism.weights)
     assert dataclasses.replace(mechanism, name="new") == mechanism

@@ -205,6 +205,22 @@ def test_settings_that_make_no_sense_are_refused(bad):
         RunSettings(**bad)
 
 
+def test_a_moved_run_is_resumed_where_it_is_now(tmp_path):
+    """Its own files count, not those of a run that took its former place."""
+    told = {"mechanism": str(tmp_path / "run" / "encoding.json"), "roster": str(tmp_path / "elsewhere.json")}
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "settings.json").write_text(
+        json.dumps(RunSettings(out=str(tmp_path / "run"), **told).as_dict())
+    )
+    assert RunSettings.load(tmp_path / "run").out == str(tmp_path / "run")
+    (tmp_path / "run").rename(tmp_path / "moved")
+    (tmp_path / "run").mkdir()
+    moved = RunSettings.load(tmp_path / "moved")
+    assert moved.out == str(tmp_path / "moved")
+    assert moved.mechanism == str(tmp_path / "moved" / "encoding.json")
+    assert moved.roster == told["roster"]
+
+
 def test_an_app_folder_holds_the_settings(tmp_path):
     settings = _settings(tmp_path, rounds=7, sampling="poisson", out=str(tmp_path / "run"), data=str(tmp_path))
     write_app(tmp_path / "app", settings, settings.encoding())

@@ -15,7 +15,7 @@ from mezzotint.cli import common
 from mezzotint.cli.common import AsJson, Options, option
 from mezzotint.core.errors import InfeasibleError, MezzotintError, ParameterError
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.records import number
+from mezzotint.core.records import above, number
 
 EXAMPLE = "mezzotint advise --clients 1000 --dim 10000 --rounds 20 --trust sum --target-epsilon 8 --delta 1e-6"
 
@@ -127,7 +127,7 @@ def _picture(advice: mz.vectors.Advice) -> list[RenderableType]:
             number(one.mse, 3) if one.feasible else "-",
             number(one.wire_bits),
             f"{one.client_bits:,}" if one.client_bits else "-",
-            number(one.epsilon, 4) if one.feasible else "-",
+            above(one.epsilon, 4) if one.feasible else "-",
             common.typed(one.reason),
         )
         for one in advice.options

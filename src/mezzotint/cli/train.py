@@ -19,7 +19,7 @@ from mezzotint.core import brought_by
 from mezzotint.core.arguments import Neighboring, check_choice, check_count
 from mezzotint.core.errors import BudgetError, ParameterError
 from mezzotint.core.files import parse_json, read_text, replacing
-from mezzotint.core.records import JsonObject, number, plain
+from mezzotint.core.records import JsonObject, above, number, plain
 
 if TYPE_CHECKING:
     from mezzotint.training.methods import Method
@@ -308,7 +308,14 @@ def _run(run: Trainer, options: Options) -> list[Standing]:
             for report in told:
                 report(run.last)
 
-        run.run(every=every, progress=tell, checkpoint=options["checkpoint"], target_epsilon=options["target_epsilon"])
+        target, place = options["target_epsilon"], options["checkpoint"]
+        try:
+            run.run(every=every, progress=tell, checkpoint=place, target_epsilon=target)
+        except (KeyboardInterrupt, SystemExit):
+            kept = place is not None and Path(place).exists()
+            how = f"checkpoint kept; give --checkpoint {place} --resume to continue"
+            common.note(f"ended early; {how if kept else 'nothing is kept without a --checkpoint'}")
+            raise
         if run.stopped:
             common.warn(f"stopped: {run.stopped}")
     if run.stopped and not run.taken:  # another process took what was left
@@ -391,20 +398,20 @@ def _live(steps: int) -> Iterator[Callable[[Standing], None]]:
         bar = bars.add_task("training", total=steps)
 
         def show(last: Standing) -> None:
-            spent = "none" if last.epsilon is None else f"{last.epsilon:.4g} ({claims.basis('model')})"
+            spent = "none" if last.epsilon is None else f"{above(last.epsilon, 4)} ({claims.basis('model')})"
             spent += " (simulation; not private)" if last.seeded else ""
             text = f"loss {last.loss:.4f}  accuracy {last.test_accuracy:.2%}  epsilon {spent}"
             bars.update(bar, completed=last.step, description=text)
 
         # Through the bar's own console, which puts lines above the bar.
-        above, warnings.showwarning = (
+        former, warnings.showwarning = (
             warnings.showwarning,
             lambda message, *_: common.say(f"mezzotint: warning: {common.typed(str(message))}", on=bars.console),
         )
         try:
             yield show
         finally:
-            warnings.showwarning = above
+            warnings.showwarning = former
 
 
 def finish(run: Trainer, history: list[Standing], options: Options) -> JsonObject:
@@ -449,7 +456,7 @@ def _summary(facts: JsonObject) -> common.TerminalTable:
     private, epsilon = "", "none"
     if facts["epsilon"] is not None:
         private = f"; epsilon {claims.basis(facts['observer'], certified=facts['certified'])}"
-        epsilon = facts["epsilon"] if isinstance(facts["epsilon"], str) else number(facts["epsilon"])
+        epsilon = facts["epsilon"] if isinstance(facts["epsilon"], str) else above(facts["epsilon"])
     cells = {
         "test accuracy": f"{facts['test_accuracy']:.2%}",
         "with packed weights": f"{facts['packed_test_accuracy']:.2%}",

@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard, TypeVar, cast
@@ -190,6 +190,10 @@ class Mechanism:
         object.__setattr__(self, "knots", knots)
         object.__setattr__(self, "levels", levels)
         object.__setattr__(self, "weights", _owned(raw, np.int64))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Checks a copy like any table: its arrays are read-only, and what follows from them is computed anew."""
+        self.__init__(**{field.name: state[field.name] for field in fields(self)})
 
     # What the table is ---------------------------------------------------------------------------------------
 

@@ -70,13 +70,13 @@ def above(value: float, digits: int = 6) -> str:
     return number(float(Context(prec=digits, rounding=ROUND_CEILING).create_decimal(repr(float(value)))), digits)
 
 
-def below(value: float) -> str:
+def below(value: float, digits: int = 6) -> str:
     """As `above`, rounded down: for what is left of a budget, and for lower bounds.
 
     >>> below(0.4999999), below(0.1), below(-0.4999999)
     ('0.499999', '0.1', '-0.5')
     """
-    turned = above(-value) if value else "-0"
+    turned = above(-value, digits) if value else "-0"
     return turned[1:] if turned[0] == "-" else f"-{turned}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, final
 
@@ -223,8 +223,14 @@ class RunSettings(Record):
 
     @classmethod
     def load(cls, folder: Path) -> RunSettings:
-        """The settings that a run left in its folder."""
+        """The settings that a run left in its folder, with `out` and the files beside them as they are named now."""
         try:
-            return cls.from_config(read_object(folder / "settings.json"))
+            left = cls.from_config(read_object(folder / "settings.json"))
         except (OSError, ValueError) as error:
             raise FileFormatError(f"{folder.name}: no run to resume there ({error})") from None
+        inside = {
+            name: str(folder.resolve() / Path(file).name)
+            for name, file in (("mechanism", left.mechanism), ("roster", left.roster))
+            if file and Path(file).parent == Path(left.out)
+        }
+        return replace(left, out=str(folder.resolve()), **inside)

@@ -21,7 +21,7 @@ import mezzotint as mz
 from mezzotint.core.errors import FileFormatError, MezzotintError, ParameterError
 from mezzotint.core.files import read_object, read_text
 from mezzotint.core.mechanism import FORMAT, Mechanism
-from mezzotint.core.records import JsonObject, above, number, percent
+from mezzotint.core.records import JsonObject, above, below, number, percent
 from mezzotint.kernel.claim import FORMAT as CLAIM
 from mezzotint.privacy.accounting import report_claim
 from mezzotint.privacy.claim import basis
@@ -92,7 +92,7 @@ def _tables(source: Path) -> Mapping[str, Mechanism]:
 
 def _categories_page(title: str, name: str, found: mz.collect.Frequencies) -> Page:
     rows = tuple(
-        (name, percent(share.value), percent(share.low), percent(share.high))
+        (name, percent(share.value), f"{below(100 * share.low, 3)} %", percent(share.high))
         for name, share in zip(found.categories, found.shares, strict=True)
     )
     table = Table(headings=(name, "share", *_ends(found)), rows=rows)
@@ -292,7 +292,7 @@ def _profile_page(facts: JsonObject) -> Page:
     figure = Figure.of("profile", "Privacy profile of this database", ("epsilon", _DELTA), *curves)
     summary = (
         f"{records:,} records, {_rate(asked)}: delta at most {power(facts['log10_upper'])} at epsilon "
-        f"{number(epsilon)} ({basis('model')}), where the worst database has {power(facts['log10_worst_case'])}."
+        f"{above(epsilon)} ({basis('model')}), where the worst database has {power(facts['log10_worst_case'])}."
     )
     words = (str(facts["reason"]), _MEANING)
     about = Section(title="What publishing reveals", words=words, figures=(figure,), table=_facts_table(facts))
@@ -344,7 +344,7 @@ def _expected_page(facts: JsonObject) -> Page:
         bound = f"{power(facts['log10_delta'])} ({level:.0%} interval {power(low)} to {power(high)}; no guarantee)"
     summary = (
         f"{records:,} records that follow the model, {facts['sampled']:,} of them published: expected delta {bound} at "
-        f"epsilon {number(epsilon)} ({basis('model')}); the worst database has {power(facts['log10_worst_case'])}."
+        f"epsilon {above(epsilon)} ({basis('model')}); the worst database has {power(facts['log10_worst_case'])}."
     )
     words = (
         str(facts["reason"]),

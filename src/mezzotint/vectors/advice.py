@@ -15,7 +15,7 @@ import numpy as np
 from mezzotint.core.arguments import check_count, check_positive, check_rules
 from mezzotint.core.errors import InfeasibleError, MezzotintError
 from mezzotint.core.mechanism import TOTAL, FloatArray, Mechanism
-from mezzotint.core.records import JsonObject, Progress, Record, number, ticks
+from mezzotint.core.records import JsonObject, Progress, Record, above, number, ticks
 from mezzotint.core.rounding import table
 from mezzotint.families.noise import IntegerNoise
 from mezzotint.privacy.accounting import account
@@ -716,7 +716,7 @@ def advise(
 def _table(setting: Setting, family: Family) -> Option:
     scheme, claim = calibrated_table(setting, family)
     bits = scheme.bits if setting.trust == "sum" else scheme.mechanism.bits
-    parameter = f"{scheme.mechanism.name}, local epsilon {scheme.mechanism.epsilon:.4g} a value"
+    parameter = f"{scheme.mechanism.name}, local epsilon {above(scheme.mechanism.epsilon, 4)} a value"
     return _option(family.name, scheme, bits, table_error(setting, scheme.mechanism), parameter, claim)
 
 
