@@ -83,7 +83,7 @@ class Program:
         return (rows, columns, values, backwards), np.concatenate([block.rhs for block in self.blocks])
 
     @cached_property
-    def fold(self) -> Fold | None:
+    def fold(self) -> Folding | None:
         """How it is folded, if it is."""
         return _folded(self)
 
@@ -286,7 +286,7 @@ conditioning does not allow stalls it too, and a looser one does not; what is lo
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Fold:
+class Folding:
     """One half of a program that is its own mirror image: the mean of an optimum and its mirror image is one, too.
 
     `places` are which of the half's variables each variable is; `twins` are the mirror images of the `kept`
@@ -311,7 +311,7 @@ def _same(values: FloatArray, others: FloatArray) -> bool:
     return bool((np.abs(values - others) <= _TOLERANCE * np.abs(others)).all())
 
 
-def _folded(program: Program) -> Fold | None:
+def _folded(program: Program) -> Folding | None:
     """How a program folds; None for one that is not its own mirror image, and for small ones: few levels, a metric."""
     blocks, table = program.blocks, program.entries.size
     index, own = np.arange(program.objective.size), np.arange(table, program.objective.size)
@@ -337,7 +337,7 @@ def _folded(program: Program) -> Fold | None:
     every = np.arange(rhs.size)
     kept = every[(every < twins) | ((every == twins) & (signs > 0))]  # its own negative is 0 on mirrored tables
     places = (np.cumsum(index <= image) - 1)[np.minimum(index, image)]
-    return Fold(places=places, kept=kept, twins=twins[kept], signs=signs[kept])
+    return Folding(places=places, kept=kept, twins=twins[kept], signs=signs[kept])
 
 
 def solve(program: Program) -> Solution:
@@ -350,7 +350,7 @@ def solve(program: Program) -> Solution:
         return _attempted(program, None)  # where half a program stalls the whole need not
 
 
-def _attempted(program: Program, fold: Fold | None) -> Solution:
+def _attempted(program: Program, fold: Folding | None) -> Solution:
     """The program's solution from half of it or, without a fold, from all of it."""
     scale, blocks = float(np.abs(program.objective).max()) or 1.0, program.blocks
     objective, sizes = program.objective / scale, [block.rhs.size for block in blocks]
