@@ -115,7 +115,7 @@ def optimal(
         epsilon up to 10, gap <= 1e-6 * loss; else the gap is what it says: percents at Renyi orders near 1.
         Bias at most one unit of span / 2**32 at the ends of the range and at given knots, one
         rounding of the knot elsewhere; with searched levels float error only (pure, unbiased).
-        Never worse than any table on the same levels and knots with the same epsilon.
+        Worse by at most `gap` than any table on the same levels and knots with the same guarantee.
 
     Edge cases: 2 fixed levels leave no freedom when unbiased: epsilon may be far below what was requested. Beyond
         epsilon = 12 a 32-bit weight is too coarse to come within 1e-5 of it.
