@@ -26,7 +26,6 @@ from mezzotint.core.arguments import (
     check_vector,
 )
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.loss import pure_epsilon
 from mezzotint.core.mechanism import TOTAL, Mechanism, Seed
 from mezzotint.core.records import JsonObject
 from mezzotint.families.noise import IntegerNoise, named_family
@@ -299,7 +298,7 @@ class TableEncoding(SchemeEncoding[TableScheme]):
         check_scale("mechanism", float(np.max(np.abs(table.levels))))
         self._hold(
             span=self.lattice.span, overflow="impossible", report_bits=table.bits,
-            report_epsilon=pure_epsilon(table.weights), sha256=table.sha256,
+            report_epsilon=table.epsilon, sha256=table.sha256,
             largest=max(abs(table.lower), abs(table.upper)), norm=self.l2_norm,
         )  # fmt: skip
 

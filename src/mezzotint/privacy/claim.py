@@ -21,7 +21,7 @@ from mezzotint.core.arguments import (
 )
 from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.core.files import write_text
-from mezzotint.core.loss import UNIT, pure_epsilon
+from mezzotint.core.loss import UNIT
 from mezzotint.core.mechanism import IntArray, Mechanism
 from mezzotint.core.records import JsonObject, Record, above, plain
 from mezzotint.privacy.sums import Lattice, lattice_rows
@@ -448,15 +448,11 @@ class Release:
         """Clients of a sum, the one protected among them, whose own randomness counts."""
         return int(self.clients or 1) - self.corrupted
 
-    @cached_property
-    def single(self) -> float:
-        """Pure epsilon of one report, rounded up."""
-        return pure_epsilon(self.table.weights)
-
     @property
     def pure(self) -> float:
         """Pure epsilon of all reports together, rounded up."""
-        return self.single if self.releases == 1 else self.releases * self.single * (1 + 4 * UNIT)
+        single = self.table.epsilon
+        return single if self.releases == 1 else self.releases * single * (1 + 4 * UNIT)
 
     @cached_property
     def summed(self) -> tuple[IntArray, Lattice]:

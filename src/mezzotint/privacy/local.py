@@ -258,7 +258,7 @@ def _is_secret(run: Release) -> bool:
 
 def _round_epsilon(run: Release) -> float:
     """Pure epsilon of one round whose participation is secret."""
-    single = run.dimension * run.single * (1 + 4 * UNIT)
+    single = run.dimension * run.table.epsilon * (1 + 4 * UNIT)
     # Amplification of pure epsilon: e**epsilon - 1 shrinks by the rate (both neighbouring relations).
     growth = run.sampling_rate * math.expm1(single) if single < 700 else math.inf
     return min(single, math.log1p(growth) * (1 + 16 * UNIT))
@@ -271,7 +271,7 @@ def _pure(run: Release) -> float:
 def _advanced(run: Release) -> float:
     if _is_secret(run):
         return advanced_epsilon(_round_epsilon(run), run.rounds, run.delta)
-    return advanced_epsilon(run.single, run.releases, run.delta)
+    return advanced_epsilon(run.table.epsilon, run.releases, run.delta)
 
 
 def renyi_order(run: Release) -> float:
@@ -289,7 +289,7 @@ def renyi_order(run: Release) -> float:
 
 
 def _renyi(run: Release) -> float:
-    if _is_secret(run) or run.delta <= 0 or math.isinf(run.single):
+    if _is_secret(run) or run.delta <= 0 or math.isinf(run.table.epsilon):
         return math.inf
     best = renyi_order(run)
     single = run.dimension * renyi(run.table.weights, best)

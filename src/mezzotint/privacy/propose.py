@@ -237,7 +237,7 @@ def beyond_pure(
     seconds: int,
 ) -> Outcome:  # fmt: skip
     """As `accepted`, of one table's reports: the provers are asked if their pure composition is not enough."""
-    total, delta = pure_total(release.single, release), release.delta
+    total, delta = pure_total(release.table.epsilon, release), release.delta
     at = min(epsilon, total) if delta == 0 else total
     ratio = partial(sealed, kind="ratio", tables=[release.table.canonical()])
     plain = accepted(exact, at, delta, ratio, seconds=seconds)
@@ -249,7 +249,7 @@ def beyond_pure(
 def losses_shape(release: Release, epsilon: float) -> JsonObject:
     """Step and grids of a `losses` proof: fine enough to cost about 2e-4 of epsilon."""
     sampled = release.participation != "none"
-    single = min(release.single, 200.0)
+    single = min(release.table.epsilon, 200.0)
     rounds = 1 + round(release.sampling_rate * release.rounds) if sampled else release.rounds
     releases = release.dimension * rounds
     step = grid_step(dominating_atoms(release.table), releases, 2e-4 * max(epsilon, 1e-3))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import mezzotint as mz
 from mezzotint.core.errors import FileFormatError, MezzotintError
-from mezzotint.core.files import parse_json, read_object, read_text
+from mezzotint.core.files import parse_object, read_object, read_text
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject, above, number
 from mezzotint.privacy.claim import basis
@@ -66,14 +66,11 @@ def _lines(source: Path) -> list[JsonObject]:
     found = []
     for place, text in enumerate(read_text(source).splitlines(), start=1):
         try:
-            line = parse_json(text, name=source.name)
+            found.append(parse_object(text, name=source.name))
         except FileFormatError:
-            line = None
-        if not isinstance(line, dict):
             raise FileFormatError(
                 f"{source.name}: line {place} is not a JSON object; the log is cut or of another kind"
-            )
-        found.append(line)
+            ) from None
     return found
 
 
