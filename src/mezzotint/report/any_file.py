@@ -27,7 +27,7 @@ from mezzotint.privacy.accounting import report_claim
 from mezzotint.privacy.claim import basis
 from mezzotint.report.mechanism_pages import mechanism_page
 from mezzotint.report.page import Curve, Figure, Page, Section, Table
-from mezzotint.report.run_pages import federated_page, training_page
+from mezzotint.report.run_pages import LEDGER, REPORT, SETTINGS, federated_page, training_page
 
 BINS = 10
 
@@ -459,8 +459,7 @@ def _check(source: Path, words: str) -> Section:
 
 REPORTS = (".parquet", ".csv", ".gz")
 LOGS = (".jsonl", ".log")
-LEDGER = "ledger.jsonl"
-RUN = (LEDGER, "report.json", "settings.json")
+RUN = (LEDGER, REPORT, SETTINGS)
 """What tells the folder of a federated run from a folder of reports."""
 
 
