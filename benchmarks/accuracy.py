@@ -60,9 +60,13 @@ def opacus_run(module: Any, data: Dataset, options: Any, epsilon: float, seed: i
         yield
 
 
-def our_run(module: Any, data: Dataset, options: Any, epsilon: float, seed: int, *, bands: Any) -> Steps:
+def our_run(
+    module: Any, data: Dataset, options: Any, epsilon: float, seed: int, *, bands: Any
+) -> Steps:
     """The same by `make_private`."""
-    records = torch.utils.data.TensorDataset(torch.from_numpy(data.train_x), torch.from_numpy(data.train_y))
+    records = torch.utils.data.TensorDataset(
+        torch.from_numpy(data.train_x), torch.from_numpy(data.train_y)
+    )
     loader = torch.utils.data.DataLoader(records, batch_size=options.batch, shuffle=True)
     private, optimizer, batches, accountant = make_private(
         module, optimizer_of(options, module), loader, target_epsilon=epsilon, delta=DELTA, epochs=options.epochs,
@@ -98,7 +102,10 @@ def right(module: Any, weights: Weights, data: Dataset) -> float:
     for name, parameter in module.named_parameters():
         parameter.copy_(torch.from_numpy(np.asarray(weights[name], dtype=np.float32)))
     found = np.concatenate(
-        [module(torch.from_numpy(part)).argmax(1).numpy() for part in np.array_split(data.test_x, 20)]
+        [
+            module(torch.from_numpy(part)).argmax(1).numpy()
+            for part in np.array_split(data.test_x, 20)
+        ]
     )
     return 100 * float((found == data.test_y).mean())
 
@@ -111,8 +118,15 @@ def trained(module: Any, steps: Steps, count: int) -> dict[str, Weights]:
             for name, parameter in module.named_parameters():
                 sums[name] += parameter.detach().numpy().astype(np.float64)
     assert taken == count
-    last = {name: parameter.detach().numpy().copy() for name, parameter in module.named_parameters()}
-    return {"last": last, f"last {SHARE:.0%} averaged": {name: total / (count - first) for name, total in sums.items()}}
+    last = {
+        name: parameter.detach().numpy().copy() for name, parameter in module.named_parameters()
+    }
+    return {
+        "last": last,
+        f"last {SHARE:.0%} averaged": {
+            name: total / (count - first) for name, total in sums.items()
+        },
+    }
 
 
 def run(data: Dataset, options: Any, contender: str, epsilon: float, seed: int) -> dict[str, float]:
@@ -129,18 +143,28 @@ def run(data: Dataset, options: Any, contender: str, epsilon: float, seed: int) 
         weights = trained(module, steps, total_steps(data, options))
         if place is not None:
             np.savez(
-                place, **{f"{which}/{name}": value for which, part in weights.items() for name, value in part.items()}
+                place,
+                **{
+                    f"{which}/{name}": value
+                    for which, part in weights.items()
+                    for name, value in part.items()
+                },
             )
     told: dict[str, float] = {}
     for label in ("last", f"last {SHARE:.0%} averaged"):
         told[f"{label}, float"] = right(module, weights[label], data)
         for bits in BITS:
-            told[f"{label}, {bits} bits"] = right(module, pack_weights(weights[label], bits=bits).values(), data)
+            told[f"{label}, {bits} bits"] = right(
+                module, pack_weights(weights[label], bits=bits).values(), data
+            )
     return told
 
 
 def setting(options: Any) -> dict[str, Any]:
-    return {name: getattr(options, name) for name in ("model", "batch", "epochs", "step_size", "momentum")}
+    return {
+        name: getattr(options, name)
+        for name in ("model", "batch", "epochs", "step_size", "momentum")
+    }
 
 
 def show(results: Path, screen: Console) -> None:
@@ -148,19 +172,39 @@ def show(results: Path, screen: Console) -> None:
     runs: dict[Any, dict[int, dict[str, float]]] = defaultdict(dict)
     for line in results.read_text().splitlines():
         entry = json.loads(line)
-        what = tuple(entry[name] for name in ("model", "batch", "epochs", "step_size", "momentum", "epsilon"))
+        what = tuple(
+            entry[name] for name in ("model", "batch", "epochs", "step_size", "momentum", "epsilon")
+        )
         runs[what, entry["contender"]][entry["seed"]] = entry["accuracy"]
     table = Table(
         title=f"test accuracy in %, mean and standard error; gain: paired, over Opacus's last floats; delta {DELTA}"
     )
-    for name in ("model, batch, epochs, step, momentum, epsilon", "contender", "weights", "accuracy", "gain", "seeds"):
+    for name in (
+        "model, batch, epochs, step, momentum, epsilon",
+        "contender",
+        "weights",
+        "accuracy",
+        "gain",
+        "seeds",
+    ):
         table.add_column(name)
     for (what, contender), seeds in sorted(runs.items()):
         base = runs.get((what, "Opacus"), {})
         for label in next(iter(seeds.values())):
             values = [accuracy[label] for accuracy in seeds.values()]
-            gains = [accuracy[label] - base[seed]["last, float"] for seed, accuracy in seeds.items() if seed in base]
-            table.add_row(", ".join(map(str, what)), contender, label, stated(values), stated(gains), str(len(values)))
+            gains = [
+                accuracy[label] - base[seed]["last, float"]
+                for seed, accuracy in seeds.items()
+                if seed in base
+            ]
+            table.add_row(
+                ", ".join(map(str, what)),
+                contender,
+                label,
+                stated(values),
+                stated(gains),
+                str(len(values)),
+            )
     screen.print(table)
 
 
@@ -181,9 +225,13 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--step-size", type=float, default=4.0)
     parser.add_argument("--momentum", type=float, default=0.0)
-    parser.add_argument("--results", type=Path, default=Path("accuracy.jsonl"), help="one line a run")
     parser.add_argument(
-        "--keep", type=Path, help="folder for the weights of every run, which are then taken from there"
+        "--results", type=Path, default=Path("accuracy.jsonl"), help="one line a run"
+    )
+    parser.add_argument(
+        "--keep",
+        type=Path,
+        help="folder for the weights of every run, which are then taken from there",
     )
     parser.add_argument("--show", action="store_true", help="only the table of the runs so far")
     options = parser.parse_args()
@@ -198,8 +246,15 @@ def main() -> None:
         for seed in options.seeds:
             for epsilon in options.epsilons:
                 for contender in options.contenders:
-                    key = {**setting(options), "contender": contender, "epsilon": epsilon, "seed": seed}
-                    lines = options.results.read_text().splitlines() if options.results.exists() else []
+                    key = {
+                        **setting(options),
+                        "contender": contender,
+                        "epsilon": epsilon,
+                        "seed": seed,
+                    }
+                    lines = (
+                        options.results.read_text().splitlines() if options.results.exists() else []
+                    )
                     if any(key.items() <= json.loads(line).items() for line in lines):
                         continue
                     accuracy = run(data, options, contender, epsilon, seed)

@@ -103,7 +103,10 @@ def contestants(with_ray: bool) -> dict[str, tuple[str, str]]:
         entries[f"mezzotint into one file, {label}"] = (ours, "o.parquet")
         entries[f"mezzotint into a folder, {label}"] = (ours, "o")
     if with_ray:
-        entries["mezzotint on Ray, 2 cores, Ray's start included"] = (OURS.replace("OPTIONS", 'engine="ray"'), "o")
+        entries["mezzotint on Ray, 2 cores, Ray's start included"] = (
+            OURS.replace("OPTIONS", 'engine="ray"'),
+            "o",
+        )
     return entries
 
 
@@ -126,7 +129,9 @@ def once(code: str, source: Path, out: Path) -> dict[str, float]:
     return json.loads(ran.stdout.splitlines()[-1])
 
 
-def measure(folder: Path, source: Path, with_ray: bool, repetitions: int) -> dict[str, dict[str, float]]:
+def measure(
+    folder: Path, source: Path, with_ray: bool, repetitions: int
+) -> dict[str, dict[str, float]]:
     """Best seconds and greatest peak memory of each."""
     best: dict[str, dict[str, float]] = {}
     for _ in range(repetitions):
@@ -147,7 +152,11 @@ def show(best: dict[str, dict[str, float]], rows: int) -> Table:
         table.add_column(heading, justify="left" if not heading else "right")
     for name, found in best.items():
         threads = "1 thread" if name.endswith("1 thread") else "2 threads"
-        plain = min(one["seconds"] for other, one in best.items() if "read+write" in other and other.endswith(threads))
+        plain = min(
+            one["seconds"]
+            for other, one in best.items()
+            if "read+write" in other and other.endswith(threads)
+        )
         ratio = f"{plain / found['seconds']:.0%}" if name.startswith("mezzotint") else ""
         rate = rows / found["seconds"] / 1e6
         table.add_row(name, f"{found['seconds']:.2f}", f"{rate:.1f}", f"{found['peak']:.0f}", ratio)
@@ -157,14 +166,18 @@ def show(best: dict[str, dict[str, float]], rows: int) -> Table:
 def merge(folder: Path, source: Path, with_ray: bool) -> str:
     """Counts of the parts, of the whole, and from the cluster, over the same reports."""
     whole = once(OURS.replace("OPTIONS", "threads=2"), source, folder / "merge")["counts"]
-    parts = [collect.read_counts(path) for path in sorted((folder / "merge").glob("part-*.parquet"))]
+    parts = [
+        collect.read_counts(path) for path in sorted((folder / "merge").glob("part-*.parquet"))
+    ]
     merged = parts[0]
     for part in parts[1:]:
         merged = merged.merge(part)
     same = merged.counts.tolist() == whole
     text = f"counts of {len(parts)} parts, merged, against the folder's: {'equal' if same else 'DIFFERENT'}"
     if with_ray:
-        remote = once(COUNT.replace("OPTIONS", 'engine="ray"'), folder / "merge", folder / "none")["counts"]
+        remote = once(COUNT.replace("OPTIONS", 'engine="ray"'), folder / "merge", folder / "none")[
+            "counts"
+        ]
         text += f"; counted on Ray: {'equal' if remote == whole else 'DIFFERENT'}"
     return text
 
@@ -174,12 +187,18 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--repetitions", type=int, default=2)
     parser.add_argument("--ray", action="store_true", help="also on a Ray cluster of this machine")
-    parser.add_argument("--folder", type=Path, default=None, help="where the temporary folder is made")
+    parser.add_argument(
+        "--folder", type=Path, default=None, help="where the temporary folder is made"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="mezzotint-", dir=options.folder) as name:
         folder = Path(name)
         if shutil.disk_usage(folder).free < options.rows * BYTES_PER_ROW:
-            raise ParameterError("rows", options.rows, f"need {options.rows * BYTES_PER_ROW:,} free bytes in {folder}")
+            raise ParameterError(
+                "rows",
+                options.rows,
+                f"need {options.rows * BYTES_PER_ROW:,} free bytes in {folder}",
+            )
         source = folder / "in.parquet"
         make(source, options.rows)
         best = measure(folder, source, options.ray, options.repetitions)

@@ -54,13 +54,17 @@ EDGES = (0.0, 0.1, 0.3, 1.0)
 
 def free_levels(epsilon: float, levels: list[float]) -> Mechanism:
     """An optimal table on [-1, 1] with these levels, moved to [0, 1]."""
-    found = design.optimal(epsilon=epsilon, lower=0, upper=1, levels=[(level + 1) / 2 for level in levels])
+    found = design.optimal(
+        epsilon=epsilon, lower=0, upper=1, levels=[(level + 1) / 2 for level in levels]
+    )
     return found.mechanism
 
 
 def stepped(cells: int, epsilon: float) -> Mechanism:
     """k-ary response of the cell that an input lies in: a table whose rows jump at the cells' edges."""
-    response = families.k_randomized_response(lower=0, upper=1, levels=cells, epsilon=epsilon).weights
+    response = families.k_randomized_response(
+        lower=0, upper=1, levels=cells, epsilon=epsilon
+    ).weights
     edges = np.linspace(0, 1, cells + 1)
     return Mechanism(
         knots=np.repeat(edges, 2)[1:-1],
@@ -75,7 +79,9 @@ def krr(levels: int, epsilon: float) -> Callable[[], Mechanism]:
 
 
 def best(levels: int, epsilon: float, **options: Any) -> Callable[[], Mechanism]:
-    return lambda: design.optimal(epsilon=epsilon, lower=0, upper=1, levels=levels, **options).mechanism
+    return lambda: (
+        design.optimal(epsilon=epsilon, lower=0, upper=1, levels=levels, **options).mechanism
+    )
 
 
 TABLES: dict[str, Callable[[], Mechanism]] = {
@@ -172,7 +178,9 @@ class Cell:
 
 
 def seeded(*parts: Any) -> np.random.Generator:
-    return np.random.default_rng([part if isinstance(part, int) else sum(str(part).encode()) for part in parts])
+    return np.random.default_rng(
+        [part if isinstance(part, int) else sum(str(part).encode()) for part in parts]
+    )
 
 
 def shares_of(mechanism: Mechanism, column: Column) -> np.ndarray:
@@ -196,7 +204,16 @@ def mean_cell(name: str, mechanism: Mechanism, label: str, n: int, draws: int) -
     wide = score_widths(spread, np.full(draws, truth), second, n=n, z=z)
     hits = int((np.abs(means - truth) <= wide + 1e-12).sum())
     width = float(2 * wide.mean()) + 2 * mechanism.max_bias
-    return Cell(table=name, column=label, n=n, what="mean", draws=draws, hits=hits, width=width, open_width=0.0)
+    return Cell(
+        table=name,
+        column=label,
+        n=n,
+        what="mean",
+        draws=draws,
+        hits=hits,
+        width=width,
+        open_width=0.0,
+    )
 
 
 # Shapes ----------------------------------------------------------------------------------------------------------
@@ -241,7 +258,9 @@ Experiment = Callable[[Sequence[str], int, np.random.Generator], Iterator[Found]
 """Draws data sets and estimates these quantities from each."""
 
 
-def cells_of(place: dict[str, Any], true: Truths, run: Experiment, stages: Stages) -> Iterator[Cell]:
+def cells_of(
+    place: dict[str, Any], true: Truths, run: Experiment, stages: Stages
+) -> Iterator[Cell]:
     """One cell per quantity: of the first draws where they raise no suspicion, else of fresh ones alone."""
     for stage, (draws, missing) in enumerate(stages, 2):
         rng = seeded(stage, place["n"], place["table"], place["column"])
@@ -256,7 +275,14 @@ def cells_of(place: dict[str, Any], true: Truths, run: Experiment, stages: Stage
         for what in true:
             if what not in suspects:
                 width, left = widths[what] / draws, opened[what] / draws
-                yield Cell(**place, what=what, draws=draws, hits=int(hits[what]), width=width, open_width=left)
+                yield Cell(
+                    **place,
+                    what=what,
+                    draws=draws,
+                    hits=int(hits[what]),
+                    width=width,
+                    open_width=left,
+                )
         true = {what: value for what, value in true.items() if what in suspects}
         if not true:
             return
@@ -269,9 +295,14 @@ def group_of(mechanism: Mechanism, codes: np.ndarray, weights: np.ndarray | None
     d = np.ones(codes.size) if weights is None else weights
     m = mechanism.levels.size
     counts = np.bincount(codes, minlength=m)
-    sums = [np.bincount(codes, weights=d**power, minlength=m).astype(np.float64) for power in (1, 2)]
+    sums = [
+        np.bincount(codes, weights=d**power, minlength=m).astype(np.float64) for power in (1, 2)
+    ]
     return Group(
-        counts=collect.CodeCounts(mechanism=mechanism, counts=counts), weights=sums[0], squares=sums[1], memoised=False
+        counts=collect.CodeCounts(mechanism=mechanism, counts=counts),
+        weights=sums[0],
+        squares=sums[1],
+        memoised=False,
     )
 
 
@@ -280,7 +311,9 @@ def codes_of(mechanism: Mechanism, x: np.ndarray, rng: np.random.Generator) -> n
     return (mechanism.pmf(x).cumsum(axis=1) < rng.random(x.size)[:, None]).sum(axis=1)
 
 
-def of_groups(mechanism: Mechanism, columns: tuple[Column, Column], n: int) -> tuple[Truths, Experiment]:
+def of_groups(
+    mechanism: Mechanism, columns: tuple[Column, Column], n: int
+) -> tuple[Truths, Experiment]:
     """Two groups, one five times as large: their difference, their stratified mean; a total of a survey."""
     means = [float(values @ shares) for values, shares in columns]
     population = seeded(9, n).choice(columns[0][0], p=columns[0][1], size=20 * n)
@@ -294,7 +327,8 @@ def of_groups(mechanism: Mechanism, columns: tuple[Column, Column], n: int) -> t
     def run(wanted: Sequence[str], draws: int, rng: np.random.Generator) -> Iterator[Found]:
         for _ in range(draws):
             counts = [
-                rng.multinomial(size, shares_of(mechanism, c)) for size, c in zip((n, 5 * n), columns, strict=True)
+                rng.multinomial(size, shares_of(mechanism, c))
+                for size, c in zip((n, 5 * n), columns, strict=True)
             ]
             groups = [group_of(mechanism, np.repeat(np.arange(one.size), one)) for one in counts]
             parts = [parts_of(one, level=LEVEL)["mean"] for one in groups]
@@ -308,13 +342,17 @@ def of_groups(mechanism: Mechanism, columns: tuple[Column, Column], n: int) -> t
             if "total" in wanted:
                 asked = rng.random(population.size) < chances
                 codes = codes_of(mechanism, population[asked], rng)
-                found["total"] = collect.total(group_of(mechanism, codes, 1 / chances[asked]), level=LEVEL)
+                found["total"] = collect.total(
+                    group_of(mechanism, codes, 1 / chances[asked]), level=LEVEL
+                )
             yield {what: found[what] for what in wanted}
 
     return true, run
 
 
-def of_pairs(first: Mechanism, second: Mechanism, joint: np.ndarray, n: int) -> tuple[Truths, Experiment]:
+def of_pairs(
+    first: Mechanism, second: Mechanism, joint: np.ndarray, n: int
+) -> tuple[Truths, Experiment]:
     """Covariance and slope of two columns of numbers.
 
     Arguments:
@@ -324,10 +362,14 @@ def of_pairs(first: Mechanism, second: Mechanism, joint: np.ndarray, n: int) -> 
     true = {"covariance": covariance, "slope": covariance / float(joint[:, 0].var())}
 
     def run(wanted: Sequence[str], draws: int, rng: np.random.Generator) -> Iterator[Found]:
-        shares = np.einsum("ni,nj->ij", first.pmf(joint[:, 0]), second.pmf(joint[:, 1])) / len(joint)
+        shares = np.einsum("ni,nj->ij", first.pmf(joint[:, 0]), second.pmf(joint[:, 1])) / len(
+            joint
+        )
         for _ in range(draws):
             counts = rng.multinomial(n, shares.ravel()).reshape(shares.shape)
-            found = collect.relation(collect.PairCounts(first=first, second=second, counts=counts), level=LEVEL)
+            found = collect.relation(
+                collect.PairCounts(first=first, second=second, counts=counts), level=LEVEL
+            )
             # Where the variance may be 0 any slope is possible.
             slope = found.slope or collect.Interval(value=0.0, low=-np.inf, high=np.inf)
             yield {what: found.covariance if what == "covariance" else slope for what in wanted}
@@ -338,7 +380,10 @@ def of_pairs(first: Mechanism, second: Mechanism, joint: np.ndarray, n: int) -> 
 def of_categories(mechanism: Mechanism, shares: np.ndarray, n: int) -> tuple[Truths, Experiment]:
     """Frequencies, and the shares of the pairs of two independent columns, of the rarest and the commonest category."""
     names = mechanism.categories or ()
-    watched = {names[int(np.argmin(shares))]: float(shares.min()), names[int(np.argmax(shares))]: float(shares.max())}
+    watched = {
+        names[int(np.argmin(shares))]: float(shares.min()),
+        names[int(np.argmax(shares))]: float(shares.max()),
+    }
     true = {f"frequency {value:g}": value for value in watched.values()}
     true |= {f"pair {value**2:g}": value**2 for value in watched.values()}
 
@@ -346,9 +391,13 @@ def of_categories(mechanism: Mechanism, shares: np.ndarray, n: int) -> tuple[Tru
         pmf = shares @ mechanism.probabilities
         for _ in range(draws):
             counts = rng.multinomial(n, np.outer(pmf, pmf).ravel()).reshape(pmf.size, pmf.size)
-            one = collect.estimate(collect.CodeCounts(mechanism=mechanism, counts=counts.sum(axis=1)), level=LEVEL)
+            one = collect.estimate(
+                collect.CodeCounts(mechanism=mechanism, counts=counts.sum(axis=1)), level=LEVEL
+            )
             assert isinstance(one, collect.Frequencies)
-            both = collect.two_way(collect.PairCounts(first=mechanism, second=mechanism, counts=counts), level=LEVEL)
+            both = collect.two_way(
+                collect.PairCounts(first=mechanism, second=mechanism, counts=counts), level=LEVEL
+            )
             found = {}
             for name, value in watched.items():
                 found[f"frequency {value:g}"] = one.shares[names.index(name)]
@@ -358,7 +407,9 @@ def of_categories(mechanism: Mechanism, shares: np.ndarray, n: int) -> tuple[Tru
     return true, run
 
 
-def within_of(mechanism: Mechanism, category: Mechanism, shares: np.ndarray, n: int) -> tuple[Truths, Experiment]:
+def within_of(
+    mechanism: Mechanism, category: Mechanism, shares: np.ndarray, n: int
+) -> tuple[Truths, Experiment]:
     """The mean of a number within a private category: category i has the numbers of a beta around (i + 1) / (k + 1)."""
     k = shares.size
     inside = [smooth(i + 1, k - i) for i in range(k)]
@@ -400,9 +451,16 @@ def pair_cells(stages: Stages) -> Iterator[Cell]:
         table = families.categorical(categories=letters, epsilon=epsilon)
         for n in (30, 1000):
             for label, shares in {"uneven": uneven, "one": np.eye(4)[0]}.items():
-                cases.append((f"categories 4, {epsilon:g}", label, n, of_categories(table, shares, n)))
+                cases.append(
+                    (f"categories 4, {epsilon:g}", label, n, of_categories(table, shares, n))
+                )
         cases.append(
-            (f"categories 4, {epsilon:g} x opt4e1", "uneven", 2000, within_of(TABLES["opt4e1"](), table, uneven, 2000))
+            (
+                f"categories 4, {epsilon:g} x opt4e1",
+                "uneven",
+                2000,
+                within_of(TABLES["opt4e1"](), table, uneven, 2000),
+            )
         )
     for name, label, n, (true, run) in cases:
         if "constant" in label and "slope" in true:
@@ -420,7 +478,12 @@ def region_width(counts: collect.CodeCounts, low: float, high: float) -> float:
     return min(1.0, region.greatest(outer)) - max(0.0, region.least(inner))
 
 
-WIDTHS = ((1.0, "cdf12e1", 12), (1.0, "krr16e1", 16), (4.0, "krr16e4", 16), (4.0, "stepped10e4", 10))
+WIDTHS = (
+    (1.0, "cdf12e1", 12),
+    (1.0, "krr16e1", 16),
+    (4.0, "krr16e4", 16),
+    (4.0, "stepped10e4", 10),
+)
 """Epsilon, our table, outputs of the square wave."""
 
 
@@ -461,7 +524,17 @@ def print_widths(console: Console, draws: int, tables: Sequence[str]) -> None:
         if ours not in tables:
             continue
         table = Table(title=f"widths of 95 % intervals, epsilon {epsilon:g}")
-        for head in ("reports", "column", "n", "quantity", "ours", "open", "former region", "safe", "square wave"):
+        for head in (
+            "reports",
+            "column",
+            "n",
+            "quantity",
+            "ours",
+            "open",
+            "former region",
+            "safe",
+            "square wave",
+        ):
             table.add_column(head)
         mechanism = TABLES[ours]()
         wave = families.square_wave(lower=0, upper=1, outputs=outputs, epsilon=epsilon)
@@ -496,12 +569,20 @@ def cells(asked: argparse.Namespace) -> Iterator[Cell]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--part", default="mean,shapes,pairs,widths")
     parser.add_argument("--draws", type=int, default=20_000, help="data sets per cell for the mean")
-    parser.add_argument("--screen", type=int, default=40, help="first draws per cell for everything else")
-    parser.add_argument("--confirm", type=int, default=400, help="fresh draws per cell that looked suspicious")
-    parser.add_argument("--settle", type=int, default=2000, help="fresh draws per cell that came close to the claim")
+    parser.add_argument(
+        "--screen", type=int, default=40, help="first draws per cell for everything else"
+    )
+    parser.add_argument(
+        "--confirm", type=int, default=400, help="fresh draws per cell that looked suspicious"
+    )
+    parser.add_argument(
+        "--settle", type=int, default=2000, help="fresh draws per cell that came close to the claim"
+    )
     parser.add_argument("--tables", default=",".join(TABLES))
     parser.add_argument("--columns", default=",".join(COLUMNS))
     parser.add_argument("--n", default="10,15,20,30,40,100,1000")

@@ -49,7 +49,10 @@ def highs(program: Program, method: str, cap: float) -> float:
     """The program's value by HiGHS; nan if it is not done after `cap` seconds."""
     (rows, columns, values, _), rhs = program.stacked
     matrix = sparse.csr_matrix((values, (rows, columns)), shape=(rhs.size, program.objective.size))
-    equal = np.repeat([block.cone == "zero" for block in program.blocks], [block.rhs.size for block in program.blocks])
+    equal = np.repeat(
+        [block.cone == "zero" for block in program.blocks],
+        [block.rhs.size for block in program.blocks],
+    )
     answer = optimize.linprog(
         program.objective,
         A_ub=matrix[~equal],
@@ -67,10 +70,14 @@ def one_size(count: int, repetitions: int, cap: float) -> list[str]:
     """A line of the first table."""
     knots = SIZES[count]
     problem = make_problem(epsilon=EPSILON, lower=-1, upper=1)
-    program = program_on(problem, levels_of(count), np.linspace(-1, 1, knots), partial(ratio_part, epsilon=EPSILON))
+    program = program_on(
+        problem, levels_of(count), np.linspace(-1, 1, knots), partial(ratio_part, epsilon=EPSILON)
+    )
     repetitions = repetitions if count <= 16 else 1
     ours, solution = timed(lambda: solve(program), repetitions)
-    whole, result = timed(lambda: design.optimal(EPSILON, levels=levels_of(count), knots=knots), repetitions)
+    whole, result = timed(
+        lambda: design.optimal(EPSILON, levels=levels_of(count), knots=knots), repetitions
+    )
     gap = (solution.value - safe_bound(program, solution.dual)) / solution.value
     cells = [str(count), str(knots), f"{ours:.3g}", f"{whole:.3g}", f"{gap:.1e}"]
     for method in ("highs-ds", "highs-ipm"):
@@ -78,7 +85,9 @@ def one_size(count: int, repetitions: int, cap: float) -> list[str]:
         if math.isnan(value):
             cells.append(f"> {cap:g} ({cap / ours:.0f}x)")
         else:
-            cells.append(f"{seconds:.3g} ({seconds / ours:.1f}x, value {value / solution.value - 1:+.0e})")
+            cells.append(
+                f"{seconds:.3g} ({seconds / ours:.1f}x, value {value / solution.value - 1:+.0e})"
+            )
     cells.append(f"{result.mechanism.epsilon:.9f}")
     return cells
 
@@ -93,7 +102,9 @@ def uneven(console: Console, sizes: list[int]) -> None:
         "MSE, sample of 1000": {"prior": sample},
         "MSE, sample of 40": {"prior": sample[:40]},
     }
-    table = Table(title=f"Uneven levels in [-3, 3], knots=None, epsilon = {EPSILON:g}", title_justify="left")
+    table = Table(
+        title=f"Uneven levels in [-3, 3], knots=None, epsilon = {EPSILON:g}", title_justify="left"
+    )
     for name in ("levels", "loss", "processor seconds", "gap", "knots", "certified epsilon"):
         table.add_column(name, justify="left" if name == "loss" else "right")
     for count, (name, options) in itertools.product(sizes, kinds.items()):
@@ -104,7 +115,11 @@ def uneven(console: Console, sizes: list[int]) -> None:
         seconds = time.process_time() - started
         if result.gap is None:
             raise RuntimeError("a design at given levels has a bound")
-        numbers = (f"{seconds:.2g}", f"{result.gap / result.loss:.0e}", str(result.mechanism.knots.size))
+        numbers = (
+            f"{seconds:.2g}",
+            f"{result.gap / result.loss:.0e}",
+            str(result.mechanism.knots.size),
+        )
         table.add_row(str(count), name, *numbers, f"{result.mechanism.epsilon:.9f}")
     console.print(table)
 
@@ -116,7 +131,9 @@ def algorithm_2(progress: Callable[[int, int], None]) -> tuple[Mechanism, int]:
     sets = bin_sets(problem, 4)
     for done, bins in enumerate(sets, start=1):
         tables = SelectionTables(bins=bins, lower=-1.0, upper=1.0, sides=1)
-        search = BoxSearch(tables=tables, problem=problem, epsilon=EPSILON, constraints=theorem5, points=99)
+        search = BoxSearch(
+            tables=tables, problem=problem, epsilon=EPSILON, constraints=theorem5, points=99
+        )
         found, programs = search.run(), programs + search.programs
         if found is not None:
             # Boxes minimise the bound on the error; sets of bins are compared by the error itself.
@@ -135,7 +152,9 @@ def against_algorithm_2(console: Console, repetitions: int) -> None:
             console.print(f"  Algorithm 2: {done} of {total} bin sets", highlight=False)
 
     slow, (theirs, programs) = timed(lambda: algorithm_2(progress), 1)
-    table = Table(title=f"m = 4, epsilon = {EPSILON:g}, uniform inputs on [-1, 1]", title_justify="left")
+    table = Table(
+        title=f"m = 4, epsilon = {EPSILON:g}, uniform inputs on [-1, 1]", title_justify="left"
+    )
     for name in ("design", "seconds", "Algorithm 2 takes", "mae", "mse", "certified epsilon"):
         table.add_column(name, justify="left" if name == "design" else "right")
 
@@ -149,7 +168,9 @@ def against_algorithm_2(console: Console, repetitions: int) -> None:
     for loss in ("mae", "mse"):
         for knots in (65, None):
             seconds, result = timed(
-                lambda loss=loss, knots=knots: design.optimal(EPSILON, levels=theirs.levels, loss=loss, knots=knots),
+                lambda loss=loss, knots=knots: design.optimal(
+                    EPSILON, levels=theirs.levels, loss=loss, knots=knots
+                ),
                 repetitions,
             )
             where = "65 even knots" if knots else "knots refined, bound over all mechanisms"
@@ -157,7 +178,9 @@ def against_algorithm_2(console: Console, repetitions: int) -> None:
     seconds, result = timed(lambda: design.optimal(EPSILON, levels=4), repetitions)
     add("optimal mse, levels searched", seconds, result.mechanism)
     reach = float(theirs.levels.max())
-    seconds, result = timed(lambda: design.optimal(EPSILON, levels=4, loss="mae", max_level=reach), repetitions)
+    seconds, result = timed(
+        lambda: design.optimal(EPSILON, levels=4, loss="mae", max_level=reach), repetitions
+    )
     add("optimal mae, levels searched up to Algorithm 2's outermost", seconds, result.mechanism)
     console.print(table)
 
@@ -165,7 +188,9 @@ def against_algorithm_2(console: Console, repetitions: int) -> None:
 def peak_memory(count: int) -> float:
     """GiB of a fresh process that makes this design; Linux alone tells."""
     code = f"import runpy; runpy.run_path({__file__!r})['design_once']({count})"
-    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    answer = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     return int(answer.stdout) / 2**20
 
 
@@ -177,14 +202,17 @@ def design_once(count: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cap", type=float, default=120.0, help="seconds that HiGHS may take for one program")
+    parser.add_argument(
+        "--cap", type=float, default=120.0, help="seconds that HiGHS may take for one program"
+    )
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="no 256 levels, no Algorithm 2")
     arguments = parser.parse_args()
     console = Console(width=150)
     design.optimal(EPSILON, levels=[-3, -0.5, 0.5, 3])  # loads what is loaded lazily
     table = Table(
-        title=f"Table program, epsilon = {EPSILON:g}, MSE, even levels in [-3, 3]: CPU seconds", title_justify="left"
+        title=f"Table program, epsilon = {EPSILON:g}, MSE, even levels in [-3, 3]: CPU seconds",
+        title_justify="left",
     )
     for name in (
         "levels",
@@ -204,7 +232,9 @@ def main() -> None:
     console.print(table)
     largest = max(SIZES) if not arguments.quick else 64
     uneven(console, [64] if arguments.quick else [64, 256])
-    console.print(f"Peak memory of a process with one design of {largest} levels: {peak_memory(largest):.2f} GiB")
+    console.print(
+        f"Peak memory of a process with one design of {largest} levels: {peak_memory(largest):.2f} GiB"
+    )
     if not arguments.quick:
         against_algorithm_2(console, arguments.repetitions)
 

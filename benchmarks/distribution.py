@@ -45,8 +45,15 @@ Draws = np.ndarray
 def read_column(folder: Path, name: str) -> np.ndarray:
     """(CELLS,) shares of the column's cells, and its number of rows, as counts."""
     file, column, low, high = COLUMNS[name]
-    options = pacsv.ConvertOptions(include_columns=[column], null_values=["", "NA"], strings_can_be_null=True)
-    x = pacsv.read_csv(folder / file, convert_options=options)[column].drop_null().to_numpy().astype(float)
+    options = pacsv.ConvertOptions(
+        include_columns=[column], null_values=["", "NA"], strings_can_be_null=True
+    )
+    x = (
+        pacsv.read_csv(folder / file, convert_options=options)[column]
+        .drop_null()
+        .to_numpy()
+        .astype(float)
+    )
     return np.histogram(np.clip(x, low, high), bins=CELLS, range=(low, high))[0]
 
 
@@ -63,11 +70,15 @@ def em(pmf: np.ndarray, drawn: Draws) -> np.ndarray:
     """(draws, CELLS) shares: the library's own point estimate, on these cells."""
     edges, index = np.linspace(0, 1, CELLS + 1), np.arange(CELLS)
     return smooth_fit(
-        SupportPoints(breaks=edges, x=middles(CELLS), first_cell=index, last_cell=index, pmf=pmf, counts=drawn)
+        SupportPoints(
+            breaks=edges, x=middles(CELLS), first_cell=index, last_cell=index, pmf=pmf, counts=drawn
+        )
     )
 
 
-def ems(pmf: np.ndarray, drawn: Draws, *, gain: float = 1e-8, window: int = 50, most: int = 20_000) -> np.ndarray:
+def ems(
+    pmf: np.ndarray, drawn: Draws, *, gain: float = 1e-8, window: int = 50, most: int = 20_000
+) -> np.ndarray:
     """The same with a smoothing step after each."""
     shares = drawn / drawn.sum(axis=1, keepdims=True)
     masses, left = np.full((len(drawn), CELLS), 1 / CELLS), np.arange(len(drawn))
@@ -89,11 +100,19 @@ def ems(pmf: np.ndarray, drawn: Draws, *, gain: float = 1e-8, window: int = 50, 
     return masses
 
 
-def unary(bits: int, epsilon: float, counts: np.ndarray, draws: int, rng: np.random.Generator) -> np.ndarray:
+def unary(
+    bits: int, epsilon: float, counts: np.ndarray, draws: int, rng: np.random.Generator
+) -> np.ndarray:
     """(draws, CELLS) shares from one-hot bits, each kept with chance 1/2 and set with chance 1 / (e^epsilon + 1)."""
     q, n = 1 / (np.exp(epsilon) + 1), int(counts.sum())
-    inside = counts.reshape(bits, -1).sum(axis=1) if bits <= CELLS else counts.repeat(bits // CELLS) // (bits // CELLS)
-    seen = rng.binomial(inside, 0.5, size=(draws, bits)) + rng.binomial(n - inside, q, size=(draws, bits))
+    inside = (
+        counts.reshape(bits, -1).sum(axis=1)
+        if bits <= CELLS
+        else counts.repeat(bits // CELLS) // (bits // CELLS)
+    )
+    seen = rng.binomial(inside, 0.5, size=(draws, bits)) + rng.binomial(
+        n - inside, q, size=(draws, bits)
+    )
     frequencies = (seen / n - q) / (0.5 - q)
     order = -np.sort(-frequencies, axis=1)
     excess = (np.cumsum(order, axis=1) - 1) / np.arange(1, bits + 1)
@@ -135,7 +154,12 @@ def measured(folder: Path, outputs: int, epsilon: float, draws: int) -> list[dic
         pmf = table.pmf(middles(CELLS))
         deviation = cdf_deviation(pmf, min(16, outputs // 2))
         for estimator, run in {"EM": em, "EMS": ems}.items():
-            row: dict[str, Any] = {"method": method, "table": table.name, "estimator": estimator, "cdf": deviation}
+            row: dict[str, Any] = {
+                "method": method,
+                "table": table.name,
+                "estimator": estimator,
+                "cdf": deviation,
+            }
             row |= {"epsilon": epsilon, "outputs": outputs, "used": pmf.shape[1]}
             for name, counts in columns.items():
                 drawn = rng(name).multinomial(counts.sum(), counts / counts.sum() @ pmf, size=draws)
@@ -168,7 +192,9 @@ def excess(row: dict[str, Any], rows: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--draws", type=int, default=20)
     parser.add_argument("--outputs", default="16,32,256")
@@ -183,14 +209,28 @@ def main() -> None:
         for outputs in map(int, asked.outputs.split(",")):
             rows = measured(asked.data, outputs, epsilon, asked.draws)
             everything += rows
-            table = Table(title=f"epsilon {epsilon:g}, {outputs} outputs: Wasserstein-1 x 1000, {asked.draws} draws")
-            for head in ("method", "outputs", "estimator", *COLUMNS, "sqrt(n) sd of the CDF", "ours / best other"):
+            table = Table(
+                title=f"epsilon {epsilon:g}, {outputs} outputs: Wasserstein-1 x 1000, {asked.draws} draws"
+            )
+            for head in (
+                "method",
+                "outputs",
+                "estimator",
+                *COLUMNS,
+                "sqrt(n) sd of the CDF",
+                "ours / best other",
+            ):
                 table.add_column(head)
             for row in rows:
                 numbers = [f"{row[name][0]:.2f} +- {row[name][1]:.2f}" for name in COLUMNS]
                 deviation = "" if row["cdf"] is None else f"{row['cdf']:.3f}"
                 table.add_row(
-                    str(row["method"]), str(row["used"]), str(row["estimator"]), *numbers, deviation, excess(row, rows)
+                    str(row["method"]),
+                    str(row["used"]),
+                    str(row["estimator"]),
+                    *numbers,
+                    deviation,
+                    excess(row, rows),
                 )
             console.print(table, f"ours: {rows[0]['table']}")
     console.print(f"{time.process_time() - started:.0f} s of CPU time")

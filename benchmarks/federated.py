@@ -177,9 +177,19 @@ def targets(console: Console) -> None:
     for name in ("what", "target", "measured", "met"):
         table.add_column(name)
     for what, target, measured, met in (
-        ("bits a coordinate on the wire", "<= 11", f"{8 * payload / the_plan.coordinates:.2f}", the_plan.bits <= 11),
+        (
+            "bits a coordinate on the wire",
+            "<= 11",
+            f"{8 * payload / the_plan.coordinates:.2f}",
+            the_plan.bits <= 11,
+        ),
         ("protocol, up and down, bytes", "< 50,000", f"{protocol:,}", protocol < 50_000),
-        ("masks at 11 bits, million coordinates/s a thread", ">= 200", f"{1 / mask:,.0f}", mask <= 1 / 200),
+        (
+            "masks at 11 bits, million coordinates/s a thread",
+            ">= 200",
+            f"{1 / mask:,.0f}",
+            mask <= 1 / 200,
+        ),
         ("quantize, 21 masks, pack, seconds", "< 1", f"{upload:.3f}", upload < 1),
     ):
         table.add_row(what, target, measured, "yes" if met else "NO")
@@ -191,7 +201,9 @@ SPEEDS: dict[str, float] = {}
 
 
 def rounds(clients: list[int], coordinates: list[int], console: Console) -> None:
-    bytes_table = Table(title=f"Bytes per client and round, {LEVELS} levels, the largest (protocol only)")
+    bytes_table = Table(
+        title=f"Bytes per client and round, {LEVELS} levels, the largest (protocol only)"
+    )
     for name in (
         "clients",
         "coordinates",
@@ -202,7 +214,9 @@ def rounds(clients: list[int], coordinates: list[int], console: Console) -> None
         "float32 FedAvg",
     ):
         bytes_table.add_column(name, justify="right")
-    time_table = Table(title="Seconds: per client and stage, and the server's opening (one in ten drops out)")
+    time_table = Table(
+        title="Seconds: per client and stage, and the server's opening (one in ten drops out)"
+    )
     for name in ("clients", "coordinates", *STAGES, "server: open", "server: rest"):
         time_table.add_column(name, justify="right")
     for count in clients:
@@ -218,7 +232,11 @@ def rounds(clients: list[int], coordinates: list[int], console: Console) -> None
     console.print(time_table)
 
 
-def best(action: Callable[[], object], repetitions: int = 5, clock: Callable[[], float] = time.perf_counter) -> float:
+def best(
+    action: Callable[[], object],
+    repetitions: int = 5,
+    clock: Callable[[], float] = time.perf_counter,
+) -> float:
     times = []
     for _ in range(repetitions):
         start = clock()
@@ -241,7 +259,9 @@ def speed(console: Console) -> None:
             SPEEDS["mask"] = seconds
         table.add_row(f"one mask, modulus 2**{bits}", f"{seconds:.4f}", f"{d / seconds / 1e6:,.0f}")
     levels = np.linspace(-1, 1, LEVELS)
-    mechanism = Mechanism(knots=levels, levels=levels, weights=round_rows(np.eye(LEVELS), levels=levels), name="even")
+    mechanism = Mechanism(
+        knots=levels, levels=levels, weights=round_rows(np.eye(LEVELS), levels=levels), name="even"
+    )
     x = np.random.default_rng(0).uniform(-1, 1, d)
     keys = [os.urandom(32) for _ in range(NEIGHBOURS + 1)]
 
@@ -252,7 +272,9 @@ def speed(console: Console) -> None:
         return pack_words(reduced(total, 11), 11)
 
     seconds = SPEEDS["upload"] = best(upload)
-    table.add_row(f"quantize, {NEIGHBOURS + 1} masks, pack", f"{seconds:.4f}", f"{d / seconds / 1e6:,.0f}")
+    table.add_row(
+        f"quantize, {NEIGHBOURS + 1} masks, pack", f"{seconds:.4f}", f"{d / seconds / 1e6:,.0f}"
+    )
     console.print(table)
 
 
@@ -271,7 +293,11 @@ class CountingGrid(Grid):
         self.replies: dict[str, Message] = {}
         self.contexts = {
             node: Context(
-                run_id=1, node_id=node, node_config={"partition-id": node - 10}, state=RecordDict(), run_config={}
+                run_id=1,
+                node_id=node,
+                node_config={"partition-id": node - 10},
+                state=RecordDict(),
+                run_config={},
             )
             for node in self.apps
         }
@@ -326,7 +352,9 @@ def _trained(mods: list) -> ClientApp:
 def ours(clients: int, d: int) -> CountingGrid:
     levels = np.linspace(-1, 1, LEVELS)
     weights = round_rows(np.eye(LEVELS), levels=levels)
-    encoding = TableEncoding(mechanism=Mechanism(knots=levels, levels=levels, weights=weights, name="even"))
+    encoding = TableEncoding(
+        mechanism=Mechanism(knots=levels, levels=levels, weights=weights, name="even")
+    )
     grid = CountingGrid([_trained([SecureUpdates(Policy())]) for _ in range(clients)])
     strategy = SecureStrategy(encoding=encoding, per_round=clients)
     strategy.start(grid=grid, initial_arrays=_model(d), num_rounds=1)
@@ -355,7 +383,10 @@ class _Returns(NumPyClient):
 
 def legacy(clients: int, d: int) -> CountingGrid:
     """One round of Flower's SecAgg+ with its defaults and 20 neighbours."""
-    app = [ClientApp(client_fn=lambda context: _Returns().to_client(), mods=[secaggplus_mod]) for _ in range(clients)]
+    app = [
+        ClientApp(client_fn=lambda context: _Returns().to_client(), mods=[secaggplus_mod])
+        for _ in range(clients)
+    ]
     grid = CountingGrid(app)
     manager = SimpleClientManager()
     for node in grid.apps:
@@ -364,11 +395,15 @@ def legacy(clients: int, d: int) -> CountingGrid:
     context = LegacyContext(
         context=Context(run_id=1, node_id=0, node_config={}, state=RecordDict(), run_config={}),
         config=ServerConfig(num_rounds=1),
-        strategy=LegacyFedAvg(min_fit_clients=clients, min_available_clients=clients, initial_parameters=start),
+        strategy=LegacyFedAvg(
+            min_fit_clients=clients, min_available_clients=clients, initial_parameters=start
+        ),
         client_manager=manager,
     )
     context.state.config_records[MAIN_CONFIGS_RECORD] = ConfigRecord({Key.CURRENT_ROUND: 1})
-    context.state.array_records[MAIN_PARAMS_RECORD] = parameters_to_arrayrecord(start, keep_input=True)
+    context.state.array_records[MAIN_PARAMS_RECORD] = parameters_to_arrayrecord(
+        start, keep_input=True
+    )
     shares = min(NEIGHBOURS + 1, clients)
     SecAggPlusWorkflow(shares - (shares % 2 == 0), shares // 2)(grid, context)
     return grid
@@ -380,18 +415,36 @@ def messages(clients: int, coordinates: list[int], console: Console) -> None:
     table = Table(
         title=f"One round of {clients} clients over Flower: bytes per client (largest), seconds in one process"
     )
-    for name in ("coordinates", "what", "up", "bits/coordinate up", "down", "up / float32", "seconds"):
+    for name in (
+        "coordinates",
+        "what",
+        "up",
+        "bits/coordinate up",
+        "down",
+        "up / float32",
+        "seconds",
+    ):
         table.add_column(name, justify="right")
     for d in coordinates:
         float32 = None
-        for name, action in (("float32 FedAvg", plain), ("this: 4 bits", ours), ("legacy SecAgg+", legacy)):
+        for name, action in (
+            ("float32 FedAvg", plain),
+            ("this: 4 bits", ours),
+            ("legacy SecAgg+", legacy),
+        ):
             start = time.perf_counter()
             grid = action(clients, d)
             seconds = time.perf_counter() - start
             up, down = max(grid.up.values()), max(grid.down.values())
             float32 = up if float32 is None else float32
             table.add_row(
-                f"{d:,}", name, f"{up:,}", f"{8 * up / d:.2f}", f"{down:,}", f"{up / float32:.3f}", f"{seconds:.1f}"
+                f"{d:,}",
+                name,
+                f"{up:,}",
+                f"{8 * up / d:.2f}",
+                f"{down:,}",
+                f"{up / float32:.3f}",
+                f"{seconds:.1f}",
             )
     console.print(table)
 
@@ -416,7 +469,10 @@ def engine(nodes: int, coordinates: int, rounds: int, console: Console) -> None:
         try:
             deployment.submit(" ".join(f"{key}={value}" for key, value in settings.items()))
             outcome = json.loads(deployment.await_file("outcome.json", 200.0 * rounds).read_text())
-            starts = [(Path(folder) / f"marker-{place}-starts").read_text().split()[1::2] for place in range(nodes)]
+            starts = [
+                (Path(folder) / f"marker-{place}-starts").read_text().split()[1::2]
+                for place in range(nodes)
+            ]
         finally:
             deployment.close()
     if set(outcome["rounds"].values()) != {"released"}:
@@ -428,16 +484,28 @@ def engine(nodes: int, coordinates: int, rounds: int, console: Console) -> None:
                         f"training takes no time, {rounds - 1} pairs of rounds")  # fmt: skip
     table.add_column("what")
     table.add_column("measured", justify="right")
-    stages = {name: float(np.median([one[name] for one in outcome["stages"][1:]])) for name in outcome["stages"][-1]}
+    stages = {
+        name: float(np.median([one[name] for one in outcome["stages"][1:]]))
+        for name in outcome["stages"][-1]
+    }
     p, s = float(np.median(plain)), float(np.median(secure))
     for what, measured in (
         ("secure round over plain round, median of pairs", f"{np.median(ratios):.2f}"),
         ("the same, least and largest", f"{ratios[0]:.2f}, {ratios[-1]:.2f}"),
-        ("processes a node and round: ordinary, member of the committee", f"{asked[0]:g}, {asked[-1]:g}"),
+        (
+            "processes a node and round: ordinary, member of the committee",
+            f"{asked[0]:g}, {asked[-1]:g}",
+        ),
         ("plain round, median seconds", f"{p:.1f}"),
         ("secure round, median seconds", f"{s:.1f}"),
-        *((f"its stage {name!r}, median seconds", f"{spent:.2f}") for name, spent in stages.items()),
-        ("training seconds from which the ratio is at most 1.5", f"{max(0.0, 2 * (s - 1.5 * p)):.0f}"),
+        *(
+            (f"its stage {name!r}, median seconds", f"{spent:.2f}")
+            for name, spent in stages.items()
+        ),
+        (
+            "training seconds from which the ratio is at most 1.5",
+            f"{max(0.0, 2 * (s - 1.5 * p)):.0f}",
+        ),
     ):
         table.add_row(what, measured)
     console.print(table)
@@ -446,19 +514,38 @@ def engine(nodes: int, coordinates: int, rounds: int, console: Console) -> None:
 def encodings(console: Console) -> None:
     """Noise of eight norms on the sum of 1.1 million parameters: bits, epsilon, and the time to encode an update."""
     d, rounds, delta = 1_100_000, 10, 1e-5
-    table = Table(title=f"d = {d:,}, noise multiplier 8, {rounds} rounds, delta {delta:g}: one client's update")
-    for name in ("clients", "noise", "bits", "bytes", "x float32", "epsilon", "+ at equal error", "ns/coordinate"):
+    table = Table(
+        title=f"d = {d:,}, noise multiplier 8, {rounds} rounds, delta {delta:g}: one client's update"
+    )
+    for name in (
+        "clients",
+        "noise",
+        "bits",
+        "bytes",
+        "x float32",
+        "epsilon",
+        "+ at equal error",
+        "ns/coordinate",
+    ):
         table.add_column(name, justify="right")
     update = np.random.default_rng(0).normal(size=d)
     for clients in (100, 1000, 10_000):
         wanted = {"noise_multiplier": 8.0, "l2_norm": 1.0, "clients": clients, "size": d}
-        for encoding in (noise_encoding(_discrete_gaussian, name="ddg", **wanted), gaussian_encoding(**wanted)):
+        for encoding in (
+            noise_encoding(_discrete_gaussian, name="ddg", **wanted),
+            gaussian_encoding(**wanted),
+        ):
             claim = encoding.claims(rounds=rounds, clients=clients, size=d, delta=delta)["central"]
             # What continuous noise of the error that is really there would cost.
             error = math.sqrt(encoding.mse() * clients) / encoding.l2_norm
             over = claim.epsilon / gaussian_epsilon(2 * math.sqrt(rounds) / error, delta) - 1
             spent = best(partial(encoding.encode, update), 3, clock=time.process_time) / d * 1e9
-            row = (f"{clients:,}", encoding.name, str(encoding.report_bits), f"{d * encoding.report_bits / 8:,.0f}")
+            row = (
+                f"{clients:,}",
+                encoding.name,
+                str(encoding.report_bits),
+                f"{d * encoding.report_bits / 8:,.0f}",
+            )
             rest = (
                 f"{encoding.report_bits / 32:.3f}",
                 f"{claim.epsilon:.4f}",
@@ -506,24 +593,44 @@ def advice(console: Console) -> None:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         script = "from mezzotint.cli.application import main; main()"
         asked = [sys.executable, "-c", script, "advise", *question.split(), "--json"]
-        best = json.loads(subprocess.run(asked, check=True, capture_output=True).stdout)["options"][0]["name"]
+        best = json.loads(subprocess.run(asked, check=True, capture_output=True).stdout)["options"][
+            0
+        ]["name"]
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        console.print(f"advise {question}: {seconds:.1f} s of processor time, {best} is best", soft_wrap=True)
+        console.print(
+            f"advise {question}: {seconds:.1f} s of processor time, {best} is best", soft_wrap=True
+        )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clients", default="10,100,500", help="for the seconds per stage")
-    parser.add_argument("--coordinates", default="10000,100000", help="for the seconds per stage; 0 leaves them out")
-    parser.add_argument("--messages", default="10000,100000,1000000", help="coordinates over Flower; 0 leaves them out")
+    parser.add_argument(
+        "--coordinates", default="10000,100000", help="for the seconds per stage; 0 leaves them out"
+    )
+    parser.add_argument(
+        "--messages",
+        default="10000,100000,1000000",
+        help="coordinates over Flower; 0 leaves them out",
+    )
     parser.add_argument("--message-clients", type=int, default=100)
-    parser.add_argument("--encodings", action="store_true", help="the table of noise encodings alone")
-    parser.add_argument("--advice", action="store_true", help="processor time of advice alone; left out otherwise")
-    parser.add_argument("--engine", action="store_true", help="rounds on Flower's engine alone; left out otherwise")
+    parser.add_argument(
+        "--encodings", action="store_true", help="the table of noise encodings alone"
+    )
+    parser.add_argument(
+        "--advice", action="store_true", help="processor time of advice alone; left out otherwise"
+    )
+    parser.add_argument(
+        "--engine", action="store_true", help="rounds on Flower's engine alone; left out otherwise"
+    )
     parser.add_argument("--nodes", type=int, default=4, help="of the engine")
-    parser.add_argument("--rounds", type=int, default=6, help="of each kind on the engine, at least 2")
-    parser.add_argument("--parameters", type=int, default=100_000, help="of the model on the engine")
+    parser.add_argument(
+        "--rounds", type=int, default=6, help="of each kind on the engine, at least 2"
+    )
+    parser.add_argument(
+        "--parameters", type=int, default=100_000, help="of the model on the engine"
+    )
     arguments = parser.parse_args()
     console = Console(width=140)
     if arguments.engine:

@@ -170,7 +170,10 @@ class Cohort:
     @contextlib.contextmanager
     def trusting(self) -> Iterator[None]:
         """Meanwhile signatures are not checked, and the round's clients not drawn anew."""
-        with patch.object(protocol, "signed", lambda *_: True), patch.object(Trust, "place", lambda *_: self.cards):
+        with (
+            patch.object(protocol, "signed", lambda *_: True),
+            patch.object(Trust, "place", lambda *_: self.cards),
+        ):
             yield
 
     @staticmethod
@@ -229,11 +232,15 @@ def run(row: Row) -> Outcome:
         AssertionError: the sum is wrong.
     """
     pipe, theirs = multiprocessing.Pipe()
-    other = multiprocessing.get_context("fork").Process(target=play_clients, args=(theirs, row), daemon=True)
+    other = multiprocessing.get_context("fork").Process(
+        target=play_clients, args=(theirs, row), daemon=True
+    )
     other.start()
     cards: bytes = pipe.recv()
     width = len(cards) // row.clients
-    roster = Roster.drawn(read_introduction(cards[at : at + width]) for at in range(0, len(cards), width))
+    roster = Roster.drawn(
+        read_introduction(cards[at : at + width]) for at in range(0, len(cards), width)
+    )
     pipe.send_bytes(roster.to_bytes())
     del cards
     plain = plain_sum(row)
@@ -274,13 +281,22 @@ def run(row: Row) -> Outcome:
     if not np.array_equal(found.values, total) or list(found.survivors) != row.survivors:
         raise AssertionError("the sum is wrong")
     return Outcome(
-        plan=plan, server=spent, opening=opening, clients=clients, plain=plain, up=up, down=down, memory=memory
+        plan=plan,
+        server=spent,
+        opening=opening,
+        clients=clients,
+        plain=plain,
+        up=up,
+        down=down,
+        memory=memory,
     )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", default=",".join(map(str, range(len(ROWS)))), help="numbers of the rows")
+    parser.add_argument(
+        "--rows", default=",".join(map(str, range(len(ROWS)))), help="numbers of the rows"
+    )
     arguments = parser.parse_args()
     console = Console(width=140)
     rows = [ROWS[int(part)] for part in arguments.rows.split(",")]
@@ -300,7 +316,10 @@ def show(row: Row, cost: Outcome) -> Table:
     """A row of the benchmark, as a column of its own."""
     found = row.parameters
     table = Table("", row.name, title="What a round costs")
-    table.add_row("members, quorum, picks, least", f"{found.members}, {found.quorum}, {found.picks}, {found.least}")
+    table.add_row(
+        "members, quorum, picks, least",
+        f"{found.members}, {found.quorum}, {found.picks}, {found.least}",
+    )
     for name, measure in MEASURES.items():
         table.add_row(name, measure(row, cost))
     return table
@@ -319,14 +338,22 @@ def _most(bytes_of: dict[str, list[int]], *stages: str) -> int:
 MEASURES: dict[str, Callable[[Row, Outcome], str]] = {
     "server, ms a client": lambda row, cost: _three(1e3 * cost.server / row.clients),
     "of it at the end": lambda row, cost: _three(1e3 * cost.opening / row.clients),
-    "server, ns a client and coordinate": lambda row, cost: _three(1e9 * cost.server / row.clients / row.coordinates),
+    "server, ns a client and coordinate": lambda row, cost: _three(
+        1e9 * cost.server / row.clients / row.coordinates
+    ),
     "server over a plain float32 sum": lambda row, cost: _three(cost.server / cost.plain),
     "client, ms": lambda row, cost: _three(1e3 * (cost.clients["deal"] + cost.clients["sum"])),
-    "a member besides, ms": lambda row, cost: _three(1e3 * (cost.clients["agree"] + cost.clients["open"])),
+    "a member besides, ms": lambda row, cost: _three(
+        1e3 * (cost.clients["agree"] + cost.clients["open"])
+    ),
     "bytes up": lambda row, cost: f"{_most(cost.up, 'deal', 'sum'):,}",
-    "bytes up over float32": lambda row, cost: _three(_most(cost.up, "deal", "sum") / 4 / row.coordinates),
+    "bytes up over float32": lambda row, cost: _three(
+        _most(cost.up, "deal", "sum") / 4 / row.coordinates
+    ),
     "bytes down, without the model": lambda row, cost: f"{_most(cost.down, 'deal', 'sum'):,}",
-    "bytes down over float32": lambda row, cost: _three(_most(cost.down, "deal", "sum") / 4 / row.coordinates),
+    "bytes down over float32": lambda row, cost: _three(
+        _most(cost.down, "deal", "sum") / 4 / row.coordinates
+    ),
     "a member besides, bytes up": lambda row, cost: f"{_most(cost.up, 'agree', 'open'):,}",
     "a member besides, bytes down": lambda row, cost: f"{_most(cost.down, 'agree', 'open'):,}",
     "server memory, MB": lambda row, cost: _three(cost.memory / 1e6),

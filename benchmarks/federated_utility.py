@@ -25,7 +25,12 @@ from rich.table import Table
 
 from mezzotint.core.arguments import check_choice
 from mezzotint.datasets import Federation, load_federation
-from mezzotint.federated.encoding import Encoding, FixedPointEncoding, GaussianEncoding, gaussian_encoding
+from mezzotint.federated.encoding import (
+    Encoding,
+    FixedPointEncoding,
+    GaussianEncoding,
+    gaussian_encoding,
+)
 from mezzotint.federated.ledger import noise_within
 from mezzotint.federated.secagg.roster import SAMPLINGS, Sampling, most_participations, turn
 from mezzotint.federated.tasks import (
@@ -55,7 +60,12 @@ SERVERS: tuple[tuple[ServerOptimizer, float], ...] = (
     *((FedAvgM(momentum=0.9), rate) for rate in (0.1, 0.2, 0.4, 0.8)),
     *((FedAdam(), rate) for rate in (0.003, 0.01, 0.03)),
 )
-NOBODY, TRUSTED, STAY, VANISH = "nobody", "a trusted server", "clients, all stay", "clients, a fifth may vanish"
+NOBODY, TRUSTED, STAY, VANISH = (
+    "nobody",
+    "a trusted server",
+    "clients, all stay",
+    "clients, a fifth may vanish",
+)
 
 
 @final
@@ -92,7 +102,9 @@ class Row:
     @property
     def sums(self) -> int:
         """That a client is in."""
-        return most_participations(self.sampling, rounds=ROUNDS, per_round=self.per_round, population=CLIENTS)
+        return most_participations(
+            self.sampling, rounds=ROUNDS, per_round=self.per_round, population=CLIENTS
+        )
 
     @property
     def charged(self) -> int:
@@ -119,14 +131,20 @@ class Row:
 
     def encoding(self, multiplier: float, clip: float, size: int) -> GaussianEncoding:
         return gaussian_encoding(
-            noise_multiplier=multiplier, l2_norm=clip, clients=self.per_round, size=size, bands=self.bands
+            noise_multiplier=multiplier,
+            l2_norm=clip,
+            clients=self.per_round,
+            size=size,
+            bands=self.bands,
         )
 
     def protocol(self, setting: Setting, multiplier: float, seed: int) -> float:
         """Accuracy in percent, through the encoding that clients use: integers modulo M are summed and decoded."""
         federation, (optimizer, rate) = federation_of(self.folder, seed), setting.server
         model = model_for("softmax", federation)
-        encoding: Encoding = FixedPointEncoding(clip=setting.clip, l2_norm=setting.clip, grid_bits=24)
+        encoding: Encoding = FixedPointEncoding(
+            clip=setting.clip, l2_norm=setting.clip, grid_bits=24
+        )
         if multiplier:
             encoding = self.encoding(multiplier, setting.clip, model.initial(0).size)
         run = Rehearsal(
@@ -151,7 +169,11 @@ class Row:
         for number in range(1, ROUNDS + 1):
             noise = multiplier * setting.clip * rng.standard_normal(parameters.size)
             noises, total = behind(noises, noise, number=number, count=self.bands, bands=self.bands)
-            turns = choice.permutation(CLIENTS)[:per_turn] if order is None else order[turn(number, per_turn, CLIENTS)]
+            turns = (
+                choice.permutation(CLIENTS)[:per_turn]
+                if order is None
+                else order[turn(number, per_turn, CLIENTS)]
+            )
             for place in turns:
                 update = setting.local.update(model, parameters, *federation.clients[place], seed=0)
                 total += update * (setting.clip / max(float(np.linalg.norm(update)), setting.clip))
@@ -165,7 +187,9 @@ class Row:
 
         def score(setting: Setting) -> float:
             if setting not in scores:
-                scores[setting] = float(np.mean([self.simulated(setting, multiplier, seed) for seed in seeds]))
+                scores[setting] = float(
+                    np.mean([self.simulated(setting, multiplier, seed) for seed in seeds])
+                )
             return scores[setting]
 
         best = Setting()
@@ -182,37 +206,72 @@ class Row:
 def shown(values: Sequence[float]) -> str:
     """Mean and its standard error."""
     mean = f"{np.mean(values):.2f}"
-    return f"{mean} +- {np.std(values, ddof=1) / len(values) ** 0.5:.2f}" if len(values) > 1 else mean
+    return (
+        f"{mean} +- {np.std(values, ddof=1) / len(values) ** 0.5:.2f}" if len(values) > 1 else mean
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", nargs="?", help="with MNIST's four files; nothing is run without it")
-    parser.add_argument("--seeds", default="0,1,2,3,4", help="of split, start, turns and simulated noise")
-    parser.add_argument("--tuning", default="100,101", help="seeds that settings are chosen on; not reported")
-    parser.add_argument("--once", action="store_true", help="choose for the trusted server alone, and take it for all")
+    parser.add_argument(
+        "folder", nargs="?", help="with MNIST's four files; nothing is run without it"
+    )
+    parser.add_argument(
+        "--seeds", default="0,1,2,3,4", help="of split, start, turns and simulated noise"
+    )
+    parser.add_argument(
+        "--tuning", default="100,101", help="seeds that settings are chosen on; not reported"
+    )
+    parser.add_argument(
+        "--once",
+        action="store_true",
+        help="choose for the trusted server alone, and take it for all",
+    )
     parser.add_argument("--per-round", default="100,200,1000")
-    parser.add_argument("--sampling", default="cyclic", help="cyclic, or fixed: drawn anew in every round")
-    parser.add_argument("--bands", default="", help="rows of all in every sum, each training in one of so many")
+    parser.add_argument(
+        "--sampling", default="cyclic", help="cyclic, or fixed: drawn anew in every round"
+    )
+    parser.add_argument(
+        "--bands", default="", help="rows of all in every sum, each training in one of so many"
+    )
     arguments = parser.parse_args()
     if arguments.folder is None:
         print("no folder of MNIST is given: nothing to run")
         return
-    seeds, tuning = ([int(part) for part in text.split(",")] for text in (arguments.seeds, arguments.tuning))
+    seeds, tuning = (
+        [int(part) for part in text.split(",")] for text in (arguments.seeds, arguments.tuning)
+    )
     size = model_for("softmax", federation_of(arguments.folder, seeds[0])).initial(0).size
     sampling = check_choice("sampling", arguments.sampling, SAMPLINGS)
     console = Console(width=180)
-    table = Table(title=f"Accuracy in percent after {ROUNDS} rounds: mean and standard error, seeds {arguments.seeds}")
-    names = ("clients a round", "updates each", "noise added by", "noise multiplier", "epsilon at most", "if all stay")
+    table = Table(
+        title=f"Accuracy in percent after {ROUNDS} rounds: mean and standard error, seeds {arguments.seeds}"
+    )
+    names = (
+        "clients a round",
+        "updates each",
+        "noise added by",
+        "noise multiplier",
+        "epsilon at most",
+        "if all stay",
+    )
     for name in (*names, "chosen", "accuracy", "less than trusted, paired", "seconds"):
         table.add_column(name, justify="right")
     kinds = [(int(part), 1) for part in arguments.per_round.split(",") if part]
-    for per_round, bands in kinds + [(CLIENTS, int(part)) for part in arguments.bands.split(",") if part]:
+    for per_round, bands in kinds + [
+        (CLIENTS, int(part)) for part in arguments.bands.split(",") if part
+    ]:
         reference: list[float] = []
         setting = Setting()
         for adds in (TRUSTED, NOBODY, STAY, VANISH) if bands == 1 else (TRUSTED, STAY, VANISH):
             start = time.process_time()
-            row = Row(folder=arguments.folder, per_round=per_round, adds=adds, sampling=sampling, bands=bands)
+            row = Row(
+                folder=arguments.folder,
+                per_round=per_round,
+                adds=adds,
+                sampling=sampling,
+                bands=bands,
+            )
             multiplier = row.multiplier(size)
             if adds == TRUSTED or (adds == VANISH and not arguments.once):
                 setting = row.tuned(multiplier, tuning)
@@ -226,12 +285,25 @@ def main() -> None:
                 paired = shown([one - other for one, other in zip(reference, scores, strict=True)])
                 encoding = row.encoding(multiplier, setting.clip, size)
                 told = {"rounds": row.sums, "size": size, "delta": DELTA}
-                claims = [encoding.claims(clients=count, **told)["central"] for count in (row.least, per_round)]
+                claims = [
+                    encoding.claims(clients=count, **told)["central"]
+                    for count in (row.least, per_round)
+                ]
                 epsilons = tuple(f"{claim.epsilon:.3f}" for claim in claims)
             each = f"{shown(scores)} ({', '.join(f'{score:.1f}' for score in scores)})"
             seconds = round(time.process_time() - start)
             crowd = str(per_round) if bands == 1 else f"{per_round}, {bands} bands"
-            cells = (crowd, row.charged, adds, f"{multiplier:.3f}", *epsilons, setting, each, paired, seconds)
+            cells = (
+                crowd,
+                row.charged,
+                adds,
+                f"{multiplier:.3f}",
+                *epsilons,
+                setting,
+                each,
+                paired,
+                seconds,
+            )
             table.add_row(*map(str, cells))
             console.print(" | ".join(map(str, cells)), highlight=False)
     console.print(table)

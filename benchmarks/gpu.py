@@ -37,10 +37,14 @@ def mechanism(knots: np.ndarray, name: str) -> Mechanism:
     return Mechanism(knots=knots, levels=levels, weights=weights, name=name)
 
 
-def drawer(table: Mechanism, inputs: list[torch.Tensor], draw: Callable[..., Any]) -> Callable[[int], object]:
+def drawer(
+    table: Mechanism, inputs: list[torch.Tensor], draw: Callable[..., Any]
+) -> Callable[[int], object]:
     """The draw alone: tables and key are on the device already, and nothing waits for the counts."""
     x = inputs[0]
-    tables = tables_on(table, np.dtype(np.float32 if x.dtype == torch.float32 else np.float64), x.device)
+    tables = tables_on(
+        table, np.dtype(np.float32 if x.dtype == torch.float32 else np.float64), x.device
+    )
     key = key_on(fresh_key(), x.device)
     codes = torch.empty(x.numel(), dtype=tables.code_type, device=x.device)
     return lambda turn: draw(tables, inputs[turn % BUFFERS], key, codes)
@@ -52,7 +56,9 @@ def contestants(elements: int, device: torch.device) -> dict[str, Callable[[int]
     wide = [x.double() for x in inputs]
     out = torch.empty_like(inputs[0])
     even = mechanism(np.linspace(-1, 1, LEVELS), "even knots")
-    uneven = mechanism(np.concatenate([[-1], np.sort(generator.uniform(-1, 1, LEVELS - 2)), [1]]), "uneven knots")
+    uneven = mechanism(
+        np.concatenate([[-1], np.sort(generator.uniform(-1, 1, LEVELS - 2)), [1]]), "uneven knots"
+    )
     entries: dict[str, Callable[[int], object]] = {
         "copy on the device, float32": lambda turn: out.copy_(inputs[turn % BUFFERS]),
         "torch.Tensor.normal_ float32": lambda turn: out.normal_(),
@@ -103,9 +109,13 @@ def main() -> None:
     device = torch.device("cuda", torch.cuda.current_device())
     check(device)
     entries = contestants(options.elements, device)
-    rate = {name: options.elements / seconds(run, options.repetitions) for name, run in entries.items()}
+    rate = {
+        name: options.elements / seconds(run, options.repetitions) for name, run in entries.items()
+    }
     copied, normal = rate["copy on the device, float32"], rate["torch.Tensor.normal_ float32"]
-    table = Table(title=f"{torch.cuda.get_device_name(device)}: {options.elements} elements, {LEVELS} levels")
+    table = Table(
+        title=f"{torch.cuda.get_device_name(device)}: {options.elements} elements, {LEVELS} levels"
+    )
     for column in ("", "elements/s", "against the copy", "against normal_"):
         table.add_column(column, justify="right" if column else "left")
     for name, value in rate.items():

@@ -48,12 +48,16 @@ def _named(table: str, shape: dict[str, Any]) -> str:
     words = [table]
     for key, value in shape.items():
         words.append(
-            f"{value:,} clients" if key == "clients" else _WORDS.get(value) or f"{key} {value}".replace("_", " ")
+            f"{value:,} clients"
+            if key == "clients"
+            else _WORDS.get(value) or f"{key} {value}".replace("_", " ")
         )
     return ", ".join(words)
 
 
-def _line(name: str, account: Callable[[], float], propose: Callable[[float], Outcome]) -> Line | None:
+def _line(
+    name: str, account: Callable[[], float], propose: Callable[[float], Outcome]
+) -> Line | None:
     if _asked not in name:
         return None
     started = time.process_time()
@@ -84,7 +88,9 @@ def _rqm(levels: int) -> Mechanism:
 def local() -> Iterator[Line | None]:
     """Every report is seen."""
     tables = {"RQM m=4": _rqm(4), "RQM m=16": _rqm(16)}
-    tables["optimal m=4, epsilon 1"] = design.optimal(epsilon=1.0, lower=-1, upper=1, levels=4).mechanism
+    tables["optimal m=4, epsilon 1"] = design.optimal(
+        epsilon=1.0, lower=-1, upper=1, levels=4
+    ).mechanism
     shapes: list[dict[str, Any]] = [
         {"rounds": 1}, {"coordinates": 3, "rounds": 10}, {"rounds": 100}, {"rounds": 1000}, {"rounds": 10_000},
         {"rounds": 100, "sampling": "revealed", "rate": 0.05},
@@ -100,7 +106,9 @@ def _reported(name: str, mechanism: Mechanism, shape: dict[str, Any]) -> Line | 
     asked = {"sampling_rate" if key == "rate" else key: value for key, value in shape.items()}
     release = privacy.described(mechanism, delta=1e-6, **asked)
     return _line(
-        _named(name, shape), lambda: privacy.account(release).epsilon, lambda value: propose_local(release, value)
+        _named(name, shape),
+        lambda: privacy.account(release).epsilon,
+        lambda value: propose_local(release, value),
     )
 
 
@@ -123,7 +131,9 @@ def _shortened(name: str, mechanism: Mechanism, **shape: Any) -> Line | None:
         _named(f"{name}, sum", {**shape, "L2 norm": 1}),
         lambda: privacy.account(release).epsilon,
         lambda value: Outcome(
-            claim=kernel.ExactClaim(release=None, statement={"kind": "dp", "epsilon": str(value), "delta": "1e-6"}),
+            claim=kernel.ExactClaim(
+                release=None, statement={"kind": "dp", "epsilon": str(value), "delta": "1e-6"}
+            ),
             proof=None,
             reason=privacy.prove(release)[0].reason,
         ),
@@ -159,9 +169,15 @@ def noise() -> Iterator[Line | None]:
         (2.0, 1, 100, 1), (2.0, 16, 100, 1), (2.0, 1000, 100, 20), (4.0, 64, 1000, 10),
     ):  # fmt: skip
         scheme = vectors.NoiseScheme(
-            noise=families.discrete_gaussian(sigma=sigma), size=size, l2_norm=1.0, granularity=0.1, clients=clients
+            noise=families.discrete_gaussian(sigma=sigma),
+            size=size,
+            l2_norm=1.0,
+            granularity=0.1,
+            clients=clients,
         )
-        described = privacy.Release(mechanism=scheme, delta=1e-6, trust="secure_sum", clients=clients, rounds=rounds)
+        described = privacy.Release(
+            mechanism=scheme, delta=1e-6, trust="secure_sum", clients=clients, rounds=rounds
+        )
 
         def propose(value: float, scheme: Any = scheme, described: Any = described) -> Outcome:
             found = scheme.propose(described, privacy.account(described), seconds=60)
@@ -186,29 +202,43 @@ def training() -> Iterator[Line | None]:
         yield _line(
             f"z={z:g} rate={rate:g} steps={steps} q={q:g} bits={bits}",
             lambda z=z, shape=shape: training_epsilon(z, **shape).epsilon,
-            lambda value, z=z, shape=shape: propose_training(epsilon=value, noise_multiplier=z, **shape),
+            lambda value, z=z, shape=shape: propose_training(
+                epsilon=value, noise_multiplier=z, **shape
+            ),
         )
     for z, rate, steps in ((1.0, 0.01, 1000), (2.0, 0.1, 20), (4.0, 0.2, 100)):
         shape = {"steps": steps, "sampling_rate": rate, "delta": 1e-5, "neighboring": "replace_one"}
         yield _line(
             f"z={z:g} rate={rate:g} steps={steps} replace-one",
             lambda z=z, shape=shape: training_epsilon(z, **shape).epsilon,
-            lambda value, z=z, shape=shape: propose_training(epsilon=value, noise_multiplier=z, **shape),
+            lambda value, z=z, shape=shape: propose_training(
+                epsilon=value, noise_multiplier=z, **shape
+            ),
         )
 
 
 def main() -> None:
     """Prints the table, a line at a time."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", choices=["local", "sums", "examples", "noise", "training"])
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--match", default="", help="rows with this text in their name only")
     options = parser.parse_args()
     global _asked
     _asked = options.match
-    parts = {"local": local, "sums": sums, "examples": examples, "noise": noise, "training": training}
+    parts = {
+        "local": local,
+        "sums": sums,
+        "examples": examples,
+        "noise": noise,
+        "training": training,
+    }
     if not options.json:
-        print(f"{'claim':62} {'computed':>10} {'ratio':>8} {'kind':8} account s  check s      kB  reason")
+        print(
+            f"{'claim':62} {'computed':>10} {'ratio':>8} {'kind':8} account s  check s      kB  reason"
+        )
     for name, part in parts.items():
         for line in part() if options.only in (None, name) else ():
             if line is None:
@@ -219,7 +249,8 @@ def main() -> None:
             ratio = "computed" if line.ratio is None else f"{line.ratio:.5f}"
             figures = f"{line.account:9.2f} {line.check:8.2f} {line.size:7.1f}"
             print(
-                f"{line.claim:62} {line.computed:10.6g} {ratio:>8} {line.kind:8} {figures}  {line.reason}", flush=True
+                f"{line.claim:62} {line.computed:10.6g} {ratio:>8} {line.kind:8} {figures}  {line.reason}",
+                flush=True,
             )
 
 

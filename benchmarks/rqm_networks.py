@@ -30,7 +30,12 @@ from scipy import optimize
 from mezzotint import families
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.datasets import load_federation
-from mezzotint.federated.encoding import FixedPointEncoding, GaussianEncoding, TableEncoding, gaussian_encoding
+from mezzotint.federated.encoding import (
+    FixedPointEncoding,
+    GaussianEncoding,
+    TableEncoding,
+    gaussian_encoding,
+)
 from mezzotint.federated.ledger import noise_within
 from mezzotint.federated.tasks import LocalTraining, Rehearsal, model_for
 from mezzotint.papers.rqm import CLIP, FOLDER_VARIABLE, LEVELS, TRIALS
@@ -53,7 +58,10 @@ def _calibrated(make: Callable[[float], Mechanism], low: float, high: float) -> 
     """The table whose sums have `EPSILON`, from below: it grows with the parameter, and a report's is no smaller."""
     alone = optimize.brentq(lambda at: make(at).epsilon - EPSILON, low, high, xtol=1e-6)
     found = optimize.brentq(
-        lambda at: sum_epsilon(make(at)) - EPSILON, 0.999 * alone, min(3 * alone, 1.01 * high), rtol=1e-4
+        lambda at: sum_epsilon(make(at)) - EPSILON,
+        0.999 * alone,
+        min(3 * alone, 1.01 * high),
+        rtol=1e-4,
     )
     while sum_epsilon(make(found)) > EPSILON:
         found *= 1 - 1e-4
@@ -65,7 +73,9 @@ def randomized() -> Mechanism:
 
     def of_width(extension: float) -> Mechanism:
         return _calibrated(
-            lambda q: families.rqm(lower=-1, upper=1, levels=LEVELS, extension=extension, q=q), 1e-5, 0.9
+            lambda q: families.rqm(lower=-1, upper=1, levels=LEVELS, extension=extension, q=q),
+            1e-5,
+            0.9,
         )
 
     return min(map(of_width, EXTENSIONS), key=lambda table: table.mse())
@@ -73,7 +83,9 @@ def randomized() -> Mechanism:
 
 def poisson_binomial() -> Mechanism:
     """PBM with as many outcomes at the epsilon, in units of c."""
-    return _calibrated(lambda theta: families.pbm(lower=-1, upper=1, trials=TRIALS, theta=theta), 1e-3, 0.49)
+    return _calibrated(
+        lambda theta: families.pbm(lower=-1, upper=1, trials=TRIALS, theta=theta), 1e-3, 0.49
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,9 +108,13 @@ class EachAlone:
 
     def encode(self, update: np.ndarray, *, rng: int) -> np.ndarray:
         centres = np.clip(update, -self.one.l2_norm, self.one.l2_norm) / self.one.granularity
-        return RoundedGaussian(sigma=self.one.deviation).draw(rng.to_bytes(32, "little"), update.size, centres)
+        return RoundedGaussian(sigma=self.one.deviation).draw(
+            rng.to_bytes(32, "little"), update.size, centres
+        )
 
-    def decode(self, total: np.ndarray, *, count: int, size: int, release: object = None) -> np.ndarray:
+    def decode(
+        self, total: np.ndarray, *, count: int, size: int, release: object = None
+    ) -> np.ndarray:
         return total * (self.one.granularity / count)
 
 
@@ -115,7 +131,9 @@ class Contestant:
 
 
 def _of_table(name: str, table: Mechanism) -> Contestant:
-    scaled = Mechanism(knots=table.knots * CLIP, levels=table.levels * CLIP, weights=table.weights, name=table.name)
+    scaled = Mechanism(
+        knots=table.knots * CLIP, levels=table.levels * CLIP, weights=table.weights, name=table.name
+    )
     encoding = TableEncoding(mechanism=scaled)
     return Contestant(
         name=name,
@@ -185,11 +203,17 @@ def contestants(kept: Kept) -> dict[str, Contestant]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", default="0,1,2", help="of start, turns, batches and simulated noise")
+    parser.add_argument(
+        "--seeds", default="0,1,2", help="of start, turns, batches and simulated noise"
+    )
     parser.add_argument("--rounds", type=int, default=100)
-    parser.add_argument("--trial-rounds", type=int, default=60, help="of the runs that choose the rate")
+    parser.add_argument(
+        "--trial-rounds", type=int, default=60, help="of the runs that choose the rate"
+    )
     parser.add_argument("--rates", default="3,10,30", help="of the server")
-    parser.add_argument("--keep", type=Path, default=Path("rqm_networks.jsonl"), help="file of what is computed")
+    parser.add_argument(
+        "--keep", type=Path, default=Path("rqm_networks.jsonl"), help="file of what is computed"
+    )
     arguments = parser.parse_args()
     console = Console(width=140)
     folder = os.environ.get(FOLDER_VARIABLE)
@@ -220,19 +244,42 @@ def main() -> None:
     rates = [float(part) for part in arguments.rates.split(",")]
     seeds = [int(part) for part in arguments.seeds.split(",")]
     best = {
-        name: min(rates, key=lambda rate: trained(name, rate, arguments.trial_rounds, TRIAL_SEED)[-1][1])
+        name: min(
+            rates, key=lambda rate: trained(name, rate, arguments.trial_rounds, TRIAL_SEED)[-1][1]
+        )
         for name in contenders
     }
-    for seed in seeds:  # a pass over all for each seed, so that what there is can be compared at any time
+    for (
+        seed
+    ) in seeds:  # a pass over all for each seed, so that what there is can be compared at any time
         for name in contenders:
             trained(name, best[name], arguments.rounds, seed)
-    ended = {name: [trained(name, best[name], arguments.rounds, seed)[-1] for seed in seeds] for name in best}
-    table = Table(title=f"After {arguments.rounds} rounds of {PER_ROUND} of {len(federation.clients)} writers")
-    for heading in ("mechanism", "setting", "bits", "epsilon", "MSE / c^2", "rate", "loss", "accuracy, %", "s.e."):
+    ended = {
+        name: [trained(name, best[name], arguments.rounds, seed)[-1] for seed in seeds]
+        for name in best
+    }
+    table = Table(
+        title=f"After {arguments.rounds} rounds of {PER_ROUND} of {len(federation.clients)} writers"
+    )
+    for heading in (
+        "mechanism",
+        "setting",
+        "bits",
+        "epsilon",
+        "MSE / c^2",
+        "rate",
+        "loss",
+        "accuracy, %",
+        "s.e.",
+    ):
         table.add_column(heading, justify="right")
     for name, one in contenders.items():
         accuracies = [100 * accuracy for _, _, accuracy in ended[name]]
-        error = np.std(accuracies, ddof=1) / math.sqrt(len(accuracies)) if len(accuracies) > 1 else math.nan
+        error = (
+            np.std(accuracies, ddof=1) / math.sqrt(len(accuracies))
+            if len(accuracies) > 1
+            else math.nan
+        )
         loss = np.mean([loss for _, loss, _ in ended[name]])
         cells = (
             name,

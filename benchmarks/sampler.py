@@ -51,7 +51,9 @@ def contestants(elements: int) -> dict[str, Callable[[], object]]:
     out = np.empty_like(x)
     words = np.empty(elements, dtype=np.uint64)
     even = mechanism(np.linspace(-1, 1, LEVELS), "even knots")
-    uneven = mechanism(np.concatenate([[-1], np.sort(generator.uniform(-1, 1, LEVELS - 2)), [1]]), "uneven knots")
+    uneven = mechanism(
+        np.concatenate([[-1], np.sort(generator.uniform(-1, 1, LEVELS - 2)), [1]]), "uneven knots"
+    )
     part = x[: max(1, elements // 16)]
     entries: dict[str, Callable[[], object]] = {
         "mezzotint, even knots, 1 thread": lambda: privatize(even, x, threads=1),
@@ -61,7 +63,9 @@ def contestants(elements: int) -> dict[str, Callable[[], object]]:
         "mezzotint, even knots, float64, 1 thread": lambda: privatize(even, wide, threads=1),
         "AES-256-CTR keystream alone, 1 thread": lambda: keystream(words),
         "numpy.copyto float32": lambda: np.copyto(out, x),
-        "numpy standard_normal float32": lambda: generator.standard_normal(out=out, dtype=np.float32),
+        "numpy standard_normal float32": lambda: generator.standard_normal(
+            out=out, dtype=np.float32
+        ),
         "numpy inverse CDF (1/16 of the elements)": lambda: [inverse_cdf(uneven, part, generator)],
     }
     if find_spec("torch") is not None:
@@ -92,15 +96,22 @@ def main() -> None:
     best = measure(contestants(options.elements), options.repetitions)
     sizes = {name: options.elements // 16 if "1/16" in name else options.elements for name in best}
     rate = {name: sizes[name] / seconds for name, seconds in best.items()}
-    rival = next((name for name in rate if name.startswith("torch")), "numpy standard_normal float32")
-    table = Table(title=f"{options.elements} elements, {LEVELS} levels, best of {options.repetitions}")
+    rival = next(
+        (name for name in rate if name.startswith("torch")), "numpy standard_normal float32"
+    )
+    table = Table(
+        title=f"{options.elements} elements, {LEVELS} levels, best of {options.repetitions}"
+    )
     for column in ("", "elements/s", "ns/element", f"against {rival}"):
         table.add_column(column, justify="right" if column else "left")
     for name, value in rate.items():
         table.add_row(name, f"{value:.3g}", f"{1e9 / value:.2f}", f"{value / rate[rival]:.2f}x")
     Console(width=120).print(table)
     for knots in ("even", "uneven"):
-        ratio = rate[f"mezzotint, {knots} knots, 2 threads"] / rate[f"mezzotint, {knots} knots, 1 thread"]
+        ratio = (
+            rate[f"mezzotint, {knots} knots, 2 threads"]
+            / rate[f"mezzotint, {knots} knots, 1 thread"]
+        )
         print(f"two threads against one, {knots} knots: {ratio:.2f}x")
 
 

@@ -72,9 +72,17 @@ def rows(repetitions: int) -> list[tuple[str, float, str]]:
     vertices = (1 - DC, NE3)
     entries = [
         ("delta, m = 2, n = 1.555e8", lambda: profile(TWO, loss_rate=0.002, ratio=ODDS), "< 1 ms"),
-        ("delta, m = 3, n = 1.57e8", lambda: profile(THREE, loss_rate=0.002, ratio=ODDS), "< 0.5 s"),
+        (
+            "delta, m = 3, n = 1.57e8",
+            lambda: profile(THREE, loss_rate=0.002, ratio=ODDS),
+            "< 0.5 s",
+        ),
         ("delta, m = 2, n = 1.555e8, with replacement", _replacement, ""),
-        ("delta, m = 2, n = 1.555e8, Poisson", lambda: profile(TWO, loss_rate=0.002, ratio=ODDS, poisson=True), ""),
+        (
+            "delta, m = 2, n = 1.555e8, Poisson",
+            lambda: profile(TWO, loss_rate=0.002, ratio=ODDS, poisson=True),
+            "",
+        ),
         (
             "smoothed, districts, n = 1e6",
             lambda: expected(n=10**6, vertices=vertices, loss_rate=0.002, epsilon=1),
@@ -87,7 +95,9 @@ def rows(repetitions: int) -> list[tuple[str, float, str]]:
         ),
     ]
     codes = np.random.default_rng(0).choice(256, size=1000, p=quantized_gaussian(0.0, 0.12))
-    entries.append(("delta, 1000 8-bit gradients", lambda: average_profile(codes, sampled=32, epsilon=1.0), ""))
+    entries.append(
+        ("delta, 1000 8-bit gradients", lambda: average_profile(codes, sampled=32, epsilon=1.0), "")
+    )
     return [(name, best_of(call, repetitions), target) for name, call, target in entries]
 
 

@@ -17,7 +17,17 @@ from rich.console import Console
 from rich.table import Table
 
 RIVAL = "import numpy, typer"
-ROOMS = ("families", "privacy", "design", "collect", "vectors", "smoothed", "report", "training", "federated")
+ROOMS = (
+    "families",
+    "privacy",
+    "design",
+    "collect",
+    "vectors",
+    "smoothed",
+    "report",
+    "training",
+    "federated",
+)
 CONTESTANTS = {
     RIVAL: RIVAL,
     "mezzotint --help": "import sys; sys.argv = ['mezzotint', '--help']; from mezzotint.cli import main; main()",
@@ -36,7 +46,9 @@ def processor_seconds(code: str) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--repetitions", type=int, default=7)
     repetitions = parser.parse_args().repetitions
     least = dict.fromkeys(CONTESTANTS, float("inf"))

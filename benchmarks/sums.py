@@ -58,14 +58,24 @@ def even_optimum(epsilon: float) -> Mechanism:
         levels = [-width, -width / 3, width / 3, width]
         return design.optimal(epsilon=epsilon, lower=-1, upper=1, levels=levels)
 
-    found: Any = minimize_scalar(lambda width: best(width).loss, bounds=(1.001, 12 / epsilon + 1), method="bounded")
-    four, two = best(float(found.x)).mechanism, families.randomized_response(lower=-1, upper=1, epsilon=epsilon)
+    found: Any = minimize_scalar(
+        lambda width: best(width).loss, bounds=(1.001, 12 / epsilon + 1), method="bounded"
+    )
+    four, two = (
+        best(float(found.x)).mechanism,
+        families.randomized_response(lower=-1, upper=1, epsilon=epsilon),
+    )
     return two if two.mse() <= four.mse() * (1 + 1e-4) else four
 
 
 TABLES: dict[str, Callable[[], Mechanism]] = {
-    "RQM m=16 Delta=c q=.42": lambda: families.rqm(lower=-1, upper=1, levels=16, extension=1.0, q=0.42),
-    **{f"optimal even 4, epsilon {epsilon:g}": (lambda e=epsilon: even_optimum(e)) for epsilon in (0.5, 1.0, 2.0, 4.0)},
+    "RQM m=16 Delta=c q=.42": lambda: families.rqm(
+        lower=-1, upper=1, levels=16, extension=1.0, q=0.42
+    ),
+    **{
+        f"optimal even 4, epsilon {epsilon:g}": (lambda e=epsilon: even_optimum(e))
+        for epsilon in (0.5, 1.0, 2.0, 4.0)
+    },
 }
 
 
@@ -84,7 +94,9 @@ def lines(name: str, mechanism: Mechanism, crowds: list[int], delta: float) -> l
                 at_least=find_witness(rows, clients=clients, delta=delta).epsilon,
                 ours=ours,
                 blanket=blanket_epsilon(mechanism.weights, clients=clients, delta=delta),
-                epsilon_only=published_clones_epsilon(mechanism.epsilon, clients=clients, delta=delta),
+                epsilon_only=published_clones_epsilon(
+                    mechanism.epsilon, clients=clients, delta=delta
+                ),
                 seconds=seconds,
             )
         )
@@ -93,8 +105,20 @@ def lines(name: str, mechanism: Mechanism, crowds: list[int], delta: float) -> l
 
 def show(found: list[Line], delta: float) -> None:
     """Prints the table."""
-    table = Table(title=f"epsilon of one secure sum at delta = {delta:g}, replace-one, all clients honest")
-    for heading in ("table", "n", "at least", "ours", "blanket", "epsilon0-only", "blanket/ours", "e0/ours", "seconds"):
+    table = Table(
+        title=f"epsilon of one secure sum at delta = {delta:g}, replace-one, all clients honest"
+    )
+    for heading in (
+        "table",
+        "n",
+        "at least",
+        "ours",
+        "blanket",
+        "epsilon0-only",
+        "blanket/ours",
+        "e0/ours",
+        "seconds",
+    ):
         table.add_column(heading, justify="left" if heading == "table" else "right")
     for line in found:
         values = (line.at_least, line.ours, line.blanket, line.epsilon_only)
@@ -108,14 +132,22 @@ def show(found: list[Line], delta: float) -> None:
 
 def main() -> None:
     """Parses, computes, prints."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--delta", type=float, default=1e-6)
     parser.add_argument("--clients", type=int, nargs="+", default=list(CLIENTS))
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     # What is imported on first use shall not count as accounting.
-    privacy.account(families.randomized_response(lower=-1, upper=1, epsilon=1.0), view="sum", clients=10**6)
-    found = [line for name, build in TABLES.items() for line in lines(name, build(), options.clients, options.delta)]
+    privacy.account(
+        families.randomized_response(lower=-1, upper=1, epsilon=1.0), view="sum", clients=10**6
+    )
+    found = [
+        line
+        for name, build in TABLES.items()
+        for line in lines(name, build(), options.clients, options.delta)
+    ]
     if options.json:
         print(json.dumps([asdict(line) for line in found]))
     else:

@@ -48,7 +48,10 @@ def opacus_steps(data: Dataset, model: str, batch: int, steps: int) -> Callable[
     task = models.task(model, shape=(28, 28), classes=10)
     module = opacus.GradSampleModule(task.module)
     optimizer = DPOptimizer(
-        torch.optim.SGD(module.parameters(), lr=0.1), noise_multiplier=1.0, max_grad_norm=0.5, expected_batch_size=batch
+        torch.optim.SGD(module.parameters(), lr=0.1),
+        noise_multiplier=1.0,
+        max_grad_norm=0.5,
+        expected_batch_size=batch,
     )
     x, y = torch.from_numpy(data.train_x), torch.from_numpy(data.train_y)
     sampler = opacus.utils.uniform_sampler.UniformWithReplacementSampler(
@@ -120,7 +123,9 @@ def packed_of(module: torch.nn.Module, bits: int) -> tuple[PackedModel, dict[str
     return pack_weights(weights, bits=bits), weights
 
 
-def exported(module: torch.nn.Module, shape: tuple[int, ...], bits: int | None, dense: str, place: Path) -> int:
+def exported(
+    module: torch.nn.Module, shape: tuple[int, ...], bits: int | None, dense: str, place: Path
+) -> int:
     """Writes a module in ONNX, with `bits` to a weight or, for None, in float32; bytes of the file."""
     packed, weights = packed_of(module, bits or 8)
     if bits is not None:
@@ -175,7 +180,10 @@ def updates() -> dict[str, Callable[[], None]]:
     def projected(**settings: Any) -> Callable[[], None]:
         moved = weight()
         inner = torch.optim.SGD([moved], lr=0.1)
-        made, gradient = ProjectedOptimizer(inner, projection=projection(bits=4, **settings), bounds=0.1), moved.grad
+        made, gradient = (
+            ProjectedOptimizer(inner, projection=projection(bits=4, **settings), bounds=0.1),
+            moved.grad,
+        )
 
         def step() -> None:
             moved.grad = gradient.view_as(moved)  # a new one, as after every noise
@@ -232,7 +240,9 @@ def whole_steps(batch: int) -> dict[str, Callable[[], None]]:
 
 def large(batch: int) -> Table:
     """Steps of four million weights with one thread (processor time) and with two (time on the clock)."""
-    table = Table(title=f"{SIDE**2:,} weights, batch {batch}; ratios to SGD without privacy in the same run")
+    table = Table(
+        title=f"{SIDE**2:,} weights, batch {batch}; ratios to SGD without privacy in the same run"
+    )
     for name in ("part", "what", "1 thread, ms", "ratio", "2 threads, ms", "ratio"):
         table.add_column(name, justify="left" if name in ("part", "what") else "right")
     cores = sorted(os.sched_getaffinity(0))
@@ -287,8 +297,19 @@ def trained(data: Dataset, model: str, steps: int) -> torch.nn.Module:
 
 def runs(data: Dataset | None, steps: int) -> Table:
     """What exported models take, and what they get right where there is data."""
-    table = Table(title="run by onnxruntime, one record, one thread; ratios to float32 in the same run")
-    for name in ("model", "weights", "bytes", "ratio", "us", "ratio", "test accuracy", "packed model's"):
+    table = Table(
+        title="run by onnxruntime, one record, one thread; ratios to float32 in the same run"
+    )
+    for name in (
+        "model",
+        "weights",
+        "bytes",
+        "ratio",
+        "us",
+        "ratio",
+        "test accuracy",
+        "packed model's",
+    ):
         table.add_column(name, justify="left" if name in ("model", "weights") else "right")
     square = (28, 28)
     found: dict[str, tuple[torch.nn.Module, tuple[int, ...]]] = {
@@ -299,7 +320,11 @@ def runs(data: Dataset | None, steps: int) -> Table:
         for side in SIDES
     }
     for model in STEPS:
-        module = models.task(model, shape=square, classes=10).module if data is None else trained(data, model, steps)
+        module = (
+            models.task(model, shape=square, classes=10).module
+            if data is None
+            else trained(data, model, steps)
+        )
         found[model] = (module, square)
     with tempfile.TemporaryDirectory() as folder:
         for label, (module, shape) in found.items():
@@ -316,13 +341,25 @@ def runs(data: Dataset | None, steps: int) -> Table:
                 bits, accuracies = kind[0], ("", "")
                 if data is not None and own:
                     session = sessions[kind]
-                    told = right(lambda part, session=session: session.run(None, {"features": part})[0], data)
+                    told = right(
+                        lambda part, session=session: session.run(None, {"features": part})[0], data
+                    )
                     if bits is not None and bits not in own:
-                        own[bits] = right_in_torch(packed_of(module, bits)[0].to_module(module), data)
+                        own[bits] = right_in_torch(
+                            packed_of(module, bits)[0].to_module(module), data
+                        )
                     accuracies = f"{told:.2%}", f"{own[bits]:.2%}"
                 name = "float32" if bits is None else f"{bits} bits, {kind[1]}"
                 ratios = f"{sizes[kind] / sizes[base]:.3f}", f"{taken[kind] / taken[base]:.2f}"
-                table.add_row(label, name, f"{sizes[kind]:,}", ratios[0], f"{taken[kind]:.0f}", ratios[1], *accuracies)
+                table.add_row(
+                    label,
+                    name,
+                    f"{sizes[kind]:,}",
+                    ratios[0],
+                    f"{taken[kind]:.0f}",
+                    ratios[1],
+                    *accuracies,
+                )
     return table
 
 
@@ -331,19 +368,29 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=60, help="steps per measurement")
     parser.add_argument("--batch", type=int, default=64, help="expected records per batch")
     parser.add_argument("--only", choices=["steps", "runs", "large"], help="one of the parts")
-    parser.add_argument("--mnist", type=Path, help="folder with MNIST's idx files, for the accuracy of exported models")
-    parser.add_argument("--train-steps", type=int, default=300, help="steps that those are trained for")
+    parser.add_argument(
+        "--mnist",
+        type=Path,
+        help="folder with MNIST's idx files, for the accuracy of exported models",
+    )
+    parser.add_argument(
+        "--train-steps", type=int, default=300, help="steps that those are trained for"
+    )
     options = parser.parse_args()
     warnings.filterwarnings("ignore", category=TrainingWarning)
     torch.set_num_threads(1)
-    torch.set_flush_denormal(True)  # saturated random models would otherwise time the processor, not the method
+    torch.set_flush_denormal(
+        True
+    )  # saturated random models would otherwise time the processor, not the method
     # Opacus listens with full backward hooks on modules whose inputs need no gradient; torch remarks on that.
     warnings.filterwarnings("ignore", message="Full backward hook is firing")
     screen = Console(width=130)
     if options.only in (None, "large"):
         screen.print(large(options.batch))
     if options.only in (None, "runs"):
-        screen.print(runs(idx_folder(options.mnist) if options.mnist else None, options.train_steps))
+        screen.print(
+            runs(idx_folder(options.mnist) if options.mnist else None, options.train_steps)
+        )
     if options.only in (None, "steps"):
         steps(options, screen)
 
@@ -352,10 +399,14 @@ def steps(options: Any, screen: Console) -> None:
     """Times of steps and bytes of packed codes."""
     data = images()
     noisy = {"noise_multiplier": 1.0, "clip_norm": 0.5}
-    table, other = (families.rqm(lower=-1.0, upper=1.0, levels=m, extension=1.0, q=0.42) for m in (16, 17))
+    table, other = (
+        families.rqm(lower=-1.0, upper=1.0, levels=m, extension=1.0, q=0.42) for m in (16, 17)
+    )
     ours = {
         "DP-SGD": methods.NoisySGD(**noisy),
-        "projected, stochastic, 4 bits": methods.NoisySGD(**noisy, projection=projection(bits=4), bound=0.1),
+        "projected, stochastic, 4 bits": methods.NoisySGD(
+            **noisy, projection=projection(bits=4), bound=0.1
+        ),
         "RQP, q=.9, 4 bits": methods.NoisySGD(
             **noisy, projection=projection(bits=4, rounding="nearest", q=0.9), bound=0.1
         ),
@@ -363,26 +414,38 @@ def steps(options: Any, screen: Console) -> None:
         # A jump at 0, which floats crowd around: its knots are searched for.
         "the same, 17 levels, no even grid": methods.QuantizedSGD(table=other, clip=0.1),
     }
-    times = Table(title=f"one thread, batch {options.batch}; ratio to Opacus, target at most {TARGET}")
+    times = Table(
+        title=f"one thread, batch {options.batch}; ratio to Opacus, target at most {TARGET}"
+    )
     for name in ("model", "weights", "method", "CPU ms per step", "ratio"):
-        times.add_column(name, justify="right" if name in ("weights", "CPU ms per step", "ratio") else "left")
+        times.add_column(
+            name, justify="right" if name in ("weights", "CPU ms per step", "ratio") else "left"
+        )
     sizes = Table(title="bytes of a model")
     for name in ("model", "float32", "8 bits", "4 bits", "2 bits", "4 bits, ratio"):
         sizes.add_column(name, justify="left" if name == "model" else "right")
     for model in ("softmax", "cnn"):
         contenders = {"Opacus DP-SGD": opacus_steps(data, model, options.batch, options.steps)}
         contenders |= {
-            name: our_steps(data, model, method, options.batch, options.steps) for name, method in ours.items()
+            name: our_steps(data, model, method, options.batch, options.steps)
+            for name, method in ours.items()
         }
         module = models.task(model, shape=(28, 28), classes=10).module
-        weights = {name: parameter.detach().numpy() for name, parameter in module.named_parameters()}
+        weights = {
+            name: parameter.detach().numpy() for name, parameter in module.named_parameters()
+        }
         count = sum(value.size for value in weights.values())
         found = milliseconds(contenders, options.steps)
         for name, value in found.items():
-            times.add_row(model, f"{count:,}", name, f"{value:.3f}", f"{value / found['Opacus DP-SGD']:.2f}")
+            times.add_row(
+                model, f"{count:,}", name, f"{value:.3f}", f"{value / found['Opacus DP-SGD']:.2f}"
+            )
         packed = {bits: pack_weights(weights, bits=bits).packed_bytes for bits in (8, 4, 2)}
         sizes.add_row(
-            model, f"{4 * count:,}", *(f"{packed[bits]:,}" for bits in (8, 4, 2)), f"{packed[4] / (4 * count):.4f}"
+            model,
+            f"{4 * count:,}",
+            *(f"{packed[bits]:,}" for bits in (8, 4, 2)),
+            f"{packed[4] / (4 * count):.4f}",
         )
     screen.print(times)
     screen.print(sizes)

@@ -69,7 +69,9 @@ class PrivUnitG(Rival):
         self.threshold = float(special.ndtri(1 - share))
         self.share, self.dimension = share, dimension
         self.chance = share / (share + (1 - share) * math.exp(-epsilon))
-        self.scale = density(self.threshold) * (self.chance / share - (1 - self.chance) / (1 - share))
+        self.scale = density(self.threshold) * (
+            self.chance / share - (1 - self.chance) / (1 - share)
+        )
         self.square = 1 + self.threshold * self.scale
         self.bits = FLOAT_BITS * dimension
         self.error = (dimension - 1 + self.square) / self.scale**2 - 1
@@ -102,7 +104,9 @@ class FastProjUnit(Rival):
 
     def _public(self, seed: int) -> tuple[np.ndarray, np.ndarray]:
         rng = np.random.default_rng(seed)
-        return rng.integers(0, 2, self.padded) * 2.0 - 1, rng.choice(self.padded, PROJECTED, replace=False)
+        return rng.integers(0, 2, self.padded) * 2.0 - 1, rng.choice(
+            self.padded, PROJECTED, replace=False
+        )
 
     def encode(self, x: np.ndarray, seed: int, rng: np.random.Generator) -> np.ndarray:
         signs, places = self._public(seed)
@@ -189,11 +193,18 @@ class Mmrc(Rival):
     """One of M Gaussian candidates; those in a cap weigh e**epsilon times the others, clipped to that ratio overall."""
 
     def __init__(self, dimension: int, epsilon: float, bits: int) -> None:
-        self.name, self.bits, self.dimension, self.epsilon = f"MMRC, {bits} bits", bits, dimension, epsilon
+        self.name, self.bits, self.dimension, self.epsilon = (
+            f"MMRC, {bits} bits",
+            bits,
+            dimension,
+            epsilon,
+        )
         self.candidates = 2**bits
         counts = np.arange(self.candidates + 1)
         best: tuple[float, float, float] | None = None
-        for share in np.exp(np.linspace(math.log(max(0.3 / self.candidates, 1e-4)), math.log(0.5), 60)):
+        for share in np.exp(
+            np.linspace(math.log(max(0.3 / self.candidates, 1e-4)), math.log(0.5), 60)
+        ):
             law = stats.binom.pmf(counts, self.candidates, share)
             inside = float(law @ (counts * self._chances(counts, share)[0]))
             threshold = float(special.ndtri(1 - share))
@@ -251,8 +262,12 @@ def rivals(dimension: int, epsilon: float) -> Iterator[Rival]:
         yield Ranked(ranked_codebook(dimension, epsilon, bits, norms="unit"))
     yield Djw(dimension, epsilon, 1)
     if epsilon >= 2:
-        yield min((Djw(dimension, epsilon, times) for times in range(2, 9)), key=lambda one: one.error)
-    yield min((Sqkr(dimension, epsilon, count) for count in range(1, 17)), key=lambda one: one.error)
+        yield min(
+            (Djw(dimension, epsilon, times) for times in range(2, 9)), key=lambda one: one.error
+        )
+    yield min(
+        (Sqkr(dimension, epsilon, count) for count in range(1, 17)), key=lambda one: one.error
+    )
     yield Mmrc(dimension, epsilon, 8)
 
 
@@ -295,8 +310,20 @@ def measure(rival: Rival, dimension: int, epsilon: float, yardstick: float, runs
 
 def show(lines: list[Line]) -> None:
     """Prints the table."""
-    table = Table(title="mean squared error of one unit vector, all coordinates; ratio to PrivUnitG's")
-    for heading in ("d", "epsilon", "scheme", "bits", "error", "ratio", "measured/error", "encode ms", "decode ms"):
+    table = Table(
+        title="mean squared error of one unit vector, all coordinates; ratio to PrivUnitG's"
+    )
+    for heading in (
+        "d",
+        "epsilon",
+        "scheme",
+        "bits",
+        "error",
+        "ratio",
+        "measured/error",
+        "encode ms",
+        "decode ms",
+    ):
         table.add_column(heading, justify="left" if heading == "scheme" else "right")
     last = None
     for line in lines:
@@ -304,7 +331,9 @@ def show(lines: list[Line]) -> None:
             table.add_section()
         last = (line.dimension, line.epsilon)
         share = "-" if line.measured is None else f"{line.measured / line.error:.3f}"
-        times = ("-" if math.isnan(one) else f"{one:.3f}" for one in (line.encode_ms, line.decode_ms))
+        times = (
+            "-" if math.isnan(one) else f"{one:.3f}" for one in (line.encode_ms, line.decode_ms)
+        )
         table.add_row(
             f"{line.dimension:,}", f"{line.epsilon:g}", line.name, f"{line.bits:,}", f"{line.error:.5g}",
             f"{line.ratio:.4f}", share, *times,
@@ -322,9 +351,17 @@ def targets() -> list[tuple[str, float, float]]:
     ):  # fmt: skip
         scheme = ranked_codebook(10**5, epsilon, bits, **more)
         words = ", ".join(f"{name} {value}" for name, value in more.items())
-        name = f"error / PrivUnitG's, epsilon {epsilon:g}, {bits} bits" + (f" ({words})" if words else "")
+        name = f"error / PrivUnitG's, epsilon {epsilon:g}, {bits} bits" + (
+            f" ({words})" if words else ""
+        )
         found.append((name, limit, scheme.mse / scheme.optimum))
-        found.append((f"epsilon given away, epsilon {epsilon:g}, {bits} bits", 4e-6, epsilon - scheme.epsilon))
+        found.append(
+            (
+                f"epsilon given away, epsilon {epsilon:g}, {bits} bits",
+                4e-6,
+                epsilon - scheme.epsilon,
+            )
+        )
     rng = np.random.default_rng(1)
     for dimension, encoding in ((10**5, 5.0), (10**6, 100.0)):
         scheme = ranked_codebook(dimension, 4.0, 8)
@@ -332,11 +369,17 @@ def targets() -> list[tuple[str, float, float]]:
         scheme.encode(vectors, range(10))
         started = time.process_time()
         scheme.encode(vectors, range(10))
-        found.append((f"encode, d = {dimension:,}, ms", encoding, 100 * (time.process_time() - started)))
+        found.append(
+            (f"encode, d = {dimension:,}, ms", encoding, 100 * (time.process_time() - started))
+        )
         tracemalloc.start()
         scheme.encode(vectors[0], 0)
         found.append(
-            (f"encode, d = {dimension:,}, peak MiB", 40 * dimension / 2**20, tracemalloc.get_traced_memory()[1] / 2**20)
+            (
+                f"encode, d = {dimension:,}, peak MiB",
+                40 * dimension / 2**20,
+                tracemalloc.get_traced_memory()[1] / 2**20,
+            )
         )
         tracemalloc.stop()
         reports = rng.integers(0, scheme.table.outputs, size=2000)
@@ -345,7 +388,9 @@ def targets() -> list[tuple[str, float, float]]:
             started = time.process_time()
             scheme.mean(reports[:count], range(count))
             seconds.append(time.process_time() - started)
-        found.append((f"decode, d = {dimension:,}, ms a report", 0.1, 1e3 * (seconds[1] - seconds[0]) / 1999))
+        found.append(
+            (f"decode, d = {dimension:,}, ms a report", 0.1, 1e3 * (seconds[1] - seconds[0]) / 1999)
+        )
     started = time.process_time()
     ranked_codebook(10**5, 3.3)
     found.append(("design, ms", 50.0, 1e3 * (time.process_time() - started)))
@@ -362,7 +407,9 @@ def show_targets(found: list[tuple[str, float, float]]) -> None:
 
 def main() -> None:
     """Parses, measures, prints."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--dimensions", type=int, nargs="+", default=[100, 1000, 10_000, 100_000])
     parser.add_argument("--epsilons", type=float, nargs="+", default=[0.5, 1.0, 2.0, 4.0, 8.0])
     parser.add_argument("--runs", type=int, default=20)
@@ -376,7 +423,10 @@ def main() -> None:
     for dimension in options.dimensions:
         for epsilon in options.epsilons:
             yardstick = gaussian_error(dimension, epsilon)
-            lines += [measure(one, dimension, epsilon, yardstick, options.runs) for one in rivals(dimension, epsilon)]
+            lines += [
+                measure(one, dimension, epsilon, yardstick, options.runs)
+                for one in rivals(dimension, epsilon)
+            ]
     if options.json:
         print(json.dumps([asdict(line) for line in lines]))
     else:

@@ -37,7 +37,9 @@ def paragraphs(text: str) -> str:
                 lines.append("")
             line = "Examples:" if line == "Example:" else line  # the style draws that one as code
             lines.append(line.removeprefix("    ") if within else line)
-        within = bool(found) or (within and line.startswith("    ")) or (within and not line.strip())
+        within = (
+            bool(found) or (within and line.startswith("    ")) or (within and not line.strip())
+        )
     return "\n".join(lines)
 
 

@@ -21,9 +21,7 @@ NAMES = re.compile(_NAMES, re.MULTILINE)
 GALLERY = "*On the site the gallery stands here; `make docs` builds it from the files in [results](results/).*"
 BENCHMARKS = "*On the site a list of the benchmarks stands here; in the checkout they are the files in `benchmarks`.*"
 PROOFS = "*On the site a list of all proofs stands here; in the checkout they are the files in [proofs](proofs/).*"
-NOTEBOOKS = (
-    "*On the site a list of all notebooks stands here; in the checkout they are the files in [notebooks](notebooks/).*"
-)
+NOTEBOOKS = "*On the site a list of all notebooks stands here; in the checkout they are the files in [notebooks](notebooks/).*"
 VERSION = "of this checkout"
 """What stands in the place of each in the sources says so to whoever reads them there."""
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -49,7 +47,9 @@ def public_names(package: str) -> list[str]:
     found = []
     for node in ast.walk(ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("mezzotint"):
-            public = package == "mezzotint" and node.module != package  # its rooms are named for type checkers alone
+            public = (
+                package == "mezzotint" and node.module != package
+            )  # its rooms are named for type checkers alone
             found += [alias.name for alias in node.names if public or alias.asname == alias.name]
     if not found:
         found = sorted(path.stem for path in folder.glob("*.py") if path.stem != "__init__")
@@ -68,7 +68,15 @@ def in_order(package: str, first: list[str]) -> list[str]:
 
     def rank(name: str) -> tuple[int, int]:
         last = name.rsplit(".", 1)[-1]
-        kind = 3 if last.startswith("published_") else 2 if last.isupper() else 1 if last[:1].isupper() else 0
+        kind = (
+            3
+            if last.startswith("published_")
+            else 2
+            if last.isupper()
+            else 1
+            if last[:1].isupper()
+            else 0
+        )
         return (first.index(name), 0) if name in first else (len(first), kind)
 
     return sorted(public_names(package), key=rank)
@@ -84,7 +92,10 @@ def reproductions() -> dict[str, str]:
                 pairs = zip(node.value.keys, node.value.values, strict=True)
                 found |= {key.value: _title(path, value) for key, value in pairs}
     return dict(
-        sorted(found.items(), key=lambda item: [int(part) if part.isdigit() else part for part in _runs(item[0])])
+        sorted(
+            found.items(),
+            key=lambda item: [int(part) if part.isdigit() else part for part in _runs(item[0])],
+        )
     )
 
 
@@ -98,7 +109,9 @@ def gallery() -> str:
     parts = []
     for paper, heading in PAPERS.items():
         parts.append(f"## {heading}")
-        named = {name: title for name, title in reproductions().items() if name.split("-")[0] == paper}
+        named = {
+            name: title for name, title in reproductions().items() if name.split("-")[0] == paper
+        }
         parts += [_shown(name, title) for name, title in named.items()]
     return "\n\n".join(parts)
 
@@ -131,7 +144,9 @@ def benchmarks() -> str:
     """The scripts and what the first line of each says."""
     lines = ["| script | what it measures |", "|---|---|"]
     for path in sorted((SOURCE.parent / "benchmarks").glob("*.py")):
-        words = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").split("\n")[0]
+        words = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").split("\n")[
+            0
+        ]
         lines.append(f"| `benchmarks/{path.name}` | {words} |")
     return "\n".join(lines)
 
@@ -160,8 +175,13 @@ def notebooks() -> str:
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
-    names = list(dict.fromkeys(key for row in rows for key, value in row.items() if value not in (None, "")))
-    lines = ["| " + " | ".join(name.replace("_", " ") for name in names) + " |", "|---" * len(names) + "|"]
+    names = list(
+        dict.fromkeys(key for row in rows for key, value in row.items() if value not in (None, ""))
+    )
+    lines = [
+        "| " + " | ".join(name.replace("_", " ") for name in names) + " |",
+        "|---" * len(names) + "|",
+    ]
     lines += ["| " + " | ".join(_cell(row.get(name)) for name in names) + " |" for row in rows]
     return "\n".join(lines)
 
@@ -192,7 +212,9 @@ def on_config(config: Any) -> Any:
 
 def version() -> str:
     """What the site is about: MEZZOTINT_VERSION if that is set, else the version of the sources."""
-    project = tomllib.loads((SOURCE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = tomllib.loads((SOURCE.parent / "pyproject.toml").read_text(encoding="utf-8"))[
+        "project"
+    ]
     return os.environ.get("MEZZOTINT_VERSION", project["version"])
 
 
@@ -206,14 +228,23 @@ def _fill(nav: list[Any], docs: Path, named: set[str]) -> None:
                 _fill(value, docs, named)
             elif (docs / value).is_dir():
                 pages = sorted(path.name for path in (docs / value).glob("*.md"))
-                entry[title] = [f"{value}/{name}" for name in sorted(pages, key=lambda name: name != "index.md")]
+                entry[title] = [
+                    f"{value}/{name}" for name in sorted(pages, key=lambda name: name != "index.md")
+                ]
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Called by mkdocs for every page."""
     first = re.findall(r"\]\[(mezzotint\.[\w.]+)\]", markdown)
-    filled = NAMES.sub(lambda match: "\n\n".join(f"::: {name}" for name in in_order(match[1], first)), markdown)
-    for mark, fill in ((GALLERY, gallery), (BENCHMARKS, benchmarks), (PROOFS, proofs), (NOTEBOOKS, notebooks)):
+    filled = NAMES.sub(
+        lambda match: "\n\n".join(f"::: {name}" for name in in_order(match[1], first)), markdown
+    )
+    for mark, fill in (
+        (GALLERY, gallery),
+        (BENCHMARKS, benchmarks),
+        (PROOFS, proofs),
+        (NOTEBOOKS, notebooks),
+    ):
         filled = filled.replace(mark, fill()) if mark in filled else filled
     return filled.replace(VERSION, f"of version {version()}")
 

@@ -50,7 +50,9 @@ def _lines(facts: dict[str, Any]) -> str:
     """JSON with a line for each row and each curve."""
     parts = []
     for key, value in facts.items():
-        inner = ",\n  ".join(map(json.dumps, value)) if isinstance(value, list) else json.dumps(value)
+        inner = (
+            ",\n  ".join(map(json.dumps, value)) if isinstance(value, list) else json.dumps(value)
+        )
         parts.append(f' "{key}": ' + (f"[\n  {inner}\n ]" if isinstance(value, list) else inner))
     return "{\n" + ",\n".join(parts) + "\n}\n"
 
@@ -59,11 +61,19 @@ def stored(name: str) -> Reproduction:
     """What was stored under this name."""
     facts = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
     series = tuple(
-        Series(**{key: tuple(map(_number, value)) if isinstance(value, list) else value for key, value in one.items()})
+        Series(
+            **{
+                key: tuple(map(_number, value)) if isinstance(value, list) else value
+                for key, value in one.items()
+            }
+        )
         for one in facts["series"]
     )
     given = {key: facts[key] for key in ("title", "note", "x_label", "log_x")}
-    each = {key: tuple(facts[key]) if isinstance(facts[key], list) else facts[key] for key in ("y_label", "log_y")}
+    each = {
+        key: tuple(facts[key]) if isinstance(facts[key], list) else facts[key]
+        for key in ("y_label", "log_y")
+    }
     return Reproduction(**given, **each, rows=tuple(facts["rows"]), series=series)
 
 

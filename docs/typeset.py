@@ -11,10 +11,15 @@ from latex2mathml.converter import convert
 SPAN = re.compile(r'<(span|div) class="arithmatex">(.*?)</\1>', re.DOTALL)
 UNKNOWN = re.compile(r"\\[A-Za-z]+")
 NAMESPACE = "http://www.w3.org/1998/Math/MathML"
-SCRIPTS = {f"{{{NAMESPACE}}}{name}" for name in ("msub", "msup", "msubsup", "munder", "mover", "munderover")}
+SCRIPTS = {
+    f"{{{NAMESPACE}}}{name}"
+    for name in ("msub", "msup", "msubsup", "munder", "mover", "munderover")
+}
 ROWS = {f"{{{NAMESPACE}}}{name}" for name in ("math", "mrow", "mtd", "msqrt", "mstyle")}
 ROW, NAME, OPERATOR, GAP = (f"{{{NAMESPACE}}}{name}" for name in ("mrow", "mi", "mo", "mspace"))
-SUBSCRIPT, SUPERSCRIPT, BOTH, UNDER = (f"{{{NAMESPACE}}}{name}" for name in ("msub", "msup", "msubsup", "munder"))
+SUBSCRIPT, SUPERSCRIPT, BOTH, UNDER = (
+    f"{{{NAMESPACE}}}{name}" for name in ("msub", "msup", "msubsup", "munder")
+)
 BARE, SIGNS, CLOSING, PRIME = "|/\u2016", "+\u2212\u00b1", ")]}\u232a\u2032|", "\u2032"
 RELATIONS = "\u223c~\u27fa\u27f9\u2016"
 """What the converter takes for letters; as operators they stand apart from their neighbours."""
@@ -42,7 +47,9 @@ def typeset(page: str, name: str) -> str:
 def mathml(formula: str, *, block: bool) -> str:
     """One formula as a `math` element, its source as the text for whoever cannot see it."""
     ElementTree.register_namespace("", NAMESPACE)
-    tree = ElementTree.fromstring(convert(formula, display="block" if block else "inline").replace("<mi>&</mi>", ""))
+    tree = ElementTree.fromstring(
+        convert(formula, display="block" if block else "inline").replace("<mi>&</mi>", "")
+    )
     tree.set("alttext", formula)
     for element in tree.iter():
         if element.tag == NAME and (element.text or "") in RELATIONS:
@@ -78,7 +85,9 @@ def _space_operators(row: ElementTree.Element) -> None:
     for element in row:
         if element.tag == OPERATOR:
             text = element.text or ""
-            opened = before is None or (before.tag == OPERATOR and (before.text or "") not in CLOSING)
+            opened = before is None or (
+                before.tag == OPERATOR and (before.text or "") not in CLOSING
+            )
             if text and text in BARE:
                 element.attrib |= {"lspace": "0", "rspace": "0"}
             elif text and text in SIGNS and opened:

@@ -28,7 +28,9 @@ FLAGS = (
 def chromium() -> Iterator[Any]:
     """A driver whose logs hold the page's console and its requests."""
     webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-    service = pytest.importorskip("selenium.webdriver.chrome.service", reason="selenium is not installed")
+    service = pytest.importorskip(
+        "selenium.webdriver.chrome.service", reason="selenium is not installed"
+    )
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     driver = next(filter(None, map(shutil.which, DRIVERS)), None)
     if browser is None or driver is None:
@@ -54,13 +56,21 @@ def resize(session: Any, width: int) -> None:
 def requests(session: Any) -> list[str]:
     """Addresses that the page asked for since the last call; data and blob addresses stay inside the page."""
     entries = [json.loads(entry["message"])["message"] for entry in session.get_log("performance")]
-    sent = [entry["params"]["request"]["url"] for entry in entries if entry["method"] == "Network.requestWillBeSent"]
+    sent = [
+        entry["params"]["request"]["url"]
+        for entry in entries
+        if entry["method"] == "Network.requestWillBeSent"
+    ]
     return [url for url in sent if not url.startswith(("data:", "blob:"))]
 
 
 def console(session: Any) -> list[str]:
     """Warnings and errors of the console since the last call."""
-    return [entry["message"] for entry in session.get_log("browser") if entry["level"] in ("WARNING", "SEVERE")]
+    return [
+        entry["message"]
+        for entry in session.get_log("browser")
+        if entry["level"] in ("WARNING", "SEVERE")
+    ]
 
 
 def colours(session: Any, scheme: str) -> None:

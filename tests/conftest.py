@@ -16,7 +16,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
-    "mezzotint", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
+    "mezzotint",
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    database=None,
 )
 settings.load_profile("mezzotint")
 
@@ -56,7 +60,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
         return None
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     call = pytest.CallInfo.from_call(lambda: _run_alone(item), "call")
-    item.ihook.pytest_runtest_logreport(report=item.ihook.pytest_runtest_makereport(item=item, call=call))
+    item.ihook.pytest_runtest_logreport(
+        report=item.ihook.pytest_runtest_makereport(item=item, call=call)
+    )
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
     return True
 
@@ -65,7 +71,17 @@ def _run_alone(item: pytest.Item) -> None:
     """Passes, skips or fails as the test does there; whatever the process started ends with it."""
     quiet = ["-W", "ignore:unclosed:ResourceWarning"]  # what Ray leaves open
     process = subprocess.Popen(
-        [sys.executable, "-m", "pytest", "-p", "no:xdist", "-rs", "--tb=short", *quiet, item.nodeid],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-p",
+            "no:xdist",
+            "-rs",
+            "--tb=short",
+            *quiet,
+            item.nodeid,
+        ],
         cwd=item.config.rootpath,
         env=os.environ | {ALONE: "1"},
         stdout=subprocess.PIPE,
@@ -81,7 +97,11 @@ def _run_alone(item: pytest.Item) -> None:
     if process.returncode != 0 or not (" passed" in output or " skipped" in output):
         pytest.fail(f"its process ended with status {process.returncode}:\n{output}", pytrace=False)
     if " skipped" in output:
-        pytest.skip(next(line for line in output.splitlines() if line.startswith("SKIPPED")).partition(": ")[2])
+        pytest.skip(
+            next(line for line in output.splitlines() if line.startswith("SKIPPED")).partition(
+                ": "
+            )[2]
+        )
 
 
 # Progress by file ----------------------------------------------------------------------------------------------------
@@ -131,7 +151,9 @@ class Progress:
         self.ended += 1
         self.left[file] -= 1
         if self.left[file] == 0:
-            found = ", ".join(f"{count} {outcome}" for outcome, count in self.outcomes[file].items())
+            found = ", ".join(
+                f"{count} {outcome}" for outcome, count in self.outcomes[file].items()
+            )
             share = 100 * self.ended / (self.ended + self.left.total())
             self.write(f"{share:3.0f} %  {file}: {found} in {self.seconds[file]:.1f} s")
 

@@ -58,7 +58,11 @@ class Runs:
         command = [sys.executable, __file__, call, counted, str(marks or ""), *loads]
         path = os.pathsep.join([*filter(None, sys.path)])
         with subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": path}
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONPATH": path},
         ) as process:
             yield cls(process)
             assert process.stdin is not None
@@ -81,7 +85,10 @@ def _found(name: str) -> tuple[Any, str]:
 
 def _count(name: str, marks: str) -> None:
     owner, last = _found(name)
-    method, descriptor = getattr(owner, last), os.open(marks, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    method, descriptor = (
+        getattr(owner, last),
+        os.open(marks, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
+    )
     write = os.write
 
     @functools.wraps(method)
@@ -159,7 +166,9 @@ def _serve(call: str, counted: str, marks: str, *loads: str) -> None:
         _count(counted, marks)
     for line in sys.stdin:
         words, at, torn = json.loads(line)
-        print(json.dumps(_fork(lambda words=words: getattr(owner, last)(words), at, torn)), flush=True)
+        print(
+            json.dumps(_fork(lambda words=words: getattr(owner, last)(words), at, torn)), flush=True
+        )
 
 
 if __name__ == "__main__":

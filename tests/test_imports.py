@@ -45,7 +45,11 @@ def _imported(tree: ast.AST) -> list[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, "imports inside the package are absolute"
             names += [f"{node.module}.{alias.name}" for alias in node.names]
-        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "mz":
+        elif (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id == "mz"
+        ):
             names.append(f"mezzotint.{node.attr}")
     return [name for name in names if name.split(".")[0] == "mezzotint"]
 
@@ -87,7 +91,9 @@ def test_the_walks_of_a_newcomer_never_go_back_up() -> None:
 def test_no_file_imports_what_imports_it() -> None:
     """Neither files nor rooms stand in a circle, so each can be read before those that import it."""
     imports = {path.relative_to(SOURCE).as_posix(): _at_run_time(path) for path in _files()}
-    files = {file: {other for other in found if other in imports} for file, found in imports.items()}
+    files = {
+        file: {other for other in found if other in imports} for file, found in imports.items()
+    }
     assert sum(map(len, files.values())) > 500
     for graph in (files, {room: others - {room} for room, others in ALLOWED.items()}):
         TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
@@ -96,9 +102,19 @@ def test_no_file_imports_what_imports_it() -> None:
 def test_no_module_has_the_name_of_a_public_name_of_its_room() -> None:
     """Importing a module sets its name in the room, where it would hide a function of that name."""
     for file in SOURCE.rglob("__init__.py"):
-        modules = {path.stem for path in file.parent.iterdir() if path.suffix == ".py" or any(path.glob("*.py"))}
-        imports = [node for node in ast.walk(ast.parse(file.read_text("utf-8"))) if isinstance(node, ast.ImportFrom)]
-        elsewhere = [node for node in imports if str(node.module).split(".")[-1] != file.parent.name]
+        modules = {
+            path.stem
+            for path in file.parent.iterdir()
+            if path.suffix == ".py" or any(path.glob("*.py"))
+        }
+        imports = [
+            node
+            for node in ast.walk(ast.parse(file.read_text("utf-8")))
+            if isinstance(node, ast.ImportFrom)
+        ]
+        elsewhere = [
+            node for node in imports if str(node.module).split(".")[-1] != file.parent.name
+        ]
         names = {alias.asname or alias.name for node in elsewhere for alias in node.names}
         assert not names & modules, file
 
@@ -109,7 +125,9 @@ def test_the_plan_names_every_room() -> None:
 
 
 def _fresh(code: str) -> str:
-    return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    return subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True
+    ).stdout
 
 
 def test_importing_the_package_loads_numpy_and_little_of_the_standard_library() -> None:
@@ -120,11 +138,18 @@ def test_importing_the_package_loads_numpy_and_little_of_the_standard_library() 
     assert len(loaded) <= 50  # 38 on Python 3.11
 
 
-@pytest.mark.parametrize("room", ["collect", "datasets", "design", "families", "kernel", "privacy", "vectors"])
-def test_rooms_load_scipy_with_a_name_that_needs_it_and_leave_the_compiler_to_the_first_draw(room: str) -> None:
+@pytest.mark.parametrize(
+    "room", ["collect", "datasets", "design", "families", "kernel", "privacy", "vectors"]
+)
+def test_rooms_load_scipy_with_a_name_that_needs_it_and_leave_the_compiler_to_the_first_draw(
+    room: str,
+) -> None:
     code = f"import sys, mezzotint.{room} as room; light = 'scipy' not in sys.modules"
     names = "[getattr(room, name) for name in dir(room)]"
-    assert _fresh(f"{code}; {names}; print(light, 'numba' not in sys.modules)").split() == ["True", "True"]
+    assert _fresh(f"{code}; {names}; print(light, 'numba' not in sys.modules)").split() == [
+        "True",
+        "True",
+    ]
 
 
 def test_the_public_names_resolve() -> None:
@@ -132,7 +157,9 @@ def test_the_public_names_resolve() -> None:
     assert "rqm" in _fresh(code)
 
 
-@pytest.mark.parametrize(("room", "extra"), [("federated", "flwr"), ("papers", "torch"), ("training", "torch")])
+@pytest.mark.parametrize(
+    ("room", "extra"), [("federated", "flwr"), ("papers", "torch"), ("training", "torch")]
+)
 def test_every_name_that_a_room_offers_on_demand_is_there(room: str, extra: str) -> None:
     pytest.importorskip(extra)
     package = getattr(mezzotint, room)
@@ -162,13 +189,20 @@ def test_every_room_is_there_after_one_import_and_can_be_looked_into():
     assert {"SecureUpdates", "SecureStrategy"} <= set(rooms["federated"])
     assert "Mechanism" in names
     assert not {"LazyModule", "TYPE_CHECKING", "annotations"} & set(names)
-    assert all(len([one for one in found if not one.startswith("_")]) > 3 for found in rooms.values())
+    assert all(
+        len([one for one in found if not one.startswith("_")]) > 3 for found in rooms.values()
+    )
 
 
 @pytest.mark.parametrize("room", ["design", "privacy", "vectors", "smoothed", "report"])
 def test_a_star_imports_the_public_names(room: str) -> None:
     code = f"import mezzotint as mz; old = {{*dir()}}; from mezzotint.{room} import *"
-    assert _fresh(f"{code}; print(*sorted({{*dir()}} - old - {{'old'}} ^ {{*dir(mz.{room})}}))").strip() == ""
+    assert (
+        _fresh(
+            f"{code}; print(*sorted({{*dir()}} - old - {{'old'}} ^ {{*dir(mz.{room})}}))"
+        ).strip()
+        == ""
+    )
 
 
 def test_modules_that_texts_and_commands_name_are_there() -> None:
@@ -184,5 +218,9 @@ def test_modules_that_texts_and_commands_name_are_there() -> None:
     }
     assert len(found) > 100
     files = {name: SOURCE.parent.joinpath(*name.split(".")) for name in found}
-    missing = [name for name, file in files.items() if not (file.is_dir() or file.with_suffix(".py").is_file())]
+    missing = [
+        name
+        for name, file in files.items()
+        if not (file.is_dir() or file.with_suffix(".py").is_file())
+    ]
     assert {name: found[name] for name in missing} == {}

@@ -45,7 +45,11 @@ def test_a_version_that_is_not_in_the_changelog_is_refused(monkeypatch: pytest.M
 
 
 def test_licences_are_listed_and_known() -> None:
-    rows = re.findall(r"^\| (\S+) \| (\S+) \| (.+) \|$", release.LICENCES.read_text(encoding="utf-8"), re.MULTILINE)
+    rows = re.findall(
+        r"^\| (\S+) \| (\S+) \| (.+) \|$",
+        release.LICENCES.read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
     assert len(rows) > 15
     assert all(release.FREE.search(words) for _, version, words in rows if version[0].isdigit())
     listed = {release._plain(name) for name, _, _ in rows}
@@ -59,7 +63,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", release.PYTHONS)
-def test_the_wheel_installs_from_the_lock_and_runs_the_demonstration(version: str, built: Path, tmp_path: Path) -> None:
+def test_the_wheel_installs_from_the_lock_and_runs_the_demonstration(
+    version: str, built: Path, tmp_path: Path
+) -> None:
     program = release.pythons().get(version)
     if program is None:
         pytest.skip(f"there is no Python {version} on this machine")

@@ -25,12 +25,20 @@ def numbers(node: ast.AST) -> Iterator[float]:
     """Floats, and powers with negative exponents, that an expression is made of; what it gives to calls is theirs."""
     if isinstance(node, ast.Constant) and isinstance(node.value, float):
         yield abs(node.value)
-    elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) and isinstance(node.right, ast.UnaryOp):
+    elif (
+        isinstance(node, ast.BinOp)
+        and isinstance(node.op, ast.Pow)
+        and isinstance(node.right, ast.UnaryOp)
+    ):
         yield 0.5 * SMALL
     elif isinstance(node, (ast.BinOp, ast.UnaryOp, ast.IfExp)):
         for child in ast.iter_child_nodes(node):
             yield from numbers(child)
-    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in {"max", "min"}:
+    elif (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in {"max", "min"}
+    ):
         for argument in node.args:
             yield from numbers(argument)
 
@@ -49,13 +57,18 @@ def numbers_near(test: ast.Compare) -> Iterator[float]:
 def bare(tree: ast.AST) -> Iterator[ast.expr]:
     """Comparisons whose tolerance is written as a number, or left to a library's default."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in CLOSE:
+        if (
+            isinstance(node, ast.Call)
+            and getattr(node.func, "attr", getattr(node.func, "id", "")) in CLOSE
+        ):
             given = [word.value for word in node.keywords if word.arg in WORDS]
             if not given or any(number > 0 for value in given for number in numbers(value)):
                 yield node
         elif isinstance(node, ast.Assert):
             for test in ast.walk(node.test):
-                if isinstance(test, ast.Compare) and any(0 < number < SMALL for number in numbers_near(test)):
+                if isinstance(test, ast.Compare) and any(
+                    0 < number < SMALL for number in numbers_near(test)
+                ):
                     yield test
 
 
@@ -82,7 +95,9 @@ def unexplained(source: str) -> list[int]:
     return sorted(found)
 
 
-@pytest.mark.parametrize("path", sorted(TESTS.rglob("*.py")), ids=lambda path: str(path.relative_to(TESTS)))
+@pytest.mark.parametrize(
+    "path", sorted(TESTS.rglob("*.py")), ids=lambda path: str(path.relative_to(TESTS))
+)
 def test_every_tolerance_has_a_name_or_a_reason(path: Path) -> None:
     assert not unexplained(path.read_text(encoding="utf-8"))
 

@@ -18,7 +18,9 @@ def main() -> None:
     """Replaces what stands between the marks."""
     text = PAGE.read_text(encoding="utf-8")
     fresh = BEGIN + table(chain(*NUMBERS.values())) + END
-    written, count = re.subn(re.escape(BEGIN) + ".*?" + re.escape(END), lambda _: fresh, text, flags=re.DOTALL)
+    written, count = re.subn(
+        re.escape(BEGIN) + ".*?" + re.escape(END), lambda _: fresh, text, flags=re.DOTALL
+    )
     if count != 1:
         sys.exit(f"{PAGE.name} has {count} places for the table, not 1")
     PAGE.write_text(written, encoding="utf-8")

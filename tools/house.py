@@ -35,7 +35,9 @@ def working_tree() -> Tree:
 
 def commit(name: str) -> Tree:
     """The same of a commit."""
-    packed = subprocess.run(["git", "archive", name, PACKAGE], cwd=ROOT, check=True, capture_output=True).stdout
+    packed = subprocess.run(
+        ["git", "archive", name, PACKAGE], cwd=ROOT, check=True, capture_output=True
+    ).stdout
     found: Tree = {}
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         for member in archive:
@@ -78,7 +80,9 @@ def _values(node: ast.expr) -> list[ast.expr]:
 
 def _is_midpoint(node: ast.AST) -> bool:
     if isinstance(node, ast.Call):
-        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        name = (
+            node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        )
         return name == "sqrt" and bool(node.args) and _of_two(node.args[0], ast.Mult)
     if not isinstance(node, ast.BinOp):
         return False
@@ -87,7 +91,9 @@ def _is_midpoint(node: ast.AST) -> bool:
     if isinstance(node.op, ast.Add):  # low + (high - low) / 2
         last = node.right
         return (
-            isinstance(last, ast.BinOp) and isinstance(last.op, ast.Div | ast.FloorDiv) and _of_two(last.left, ast.Sub)
+            isinstance(last, ast.BinOp)
+            and isinstance(last.op, ast.Div | ast.FloorDiv)
+            and _of_two(last.left, ast.Sub)
         )
     return half and _of_two(node.left, ast.Add)
 
@@ -96,14 +102,23 @@ def _of_two(node: ast.AST, operator: type[ast.operator]) -> bool:
     return (
         isinstance(node, ast.BinOp)
         and isinstance(node.op, operator)
-        and all(isinstance(side, ast.Name | ast.Attribute | ast.Subscript) for side in (node.left, node.right))
-        and not any(isinstance(getattr(side, "slice", None), ast.Slice) for side in (node.left, node.right))
+        and all(
+            isinstance(side, ast.Name | ast.Attribute | ast.Subscript)
+            for side in (node.left, node.right)
+        )
+        and not any(
+            isinstance(getattr(side, "slice", None), ast.Slice) for side in (node.left, node.right)
+        )
     )
 
 
 def _checks(path: PurePosixPath, tree: ast.Module) -> bool:
     """A module of argument checks: at least three of its functions do little but raise ParameterError."""
-    short = [n for n in tree.body if isinstance(n, ast.FunctionDef) and (n.end_lineno or 0) - n.lineno < 25]
+    short = [
+        n
+        for n in tree.body
+        if isinstance(n, ast.FunctionDef) and (n.end_lineno or 0) - n.lineno < 25
+    ]
     raising = [
         n
         for n in short
@@ -120,8 +135,13 @@ def _progress(tree: ast.Module) -> list[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.arg | ast.AnnAssign):
             name = node.arg if isinstance(node, ast.arg) else ast.unparse(node.target)
-            if name in ("progress", "on_progress", "on_row", "on_option", "on_round", "tell") and node.annotation:
-                found.append(f"{name}: {ast.unparse(node.annotation).replace(' | None', '').strip(chr(39))}")
+            if (
+                name in ("progress", "on_progress", "on_row", "on_option", "on_round", "tell")
+                and node.annotation
+            ):
+                found.append(
+                    f"{name}: {ast.unparse(node.annotation).replace(' | None', '').strip(chr(39))}"
+                )
     return found
 
 
@@ -142,16 +162,22 @@ def counts(files: Tree) -> dict[str, int]:
         "files outside papers and datasets": len(product),
         "files in papers and datasets": len(apart),
         "lines of imports": sum((n.end_lineno or n.lineno) - n.lineno + 1 for n in imports),
-        "files under 60 lines": sum(lines[path] < 60 for path in files if not path.name.startswith("__")),
+        "files under 60 lines": sum(
+            lines[path] < 60 for path in files if not path.name.startswith("__")
+        ),
         "files over 800 lines": sum(count > 800 for count in lines.values()),
         "file names that stand twice": _repeated(named),
         "class names defined twice": _repeated(classes),
         "classes named Reproduction": classes.count("Reproduction"),
         "loops that search by halving": sum(_halves(node) for node in nodes),
-        "files with such a loop": sum(any(_halves(n) for n in ast.walk(tree)) for tree in trees.values()),
+        "files with such a loop": sum(
+            any(_halves(n) for n in ast.walk(tree)) for tree in trees.values()
+        ),
         "modules of argument checks": sum(_checks(path, tree) for path, tree in trees.items()),
         "functions as_dict": defined.count("as_dict"),
-        "forms of progress callback": len({form for tree in trees.values() for form in _progress(tree)}),
+        "forms of progress callback": len(
+            {form for tree in trees.values() for form in _progress(tree)}
+        ),
         "stand-ins for modules (LazyModule)": sum(
             isinstance(n, ast.Call) and ast.unparse(n.func) == "LazyModule" for n in nodes
         ),

@@ -50,7 +50,9 @@ def points() -> list[dict[str, Any]]:
     """One record per curve and epsilon: `curve`, `epsilon`, `mse`; no `mse` where a family has no member."""
     found: list[dict[str, Any]] = []
     for row in mz.design.tradeoff(epsilons=EPSILONS, bits=BITS):
-        found.append({"curve": f"optimal, {row['bits']:g}", "epsilon": row["epsilon"], "mse": row["mse"]})
+        found.append(
+            {"curve": f"optimal, {row['bits']:g}", "epsilon": row["epsilon"], "mse": row["mse"]}
+        )
         if row["bits"] == BITS[0]:
             found.append({"curve": "limit", "epsilon": row["epsilon"], "mse": row["limit"]})
     for epsilon in EPSILONS:
@@ -70,18 +72,35 @@ def draw(found: list[dict[str, Any]], scheme: str, *, narrow: bool = False) -> F
     least = {row["epsilon"]: row["mse"] for row in found if row["curve"] == "limit"}
 
     def curve(name: str) -> tuple[list[float], list[float]]:
-        known = sorted((row["epsilon"], row["mse"]) for row in found if row["curve"] == name and row["mse"])
+        known = sorted(
+            (row["epsilon"], row["mse"]) for row in found if row["curve"] == name and row["mse"]
+        )
         return [epsilon for epsilon, _ in known], [mse / least[epsilon] for epsilon, mse in known]
 
     for place, bits in enumerate(BITS):
         words = f"mezzotint, {bits} bit{'s' if bits > 1 else ''}"
-        axes.plot(*curve(f"optimal, {bits}"), color=OURS[scheme][place], linewidth=2.6, label=words, zorder=3)
+        axes.plot(
+            *curve(f"optimal, {bits}"),
+            color=OURS[scheme][place],
+            linewidth=2.6,
+            label=words,
+            zorder=3,
+        )
     axes.plot(
-        *curve("limit"), color=ink, linestyle="--", linewidth=1.4, label="the bound: no number of bits gets below"
+        *curve("limit"),
+        color=ink,
+        linestyle="--",
+        linewidth=1.4,
+        label="the bound: no number of bits gets below",
     )
     for place, (family, words) in enumerate(RIVALS.items()):
         size = "" if family == "laplace" else f", {RIVAL_BITS} bits"
-        look = {"color": THEIRS[scheme][place], "marker": MARKERS[place], "markersize": 4, "linewidth": 1}
+        look = {
+            "color": THEIRS[scheme][place],
+            "marker": MARKERS[place],
+            "markersize": 4,
+            "linewidth": 1,
+        }
         axes.plot(*curve(family), label=words + size, **look)
     axes.set_yscale("log")
     axes.set_ylim(0.9, 60)
@@ -112,7 +131,9 @@ def write(found: list[dict[str, Any]]) -> None:
                     temporary, format="svg", metadata={"Date": None, "Title": TITLE}
                 )
                 text = Path(temporary).read_text(encoding="utf-8")
-                Path(temporary).write_text(re.sub(r" +$", "", text, flags=re.MULTILINE), encoding="utf-8")
+                Path(temporary).write_text(
+                    re.sub(r" +$", "", text, flags=re.MULTILINE), encoding="utf-8"
+                )
 
 
 def main() -> None:

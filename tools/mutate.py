@@ -42,7 +42,17 @@ ROOT = Path(__file__).resolve().parents[1]
 STORE = ROOT / ".mutation"
 MAP, RESULTS = STORE / "map.jsonl", STORE / "results.jsonl"
 REASONS = ROOT / "tools" / "mutants.toml"
-OPTIONS = ["-q", "-m", "not slow", "-p", "no:xdist", "-p", "no:randomly", "-W", "ignore::pytest.PytestWarning"]
+OPTIONS = [
+    "-q",
+    "-m",
+    "not slow",
+    "-p",
+    "no:xdist",
+    "-p",
+    "no:randomly",
+    "-W",
+    "ignore::pytest.PytestWarning",
+]
 SLOW = 8
 """Seconds after which a test is too slow to be mapped."""
 
@@ -118,18 +128,30 @@ def _changes(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
         if isinstance(node.op, (ast.Mult, ast.Div)):
             for side, other in ((node.right, node.left), (node.left, node.right)):
                 sum_of_one = isinstance(side, ast.BinOp) and isinstance(side.op, (ast.Add, ast.Sub))
-                if sum_of_one and isinstance(side.left, ast.Constant) and side.left.value == 1 and _is_error_term(side):
+                if (
+                    sum_of_one
+                    and isinstance(side.left, ast.Constant)
+                    and side.left.value == 1
+                    and _is_error_term(side)
+                ):
                     yield "error factor", other
     elif isinstance(node, ast.Call):
-        called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        called = (
+            node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        )
         if called in ROUNDED and node.args:
             yield "rounding", ast.Call(ast.Name("float"), [node.args[0]], [])
         swapped = SWAPPED.get(called) or TURNED.get(called)
         if swapped:
             target = (
-                ast.Attribute(node.func.value, swapped) if isinstance(node.func, ast.Attribute) else ast.Name(swapped)
+                ast.Attribute(node.func.value, swapped)
+                if isinstance(node.func, ast.Attribute)
+                else ast.Name(swapped)
             )
-            yield "turned" if called in TURNED else "max and min", ast.Call(target, node.args, node.keywords)
+            yield (
+                "turned" if called in TURNED else "max and min",
+                ast.Call(target, node.args, node.keywords),
+            )
 
 
 SOURCES: dict[Path, bytes] = {}
@@ -159,13 +181,21 @@ def mutants_of(path: Path) -> list[Mutant]:
             visit(child, function, digest)
 
     def add(node: ast.expr, function: str, digest: str, kind: str, replacement: ast.expr) -> None:
-        start, end = starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
-        before, after = text.encode()[start:end].decode(), f"({ast.unparse(ast.fix_missing_locations(replacement))})"
+        start, end = (
+            starts[node.lineno - 1] + node.col_offset,
+            starts[node.end_lineno - 1] + node.end_col_offset,
+        )
+        before, after = (
+            text.encode()[start:end].decode(),
+            f"({ast.unparse(ast.fix_missing_locations(replacement))})",
+        )
         stem = f"{path.relative_to(ROOT).as_posix()} {function} {kind}: {' '.join(before.split())} -> {after}"
         seen[stem] += 1
         name = stem if seen[stem] == 1 else f"{stem} #{seen[stem]}"
         place = path.relative_to(ROOT).as_posix()
-        found.append(Mutant(name, place, node.lineno, function, kind, before, after, start, end, digest))
+        found.append(
+            Mutant(name, place, node.lineno, function, kind, before, after, start, end, digest)
+        )
 
     visit(ast.parse(text), "", "")
     return [one for one in found if "." in one.function or not one.function[0].isupper()]
@@ -199,7 +229,11 @@ def apply(mutant: Mutant, functions: dict[str, list[FunctionType]]) -> int:
         old = function.__code__
         if old.co_qualname in codes and "<locals>" not in old.co_qualname:
             new = codes[old.co_qualname]
-            differs = (new.co_code, new.co_consts, new.co_names) != (old.co_code, old.co_consts, old.co_names)
+            differs = (new.co_code, new.co_consts, new.co_names) != (
+                old.co_code,
+                old.co_consts,
+                old.co_names,
+            )
             if new.co_freevars == old.co_freevars and differs:
                 function.__code__ = new
                 count += 1
@@ -228,7 +262,9 @@ def _files(places: Iterable[str], pattern: str) -> list[Path]:
     return [
         f
         for place in places
-        for f in ([ROOT / place] if place.endswith(".py") else sorted((ROOT / place).rglob(pattern)))
+        for f in (
+            [ROOT / place] if place.endswith(".py") else sorted((ROOT / place).rglob(pattern))
+        )
     ]
 
 
@@ -239,7 +275,9 @@ class _Forks:
         self.jobs = jobs
         self.running: dict[int, tuple[Callable[..., None], float, float, int]] = {}
 
-    def start(self, work: Callable[[int], int], processor: float, then: Callable[..., None]) -> None:
+    def start(
+        self, work: Callable[[int], int], processor: float, then: Callable[..., None]
+    ) -> None:
         """Forks for `work`, which may write to the descriptor it is given, when fewer than so many are running."""
         while len(self.running) >= self.jobs:
             self.step()
@@ -291,7 +329,9 @@ def warm(paths: Iterable[Path]) -> None:
     engine.ConjectureRunner.shrink_interesting_examples = lambda self: None  # type: ignore[method-assign]
     sys.path.insert(0, str(ROOT / "tests"))
     for path in paths:
-        module = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__")
+        module = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(
+            ".__init__"
+        )
         importlib.import_module(module)
 
 
@@ -329,9 +369,13 @@ def _map_file(file: Path) -> int:
     import pytest
 
     data = STORE / f"{file.stem}.{os.getpid()}.coverage"
-    recorder = coverage.Coverage(data_file=str(data), source=[str(ROOT / "src" / "mezzotint")], config_file=False)
+    recorder = coverage.Coverage(
+        data_file=str(data), source=[str(ROOT / "src" / "mezzotint")], config_file=False
+    )
     plugin = _Lines(recorder, {record["test"] for record in _read(MAP)})
-    sources = {str(path.relative_to(ROOT)): _digest(str(path)) for path in (ROOT / "src").rglob("*.py")}
+    sources = {
+        str(path.relative_to(ROOT)): _digest(str(path)) for path in (ROOT / "src").rglob("*.py")
+    }
     recorder.start()
     status = pytest.main([*OPTIONS, str(file)], plugins=[plugin])
     recorder.stop()
@@ -347,7 +391,9 @@ def _map_file(file: Path) -> int:
     for test in ["", *plugin.failed]:
         _append(MAP, record | {"test": test, "seconds": 0, "lines": {}})
     for test, places in lines.items():
-        functions = {place: sorted(_functions_at(ROOT / place, found)) for place, found in places.items()}
+        functions = {
+            place: sorted(_functions_at(ROOT / place, found)) for place, found in places.items()
+        }
         seconds = round(plugin.seconds[test], 3)
         more: dict[str, Any] = {"sources": {place: sources[place] for place in places}}
         more |= {"test": test, "seconds": seconds, "lines": places, "functions": functions}
@@ -401,22 +447,34 @@ def map_tests(places: Iterable[str], limit: float, jobs: int) -> None:
 
 
 def _tests_of(
-    mutant: Mutant, table: list[dict[str, Any]], killers: Counter[tuple[str, str, str]], seconds: float
+    mutant: Mutant,
+    table: list[dict[str, Any]],
+    killers: Counter[tuple[str, str, str]],
+    seconds: float,
 ) -> list[dict[str, Any]]:
     """Tests of the line, as many as the time allows; at least one.
 
     Where the file has changed since it was mapped, lines mean nothing any more: all tests of the function.
     """
-    span, digest = set(range(mutant.line, mutant.line + mutant.before.count("\n") + 1)), _digest(mutant.file)
+    span, digest = (
+        set(range(mutant.line, mutant.line + mutant.before.count("\n") + 1)),
+        _digest(mutant.file),
+    )
     hits: list[dict[str, Any]] = []
     for one in table:
         if mutant.file in one["lines"]:
             same = one["sources"][mutant.file] == digest
-            if span & set(one["lines"][mutant.file]) if same else mutant.function in one["functions"][mutant.file]:
+            if (
+                span & set(one["lines"][mutant.file])
+                if same
+                else mutant.function in one["functions"][mutant.file]
+            ):
                 hits.append(one)
     # A short test that runs few lines is about this one.
     worth = {one["test"]: one["seconds"] * sum(map(len, one["lines"].values())) for one in hits}
-    hits.sort(key=lambda one: (-killers[mutant.file, mutant.function, one["test"]], worth[one["test"]]))
+    hits.sort(
+        key=lambda one: (-killers[mutant.file, mutant.function, one["test"]], worth[one["test"]])
+    )
     chosen, total = list[dict[str, Any]](), 0.0
     for one in hits:
         if not chosen or total + one["seconds"] <= seconds:
@@ -455,12 +513,19 @@ class _Mutation:
         functions = functions_of(paths)
         gc.collect()
         gc.freeze()
-        forks, begun, left, before = _Forks(self.jobs), time.monotonic(), len(self.mutants), _outcomes()
+        forks, begun, left, before = (
+            _Forks(self.jobs),
+            time.monotonic(),
+            len(self.mutants),
+            _outcomes(),
+        )
         for mutant in self.mutants:
             left -= 1
             if time.monotonic() - begun > self.until:
                 break
-            if len(_outcomes()[mutant.name, mutant.digest]) > len(before[mutant.name, mutant.digest]):
+            if len(_outcomes()[mutant.name, mutant.digest]) > len(
+                before[mutant.name, mutant.digest]
+            ):
                 continue  # another process of this script was faster
             tests = _tests_of(mutant, table, self.killers, self.seconds)
 
@@ -481,7 +546,9 @@ class _Mutation:
                 told(8, "", 0.0)
                 continue
 
-            def work(write: int, mutant: Mutant = mutant, tests: list[dict[str, Any]] = tests) -> int:
+            def work(
+                write: int, mutant: Mutant = mutant, tests: list[dict[str, Any]] = tests
+            ) -> int:
                 if apply(mutant, functions) == 0:
                     return 9
                 return self._run([items[one["test"]] for one in tests], write)
@@ -531,7 +598,11 @@ def run(
     files = _files(places, "*.py")
     mutants = [mutant for file in files for mutant in mutants_of(file)]
     if only:
-        mutants = [mutant for mutant in mutants if (mutant.kind in ("boundary", "negated")) == (only == "comparisons")]
+        mutants = [
+            mutant
+            for mutant in mutants
+            if (mutant.kind in ("boundary", "negated")) == (only == "comparisons")
+        ]
     known = _outcomes()
     wanted = ("survived", "no test", "unsure", "error") if again else ("", "unsure", "error")
     chosen = [m for m in mutants if (known[m.name, m.digest] or [""])[-1] in wanted]
@@ -551,7 +622,9 @@ def _current() -> dict[str, list[tuple[Mutant, str]]]:
     known = _outcomes()
     for file in sorted({record["file"] for record in _read(RESULTS)}):
         if (ROOT / file).exists():
-            found[file] = [(m, (known[m.name, m.digest] or [""])[-1]) for m in mutants_of(ROOT / file)]
+            found[file] = [
+                (m, (known[m.name, m.digest] or [""])[-1]) for m in mutants_of(ROOT / file)
+            ]
     return found
 
 
@@ -587,7 +660,8 @@ def report() -> str:
         lines.append(f"| `{name}` | {known.get(mutant.name, 'open')} |")
     unused = sorted(set(known) - {mutant.name for mutant in survivors})
     print(
-        f"{sum(m.name not in known for m in survivors)} open, {len(unused)} reasons without survivor", file=sys.stderr
+        f"{sum(m.name not in known for m in survivors)} open, {len(unused)} reasons without survivor",
+        file=sys.stderr,
     )
     return "\n".join(lines)
 
@@ -600,21 +674,33 @@ def _row(name: str, counts: Counter[str]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     verbs = parser.add_subparsers(dest="verb", required=True)
     mapping = verbs.add_parser("map")
     mapping.add_argument("places", nargs="+")
-    mapping.add_argument("--limit", type=float, default=900.0, help="seconds of processor time for one file of tests")
+    mapping.add_argument(
+        "--limit", type=float, default=900.0, help="seconds of processor time for one file of tests"
+    )
     mapping.add_argument("--jobs", type=int, default=1)
     running = verbs.add_parser("run")
     running.add_argument("places", nargs="+")
     running.add_argument("--only", choices=("comparisons", "others"), default="")
-    running.add_argument("--seconds", type=float, default=10.0, help="of tests per mutant, by their recorded times")
+    running.add_argument(
+        "--seconds", type=float, default=10.0, help="of tests per mutant, by their recorded times"
+    )
     running.add_argument("--until", type=float, default=1e9, help="seconds in all")
-    running.add_argument("--again", action="store_true", help="only those that survived without a reason")
-    running.add_argument("--backwards", action="store_true", help="the last first: a second process beside another")
+    running.add_argument(
+        "--again", action="store_true", help="only those that survived without a reason"
+    )
+    running.add_argument(
+        "--backwards", action="store_true", help="the last first: a second process beside another"
+    )
     running.add_argument("--jobs", type=int, default=1)
-    running.add_argument("--tests", nargs="+", default=[], help="collect these mapped files alone, such as a new one")
+    running.add_argument(
+        "--tests", nargs="+", default=[], help="collect these mapped files alone, such as a new one"
+    )
     verbs.add_parser("report")
     counting = verbs.add_parser("count")
     counting.add_argument("places", nargs="+")

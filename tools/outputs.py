@@ -62,7 +62,9 @@ def compare(command: str, below: list[str], said: list[str]) -> str:
             return wanted
         before = words[:place].count("#")
         for value, fresh in zip(values, numbers[before : before + len(values)], strict=True):
-            if command.split()[1] not in RANDOM and not math.isclose(value, fresh, rel_tol=1e-3, abs_tol=1e-9):
+            if command.split()[1] not in RANDOM and not math.isclose(
+                value, fresh, rel_tol=1e-3, abs_tol=1e-9
+            ):
                 return f"{value:g} (now {fresh:g})"
     return ""
 

@@ -27,7 +27,10 @@ LOCK = ROOT / "requirements.lock"
 LICENCES = ROOT / "LICENCES.md"
 PYTHONS = ("3.11", "3.12", "3.13")
 LOCKED = re.compile(r"^([A-Za-z0-9_.-]+)==([^ \\]+)", re.MULTILINE)
-FREE = re.compile(r"\b(apache|bsd|0bsd|mit|mpl|psf|python software|isc|hpnd|zlib|unlicense|cc0|lgpl)\b", re.IGNORECASE)
+FREE = re.compile(
+    r"\b(apache|bsd|0bsd|mit|mpl|psf|python software|isc|hpnd|zlib|unlicense|cc0|lgpl)\b",
+    re.IGNORECASE,
+)
 """Licences that go together with ours; whatever else turns up is named."""
 
 
@@ -37,9 +40,18 @@ class Fault(Exception):
 
 def run(*command: str | Path, cwd: Path, **environment: str) -> str:
     """What a command prints; a `Fault` with the end of it where it fails."""
-    kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("PYTHONPATH", "VIRTUAL_ENV")
+    }
     done = subprocess.run(
-        [str(part) for part in command], cwd=cwd, env=kept | environment, capture_output=True, text=True, check=False
+        [str(part) for part in command],
+        cwd=cwd,
+        env=kept | environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode:
         raise Fault(
@@ -73,11 +85,19 @@ def locked() -> dict[str, str]:
     if "://" in text or "--index" in text:
         raise Fault(f"{LOCK.name} names a server")
     found = dict(LOCKED.findall(text))
-    if not found or any("--hash=sha256:" not in part for part in re.split(r"\n(?=[A-Za-z])", text.strip())):
-        raise Fault(f"{LOCK.name}: every requirement needs its hashes; run `python tools/release.py lock`")
-    missing = {_plain(Requirement(line).name) for line in project()["dependencies"]} - {_plain(name) for name in found}
+    if not found or any(
+        "--hash=sha256:" not in part for part in re.split(r"\n(?=[A-Za-z])", text.strip())
+    ):
+        raise Fault(
+            f"{LOCK.name}: every requirement needs its hashes; run `python tools/release.py lock`"
+        )
+    missing = {_plain(Requirement(line).name) for line in project()["dependencies"]} - {
+        _plain(name) for name in found
+    }
     if missing:
-        raise Fault(f"{LOCK.name} lacks {', '.join(sorted(missing))}; run `python tools/release.py lock`")
+        raise Fault(
+            f"{LOCK.name} lacks {', '.join(sorted(missing))}; run `python tools/release.py lock`"
+        )
     return found
 
 
@@ -88,8 +108,25 @@ def _plain(name: str) -> str:
 def lock() -> None:
     """Writes the lock: what `pip install mezzotint` may bring on every platform and Python, with hashes."""
     tool = shutil.which("uv") or Path(sys.executable).with_name("uv")
-    options = ("--universal", "--python-version", PYTHONS[0], "--generate-hashes", "--no-annotate", "--no-header")
-    run(tool, "pip", "compile", "pyproject.toml", *options, "--quiet", "--output-file", LOCK, cwd=ROOT)
+    options = (
+        "--universal",
+        "--python-version",
+        PYTHONS[0],
+        "--generate-hashes",
+        "--no-annotate",
+        "--no-header",
+    )
+    run(
+        tool,
+        "pip",
+        "compile",
+        "pyproject.toml",
+        *options,
+        "--quiet",
+        "--output-file",
+        LOCK,
+        cwd=ROOT,
+    )
     locked()
 
 
@@ -109,7 +146,9 @@ def licences() -> None:
             continue  # needed on another platform alone
         words = licence(facts)
         if not FREE.search(words):
-            raise Fault(f"{name}: licence {words!r} is not one we know; look at it, then add it to FREE")
+            raise Fault(
+                f"{name}: licence {words!r} is not one we know; look at it, then add it to FREE"
+            )
         lines.append(f"| {facts['Name']} | {facts['Version']} | {words} |")
     LICENCES.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
@@ -117,7 +156,9 @@ def licences() -> None:
 def licence(facts: metadata.PackageMetadata) -> str:
     """The expression, else the classifiers, else the first line of the field."""
     classifiers = [
-        line.rsplit(" :: ", 1)[-1] for line in facts.get_all("Classifier") or () if line.startswith("License")
+        line.rsplit(" :: ", 1)[-1]
+        for line in facts.get_all("Classifier") or ()
+        if line.startswith("License")
     ]
     field = (facts.get("License") or "").strip().split("\n")[0]
     return facts.get("License-Expression") or "; ".join(classifiers) or field[:60] or "not stated"
@@ -125,10 +166,25 @@ def licence(facts: metadata.PackageMetadata) -> str:
 
 def wheel(folder: Path) -> Path:
     """The wheel, built from the sources alone; nothing is in it that should not be."""
-    run(sys.executable, "-m", "pip", "wheel", "--no-deps", "--quiet", "--wheel-dir", folder, ROOT, cwd=folder)
+    run(
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--no-deps",
+        "--quiet",
+        "--wheel-dir",
+        folder,
+        ROOT,
+        cwd=folder,
+    )
     (built,) = folder.glob("mezzotint-*.whl")
     names = zipfile.ZipFile(built).namelist()
-    strange = [name for name in names if not re.match(r"mezzotint(-[^/]+\.dist-info)?/", name) or "__pycache__" in name]
+    strange = [
+        name
+        for name in names
+        if not re.match(r"mezzotint(-[^/]+\.dist-info)?/", name) or "__pycache__" in name
+    ]
     if strange:
         raise Fault(f"{built.name} also holds {', '.join(strange[:5])}")
     for wanted in ("mezzotint/py.typed", "/licenses/LICENSE", "/licenses/NOTICE"):
@@ -143,7 +199,12 @@ def pythons() -> dict[str, str]:
     for version in PYTHONS:
         kept = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python{version}"))
         for program in filter(None, (shutil.which(f"python{version}"), *map(str, kept))):
-            if subprocess.run([program, "-c", "import venv"], capture_output=True, check=False).returncode == 0:
+            if (
+                subprocess.run(
+                    [program, "-c", "import venv"], capture_output=True, check=False
+                ).returncode
+                == 0
+            ):
                 found.setdefault(version, program)
     return found
 
@@ -151,7 +212,9 @@ def pythons() -> dict[str, str]:
 def demo(program: str, built: Path, folder: Path, *, hashes: bool = True) -> None:
     """Installs the wheel into a fresh environment of this Python and runs the demonstration in an empty folder."""
     run(program, "-m", "venv", folder / "venv", cwd=folder)
-    own = next(path for path in (folder / "venv" / "bin", folder / "venv" / "Scripts") if path.is_dir())
+    own = next(
+        path for path in (folder / "venv" / "bin", folder / "venv" / "Scripts") if path.is_dir()
+    )
     pip = (own / "python", "-m", "pip", "install", "--quiet")
     if hashes:
         run(*pip, "--require-hashes", "--requirement", LOCK, cwd=folder)

@@ -54,7 +54,9 @@ def serve(folder: Path) -> Iterator[str]:
         def log_message(self, format: str, *args: Any) -> None:
             pass
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder))) as server:
+    with http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder))
+    ) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
             yield f"http://127.0.0.1:{server.server_port}"
@@ -83,7 +85,9 @@ def photograph(session: Any, address: str, path: Path, *, width: int, scheme: st
     colours(session, scheme)
     resize(session, width)
     own = address.split("/", 3)[:3]
-    session.execute_cdp_cmd("Storage.clearDataForOrigin", {"origin": "/".join(own), "storageTypes": "all"})
+    session.execute_cdp_cmd(
+        "Storage.clearDataForOrigin", {"origin": "/".join(own), "storageTypes": "all"}
+    )
     session.get(address)
     until(lambda: session.execute_script(DRAWN))
     found = []
@@ -93,7 +97,9 @@ def photograph(session: Any, address: str, path: Path, *, width: int, scheme: st
         found.append("the page is wider than the window")
     found += [f"asks for {url}" for url in requests(session) if url.split("/", 3)[:3] != own]
     found += violations(session)
-    height = min(int(session.execute_script("return document.documentElement.scrollHeight")), MOST_HEIGHT)
+    height = min(
+        int(session.execute_script("return document.documentElement.scrollHeight")), MOST_HEIGHT
+    )
     size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
     session.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     session.save_screenshot(str(path))
@@ -115,7 +121,9 @@ def main() -> int:
         addresses = {page: f"{site}/{page}" for page in given.pages}
         if EXPLORER in addresses:
             addresses[EXPLORER] = stack.enter_context(explore())
-        for (page, address), width, scheme in itertools.product(addresses.items(), given.widths, SCHEMES):
+        for (page, address), width, scheme in itertools.product(
+            addresses.items(), given.widths, SCHEMES
+        ):
             name = re.sub(r"\W+", "-", page.removesuffix("index.html").strip("/")) or "home"
             shot = given.out / f"{name}-{width}-{scheme}.png"
             for fault in photograph(session, address, shot, width=width, scheme=scheme):

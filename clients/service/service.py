@@ -24,7 +24,9 @@ from mezzotint.collect.counts import MAX_BYTES
 from mezzotint.core.errors import FileFormatError, MezzotintError
 
 HERE = Path(__file__).resolve().parent
-POLICY = "default-src 'self'; style-src 'self' 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'"
+POLICY = (
+    "default-src 'self'; style-src 'self' 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'"
+)
 
 
 def handler(counter: collect.Counter, mechanism_file: Path) -> type[BaseHTTPRequestHandler]:
@@ -61,7 +63,9 @@ def handler(counter: collect.Counter, mechanism_file: Path) -> type[BaseHTTPRequ
                 return self.answer(HTTPStatus.SERVICE_UNAVAILABLE)
             return self.answer(HTTPStatus.NO_CONTENT)
 
-        def answer(self, status: HTTPStatus, body: bytes = b"", kind: str = "text/plain; charset=utf-8") -> None:
+        def answer(
+            self, status: HTTPStatus, body: bytes = b"", kind: str = "text/plain; charset=utf-8"
+        ) -> None:
             self.send_response_only(status)
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
@@ -76,7 +80,9 @@ def handler(counter: collect.Counter, mechanism_file: Path) -> type[BaseHTTPRequ
     return Handler
 
 
-def server(mechanism_file: Path, log: Path, *, port: int) -> tuple[ThreadingHTTPServer, collect.Counter]:
+def server(
+    mechanism_file: Path, log: Path, *, port: int
+) -> tuple[ThreadingHTTPServer, collect.Counter]:
     """A server on the loopback interface, not yet running, and its counter; port 0 takes a free one."""
     counter = collect.Counter(Mechanism.load(mechanism_file), log=log)
     return ThreadingHTTPServer(("127.0.0.1", port), handler(counter, mechanism_file)), counter
@@ -84,7 +90,9 @@ def server(mechanism_file: Path, log: Path, *, port: int) -> tuple[ThreadingHTTP
 
 def main() -> None:
     """Serves until interrupted, then writes the counts."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("mechanism", type=Path)
     parser.add_argument("log", type=Path)
     parser.add_argument("--counts", type=Path, default=Path("counts.json"))

@@ -38,22 +38,35 @@ def document(scheme: RankedCodebook, number: int) -> dict[str, object]:
     rng = np.random.default_rng(number)
     # Eighths are exact in binary and short in decimal.
     inputs = (
-        rng.integers(-8, 9, size=(8, scheme.dimension)) / 8 * scheme.clip_norm / scheme.dimension**0.5 // 0.0625 / 16
+        rng.integers(-8, 9, size=(8, scheme.dimension))
+        / 8
+        * scheme.clip_norm
+        / scheme.dimension**0.5
+        // 0.0625
+        / 16
     )
     seeds = [0, 1, 2**32, 2**32 + 1, 2**53 + 1, 2**63, 2**64 - 2, 2**64 - 1]
     words = rng.integers(0, 2**64, size=(8, scheme.indices), dtype=np.uint64).tolist()
     key = codebooks.stream_key("report", scheme.beacon, seeds[4], 0)
     width = scheme.subspace or scheme.dimension + (scheme.norms == "slack")
     padded = 1 << (scheme.dimension + (scheme.norms == "slack") - 1).bit_length()
-    codes = [scheme.report(row, seed, word) for row, seed, word in zip(inputs, seeds, words, strict=True)]
+    codes = [
+        scheme.report(row, seed, word) for row, seed, word in zip(inputs, seeds, words, strict=True)
+    ]
     return {
         "mechanism": json.loads(scheme.to_json()),
         "stream": {
             "seed": str(seeds[4]),
             "key": key.hex(),
-            "signs_of_its_round": codebooks.signs(scheme.beacon, seeds[4] >> 32, padded).astype(int).tolist(),
-            "positions": codebooks.positions(key, scheme.subspace, padded).tolist() if scheme.subspace else None,
-            "normals_of_row_1_in_units": (codebooks.normal_rows(key, 1, 1, width)[0] / codebooks.UNIT)
+            "signs_of_its_round": codebooks.signs(scheme.beacon, seeds[4] >> 32, padded)
+            .astype(int)
+            .tolist(),
+            "positions": codebooks.positions(key, scheme.subspace, padded).tolist()
+            if scheme.subspace
+            else None,
+            "normals_of_row_1_in_units": (
+                codebooks.normal_rows(key, 1, 1, width)[0] / codebooks.UNIT
+            )
             .astype(int)
             .tolist(),
         },
@@ -61,7 +74,9 @@ def document(scheme: RankedCodebook, number: int) -> dict[str, object]:
         "inputs": inputs.tolist(),
         "words": [[str(word) for word in row] for row in words],
         "codes": [str(code) for code in codes],
-        "estimates": [scheme.decode(code, seed).tolist() for code, seed in zip(codes, seeds, strict=True)],
+        "estimates": [
+            scheme.decode(code, seed).tolist() for code, seed in zip(codes, seeds, strict=True)
+        ],
     }
 
 
@@ -71,7 +86,9 @@ def files() -> dict[str, str]:
         f"ranks-{number}.json": json.dumps(document(scheme, number), separators=(",", ":")) + "\n"
         for number, scheme in enumerate(schemes(), start=1)
     }
-    found["normal-table.json"] = json.dumps(codebooks.normal_table().tolist(), separators=(",", ":")) + "\n"
+    found["normal-table.json"] = (
+        json.dumps(codebooks.normal_table().tolist(), separators=(",", ":")) + "\n"
+    )
     return found
 
 

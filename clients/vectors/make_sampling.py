@@ -76,14 +76,22 @@ def draws(name: str, mechanism: Mechanism, generator: np.random.Generator) -> di
     """Inputs inside, outside and beside knots, words beside both thresholds and anywhere, and the codes."""
     knots = mechanism.knots
     if mechanism.categories is not None:
-        labels: list[Any] = [*(one for one in mechanism.categories if one[0] != "("), 7, True, "something else", None]
+        labels: list[Any] = [
+            *(one for one in mechanism.categories if one[0] != "("),
+            7,
+            True,
+            "something else",
+            None,
+        ]
         inputs = [labels[i % len(labels)] for i in range(DRAWS)]
         values = mechanism.numbers(inputs)
     else:
         beside = np.concatenate([knots, np.nextafter(knots, np.inf), np.nextafter(knots, -np.inf)])
         width = mechanism.upper - mechanism.lower
         anywhere = mechanism.lower + width * generator.uniform(-0.2, 1.2, DRAWS)
-        inputs = np.where(generator.random(DRAWS) < 0.4, generator.choice(beside, DRAWS), anywhere).tolist()
+        inputs = np.where(
+            generator.random(DRAWS) < 0.4, generator.choice(beside, DRAWS), anywhere
+        ).tolist()
         values = np.array(inputs)
     words, bits = [], mechanism.bits
     cells = alias_cells(mechanism.weights, bits)
@@ -95,7 +103,9 @@ def draws(name: str, mechanism: Mechanism, generator: np.random.Generator) -> di
         assert not -2 < high - at < 2
         low = int(generator.integers(0, TOTAL))
         unit = int(cells[row + (high < at), low >> (32 - bits)]) >> bits
-        if unit and generator.random() < 0.6:  # the last unit of the cell's own level, or the first of its alias
+        if (
+            unit and generator.random() < 0.6
+        ):  # the last unit of the cell's own level, or the first of its alias
             low = (low >> (32 - bits) << (32 - bits)) + unit - int(generator.integers(0, 2))
         words.append(high << 32 | low)
     codes = codes_from_words(mechanism, values, np.array(words, dtype=np.uint64))
@@ -115,7 +125,14 @@ def keystreams() -> list[dict[str, Any]]:
         words = np.empty(8, dtype=np.uint64)
         ElementWords(key_from(seed), first).fill(words)
         key = key_from(seed).hex()
-        found.append({"seed": seed, "key": key, "first": first, "words": [f"{word:016x}" for word in words.tolist()]})
+        found.append(
+            {
+                "seed": seed,
+                "key": key,
+                "first": first,
+                "words": [f"{word:016x}" for word in words.tolist()],
+            }
+        )
     return found
 
 
@@ -134,7 +151,9 @@ def refused(mechanism: Mechanism) -> list[dict[str, str]]:
         hashed = hashlib.sha256(json.dumps(table, separators=(",", ":")).encode()).hexdigest()
         levels = [Fraction(level) for level in table["levels"]]
         means = [sum(map(operator.mul, row, levels)) / TOTAL for row in table["weights"]]
-        bias = max(abs(mean - Fraction(knot)) for mean, knot in zip(means, table["knots"], strict=True))
+        bias = max(
+            abs(mean - Fraction(knot)) for mean, knot in zip(means, table["knots"], strict=True)
+        )
         fitting = {"sha256": hashed, "max_bias": f"{bias.numerator}/{bias.denominator}"}
         return edited(why, **changes, sha256=hashed, certificate={**certificate, **fitting})
 

@@ -29,7 +29,9 @@ class Outcome:
 
 
 @pytest.fixture
-def invoke(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
+def invoke(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Outcome]:
     """Runs `mezzotint ARGUMENTS...`."""
     monkeypatch.setenv("NO_COLOR", "1")
 

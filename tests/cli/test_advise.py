@@ -20,7 +20,11 @@ def test_json_says_everything_and_nothing_else(invoke: Invoke) -> None:
     errors = [option["mse"] for option in facts["options"] if option["feasible"]]
     assert errors == sorted(errors)
     assert all(option["epsilon"] <= 1 for option in facts["options"] if option["feasible"])
-    assert all("positive delta" in option["reason"] for option in facts["options"] if not option["feasible"])
+    assert all(
+        "positive delta" in option["reason"]
+        for option in facts["options"]
+        if not option["feasible"]
+    )
 
 
 def test_the_table_names_the_best_with_its_claim(invoke: Invoke) -> None:
@@ -33,8 +37,22 @@ def test_the_table_names_the_best_with_its_claim(invoke: Invoke) -> None:
 
 
 def test_a_population_takes_turns(invoke: Invoke) -> None:
-    command = ("advise", "--clients", 10, "--rounds", 20, "--population", 34, "--target-epsilon", 1, "--delta", 0)
-    assert invoke(*command, "--json").json["setting"]["rounds"] == 6  # 200 seats among 34: nobody needs more than 6
+    command = (
+        "advise",
+        "--clients",
+        10,
+        "--rounds",
+        20,
+        "--population",
+        34,
+        "--target-epsilon",
+        1,
+        "--delta",
+        0,
+    )
+    assert (
+        invoke(*command, "--json").json["setting"]["rounds"] == 6
+    )  # 200 seats among 34: nobody needs more than 6
 
 
 @pytest.mark.parametrize(
@@ -52,7 +70,9 @@ def test_a_population_takes_turns(invoke: Invoke) -> None:
         (("--clients", 10), "--target-epsilon"),
     ],
 )
-def test_bad_input_is_one_line_and_status_2(invoke: Invoke, arguments: tuple[object, ...], named: str) -> None:
+def test_bad_input_is_one_line_and_status_2(
+    invoke: Invoke, arguments: tuple[object, ...], named: str
+) -> None:
     outcome = invoke("advise", *arguments)
     assert outcome.status == 2
     assert outcome.out == ""

@@ -38,12 +38,16 @@ def refused(invoke: Invoke) -> Callable[..., None]:
     return call
 
 
-def privatize(source: Path, mechanism: Path, out: Path, *more: str, column: str = "x") -> tuple[object, ...]:
+def privatize(
+    source: Path, mechanism: Path, out: Path, *more: str, column: str = "x"
+) -> tuple[object, ...]:
     return ("privatize", source, "--column", column, "--mechanism", mechanism, "--out", out, *more)
 
 
 @pytest.mark.parametrize("ending", [".parquet", ".csv"])
-def test_columns(refused: Callable[..., None], tmp_path: Path, mechanism_file: Path, ending: str) -> None:
+def test_columns(
+    refused: Callable[..., None], tmp_path: Path, mechanism_file: Path, ending: str
+) -> None:
     out, source = tmp_path / "out.parquet", tmp_path / f"in{ending}"
 
     def store(**columns: pa.Array) -> None:
@@ -51,14 +55,26 @@ def test_columns(refused: Callable[..., None], tmp_path: Path, mechanism_file: P
             pq.write_table(pa.table(columns), source)
         else:
             rows = zip(*(column.to_pylist() for column in columns.values()), strict=True)
-            lines = [",".join(columns), *(",".join("" if v is None else str(v) for v in row) for row in rows)]
+            lines = [
+                ",".join(columns),
+                *(",".join("" if v is None else str(v) for v in row) for row in rows),
+            ]
             source.write_text("\n".join(lines) + "\n")
 
     store(x=pa.array([1.0, float("nan")]), y=pa.array([1.0, 2.0]))
-    refused(*privatize(source, mechanism_file, out), words=("column=x", "data row 2 is missing", "--missing drop"))
+    refused(
+        *privatize(source, mechanism_file, out),
+        words=("column=x", "data row 2 is missing", "--missing drop"),
+    )
     store(x=pa.array([1.0, None]), y=pa.array([1.0, 2.0]))
-    refused(*privatize(source, mechanism_file, out), words=("column=x", "data row 2 is missing", "--missing drop"))
-    refused(*privatize(source, mechanism_file, out, column="z"), words=("column=z", "no such column", "x, y"))
+    refused(
+        *privatize(source, mechanism_file, out),
+        words=("column=x", "data row 2 is missing", "--missing drop"),
+    )
+    refused(
+        *privatize(source, mechanism_file, out, column="z"),
+        words=("column=z", "no such column", "x, y"),
+    )
     store(x=pa.array([], pa.float64()), y=pa.array([], pa.float64()))
     refused(*privatize(source, mechanism_file, out), words=("column=x", "is empty"))
     store(x=pa.array(["one", "two"]), y=pa.array([1.0, 2.0]))
@@ -66,16 +82,35 @@ def test_columns(refused: Callable[..., None], tmp_path: Path, mechanism_file: P
     assert not out.exists()
 
 
-def test_files(refused: Callable[..., None], tmp_path: Path, column_file: Path, mechanism_file: Path) -> None:
+def test_files(
+    refused: Callable[..., None], tmp_path: Path, column_file: Path, mechanism_file: Path
+) -> None:
     out = tmp_path / "out.parquet"
-    refused(*privatize(tmp_path / "no.csv", mechanism_file, out), words=("SOURCE=", "no.csv", "no such file"))
-    refused(*privatize(column_file, tmp_path / "no.json", out), words=("mechanism=", "no.json", "mezzotint design"))
-    refused(*privatize(column_file, mechanism_file, tmp_path / "out.xls"), words=("out=", "out.xls", ".parquet"))
-    refused(*privatize(column_file, mechanism_file, tmp_path / "no" / "o.csv"), words=("out=", "does not exist"))
+    refused(
+        *privatize(tmp_path / "no.csv", mechanism_file, out),
+        words=("SOURCE=", "no.csv", "no such file"),
+    )
+    refused(
+        *privatize(column_file, tmp_path / "no.json", out),
+        words=("mechanism=", "no.json", "mezzotint design"),
+    )
+    refused(
+        *privatize(column_file, mechanism_file, tmp_path / "out.xls"),
+        words=("out=", "out.xls", ".parquet"),
+    )
+    refused(
+        *privatize(column_file, mechanism_file, tmp_path / "no" / "o.csv"),
+        words=("out=", "does not exist"),
+    )
     out.write_text("old")
-    refused(*privatize(column_file, mechanism_file, out), words=("out=", "exists already", "--overwrite"))
+    refused(
+        *privatize(column_file, mechanism_file, out),
+        words=("out=", "exists already", "--overwrite"),
+    )
     assert out.read_text() == "old"
-    refused(*privatize(column_file, mechanism_file, Path("-"), "--json"), words=("out=-", "name a file"))
+    refused(
+        *privatize(column_file, mechanism_file, Path("-"), "--json"), words=("out=-", "name a file")
+    )
     refused("estimate", column_file, words=("contains no mechanism", "--mechanism"))
     refused("verify", tmp_path / "no.json", words=("FILE=", "no such file"))
     refused("show", mechanism_file, "--at=1,b", words=("at=1,b", "numbers separated by commas"))
@@ -105,7 +140,10 @@ def test_edited_mechanism_files(
 ) -> None:
     mechanism_file.write_text(edit(mechanism_file.read_text()))
     refused("show", mechanism_file, words=("mechanism file", words))
-    refused(*privatize(column_file, mechanism_file, tmp_path / "out.csv"), words=("mechanism file", words))
+    refused(
+        *privatize(column_file, mechanism_file, tmp_path / "out.csv"),
+        words=("mechanism file", words),
+    )
     assert not (tmp_path / "out.csv").exists()
     # `verify` exists to say so: a failed check, not bad input.
     assert invoke("verify", mechanism_file).status == 1
@@ -127,7 +165,10 @@ def test_weights_that_do_not_sum(refused: Callable[..., None], mechanism_file: P
         (("design", "--epsilon", "1", "--levels", "1,b"), ("levels=1,b", "separated by commas")),
         (("design", "--epsilon", "1", "--family", "magic"), ("family=magic", "optimal", "rqm")),
         (("design", "--epsilon", "1", "--prior", "file.csv"), ("prior=file.csv", "FILE:COLUMN")),
-        (("design", "--epsilon", "1", "--out", "no/such/m.json"), ("out=no/such/m.json", "does not exist")),
+        (
+            ("design", "--epsilon", "1", "--out", "no/such/m.json"),
+            ("out=no/such/m.json", "does not exist"),
+        ),
         (("compare", "--epsilon", "1", "--bits", "2", "--levels", "3"), ("bits=2", "not both")),
         (("reproduce", "nothing"), ("NAME=nothing", "use one of")),
         (("estimate",), ("SOURCES", "--help")),
@@ -135,12 +176,18 @@ def test_weights_that_do_not_sum(refused: Callable[..., None], mechanism_file: P
         (("show", "m.json", "--wrong"), ("--wrong", "--help")),
     ],
 )
-def test_options(refused: Callable[..., None], arguments: tuple[str, ...], words: tuple[str, ...]) -> None:
+def test_options(
+    refused: Callable[..., None], arguments: tuple[str, ...], words: tuple[str, ...]
+) -> None:
     refused(*arguments, words=words)
 
 
 def test_estimate_options(
-    refused: Callable[..., None], invoke: Invoke, tmp_path: Path, column_file: Path, mechanism_file: Path
+    refused: Callable[..., None],
+    invoke: Invoke,
+    tmp_path: Path,
+    column_file: Path,
+    mechanism_file: Path,
 ) -> None:
     reports = tmp_path / "r.csv"
     assert invoke(*privatize(column_file, mechanism_file, reports)).status == 0
@@ -167,7 +214,10 @@ def test_a_full_disk(
 
     monkeypatch.setattr("mezzotint.collect.drawing.draw", full)
     out = tmp_path / "out.parquet"
-    refused(*privatize(column_file, mechanism_file, out), words=("No space left on device", "Free some space"))
+    refused(
+        *privatize(column_file, mechanism_file, out),
+        words=("No space left on device", "Free some space"),
+    )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.parquet", "m.json"]
 
 
@@ -180,7 +230,19 @@ def test_a_write_that_the_system_refuses(tmp_path: Path, mechanism_file: Path) -
         "resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000)); main()"
     )
     ran = subprocess.run(
-        [sys.executable, "-c", code, "privatize", "in.csv", "--column", "x", "--mechanism", "m.json", "--out", "o.csv"],
+        [
+            sys.executable,
+            "-c",
+            code,
+            "privatize",
+            "in.csv",
+            "--column",
+            "x",
+            "--mechanism",
+            "m.json",
+            "--out",
+            "o.csv",
+        ],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -191,7 +253,9 @@ def test_a_write_that_the_system_refuses(tmp_path: Path, mechanism_file: Path) -
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.csv", "m.json"]
 
 
-def test_other_errors_are_not_hidden(invoke: Invoke, mechanism_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_errors_are_not_hidden(
+    invoke: Invoke, mechanism_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A fault of the program is no user error: it keeps its traceback."""
 
     def broken(*_: object) -> object:
@@ -205,9 +269,23 @@ def test_other_errors_are_not_hidden(invoke: Invoke, mechanism_file: Path, monke
 @pytest.mark.parametrize(
     ("arguments", "begins"),
     [
-        (("smoothed", "profile", "--counts", "1,2", "--loss-rate", "2", "--epsilon", "1"), "--loss-rate=2: "),
         (
-            ("smoothed", "expected", "--n", "9", "--vertices", "3", "--loss-rate", "0.1", "--epsilon", "1"),
+            ("smoothed", "profile", "--counts", "1,2", "--loss-rate", "2", "--epsilon", "1"),
+            "--loss-rate=2: ",
+        ),
+        (
+            (
+                "smoothed",
+                "expected",
+                "--n",
+                "9",
+                "--vertices",
+                "3",
+                "--loss-rate",
+                "0.1",
+                "--epsilon",
+                "1",
+            ),
             "--vertices[0]=3",
         ),
         (("advise", "--clients", "50", "--target-epsilon", "4", "--dim", "0"), "--dim=0: "),
@@ -216,7 +294,9 @@ def test_other_errors_are_not_hidden(invoke: Invoke, mechanism_file: Path, monke
         (("show", "no-such-file.json"), "FILE=no-such-file.json: "),
     ],
 )
-def test_messages_begin_with_what_was_typed(invoke: Invoke, arguments: tuple[str, ...], begins: str) -> None:
+def test_messages_begin_with_what_was_typed(
+    invoke: Invoke, arguments: tuple[str, ...], begins: str
+) -> None:
     outcome = invoke(*arguments)
     assert outcome.status == 2
     assert outcome.err.startswith(f"mezzotint: {begins}")
@@ -232,22 +312,54 @@ def test_a_guess_is_offered_once(invoke: Invoke) -> None:
     [
         (("compare", "--epsilon", 1, "--bits", 0), ("bits=0", "need an integer >= 1")),
         (("design", "--epsilon", 1, "--seconds", 5), ("--seconds=5.0", "needs --prove")),
-        (("compare", "--epsilon", 1, "--png", "x.jpg"), ("--png=x.jpg", "a name that ends in .png")),
-        (("design", "--epsilon", 1, "--out", "x.txt"), ("--out=x.txt", "a name that ends in .json")),
+        (
+            ("compare", "--epsilon", 1, "--png", "x.jpg"),
+            ("--png=x.jpg", "a name that ends in .png"),
+        ),
+        (
+            ("design", "--epsilon", 1, "--out", "x.txt"),
+            ("--out=x.txt", "a name that ends in .json"),
+        ),
         (("report", ".", "--out", "x.txt"), ("--out=x.txt", "a name that ends in .html")),
-        (("reproduce", "tradeoff", "--html", "x.txt"), ("--html=x.txt", "a name that ends in .html")),
-        (("design", "--epsilon", 1, "--categories", 1), ("--categories=1", "need at least 2 categories")),
+        (
+            ("reproduce", "tradeoff", "--html", "x.txt"),
+            ("--html=x.txt", "a name that ends in .html"),
+        ),
+        (
+            ("design", "--epsilon", 1, "--categories", 1),
+            ("--categories=1", "need at least 2 categories"),
+        ),
         (
             ("design", "--epsilon", 1, "--alpha", 4, "--delta", 0.1),
             ("--delta, --alpha and --metric are three different guarantees",),
         ),
-        (("smoothed", "profile", "--epsilon", 1), ("--counts is not given", "--counts and --election")),
-        (("smoothed", "profile", "--counts", "5,5", "--epsilon", 1), ("exactly one of --loss-rate and --sampled",)),
         (
-            ("smoothed", "profile", "--counts", "5,5", "--sampled", 3, "--epsilon", 1, "--ratio", 2),
+            ("smoothed", "profile", "--epsilon", 1),
+            ("--counts is not given", "--counts and --election"),
+        ),
+        (
+            ("smoothed", "profile", "--counts", "5,5", "--epsilon", 1),
+            ("exactly one of --loss-rate and --sampled",),
+        ),
+        (
+            (
+                "smoothed",
+                "profile",
+                "--counts",
+                "5,5",
+                "--sampled",
+                3,
+                "--epsilon",
+                1,
+                "--ratio",
+                2,
+            ),
             ("exactly one of --epsilon and --ratio (e^epsilon)",),
         ),
-        (("smoothed", "gradients", "--n", 100, "--sampled", 200, "--epsilon", 1), ("--sampled=200", "use at most")),
+        (
+            ("smoothed", "gradients", "--n", 100, "--sampled", 200, "--epsilon", 1),
+            ("--sampled=200", "use at most"),
+        ),
     ],
 )
 def test_options_without_effect_or_out_of_range(
@@ -260,14 +372,25 @@ def test_options_that_need_another_one(
     refused: Callable[..., None], tmp_path: Path, column_file: Path, mechanism_file: Path
 ) -> None:
     out = tmp_path / "out.parquet"
-    refused(*privatize(column_file, mechanism_file, out, "--epsilon", "1"), words=("--epsilon=1.0", "needs --domain"))
+    refused(
+        *privatize(column_file, mechanism_file, out, "--epsilon", "1"),
+        words=("--epsilon=1.0", "needs --domain"),
+    )
     refused("estimate", out, "--top", 3, words=("--top=3", "needs --domain"))
-    refused("estimate", out, "--save-counts", "n.txt", words=("--save-counts=n.txt", "ends in .json"))
-    refused("account", mechanism_file, "--l2-norm", 1, words=("--l2-norm=1.0", "needs --geometry=l2"))
+    refused(
+        "estimate", out, "--save-counts", "n.txt", words=("--save-counts=n.txt", "ends in .json")
+    )
+    refused(
+        "account", mechanism_file, "--l2-norm", 1, words=("--l2-norm=1.0", "needs --geometry=l2")
+    )
 
 
 def test_reports_without_hashes_need_no_domain(
-    invoke: Invoke, refused: Callable[..., None], tmp_path: Path, column_file: Path, mechanism_file: Path
+    invoke: Invoke,
+    refused: Callable[..., None],
+    tmp_path: Path,
+    column_file: Path,
+    mechanism_file: Path,
 ) -> None:
     out, names = tmp_path / "out.parquet", tmp_path / "names.txt"
     invoke(*privatize(column_file, mechanism_file, out))
@@ -275,15 +398,33 @@ def test_reports_without_hashes_need_no_domain(
     refused("estimate", out, "--domain", names, words=(f"SOURCES={out}", "leave out --domain"))
 
 
-def test_pages_are_made_of_what_mezzotint_writes(refused: Callable[..., None], tmp_path: Path) -> None:
+def test_pages_are_made_of_what_mezzotint_writes(
+    refused: Callable[..., None], tmp_path: Path
+) -> None:
     page = tmp_path / "page.html"
     for file in (tmp_path / "text.txt", tmp_path / "other.json"):
         file.write_text("{}")
         refused(
-            "report", file, "--out", page, words=(f"{file.name}: not a file that mezzotint writes", "report --help")
+            "report",
+            file,
+            "--out",
+            page,
+            words=(f"{file.name}: not a file that mezzotint writes", "report --help"),
         )
-    refused("report", tmp_path / "run.jsonl", "--out", page, words=("FILE=", "no such file; check the path"))
-    refused("report", tmp_path, "--out", page, words=(f"FILE={tmp_path}", "other.json in it is not a file of columns"))
+    refused(
+        "report",
+        tmp_path / "run.jsonl",
+        "--out",
+        page,
+        words=("FILE=", "no such file; check the path"),
+    )
+    refused(
+        "report",
+        tmp_path,
+        "--out",
+        page,
+        words=(f"FILE={tmp_path}", "other.json in it is not a file of columns"),
+    )
 
 
 def test_steps_between_log_lines_cannot_be_negative(refused: Callable[..., None]) -> None:
@@ -299,17 +440,25 @@ def test_a_federated_run_is_no_file(refused: Callable[..., None], mechanism_file
     refused(*line, words=("--report-epsilon=1.0", "applies only to named tables with noise"))
 
 
-def test_inputs_that_are_clipped_are_named(invoke: Callable[..., Any], mechanism_file: Path) -> None:
+def test_inputs_that_are_clipped_are_named(
+    invoke: Callable[..., Any], mechanism_file: Path
+) -> None:
     assert "50 is clipped to 10" in invoke("show", mechanism_file, "--at", "5,50").err
 
 
 def test_a_client_that_no_release_names(
-    refused: Callable[..., None], invoke: Callable[..., Any], tmp_path: Path, column_file: Path, mechanism_file: Path
+    refused: Callable[..., None],
+    invoke: Callable[..., Any],
+    tmp_path: Path,
+    column_file: Path,
+    mechanism_file: Path,
 ) -> None:
     book = tmp_path / "spent.jsonl"
     line = privatize(column_file, mechanism_file, tmp_path / "out.parquet", "--ledger", str(book))
     assert invoke(*line).status == 0
-    assert "no release is charged to nobody alone" in invoke("ledger", book, "--client", "nobody").err
+    assert (
+        "no release is charged to nobody alone" in invoke("ledger", book, "--client", "nobody").err
+    )
     refused("ledger", book, "--delta", 2, words=("--delta=2.0", "federated client's ledger"))
 
 
@@ -318,7 +467,11 @@ def test_utility_is_compared_with_utility(invoke: Callable[..., Any]) -> None:
 
 
 def test_a_column_that_is_missing_is_named_by_its_option(
-    refused: Callable[..., None], invoke: Callable[..., Any], tmp_path: Path, column_file: Path, mechanism_file: Path
+    refused: Callable[..., None],
+    invoke: Callable[..., Any],
+    tmp_path: Path,
+    column_file: Path,
+    mechanism_file: Path,
 ) -> None:
     out = tmp_path / "out.parquet"
     assert invoke(*privatize(column_file, mechanism_file, out)).status == 0
@@ -326,8 +479,15 @@ def test_a_column_that_is_missing_is_named_by_its_option(
     refused("estimate", out, "--by", "zz", words=("--by=zz", "no such column"))
 
 
-def test_levels_that_do_not_add_up_are_named_by_their_file(refused: Callable[..., None], tmp_path: Path) -> None:
+def test_levels_that_do_not_add_up_are_named_by_their_file(
+    refused: Callable[..., None], tmp_path: Path
+) -> None:
     pytest.importorskip("flwr")
     file = tmp_path / "m.json"
     mz.design.optimal(epsilon=1.0, levels=[-3.0, -0.5, 2**-0.5, 3.1]).mechanism.save(file)
-    refused("federate", "--mechanism", file, words=(f"--mechanism={file}", "integer multiples of a step"))
+    refused(
+        "federate",
+        "--mechanism",
+        file,
+        words=(f"--mechanism={file}", "integer multiples of a step"),
+    )

@@ -22,7 +22,9 @@ from tolerances import FEW
 def two_columns(tmp_path: Path, mechanism_file: Path) -> tuple[Path, Path, Path]:
     """A file of two columns, and a mechanism file for each."""
     values = np.random.default_rng(1).uniform(0, 10, (2, 1000))
-    pq.write_table(pa.table({"x": values[0], "y": values[1]}), tmp_path / "two.parquet", row_group_size=300)
+    pq.write_table(
+        pa.table({"x": values[0], "y": values[1]}), tmp_path / "two.parquet", row_group_size=300
+    )
     families.randomized_response(lower=0, upper=10, epsilon=0.5).save(tmp_path / "n.json")
     return tmp_path / "two.parquet", mechanism_file, tmp_path / "n.json"
 
@@ -41,7 +43,10 @@ def test_several_columns_state_the_claim_of_a_record(
     assert ran.json["reports"] == 1000
     ran = invoke("estimate", tmp_path / "o.parquet", "--column", "y_code", "--json")
     assert ran.json["n"] == 1000
-    for changed, word in ((["--column", "x"], "twice"), (["--mechanism", one], "3 files for 2 columns")):
+    for changed, word in (
+        (["--column", "x"], "twice"),
+        (["--mechanism", one], "3 files for 2 columns"),
+    ):
         ran = invoke("privatize", source, *changed, *arguments, tmp_path / "q.parquet")
         assert ran.status != 0
         assert word in ran.err
@@ -75,7 +80,11 @@ def test_folders_are_written_resumed_and_estimated(
     assert (twice.status, twice.out) == (2, "")
     assert "its reports would count twice" in twice.err
     done = invoke("privatize", column_file, *arguments, "--resume", "--json")
-    assert (done.status, done.json["reports"], done.json["resumed"]) == (0, 1000, done.json["blocks"])
+    assert (done.status, done.json["reports"], done.json["resumed"]) == (
+        0,
+        1000,
+        done.json["blocks"],
+    )
     again = invoke("estimate", tmp_path / "out", "--save-counts", tmp_path / "c.json")
     assert again.status == 2
     assert "exists already" in again.err
@@ -130,7 +139,10 @@ def test_the_most_frequent_of_a_large_domain(invoke: Callable[..., Any], tmp_pat
         (("estimate", out, "--domain", tmp_path / "short.txt"), "another order"),
         ((*asked, "--out", tmp_path / "n.csv"), "epsilon"),
         ((*asked, "--out", tmp_path / "n.csv", "--mechanism", "m.json"), "replaces --mechanism"),
-        (("privatize", tmp_path / "in.parquet", "--column", "word", "--out", tmp_path / "n.csv"), "mechanism"),
+        (
+            ("privatize", tmp_path / "in.parquet", "--column", "word", "--out", tmp_path / "n.csv"),
+            "mechanism",
+        ),
     ):
         outcome = invoke(*arguments)
         assert outcome.status == 2
@@ -138,7 +150,9 @@ def test_the_most_frequent_of_a_large_domain(invoke: Callable[..., Any], tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("asked", "least"), [(("--histogram", "--bins", 4), 4.0), (("--quantiles",), 1.5)], ids=["shares", "quantiles"]
+    ("asked", "least"),
+    [(("--histogram", "--bins", 4), 4.0), (("--quantiles",), 1.5)],
+    ids=["shares", "quantiles"],
 )
 def test_where_the_table_is_to_blame_a_better_one_is_named(
     invoke: Callable[..., Any], tmp_path: Path, asked: tuple[object, ...], least: float
@@ -146,9 +160,13 @@ def test_where_the_table_is_to_blame_a_better_one_is_named(
     """The command that estimate names makes a table whose intervals are that many times narrower."""
     x = np.random.default_rng(2).beta(2, 5, 40_000)
     pq.write_table(pa.table({"x": x}), tmp_path / "in.parquet")
-    families.k_randomized_response(lower=0, upper=1, levels=3, epsilon=4.0).save(tmp_path / "m.json")
+    families.k_randomized_response(lower=0, upper=1, levels=3, epsilon=4.0).save(
+        tmp_path / "m.json"
+    )
     shown = _estimated(invoke, tmp_path, "m", *asked)
-    words = re.search(r"mezzotint (design --loss cdf .*) --out shares.json", " ".join(shown.out.split()))
+    words = re.search(
+        r"mezzotint (design --loss cdf .*) --out shares.json", " ".join(shown.out.split())
+    )
     assert words is not None
     assert invoke(*words[1].split(), "--out", tmp_path / "shares.json").status == 0
     better = _estimated(invoke, tmp_path, "shares", *asked)
@@ -160,20 +178,38 @@ def test_design_names_the_table_for_shares(invoke: Callable[..., Any], tmp_path:
     """Its shares and quantiles are narrower than those of the table for means that was asked for."""
     x = np.random.default_rng(3).beta(2, 5, 40_000)
     pq.write_table(pa.table({"x": x}), tmp_path / "in.parquet")
-    designed = invoke("design", "--epsilon", 4, "--lower", 0, "--upper", 1, "--out", tmp_path / "m.json", "--json").json
-    words = designed["for_shares"].removeprefix("mezzotint ").replace("--out shares.json", "").split()
+    designed = invoke(
+        "design", "--epsilon", 4, "--lower", 0, "--upper", 1, "--out", tmp_path / "m.json", "--json"
+    ).json
+    words = (
+        designed["for_shares"].removeprefix("mezzotint ").replace("--out shares.json", "").split()
+    )
     assert invoke(*words, "--out", tmp_path / "shares.json").status == 0
     for asked, least in ((("--histogram",), 4.0), (("--quantiles",), 2.0)):
-        widths = [_width(_estimated(invoke, tmp_path, name, *asked).json) for name in ("m", "shares")]
+        widths = [
+            _width(_estimated(invoke, tmp_path, name, *asked).json) for name in ("m", "shares")
+        ]
         assert widths[1] < widths[0] / least
     for others in (("--loss", "cdf", "--levels", 8), ("--delta", 1e-3, "--levels=-1,2")):
-        assert "for_shares" not in invoke("design", "--epsilon", 4, "--lower", 0, "--upper", 1, *others, "--json").json
+        assert (
+            "for_shares"
+            not in invoke(
+                "design", "--epsilon", 4, "--lower", 0, "--upper", 1, *others, "--json"
+            ).json
+        )
 
 
 def _estimated(invoke: Callable[..., Any], folder: Path, name: str, *asked: object) -> Any:
     """What estimate shows of reports of the table m.json or shares.json, and, as `json`, what it says."""
     reports = folder / f"{name}.parquet"
-    words = ("privatize", folder / "in.parquet", "--column", "x", "--mechanism", folder / f"{name}.json")
+    words = (
+        "privatize",
+        folder / "in.parquet",
+        "--column",
+        "x",
+        "--mechanism",
+        folder / f"{name}.json",
+    )
     assert invoke(*words, "--out", reports, "--overwrite").status == 0
     shown, told = invoke("estimate", reports, *asked), invoke("estimate", reports, *asked, "--json")
     return SimpleNamespace(out=shown.out, json=told.json)

@@ -21,12 +21,26 @@ KEYS = {"family", "epsilon", "mse", "mae", "max_bias", "levels", "lower_bound", 
 
 
 @pytest.mark.parametrize(
-    "family", ["optimal", "mvu", "imvu", "rqm", "erm", "pbm", "randomized_response", "k_randomized_response"]
+    "family",
+    ["optimal", "mvu", "imvu", "rqm", "erm", "pbm", "randomized_response", "k_randomized_response"],
 )
-def test_every_family_is_certified_below_the_epsilon_asked(invoke: Invoke, tmp_path: Path, family: str) -> None:
+def test_every_family_is_certified_below_the_epsilon_asked(
+    invoke: Invoke, tmp_path: Path, family: str
+) -> None:
     out = tmp_path / "m.json"
     outcome = invoke(
-        "design", "--epsilon", 1.5, "--lower", -2, "--upper", 6, "--family", family, "--out", out, "--json"
+        "design",
+        "--epsilon",
+        1.5,
+        "--lower",
+        -2,
+        "--upper",
+        6,
+        "--family",
+        family,
+        "--out",
+        out,
+        "--json",
     )
     assert outcome.status == 0, outcome.err
     facts, mechanism = outcome.json, Mechanism.load(out)
@@ -43,7 +57,9 @@ def test_every_family_is_certified_below_the_epsilon_asked(invoke: Invoke, tmp_p
 
 def test_negative_levels_are_read(invoke: Invoke) -> None:
     # The optimum for these levels, 1.7005 at 17 evenly spread knots or better, is from the reproduction notes.
-    outcome = invoke("design", "--epsilon", 1, "--levels=-3,-0.5,0.5,3", "--lower", -1, "--upper", 1, "--json")
+    outcome = invoke(
+        "design", "--epsilon", 1, "--levels=-3,-0.5,0.5,3", "--lower", -1, "--upper", 1, "--json"
+    )
     assert outcome.json["levels"] == [-3, -0.5, 0.5, 3]
     assert outcome.json["gap"] <= 1e-5  # of a loss of about 4: what a search promises, twice
     assert outcome.json["lower_bound"] <= outcome.json["mse"]
@@ -64,7 +80,12 @@ CONSTRAINTS = [
     (("--delta", 1e-3), "delta", lambda m: m.delta(1.0), 1e-3),
     (("--alpha", 2), "renyi", lambda m: m.renyi(2.0), 1.0),
     (("--metric", "absolute"), "metric_epsilon", lambda m: metric_epsilon(m, "absolute"), 1.0),
-    (("--metric", "squared", "--knots", 17), "metric_epsilon", lambda m: metric_epsilon(m, "squared"), 1.0),
+    (
+        ("--metric", "squared", "--knots", 17),
+        "metric_epsilon",
+        lambda m: metric_epsilon(m, "squared"),
+        1.0,
+    ),
 ]
 
 
@@ -156,10 +177,14 @@ def test_a_design_says_how_far_it_is_above_the_limit(invoke: Invoke, loss: str) 
 
 def test_the_limit_and_a_proof_of_the_levels_go_together(invoke: Invoke) -> None:
     facts = invoke("design", "--epsilon", 1, "--levels", 2, "--limit", "--prove", "--json").json
-    assert 0 < facts["limit"] <= facts["lower_bound"] <= facts["mse"]  # any bits, any two levels, this table
+    assert (
+        0 < facts["limit"] <= facts["lower_bound"] <= facts["mse"]
+    )  # any bits, any two levels, this table
 
 
-def test_the_trade_off_is_drawn_and_written(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_trade_off_is_drawn_and_written(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("mezzotint.cli.compare.TRADEOFF", (2.0, 100.0))
     png, data = tmp_path / "t.png", tmp_path / "t.csv"
     arguments = ("compare", "--epsilon", 1, "--bits", 1, "--png", png, "--data", data)
@@ -167,7 +192,9 @@ def test_the_trade_off_is_drawn_and_written(invoke: Invoke, tmp_path: Path, monk
     assert png.read_bytes().startswith(b"\x89PNG")
     rows = [line.split(",") for line in data.read_text().splitlines()]
     assert rows[0] == ["epsilon", "bits", "mse", "mae", "limit"]
-    assert [[float(cell) for cell in row] for row in rows[1:]] == [list(p.values()) for p in facts["tradeoff"]]
+    assert [[float(cell) for cell in row] for row in rows[1:]] == [
+        list(p.values()) for p in facts["tradeoff"]
+    ]
     assert {point["epsilon"] for point in facts["tradeoff"]} == {2.0}
     assert all(point["limit"] <= point["mse"] for point in facts["tradeoff"])
     assert "exists already" in invoke(*arguments).err
@@ -219,7 +246,12 @@ def test_an_existing_file_is_refused_before_any_work(invoke: Invoke, mechanism_f
     assert outcome.status == 2
     assert "exists already" in outcome.err
     assert mechanism_file.read_text() == before
-    assert invoke("design", "--epsilon", 1, "--family", "rqm", "--out", mechanism_file, "--overwrite").status == 0
+    assert (
+        invoke(
+            "design", "--epsilon", 1, "--family", "rqm", "--out", mechanism_file, "--overwrite"
+        ).status
+        == 0
+    )
     assert mechanism_file.read_text() != before
 
 
@@ -241,7 +273,9 @@ def test_the_demo(invoke: Invoke, tmp_path: Path) -> None:
     assert sum(one["value"] for one in facts["carriers"]) == pytest.approx(1, rel=FEW)
     for one in (*facts["by_origin"], *facts["carriers"]):
         # Intervals are 1.96 standard errors wide on each side; 5 are no false alarm in 1e5.
-        assert abs(one["value"] - one["truth"]) < 2.6 * max(one["high"] - one["value"], one["value"] - one["low"])
+        assert abs(one["value"] - one["truth"]) < 2.6 * max(
+            one["high"] - one["value"], one["value"] - one["low"]
+        )
     assert facts["verified"] is True
     assert privacy.verify(folder / "mechanism.json").valid
     assert json.loads((folder / "mechanism.json").read_text())["format"] == "mezzotint-mechanism"
@@ -259,9 +293,18 @@ def test_losses_and_their_bounds_stand_under_their_names_and_in_one_unit(invoke:
     arguments = ("design", "--epsilon", 1, "--levels", 3, "--lower", 0, "--upper", 100)
     for loss, words in (
         ("mse", r"mse ([\d.]+) \(squared data units\), mae .*within the bias limit: mse ([\d.]+)"),
-        ("mae", r", mae ([\d.]+), greatest bias .* \(data units\); .*within the bias limit: mae ([\d.]+)"),
-        ("minimax", r"a largest mse of ([\d.]+), greatest .*within the bias limit: a largest mse of ([\d.]+)"),
-        ("cdf", r"error of ([\d.]+) / sqrt\(n\) .*within the bias limit: a standard error of ([\d.]+) / sqrt\(n\)"),
+        (
+            "mae",
+            r", mae ([\d.]+), greatest bias .* \(data units\); .*within the bias limit: mae ([\d.]+)",
+        ),
+        (
+            "minimax",
+            r"a largest mse of ([\d.]+), greatest .*within the bias limit: a largest mse of ([\d.]+)",
+        ),
+        (
+            "cdf",
+            r"error of ([\d.]+) / sqrt\(n\) .*within the bias limit: a standard error of ([\d.]+) / sqrt\(n\)",
+        ),
     ):
         far = ("--max-level", 150) if loss == "mae" else ()
         found = re.search(words, invoke(*arguments, "--loss", loss, *far).out)
@@ -271,7 +314,9 @@ def test_losses_and_their_bounds_stand_under_their_names_and_in_one_unit(invoke:
         assert value <= bound * 1.01
 
 
-def test_what_cannot_be_proven_is_refused_at_once_with_what_to_leave_out(invoke: Invoke, tmp_path: Path) -> None:
+def test_what_cannot_be_proven_is_refused_at_once_with_what_to_leave_out(
+    invoke: Invoke, tmp_path: Path
+) -> None:
     pq.write_table(pa.table({"x": [-0.5, 0.1, 0.7]}), tmp_path / "x.parquet")
     for more, words in (
         (("--prior", f"{tmp_path}/x.parquet:x"), ": leave the prior out, or take a bound"),
@@ -283,4 +328,6 @@ def test_what_cannot_be_proven_is_refused_at_once_with_what_to_leave_out(invoke:
         assert words in outcome.err
         assert "mezzotint: --prove: proofs over all levels" in outcome.err
         assert "True" not in outcome.err
-    assert "--limit: limits are known" in invoke("design", "--epsilon", 1, "--alpha", 2, "--limit").err
+    assert (
+        "--limit: limits are known" in invoke("design", "--epsilon", 1, "--alpha", 2, "--limit").err
+    )

@@ -32,7 +32,8 @@ NUMBER = re.compile(
 )
 STATUS = re.compile(r"\b(certified|computed|simulation|not private)\b", re.IGNORECASE)
 OBSERVER = re.compile(
-    r"observer\s+(of|that)|(to|against)\s+(anyone|whoever|somebody)|view=|trust=|--view|--trust", re.IGNORECASE
+    r"observer\s+(of|that)|(to|against)\s+(anyone|whoever|somebody)|view=|trust=|--view|--trust",
+    re.IGNORECASE,
 )
 KEYS = re.compile(r"^(epsilon|delta|.*_epsilon|log10_delta|renyi)$")
 ASKED = {"epsilon_asked", "target_epsilon", "report_epsilon"}
@@ -44,7 +45,11 @@ def unnamed(value: Any, known: frozenset[str] = frozenset(), path: str = "") -> 
         known = known | (value.keys() & {"observer", "trust", "certified"})
         for key, inner in value.items():
             asked = path.startswith((".asked", ".setting"))
-            number = KEYS.match(key) and key not in ASKED and not isinstance(inner, (dict, list, type(None)))
+            number = (
+                KEYS.match(key)
+                and key not in ASKED
+                and not isinstance(inner, (dict, list, type(None)))
+            )
             if number and not asked and not {"observer", "certified"} <= known:
                 yield f"{path}.{key}"
             yield from unnamed(inner, known, f"{path}.{key}")
@@ -55,8 +60,12 @@ def unnamed(value: Any, known: frozenset[str] = frozenset(), path: str = "") -> 
 
 def bare(text: str) -> list[str]:
     """Numbers called epsilon or delta in a text that does not say to whom and whether they are certified."""
-    found = NUMBER.findall(re.sub(r"--(?:epsilon|delta)[ =]\S+", "", text))  # what a command asks for
-    return [] if not found or (STATUS.search(text) and OBSERVER.search(text)) else [text.strip()[:160]]
+    found = NUMBER.findall(
+        re.sub(r"--(?:epsilon|delta)[ =]\S+", "", text)
+    )  # what a command asks for
+    return (
+        [] if not found or (STATUS.search(text) and OBSERVER.search(text)) else [text.strip()[:160]]
+    )
 
 
 def paragraphs(page: str) -> Iterator[str]:
@@ -88,10 +97,18 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def files(tmp_path: Path, made: Path) -> dict[str, Path]:
     """Copies of them, by the names that `CALLS` uses, and places for what a verb writes."""
     shutil.copytree(made, tmp_path, dirs_exist_ok=True)
-    found = {"m": tmp_path / "m.json", "in": tmp_path / "in.parquet", "ledger": tmp_path / "ledger.jsonl"}
+    found = {
+        "m": tmp_path / "m.json",
+        "in": tmp_path / "in.parquet",
+        "ledger": tmp_path / "ledger.jsonl",
+    }
     found |= {name: tmp_path / f"{name}.json" for name in ("ranks", "claim")}
     found |= {name: tmp_path / f"{name}.parquet" for name in ("reports", "grouped", "pairs")}
-    return found | {"out": tmp_path / "out.html", "csv": tmp_path / "o.csv", "folder": tmp_path / "demo"}
+    return found | {
+        "out": tmp_path / "out.html",
+        "csv": tmp_path / "o.csv",
+        "folder": tmp_path / "demo",
+    }
 
 
 CALLS: dict[str, tuple[str, ...]] = {
@@ -167,11 +184,18 @@ def test_what_verbs_print_says_to_whom_and_whether_it_was_checked(
             assert not list(unnamed(json.loads(outcome.out)))
         else:
             # A table and its title are one thing; elsewhere each line is.
-            parts = [outcome.out] if "━" in outcome.out or "──" in outcome.out else outcome.out.splitlines()
+            parts = (
+                [outcome.out]
+                if "━" in outcome.out or "──" in outcome.out
+                else outcome.out.splitlines()
+            )
             assert not [one for part in parts for one in bare(" ".join(part.split()))]
 
 
-UNPRINTED = {"explore", "roster"}  # serves pages until it is stopped: tests/explore reads them; promises nothing
+UNPRINTED = {
+    "explore",
+    "roster",
+}  # serves pages until it is stopped: tests/explore reads them; promises nothing
 
 
 def test_every_verb_is_among_the_calls() -> None:
@@ -180,14 +204,19 @@ def test_every_verb_is_among_the_calls() -> None:
     assert {call[0] for call in CALLS.values()} == verbs - UNPRINTED
     # Whatever has the option --proof is asked for one.
     proving = {
-        verb for verb in verbs if any(one.name == "proof" for one in group.get_command(Context(group), verb).params)
+        verb
+        for verb in verbs
+        if any(one.name == "proof" for one in group.get_command(Context(group), verb).params)
     }
     assert {call[0] for call in PROOFS.values()} == proving
 
 
 @pytest.mark.parametrize(
     "page",
-    sorted(str(path.relative_to(ROOT)) for path in (*ROOT.glob("docs/notebooks/*.ipynb"), *ROOT.glob("docs/api/*.md"))),
+    sorted(
+        str(path.relative_to(ROOT))
+        for path in (*ROOT.glob("docs/notebooks/*.ipynb"), *ROOT.glob("docs/api/*.md"))
+    ),
 )
 def test_notebooks_and_the_reference_say_it_too(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
@@ -196,7 +225,10 @@ def test_notebooks_and_the_reference_say_it_too(page: str) -> None:
     else:
         cells = json.loads(text)["cells"]
         shown = [output.get("text", []) for cell in cells for output in cell.get("outputs", [])]
-        parts = ["".join(lines) for lines in [*(c["source"] for c in cells if c["cell_type"] == "markdown"), *shown]]
+        parts = [
+            "".join(lines)
+            for lines in [*(c["source"] for c in cells if c["cell_type"] == "markdown"), *shown]
+        ]
     assert not [one for part in parts for one in bare(part)]
 
 
@@ -208,7 +240,11 @@ def unsaid(page: str) -> list[str]:
     return [one for part in (preface, *sections) for one in bare(part)]
 
 
-PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("docs/proofs/*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *sorted(ROOT.glob("docs/*.md")),
+    *sorted(ROOT.glob("docs/proofs/*.md")),
+]
 
 
 @pytest.mark.parametrize("page", [str(path.relative_to(ROOT)) for path in PAGES])
@@ -223,7 +259,11 @@ def test_pages_say_it_too(page: str) -> None:
 def test_numbers_of_the_gallery_stand_on_a_page_that_says_it() -> None:
     """`docs/results` is drawn below the gallery's preface, which is what `unsaid` reads of it."""
     preface = next(paragraphs((ROOT / "docs/gallery.md").read_text(encoding="utf-8")))
-    stored = [path for path in ROOT.glob("docs/results/*.json") if list(unnamed(json.loads(path.read_text())))]
+    stored = [
+        path
+        for path in ROOT.glob("docs/results/*.json")
+        if list(unnamed(json.loads(path.read_text())))
+    ]
     assert stored
     assert STATUS.search(preface)
     assert OBSERVER.search(preface)
@@ -246,14 +286,20 @@ PROOFS: dict[str, tuple[str, ...]] = {
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in ("train", "federate") else []) for name in PROOFS]
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name in ("train", "federate") else [])
+        for name in PROOFS
+    ],
 )
 def test_verbs_write_proofs_that_verify_accepts(
     invoke: Invoke, files: dict[str, Path], tmp_path: Path, name: str
 ) -> None:
     if name in NEEDS:
         pytest.importorskip(NEEDS[name])
-    words = [word.format(**{key: str(path) for key, path in files.items()}) for word in PROOFS[name]]
+    words = [
+        word.format(**{key: str(path) for key, path in files.items()}) for word in PROOFS[name]
+    ]
     proof = tmp_path / "proof.json"
     outcome = invoke(*words, "--proof", proof, "--json")
     assert outcome.status == 0, outcome.err
@@ -267,9 +313,22 @@ def test_verbs_write_proofs_that_verify_accepts(
     assert checked.json["certified"] is True
 
 
-def test_what_has_no_proof_writes_none_and_says_why(invoke: Invoke, files: dict[str, Path], tmp_path: Path) -> None:
+def test_what_has_no_proof_writes_none_and_says_why(
+    invoke: Invoke, files: dict[str, Path], tmp_path: Path
+) -> None:
     proof = tmp_path / "proof.json"
-    seeded = ("privatize", files["in"], "--column", "x", "--mechanism", files["m"], "--out", files["csv"], "--seed", 1)
+    seeded = (
+        "privatize",
+        files["in"],
+        "--column",
+        "x",
+        "--mechanism",
+        files["m"],
+        "--out",
+        files["csv"],
+        "--seed",
+        1,
+    )
     outcome = invoke(*seeded, "--proof", proof)
     assert outcome.status == 2
     assert "nothing to prove" in outcome.err
@@ -282,7 +341,12 @@ def test_what_has_no_proof_writes_none_and_says_why(invoke: Invoke, files: dict[
 
 
 def test_the_collectors_see_what_they_should() -> None:
-    for text in ("epsilon 1.5 per report", "at epsilon = 2", "delta <= 1e-6", "(1.2, 1e-6)-differential privacy"):
+    for text in (
+        "epsilon 1.5 per report",
+        "at epsilon = 2",
+        "delta <= 1e-6",
+        "(1.2, 1e-6)-differential privacy",
+    ):
         assert bare(text)
         assert bare(f"{text}, certified")
         assert bare(f"{text}, to an observer of every single report")
@@ -308,7 +372,10 @@ def test_what_the_kernel_refuses_is_not_called_certified(mechanism_file: Path) -
     less = replace(claim, epsilon=claim.epsilon * (1 - 1e-9))
     assert not less.certified
     assert str(less).startswith("Computed: ")
-    assert privacy.check_report(mechanism, "ratio", epsilon=claim.epsilon * (1 - 1e-9), delta=0.0) is False
+    assert (
+        privacy.check_report(mechanism, "ratio", epsilon=claim.epsilon * (1 - 1e-9), delta=0.0)
+        is False
+    )
 
 
 DIGITS = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
@@ -321,13 +388,20 @@ def _headings(out: str) -> list[str]:
     found: list[str] = []
     for head in re.findall(r"^┏.*?\n(.*?)^┡", out, re.MULTILINE | re.DOTALL):
         lines = [line.split("┃")[1:-1] for line in head.splitlines()]
-        found += [" ".join(part.strip() for part in parts if part.strip()) for parts in zip(*lines, strict=True)]
+        found += [
+            " ".join(part.strip() for part in parts if part.strip())
+            for parts in zip(*lines, strict=True)
+        ]
     return [heading for heading in found if heading]
 
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in CALLS if name != "demo"],
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else [])
+        for name in CALLS
+        if name != "demo"
+    ],
 )
 def test_eighty_columns_cut_no_number_and_repeat_no_heading(
     invoke: Invoke, files: dict[str, Path], monkeypatch: pytest.MonkeyPatch, name: str
@@ -351,7 +425,9 @@ def test_eighty_columns_cut_no_number_and_repeat_no_heading(
     assert set(headings) <= set(_headings(wide))
 
 
-def test_a_table_that_is_too_wide_goes_on_below_with_its_rows_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_that_is_too_wide_goes_on_below_with_its_rows_named(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     reason = "for a reason that takes more room than any number does"
     numbers = ([f"{(i + 1) * 1.2345e-105 * 10**j:.4e}" for j in range(6)] for i in range(2))
     rows = [(f"row {i}", *cells, reason) for i, cells in enumerate(numbers)]
@@ -368,9 +444,13 @@ def test_a_table_that_is_too_wide_goes_on_below_with_its_rows_named(capsys: pyte
 
 
 @pytest.mark.parametrize("width", range(52, 110, 3))
-def test_headings_break_before_any_cell_or_border_is_cut(capsys: pytest.CaptureFixture[str], width: int) -> None:
+def test_headings_break_before_any_cell_or_border_is_cut(
+    capsys: pytest.CaptureFixture[str], width: int
+) -> None:
     cells = ("one-bit randomized response", "1.000000", "2", "151.29", "148.76 .. 153.82")
-    table = TerminalTable(("mechanism", "epsilon", "bits", "mean (minutes)", "95 % interval"), [cells])
+    table = TerminalTable(
+        ("mechanism", "epsilon", "bits", "mean (minutes)", "95 % interval"), [cells]
+    )
     Console(width=width, no_color=True).print(table)
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= width
@@ -378,7 +458,9 @@ def test_headings_break_before_any_cell_or_border_is_cut(capsys: pytest.CaptureF
     assert all(any(f" {cell} " in line for line in lines) for cell in cells)
 
 
-def test_remarks_that_few_rows_have_stand_below_a_table_that_is_too_wide(capsys: pytest.CaptureFixture[str]) -> None:
+def test_remarks_that_few_rows_have_stand_below_a_table_that_is_too_wide(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     columns = ("mechanism", "note")
     table = TerminalTable(columns, (("optimal", ""), ("imvu", "biased"), ("rqm", "")), left=columns)
     Console(width=40, no_color=True).print(table)
@@ -389,7 +471,9 @@ def test_remarks_that_few_rows_have_stand_below_a_table_that_is_too_wide(capsys:
     assert narrow.splitlines()[-1] == "imvu: biased"
 
 
-def test_a_proof_that_is_there_stays(invoke: Invoke, files: dict[str, Path], tmp_path: Path) -> None:
+def test_a_proof_that_is_there_stays(
+    invoke: Invoke, files: dict[str, Path], tmp_path: Path
+) -> None:
     proof = tmp_path / "proof.json"
     assert invoke("account", files["m"], "--rounds", 3, "--proof", proof).status == 0
     before = proof.read_bytes()

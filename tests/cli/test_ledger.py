@@ -28,19 +28,40 @@ def charged(invoke: Callable[..., Any], tmp_path: Path) -> tuple[Path, Any]:
     ledger, words = tmp_path / "l.jsonl", ["--column", "x", "--mechanism", tmp_path / "m.json"]
     words += ["--ledger", ledger, "--budget", "1.6"]
     for place, (ids, more) in enumerate(
-        ((["ann", "bob", "ann"], ["--charge-by", "id"]), (["bob", "eve"], ["--charge-by", "id"]), (["x"], []))
+        (
+            (["ann", "bob", "ann"], ["--charge-by", "id"]),
+            (["bob", "eve"], ["--charge-by", "id"]),
+            (["x"], []),
+        )
     ):
         source = tmp_path / f"{place}.parquet"
         pq.write_table(pa.table({"x": [1.0] * len(ids), "id": ids}), source)
-        assert invoke("privatize", source, *words, *more, "--out", tmp_path / f"o{place}.parquet").status == 0
+        assert (
+            invoke(
+                "privatize", source, *words, *more, "--out", tmp_path / f"o{place}.parquet"
+            ).status
+            == 0
+        )
     return ledger, words
 
 
-def test_a_ledger_says_who_spent_what_and_what_is_left(invoke: Callable[..., Any], charged: tuple[Path, Any]) -> None:
+def test_a_ledger_says_who_spent_what_and_what_is_left(
+    invoke: Callable[..., Any], charged: tuple[Path, Any]
+) -> None:
     found = invoke("ledger", charged[0], "--budget", "1.6", "--json").json
     names = {one["client"]: one for one in found["clients"]}
-    assert {name: one["releases"] for name, one in names.items()} == {"*": 1, "ann": 2, "bob": 3, "eve": 2}
-    reports = {"*": 1, "ann": 3, "bob": 3, "eve": 2}  # rows of their own, and the run that everyone paid for
+    assert {name: one["releases"] for name, one in names.items()} == {
+        "*": 1,
+        "ann": 2,
+        "bob": 3,
+        "eve": 2,
+    }
+    reports = {
+        "*": 1,
+        "ann": 3,
+        "bob": 3,
+        "eve": 2,
+    }  # rows of their own, and the run that everyone paid for
     for name, one in names.items():
         assert one["epsilon"] == pytest.approx(reports[name] * EPSILON, rel=FEW)
         assert one["epsilon"] >= reports[name] * EPSILON
@@ -63,7 +84,13 @@ def test_another_attempt_is_told(invoke: Callable[..., Any], tmp_path: Path) -> 
     ledger.charge(weekly)
     found = invoke("ledger", tmp_path / "l.jsonl", "--json").json
     assert (found["charges"], found["repeated"], found["withdrawn"]) == (2, 1, 1)
-    assert found["worst"] == {"client": "ann", "releases": 2, "repeated": 1, "epsilon": 1.0, "delta": 0.0}
+    assert found["worst"] == {
+        "client": "ann",
+        "releases": 2,
+        "repeated": 1,
+        "epsilon": 1.0,
+        "delta": 0.0,
+    }
     assert (
         "2 charges, 1 of them another attempt at the same release, 1 withdrawn"
         in invoke("ledger", tmp_path / "l.jsonl").out
@@ -75,17 +102,38 @@ def test_a_run_says_what_was_charged_and_left_and_a_refusal_names_whom_it_is_abo
 ) -> None:
     ledger, words = charged
     pq.write_table(pa.table({"x": [1.0, 2.0], "id": ["ann", "zoe"]}), tmp_path / "in.parquet")
-    source = [tmp_path / "in.parquet", *words, "--charge-by", "id", "--out", tmp_path / "out.parquet"]
+    source = [
+        tmp_path / "in.parquet",
+        *words,
+        "--charge-by",
+        "id",
+        "--out",
+        tmp_path / "out.parquet",
+    ]
     refused = invoke("privatize", *source)
     assert refused.status == 2
-    assert " of ann' exceeds the budget: with it, client 'ann' would have spent epsilon 2" in refused.err
+    assert (
+        " of ann' exceeds the budget: with it, client 'ann' would have spent epsilon 2"
+        in refused.err
+    )
     assert "zoe" not in refused.err
     ran = invoke("privatize", *source, "--budget", "2.25", "--json").json["charged"]
     assert (ran["people"], ran["attempt"], ran["epsilon"]) == (2, 1, EPSILON)
     assert ran["spent"] == privacy.Ledger(ledger).worst().epsilon
     assert 0.249 < ran["left"] <= 2.25 - 4 * EPSILON
-    again = invoke("privatize", tmp_path / "0.parquet", *words, "--budget", "9", "--out", tmp_path / "p.parquet")
-    assert "ledger: charged everyone epsilon 0.5 (certified, to an observer of every single report)" in again.out
+    again = invoke(
+        "privatize",
+        tmp_path / "0.parquet",
+        *words,
+        "--budget",
+        "9",
+        "--out",
+        tmp_path / "p.parquet",
+    )
+    assert (
+        "ledger: charged everyone epsilon 0.5 (certified, to an observer of every single report)"
+        in again.out
+    )
     # Without ids nothing is known of people, who may have several rows.
     assert "the largest total of any record is now 2.5, which leaves 6.5 of the budget" in again.out
     by_people = invoke("privatize", *source, "--budget", "9", "--overwrite")
@@ -113,14 +161,22 @@ def test_ledgers_of_runs_say_rounds_and_steps(invoke: Callable[..., Any], tmp_pa
     assert refused.status == 2
     assert "counts rounds, whose price the run's report states" in refused.err
     path = tmp_path / "net.pt.ledger.jsonl"
-    log = AppendLog(path, header={"format": "mezzotint-training-ledger", "version": 1}, take=lambda line: None)
+    log = AppendLog(
+        path, header={"format": "mezzotint-training-ledger", "version": 1}, take=lambda line: None
+    )
     with log.transaction() as append:
-        append({"reserved": 40, "claim": None, "sentence": "Computed: (1, 1e-05)-differential privacy"})
+        append(
+            {"reserved": 40, "claim": None, "sentence": "Computed: (1, 1e-05)-differential privacy"}
+        )
     assert "40 steps reserved\nComputed: (1, 1e-05)" in invoke("ledger", path).out
 
 
-@pytest.mark.parametrize("content", [b"", b"{}\n", b"[" * 70000, b"\xff\n", b'{"format":"mezzotint-ledger"}\n'])
-def test_other_files_are_refused(invoke: Callable[..., Any], tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize(
+    "content", [b"", b"{}\n", b"[" * 70000, b"\xff\n", b'{"format":"mezzotint-ledger"}\n']
+)
+def test_other_files_are_refused(
+    invoke: Callable[..., Any], tmp_path: Path, content: bytes
+) -> None:
     (tmp_path / "l.jsonl").write_bytes(content)
     ran = invoke("ledger", tmp_path / "l.jsonl")
     assert ran.status == 2
@@ -131,7 +187,9 @@ def test_other_files_are_refused(invoke: Callable[..., Any], tmp_path: Path, con
     assert "is a folder; it holds no ledger.jsonl" in invoke("ledger", tmp_path).err
 
 
-def test_a_damaged_ledger_is_named_whatever_is_wrong_with_it(invoke: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_damaged_ledger_is_named_whatever_is_wrong_with_it(
+    invoke: Callable[..., Any], tmp_path: Path
+) -> None:
     """Every cut and many changed bytes: status 0 (a crash's cut is mended, and said) or 2, and never a traceback."""
     ledger = privacy.Ledger(tmp_path / "l.jsonl")
     for name in ("w47", "w48"):
@@ -149,13 +207,17 @@ def test_a_damaged_ledger_is_named_whatever_is_wrong_with_it(invoke: Callable[..
                 assert outcome.json["charges"] >= (len(damaged) == place and place > second)
 
 
-def test_a_federated_client_reads_what_its_sums_cost(invoke: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_federated_client_reads_what_its_sums_cost(
+    invoke: Callable[..., Any], tmp_path: Path
+) -> None:
     path, encoding = tmp_path / "sums.jsonl", noise_encoding(
         lambda sigma: families.discrete_gaussian(sigma=sigma), noise_multiplier=4.0, l2_norm=1.0, clients=10, size=20
     )  # fmt: skip
     ledger = LifetimeLedger(path, identity="ab")
     for plan in (b"one", b"two"):
-        ledger.charge(encoding, plan=plan, clients=10, corrupted=2, size=20, budget=math.inf, delta=1e-5)
+        ledger.charge(
+            encoding, plan=plan, clients=10, corrupted=2, size=20, budget=math.inf, delta=1e-5
+        )
     expected = encoding.central(rounds=2, clients=10, size=20, delta=1e-6, corrupted=2).epsilon
     found = invoke("ledger", path, "--delta", "1e-6", "--json").json
     assert (found["sums"], found["epsilon"], found["observer"]) == (2, expected, "secure_sum")
@@ -170,5 +232,7 @@ def test_a_run_ledger_tells_of_one_client(invoke: Callable[..., Any], tmp_path: 
     number = ledger.start()
     ledger.ask(number, ["ann", "bob"], minimum=1)
     ledger.close(number, ["ann"])
-    assert invoke("ledger", tmp_path / "run.jsonl", "--client", "bob", "--json").json["charges"] == {"bob": 0}
+    assert invoke("ledger", tmp_path / "run.jsonl", "--client", "bob", "--json").json[
+        "charges"
+    ] == {"bob": 0}
     assert "mezzotint report" in invoke("ledger", tmp_path / "run.jsonl", "--budget", "1").err

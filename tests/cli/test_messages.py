@@ -62,14 +62,27 @@ WRONG = {
 }
 """Values of options that hardly any verb takes."""
 
-EFFECTS = {"as_json", "help", "app", "png", "html", "plot", "checkpoint", "tensorboard", "log", "save_counts"}
+EFFECTS = {
+    "as_json",
+    "help",
+    "app",
+    "png",
+    "html",
+    "plot",
+    "checkpoint",
+    "tensorboard",
+    "log",
+    "save_counts",
+}
 """Options that write whatever they are told to, or change nothing about what is refused."""
 
 PYTHON = re.compile(r"\b(True|False|None|math\.\w+|Fraction\()|\w=[\"']")
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Path:
+def folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Path:
     """A small file of every kind that the verbs above read."""
     monkeypatch.chdir(tmp_path)
     dice = np.random.default_rng(1)
@@ -83,7 +96,18 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
         run(
             [
                 *private.split(),
-                *["--out", "r.parquet", "--keep", "g", "--keep", "w", "--ledger", "l.jsonl", "--budget", "9"],
+                *[
+                    "--out",
+                    "r.parquet",
+                    "--keep",
+                    "g",
+                    "--keep",
+                    "w",
+                    "--ledger",
+                    "l.jsonl",
+                    "--budget",
+                    "9",
+                ],
             ]
         )
         == 0
@@ -121,7 +145,9 @@ def _check(verb: Any, line: str) -> None:
     said = line.removeprefix("mezzotint: ")
     assert said != line, line
     options = {word for option in verb.params for word in option.opts}
-    arguments = {str(option.name).upper() for option in verb.params if option.param_type_name == "argument"}
+    arguments = {
+        str(option.name).upper() for option in verb.params if option.param_type_name == "argument"
+    }
     head = re.match(r"(-*\w[\w-]*)(\[\d+\])?=", said)
     assert head is None or head[1] in options | arguments, line
     assert not PYTHON.search(said), line
@@ -150,13 +176,17 @@ def _law(base: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("base", FAST)
-def test_what_is_refused_is_named_as_it_was_typed(base: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_refused_is_named_as_it_was_typed(
+    base: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     _law(base, capsys)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("base", SLOW)
-def test_what_slow_verbs_refuse(base: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_slow_verbs_refuse(
+    base: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     _law(base, capsys)
 
 
@@ -174,8 +204,16 @@ def test_every_alias_is_an_option_of_its_verb() -> None:
         ("design", "ask for it with other= or missing=", "ask for it with --other or --missing"),
         ("design", "use other=True", "use --other"),
         ("account", "use trust='secure_sum'", "use --view=sum"),
-        ("privatize", 'missing="drop" (--missing drop) leaves such rows out', "--missing drop leaves such rows out"),
-        ("privatize", "name another file, or overwrite=True (--overwrite)", "name another file, or --overwrite"),
+        (
+            "privatize",
+            'missing="drop" (--missing drop) leaves such rows out',
+            "--missing drop leaves such rows out",
+        ),
+        (
+            "privatize",
+            "name another file, or overwrite=True (--overwrite)",
+            "name another file, or --overwrite",
+        ),
         ("estimate", "a=100,b=250; x_code; replace_one", "a=100,b=250; x_code; replace_one"),
         ("advise", "epsilon=3: no scheme", "--target-epsilon=3: no scheme"),
         ("train", "q=1, or batch_size/2 of clip_norm", "--q=1, or batch_size/2 of --clip-norm"),
@@ -196,7 +234,10 @@ def test_values_stand_as_they_were_given() -> None:
         assert common.complaint(ParameterError("levels[2]", 7.0, "no")) == "--levels[2]=7.0: no"
         assert common.complaint(ParameterError("levels", "7", "no")) == "--levels=7: no"
         assert common.complaint(ParameterError("nothing", 7.0, "no")) == "nothing=7.0: no"
-        assert common.complaint(ParameterError("prior", None, "name it")) == "--prior is not given: name it"
+        assert (
+            common.complaint(ParameterError("prior", None, "name it"))
+            == "--prior is not given: name it"
+        )
 
 
 @pytest.mark.parametrize(
@@ -204,8 +245,14 @@ def test_values_stand_as_they_were_given() -> None:
     [
         ("train --data breast-cancer", "--target-epsilon is not given: "),
         ("train --data breast-cancer --method ranked-gradient", "--report-epsilon is not given: "),
-        ("train --data breast-cancer --method ranked-gradient --report-epsilon 1e9", "--report-epsilon=1000000000.0: "),
-        ("federate --rounds 1 --trust local --report-epsilon 1e9", "--report-epsilon=1000000000.0: "),
+        (
+            "train --data breast-cancer --method ranked-gradient --report-epsilon 1e9",
+            "--report-epsilon=1000000000.0: ",
+        ),
+        (
+            "federate --rounds 1 --trust local --report-epsilon 1e9",
+            "--report-epsilon=1000000000.0: ",
+        ),
         ("federate --rounds 1 --mechanism optimal --report-epsilon 50", "--report-epsilon=50.0: "),
     ],
 )
@@ -217,11 +264,23 @@ def test_an_option_is_named_that_is_missing_or_goes_by_another_name(
     assert capsys.readouterr().err.removeprefix("mezzotint: ").startswith(begins)
 
 
-def test_a_folder_that_holds_a_run_hides_no_other_error(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_holds_a_run_hides_no_other_error(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     pytest.importorskip("flwr")
     (folder / "run").mkdir()
     (folder / "run" / "ledger.jsonl").touch()
-    begun = ["federate", "--rounds", "1", "--clients", "10", "--per-round", "10", "--out", str(folder / "run")]
+    begun = [
+        "federate",
+        "--rounds",
+        "1",
+        "--clients",
+        "10",
+        "--per-round",
+        "10",
+        "--out",
+        str(folder / "run"),
+    ]
     for others, named in (
         (["--client-learning-rate", "-1"], "--client-learning-rate=-1.0: "),
         (["--bits", "20"], "--bits=20: "),
@@ -235,11 +294,20 @@ def test_a_folder_that_holds_a_run_hides_no_other_error(folder: Path, capsys: py
 @pytest.mark.parametrize(
     ("words", "begins"),
     [
-        (("design", "--epsilon", 1, "--prior", "in.parquet:z"), "--prior=in.parquet:z: no such column"),
-        (("design", "--epsilon", 1, "--prior", "none.parquet:z"), "--prior=none.parquet:z: no such file"),
+        (
+            ("design", "--epsilon", 1, "--prior", "in.parquet:z"),
+            "--prior=in.parquet:z: no such column",
+        ),
+        (
+            ("design", "--epsilon", 1, "--prior", "none.parquet:z"),
+            "--prior=none.parquet:z: no such file",
+        ),
         (("report", "r.parquet", "--column", "z"), "--column=z: "),
         (("estimate", "r.parquet", "r.parquet"), "SOURCES="),
-        (("train", "--data", "missing.csv", "--label", "kind", "--target-epsilon", 1), "--data=not finite: "),
+        (
+            ("train", "--data", "missing.csv", "--label", "kind", "--target-epsilon", 1),
+            "--data=not finite: ",
+        ),
     ],
 )
 def test_what_stands_in_files_is_named_by_the_option_of_the_file(

@@ -33,7 +33,9 @@ def test_it_is_verified_shown_and_accounted(invoke: Invoke, ranked_file: Path) -
     many = invoke("account", ranked_file, "--rounds", 50, "--delta", "1e-6", "--json").json
     assert epsilon < many["epsilon"] < 50 * epsilon
     assert many["rounds"] == 50
-    assert many["claim"] in " ".join(invoke("account", ranked_file, "--rounds", 50, "--delta", "1e-6").out.split())
+    assert many["claim"] in " ".join(
+        invoke("account", ranked_file, "--rounds", 50, "--delta", "1e-6").out.split()
+    )
 
 
 def test_what_it_is_not_for_is_refused(invoke: Invoke, ranked_file: Path) -> None:
@@ -52,12 +54,33 @@ def test_what_it_is_not_for_is_refused(invoke: Invoke, ranked_file: Path) -> Non
     ranked_file.write_text(text)
     (ranked_file.parent / "x.csv").write_text("x\n1\n")
     out = ranked_file.parent / "out.csv"
-    arguments = ("privatize", ranked_file.parent / "x.csv", "--column", "x", "--mechanism", ranked_file, "--out", out)
+    arguments = (
+        "privatize",
+        ranked_file.parent / "x.csv",
+        "--column",
+        "x",
+        "--mechanism",
+        ranked_file,
+        "--out",
+        out,
+    )
     assert "RankedCodebook.load" in invoke(*arguments).err
 
 
 def test_advice_for_vectors_in_the_local_view_puts_it_first(invoke: Invoke) -> None:
-    command = ("advise", "--clients", 10_000, "--dim", 100, "--trust", "local", "--target-epsilon", 4, "--delta", 0)
+    command = (
+        "advise",
+        "--clients",
+        10_000,
+        "--dim",
+        100,
+        "--trust",
+        "local",
+        "--target-epsilon",
+        4,
+        "--delta",
+        0,
+    )
     options = invoke(*command, "--json").json["options"]
     assert options[0]["name"] == "ranked codebook"
     assert options[0]["client_bits"] <= 8

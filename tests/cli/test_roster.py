@@ -20,7 +20,9 @@ def _cards(folder: Path, capsys: pytest.CaptureFixture[str], count: int = 3) -> 
     return cards
 
 
-def test_identities_become_a_roster_that_a_policy_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_identities_become_a_roster_that_a_policy_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     cards = _cards(tmp_path, capsys)
     for place, card in enumerate(cards):
         key = tmp_path / f"{place}.key"
@@ -29,11 +31,25 @@ def test_identities_become_a_roster_that_a_policy_names(tmp_path: Path, capsys: 
     assert run(["roster", "card", str(tmp_path / "0.key"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"card": cards[0]}
     (tmp_path / "cards.txt").write_text("\n".join(cards) + "\n")
-    assert run(["roster", "make", str(tmp_path / "cards.txt"), "--out", str(tmp_path / "roster.json"), "--json"]) == 0
+    assert (
+        run(
+            [
+                "roster",
+                "make",
+                str(tmp_path / "cards.txt"),
+                "--out",
+                str(tmp_path / "roster.json"),
+                "--json",
+            ]
+        )
+        == 0
+    )
     said = json.loads(capsys.readouterr().out)
     roster = Roster.load(tmp_path / "roster.json")
     assert (said["members"], said["sha256"]) == (3, roster.digest.hex())
-    assert {card.identity for card in roster.members} == {bytes.fromhex(card)[:32] for card in cards}
+    assert {card.identity for card in roster.members} == {
+        bytes.fromhex(card)[:32] for card in cards
+    }
     # What a client compares, and that it is listed itself; of the file's own hash nobody speaks.
     key = str(tmp_path / "1.key")
     assert run(["roster", "check", str(tmp_path / "roster.json"), "--identity", key, "--json"]) == 0
@@ -41,13 +57,26 @@ def test_identities_become_a_roster_that_a_policy_names(tmp_path: Path, capsys: 
     assert run(["roster", "check", str(tmp_path / "roster.json")]) == 0
     assert roster.digest.hex() in capsys.readouterr().out
     assert run(["roster", "identity", str(tmp_path / "stranger")]) == 0
-    assert run(["roster", "check", str(tmp_path / "roster.json"), "--identity", str(tmp_path / "stranger")]) == 2
+    assert (
+        run(
+            [
+                "roster",
+                "check",
+                str(tmp_path / "roster.json"),
+                "--identity",
+                str(tmp_path / "stranger"),
+            ]
+        )
+        == 2
+    )
     assert "does not list its card" in capsys.readouterr().err
     (tmp_path / "policy.toml").write_text("minimum = 3\nroster = 'roster.json'\n")
     assert load_policy(tmp_path / "policy.toml").roster == roster
 
 
-def test_nothing_is_overwritten_and_cards_are_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_overwritten_and_cards_are_checked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     cards = _cards(tmp_path, capsys)
     before = (tmp_path / "0.key").read_bytes()
     capsys.readouterr()
@@ -68,9 +97,14 @@ def test_nothing_is_overwritten_and_cards_are_checked(tmp_path: Path, capsys: py
     assert run(["roster", "card", str(tmp_path / "short")]) == 2
 
 
-def test_cards_that_are_no_text_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_cards_that_are_no_text_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "cards.txt").write_bytes(b"\xff\xfe")
-    assert run(["roster", "make", str(tmp_path / "cards.txt"), "--out", str(tmp_path / "roster.json")]) == 2
+    assert (
+        run(["roster", "make", str(tmp_path / "cards.txt"), "--out", str(tmp_path / "roster.json")])
+        == 2
+    )
     assert "not a text file" in capsys.readouterr().err
 
 
@@ -83,8 +117,18 @@ def test_rounds_of_more_clients_than_the_roster_has_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "cards.txt").write_text("\n".join(_cards(tmp_path, capsys)) + "\n")
-    assert run(["roster", "make", str(tmp_path / "cards.txt"), "--out", str(tmp_path / "roster.json")]) == 0
-    words = ["federate", "--roster", str(tmp_path / "roster.json"), "--app", str(tmp_path / "app"), "--per-round"]
+    assert (
+        run(["roster", "make", str(tmp_path / "cards.txt"), "--out", str(tmp_path / "roster.json")])
+        == 0
+    )
+    words = [
+        "federate",
+        "--roster",
+        str(tmp_path / "roster.json"),
+        "--app",
+        str(tmp_path / "app"),
+        "--per-round",
+    ]
     assert run([*words, "4"]) == 2
     said = capsys.readouterr().err
     assert "--per-round" in said

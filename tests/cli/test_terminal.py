@@ -68,7 +68,9 @@ def test_a_design_spins_on_a_terminal_and_is_silent_in_a_pipe() -> None:
     out, shown = _on_a_terminal([*DESIGN, "--json"])
     assert "designing optimal" in shown
     assert out.count("\n") == 1
-    piped = subprocess.run([*DESIGN, "--json"], capture_output=True, text=True, timeout=60, check=True)
+    piped = subprocess.run(
+        [*DESIGN, "--json"], capture_output=True, text=True, timeout=60, check=True
+    )
     assert piped.stderr == ""
     assert piped.stdout.startswith("{")
 
@@ -85,7 +87,10 @@ def test_a_library_that_is_not_there_names_its_extra(
     (tmp_path / "m.json").write_text("{}", encoding="utf-8")
     missing("flwr.app")
     assert run(["show", str(tmp_path / "m.json")]) == 2
-    assert "flwr is not installed; in the checkout of mezzotint: pip install '.[flower]'" in capsys.readouterr().err
+    assert (
+        "flwr is not installed; in the checkout of mezzotint: pip install '.[flower]'"
+        in capsys.readouterr().err
+    )
     missing("numpy")  # not an extra: nothing to hide
     with pytest.raises(ModuleNotFoundError):
         run(["show", str(tmp_path / "m.json")])
@@ -108,15 +113,20 @@ def test_show_draws_the_distributions(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize(
-    ("begun", "offered"), [("mezzotint rep", ["report", "reproduce"]), ("mezzotint expl", ["explore"])]
+    ("begun", "offered"),
+    [("mezzotint rep", ["report", "reproduce"]), ("mezzotint expl", ["explore"])],
 )
 def test_completion_offers_the_verbs(begun: str, offered: list[str]) -> None:
     words = {"COMP_WORDS": begun, "COMP_CWORD": "1", "_MEZZOTINT_COMPLETE": "complete_bash"}
-    ran = subprocess.run(VERB, env={**os.environ, **words}, capture_output=True, text=True, timeout=60, check=False)
+    ran = subprocess.run(
+        VERB, env={**os.environ, **words}, capture_output=True, text=True, timeout=60, check=False
+    )
     assert sorted(ran.stdout.split()) == offered
 
 
-def _mezzotint(*arguments: object, closed: bool = False, **environment: str) -> subprocess.CompletedProcess[bytes]:
+def _mezzotint(
+    *arguments: object, closed: bool = False, **environment: str
+) -> subprocess.CompletedProcess[bytes]:
     """The program in a process of its own, with its standard output closed if wanted."""
     code = "import sys; from mezzotint.cli import main; sys.argv[0] = 'mezzotint'; main()"
     command = [sys.executable, "-c", code, *map(str, arguments)]
@@ -124,7 +134,9 @@ def _mezzotint(*arguments: object, closed: bool = False, **environment: str) -> 
         command = ["sh", "-c", 'exec "$@" >&-', "sh", *command]
     dropped = ("LC_", "LANG", "PYTHONIO", "PYTHONUTF8")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
-    return subprocess.run(command, env=kept | environment, capture_output=True, timeout=120, check=False)
+    return subprocess.run(
+        command, env=kept | environment, capture_output=True, timeout=120, check=False
+    )
 
 
 @pytest.mark.slow
@@ -182,7 +194,9 @@ def test_a_prior_beyond_the_range_is_told(invoke: Invoke, tmp_path: Path) -> Non
 
 
 def test_elections_say_at_which_epsilon(invoke: Invoke) -> None:
-    assert "e^epsilon = 51/49, loss rate 0.002" in " ".join(invoke("smoothed", "elections").out.split())
+    assert "e^epsilon = 51/49, loss rate 0.002" in " ".join(
+        invoke("smoothed", "elections").out.split()
+    )
     assert "epsilon 0.1," in " ".join(invoke("smoothed", "elections", "--epsilon", 0.1).out.split())
 
 

@@ -24,7 +24,17 @@ Invoke = Callable[..., object]
 
 
 def test_the_verbs_are_there() -> None:
-    wanted = {"demo", "design", "show", "verify", "privatize", "estimate", "compare", "account", "reproduce"}
+    wanted = {
+        "demo",
+        "design",
+        "show",
+        "verify",
+        "privatize",
+        "estimate",
+        "compare",
+        "account",
+        "reproduce",
+    }
     assert wanted <= set(VERBS)
 
 
@@ -42,7 +52,9 @@ def test_no_verb_prints_the_help_and_version_the_version(invoke: Invoke) -> None
     assert invoke("--version").status == 0
 
 
-def test_the_main_job_end_to_end(invoke: Invoke, tmp_path: Path, column_file: Path, mechanism_file: Path) -> None:
+def test_the_main_job_end_to_end(
+    invoke: Invoke, tmp_path: Path, column_file: Path, mechanism_file: Path
+) -> None:
     reports = tmp_path / "reports.parquet"
     choices = ("--column", "x", "--mechanism", mechanism_file, "--out", reports, "--seed", 5)
     written = invoke("privatize", column_file, *choices, "--json")
@@ -76,19 +88,27 @@ def test_the_main_job_end_to_end(invoke: Invoke, tmp_path: Path, column_file: Pa
     assert checked.json["problems"] == []
 
 
-def test_reports_files_add_up(invoke: Invoke, tmp_path: Path, column_file: Path, mechanism_file: Path) -> None:
+def test_reports_files_add_up(
+    invoke: Invoke, tmp_path: Path, column_file: Path, mechanism_file: Path
+) -> None:
     parts = [tmp_path / "a.csv", tmp_path / "b.csv.gz"]
     for part in parts:
-        invoke("privatize", column_file, "--column", "x", "--mechanism", mechanism_file, "--out", part)
+        invoke(
+            "privatize", column_file, "--column", "x", "--mechanism", mechanism_file, "--out", part
+        )
     both = invoke("estimate", *parts, "--json").json
     alone = [invoke("estimate", part, "--json").json for part in parts]
     assert both["n"] == 2000
     assert both["mean"] == pytest.approx(sum(one["mean"] for one in alone) / 2, rel=FEW)
 
 
-def test_words_for_people(invoke: Invoke, tmp_path: Path, column_file: Path, mechanism_file: Path) -> None:
+def test_words_for_people(
+    invoke: Invoke, tmp_path: Path, column_file: Path, mechanism_file: Path
+) -> None:
     reports = tmp_path / "reports.parquet"
-    said = invoke("privatize", column_file, "--column", "x", "--mechanism", mechanism_file, "--out", reports).out
+    said = invoke(
+        "privatize", column_file, "--column", "x", "--mechanism", mechanism_file, "--out", reports
+    ).out
     assert "1,000 reports of 2 bits" in said
     assert "clipped: 0 below, 0 above" in said
     assert "not private" in said
@@ -118,7 +138,18 @@ def test_options_of_one_column_are_refused_beside_groups_by_name(
     invoke: Invoke, tmp_path: Path, column_file: Path, mechanism_file: Path
 ) -> None:
     out = tmp_path / "r.parquet"
-    words = ("privatize", column_file, "--column", "x", "--mechanism", mechanism_file, "--keep", "word", "--out", out)
+    words = (
+        "privatize",
+        column_file,
+        "--column",
+        "x",
+        "--mechanism",
+        mechanism_file,
+        "--keep",
+        "word",
+        "--out",
+        out,
+    )
     assert invoke(*words).status == 0
     for more, name in (
         (("--quantiles",), "--quantiles: "),
@@ -142,7 +173,9 @@ def test_show_gives_the_pmf_at_any_inputs(invoke: Invoke, mechanism_file: Path) 
     assert facts["epsilon"] == mechanism.epsilon
 
 
-def test_an_edited_file_fails_verification_with_status_1(invoke: Invoke, mechanism_file: Path) -> None:
+def test_an_edited_file_fails_verification_with_status_1(
+    invoke: Invoke, mechanism_file: Path
+) -> None:
     document = json.loads(mechanism_file.read_text())
     document["certificate"]["denominator"] += 1
     mechanism_file.write_text(json.dumps(document))
@@ -159,7 +192,16 @@ def test_json_is_the_only_thing_on_standard_output(
     calls = (
         ("show", mechanism_file),
         ("verify", mechanism_file),
-        ("privatize", column_file, "--column", "x", "--mechanism", mechanism_file, "--out", tmp_path / "o.csv"),
+        (
+            "privatize",
+            column_file,
+            "--column",
+            "x",
+            "--mechanism",
+            mechanism_file,
+            "--out",
+            tmp_path / "o.csv",
+        ),
         ("estimate", tmp_path / "o.csv"),
         ("reproduce", "list"),
     )
@@ -176,22 +218,40 @@ def test_json_is_the_only_thing_on_standard_output(
 def shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     program = " ".join(f"'{part}'" for part in PROGRAM)
     return subprocess.run(
-        command.replace("mezzotint", program), shell=True, cwd=folder, capture_output=True, text=True, timeout=120
+        command.replace("mezzotint", program),
+        shell=True,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
 
 
 def test_help_imports_nothing_heavy() -> None:
     code = "import sys, mezzotint.cli; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True
+    ).stdout.split()
     assert "typer" in loaded
-    for name in ("scipy", "numba", "pyarrow", "clarabel", "matplotlib", "plotly", "torch", "polars", "dp_accounting"):
+    for name in (
+        "scipy",
+        "numba",
+        "pyarrow",
+        "clarabel",
+        "matplotlib",
+        "plotly",
+        "torch",
+        "polars",
+        "dp_accounting",
+    ):
         assert name not in loaded
 
 
 def test_pipes_of_csv(tmp_path: Path, mechanism_file: Path) -> None:
     (tmp_path / "in.csv").write_text("x\n" + "\n".join("1" for _ in range(50_000)) + "\n")
     ran = shell(
-        "mezzotint privatize - --column x --mechanism m.json --out - < in.csv | mezzotint estimate - --json", tmp_path
+        "mezzotint privatize - --column x --mechanism m.json --out - < in.csv | mezzotint estimate - --json",
+        tmp_path,
     )
     facts = json.loads(ran.stdout)
     assert facts["n"] == 50_000
@@ -201,7 +261,10 @@ def test_pipes_of_csv(tmp_path: Path, mechanism_file: Path) -> None:
 
 def test_a_reader_that_leaves_is_no_error(tmp_path: Path, mechanism_file: Path) -> None:
     (tmp_path / "in.csv").write_text("x\n" + "\n".join("1" for _ in range(2_000_000)) + "\n")
-    ran = shell("mezzotint privatize in.csv --column x --mechanism m.json --out - | head -n 1 | cut -c 1-12", tmp_path)
+    ran = shell(
+        "mezzotint privatize in.csv --column x --mechanism m.json --out - | head -n 1 | cut -c 1-12",
+        tmp_path,
+    )
     assert ran.stdout == "# mezzotint:\n"
     assert "Traceback" not in ran.stderr
     assert "Error" not in ran.stderr
@@ -216,7 +279,19 @@ def test_interrupting_gives_130_and_no_file(tmp_path: Path, mechanism_file: Path
     )
     (tmp_path / "in.csv").write_text("x\n1\n")
     ran = subprocess.run(
-        [sys.executable, "-c", code, "privatize", "in.csv", "--column", "x", "--mechanism", "m.json", "--out", "o.csv"],
+        [
+            sys.executable,
+            "-c",
+            code,
+            "privatize",
+            "in.csv",
+            "--column",
+            "x",
+            "--mechanism",
+            "m.json",
+            "--out",
+            "o.csv",
+        ],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -233,7 +308,12 @@ def test_colours_can_be_switched_off(tmp_path: Path, mechanism_file: Path) -> No
     def shown(*arguments: str, **variables: str) -> str:
         command = [*PROGRAM, *arguments]
         ran = subprocess.run(
-            command, cwd=tmp_path, capture_output=True, text=True, env={**environment, **variables}, check=True
+            command,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            env={**environment, **variables},
+            check=True,
         )
         return ran.stdout
 
@@ -253,16 +333,28 @@ def test_shell_completion_names_the_verbs(tmp_path: Path) -> None:
     }
     ran = subprocess.run(PROGRAM, capture_output=True, text=True, env=environment)
     assert ran.stdout.split() == ["privatize"]
-    for words, completed in (("mezzotint design --le", "--levels"), ("mezzotint smoothed prof", "profile")):
+    for words, completed in (
+        ("mezzotint design --le", "--levels"),
+        ("mezzotint smoothed prof", "profile"),
+    ):
         asked = {**os.environ, "_MEZZOTINT_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": words}
-        assert completed in subprocess.run(PROGRAM, capture_output=True, text=True, env=asked).stdout
+        assert (
+            completed in subprocess.run(PROGRAM, capture_output=True, text=True, env=asked).stdout
+        )
 
 
 def test_no_progress_bar_without_a_terminal(
     invoke: Invoke, tmp_path: Path, column_file: Path, mechanism_file: Path
 ) -> None:
     outcome = invoke(
-        "privatize", column_file, "--column", "x", "--mechanism", mechanism_file, "--out", tmp_path / "o.parquet"
+        "privatize",
+        column_file,
+        "--column",
+        "x",
+        "--mechanism",
+        mechanism_file,
+        "--out",
+        tmp_path / "o.parquet",
     )
     assert outcome.err == ""
 
@@ -276,9 +368,17 @@ def test_priors_come_from_columns(invoke: Invoke, tmp_path: Path) -> None:
 def test_account_prints_the_claim(invoke: Invoke, mechanism_file: Path) -> None:
     outcome = invoke("account", mechanism_file, "--rounds", 2, "--delta", 0, "--json")
     assert outcome.status == 0
-    assert outcome.json["epsilon"] == pytest.approx(2 * Mechanism.load(mechanism_file).epsilon, rel=MANY)
-    assert (outcome.json["view"], outcome.json["delta"], outcome.json["neighboring"]) == ("local", 0, "replace_one")
-    assert outcome.json["claim"] in " ".join(invoke("account", mechanism_file, "--rounds", 2, "--delta", 0).out.split())
+    assert outcome.json["epsilon"] == pytest.approx(
+        2 * Mechanism.load(mechanism_file).epsilon, rel=MANY
+    )
+    assert (outcome.json["view"], outcome.json["delta"], outcome.json["neighboring"]) == (
+        "local",
+        0,
+        "replace_one",
+    )
+    assert outcome.json["claim"] in " ".join(
+        invoke("account", mechanism_file, "--rounds", 2, "--delta", 0).out.split()
+    )
 
 
 def test_a_room_is_listed_without_being_loaded_and_loaded_when_entered() -> None:
@@ -288,7 +388,9 @@ def test_a_room_is_listed_without_being_loaded_and_loaded_when_entered() -> None
     )
 
     def entered(*arguments: str) -> str:
-        return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True).stdout
+        return subprocess.run(
+            [sys.executable, "-c", code, *arguments], capture_output=True, text=True
+        ).stdout
 
     assert "smoothed" in entered("--help")
     assert entered("--help").endswith("0 False\n")

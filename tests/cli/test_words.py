@@ -18,7 +18,9 @@ from tolerances import FEW
 Invoke = Callable[..., Any]
 
 
-def test_design_and_verify_print_one_epsilon_and_optimal_is_a_mechanism_alone(invoke: Invoke, tmp_path: Path) -> None:
+def test_design_and_verify_print_one_epsilon_and_optimal_is_a_mechanism_alone(
+    invoke: Invoke, tmp_path: Path
+) -> None:
     path = tmp_path / "m.json"
     designed = invoke("design", "--epsilon", 1, "--levels", 2, "--out", path).out
     (stated,) = re.findall(r"epsilon (\S+) \(certified", designed)
@@ -33,7 +35,11 @@ def test_design_and_verify_print_one_epsilon_and_optimal_is_a_mechanism_alone(in
 def test_relation_and_unit_are_worded_alike_everywhere() -> None:
     """Whatever the unit is: what is done to it, then it; and the kernel says the same words."""
     verbs = {"replace_one": "replacing", "add_or_remove_one": "adding or removing"}
-    units = {"client": "all data of one client", "record": "one record", "user": "all records of one user"}
+    units = {
+        "client": "all data of one client",
+        "record": "one record",
+        "user": "all records of one user",
+    }
     assert (verbs, units) == (claim._CHANGE, claim._UNITS)
     table = families.randomized_response(lower=0, upper=1, epsilon=1.0)
     certified, _ = privacy.prove(privacy.Release(mechanism=table, delta=0.0))
@@ -46,7 +52,9 @@ def test_a_biased_table_is_blamed_for_a_wide_mean(invoke: Invoke, tmp_path: Path
     """All that the bias leaves open stands in its column, and a sentence says that more reports do not help."""
     table = design.optimal(epsilon=1.0, lower=0, upper=10, levels=4, max_bias=2.0).mechanism
     inputs = np.random.default_rng(3).uniform(0, 10, 400_000)
-    counts = collect.CodeCounts.from_codes(table.privatize(inputs, rng=5), mechanism=table, seeded=True)
+    counts = collect.CodeCounts.from_codes(
+        table.privatize(inputs, rng=5), mechanism=table, seeded=True
+    )
     mean = collect.estimate(counts, allow_seeded=True).mean
     assert mean.identified is not None
     assert mean.identified[0] == pytest.approx(mean.value - table.max_bias, rel=FEW)
@@ -57,7 +65,9 @@ def test_a_biased_table_is_blamed_for_a_wide_mean(invoke: Invoke, tmp_path: Path
     said = " ".join(invoke("estimate", path, "--allow-seeded").out.split())
     assert "which more reports do not reduce" in said
     fair = families.randomized_response(lower=0, upper=10, epsilon=1.0)
-    counts = collect.CodeCounts.from_codes(fair.privatize(inputs, rng=5), mechanism=fair, seeded=True)
+    counts = collect.CodeCounts.from_codes(
+        fair.privatize(inputs, rng=5), mechanism=fair, seeded=True
+    )
     assert collect.estimate(counts, allow_seeded=True).mean.identified is None
 
 
@@ -65,7 +75,9 @@ def test_a_biased_table_is_blamed_for_a_wide_mean(invoke: Invoke, tmp_path: Path
 @pytest.mark.parametrize("value", [0.0, 100.0])
 def test_an_interval_for_the_mean_stays_within_the_range(value: float, method: Any) -> None:
     table = design.optimal(epsilon=1.0, lower=0, upper=100, levels=4).mechanism
-    counts = collect.CodeCounts.from_codes(table.privatize(np.full(5000, value), rng=1), mechanism=table, seeded=True)
+    counts = collect.CodeCounts.from_codes(
+        table.privatize(np.full(5000, value), rng=1), mechanism=table, seeded=True
+    )
     mean = collect.estimate(counts, method=method, allow_seeded=True).mean
     assert min(0.0, mean.value) <= mean.low <= value <= mean.high <= max(100.0, mean.value)
 
@@ -81,15 +93,22 @@ def test_shares_below_zero_are_explained(invoke: Invoke, tmp_path: Path) -> None
         assert ("unbiased" in said) == bool(re.search(r"-0\.\d", said)) == expected
 
 
-def test_only_numbers_are_said_to_be_clipped(invoke: Invoke, tmp_path: Path, mechanism_file: Path) -> None:
+def test_only_numbers_are_said_to_be_clipped(
+    invoke: Invoke, tmp_path: Path, mechanism_file: Path
+) -> None:
     source, table = tmp_path / "in.csv", tmp_path / "c.json"
     source.write_text("x,y\n" + "a,1\nb,99\n" * 5)
-    assert "3 possible reports" in invoke("design", "--epsilon", 1, "--categories", "a,b,c", "--out", table).out
+    assert (
+        "3 possible reports"
+        in invoke("design", "--epsilon", 1, "--categories", "a,b,c", "--out", table).out
+    )
     words = ("privatize", source, "--column", "x", "--mechanism", table)
     alone = invoke(*words, "--out", tmp_path / "x.csv").out
     assert "clipped" not in alone
     assert "dropped as missing: 0" in alone
-    both = invoke(*words, "--column", "y", "--mechanism", mechanism_file, "--out", tmp_path / "xy.csv").out
+    both = invoke(
+        *words, "--column", "y", "--mechanism", mechanism_file, "--out", tmp_path / "xy.csv"
+    ).out
     assert "clipped: y 0 below, 5 above; dropped as missing: 0" in both
 
 
@@ -104,7 +123,16 @@ def test_a_ledger_explains_everyone_and_why_a_sum_is_computed(
     invoke: Invoke, tmp_path: Path, mechanism_file: Path, column_file: Path
 ) -> None:
     ledger = tmp_path / "l.jsonl"
-    words = ("privatize", column_file, "--column", "x", "--mechanism", mechanism_file, "--ledger", ledger)
+    words = (
+        "privatize",
+        column_file,
+        "--column",
+        "x",
+        "--mechanism",
+        mechanism_file,
+        "--ledger",
+        ledger,
+    )
     assert invoke(*words, "--out", tmp_path / "r.parquet").status == 0
     said = " ".join(invoke("ledger", ledger).out.split())
     assert "1 charge " in said

@@ -45,7 +45,11 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize(
     "error",
-    [ParameterError("column", "x", "is wrong"), FileFormatError("damaged"), InfeasibleError("cannot be")],
+    [
+        ParameterError("column", "x", "is wrong"),
+        FileFormatError("damaged"),
+        InfeasibleError("cannot be"),
+    ],
 )
 def test_errors_come_back_whole_from_other_processes(error: Exception) -> None:
     again = pickle.loads(pickle.dumps(error))
@@ -67,7 +71,9 @@ def test_a_worker_hands_back_results_and_what_the_user_must_mend() -> None:
         runs._outcome(work, 3)
 
 
-def test_workers_get_no_key_unless_seeded(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_get_no_key_unless_seeded(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sent: list[PartWriter] = []
 
     def on_cluster(work: Any, blocks: Any, address: str | None) -> Generator[Any]:
@@ -78,14 +84,22 @@ def test_workers_get_no_key_unless_seeded(source: Path, tmp_path: Path, monkeypa
     monkeypatch.setattr(runs, "on_cluster", on_cluster)
     for out, seed in (("a", None), ("b", 3), ("c", 3)):
         collect.privatize(
-            source, tmp_path / out, column="x", mechanism=ONE, engine="ray", address="somewhere", rng=seed
+            source,
+            tmp_path / out,
+            column="x",
+            mechanism=ONE,
+            engine="ray",
+            address="somewhere",
+            rng=seed,
         )
     assert sent[0].work.keys == (b"",)
     assert sent[1].work.keys == plan({"x": ONE}, rng=3).keys
     assert contents(tmp_path / "b") == contents(tmp_path / "c")
 
 
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # what is tested here is just what it warns of
+@pytest.mark.filterwarnings(
+    "ignore:.*fork:DeprecationWarning"
+)  # what is tested here is just what it warns of
 def test_forked_workers_draw_different_keys(source: Path, tmp_path: Path) -> None:
     """Two processes forked from one, with the same plan in memory, privatize the same block."""
     block = blocks_of(find_files(source))[0]
@@ -93,7 +107,9 @@ def test_forked_workers_draw_different_keys(source: Path, tmp_path: Path) -> Non
     for name in "ab":
         (tmp_path / name).mkdir()
         work = plan({"x": ONE}) if name == "a" else writers[0].work
-        writers.append(PartWriter(work=work, folder=tmp_path / name, run="r", source=None, record_counts=False))
+        writers.append(
+            PartWriter(work=work, folder=tmp_path / name, run="r", source=None, record_counts=False)
+        )
     for writer in writers:
         child = os.fork()
         if child == 0:
@@ -102,14 +118,20 @@ def test_forked_workers_draw_different_keys(source: Path, tmp_path: Path) -> Non
             finally:
                 os._exit(0)
         os.waitpid(child, 0)
-    one, other = (pq.read_table(tmp_path / name / part_name(0))["x_code"].to_pylist() for name in "ab")
+    one, other = (
+        pq.read_table(tmp_path / name / part_name(0))["x_code"].to_pylist() for name in "ab"
+    )
     assert len(one) == ROWS
     assert one != other
 
 
-def test_without_ray_the_remedy_is_named(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ray_the_remedy_is_named(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(runs.importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(ParameterError, match=r"engine=ray: ray is not installed; .*pip install '\.\[ray\]'"):
+    with pytest.raises(
+        ParameterError, match=r"engine=ray: ray is not installed; .*pip install '\.\[ray\]'"
+    ):
         collect.privatize(source, tmp_path / "out", column="x", mechanism=ONE, engine="ray")
 
 
@@ -117,7 +139,9 @@ def test_without_ray_the_remedy_is_named(source: Path, tmp_path: Path, monkeypat
 def test_a_cluster_that_is_not_there_is_named(source: Path, tmp_path: Path, address: str) -> None:
     pytest.importorskip("ray", reason="the extra `ray` is not installed")
     with pytest.raises(ParameterError, match=f"address={address}: no Ray cluster answers there"):
-        collect.privatize(source, tmp_path / "out", column="x", mechanism=ONE, engine="ray", address=address)
+        collect.privatize(
+            source, tmp_path / "out", column="x", mechanism=ONE, engine="ray", address=address
+        )
 
 
 # On a cluster ------------------------------------------------------------------------------------------------
@@ -142,12 +166,20 @@ def test_ray_makes_the_same_parts_and_counts(source: Path, tmp_path: Path) -> No
     collect.privatize(source, tmp_path / "local", rng=3, **options)
     told: list[float] = []
     ran = collect.privatize(
-        source, tmp_path / "ray", rng=3, engine="ray", progress=lambda rows, total: told.append(rows / total), **options
+        source,
+        tmp_path / "ray",
+        rng=3,
+        engine="ray",
+        progress=lambda rows, total: told.append(rows / total),
+        **options,
     )
     assert (ran.reports, ran.blocks) == (ROWS, ROWS // GROUP)
     assert told[-1] == 1.0
     assert contents(tmp_path / "ray") == contents(tmp_path / "local")
-    local, remote = collect.read_counts(tmp_path / "local"), collect.read_counts(tmp_path / "ray", engine="ray")
+    local, remote = (
+        collect.read_counts(tmp_path / "local"),
+        collect.read_counts(tmp_path / "ray", engine="ray"),
+    )
     assert remote.counts.tolist() == local.counts.tolist()
     one, other = (collect.estimate(counts, allow_seeded=True) for counts in (remote, local))
     assert one.as_dict() == other.as_dict()
@@ -163,7 +195,12 @@ def test_what_the_user_must_mend_is_raised_here_and_the_run_goes_on(
     x = np.random.default_rng(1).uniform(-1, 1, ROWS)
     x[17_000] = np.nan
     pq.write_table(pa.table({"x": x}), source, row_group_size=GROUP)
-    options: dict[str, Any] = {"column": "x", "mechanism": ONE, "block_rows": GROUP, "engine": "ray"}
+    options: dict[str, Any] = {
+        "column": "x",
+        "mechanism": ONE,
+        "block_rows": GROUP,
+        "engine": "ray",
+    }
     with pytest.raises(ParameterError, match=r"data row 17001 of in.parquet is missing"):
         collect.privatize(source, tmp_path / "out", **options)
     result = collect.privatize(source, tmp_path / "out", resume=True, missing="drop", **options)
@@ -180,10 +217,18 @@ def test_a_failed_run_leaves_a_process_that_can_go_on(source: Path, tmp_path: Pa
     x = np.random.default_rng(1).uniform(-1, 1, ROWS)
     x[5] = np.nan
     pq.write_table(pa.table({"x": x}), source, row_group_size=GROUP)
-    options: dict[str, Any] = {"column": "x", "mechanism": ONE, "block_rows": GROUP, "engine": "ray"}
+    options: dict[str, Any] = {
+        "column": "x",
+        "mechanism": ONE,
+        "block_rows": GROUP,
+        "engine": "ray",
+    }
     with pytest.raises(ParameterError, match=r"data row 6 of in.parquet is missing"):
         collect.privatize(source, tmp_path / "out", **options)
-    assert collect.privatize(source, tmp_path / "out", resume=True, missing="drop", **options).reports == ROWS - 1
+    assert (
+        collect.privatize(source, tmp_path / "out", resume=True, missing="drop", **options).reports
+        == ROWS - 1
+    )
 
 
 class Slow:
@@ -208,11 +253,15 @@ class Slow:
 def test_a_killed_worker_is_replaced_and_no_row_is_reported_twice(
     source: Path, tmp_path: Path, ray_here: Any, monkeypatch: pytest.MonkeyPatch, stream: str
 ) -> None:
-    ray_here.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import the tests
+    ray_here.cloudpickle.register_pickle_by_value(
+        sys.modules[__name__]
+    )  # workers cannot import the tests
     log, killed, seed = tmp_path / "log", [], 3 if stream == "seeded" else None
     log.mkdir()
     real = runs.on_cluster
-    monkeypatch.setattr(runs, "on_cluster", lambda work, *a: real(Slow(work.__self__, log).write, *a))
+    monkeypatch.setattr(
+        runs, "on_cluster", lambda work, *a: real(Slow(work.__self__, log).write, *a)
+    )
 
     def kill() -> None:
         deadline = time.monotonic() + 120
@@ -225,7 +274,13 @@ def test_a_killed_worker_is_replaced_and_no_row_is_reported_twice(
                     killed.append(process)
             time.sleep(0.02)
 
-    options: dict[str, Any] = {"column": "x", "mechanism": ONE, "keep": ["id"], "block_rows": GROUP, "rng": seed}
+    options: dict[str, Any] = {
+        "column": "x",
+        "mechanism": ONE,
+        "keep": ["id"],
+        "block_rows": GROUP,
+        "rng": seed,
+    }
     killer = threading.Thread(target=kill, daemon=True)
     killer.start()
     result = collect.privatize(source, tmp_path / "out", engine="ray", **options)
@@ -239,5 +294,9 @@ def test_a_killed_worker_is_replaced_and_no_row_is_reported_twice(
     assert (tmp_path / "out" / MANIFEST).is_file()
     if stream == "seeded":
         collect.privatize(source, tmp_path / "local", **options)
-        parts = {name: data for name, data in contents(tmp_path / "out").items() if not name.startswith(".")}
+        parts = {
+            name: data
+            for name, data in contents(tmp_path / "out").items()
+            if not name.startswith(".")
+        }
         assert parts == contents(tmp_path / "local")

@@ -19,7 +19,9 @@ CELLS = st.lists(st.none() | st.integers(-1000, 1000) | st.just(float("nan")), m
 
 
 @given(cells=CELLS, start=st.integers(0, 20), narrow=st.booleans())
-def test_present_values_and_where_they_stand(cells: list[float | None], start: int, narrow: bool) -> None:
+def test_present_values_and_where_they_stand(
+    cells: list[float | None], start: int, narrow: bool
+) -> None:
     array = pa.array(cells, pa.float32() if narrow else pa.float64()).slice(start)
     here = [None if cell is None or cell != cell else float(cell) for cell in cells[start:]]
     values, present = numbers(array)
@@ -49,12 +51,18 @@ def test_numbers_of_odd_arrays(array: pa.Array, expected: list[float]) -> None:
 
 
 @given(codes=st.lists(st.integers(0, 255), max_size=40), data=st.data(), wide=st.booleans())
-def test_codes_become_arrow_arrays_and_come_back(codes: list[int], data: st.DataObject, wide: bool) -> None:
+def test_codes_become_arrow_arrays_and_come_back(
+    codes: list[int], data: st.DataObject, wide: bool
+) -> None:
     values = np.array(codes, dtype=np.uint16 if wide else np.uint8)
-    present = np.array(data.draw(st.lists(st.booleans(), min_size=len(codes), max_size=len(codes))), dtype=bool)
+    present = np.array(
+        data.draw(st.lists(st.booleans(), min_size=len(codes), max_size=len(codes))), dtype=bool
+    )
     assert arrow(values).to_pylist() == codes
     assert plain(arrow(values)).tolist() == codes
-    assert arrow(values, present).to_pylist() == [c if p else None for c, p in zip(codes, present, strict=True)]
+    assert arrow(values, present).to_pylist() == [
+        c if p else None for c, p in zip(codes, present, strict=True)
+    ]
     assert arrow(present).to_pylist() == present.tolist()
 
 
@@ -70,5 +78,13 @@ print(sorted({"pandas", "polars", "ray", "torch"} & set(sys.modules)))
 
 def test_nothing_heavy_is_imported_on_the_way(tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": [0.5, None, 1.0]}), tmp_path / "in.parquet")
-    command = [sys.executable, "-c", LIGHT, str(tmp_path / "in.parquet"), str(tmp_path / "out.parquet")]
-    assert subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip() == "[]"
+    command = [
+        sys.executable,
+        "-c",
+        LIGHT,
+        str(tmp_path / "in.parquet"),
+        str(tmp_path / "out.parquet"),
+    ]
+    assert (
+        subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip() == "[]"
+    )

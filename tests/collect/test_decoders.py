@@ -62,12 +62,17 @@ def exactly_dominates(pmf: np.ndarray, decoder: np.ndarray, values: np.ndarray) 
     """pmf a >= values in rationals."""
     exact = [Fraction(a) for a in decoder.tolist()]
     return all(
-        sum((Fraction(p) * a for p, a in zip(row, exact, strict=True)), Fraction(0)) >= Fraction(value)
+        sum((Fraction(p) * a for p, a in zip(row, exact, strict=True)), Fraction(0))
+        >= Fraction(value)
         for row, value in zip(pmf.tolist(), values.tolist(), strict=True)
     )
 
 
-@given(table=mechanisms(max_levels=6, max_segments=3), seed=st.integers(0, 10**6), width=st.sampled_from([0, 0.01, 1]))
+@given(
+    table=mechanisms(max_levels=6, max_segments=3),
+    seed=st.integers(0, 10**6),
+    width=st.sampled_from([0, 0.01, 1]),
+)
 def test_every_decoder_dominates_exactly(table: Mechanism, seed: int, width: float) -> None:
     rng = np.random.default_rng(seed)
     values = rng.choice([0.0, 1.0, rng.normal()], table.knots.size)
@@ -85,17 +90,23 @@ def test_the_best_decoder_against_a_linear_program() -> None:
     values = (np.linspace(0, 1, 65) <= 0.2).astype(float)
     shares = OPT4.pmf(np.random.default_rng(1).beta(2, 5, 1000)).mean(axis=0)
     primal = optimize.linprog(-values, A_eq=pmf.T, b_eq=shares, bounds=(0, None))
-    assert greatest_expectation(pmf, values, shares) == pytest.approx(-primal.fun, abs=1e-6)  # both programs to 1e-7
+    assert greatest_expectation(pmf, values, shares) == pytest.approx(
+        -primal.fun, abs=1e-6
+    )  # both programs to 1e-7
 
 
 @pytest.mark.parametrize("failure", ["nan", "garbage"])
 def test_a_solver_that_fails_makes_intervals_wider_and_never_wrong(
     failure: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    counts = CodeCounts(mechanism=KRR16, counts=np.random.default_rng(1).multinomial(2000, KRR16.pmf(0.1)))
+    counts = CodeCounts(
+        mechanism=KRR16, counts=np.random.default_rng(1).multinomial(2000, KRR16.pmf(0.1))
+    )
     usual = collect.estimate(counts, histogram=4, quantiles=[0.5])
 
-    def broken(pmf: np.ndarray, values: np.ndarray, shares: np.ndarray, *rest: object) -> np.ndarray | None:
+    def broken(
+        pmf: np.ndarray, values: np.ndarray, shares: np.ndarray, *rest: object
+    ) -> np.ndarray | None:
         del pmf, values, rest
         return None if failure == "nan" else np.linspace(-3, 3, shares.size)
 
@@ -110,7 +121,9 @@ def test_a_solver_that_fails_makes_intervals_wider_and_never_wrong(
 
 
 def test_the_safe_region_without_its_solver_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    counts = CodeCounts(mechanism=KRR16, counts=np.random.default_rng(1).multinomial(2000, KRR16.pmf(0.1)))
+    counts = CodeCounts(
+        mechanism=KRR16, counts=np.random.default_rng(1).multinomial(2000, KRR16.pmf(0.1))
+    )
     solve = nodes.cone_program
     calls = []
 
@@ -183,10 +196,16 @@ def test_counts_on_which_a_solver_once_failed() -> None:
 
 @pytest.mark.parametrize("method", ["asymptotic", "safe"])
 def test_points_do_not_move_with_what_is_asked_for(method: Any) -> None:
-    counts = CodeCounts(mechanism=KRR16, counts=np.random.default_rng(2).multinomial(5000, KRR16.pmf(0.37)))
+    counts = CodeCounts(
+        mechanism=KRR16, counts=np.random.default_rng(2).multinomial(5000, KRR16.pmf(0.37))
+    )
     plain = collect.estimate(counts, method=method)
-    fine = collect.estimate(counts, method=method, histogram=[0, 0.123, 0.25, 0.4567, 0.75, 1], quantiles=[0.5])
-    coarse = collect.estimate(counts, method=method, histogram=[0, 0.25, 0.75, 1], quantiles=[0.2, 0.5])
+    fine = collect.estimate(
+        counts, method=method, histogram=[0, 0.123, 0.25, 0.4567, 0.75, 1], quantiles=[0.5]
+    )
+    coarse = collect.estimate(
+        counts, method=method, histogram=[0, 0.25, 0.75, 1], quantiles=[0.2, 0.5]
+    )
     assert plain.input_variance.value == fine.input_variance.value == coarse.input_variance.value
     assert fine.histogram is not None
     assert coarse.histogram is not None
@@ -197,7 +216,9 @@ def test_points_do_not_move_with_what_is_asked_for(method: Any) -> None:
 
 
 def test_simultaneous_intervals_hold_the_single_ones() -> None:
-    counts = CodeCounts(mechanism=KRR16, counts=np.random.default_rng(2).multinomial(5000, KRR16.pmf(0.37)))
+    counts = CodeCounts(
+        mechanism=KRR16, counts=np.random.default_rng(2).multinomial(5000, KRR16.pmf(0.37))
+    )
     single = collect.estimate(counts, histogram=5, quantiles=[0.5])
     joint = collect.estimate(counts, histogram=5, quantiles=[0.5], simultaneous=True)
     assert joint.as_dict()["simultaneous"] is True
@@ -213,21 +234,30 @@ def test_simultaneous_intervals_hold_the_single_ones() -> None:
 
 def stepped(cells: int, epsilon: float, *, lower: float, upper: float) -> Mechanism:
     """k-ary response of the cell that an input lies in."""
-    response = families.k_randomized_response(lower=0, upper=1, levels=cells, epsilon=epsilon).weights
+    response = families.k_randomized_response(
+        lower=0, upper=1, levels=cells, epsilon=epsilon
+    ).weights
     edges = np.linspace(lower, upper, cells + 1)
     knots = np.repeat(edges, 2)[1:-1]
-    return Mechanism(knots=knots, levels=(edges[1:] + edges[:-1]) / 2, weights=np.repeat(response, 2, axis=0))
+    return Mechanism(
+        knots=knots, levels=(edges[1:] + edges[:-1]) / 2, weights=np.repeat(response, 2, axis=0)
+    )
 
 
 def open_share(mechanism: Mechanism, values: np.ndarray, edge: float) -> collect.Interval:
     """The share below an edge from as many reports as there are values, with counts as they are on average."""
     counts = np.rint(mechanism.pmf(values).sum(axis=0)).astype(int)
     edges = [mechanism.lower, edge, mechanism.upper]
-    bins = collect.estimate(CodeCounts(mechanism=mechanism, counts=counts), histogram=edges).histogram
+    bins = collect.estimate(
+        CodeCounts(mechanism=mechanism, counts=counts), histogram=edges
+    ).histogram
     assert bins is not None
     open_ends = (float(bins.identified_low[0]), float(bins.identified_high[0]))
     return collect.Interval(
-        value=float(bins.share[0]), low=float(bins.low[0]), high=float(bins.high[0]), identified=open_ends
+        value=float(bins.share[0]),
+        low=float(bins.low[0]),
+        high=float(bins.high[0]),
+        identified=open_ends,
     )
 
 
@@ -242,16 +272,23 @@ def test_what_the_table_leaves_open_is_told_from_what_few_reports_leave_open() -
     levels = [-497.8683104412995, 308.6234687789731, 411.3765312210269, 1217.8683104412994]
     for table, open_ends in (
         (design.optimal(epsilon=1.0, lower=20, upper=700, levels=levels).mechanism, (0.163, 0.949)),
-        (families.k_randomized_response(lower=20, upper=700, levels=8, epsilon=1.0), (0.390, 0.840)),
+        (
+            families.k_randomized_response(lower=20, upper=700, levels=8, epsilon=1.0),
+            (0.390, 0.840),
+        ),
     ):
         share = open_share(table, values, 156.0)
         assert share.identified == pytest.approx(open_ends, abs=printed(2))
         # The open ends are printed to 0.005; a fifth of that for the figure's own rounding.
         assert share.low <= open_ends[0] + 6e-3 < truth < open_ends[1] - 6e-3 <= share.high
-        assert share.high - share.low < open_ends[1] - open_ends[0] + 0.04  # the table is to blame, not n
+        assert (
+            share.high - share.low < open_ends[1] - open_ends[0] + 0.04
+        )  # the table is to blame, not n
     share = open_share(stepped(10, 1.0, lower=20, upper=700), values, 156.0)
     assert share.identified is not None
-    assert share.identified[1] - share.identified[0] < 1e-3  # the region is open by the rounding of the edges alone
+    assert (
+        share.identified[1] - share.identified[0] < 1e-3
+    )  # the region is open by the rounding of the edges alone
     assert share.low <= truth <= share.high
     # Three standard errors of what 20 intervals of other reports were: 0.0007 each.
     assert (share.high - share.low) / 2 == pytest.approx(0.0103, abs=2e-3)
@@ -262,7 +299,9 @@ def test_variances_of_a_report_of_the_reference() -> None:
     # As written down: the table's levels are designed to 1e-6.
     assert spread.least(np.array([0.5, 0.0])) == pytest.approx([0.9778865834, 1.1158031], abs=1e-5)
     # Likewise.
-    assert spread.greatest(np.array([0.5, 0.0])) == pytest.approx([1.3658031151, 1.1158031], abs=1e-5)
+    assert spread.greatest(np.array([0.5, 0.0])) == pytest.approx(
+        [1.3658031151, 1.1158031], abs=1e-5
+    )
 
 
 # Coverage --------------------------------------------------------------------------------------------------------
@@ -283,18 +322,24 @@ def test_intervals_of_a_constant_column_cover(x: float) -> None:
     draws, rng = 40, np.random.default_rng(21)
     hits = dict.fromkeys(["mean", "variance", *EDGES[1:]], 0)
     for counts in rng.multinomial(2000, KRR16.pmf(x), size=draws):
-        result = collect.estimate(CodeCounts(mechanism=KRR16, counts=counts), level=LEVEL, histogram=EDGES)
+        result = collect.estimate(
+            CodeCounts(mechanism=KRR16, counts=counts), level=LEVEL, histogram=EDGES
+        )
         hits["mean"] += result.mean.low <= x <= result.mean.high
         hits["variance"] += result.input_variance.low <= 0
         assert result.histogram is not None
-        for (low, high), least, most in zip(pairwise(EDGES), result.histogram.low, result.histogram.high, strict=True):
+        for (low, high), least, most in zip(
+            pairwise(EDGES), result.histogram.low, result.histogram.high, strict=True
+        ):
             inside = low <= x < high or x == high == 1
             hits[high] += least <= 1 - MANY <= most + MANY if inside else least <= 1e-12
     assert min(hits.values()) >= fewest(draws), hits
 
 
 RARE = Mechanism(
-    knots=[0.0, 1.0], levels=[-0.2, 20.0], weights=[[TOTAL - rare, rare] for rare in (TOTAL // 101, 6 * TOTAL // 101)]
+    knots=[0.0, 1.0],
+    levels=[-0.2, 20.0],
+    weights=[[TOTAL - rare, rare] for rare in (TOTAL // 101, 6 * TOTAL // 101)],
 )
 FAR = design.optimal(epsilon=1.0, lower=0, upper=1, levels=[-0.75, 0.4, 2.5]).mechanism
 
@@ -311,9 +356,15 @@ def test_intervals_of_lopsided_tables_cover_by_enumeration(table: Mechanism, n: 
     every = [c for c in product(range(n + 1), repeat=table.levels.size) if sum(c) == n]
     columns = [((0.0, 1.0), (1 - p, p)) for p in (0.002, 0.06, 0.35, 1.0)]
     columns += [((x, x), (0.5, 0.5)) for x in (0.0, 0.45, 0.8125)] + [((0.97, 0.03), (0.65, 0.35))]
-    pmfs = [stats.multinomial(n, np.array(p) @ table.pmf(np.array(x))).pmf(every) for x, p in columns]
+    pmfs = [
+        stats.multinomial(n, np.array(p) @ table.pmf(np.array(x))).pmf(every) for x, p in columns
+    ]
     seen = np.max(pmfs, axis=0) > 1e-3 / len(every)
-    many = [CodeCounts(mechanism=table, counts=np.array(c)) for c, use in zip(every, seen, strict=True) if use]
+    many = [
+        CodeCounts(mechanism=table, counts=np.array(c))
+        for c, use in zip(every, seen, strict=True)
+        if use
+    ]
     found = [
         (one.variance(), one.share(0.0, 0.8), one.share(0.5, 1.0))
         for one in CrossFitted.of_many(many, level=0.95, edges=np.array([0.0, 0.5, 0.8, 1.0]))
@@ -337,10 +388,14 @@ def test_the_mean_of_hard_columns_is_covered_from_ten_reports_on(n: int) -> None
         for values, shares in (([0.0], [1.0]), ([1.0], [1.0]), ([0.2, 1.0], [0.98, 0.02])):
             truth = float(np.dot(values, shares))
             outcomes, often = np.unique(
-                rng.multinomial(n, shares @ mechanism.pmf(values), size=draws), axis=0, return_counts=True
+                rng.multinomial(n, shares @ mechanism.pmf(values), size=draws),
+                axis=0,
+                return_counts=True,
             )
             hits = 0
             for counts, times in zip(outcomes, often.tolist(), strict=True):
-                found = mean_interval(CodeCounts(mechanism=mechanism, counts=counts), level=LEVEL, method="asymptotic")
+                found = mean_interval(
+                    CodeCounts(mechanism=mechanism, counts=counts), level=LEVEL, method="asymptotic"
+                )
                 hits += times * (found.low <= truth <= found.high)
             assert hits >= fewest(draws), (mechanism.name, values, hits / draws)

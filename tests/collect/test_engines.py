@@ -50,8 +50,15 @@ def test_a_function_of_duckdb() -> None:
         collect.register_duckdb_function(connection, "noisy", NOISY)
         with pytest.raises(ParameterError, match="already"):
             collect.register_duckdb_function(connection, "kept", CLEAR)
-        connection.execute("CREATE TABLE t AS SELECT * FROM (VALUES (0, 0.0), (1, 1.0), (2, 1.0), (3, 0.0)) v(i, x)")
-        assert connection.execute("SELECT privatize_x(x) FROM t ORDER BY i").fetchall() == [(0,), (1,), (1,), (0,)]
+        connection.execute(
+            "CREATE TABLE t AS SELECT * FROM (VALUES (0, 0.0), (1, 1.0), (2, 1.0), (3, 0.0)) v(i, x)"
+        )
+        assert connection.execute("SELECT privatize_x(x) FROM t ORDER BY i").fetchall() == [
+            (0,),
+            (1,),
+            (1,),
+            (0,),
+        ]
         assert connection.execute("SELECT kept(NULL::DOUBLE), kept(1)").fetchall() == [(None, 1)]
         with pytest.raises(duckdb.Error, match="missing"):
             connection.execute("SELECT privatize_x(NULL::DOUBLE)").fetchall()

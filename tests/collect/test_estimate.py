@@ -16,8 +16,22 @@ from scipy import stats
 from laws.registry import judges
 from mezzotint import collect, families
 from mezzotint.collect.counts import CodeCounts
-from mezzotint.collect.nodes import ConfidenceSet, deviance, gap_at, least_deviance, nodes_of, quick_fit, smooth_fit
-from mezzotint.collect.shapes import Spread, finite_sample_limit, mean_interval, report_moments, spread_of
+from mezzotint.collect.nodes import (
+    ConfidenceSet,
+    deviance,
+    gap_at,
+    least_deviance,
+    nodes_of,
+    quick_fit,
+    smooth_fit,
+)
+from mezzotint.collect.shapes import (
+    Spread,
+    finite_sample_limit,
+    mean_interval,
+    report_moments,
+    spread_of,
+)
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import TOTAL, Mechanism
 from reference import collect as reference
@@ -41,7 +55,9 @@ def drawn(mechanism: Mechanism, x: np.ndarray, rng: np.random.Generator) -> Code
 
 def expected(mechanism: Mechanism, x: np.ndarray, n: int) -> CodeCounts:
     """Counts as near as integers get to what n reports of a population give on average."""
-    return CodeCounts(mechanism=mechanism, counts=np.rint(mechanism.pmf(x).mean(axis=0) * n).astype(int))
+    return CodeCounts(
+        mechanism=mechanism, counts=np.rint(mechanism.pmf(x).mean(axis=0) * n).astype(int)
+    )
 
 
 # The mean ------------------------------------------------------------------------------------------------------
@@ -52,7 +68,9 @@ def test_mean_and_variance_are_those_of_the_decoded_reports(counts: list[int]) -
     mean, variance = report_moments(CodeCounts(mechanism=RQM, counts=np.array(counts)))
     levels = RQM.levels.tolist()
     assert abs(Fraction(mean) - reference.exact_mean(counts, levels)) <= Fraction(1, 10**14)
-    exact = max(float(reference.exact_variance(counts, levels)), float(spread_of(RQM).variances.min()))
+    exact = max(
+        float(reference.exact_variance(counts, levels)), float(spread_of(RQM).variances.min())
+    )
     assert variance == pytest.approx(exact, rel=FEW)
 
 
@@ -78,12 +96,17 @@ def test_no_spread_among_few_reports_is_no_certainty() -> None:
 
 @each
 def test_least_variance_of_a_report_is_at_a_row(mechanism: Mechanism) -> None:
-    assert spread_of(mechanism).variances.min() <= mechanism.variance(np.linspace(0, 1, 1001)).min() * (1 + FEW)
+    assert spread_of(mechanism).variances.min() <= mechanism.variance(
+        np.linspace(0, 1, 1001)
+    ).min() * (1 + FEW)
 
 
 @each
 def test_greatest_variance_of_a_report_against_a_grid(mechanism: Mechanism) -> None:
-    ours, grid = spread_of(mechanism).greatest_of_all, reference.greatest_variance(mechanism, steps=60)
+    ours, grid = (
+        spread_of(mechanism).greatest_of_all,
+        reference.greatest_variance(mechanism, steps=60),
+    )
     assert grid * (1 - FEW) <= ours <= grid * 1.001
 
 
@@ -130,7 +153,9 @@ def test_many_levels_are_merged_without_loss_of_mass() -> None:
     assert nodes.counts.size <= 64
     assert nodes.n == counts.n
     assert nodes.pmf.sum(axis=1) == pytest.approx(1, abs=FEW)
-    few = nodes_of(CodeCounts(mechanism=mechanism, counts=np.eye(256, dtype=int)[128] * 200), sparing=True)
+    few = nodes_of(
+        CodeCounts(mechanism=mechanism, counts=np.eye(256, dtype=int)[128] * 200), sparing=True
+    )
     assert few.counts.size <= 10
 
 
@@ -138,7 +163,11 @@ def test_many_levels_are_merged_without_loss_of_mass() -> None:
 @pytest.mark.parametrize("n", [50, 10**4, 10**8])
 def test_the_fit_is_the_best_there_is(mechanism: Mechanism, n: int) -> None:
     x = np.random.default_rng(5).beta(2, 5, 4000)
-    nodes = nodes_of(drawn(mechanism, x[:n], np.random.default_rng(6)) if n <= 4000 else expected(mechanism, x, n))
+    nodes = nodes_of(
+        drawn(mechanism, x[:n], np.random.default_rng(6))
+        if n <= 4000
+        else expected(mechanism, x, n)
+    )
     em = quick_fit(nodes, steps=5_000)
     peak = least_deviance(nodes)
     assert peak.sum() == pytest.approx(1, rel=FEW)
@@ -149,10 +178,14 @@ def test_the_fit_is_the_best_there_is(mechanism: Mechanism, n: int) -> None:
 
 
 @each
-def test_the_point_is_plain_em_and_stops_where_it_gains_next_to_nothing(mechanism: Mechanism) -> None:
+def test_the_point_is_plain_em_and_stops_where_it_gains_next_to_nothing(
+    mechanism: Mechanism,
+) -> None:
     nodes = nodes_of(expected(mechanism, np.random.default_rng(5).beta(2, 5, 4000), 10**6))
     masses = smooth_fit(nodes)
-    slow = reference.plain_em(nodes.pmf, nodes.counts, start=smooth_fit(nodes, max_iterations=0), gain=1e-8)
+    slow = reference.plain_em(
+        nodes.pmf, nodes.counts, start=smooth_fit(nodes, max_iterations=0), gain=1e-8
+    )
     assert masses == pytest.approx(slow, abs=FEW)
 
 
@@ -168,7 +201,9 @@ def test_the_least_deviance_against_plain_em() -> None:
 def test_masses_on_knots_and_edges_suffice(mechanism: Mechanism) -> None:
     """For shares and the greatest variance, with nodes on both sides of an edge."""
     edges = np.linspace(mechanism.lower, mechanism.upper, 4)[1:3]
-    nodes = nodes_of(expected(mechanism, np.random.default_rng(5).beta(2, 5, 4000), 5000), edges=edges)
+    nodes = nodes_of(
+        expected(mechanism, np.random.default_rng(5).beta(2, 5, 4000), 5000), edges=edges
+    )
     region = ConfidenceSet(nodes=nodes, centre=least_deviance(nodes), threshold=3.84)
     knots = np.isin(nodes.x, mechanism.knots)
     inner, outer = nodes.inside(*edges)
@@ -177,7 +212,9 @@ def test_masses_on_knots_and_edges_suffice(mechanism: Mechanism) -> None:
     assert region.greatest(outer, corners=corners) == near(region.greatest(outer), abs=1e-6)
     assert region.least(inner, corners=corners) == near(region.least(inner), abs=1e-6)
     unit = (mechanism.upper - mechanism.lower) ** 2
-    assert region.greatest_variance(corners=knots) == near(region.greatest_variance(), abs=1e-6 * unit)
+    assert region.greatest_variance(corners=knots) == near(
+        region.greatest_variance(), abs=1e-6 * unit
+    )
 
 
 @pytest.mark.parametrize("mechanism", [RR, RQM, KRR], ids=["rr", "rqm", "krr"])
@@ -208,7 +245,9 @@ def test_extremes_against_a_general_optimiser(mechanism: Mechanism, n: int) -> N
     share = twin(lambda w: w @ (points >= 0.5))
     near(region.greatest(upper_half), share, float(peak @ upper_half), 0.02)
     spread = twin(lambda w: w @ points**2 - (w @ points) ** 2)
-    near(region.greatest_variance(), spread, float(peak @ nodes.x**2 - (peak @ nodes.x) ** 2), 0.005)
+    near(
+        region.greatest_variance(), spread, float(peak @ nodes.x**2 - (peak @ nodes.x) ** 2), 0.005
+    )
 
 
 def test_with_two_levels_only_the_mean_is_known() -> None:
@@ -216,7 +255,9 @@ def test_with_two_levels_only_the_mean_is_known() -> None:
     counts = expected(RR, np.full(10, 0.3), 10**9)
     result = collect.estimate(counts, histogram=[0.6, 0.9], quantiles=[0.5])
     assert result.input_variance.low == 0
-    assert result.input_variance.high == pytest.approx(0.3 * 0.7, abs=1e-3)  # 10 standard errors of 1e9 reports, 2e-4
+    assert result.input_variance.high == pytest.approx(
+        0.3 * 0.7, abs=1e-3
+    )  # 10 standard errors of 1e9 reports, 2e-4
     assert result.histogram is not None
     # Share 0 by what the cone solver leaves, 1e-7 of numbers of size 1.
     assert result.histogram.low[0] == pytest.approx(0, abs=1e-6)
@@ -242,7 +283,9 @@ def test_a_deterministic_fine_table_recovers_the_distribution() -> None:
     assert result.input_variance.low <= x.var() <= result.input_variance.high
     # A thousandth of the range squared: reports are many, and the table leaves no more open.
     assert result.input_variance.high - result.input_variance.low < 1e-3
-    for probability, interval in zip(result.quantiles.probabilities, result.quantiles.values, strict=True):
+    for probability, interval in zip(
+        result.quantiles.probabilities, result.quantiles.values, strict=True
+    ):
         assert interval.low <= stats.beta(2, 5).ppf(probability) <= interval.high
         assert interval.high - interval.low < 0.08
 
@@ -253,12 +296,19 @@ def test_a_deterministic_fine_table_recovers_the_distribution() -> None:
 @each
 @pytest.mark.parametrize("method", ["asymptotic", "safe"])
 @pytest.mark.parametrize("n", [2, pytest.param(30, marks=pytest.mark.slow), 3000])
-def test_every_point_lies_in_its_interval_and_json_is_plain(mechanism: Mechanism, method: str, n: int) -> None:
+def test_every_point_lies_in_its_interval_and_json_is_plain(
+    mechanism: Mechanism, method: str, n: int
+) -> None:
     counts = drawn(mechanism, np.random.default_rng(n).beta(2, 5, n), np.random.default_rng(3))
     result = collect.estimate(counts, method=method, histogram=5, quantiles=[0.1, 0.5, 0.9])
     assert result.histogram is not None
     assert result.quantiles is not None
-    for interval in (result.mean, result.input_variance, result.privacy_variance, *result.quantiles.values):
+    for interval in (
+        result.mean,
+        result.input_variance,
+        result.privacy_variance,
+        *result.quantiles.values,
+    ):
         assert interval.low <= interval.value <= interval.high
     assert (result.histogram.low <= result.histogram.share + MANY).all()
     assert (result.histogram.share <= result.histogram.high + MANY).all()
@@ -277,8 +327,12 @@ def test_the_split_adds_up_and_is_right() -> None:
     noise = float(KRR.variance(x).mean())
     assert result.privacy_variance.low <= noise <= result.privacy_variance.high
     assert result.input_variance.low <= x.var() <= result.input_variance.high
-    assert result.report_variance == pytest.approx(noise + x.var(), rel=1e-4)  # 1e8 reports rounded to whole counts
-    assert result.input_variance.value + result.privacy_variance.value == pytest.approx(result.report_variance)
+    assert result.report_variance == pytest.approx(
+        noise + x.var(), rel=1e-4
+    )  # 1e8 reports rounded to whole counts
+    assert result.input_variance.value + result.privacy_variance.value == pytest.approx(
+        result.report_variance
+    )
     total = result.sampling_error.value**2 + result.privacy_error.value**2
     assert total == pytest.approx(result.standard_error**2, rel=FEW)
 
@@ -295,12 +349,16 @@ def test_reports_of_another_table_are_noticed() -> None:
 
 
 @pytest.mark.parametrize("method", ["safe", "asymptotic"])
-def test_an_edge_one_float_below_a_jump_leaves_no_more_out_than_one_at_the_jump(method: str) -> None:
+def test_an_edge_one_float_below_a_jump_leaves_no_more_out_than_one_at_the_jump(
+    method: str,
+) -> None:
     """The bins beyond it contain one input more, whose row is the one left of the jump."""
     grid = np.linspace(0, 1, 11)  # 0.3 and 0.6 are one float above the literals
     jumps, below = grid[[3, 6]], np.nextafter(grid[[3, 6]], 0)
     table = families.erm(lower=0, upper=1, bins=[-0.4, *grid[[0, 3, 6, 7, 10]], 1.4], gamma=4.0)
-    assert {*jumps.tolist()} <= {knot for knot, next_knot in pairwise(table.knots.tolist()) if knot == next_knot}
+    assert {*jumps.tolist()} <= {
+        knot for knot, next_knot in pairwise(table.knots.tolist()) if knot == next_knot
+    }
     drawn = np.random.default_rng(0).multinomial(20_000, table.pmf(0.2))
     at, under = (
         collect.estimate(
@@ -315,7 +373,9 @@ def test_an_edge_one_float_below_a_jump_leaves_no_more_out_than_one_at_the_jump(
     assert under.histogram.low[0] <= 0  # no input is below 0.1
     assert (under.histogram.low <= at.histogram.low + SOLVED).all()
     assert (under.histogram.high >= at.histogram.high - SOLVED).all()
-    np.testing.assert_allclose(under.histogram.high[[0, 1, 4]], at.histogram.high[[0, 1, 4]], atol=SOLVED)
+    np.testing.assert_allclose(
+        under.histogram.high[[0, 1, 4]], at.histogram.high[[0, 1, 4]], atol=SOLVED
+    )
 
 
 def test_one_report_says_little() -> None:
@@ -357,10 +417,14 @@ def test_no_reports_are_refused() -> None:
 # Coverage ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("shares", [[0.5, 0.5], [0.98, 0.01, 0.01], [0.4, 0.3, 0.3], [0.7, 0.1, 0.1, 0.1]])
+@pytest.mark.parametrize(
+    "shares", [[0.5, 0.5], [0.98, 0.01, 0.01], [0.4, 0.3, 0.3], [0.7, 0.1, 0.1, 0.1]]
+)
 @pytest.mark.parametrize("n", [5, 25])
 @pytest.mark.parametrize("level", [0.8, 0.95, 0.999])
-def test_the_finite_sample_threshold_holds_exactly(shares: list[float], n: int, level: float) -> None:
+def test_the_finite_sample_threshold_holds_exactly(
+    shares: list[float], n: int, level: float
+) -> None:
     """P(n KL >= threshold / 2), summed over every multinomial outcome, is at most 1 - level."""
     limit = finite_sample_limit(len(shares), level=level)
     assert reference.relative_entropy_tail(shares, n, limit / 2) <= 1 - level
@@ -390,7 +454,11 @@ def test_coverage_of_the_mean(mechanism: Mechanism, n: int) -> None:
     assert min(hits.values()) >= FEWEST, hits
 
 
-@judges("collect.shapes.Shapes.quantile", "collect.shapes.Shapes.share", "collect.shapes.Shapes.variance")
+@judges(
+    "collect.shapes.Shapes.quantile",
+    "collect.shapes.Shapes.share",
+    "collect.shapes.Shapes.variance",
+)
 @pytest.mark.slow
 @each
 @pytest.mark.parametrize("n", [200, 20_000])
@@ -403,7 +471,9 @@ def test_coverage_of_everything_else(mechanism: Mechanism, n: int) -> None:
     hits = np.zeros(1 + shares.size + len(probabilities))
     for _ in range(runs):
         counts = drawn(mechanism, rng.beta(2, 5, n), rng)
-        result = collect.estimate(counts, level=LEVEL, histogram=[0, 0.25, 0.5, 1], quantiles=probabilities)
+        result = collect.estimate(
+            counts, level=LEVEL, histogram=[0, 0.25, 0.5, 1], quantiles=probabilities
+        )
         assert result.histogram is not None
         assert result.quantiles is not None
         hits[0] += result.input_variance.low <= population.var() <= result.input_variance.high

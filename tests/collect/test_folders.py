@@ -46,7 +46,9 @@ def days(tmp_path: Path) -> Path:
 
 
 def column(folder: Path, name: str) -> np.ndarray:
-    return np.concatenate([pq.read_table(folder / f"day={i}" / "data.parquet")[name] for i in range(len(SIZES))])
+    return np.concatenate(
+        [pq.read_table(folder / f"day={i}" / "data.parquet")[name] for i in range(len(SIZES))]
+    )
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -93,9 +95,13 @@ def test_blocks_hold_each_row_group_once(days: Path, block_rows: int) -> None:
     for file in find_files(days):
         mine = [block for block in blocks if block.file == file]
         count = pq.ParquetFile(file.path).metadata.num_row_groups
-        assert [group for block in mine for group in range(*(block.groups or ()))] == list(range(count))
+        assert [group for block in mine for group in range(*(block.groups or ()))] == list(
+            range(count)
+        )
         assert all((block.rows or 0) >= block_rows for block in mine[:-1])
-        assert [block.offset for block in mine] == np.cumsum([0, *(block.rows for block in mine)])[:-1].tolist()
+        assert [block.offset for block in mine] == np.cumsum([0, *(block.rows for block in mine)])[
+            :-1
+        ].tolist()
 
 
 @pytest.mark.parametrize("ending", [".parquet", ".csv"])
@@ -107,7 +113,9 @@ def test_many_files_into_one(days: Path, tmp_path: Path, ending: str) -> None:
     rows = pq.read_table(out).to_pylist() if ending == ".parquet" else csv_rows(out)
     assert [int(row["x_code"]) for row in rows] == expected.tolist()
     assert [int(row["id"]) for row in rows] == list(range(sum(SIZES)))
-    assert [row["day"] for row in rows] == [str(i) for i, size in enumerate(SIZES) for _ in range(size)]
+    assert [row["day"] for row in rows] == [
+        str(i) for i, size in enumerate(SIZES) for _ in range(size)
+    ]
     assert result.reports == sum(SIZES)
     assert collect.read_counts(out).counts.tolist() == np.bincount(expected, minlength=4).tolist()
 
@@ -126,10 +134,14 @@ def test_messages_name_file_and_row(days: Path, tmp_path: Path) -> None:
 def test_files_that_do_not_fit_together_are_refused(days: Path, tmp_path: Path) -> None:
     path = days / "day=1" / "data.parquet"
     pq.write_table(pa.table({"x": [0.5], "id": ["one"]}), path)
-    with pytest.raises(FileFormatError, match=r"day=1.*column id holds string, in files before it int64"):
+    with pytest.raises(
+        FileFormatError, match=r"day=1.*column id holds string, in files before it int64"
+    ):
         collect.privatize(days, tmp_path / "o.parquet", column="x", mechanism=ONE, keep=["id"])
     pq.write_table(pa.table({"x": [0.5], "day": [1]}), path)
-    with pytest.raises(ParameterError, match=r"keep=day: is a column of day=1/data.parquet and also"):
+    with pytest.raises(
+        ParameterError, match=r"keep=day: is a column of day=1/data.parquet and also"
+    ):
         collect.privatize(days, tmp_path / "o.parquet", column="x", mechanism=ONE, keep=["day"])
 
 
@@ -152,10 +164,17 @@ def test_parts_are_drawn_as_defined_and_only_codes_are_left(days: Path, tmp_path
     for name, mechanism in tables.items():
         counts = collect.read_counts(out, column=f"{name}_code")
         assert counts.mechanism == mechanism
-        assert counts.counts.tolist() == np.bincount(expected[name], minlength=mechanism.levels.size).tolist()
+        assert (
+            counts.counts.tolist()
+            == np.bincount(expected[name], minlength=mechanism.levels.size).tolist()
+        )
     assert sorted(contents(out)) == [MANIFEST, *(part_name(block.index) for block in blocks)]
     manifest = json.loads((out / MANIFEST).read_text())
-    assert (manifest["reports"], manifest["parts"], manifest["seeded"]) == (sum(SIZES), len(blocks), True)
+    assert (manifest["reports"], manifest["parts"], manifest["seeded"]) == (
+        sum(SIZES),
+        len(blocks),
+        True,
+    )
     assert "claim" not in manifest  # of a seeded draw there is none
     assert "data.parquet" not in (out / MANIFEST).read_text()
 
@@ -163,11 +182,15 @@ def test_parts_are_drawn_as_defined_and_only_codes_are_left(days: Path, tmp_path
 @pytest.mark.parametrize("threads", [1, 2])
 def test_threads_do_not_change_a_seeded_run(days: Path, tmp_path: Path, threads: int) -> None:
     for out, used in (("one", 1), ("other", threads)):
-        collect.privatize(days, tmp_path / out, column="x", mechanism=ONE, rng=5, block_rows=200, threads=used)
+        collect.privatize(
+            days, tmp_path / out, column="x", mechanism=ONE, rng=5, block_rows=200, threads=used
+        )
     assert contents(tmp_path / "one") == contents(tmp_path / "other")
 
 
-def test_without_a_seed_no_two_parts_share_a_key(days: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_a_seed_no_two_parts_share_a_key(
+    days: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     keys: list[bytes] = []
     real = drawing.keystream_words
 
@@ -188,9 +211,16 @@ def test_csv_files_are_parts_of_their_own(tmp_path: Path) -> None:
     for i in range(3):
         (tmp_path / "in" / f"{i}.csv").write_text("x,w\n" + f"0.{i},a\n" * (i + 1))
     (tmp_path / "in" / "9.csv").write_text("x,w\n")
-    result = collect.privatize(tmp_path / "in", tmp_path / "out", column="x", mechanism=ONE, keep=["w"])
+    result = collect.privatize(
+        tmp_path / "in", tmp_path / "out", column="x", mechanism=ONE, keep=["w"]
+    )
     assert (result.reports, result.blocks) == (6, 4)
-    assert [pq.read_metadata(tmp_path / "out" / part_name(i)).num_rows for i in range(4)] == [1, 2, 3, 0]
+    assert [pq.read_metadata(tmp_path / "out" / part_name(i)).num_rows for i in range(4)] == [
+        1,
+        2,
+        3,
+        0,
+    ]
     assert collect.read_counts(tmp_path / "out").n == 6
 
 
@@ -223,7 +253,9 @@ def test_folders_that_cannot_be_written_are_refused(days: Path, tmp_path: Path) 
 def test_a_data_set_without_values_leaves_nothing(tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": pa.array([None, None], pa.float64())}), tmp_path / "in.parquet")
     with pytest.raises(ParameterError, match="all 2 values are missing"):
-        collect.privatize(tmp_path / "in.parquet", tmp_path / "out", column="x", mechanism=ONE, missing="drop")
+        collect.privatize(
+            tmp_path / "in.parquet", tmp_path / "out", column="x", mechanism=ONE, missing="drop"
+        )
     pq.write_table(pa.table({"x": pa.array([], pa.float64())}), tmp_path / "in.parquet")
     with pytest.raises(ParameterError, match="it has no rows"):
         collect.privatize(tmp_path / "in.parquet", tmp_path / "out", column="x", mechanism=ONE)
@@ -264,7 +296,9 @@ def test_a_continued_run_equals_an_uninterrupted_one(
     days: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: int
 ) -> None:
     def go(out: str, **options: Any) -> collect.PrivatizeResult:
-        return collect.privatize(days, tmp_path / out, column="x", mechanism=ONE, block_rows=400, rng=7, **options)
+        return collect.privatize(
+            days, tmp_path / out, column="x", mechanism=ONE, block_rows=400, rng=7, **options
+        )
 
     whole = go("whole")
     with monkeypatch.context() as patched:
@@ -273,7 +307,9 @@ def test_a_continued_run_equals_an_uninterrupted_one(
             go("cut", threads=1)
     with pytest.raises(ParameterError, match="holds an unfinished run"):
         collect.read_counts(tmp_path / "cut")
-    with pytest.raises(ParameterError, match=r"unfinished run; continue it with resume=True \(--resume\)"):
+    with pytest.raises(
+        ParameterError, match=r"unfinished run; continue it with resume=True \(--resume\)"
+    ):
         go("cut")
     kept = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "cut").glob("part-*")}
     assert len(kept) == parts
@@ -285,7 +321,9 @@ def test_a_continued_run_equals_an_uninterrupted_one(
     assert (result.reports, result.missing) == (whole.reports, 0)
 
 
-def test_a_run_is_not_continued_as_another(days: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_is_not_continued_as_another(
+    days: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def go(resume: bool = True, **changes: Any) -> None:
         options = {"mechanisms": {"x": ONE}, "keep": ["id"], "block_rows": 400, **changes}
         collect.privatize_columns(days, tmp_path / "out", resume=resume, **options)
@@ -301,7 +339,9 @@ def test_a_run_is_not_continued_as_another(days: Path, tmp_path: Path, monkeypat
         "memo": {"memo": collect.Memo(users="id", key=bytes(32))},
         "record_counts": {"record_counts": True},
     }.items():
-        with pytest.raises(ParameterError, match=f"{name}=what was given: is not what the run began with"):
+        with pytest.raises(
+            ParameterError, match=f"{name}=what was given: is not what the run began with"
+        ):
             go(**changes)
     path = days / "day=1" / "data.parquet"
     status = path.stat()
@@ -329,10 +369,14 @@ def test_a_run_is_not_continued_as_another(days: Path, tmp_path: Path, monkeypat
     assert collect.read_counts(tmp_path / "out").n == sum(SIZES)
 
 
-def test_of_two_attempts_at_a_part_one_counts(days: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_two_attempts_at_a_part_one_counts(
+    days: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What a retry amounts to while the first attempt is still alive."""
     (tmp_path / "out").mkdir()
-    writer = PartWriter(work=plan({"x": ONE}), folder=tmp_path / "out", run="r", source=None, record_counts=False)
+    writer = PartWriter(
+        work=plan({"x": ONE}), folder=tmp_path / "out", run="r", source=None, record_counts=False
+    )
     block = blocks_of(find_files(days))[0]
     real, nested = drawing.Plan.encode, []
 
@@ -356,5 +400,7 @@ def test_links_are_not_needed(days: Path, tmp_path: Path, monkeypatch: pytest.Mo
         raise OSError("no links here")
 
     monkeypatch.setattr(os, "link", refuse)
-    assert collect.privatize(days, tmp_path / "out", column="x", mechanism=ONE).reports == sum(SIZES)
+    assert collect.privatize(days, tmp_path / "out", column="x", mechanism=ONE).reports == sum(
+        SIZES
+    )
     assert collect.read_counts(tmp_path / "out").n == sum(SIZES)

@@ -54,8 +54,12 @@ WRITERS: dict[str, Callable[[Path], Any]] = {
     "a.arrow": lambda path: feather.write_feather(TABLE, path, chunksize=300),
     "a.feather": lambda path: feather.write_feather(TABLE, path, compression="uncompressed"),
     "a.orc": lambda path: orc.write_table(TABLE, path),
-    "a.jsonl": lambda path: path.write_text("".join(json.dumps(row) + "\n" for row in TABLE.to_pylist())),
-    "a.ndjson": lambda path: path.write_text("".join(json.dumps(row) + "\n" for row in TABLE.to_pylist())),
+    "a.jsonl": lambda path: path.write_text(
+        "".join(json.dumps(row) + "\n" for row in TABLE.to_pylist())
+    ),
+    "a.ndjson": lambda path: path.write_text(
+        "".join(json.dumps(row) + "\n" for row in TABLE.to_pylist())
+    ),
 }
 
 
@@ -75,7 +79,9 @@ def test_every_format_gives_the_same_rows(tmp_path: Path, name: str) -> None:
     assert collect.read_counts(folder).n == ROWS
 
 
-@pytest.mark.parametrize("name", [name for name in WRITERS if "csv" not in name and "tsv" not in name])
+@pytest.mark.parametrize(
+    "name", [name for name in WRITERS if "csv" not in name and "tsv" not in name]
+)
 def test_damaged_files_are_refused_by_name(tmp_path: Path, name: str) -> None:
     WRITERS[name](tmp_path / name)
     whole = (tmp_path / name).read_bytes()
@@ -89,7 +95,11 @@ def test_whole_numbers_that_end_after_the_first_block(tmp_path: Path) -> None:
     lines = ['{"x": null}\n', *['{"x": 1}\n'] * 200_000, '{"x": 0.0}\n', '{"y": 3}\n']
     (tmp_path / "a.jsonl").write_text("".join(lines))
     result = collect.privatize(
-        tmp_path / "a.jsonl", tmp_path / "r.parquet", column="x", mechanism=MECHANISM, missing="drop"
+        tmp_path / "a.jsonl",
+        tmp_path / "r.parquet",
+        column="x",
+        mechanism=MECHANISM,
+        missing="drop",
     )
     assert (result.reports, result.missing) == (200_001, 2)
 
@@ -101,7 +111,9 @@ def test_other_formats_are_refused(tmp_path: Path, name: str) -> None:
         privatized(tmp_path / name, tmp_path / "out.parquet")
 
 
-@pytest.mark.parametrize("name", ["r.arrow", "r.orc", "r.jsonl", "r.csv.zst", "s3://bucket/r.parquet"])
+@pytest.mark.parametrize(
+    "name", ["r.arrow", "r.orc", "r.jsonl", "r.csv.zst", "s3://bucket/r.parquet"]
+)
 def test_reports_are_written_in_few_formats(tmp_path: Path, name: str) -> None:
     WRITERS["a.csv"](tmp_path / "a.csv")
     out = name if "://" in name else tmp_path / name
@@ -118,12 +130,16 @@ def test_rows_that_a_delta_table_deleted_are_not_privatized(tmp_path: Path) -> N
     deltalake.write_deltalake(folder, TABLE, partition_by=["name"])
     deltalake.DeltaTable(folder).delete("name = 'n1' or x > 0.5")
     left = (
-        deltalake.DeltaTable(folder).to_pyarrow_table() if hasattr(deltalake.DeltaTable, "to_pyarrow_table") else None
+        deltalake.DeltaTable(folder).to_pyarrow_table()
+        if hasattr(deltalake.DeltaTable, "to_pyarrow_table")
+        else None
     )
     found = privatized(folder, tmp_path / "out.parquet")
     assert sum(1 for _ in Path(folder).rglob("*.parquet")) > len(find_files(folder))
     assert found["x_code"].to_pylist() == [0] * found.num_rows
-    kept = [name for x, name in zip(*TABLE.to_pydict().values(), strict=True) if name != "n1" and x == 0]
+    kept = [
+        name for x, name in zip(*TABLE.to_pydict().values(), strict=True) if name != "n1" and x == 0
+    ]
     assert sorted(found["name"].to_pylist()) == sorted(kept)
     assert left is None or left.num_rows == len(kept)
 
@@ -203,13 +219,26 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     s3fs.S3FileSystem.clear_instance_cache()
 
 
-@pytest.mark.parametrize("name", ["a.parquet", "a.csv", "a.csv.gz", "a.csv.zst", "a.arrow", "a.orc", "a.jsonl"])
+@pytest.mark.parametrize(
+    "name", ["a.parquet", "a.csv", "a.csv.gz", "a.csv.zst", "a.arrow", "a.orc", "a.jsonl"]
+)
 def test_a_store_is_read_as_a_disk_is(tmp_path: Path, store: Any, name: str) -> None:
     WRITERS[name](tmp_path / name)
     store.put(tmp_path / name, f"data/day=1/{name}")
-    for source in (f"s3://bucket/data/day=1/{name}", "s3://bucket/data", f"s3://bucket/data/*/{name}"):
+    for source in (
+        f"s3://bucket/data/day=1/{name}",
+        "s3://bucket/data",
+        f"s3://bucket/data/*/{name}",
+    ):
         keep = ["name"] if source.endswith(name) and "*" not in source else ["name", "day"]
-        collect.privatize(source, tmp_path / "out.parquet", column="x", mechanism=MECHANISM, keep=keep, overwrite=True)
+        collect.privatize(
+            source,
+            tmp_path / "out.parquet",
+            column="x",
+            mechanism=MECHANISM,
+            keep=keep,
+            overwrite=True,
+        )
         found = pq.read_table(tmp_path / "out.parquet")
         assert found["x_code"].to_pylist() == TABLE["x"].to_pylist()
         assert "day" not in keep or set(found["day"].to_pylist()) == {"1"}
@@ -233,7 +262,13 @@ def test_a_store_that_dies_midway_loses_and_doubles_nothing(tmp_path: Path, stor
             stopped.append(rows)
             store.stop()
 
-    options: Any = {"column": "x", "mechanism": MECHANISM, "keep": ["name"], "threads": 1, "block_rows": 250}
+    options: Any = {
+        "column": "x",
+        "mechanism": MECHANISM,
+        "keep": ["name"],
+        "threads": 1,
+        "block_rows": 250,
+    }
     with pytest.raises(OSError):  # noqa: PT011
         collect.privatize("s3://bucket/data", f"{tmp_path}/out/", progress=stop, **options)
     assert stopped

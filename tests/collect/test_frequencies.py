@@ -50,7 +50,10 @@ def test_text_to_frequencies(colours: Path, tmp_path: Path, method: Any, out: st
     found = collect.estimate(collect.read_counts(tmp_path / out), level=0.9999)
     seen = Counter(pq.read_table(colours)["colour"].to_pylist())
     within(found, {name: seen[name] / 20_000 for name in NAMES})
-    assert collect.estimate(collect.read_counts(tmp_path / out), method="safe").as_dict()["method"] == "safe"
+    assert (
+        collect.estimate(collect.read_counts(tmp_path / out), method="safe").as_dict()["method"]
+        == "safe"
+    )
 
 
 @pytest.mark.parametrize(
@@ -73,7 +76,9 @@ def test_types_and_missing_values(values: pa.Array, categories: list[Any], tmp_p
     )
     assert (dropped.reports, dropped.missing) == (6000, 3000)
     private = families.categorical(categories=categories, epsilon=3.0, missing=True)
-    whole = collect.privatize(tmp_path / "in.parquet", tmp_path / "p.csv", column="c", mechanism=private)
+    whole = collect.privatize(
+        tmp_path / "in.parquet", tmp_path / "p.csv", column="c", mechanism=private
+    )
     assert (whole.reports, whole.missing) == (9000, 0)
     found = collect.estimate(collect.read_counts(tmp_path / "p.csv"), level=0.9999)
     within(found, dict.fromkeys(private.categories or (), 1 / 3))
@@ -81,7 +86,10 @@ def test_types_and_missing_values(values: pa.Array, categories: list[Any], tmp_p
 
 def test_values_that_are_not_listed(colours: Path, tmp_path: Path) -> None:
     few = families.categorical(categories=["red", "green"], epsilon=2.0)
-    with pytest.raises(ParameterError, match=r"column=colour: data row \d+ holds no category of the table.*other=True"):
+    with pytest.raises(
+        ParameterError,
+        match=r"column=colour: data row \d+ holds no category of the table.*other=True",
+    ):
         collect.privatize(colours, tmp_path / "o.parquet", column="colour", mechanism=few)
     rest = families.categorical(categories=["red", "green"], epsilon=2.0, other=True)
     collect.privatize(colours, tmp_path / "o.parquet", column="colour", mechanism=rest)
@@ -99,11 +107,15 @@ def test_beside_a_column_of_numbers_and_kept_ones(colours: Path, tmp_path: Path)
     result = collect.privatize_columns(colours, tmp_path / "o.parquet", mechanisms=tables)
     assert result.claim is not None
     assert result.claim.epsilon == privacy.report_claim(tables).epsilon
-    number = collect.estimate(collect.read_counts(tmp_path / "o.parquet", column="x_code"), level=0.9999)
+    number = collect.estimate(
+        collect.read_counts(tmp_path / "o.parquet", column="x_code"), level=0.9999
+    )
     assert isinstance(number, collect.Estimate)
     assert number.mean.low <= 0.5 <= number.mean.high
     with pytest.raises(ParameterError, match="histogram=3: categories have frequencies"):
-        collect.estimate(collect.read_counts(tmp_path / "o.parquet", column="colour_code"), histogram=3)
+        collect.estimate(
+            collect.read_counts(tmp_path / "o.parquet", column="colour_code"), histogram=3
+        )
 
 
 def test_csv_of_text_and_the_page_about_it(tmp_path: Path) -> None:
@@ -127,5 +139,8 @@ def test_coverage_of_frequencies(method: Any, n: int) -> None:
     for counts in rng.multinomial(n, TRUE @ mechanism.probabilities, size=draws):
         found = collect.estimate(CodeCounts(mechanism=mechanism, counts=counts))
         assert isinstance(found, collect.Frequencies)
-        hits += [share.low <= truth <= share.high for share, truth in zip(found.shares, TRUE, strict=True)]
+        hits += [
+            share.low <= truth <= share.high
+            for share, truth in zip(found.shares, TRUE, strict=True)
+        ]
     assert hits.min() >= stats.binom(draws, 0.945).ppf(1e-5), hits

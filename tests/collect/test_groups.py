@@ -80,11 +80,17 @@ def test_groups_are_what_rows_say_one_by_one(tmp_path: Path, table: Path, suffix
     if suffix != "/":
         source = tmp_path / f"r{suffix}"
         collect.privatize_columns(
-            tmp_path / "in.parquet", source, mechanisms={"x": BIT, "colour": COLOURS}, keep=["region", "weight"]
+            tmp_path / "in.parquet",
+            source,
+            mechanisms={"x": BIT, "colour": COLOURS},
+            keep=["region", "weight"],
         )
         plain = collect.read_groups(source, by="region", column="colour_code")
         assert sum(one.counts.n for one in plain.values()) == 3000
-        assert collect.read_groups(source, by="region", weights="weight", column="x_code").keys() == plain.keys()
+        assert (
+            collect.read_groups(source, by="region", weights="weight", column="x_code").keys()
+            == plain.keys()
+        )
         return
     found = collect.read_groups(source, by="region", weights="weight", column="x_code", threads=2)
     assert list(found) == sorted(found)
@@ -95,24 +101,33 @@ def test_groups_are_what_rows_say_one_by_one(tmp_path: Path, table: Path, suffix
             assert one.counts.counts[code] == len(d)
             assert (one.weights[code], one.squares[code]) == (sum(d), sum(w * w for w in d))
     whole = collect.read_groups(source, by=None, column="x_code")[""]
-    assert whole.counts.counts.tolist() == collect.read_counts(source, column="x_code").counts.tolist()
+    assert (
+        whole.counts.counts.tolist() == collect.read_counts(source, column="x_code").counts.tolist()
+    )
     assert whole.size == 3000
 
 
 @pytest.mark.parametrize(
-    ("column", "remedy"), [("negative", "positive"), ("holes", "has none"), ("nowhere", "no such column")]
+    ("column", "remedy"),
+    [("negative", "positive"), ("holes", "has none"), ("nowhere", "no such column")],
 )
 def test_weights_that_are_none(tmp_path: Path, column: str, remedy: str) -> None:
     values = pa.table({"x": [0.5] * 3, "negative": [1.0, -1.0, 2.0], "holes": [1.0, None, 2.0]})
     pq.write_table(values, tmp_path / "in.parquet")
     collect.privatize(
-        tmp_path / "in.parquet", tmp_path / "r.parquet", column="x", mechanism=BIT, keep=["negative", "holes"]
+        tmp_path / "in.parquet",
+        tmp_path / "r.parquet",
+        column="x",
+        mechanism=BIT,
+        keep=["negative", "holes"],
     )
     with pytest.raises(ParameterError, match=remedy):
         collect.read_groups(tmp_path / "r.parquet", by=None, weights=column)
 
 
-def test_a_column_that_is_no_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: Path) -> None:
+def test_a_column_that_is_no_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: Path
+) -> None:
     monkeypatch.setattr(groups, "MAX_GROUPS", 2)
     with pytest.raises(ParameterError, match="more than 2 values"):
         collect.read_groups(table, by="region", column="x_code")
@@ -137,21 +152,30 @@ def test_differences_cover(optimal: Mechanism, n: int, other: int) -> None:
 
 def test_errors_of_the_same_people_add_up(optimal: Mechanism) -> None:
     rng = np.random.default_rng(1)
-    parts = [collect.parts_of(group(optimal.privatize(rng.random(100), rng), optimal))["mean"] for _ in range(2)]
+    parts = [
+        collect.parts_of(group(optimal.privatize(rng.random(100), rng), optimal))["mean"]
+        for _ in range(2)
+    ]
     apart, same = (collect.difference(*parts, same_people=together) for together in (False, True))
     assert apart.value == same.value
     one, other = parts
     bias = 2 * optimal.max_bias
     assert same.high - same.value == pytest.approx(one.above + other.below + bias, rel=FEW)
     assert same.value - same.low == pytest.approx(one.below + other.above + bias, rel=FEW)
-    assert apart.high - apart.value == pytest.approx(math.hypot(one.above, other.below) + bias, rel=FEW)
-    assert apart.value - apart.low == pytest.approx(math.hypot(one.below, other.above) + bias, rel=FEW)
+    assert apart.high - apart.value == pytest.approx(
+        math.hypot(one.above, other.below) + bias, rel=FEW
+    )
+    assert apart.value - apart.low == pytest.approx(
+        math.hypot(one.below, other.above) + bias, rel=FEW
+    )
 
 
 def outcomes(clients: int, q: float) -> tuple[list[groups.Group], np.ndarray]:
     """Every pair of counts of one bit, and its chance where so large a share reports the second code."""
     counts = [np.array([clients - k, k]) for k in range(clients + 1)]
-    return [group(np.repeat([0, 1], one), BIT4) for one in counts], stats.binom.pmf(range(clients + 1), clients, q)
+    return [group(np.repeat([0, 1], one), BIT4) for one in counts], stats.binom.pmf(
+        range(clients + 1), clients, q
+    )
 
 
 BIT4 = families.randomized_response(lower=0, upper=1, epsilon=4.0)
@@ -164,11 +188,19 @@ def test_differences_cover_by_enumeration(n: int, other: int) -> None:
 
     Half widths at the estimates covered 90 % (10 against 200 reports, shares of .8 and 0).
     """
-    parts = [[collect.parts_of(one)["mean"] for one in outcomes(size, 0.5)[0]] for size in (n, other)]
+    parts = [
+        [collect.parts_of(one)["mean"] for one in outcomes(size, 0.5)[0]] for size in (n, other)
+    ]
     gaps = [[collect.difference(one, two) for two in parts[1]] for one in parts[0]]
-    low, high = (np.array([[getattr(gap, end) for gap in row] for row in gaps]) for end in ("low", "high"))
+    low, high = (
+        np.array([[getattr(gap, end) for gap in row] for row in gaps]) for end in ("low", "high")
+    )
     shares = (0.0, 0.003, 0.03, 0.1, 0.2, 0.5, 0.8, 0.9, 1.0)
-    chances = {(size, share): outcomes(size, float(BIT4.pmf(share)[1]))[1] for size in (n, other) for share in shares}
+    chances = {
+        (size, share): outcomes(size, float(BIT4.pmf(share)[1]))[1]
+        for size in (n, other)
+        for share in shares
+    }
     for first, second in product(shares, repeat=2):
         held = (low <= first - second) & (first - second <= high)
         assert chances[n, first] @ held @ chances[other, second] >= 0.95, (first, second)
@@ -185,7 +217,9 @@ def test_a_weighted_mean_covers_the_population(optimal: Mechanism) -> None:
         taken = rng.random(5000) < chance
         one = group(optimal.privatize(population[taken], rng), optimal, 1 / chance[taken])
         mean, total = collect.parts_of(one)["mean"].interval, collect.total(one)
-        unweighted = collect.parts_of(group(optimal.privatize(population[taken], rng), optimal))["mean"].interval
+        unweighted = collect.parts_of(group(optimal.privatize(population[taken], rng), optimal))[
+            "mean"
+        ].interval
         misses += not mean.low <= population.mean() <= mean.high
         naive += not unweighted.low <= population.mean() <= unweighted.high
         totals += not total.low <= population.sum() <= total.high
@@ -202,7 +236,9 @@ def asked(people: int, chance: float, row: np.ndarray) -> np.ndarray:
     possible = rest >= 0
     counts = np.stack([zero, one, np.where(possible, rest, 0)])
     logs = special.gammaln(people + 1) - special.gammaln(counts + 1).sum(axis=0)
-    return np.where(possible, np.exp(logs + special.xlogy(counts, cells[:, None, None]).sum(axis=0)), 0.0)
+    return np.where(
+        possible, np.exp(logs + special.xlogy(counts, cells[:, None, None]).sum(axis=0)), 0.0
+    )
 
 
 FEW_ASKED = 40
@@ -215,7 +251,10 @@ def test_a_total_from_few_covers_by_enumeration(people: int, epsilon: float) -> 
     """2 or 10 people expected, the same for all values: how many were asked and what they said follow no normal law."""
     bit, chance = families.randomized_response(lower=0, upper=1, epsilon=epsilon), 0.1
     pairs_of = [pair for pair in np.ndindex(FEW_ASKED, FEW_ASKED) if 0 < sum(pair) < FEW_ASKED]
-    found = [collect.total(group(np.repeat([0, 1], pair), bit, np.full(sum(pair), 1 / chance))) for pair in pairs_of]
+    found = [
+        collect.total(group(np.repeat([0, 1], pair), bit, np.full(sum(pair), 1 / chance)))
+        for pair in pairs_of
+    ]
     low, high = (np.array([getattr(one, end) for one in found]) for end in ("low", "high"))
     for ones in (0, 1, people // 10, people // 2, people):
         parts = [asked(k, chance, bit.pmf(x)) for k, x in ((people - ones, 0.0), (ones, 1.0))]
@@ -234,14 +273,19 @@ def test_a_weighted_mean_with_few_heavy_reports_covers() -> None:
         x = (rng.random(80) >= 0.05).astype(
             float
         )  # half of the population are 0, asked with chance .05, the others .95
-        found = collect.parts_of(group(table.privatize(x, rng), table, 1 / (0.05 + 0.9 * x)))["mean"].interval
+        found = collect.parts_of(group(table.privatize(x, rng), table, 1 / (0.05 + 0.9 * x)))[
+            "mean"
+        ].interval
         misses += not found.low <= 0.5 <= found.high
     assert misses <= MISSES
 
 
 def test_equal_weights_change_nothing(optimal: Mechanism) -> None:
     codes = optimal.privatize(np.linspace(0, 1, 200), 1)
-    one, two = (collect.parts_of(group(codes, optimal, weights))["mean"] for weights in (None, np.full(200, 2.5)))
+    one, two = (
+        collect.parts_of(group(codes, optimal, weights))["mean"]
+        for weights in (None, np.full(200, 2.5))
+    )
     assert one.value == pytest.approx(two.value, rel=FEW)
     assert (one.below, one.above) == pytest.approx((two.below, two.above), rel=FEW)
     whole = collect.estimate(collect.CodeCounts.from_codes(codes, mechanism=optimal))
@@ -270,7 +314,9 @@ def test_strata_weigh_by_their_sizes(optimal: Mechanism) -> None:
 
 
 def joint(first: Mechanism, second: Mechanism, x: Any, y: Any, rng: Any) -> groups.PairCounts:
-    return groups.PairCounts.from_codes(first.privatize(x, rng), second.privatize(y, rng), tables=(first, second))
+    return groups.PairCounts.from_codes(
+        first.privatize(x, rng), second.privatize(y, rng), tables=(first, second)
+    )
 
 
 @judges("collect.groups.PairCounts.expectation", "collect.shapes.half_width")
@@ -310,7 +356,9 @@ def test_two_way_tables_are_unbiased_and_cover(n: int) -> None:
     sums, squares, misses = np.zeros(6), np.zeros(6), np.zeros(6)
     for _ in range(DRAWS // 2):
         rows = [names[i] for i in rng.choice(6, n, p=truth)]
-        found = collect.two_way(joint(COLOURS, SIZES, [a for a, _ in rows], [b for _, b in rows], rng))
+        found = collect.two_way(
+            joint(COLOURS, SIZES, [a for a, _ in rows], [b for _, b in rows], rng)
+        )
         assert list(found) == names
         values = np.array([one.value for one in found.values()])
         assert values.sum() == pytest.approx(1, rel=FEW)
@@ -331,7 +379,9 @@ def test_means_within_private_categories_cover(optimal: Mechanism) -> None:
         colour = rng.choice(["red", "green", "blue"], 1500, p=[0.6, 0.38, 0.02])
         y = np.where(colour == "red", 0.3, 0.8)
         found = collect.means_within(joint(COLOURS, optimal, colour, y, rng))
-        misses += [not i.low <= t <= i.high for i, t in zip(found.values(), (0.3, 0.8, 0.8), strict=True)]
+        misses += [
+            not i.low <= t <= i.high for i, t in zip(found.values(), (0.3, 0.8, 0.8), strict=True)
+        ]
         wide += found["blue"].high - found["blue"].low > 0.9  # 30 people: nearly nothing is known
     assert (misses <= 5 + 3 * math.sqrt(4.75)).all()
     assert wide > 80
@@ -382,27 +432,45 @@ def test_by_on_the_command_line(table: Path, capsys: pytest.CaptureFixture[str])
         "--sizes", "north=100,south=100,west=100,(missing)=0",
     )  # fmt: skip
     assert all(word in everything for word in ("north less south", "population"))
-    assert everything.count("estimate") == everything.count("┃ reports ") == 1  # headings stand once
+    assert (
+        everything.count("estimate") == everything.count("┃ reports ") == 1
+    )  # headings stand once
     shares = told(capsys, table, "--column", "colour_code", "--by", "region", "--json")["groups"]
-    assert all(sum(one["value"] for one in entry["frequencies"]) == pytest.approx(1, rel=FEW) for entry in shares)
-    both = told(capsys, table, "--column", "colour_code", "--column", "x_code", "--json")["together"]
+    assert all(
+        sum(one["value"] for one in entry["frequencies"]) == pytest.approx(1, rel=FEW)
+        for entry in shares
+    )
+    both = told(capsys, table, "--column", "colour_code", "--column", "x_code", "--json")[
+        "together"
+    ]
     assert [one["colour_code"] for one in both] == ["red", "green", "blue"]
     assert "name the column of categories first" in told(
         capsys, table, "--column", "x_code", "--column", "colour_code", status=2
     )
     assert "--by" in told(capsys, table, "--against", "north", status=2)
-    assert "no such group" in told(capsys, table, "--column", "x_code", "--by", "region", "--against", "moon", status=2)
+    assert "no such group" in told(
+        capsys, table, "--column", "x_code", "--by", "region", "--against", "moon", status=2
+    )
     assert "size of every group" in told(
         capsys, table, "--column", "x_code", "--by", "region", "--sizes", "north=1", status=2
     )
 
 
-def test_a_series_of_memoised_reports_names_its_claim(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = pa.table({"x": [0.0, 1.0] * 200, "id": list(range(200)) * 2, "day": ["d1"] * 200 + ["d2"] * 200})
+def test_a_series_of_memoised_reports_names_its_claim(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = pa.table(
+        {"x": [0.0, 1.0] * 200, "id": list(range(200)) * 2, "day": ["d1"] * 200 + ["d2"] * 200}
+    )
     pq.write_table(rows, tmp_path / "in.parquet")
     memo = collect.Memo(users="id", key=bytes(32))
     collect.privatize(
-        tmp_path / "in.parquet", tmp_path / "r.parquet", column="x", mechanism=BIT, keep=["day"], memo=memo
+        tmp_path / "in.parquet",
+        tmp_path / "r.parquet",
+        column="x",
+        mechanism=BIT,
+        keep=["day"],
+        memo=memo,
     )
     found = told(capsys, tmp_path / "r.parquet", "--by", "day", "--against", "d1", "--json")
     assert found["memoised"] is True
@@ -421,11 +489,20 @@ def test_several_memoised_files_are_read_together_with_a_warning(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """They name no run, so that copies cannot be refused; one file, one run's folder and fresh draws need no word."""
-    pq.write_table(pa.table({"x": [0.0, 1.0] * 200, "id": range(400)}), tmp_path / "in.parquet", row_group_size=100)
+    pq.write_table(
+        pa.table({"x": [0.0, 1.0] * 200, "id": range(400)}),
+        tmp_path / "in.parquet",
+        row_group_size=100,
+    )
     memo = collect.Memo(users="id", key=bytes(32))
     for name, kind in (("a.csv", memo), ("parts/", memo), ("fresh.csv", None), ("other.csv", None)):
         collect.privatize(
-            tmp_path / "in.parquet", f"{tmp_path}/{name}", column="x", mechanism=BIT, memo=kind, block_rows=100
+            tmp_path / "in.parquet",
+            f"{tmp_path}/{name}",
+            column="x",
+            mechanism=BIT,
+            memo=kind,
+            block_rows=100,
         )
     shutil.copy(tmp_path / "a.csv", tmp_path / "b.csv")
     for words, warned in (
@@ -448,22 +525,38 @@ def test_several_memoised_files_are_read_together_with_a_warning(
     assert loaded.merge(counts).memoised == 2
 
 
-def test_the_claim_of_memoised_reports_holds_by_any_column(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_claim_of_memoised_reports_holds_by_any_column(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Groups that are no dates: the claim is about people with at most one row in each, and says so."""
     rows = pa.table({"x": [0.0, 1.0] * 150, "id": range(300), "os": ["a", "b", None] * 100})
     pq.write_table(rows, tmp_path / "in.parquet")
     memo = collect.Memo(users="id", key=bytes(32))
     collect.privatize(
-        tmp_path / "in.parquet", tmp_path / "r.parquet", column="x", mechanism=BIT, keep=["os"], memo=memo
+        tmp_path / "in.parquet",
+        tmp_path / "r.parquet",
+        column="x",
+        mechanism=BIT,
+        keep=["os"],
+        memo=memo,
     )
     series = told(capsys, tmp_path / "r.parquet", "--by", "os", "--json")["series"]
     assert series["of"] == "a person with at most one row in each os (3 of them)"
     assert series["memoised"]["epsilon"] == pytest.approx(3 * BIT.epsilon, rel=FEW)
 
 
-def test_seeded_groups_are_refused_unless_allowed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_seeded_groups_are_refused_unless_allowed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     pq.write_table(pa.table({"x": [0.5] * 50, "g": ["a"] * 50}), tmp_path / "in.parquet")
-    collect.privatize(tmp_path / "in.parquet", tmp_path / "r.parquet", column="x", mechanism=BIT, keep=["g"], rng=1)
+    collect.privatize(
+        tmp_path / "in.parquet",
+        tmp_path / "r.parquet",
+        column="x",
+        mechanism=BIT,
+        keep=["g"],
+        rng=1,
+    )
     assert "NOT private" in told(capsys, tmp_path / "r.parquet", "--by", "g", status=2)
     assert "NOT PRIVATE" in told(capsys, tmp_path / "r.parquet", "--by", "g", "--allow-seeded")
 
@@ -473,7 +566,10 @@ def test_pairs_of_a_seeded_file_among_others_are_seeded(tmp_path: Path) -> None:
     pq.write_table(pa.table(columns), tmp_path / "in.parquet")
     for name, rng in (("1", 1), ("2", None)):
         collect.privatize_columns(
-            tmp_path / "in.parquet", tmp_path / f"r{name}.parquet", mechanisms=dict.fromkeys(columns, BIT), rng=rng
+            tmp_path / "in.parquet",
+            tmp_path / f"r{name}.parquet",
+            mechanisms=dict.fromkeys(columns, BIT),
+            rng=rng,
         )
     read = collect.read_pairs(tmp_path / "r*.parquet", columns=("x_code", "y_code"))
     assert read.n == 100
@@ -481,11 +577,21 @@ def test_pairs_of_a_seeded_file_among_others_are_seeded(tmp_path: Path) -> None:
     assert collect.read_pairs(tmp_path / "r2.parquet", columns=("x_code", "y_code")).seeded is False
 
 
-def test_groups_of_the_same_reports_are_never_added(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_groups_of_the_same_reports_are_never_added(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     pq.write_table(pa.table({"x": [0.5] * 50, "g": ["a", "b"] * 25}), tmp_path / "in.parquet")
     for name in ("one", "two"):
-        collect.privatize(tmp_path / "in.parquet", tmp_path / f"{name}.parquet", column="x", mechanism=BIT, keep=["g"])
-    one, two = (collect.read_groups(tmp_path / f"{name}.parquet", by="g") for name in ("one", "two"))
+        collect.privatize(
+            tmp_path / "in.parquet",
+            tmp_path / f"{name}.parquet",
+            column="x",
+            mechanism=BIT,
+            keep=["g"],
+        )
+    one, two = (
+        collect.read_groups(tmp_path / f"{name}.parquet", by="g") for name in ("one", "two")
+    )
     assert one["a"].merge(one["b"]).counts.n == 50
     assert one["a"].merge(two["a"]).counts.n == 50
     with pytest.raises(ParameterError, match="count twice"):
@@ -497,7 +603,11 @@ def test_groups_of_the_same_reports_are_never_added(tmp_path: Path, capsys: pyte
 
 @pytest.mark.parametrize(
     ("kind", "days"),
-    [(pa.date32(), [20000, 20001, 20011]), (pa.int16(), [1, 2, 10]), (pa.timestamp("s"), [0, 86400, 864000])],
+    [
+        (pa.date32(), [20000, 20001, 20011]),
+        (pa.int16(), [1, 2, 10]),
+        (pa.timestamp("s"), [0, 86400, 864000]),
+    ],
     ids=["date", "number", "time"],
 )
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])
@@ -505,16 +615,28 @@ def test_rounds_of_a_series_stand_in_their_order(
     tmp_path: Path, kind: pa.DataType, days: list[int], suffix: str
 ) -> None:
     """A column of dates, times or numbered rounds that was kept; each round by itself is what its rows say."""
-    day = pa.array(np.repeat(days, 100)).cast(pa.int32() if kind == pa.date32() else pa.int64()).cast(kind)
+    day = (
+        pa.array(np.repeat(days, 100))
+        .cast(pa.int32() if kind == pa.date32() else pa.int64())
+        .cast(kind)
+    )
     x = pa.array(np.repeat([0.0, 1.0, 0.0], 100))
     ids = pa.array(np.tile(np.arange(100), 3))
-    table = pa.table({"x": x, "day": day, "id": ids}).take(np.random.default_rng(3).permutation(300))
+    table = pa.table({"x": x, "day": day, "id": ids}).take(
+        np.random.default_rng(3).permutation(300)
+    )
     pq.write_table(table, tmp_path / "in.parquet")
     memo = collect.Memo(users="id", key=bytes(32))
     out = tmp_path / f"r.{suffix}"
     clear = families.randomized_response(lower=0, upper=1, epsilon=30.0)
-    collect.privatize(tmp_path / "in.parquet", out, column="x", mechanism=clear, keep=["day"], memo=memo)
+    collect.privatize(
+        tmp_path / "in.parquet", out, column="x", mechanism=clear, keep=["day"], memo=memo
+    )
     found = collect.read_groups(out, by="day")
     texts = day[::100].cast(pa.string()).to_pylist()
     assert all(name.startswith(text) for name, text in zip(found, texts, strict=True))
-    assert [group.counts.counts.tolist() for group in found.values()] == [[100, 0], [0, 100], [100, 0]]
+    assert [group.counts.counts.tolist() for group in found.values()] == [
+        [100, 0],
+        [0, 100],
+        [100, 0],
+    ]

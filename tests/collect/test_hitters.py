@@ -22,7 +22,9 @@ NAMES = [f"w{i}" for i in range(200)]
 DOMAIN = families.hashed(categories=NAMES, epsilon=2.0)
 
 
-def drawn(domain: families.HashedDomain, values: np.ndarray, rng: np.random.Generator) -> collect.HashedCounts:
+def drawn(
+    domain: families.HashedDomain, values: np.ndarray, rng: np.random.Generator
+) -> collect.HashedCounts:
     """Reports drawn from the cells' rows, without the sampler."""
     hashes = rng.integers(0, domain.hashes, values.size)
     rows = domain.mechanism.probabilities.cumsum(axis=1)[domain.cell(values, hashes)]
@@ -40,9 +42,13 @@ def test_all_statements_hold_at_once() -> None:
         values = rng.choice(200, size=3000, p=shares)
         found = collect.heavy_hitters(drawn(DOMAIN, values, rng), top=5, level=0.9)
         places = [NAMES.index(name) for name in found.categories]
-        inside = all(one.low <= shares[i] <= one.high for i, one in zip(places, found.shares, strict=True))
+        inside = all(
+            one.low <= shares[i] <= one.high for i, one in zip(places, found.shares, strict=True)
+        )
         rest = float(np.delete(shares, places).max())
-        sure = all(shares[i] >= rest for i, certain in zip(places, found.certain, strict=True) if certain)
+        sure = all(
+            shares[i] >= rest for i, certain in zip(places, found.certain, strict=True) if certain
+        )
         held += inside and rest <= found.unlisted_at_most and sure
         listed += sum(found.certain)
     assert held >= stats.binom(300, 0.9).ppf(1e-3)
@@ -88,7 +94,9 @@ def test_one_value_in_a_large_domain_is_found() -> None:
 def words(tmp_path: Path) -> Path:
     values = ["w3"] * 6000 + ["w7"] * 3000 + [f"w{i}" for i in range(200)] * 5 + ["unheard"] * 500
     pq.write_table(
-        pa.table({"word": values, "day": ["mon", "tue"] * 5250}), tmp_path / "in.parquet", row_group_size=3000
+        pa.table({"word": values, "day": ["mon", "tue"] * 5250}),
+        tmp_path / "in.parquet",
+        row_group_size=3000,
     )
     (tmp_path / "domain.txt").write_text("\n".join(NAMES) + "\n")
     return tmp_path / "in.parquet"
@@ -119,9 +127,14 @@ def test_hashes_say_nothing_about_values_and_follow_a_seed(words: Path, tmp_path
     one, two = (pq.read_table(tmp_path / f"{name}.parquet") for name in "ab")
     assert one.equals(two)
     # The same hashes whatever the values are.
-    pq.write_table(pa.table({"word": ["w0"] * 10_500}), tmp_path / "other.parquet", row_group_size=700)
+    pq.write_table(
+        pa.table({"word": ["w0"] * 10_500}), tmp_path / "other.parquet", row_group_size=700
+    )
     collect.privatize(tmp_path / "other.parquet", tmp_path / "c.parquet", **options)
-    assert pq.read_table(tmp_path / "c.parquet")["word_hash"].to_pylist() == one["word_hash"].to_pylist()
+    assert (
+        pq.read_table(tmp_path / "c.parquet")["word_hash"].to_pylist()
+        == one["word_hash"].to_pylist()
+    )
     counts = collect.read_hashed(tmp_path / "a.parquet", domain=domain)
     with pytest.raises(ParameterError, match="NOT private"):
         collect.heavy_hitters(counts)

@@ -78,7 +78,11 @@ def test_killed_at_twenty_random_moments(long_file: Path, tmp_path: Path, stream
         if not (out / STATE).exists() and (out / MANIFEST).exists():
             result_reports = collect.read_counts(out).n
         else:
-            seen = {path.name: path.read_bytes() for path in out.glob("part-*")} if out.exists() else {}
+            seen = (
+                {path.name: path.read_bytes() for path in out.glob("part-*")}
+                if out.exists()
+                else {}
+            )
             result = collect.privatize(long_file, out, rng=rng(), resume=True, **options)
             result_reports = result.reports
             assert result.epsilon == whole.epsilon
@@ -89,7 +93,10 @@ def test_killed_at_twenty_random_moments(long_file: Path, tmp_path: Path, stream
         else:
             ids = pq.ParquetDataset(out).read(columns=["id"])["id"].to_numpy()
             assert ids.tolist() == list(range(whole.reports))
-        claims = [json.loads((folder / MANIFEST).read_text()).get("claim") for folder in (out, tmp_path / "whole")]
+        claims = [
+            json.loads((folder / MANIFEST).read_text()).get("claim")
+            for folder in (out, tmp_path / "whole")
+        ]
         assert claims[0] == claims[1]
         assert (claims[0] is None) == (stream == "seeded")
         shutil.rmtree(out)
@@ -98,7 +105,13 @@ def test_killed_at_twenty_random_moments(long_file: Path, tmp_path: Path, stream
 
 @pytest.mark.slow
 def test_one_run_killed_again_and_again(long_file: Path, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"column": "x", "mechanism": ONE, "keep": ["id"], "block_rows": 1, "rng": 7}
+    options: dict[str, Any] = {
+        "column": "x",
+        "mechanism": ONE,
+        "keep": ["id"],
+        "block_rows": 1,
+        "rng": 7,
+    }
     collect.privatize(long_file, tmp_path / "whole", **options)
     moments, out, kills = random.Random(2), tmp_path / "cut", 0
     while kills < 20 and not (out / MANIFEST).exists():
@@ -126,7 +139,9 @@ def interrupted(seconds: float | None, *arguments: object) -> tuple[int, float]:
     While Python ends it leaves signals to the system: that status is -2 here, and 130 in a shell like any other.
     """
     command = [sys.executable, "-c", INTERRUPTED, *map(str, arguments)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         process.stdout.readline()
         started = time.perf_counter()
@@ -147,11 +162,22 @@ def test_interrupted_at_random_moments(tmp_path: Path, kind: str) -> None:
     (tmp_path / "in").mkdir()
     for part, ids in enumerate(np.split(np.arange(rows), 10)):
         pq.write_table(
-            pa.table({"x": np.sin(ids), "id": ids}), tmp_path / "in" / f"{part}.parquet", row_group_size=5000
+            pa.table({"x": np.sin(ids), "id": ids}),
+            tmp_path / "in" / f"{part}.parquet",
+            row_group_size=5000,
         )
     ONE.save(tmp_path / "m.json")
     out = tmp_path / ("out.parquet" if kind == "file" else "out")
-    words = ["privatize", tmp_path / "in", "--column", "x", "--mechanism", tmp_path / "m.json", "--keep", "id"]
+    words = [
+        "privatize",
+        tmp_path / "in",
+        "--column",
+        "x",
+        "--mechanism",
+        tmp_path / "m.json",
+        "--keep",
+        "id",
+    ]
     words += ["--threads", 4, "--out", out]
     status, usual = interrupted(None, *words)
     assert status == 0
@@ -166,5 +192,7 @@ def test_interrupted_at_random_moments(tmp_path: Path, kind: str) -> None:
             assert not list(out.glob(".*.partial"))
             assert interrupted(None, *words, "--resume")[0] == 0
         if out.exists():
-            assert pq.ParquetDataset(out).read(columns=["id"])["id"].to_pylist() == list(range(rows))
+            assert pq.ParquetDataset(out).read(columns=["id"])["id"].to_pylist() == list(
+                range(rows)
+            )
     assert 130 in ended

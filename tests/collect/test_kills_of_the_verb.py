@@ -36,14 +36,28 @@ def days(tmp_path: Path) -> Path:
     folder.mkdir()
     for k in range(2):
         values = np.random.default_rng(k).uniform(-1, 1, ROWS)
-        pq.write_table(pa.table({"x": values, "id": np.arange(k * ROWS, (k + 1) * ROWS)}), folder / f"{k}.parquet")
+        pq.write_table(
+            pa.table({"x": values, "id": np.arange(k * ROWS, (k + 1) * ROWS)}),
+            folder / f"{k}.parquet",
+        )
     TABLE.save(tmp_path / "m.json")
     return folder
 
 
 def _words(days: Path, out: str, ledger: Path, *more: str) -> list[str]:
     table = str(days.parent / "m.json")
-    words = ["privatize", str(days), "--column", "x", "--mechanism", table, "--keep", "id", "--threads", "1"]
+    words = [
+        "privatize",
+        str(days),
+        "--column",
+        "x",
+        "--mechanism",
+        table,
+        "--keep",
+        "id",
+        "--threads",
+        "1",
+    ]
     return [*words, "--out", out, "--ledger", str(ledger), *more]
 
 
@@ -63,7 +77,9 @@ def _reports(place: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("torn", [False, True], ids=["before", "within"])
-def test_a_folder_is_charged_before_its_first_part_and_once(runs: Runs, days: Path, tmp_path: Path, torn: bool) -> None:
+def test_a_folder_is_charged_before_its_first_part_and_once(
+    runs: Runs, days: Path, tmp_path: Path, torn: bool
+) -> None:
     changes = runs(*_words(days, f"{tmp_path}/whole/", tmp_path / "whole.jsonl")).changes
     assert changes > 15
     for at in range(1 + torn, changes + 1, STRIDE):
@@ -87,7 +103,9 @@ def test_a_folder_is_charged_before_its_first_part_and_once(runs: Runs, days: Pa
 
 
 @pytest.mark.parametrize("torn", [False, True], ids=["before", "within"])
-def test_a_file_that_was_lost_is_paid_for_and_drawn_anew(runs: Runs, days: Path, tmp_path: Path, torn: bool) -> None:
+def test_a_file_that_was_lost_is_paid_for_and_drawn_anew(
+    runs: Runs, days: Path, tmp_path: Path, torn: bool
+) -> None:
     changes = runs(*_words(days, f"{tmp_path}/whole.parquet", tmp_path / "whole.jsonl")).changes
     for at in range(1, changes + 1):
         out, ledger = tmp_path / f"out{at}.parquet", tmp_path / f"{at}.jsonl"

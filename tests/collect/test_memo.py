@@ -28,14 +28,24 @@ from tolerances import MANY
 ONE = families.rqm(lower=-1, upper=1, levels=4, extension=1.0, q=0.4)
 TWO = families.randomized_response(lower=-1, upper=1, epsilon=0.7)
 KEY = bytes(range(32))
-IDS = ["", "7", "anna", "fifteen letters", "sixteen letters!", "d2719f1c-7b1f-4a6e-9d0c-1d2f3a4b5c6d", "ü", "多"]
+IDS = [
+    "",
+    "7",
+    "anna",
+    "fifteen letters",
+    "sixteen letters!",
+    "d2719f1c-7b1f-4a6e-9d0c-1d2f3a4b5c6d",
+    "ü",
+    "多",
+]
 
 
 def test_the_report_is_the_one_defined() -> None:
     values = [0.25, -0.0, 0.0, 3.0, -1.0, 1.0, 0.1, -0.7]
     codes = collect.memoised(values, IDS, mechanism=ONE, key=KEY, column="x")
     assert codes.tolist() == [
-        memo_code(ONE, value, user, key=KEY, column="x") for value, user in zip(values, IDS, strict=True)
+        memo_code(ONE, value, user, key=KEY, column="x")
+        for value, user in zip(values, IDS, strict=True)
     ]
 
 
@@ -46,17 +56,30 @@ def test_same_user_and_value_same_report_whatever_else_differs() -> None:
     order = rng.permutation(500)
     again = collect.memoised(values[order], users[order], mechanism=ONE, key=KEY, column="x")
     assert again.tolist() == first[order].tolist()
-    for same in (pa.array([str(user) for user in users]), pa.array(users).dictionary_encode(), users[:, None][:, 0]):
-        assert collect.memoised(values, same, mechanism=ONE, key=KEY, column="x").tolist() == first.tolist()
+    for same in (
+        pa.array([str(user) for user in users]),
+        pa.array(users).dictionary_encode(),
+        users[:, None][:, 0],
+    ):
+        assert (
+            collect.memoised(values, same, mechanism=ONE, key=KEY, column="x").tolist()
+            == first.tolist()
+        )
     narrow = values.astype(np.float32)
     wide = collect.memoised(narrow.astype(np.float64), users, mechanism=ONE, key=KEY, column="x")
-    assert collect.memoised(narrow, users, mechanism=ONE, key=KEY, column="x").tolist() == wide.tolist()
+    assert (
+        collect.memoised(narrow, users, mechanism=ONE, key=KEY, column="x").tolist()
+        == wide.tolist()
+    )
 
 
 def test_clipped_inputs_and_signed_zeros_are_one_value() -> None:
     users = np.zeros(200, dtype=int) + np.arange(200)
     for one, other in ((1.0, 55.0), (-1.0, -math.inf), (0.0, -0.0)):
-        pair = [collect.memoised([v] * 200, users, mechanism=ONE, key=KEY, column="x") for v in (one, other)]
+        pair = [
+            collect.memoised([v] * 200, users, mechanism=ONE, key=KEY, column="x")
+            for v in (one, other)
+        ]
         assert pair[0].tolist() == pair[1].tolist()
 
 
@@ -64,7 +87,9 @@ def test_key_column_and_table_each_give_unrelated_reports() -> None:
     users, values = np.arange(4000), np.zeros(4000)
 
     def codes(**changes: Any) -> np.ndarray:
-        return collect.memoised(values, users, **{"mechanism": TWO, "key": KEY, "column": "x", **changes})
+        return collect.memoised(
+            values, users, **{"mechanism": TWO, "key": KEY, "column": "x", **changes}
+        )
 
     renamed = families.randomized_response(lower=-1, upper=1, epsilon=0.71)
     base = codes()
@@ -99,7 +124,11 @@ def test_same_report_in_other_processes(tmp_path: Path) -> None:
     ONE.save(tmp_path / "m.json")
     command = [sys.executable, "-c", FRESH, str(tmp_path / "m.json"), json.dumps([IDS, values])]
     ran = subprocess.run(
-        command, check=True, capture_output=True, text=True, env={**os.environ, "PYTHONHASHSEED": "77"}
+        command,
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONHASHSEED": "77"},
     )
     assert json.loads(ran.stdout) == expected
 
@@ -130,12 +159,16 @@ def test_days_and_file_formats_do_not_change_reports(tmp_path: Path) -> None:
             source = tmp_path / f"day{day}.parquet"
             pq.write_table(table, source, row_group_size=500)
         out = tmp_path / ("out/" if day == 2 else f"out{day}.parquet")
-        result = collect.privatize(source, out, column="x", mechanism=ONE, memo=memo, block_rows=500)
+        result = collect.privatize(
+            source, out, column="x", mechanism=ONE, memo=memo, block_rows=500
+        )
         assert not result.seeded
         reports = pq.ParquetDataset(tmp_path / "out" if day == 2 else out).read()
         assert reports.schema.names == ["x_code"]  # ids are read, not published
         drawn = reports["x_code"].to_pylist()
-        for user, value, code in zip(users[order].tolist(), values[order].tolist(), drawn, strict=True):
+        for user, value, code in zip(
+            users[order].tolist(), values[order].tolist(), drawn, strict=True
+        ):
             codes[user, value].add(code)
     assert len(codes) > 1500
     assert all(len(found) == 1 for found in codes.values())
@@ -143,7 +176,9 @@ def test_days_and_file_formats_do_not_change_reports(tmp_path: Path) -> None:
 
 def test_missing_values_do_not_shift_reports(tmp_path: Path) -> None:
     x = [0.5, None, -0.5, float("nan"), 0.25]
-    pq.write_table(pa.table({"x": pa.array(x), "user": ["a", "b", "c", "d", "e"]}), tmp_path / "in.parquet")
+    pq.write_table(
+        pa.table({"x": pa.array(x), "user": ["a", "b", "c", "d", "e"]}), tmp_path / "in.parquet"
+    )
     memo = collect.Memo(users="user", key=KEY)
     collect.privatize(
         tmp_path / "in.parquet",
@@ -156,7 +191,9 @@ def test_missing_values_do_not_shift_reports(tmp_path: Path) -> None:
     )
     written = pq.read_table(tmp_path / "o.parquet")
     assert written["user"].to_pylist() == ["a", "c", "e"]
-    expected = [memo_code(ONE, v, u, key=KEY, column="x") for v, u in ((0.5, "a"), (-0.5, "c"), (0.25, "e"))]
+    expected = [
+        memo_code(ONE, v, u, key=KEY, column="x") for v, u in ((0.5, "a"), (-0.5, "c"), (0.25, "e"))
+    ]
     assert written["x_code"].to_pylist() == expected
 
 
@@ -171,13 +208,17 @@ def test_missing_values_do_not_shift_reports(tmp_path: Path) -> None:
         ([0.1], ["a"], b"short", "key=5 bytes"),
     ],
 )
-def test_bad_inputs_are_refused(values: list[Any], users: list[Any], key: bytes, words: str) -> None:
+def test_bad_inputs_are_refused(
+    values: list[Any], users: list[Any], key: bytes, words: str
+) -> None:
     with pytest.raises(ParameterError, match=words):
         collect.memoised(values, users, mechanism=ONE, key=key, column="x")
 
 
 def test_no_values_no_reports() -> None:
-    none = collect.memoised(np.empty(0), pa.array([], pa.string()), mechanism=ONE, key=KEY, column="x")
+    none = collect.memoised(
+        np.empty(0), pa.array([], pa.string()), mechanism=ONE, key=KEY, column="x"
+    )
     assert none.tolist() == []
 
 
@@ -186,7 +227,9 @@ def test_plans_that_make_no_sense_are_refused(tmp_path: Path) -> None:
 
     def attempt(words: str, **options: Any) -> None:
         with pytest.raises(ParameterError, match=words):
-            collect.privatize(tmp_path / "in.parquet", tmp_path / "o.csv", column="x", mechanism=ONE, **options)
+            collect.privatize(
+                tmp_path / "in.parquet", tmp_path / "o.csv", column="x", mechanism=ONE, **options
+            )
 
     attempt("users=x: is privatized itself", memo=collect.Memo(users="x", key=KEY))
     attempt("users=z: no such column", memo=collect.Memo(users="z", key=KEY))
@@ -230,7 +273,9 @@ def view(history: tuple[int, ...], *, memoised: bool) -> dict[tuple[int, ...], F
     for drawn in itertools.product(range(2), repeat=len(sources)):
         of = dict(zip(sources, drawn, strict=True))
         rows = sources if memoised else history
-        probability = math.prod((weights[row][code] for row, code in zip(rows, drawn, strict=True)), start=Fraction(1))
+        probability = math.prod(
+            (weights[row][code] for row, code in zip(rows, drawn, strict=True)), start=Fraction(1)
+        )
         reports = tuple(of[value] if memoised else of[t] for t, value in enumerate(history))
         seen[reports] += probability
     return seen
@@ -241,7 +286,9 @@ def loss(one: dict[tuple[int, ...], Fraction], other: dict[tuple[int, ...], Frac
 
 
 def memoised_claim(mechanism: Mechanism, *, rounds: int, distinct: int = 1) -> privacy.Claim:
-    return privacy.account(privacy.Release(mechanism=mechanism, rounds=rounds, distinct=distinct, delta=0.0))
+    return privacy.account(
+        privacy.Release(mechanism=mechanism, rounds=rounds, distinct=distinct, delta=0.0)
+    )
 
 
 def test_claims_over_rounds_by_enumeration() -> None:
@@ -253,12 +300,16 @@ def test_claims_over_rounds_by_enumeration() -> None:
     different, fresh = math.inf, 0.0
     for one, other in itertools.product(histories(rounds, 2), repeat=2):
         fresh = max(fresh, loss(view(one, memoised=False), view(other, memoised=False)))
-        pattern = [[a == b for a, b in itertools.combinations(history, 2)] for history in (one, other)]
+        pattern = [
+            [a == b for a, b in itertools.combinations(history, 2)] for history in (one, other)
+        ]
         found = loss(view(one, memoised=True), view(other, memoised=True))
         if pattern[0] == pattern[1]:
             same[len(set(one))] = max(same[len(set(one))], found)
         else:
-            different = min(different, max(found, loss(view(other, memoised=True), view(one, memoised=True))))
+            different = min(
+                different, max(found, loss(view(other, memoised=True), view(one, memoised=True)))
+            )
     for d, claim in claims.items():
         assert same[d] <= claim.epsilon <= same[d] * (1 + MANY)
         assert fresh <= bound <= fresh * (1 + MANY)
@@ -276,21 +327,32 @@ def test_claims_agree_with_the_accountant_and_refuse_nonsense() -> None:
     for rounds, distinct, words in ((0, 1, "rounds=0"), (5, 0, "distinct=0"), (5, 6, "distinct=6")):
         with pytest.raises(ParameterError, match=words):
             memoised_claim(TWO, rounds=rounds, distinct=distinct)
-    for odd in ({"delta": 1e-6}, {"dimension": 2}, {"sampling_rate": 0.5}, {"trust": "secure_sum", "clients": 5}):
+    for odd in (
+        {"delta": 1e-6},
+        {"dimension": 2},
+        {"sampling_rate": 0.5},
+        {"trust": "secure_sum", "clients": 5},
+    ):
         with pytest.raises(ParameterError, match="distinct"):
             privacy.Release(**{"mechanism": TWO, "rounds": 5, "distinct": 2, "delta": 0.0, **odd})  # pyright: ignore
 
 
 def test_the_printed_table_is_recomputed() -> None:
     page = (Path(__file__).resolve().parents[2] / "docs" / "scale.md").read_text(encoding="utf-8")
-    rows = [[float(cell) for cell in re.findall(r"[\d.]+", line)] for line in page.splitlines() if line[:4] in TENTHS]
+    rows = [
+        [float(cell) for cell in re.findall(r"[\d.]+", line)]
+        for line in page.splitlines()
+        if line[:4] in TENTHS
+    ]
     assert [row[0] for row in rows] == [0.1, 0.5, 1.0]
     for epsilon, one, ten, fresh, at_delta in rows:
         table = families.randomized_response(lower=0, upper=60, epsilon=epsilon)
         kept = [memoised_claim(table, rounds=365, distinct=d) for d in (1, 10)]
         drawn = [privacy.account(table, rounds=365, delta=delta) for delta in (0.0, 1e-6)]
         found = [claim.epsilon for claim in (*kept, *drawn)]
-        assert [f"{value:.4g}" for value in found] == [f"{value:.4g}" for value in (one, ten, fresh, at_delta)]
+        assert [f"{value:.4g}" for value in found] == [
+            f"{value:.4g}" for value in (one, ten, fresh, at_delta)
+        ]
 
 
 TENTHS = ("| 0.", "| 1.")

@@ -95,7 +95,9 @@ def test_arrow_computes_reports() -> None:
     assert codes.type == pa.uint8()
     assert fits(codes.to_numpy(), VALUES)
     assert pc.call_function(name, [pa.scalar(0.5)]).as_py() in range(4)
-    table = ds.dataset(pa.table({"x": VALUES})).to_table(columns={"r": ds.field("x")._call(name, [ds.field("x")])})
+    table = ds.dataset(pa.table({"x": VALUES})).to_table(
+        columns={"r": ds.field("x")._call(name, [ds.field("x")])}
+    )
     assert fits(table["r"].to_numpy(), VALUES)
     with pytest.raises(ParameterError, match="name=mezzotint_test: Arrow has a function"):
         collect.register_arrow_function("mezzotint_test", ONE)
@@ -129,7 +131,12 @@ def test_polars_expressions_compose() -> None:
     grouped = frame.group_by("g").agg(collect.polars_codes("x", ONE).mean().alias("m"))
     assert grouped.height == 3
     assert frame.select(collect.polars_codes("x", WIDE)).dtypes == [pl.UInt16]
-    filtered = frame.lazy().with_columns(collect.polars_codes("x", ONE).alias("r")).filter(pl.col("r") > 1).collect()
+    filtered = (
+        frame.lazy()
+        .with_columns(collect.polars_codes("x", ONE).alias("r"))
+        .filter(pl.col("r") > 1)
+        .collect()
+    )
     assert filtered["r"].min() > 1
 
 

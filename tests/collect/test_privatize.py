@@ -38,7 +38,9 @@ def write(path: Path, columns: dict[str, object]) -> Path:
         pq.write_table(table, path, row_group_size=1000)
         return path
     lines = [",".join(table.column_names)]
-    lines += [",".join("" if v is None else str(v) for v in row.values()) for row in table.to_pylist()]
+    lines += [
+        ",".join("" if v is None else str(v) for v in row.values()) for row in table.to_pylist()
+    ]
     text = ("\n".join(lines) + "\n").encode()
     path.write_bytes(gzip.compress(text) if path.name.endswith(".gz") else text)
     return path
@@ -82,7 +84,9 @@ def test_only_codes_reach_the_output_unless_asked(tmp_path: Path, mechanism: Mec
     source = write(tmp_path / "in.parquet", {"id": list(range(N)), "x": VALUES, "secret": VALUES})
     collect.privatize(source, tmp_path / "bare.parquet", column="x", mechanism=mechanism)
     assert pq.read_schema(tmp_path / "bare.parquet").names == ["x_code"]
-    collect.privatize(source, tmp_path / "kept.parquet", column="x", mechanism=mechanism, keep=["id"])
+    collect.privatize(
+        source, tmp_path / "kept.parquet", column="x", mechanism=mechanism, keep=["id"]
+    )
     kept = pq.read_table(tmp_path / "kept.parquet")
     assert kept.schema.names == ["x_code", "id"]
     assert kept["id"].to_pylist() == list(range(N))
@@ -100,7 +104,9 @@ def test_missing_values_raise_naming_the_row_or_are_dropped_on_request(
     tmp_path: Path, mechanism: Mechanism, ending: str
 ) -> None:
     values = [0.1, None, 0.3, float("nan"), 0.5]
-    source = write(tmp_path / f"in{ending}", {"id": [1, 2, 3, 4, 5], "x": pa.array(values, from_pandas=False)})
+    source = write(
+        tmp_path / f"in{ending}", {"id": [1, 2, 3, 4, 5], "x": pa.array(values, from_pandas=False)}
+    )
     with pytest.raises(ParameterError, match=r"column=x: data row 2 is missing"):
         collect.privatize(source, tmp_path / "out.csv", column="x", mechanism=mechanism)
     assert not (tmp_path / "out.csv").exists()
@@ -111,10 +117,14 @@ def test_missing_values_raise_naming_the_row_or_are_dropped_on_request(
     assert [row["id"] for row in csv_rows(tmp_path / "out.csv")] == ["1", "3", "5"]
 
 
-def test_an_empty_line_of_a_one_column_csv_is_a_missing_value(tmp_path: Path, mechanism: Mechanism) -> None:
+def test_an_empty_line_of_a_one_column_csv_is_a_missing_value(
+    tmp_path: Path, mechanism: Mechanism
+) -> None:
     (tmp_path / "in.csv").write_text("x\n1\n\n0\n", encoding="utf-8")
     with pytest.raises(ParameterError, match="data row 2 is missing"):
-        collect.privatize(tmp_path / "in.csv", tmp_path / "out.csv", column="x", mechanism=mechanism)
+        collect.privatize(
+            tmp_path / "in.csv", tmp_path / "out.csv", column="x", mechanism=mechanism
+        )
 
 
 @pytest.mark.parametrize(
@@ -124,14 +134,25 @@ def test_an_empty_line_of_a_one_column_csv_is_a_missing_value(tmp_path: Path, me
         pa.array([1, 0, 0, 5], pa.uint64()),
         pa.array([1.0, 0.0, -1.0, 5.0], pa.float32()),
         pa.array([1.0, 0.0, -1.0, 5.0], pa.float16()),
-        pa.array([decimal.Decimal("1.00"), decimal.Decimal("0.10"), decimal.Decimal("-1.00"), decimal.Decimal("5.00")]),
+        pa.array(
+            [
+                decimal.Decimal("1.00"),
+                decimal.Decimal("0.10"),
+                decimal.Decimal("-1.00"),
+                decimal.Decimal("5.00"),
+            ]
+        ),
         pa.array([1.0, 0.0, -1.0, 5.0]).dictionary_encode(),
     ],
     ids=lambda array: str(array.type),
 )
-def test_numbers_of_every_kind_are_read(tmp_path: Path, mechanism: Mechanism, column: pa.Array) -> None:
+def test_numbers_of_every_kind_are_read(
+    tmp_path: Path, mechanism: Mechanism, column: pa.Array
+) -> None:
     pq.write_table(pa.table({"x": column}), tmp_path / "in.parquet")
-    summary = collect.privatize(tmp_path / "in.parquet", tmp_path / "out.parquet", column="x", mechanism=mechanism)
+    summary = collect.privatize(
+        tmp_path / "in.parquet", tmp_path / "out.parquet", column="x", mechanism=mechanism
+    )
     assert (summary.reports, summary.above) == (4, 1)
 
 
@@ -146,45 +167,76 @@ def test_numbers_of_every_kind_are_read(tmp_path: Path, mechanism: Mechanism, co
     ],
     ids=lambda array: str(array.type),
 )
-def test_what_is_no_number_is_refused(tmp_path: Path, mechanism: Mechanism, column: pa.Array) -> None:
+def test_what_is_no_number_is_refused(
+    tmp_path: Path, mechanism: Mechanism, column: pa.Array
+) -> None:
     pq.write_table(pa.table({"x": column}), tmp_path / "in.parquet")
     with pytest.raises(ParameterError, match=r"column=x: holds .*, not numbers"):
-        collect.privatize(tmp_path / "in.parquet", tmp_path / "out.parquet", column="x", mechanism=mechanism)
+        collect.privatize(
+            tmp_path / "in.parquet", tmp_path / "out.parquet", column="x", mechanism=mechanism
+        )
 
 
 @pytest.mark.parametrize("cell", ["abc", "true", "2013-01-01", "0x10"])
-def test_text_in_a_csv_is_refused_with_its_row(tmp_path: Path, mechanism: Mechanism, cell: str) -> None:
+def test_text_in_a_csv_is_refused_with_its_row(
+    tmp_path: Path, mechanism: Mechanism, cell: str
+) -> None:
     (tmp_path / "in.csv").write_text(f"x,y\n1,1\n2,1\n{cell},1\n", encoding="utf-8")
-    with pytest.raises(ParameterError, match=f"column=x: data row 3 holds '{cell}', not a number; other columns: y"):
-        collect.privatize(tmp_path / "in.csv", tmp_path / "out.csv", column="x", mechanism=mechanism)
+    with pytest.raises(
+        ParameterError, match=f"column=x: data row 3 holds '{cell}', not a number; other columns: y"
+    ):
+        collect.privatize(
+            tmp_path / "in.csv", tmp_path / "out.csv", column="x", mechanism=mechanism
+        )
 
 
 @pytest.mark.parametrize("ending", [".parquet", ".csv"])
-def test_empty_and_absent_columns_are_refused(tmp_path: Path, mechanism: Mechanism, ending: str) -> None:
-    empty = write(tmp_path / f"in{ending}", {"x": pa.array([], pa.float64()), "y": pa.array([], pa.float64())})
+def test_empty_and_absent_columns_are_refused(
+    tmp_path: Path, mechanism: Mechanism, ending: str
+) -> None:
+    empty = write(
+        tmp_path / f"in{ending}", {"x": pa.array([], pa.float64()), "y": pa.array([], pa.float64())}
+    )
     with pytest.raises(ParameterError, match="column=x: is empty: it has no rows"):
         collect.privatize(empty, tmp_path / "out.csv", column="x", mechanism=mechanism)
     with pytest.raises(ParameterError, match=r"column=z: no such column; .* has: x, y"):
         collect.privatize(empty, tmp_path / "out.csv", column="z", mechanism=mechanism)
-    blank = write(tmp_path / f"blank{ending}", {"x": pa.array([None, None], pa.float64()), "y": [1.0, 2.0]})
+    blank = write(
+        tmp_path / f"blank{ending}", {"x": pa.array([None, None], pa.float64()), "y": [1.0, 2.0]}
+    )
     with pytest.raises(ParameterError, match="all 2 values are missing"):
-        collect.privatize(blank, tmp_path / "out.csv", column="x", mechanism=mechanism, missing="drop")
+        collect.privatize(
+            blank, tmp_path / "out.csv", column="x", mechanism=mechanism, missing="drop"
+        )
     assert not (tmp_path / "out.csv").exists()
 
 
-def test_a_column_that_stands_twice_is_refused_but_others_may(tmp_path: Path, mechanism: Mechanism) -> None:
+def test_a_column_that_stands_twice_is_refused_but_others_may(
+    tmp_path: Path, mechanism: Mechanism
+) -> None:
     (tmp_path / "in.csv").write_text("x,y,y\n1,a,b\n", encoding="utf-8")
     with pytest.raises(ParameterError, match="column=y: stands more than once"):
-        collect.privatize(tmp_path / "in.csv", tmp_path / "out.csv", column="y", mechanism=mechanism)
-    assert collect.privatize(tmp_path / "in.csv", tmp_path / "out.csv", column="x", mechanism=mechanism).reports == 1
+        collect.privatize(
+            tmp_path / "in.csv", tmp_path / "out.csv", column="y", mechanism=mechanism
+        )
+    assert (
+        collect.privatize(
+            tmp_path / "in.csv", tmp_path / "out.csv", column="x", mechanism=mechanism
+        ).reports
+        == 1
+    )
 
 
-def test_options_that_would_undo_the_privacy_or_make_no_sense_are_refused(tmp_path: Path, mechanism: Mechanism) -> None:
+def test_options_that_would_undo_the_privacy_or_make_no_sense_are_refused(
+    tmp_path: Path, mechanism: Mechanism
+) -> None:
     source = write(tmp_path / "in.csv", {"x": VALUES, "x_code": VALUES})
     out = tmp_path / "out.csv"
 
     def attempt(**changes: object) -> None:
-        collect.privatize(**{"source": source, "out": out, "column": "x", "mechanism": mechanism, **changes})
+        collect.privatize(
+            **{"source": source, "out": out, "column": "x", "mechanism": mechanism, **changes}
+        )
 
     for changes, words in (
         ({"keep": ["x"]}, "keep=x: keeping the raw column"),
@@ -207,10 +259,14 @@ def test_options_that_would_undo_the_privacy_or_make_no_sense_are_refused(tmp_pa
 def test_options_are_the_settings() -> None:
     """Type checkers need the names of keyword options a second time: the same names, of the same types."""
     assert get_type_hints(collect.Options) == get_type_hints(collect.Settings)
-    assert all(field.default is not MISSING for field in fields(collect.Settings))  # every option may be left out
+    assert all(
+        field.default is not MISSING for field in fields(collect.Settings)
+    )  # every option may be left out
 
 
-def test_an_existing_output_is_refused_unless_overwriting(tmp_path: Path, mechanism: Mechanism) -> None:
+def test_an_existing_output_is_refused_unless_overwriting(
+    tmp_path: Path, mechanism: Mechanism
+) -> None:
     source, out = write(tmp_path / "in.csv", {"x": VALUES}), tmp_path / "out.parquet"
     out.write_text("old")
     with pytest.raises(ParameterError, match=r"out=.*exists already"):
@@ -220,11 +276,18 @@ def test_an_existing_output_is_refused_unless_overwriting(tmp_path: Path, mechan
     assert len(codes_of(out)) == N
 
 
-def test_out_of_range_names_the_row_behind_missing_ones(tmp_path: Path, mechanism: Mechanism) -> None:
+def test_out_of_range_names_the_row_behind_missing_ones(
+    tmp_path: Path, mechanism: Mechanism
+) -> None:
     source = write(tmp_path / "in.parquet", {"x": pa.array([None, 0.5, None, 7.0])})
     with pytest.raises(ParameterError, match="data row 4 holds 7"):
         collect.privatize(
-            source, tmp_path / "o.csv", column="x", mechanism=mechanism, missing="drop", on_out_of_range="error"
+            source,
+            tmp_path / "o.csv",
+            column="x",
+            mechanism=mechanism,
+            missing="drop",
+            on_out_of_range="error",
         )
 
 
@@ -232,12 +295,16 @@ def test_raw_counts_are_in_the_file_only_when_asked(tmp_path: Path, mechanism: M
     source = write(tmp_path / "in.parquet", {"x": pa.array([None, 0.5, 7.0, -7.0, 8.0])})
     for record in (False, True):
         out = tmp_path / f"{record}.parquet"
-        collect.privatize(source, out, column="x", mechanism=mechanism, missing="drop", record_counts=record)
+        collect.privatize(
+            source, out, column="x", mechanism=mechanism, missing="drop", record_counts=record
+        )
         metadata = pq.ParquetFile(out).metadata.metadata
         assert (b"mezzotint.raw_counts" in metadata) is record
         text = b"".join(value for key, value in metadata.items() if key != b"ARROW:schema")
         assert (b'"below"' in text) is record
-    stored = json.loads(pq.ParquetFile(tmp_path / "True.parquet").metadata.metadata[b"mezzotint.raw_counts"])
+    stored = json.loads(
+        pq.ParquetFile(tmp_path / "True.parquet").metadata.metadata[b"mezzotint.raw_counts"]
+    )
     assert stored == {"below": 1, "above": 2, "missing": 1, "rows": 5}
 
 
@@ -254,7 +321,9 @@ def test_floats_are_read_without_a_copy() -> None:
     assert values.__array_interface__["data"][0] == array.buffers()[1].address
 
 
-def test_progress_ends_at_one(tmp_path: Path, mechanism: Mechanism, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_ends_at_one(
+    tmp_path: Path, mechanism: Mechanism, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("mezzotint.collect.columns.BATCH_ROWS", 1000)
     for ending in (".parquet", ".csv", ".csv.gz"):
         source, told = write(tmp_path / f"in{ending}", {"x": VALUES}), []
@@ -270,7 +339,10 @@ def test_progress_ends_at_one(tmp_path: Path, mechanism: Mechanism, monkeypatch:
 
 
 def test_standard_streams_carry_csv(
-    tmp_path: Path, mechanism: Mechanism, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+    tmp_path: Path,
+    mechanism: Mechanism,
+    monkeypatch: pytest.MonkeyPatch,
+    capfdbinary: pytest.CaptureFixture[bytes],
 ) -> None:
     class Stream:
         buffer = io.BytesIO(b"x\n0.5\n-0.5\n")
@@ -284,7 +356,9 @@ def test_standard_streams_carry_csv(
 
 
 @pytest.mark.parametrize("cut", [0, 10, 60])
-def test_truncated_and_foreign_files_are_named(tmp_path: Path, mechanism: Mechanism, cut: int) -> None:
+def test_truncated_and_foreign_files_are_named(
+    tmp_path: Path, mechanism: Mechanism, cut: int
+) -> None:
     for ending in (".parquet", ".csv.gz"):
         whole = write(tmp_path / f"in{ending}", {"x": VALUES})
         data = whole.read_bytes()
@@ -297,12 +371,16 @@ def test_truncated_and_foreign_files_are_named(tmp_path: Path, mechanism: Mechan
 def test_ragged_csv_is_refused(tmp_path: Path, mechanism: Mechanism) -> None:
     (tmp_path / "in.csv").write_text("x,y\n1,2\n3\n", encoding="utf-8")
     with pytest.raises(FileFormatError, match="not well-formed CSV"):
-        collect.privatize(tmp_path / "in.csv", tmp_path / "out.csv", column="x", mechanism=mechanism)
+        collect.privatize(
+            tmp_path / "in.csv", tmp_path / "out.csv", column="x", mechanism=mechanism
+        )
 
 
 def test_byte_order_mark_quoted_names_and_crlf(tmp_path: Path, mechanism: Mechanism) -> None:
     (tmp_path / "in.csv").write_bytes('﻿"a ""x"", b",y\r\n0.5,1\r\n-0.5,2\r\n'.encode())
-    summary = collect.privatize(tmp_path / "in.csv", tmp_path / "out.parquet", column='a "x", b', mechanism=mechanism)
+    summary = collect.privatize(
+        tmp_path / "in.csv", tmp_path / "out.parquet", column='a "x", b', mechanism=mechanism
+    )
     assert summary.reports == 2
 
 
@@ -326,7 +404,9 @@ def test_memory_stays_constant(tmp_path: Path, mechanism: Mechanism) -> None:
             f"collect.privatize({str(path)!r}, {str(path) + '.out.parquet'!r}, column='x', mechanism=m);"
             "print(Path('/proc/self/status').read_text().split('VmHWM:')[1].split()[0])"
         )
-        ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+        ran = subprocess.run(
+            [sys.executable, "-c", code], check=True, capture_output=True, text=True
+        )
         peaks.append(int(ran.stdout))
     assert peaks[1] < peaks[0] * 1.25
 

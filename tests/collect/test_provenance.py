@@ -27,7 +27,9 @@ MECHANISM = families.randomized_response(lower=0, upper=1, epsilon=0.5)
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    pq.write_table(pa.table({"x": np.linspace(0, 1, 1000)}), tmp_path / "in.parquet", row_group_size=300)
+    pq.write_table(
+        pa.table({"x": np.linspace(0, 1, 1000)}), tmp_path / "in.parquet", row_group_size=300
+    )
     return tmp_path / "in.parquet"
 
 
@@ -36,10 +38,14 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("out", ["r.parquet", "r.csv", "r.csv.gz", "folder/"])
-def test_the_same_reports_are_never_added_to_themselves(source: Path, tmp_path: Path, out: str) -> None:
+def test_the_same_reports_are_never_added_to_themselves(
+    source: Path, tmp_path: Path, out: str
+) -> None:
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
-        collect.privatize(source, f"{tmp_path}/{name}/{out}", column="x", mechanism=MECHANISM, block_rows=300)
+        collect.privatize(
+            source, f"{tmp_path}/{name}/{out}", column="x", mechanism=MECHANISM, block_rows=300
+        )
     one, two = (collect.read_counts(tmp_path / name / out) for name in ("one", "two"))
     assert one.runs
     assert not one.runs & two.runs
@@ -53,7 +59,9 @@ def test_the_same_reports_are_never_added_to_themselves(source: Path, tmp_path: 
 
 
 @pytest.mark.parametrize("out", ["r.parquet", "r.csv", "folder/"])
-def test_two_runs_about_the_same_rows_are_never_added(source: Path, tmp_path: Path, out: str) -> None:
+def test_two_runs_about_the_same_rows_are_never_added(
+    source: Path, tmp_path: Path, out: str
+) -> None:
     options: dict[str, Any] = {"column": "x", "mechanism": MECHANISM, "block_rows": 300}
     (tmp_path / "copy").mkdir()
     moved = Path(shutil.copy(source, tmp_path / "copy" / "other.parquet"))
@@ -81,24 +89,33 @@ def test_a_fingerprint_is_keyed_by_the_ledgers_secret(source: Path, tmp_path: Pa
     found = []
     for name in ("a", "b"):
         ledger = tmp_path / f"{name}.jsonl"
-        collect.privatize(source, tmp_path / f"{name}.parquet", column="x", mechanism=MECHANISM, ledger=ledger)
+        collect.privatize(
+            source, tmp_path / f"{name}.parquet", column="x", mechanism=MECHANISM, ledger=ledger
+        )
         ((fingerprint, run),) = collect.read_counts(tmp_path / f"{name}.parquet").sources
         (charge,) = privacy.Ledger(ledger).charges
         assert fingerprint in charge.release.description
         assert run in charge.release.identity
         key = bytes.fromhex((tmp_path / f"{name}.jsonl.key").read_text())
         digest = hashlib.sha256(source.read_bytes()).digest()
-        assert fingerprint == hmac.new(key, b"mezzotint source " + digest, hashlib.sha256).hexdigest()[:32]
+        assert (
+            fingerprint
+            == hmac.new(key, b"mezzotint source " + digest, hashlib.sha256).hexdigest()[:32]
+        )
         found.append(fingerprint)
     assert found[0] != found[1]
-    collect.privatize(source, tmp_path / "c.parquet", column="x", mechanism=MECHANISM)  # no ledger, no secret
+    collect.privatize(
+        source, tmp_path / "c.parquet", column="x", mechanism=MECHANISM
+    )  # no ledger, no secret
     assert not collect.read_counts(tmp_path / "c.parquet").sources
 
 
 def test_runs_that_begin_at_once_share_one_key(source: Path, tmp_path: Path) -> None:
     def run(index: int) -> frozenset[tuple[str, str]]:
         out = tmp_path / f"{index}.parquet"
-        collect.privatize(source, out, column="x", mechanism=MECHANISM, ledger=tmp_path / "ledger.jsonl")
+        collect.privatize(
+            source, out, column="x", mechanism=MECHANISM, ledger=tmp_path / "ledger.jsonl"
+        )
         return collect.read_counts(out).sources
 
     with ThreadPoolExecutor(max_workers=8) as pool:
@@ -123,14 +140,18 @@ def test_parts_of_one_run_add_up_to_it(source: Path, tmp_path: Path) -> None:
 def test_memoised_and_bare_reports_name_no_run(source: Path, tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": [0.5, 0.7], "id": [1, 2]}), tmp_path / "ids.parquet")
     memo = collect.Memo(users="id", key=bytes(32))
-    collect.privatize(tmp_path / "ids.parquet", tmp_path / "r.csv", column="x", mechanism=MECHANISM, memo=memo)
+    collect.privatize(
+        tmp_path / "ids.parquet", tmp_path / "r.csv", column="x", mechanism=MECHANISM, memo=memo
+    )
     assert collect.read_counts(tmp_path / "r.csv").runs == frozenset()
     bare = CodeCounts(mechanism=MECHANISM, counts=np.array([3, 5]))
     assert bare.merge(bare).n == 16
 
 
 @pytest.mark.parametrize("out", ["r.parquet", "folder/"])
-def test_a_ledger_is_charged_before_and_refuses_beyond_its_budget(source: Path, tmp_path: Path, out: str) -> None:
+def test_a_ledger_is_charged_before_and_refuses_beyond_its_budget(
+    source: Path, tmp_path: Path, out: str
+) -> None:
     path = tmp_path / "ledger.jsonl"
     options: dict[str, Any] = {"column": "x", "mechanism": MECHANISM, "ledger": path, "budget": 1.1}
     for name in ("a", "b"):
@@ -155,13 +176,22 @@ def test_memoised_runs_are_charged_in_full_though_their_reports_are_the_same(
     pq.write_table(pa.table({"x": [0.1, 0.9], "id": ["ann", "bob"]}), tmp_path / "in.parquet")
     path, memo = tmp_path / "ledger.jsonl", collect.Memo(users="id", key=bytes(range(32)))
     options: dict[str, Any] = {"column": "x", "mechanism": MECHANISM, "memo": memo}
-    charged: dict[str, Any] = {**options, "ledger": path, "people": people, "budget": 1.1}  # for two runs
+    charged: dict[str, Any] = {
+        **options,
+        "ledger": path,
+        "people": people,
+        "budget": 1.1,
+    }  # for two runs
     for name in ("a", "b"):
         collect.privatize(tmp_path / "in.parquet", tmp_path / f"{name}.parquet", **charged)
     with pytest.raises(BudgetError):
         collect.privatize(tmp_path / "in.parquet", tmp_path / "c.parquet", **charged)
-    collect.privatize(tmp_path / "in.parquet", tmp_path / "c.parquet", **options)  # the remedy: charged once
-    assert privacy.Ledger(path).spent("ann").epsilon == pytest.approx(2 * MECHANISM.epsilon, rel=FEW)
+    collect.privatize(
+        tmp_path / "in.parquet", tmp_path / "c.parquet", **options
+    )  # the remedy: charged once
+    assert privacy.Ledger(path).spent("ann").epsilon == pytest.approx(
+        2 * MECHANISM.epsilon, rel=FEW
+    )
     reports = [pq.read_table(tmp_path / f"{name}.parquet") for name in "abc"]
     assert reports[0].equals(reports[1])
     assert reports[0].equals(reports[2])
@@ -171,15 +201,26 @@ def test_memoised_runs_are_charged_in_full_though_their_reports_are_the_same(
 @pytest.mark.parametrize("out", ["r.parquet", "folder/"])
 def test_people_pay_for_their_own_rows(tmp_path: Path, out: str) -> None:
     """Ann has two rows, the others one: the second run of the same file is refused for her, and charges nobody."""
-    pq.write_table(pa.table({"x": [0.1, 0.2, 0.3, 0.4], "id": ["ann", "bob", "ann", "eve"]}), tmp_path / "in.parquet")
+    pq.write_table(
+        pa.table({"x": [0.1, 0.2, 0.3, 0.4], "id": ["ann", "bob", "ann", "eve"]}),
+        tmp_path / "in.parquet",
+    )
     pq.write_table(pa.table({"x": [0.1, 0.2], "id": ["bob", "dan"]}), tmp_path / "more.parquet")
     path = tmp_path / "ledger.jsonl"
-    options: dict[str, Any] = {"column": "x", "mechanism": MECHANISM, "ledger": path, "people": "id", "budget": 1.5}
+    options: dict[str, Any] = {
+        "column": "x",
+        "mechanism": MECHANISM,
+        "ledger": path,
+        "people": "id",
+        "budget": 1.5,
+    }
     for name in ("a", "b", "c", "d"):
         (tmp_path / name).mkdir()
     first = collect.privatize(tmp_path / "in.parquet", f"{tmp_path}/a/{out}", **options)
     assert first.reports == 4
-    spent = {name: privacy.Ledger(path).spent(name).epsilon for name in ("ann", "bob", "eve", "dan")}
+    spent = {
+        name: privacy.Ledger(path).spent(name).epsilon for name in ("ann", "bob", "eve", "dan")
+    }
     one = MECHANISM.epsilon
     assert spent == pytest.approx({"ann": 2 * one, "bob": one, "eve": one, "dan": 0.0}, rel=FEW)
     assert spent["ann"] >= 2 * one
@@ -206,19 +247,33 @@ def test_people_without_ids_or_without_a_ledger_are_refused(source: Path, tmp_pa
     pq.write_table(pa.table({"x": [0.1, 0.2], "id": ["ann", None]}), tmp_path / "in.parquet")
     path = tmp_path / "ledger.jsonl"
     cases: tuple[tuple[Path, dict[str, Any], str], ...] = (
-        (tmp_path / "in.parquet", {"ledger": path, "people": "id"}, "people=id: has no id in in.parquet"),
+        (
+            tmp_path / "in.parquet",
+            {"ledger": path, "people": "id"},
+            "people=id: has no id in in.parquet",
+        ),
         (source, {"ledger": path, "people": "id"}, "id"),
         (source, {"people": "id"}, "needs a ledger; name it"),
     )
     for given, options, words in cases:
         with pytest.raises(ParameterError, match=words):
-            collect.privatize(given, tmp_path / "r.parquet", column="x", mechanism=MECHANISM, **options)
+            collect.privatize(
+                given, tmp_path / "r.parquet", column="x", mechanism=MECHANISM, **options
+            )
     assert not (tmp_path / "r.parquet").exists()
 
 
-def test_a_resumed_run_is_charged_once(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resumed_run_is_charged_once(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "ledger.jsonl"
-    options: dict[str, Any] = {"column": "x", "mechanism": MECHANISM, "ledger": path, "budget": 0.6, "block_rows": 300}
+    options: dict[str, Any] = {
+        "column": "x",
+        "mechanism": MECHANISM,
+        "ledger": path,
+        "budget": 0.6,
+        "block_rows": 300,
+    }
     write, done = runs.PartWriter.write, []
 
     def stop(self: runs.PartWriter, block: Any) -> Any:
@@ -236,18 +291,24 @@ def test_a_resumed_run_is_charged_once(source: Path, tmp_path: Path, monkeypatch
     assert privacy.Ledger(path).worst().epsilon == pytest.approx(MECHANISM.epsilon, rel=FEW)
 
 
-def test_a_finished_folder_with_resume_is_a_success_that_does_nothing(source: Path, tmp_path: Path) -> None:
+def test_a_finished_folder_with_resume_is_a_success_that_does_nothing(
+    source: Path, tmp_path: Path
+) -> None:
     path = tmp_path / "ledger.jsonl"
     options: dict[str, Any] = {"column": "x", "ledger": path}
     first = collect.privatize(source, f"{tmp_path}/out/", mechanism=MECHANISM, **options)
     before = contents(tmp_path / "out")
-    again = collect.privatize(source, f"{tmp_path}/out/", mechanism=MECHANISM, resume=True, **options)
+    again = collect.privatize(
+        source, f"{tmp_path}/out/", mechanism=MECHANISM, resume=True, **options
+    )
     assert (again.reports, again.epsilon) == (first.reports, first.epsilon)
     assert again.resumed == again.blocks == first.blocks
     assert contents(tmp_path / "out") == before
     assert privacy.Ledger(path).worst().epsilon == pytest.approx(MECHANISM.epsilon, rel=FEW)
     other = families.randomized_response(lower=0, upper=1, epsilon=2.0)
-    with pytest.raises(ParameterError, match="tables=what was given: is not what the run began with"):
+    with pytest.raises(
+        ParameterError, match="tables=what was given: is not what the run began with"
+    ):
         collect.privatize(source, f"{tmp_path}/out/", mechanism=other, resume=True, **options)
     with pytest.raises(ParameterError, match="holds a finished run"):
         collect.privatize(source, f"{tmp_path}/out/", mechanism=MECHANISM, **options)
@@ -255,8 +316,13 @@ def test_a_finished_folder_with_resume_is_a_success_that_does_nothing(source: Pa
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    [({"budget": 1.0}, "budget=1.0: needs a ledger"), ({"ledger": "l", "rng": 3}, "cannot be charged")],
+    [
+        ({"budget": 1.0}, "budget=1.0: needs a ledger"),
+        ({"ledger": "l", "rng": 3}, "cannot be charged"),
+    ],
 )
-def test_options_that_cannot_be(source: Path, tmp_path: Path, options: dict[str, Any], words: str) -> None:
+def test_options_that_cannot_be(
+    source: Path, tmp_path: Path, options: dict[str, Any], words: str
+) -> None:
     with pytest.raises(ParameterError, match=words):
         collect.privatize(source, tmp_path / "r.csv", column="x", mechanism=MECHANISM, **options)

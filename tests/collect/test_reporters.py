@@ -34,7 +34,13 @@ COLOURS = families.categorical(categories=["red", "green"], epsilon=1.0, other=T
 
 
 def report(code: Any = 1, mechanism: Mechanism = MECHANISM, **changes: Any) -> bytes:
-    found = {"format": "mezzotint-report", "version": 1, "sha256": mechanism.sha256, "code": code, **changes}
+    found = {
+        "format": "mezzotint-report",
+        "version": 1,
+        "sha256": mechanism.sha256,
+        "code": code,
+        **changes,
+    }
     return json.dumps(found).encode()
 
 
@@ -44,7 +50,9 @@ def report(code: Any = 1, mechanism: Mechanism = MECHANISM, **changes: Any) -> b
 @pytest.mark.parametrize("entry", VECTORS["draws"], ids=lambda entry: entry["name"])
 def test_the_slow_twin_reproduces_the_codes(entry: dict[str, Any]) -> None:
     mechanism = Mechanism.from_json(entry["mechanism"])
-    x = np.array(entry["inputs"] if mechanism.categories is None else mechanism.numbers(entry["inputs"]))
+    x = np.array(
+        entry["inputs"] if mechanism.categories is None else mechanism.numbers(entry["inputs"])
+    )
     words = np.array([int(word, 16) for word in entry["words"]], dtype=np.uint64)
     assert slow.codes_from_words(mechanism, x, words).tolist() == entry["codes"]
 
@@ -53,7 +61,9 @@ def test_the_slow_twin_reproduces_the_words() -> None:
     assert len(VECTORS["keystreams"]) >= 4
     for entry in VECTORS["keystreams"]:
         if entry["first"] < 2**20:  # it draws every part from its beginning
-            drawn = slow.element_words(bytes.fromhex(entry["key"]), entry["first"], len(entry["words"]))
+            drawn = slow.element_words(
+                bytes.fromhex(entry["key"]), entry["first"], len(entry["words"])
+            )
             assert [f"{word:016x}" for word in drawn.tolist()] == entry["words"]
 
 
@@ -64,7 +74,10 @@ def test_the_files_to_refuse_are_refused() -> None:
 
 
 def test_the_committed_vectors_are_what_their_script_makes() -> None:
-    names: dict[str, Any] = {"__name__": "vectors", "__file__": str(CLIENTS / "vectors" / "make_sampling.py")}
+    names: dict[str, Any] = {
+        "__name__": "vectors",
+        "__file__": str(CLIENTS / "vectors" / "make_sampling.py"),
+    }
     text = (CLIENTS / "vectors" / "make_sampling.py").read_text(encoding="utf-8")
     exec(compile(text, "make_sampling.py", "exec"), names)
     made = json.loads(json.dumps(names["document"]()))
@@ -78,7 +91,9 @@ def node(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[
     program = shutil.which("node")
     if program is None:
         pytest.skip("there is no node on this machine")
-    return subprocess.run([program, *map(str, arguments)], capture_output=True, text=True, timeout=120, **options)
+    return subprocess.run(
+        [program, *map(str, arguments)], capture_output=True, text=True, timeout=120, **options
+    )
 
 
 def test_the_module_is_small_and_stands_alone() -> None:
@@ -121,8 +136,19 @@ def test_hashes_agree_on_any_double(tmp_path: Path) -> None:
     bits = rng.integers(0, 2**64, size=4000, dtype=np.uint64)
     doubles = bits.view(np.float64)
     levels = [*np.unique(doubles[np.isfinite(doubles)]).tolist(), 0.0]
-    edge = [10.0**k for k in range(-7, 23)] + [5e-324, 1.7976931348623157e308, 0.1, 123456789012345680.0, 1e16 - 2]
-    table = {"knots": [0.0, 1.0], "levels": levels + edge, "weights": [[1]], "categories": ['é\x7f\ud800\n"\\']}
+    edge = [10.0**k for k in range(-7, 23)] + [
+        5e-324,
+        1.7976931348623157e308,
+        0.1,
+        123456789012345680.0,
+        1e16 - 2,
+    ]
+    table = {
+        "knots": [0.0, 1.0],
+        "levels": levels + edge,
+        "weights": [[1]],
+        "categories": ['é\x7f\ud800\n"\\'],
+    }
     (tmp_path / "t.json").write_text(json.dumps(table), encoding="utf-8")
     script = (
         f"import {{ canonical }} from {json.dumps((CLIENTS / 'javascript' / 'mezzotint.mjs').as_uri())};"
@@ -143,7 +169,9 @@ def session() -> Iterator[Any]:
 def test_chromium_conforms(session: Any) -> None:
     quiet = type("Quiet", (SimpleHTTPRequestHandler,), {"log_message": lambda *_: None})
     quiet.extensions_map = {**SimpleHTTPRequestHandler.extensions_map, ".mjs": "text/javascript"}
-    with ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(quiet, directory=str(CLIENTS))) as server:
+    with ThreadingHTTPServer(
+        ("127.0.0.1", 0), functools.partial(quiet, directory=str(CLIENTS))
+    ) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         session.get(f"http://127.0.0.1:{server.server_port}/vectors/sampling.json")
         script = (
@@ -230,7 +258,14 @@ def test_a_killed_counter_loses_and_doubles_nothing(tmp_path: Path) -> None:
     acknowledged = 0
     for _ in range(3):
         process = subprocess.Popen(
-            [sys.executable, "-c", code, tmp_path / "m.json", tmp_path / "log", tmp_path / "r.json"],
+            [
+                sys.executable,
+                "-c",
+                code,
+                tmp_path / "m.json",
+                tmp_path / "log",
+                tmp_path / "r.json",
+            ],
             stdout=subprocess.PIPE,
         )
         assert process.stdout is not None
@@ -266,7 +301,9 @@ def service(tmp_path: Path) -> Iterator[tuple[str, subprocess.Popen[str], Path]]
 
 def post(address: str, body: bytes, path: str = "report") -> int:
     try:
-        with urllib.request.urlopen(urllib.request.Request(address + path, data=body), timeout=20) as answer:
+        with urllib.request.urlopen(
+            urllib.request.Request(address + path, data=body), timeout=20
+        ) as answer:
             return answer.status
     except urllib.error.HTTPError as error:
         error.close()
@@ -278,7 +315,9 @@ def stop(process: subprocess.Popen[str]) -> None:
     assert process.wait(timeout=30) == 0
 
 
-def test_the_service_takes_reports_and_nothing_else(service: tuple[str, subprocess.Popen[str], Path]) -> None:
+def test_the_service_takes_reports_and_nothing_else(
+    service: tuple[str, subprocess.Popen[str], Path],
+) -> None:
     address, process, folder = service
     assert [post(address, report(code)) for code in (0, 1, 1)] == [204] * 3
     assert [post(address, wrong) for wrong in (report(7), b"{}", b"x" * 2000)] == [400, 400, 413]
@@ -292,7 +331,9 @@ def test_the_service_takes_reports_and_nothing_else(service: tuple[str, subproce
 
 
 def test_from_a_browser_page_to_an_estimate(
-    service: tuple[str, subprocess.Popen[str], Path], session: Any, capsys: pytest.CaptureFixture[str]
+    service: tuple[str, subprocess.Popen[str], Path],
+    session: Any,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     address, process, folder = service
     browser.requests(session)  # those of tests before

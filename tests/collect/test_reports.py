@@ -54,7 +54,9 @@ def rewrite(path: Path, text: str | None) -> None:
     """The same codes under another description."""
     if path.suffix == ".parquet":
         table = pq.read_table(path)
-        pq.write_table(table.replace_schema_metadata(None if text is None else {METADATA_KEY: text}), path)
+        pq.write_table(
+            table.replace_schema_metadata(None if text is None else {METADATA_KEY: text}), path
+        )
         return
     rest = path.read_bytes().split(b"\n", 1)[1]
     path.write_bytes((b"" if text is None else COMMENT + text.encode() + b"\n") + rest)
@@ -76,7 +78,9 @@ def every_text(path: Path) -> str:
     if path.is_dir():
         return "".join(every_text(one) for one in sorted(path.iterdir()))
     if path.suffix == ".parquet":
-        return json.dumps({key.decode(): value.decode() for key, value in pq.read_schema(path).metadata.items()})
+        return json.dumps(
+            {key.decode(): value.decode() for key, value in pq.read_schema(path).metadata.items()}
+        )
     return path.read_text()
 
 
@@ -87,14 +91,18 @@ def test_a_seeded_draw_carries_no_epsilon_anywhere_and_says_that_it_was_seeded(
     private, seeded = tmp_path / "private" / out, tmp_path / "seeded" / out
     for path, rng in ((private, None), (seeded, 7)):
         path.parent.mkdir(exist_ok=True)
-        result = collect.privatize(source, f"{path}{'/' * (out[-1] == '/')}", column="x", mechanism=MECHANISM, rng=rng)
+        result = collect.privatize(
+            source, f"{path}{'/' * (out[-1] == '/')}", column="x", mechanism=MECHANISM, rng=rng
+        )
         assert result.as_dict().get("epsilon") == (None if rng else MECHANISM.epsilon)
     assert "epsilon" not in every_text(seeded)
     assert "epsilon" in every_text(private)
     counts = {path: collect.read_counts(path) for path in (private, seeded)}
     assert [one.seeded for one in counts.values()] == [False, True]
     assert counts[seeded].mechanism == MECHANISM
-    with pytest.raises(ParameterError, match=r"counts=reports drawn from a seed.*NOT private.*allow_seeded=True"):
+    with pytest.raises(
+        ParameterError, match=r"counts=reports drawn from a seed.*NOT private.*allow_seeded=True"
+    ):
         collect.estimate(counts[seeded])
     allowed = collect.estimate(counts[seeded], allow_seeded=True)
     assert (allowed.epsilon, allowed.seeded) == (None, True)
@@ -123,7 +131,9 @@ def test_files_that_do_not_say_how_they_were_drawn_are_of_unknown_provenance(rep
             collect.read_counts(reports)
 
 
-def test_a_seeded_file_that_is_relabelled_as_private_is_refused(source: Path, tmp_path: Path) -> None:
+def test_a_seeded_file_that_is_relabelled_as_private_is_refused(
+    source: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "r.csv"
     collect.privatize(source, out, column="x", mechanism=MECHANISM, rng=7)
     rewrite(out, json.dumps({**description(out), "seeded": False}))
@@ -138,23 +148,32 @@ def forged() -> str:
     return json.dumps(document)
 
 
-def test_a_forged_certificate_is_refused_inside_reports_and_counts(reports: Path, tmp_path: Path) -> None:
+def test_a_forged_certificate_is_refused_inside_reports_and_counts(
+    reports: Path, tmp_path: Path
+) -> None:
     whole = description(reports)
     entry = {**whole["reports"][0], "mechanism": forged(), "sha256": OTHER.sha256}
     rewrite(reports, json.dumps({**whole, "reports": [entry]}))
     with pytest.raises(
-        FileFormatError, match=rf"{reports.name}: .*certificate says epsilon=0.5, but the table gives 1.99"
+        FileFormatError,
+        match=rf"{reports.name}: .*certificate says epsilon=0.5, but the table gives 1.99",
     ):
         collect.read_counts(reports)
     path = tmp_path / "c.json"
-    path.write_text(json.dumps({"format": "mezzotint-counts", "version": 1, "mechanism": forged(), "counts": [3, 5]}))
+    path.write_text(
+        json.dumps(
+            {"format": "mezzotint-counts", "version": 1, "mechanism": forged(), "counts": [3, 5]}
+        )
+    )
     with pytest.raises(FileFormatError, match=r"c\.json: .*certificate says epsilon=0.5"):
         collect.load_counts(path)
 
 
 def test_a_csv_has_no_place_for_counts() -> None:
     with (
-        pytest.raises(ParameterError, match="record_counts=True: a CSV of reports has no place for counts"),
+        pytest.raises(
+            ParameterError, match="record_counts=True: a CSV of reports has no place for counts"
+        ),
         ReportsWriter(io.BytesIO(), pa.schema([("x_code", pa.uint8())]), "{}", ["x"]) as writer,
     ):
         writer.close({"below": 1})
@@ -307,7 +326,9 @@ def test_an_error_leaves_no_thread_to_the_collector_of_garbage(
     data, coded = tmp_path / "data", tmp_path / "coded"
     data.mkdir()
     for name in ("a", "b", "c"):
-        pq.write_table(pq.read_table(source).append_column("g", [[name] * 1000]), data / f"{name}.parquet")
+        pq.write_table(
+            pq.read_table(source).append_column("g", [[name] * 1000]), data / f"{name}.parquet"
+        )
     collect.privatize(data, f"{coded}/", column="x", mechanism=MECHANISM, keep=["g"])
 
     def stop(*_: Any) -> None:
@@ -321,9 +342,13 @@ def test_an_error_leaves_no_thread_to_the_collector_of_garbage(
         "groups": partial(collect.read_groups, coded, by="g", column="x_code", threads=2),
     }[job]
     before = threading.enumerate()
-    with pytest.raises(OSError if job != "groups" else ParameterError, match=r"No space left|more than 1") as caught:
+    with pytest.raises(
+        OSError if job != "groups" else ParameterError, match=r"No space left|more than 1"
+    ) as caught:
         work()
-    assert caught.tb is not None  # the traceback still holds all frames, so that nothing was collected
+    assert (
+        caught.tb is not None
+    )  # the traceback still holds all frames, so that nothing was collected
     assert threading.enumerate() == before
 
 
@@ -346,7 +371,9 @@ def test_a_write_that_the_system_refuses_leaves_no_half_file(tmp_path: Path, end
     pq.write_table(pa.table({"x": np.linspace(0, 10, 100_000)}), tmp_path / "in.parquet")
     out = tmp_path / f"out{ending}"
     ran = subprocess.run(
-        [sys.executable, "-c", FILE_LIMIT, str(tmp_path / "in.parquet"), str(out)], capture_output=True, text=True
+        [sys.executable, "-c", FILE_LIMIT, str(tmp_path / "in.parquet"), str(out)],
+        capture_output=True,
+        text=True,
     )
     assert ran.stdout.startswith("refused:"), ran.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.parquet"]
@@ -366,7 +393,9 @@ collect.privatize(
 @pytest.mark.parametrize("ending", [".parquet", ".csv", ".csv.gz"])
 def test_a_kill_half_way_leaves_no_half_file(tmp_path: Path, source: Path, ending: str) -> None:
     out = tmp_path / f"out{ending}"
-    with subprocess.Popen([sys.executable, "-c", SLOW, str(source), str(out)], stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", SLOW, str(source), str(out)], stdout=subprocess.PIPE
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline().strip() == b"1000"  # a batch is written by now
         process.send_signal(signal.SIGKILL)

@@ -40,7 +40,12 @@ def test_each_column_gets_its_own_table_and_stream(tmp_path: Path, ending: str) 
     out = tmp_path / f"out{ending}"
     mechanisms = {"y": TWO, "x": ONE}
     result = collect.privatize_columns(
-        tmp_path / "in.parquet", out, mechanisms=mechanisms, keep=["id"], rng=3, on_out_of_range="clip"
+        tmp_path / "in.parquet",
+        out,
+        mechanisms=mechanisms,
+        keep=["id"],
+        rng=3,
+        on_out_of_range="clip",
     )
     keys = plan(mechanisms, rng=3).keys
     assert keys[0] != keys[1]
@@ -50,7 +55,10 @@ def test_each_column_gets_its_own_table_and_stream(tmp_path: Path, ending: str) 
         with pytest.raises(ParameterError, match=f"did you mean {column}_code"):
             collect.read_counts(out, column=column)
         assert counts.mechanism == mechanism
-        assert counts.counts.tolist() == np.bincount(expected, minlength=mechanism.levels.size).tolist()
+        assert (
+            counts.counts.tolist()
+            == np.bincount(expected, minlength=mechanism.levels.size).tolist()
+        )
         if ending == ".parquet":
             assert pq.read_table(out)[f"{column}_code"].to_pylist() == expected.tolist()
     assert [one.column for one in result.columns] == ["y", "x"]
@@ -74,7 +82,10 @@ def test_the_claim_bounds_the_ratios_of_whole_records_and_is_reached() -> None:
 
     def worst(weights: np.ndarray) -> Fraction:
         return max(
-            Fraction(int(p), int(q)) for row in weights for other in weights for p, q in zip(row, other, strict=True)
+            Fraction(int(p), int(q))
+            for row in weights
+            for other in weights
+            for p, q in zip(row, other, strict=True)
         )
 
     ratio = worst(one) * worst(two)
@@ -101,7 +112,9 @@ def test_rows_missing_any_value_are_dropped_or_named(tmp_path: Path) -> None:
     written = pq.read_table(out)
     assert written["id"].to_pylist() == [0, 3, 5]
     # Row i takes word i, whether rows before it were dropped or not.
-    for key, (column, mechanism) in zip(plan(mechanisms, rng=1).keys, mechanisms.items(), strict=True):
+    for key, (column, mechanism) in zip(
+        plan(mechanisms, rng=1).keys, mechanisms.items(), strict=True
+    ):
         values = {"x": [0.1, 0.4, 0.6], "y": [1.0, 4.0, 6.0]}[column]
         expected = codes_from_words(mechanism, np.array(values), words_of(key, 6)[[0, 3, 5]])
         assert written[f"{column}_code"].to_pylist() == expected.tolist()
@@ -115,7 +128,10 @@ def test_codes_do_not_depend_on_where_batches_are_cut(cuts: list[int]) -> None:
     assert whole.tolist() == codes_from_words(ONE, values, words_of(key, size)).tolist()
     assert (below, above) == (int((values < -1).sum()), int((values > 1).sum()))
     edges = [0, *cuts, size]
-    parts = [draw(ONE, values[a:b], words=keystream_words(key, a), rows=b - a)[0] for a, b in itertools.pairwise(edges)]
+    parts = [
+        draw(ONE, values[a:b], words=keystream_words(key, a), rows=b - a)[0]
+        for a, b in itertools.pairwise(edges)
+    ]
     assert np.concatenate(parts).tolist() == whole.tolist()
 
 
@@ -123,11 +139,18 @@ def test_out_of_range_names_row_and_column(tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": [0.0, 0.5], "y": [1.0, 9.0]}), tmp_path / "in.parquet")
     with pytest.raises(ParameterError, match=r"column=y: data row 2 holds 9, outside \[0, 5\]"):
         collect.privatize_columns(
-            tmp_path / "in.parquet", tmp_path / "o.csv", mechanisms={"x": ONE, "y": TWO}, on_out_of_range="error"
+            tmp_path / "in.parquet",
+            tmp_path / "o.csv",
+            mechanisms={"x": ONE, "y": TWO},
+            on_out_of_range="error",
         )
     (tmp_path / "in.csv").write_text("z,x,y\n1,1,1\n2,2,oops\n")
-    with pytest.raises(ParameterError, match="column=y: data row 2 holds 'oops', not a number; other columns: z, x"):
-        collect.privatize_columns(tmp_path / "in.csv", tmp_path / "o.csv", mechanisms={"x": ONE, "y": TWO})
+    with pytest.raises(
+        ParameterError, match="column=y: data row 2 holds 'oops', not a number; other columns: z, x"
+    ):
+        collect.privatize_columns(
+            tmp_path / "in.csv", tmp_path / "o.csv", mechanisms={"x": ONE, "y": TWO}
+        )
     with pytest.raises(ParameterError, match="mechanisms=none"):
         collect.privatize_columns(tmp_path / "in.csv", tmp_path / "o.csv", mechanisms={})
 

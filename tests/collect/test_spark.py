@@ -22,7 +22,9 @@ pytestmark = pytest.mark.slow
 
 
 def recipe() -> str:
-    (text,) = re.findall(r"```py\n(.*?mapInArrow.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+    (text,) = re.findall(
+        r"```py\n(.*?mapInArrow.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL
+    )
     return text
 
 
@@ -31,7 +33,9 @@ def test_the_recipe_of_the_page(tmp_path: Path) -> None:
     pytest.importorskip("pyspark")
     if shutil.which("java") is None:
         pytest.skip("there is no Java on this machine, which Spark needs")
-    mechanism = families.randomized_response(lower=0, upper=60, epsilon=30.0)  # codes tell their inputs
+    mechanism = families.randomized_response(
+        lower=0, upper=60, epsilon=30.0
+    )  # codes tell their inputs
     mechanism.save(tmp_path / "minutes.json")
     minutes = np.repeat([0.0, 60.0, 60.0], 1000)
     table = pa.table({"minutes": minutes, "day": np.arange(3000) % 7})

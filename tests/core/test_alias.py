@@ -72,7 +72,8 @@ def test_same_cells_as_the_reference_sweep(levels: int, seed: int, zeros: float)
     capacity = 2 ** (32 - bits)
     for row, packed in zip(weights.tolist(), alias_cells(weights, bits).tolist(), strict=True):
         expected = [
-            (0 if threshold == capacity else threshold) << bits | alias for threshold, alias in alias_row(row, bits)
+            (0 if threshold == capacity else threshold) << bits | alias
+            for threshold, alias in alias_row(row, bits)
         ]
         assert packed == expected
 

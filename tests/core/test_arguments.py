@@ -14,10 +14,20 @@ from mezzotint.core.errors import ParameterError
 
 @pytest.mark.parametrize(
     ("value", "shown"),
-    [("1", "'1'"), ("1e-6", "'1e-6'"), ("", "''"), ("nan", "'nan'"), ("word", "word"), (1.5, "1.5"), (None, "None")],
+    [
+        ("1", "'1'"),
+        ("1e-6", "'1e-6'"),
+        ("", "''"),
+        ("nan", "'nan'"),
+        ("word", "word"),
+        (1.5, "1.5"),
+        (None, "None"),
+    ],
 )
 def test_text_that_reads_as_a_number_is_quoted(value: object, shown: str) -> None:
-    assert str(ParameterError("epsilon", value, "need a number")) == f"epsilon={shown}: need a number"
+    assert (
+        str(ParameterError("epsilon", value, "need a number")) == f"epsilon={shown}: need a number"
+    )
 
 
 def test_an_epsilon_given_as_text_is_seen_to_be_text() -> None:
@@ -40,7 +50,9 @@ TABLE = {"knots": [0, 1], "levels": [0, 1], "weights": [[2**32, 0], [0, 2**32]]}
         ({"weights": [[2**32, 0], [None, 2**32]]}, r"weights\[1, 0\]=None"),
     ],
 )
-def test_a_missing_number_of_a_table_is_named_by_its_place(changed: dict[str, object], named: str) -> None:
+def test_a_missing_number_of_a_table_is_named_by_its_place(
+    changed: dict[str, object], named: str
+) -> None:
     with pytest.raises(ParameterError, match=f"^{named}: "):
         mz.Mechanism(**{**TABLE, **changed})  # pyright: ignore[reportArgumentType]
 
@@ -52,7 +64,10 @@ def test_a_missing_input_code_or_count_is_named_by_its_place() -> None:
         (lambda: mechanism.privatize(numbers(0.5, None)), r"x\[1\]=None"),
         (lambda: mechanism.decode(numbers(0, None)), r"codes\[1\]=None"),
         (lambda: noise.privatize(numbers(5, None)), r"x\[1\]=None"),
-        (lambda: mz.collect.CodeCounts(mechanism=mechanism, counts=np.array([1, 2, None, 4])), r"counts\[2\]=None"),
+        (
+            lambda: mz.collect.CodeCounts(mechanism=mechanism, counts=np.array([1, 2, None, 4])),
+            r"counts\[2\]=None",
+        ),
     ):
         with pytest.raises(ParameterError, match=f"^{named}: "):
             given()
@@ -92,7 +107,13 @@ def test_a_number_that_is_none_is_refused_by_name(value: Any) -> None:
 
 
 def test_a_range_given_by_place_is_refused_by_its_name() -> None:
-    for design in (mz.design.optimal, mz.design.limit, mz.design.mvu, mz.design.imvu, mz.design.optm):
+    for design in (
+        mz.design.optimal,
+        mz.design.limit,
+        mz.design.mvu,
+        mz.design.imvu,
+        mz.design.optm,
+    ):
         with pytest.raises(ParameterError, match=r"^lower=0: give it by name: lower=0, upper=100$"):
             design(1.0, 0, 100)  # pyright: ignore
 
@@ -112,7 +133,10 @@ SUM = {"mechanism": RESPONSE, "delta": 0.1, "trust": "secure_sum", "clients": 5}
 SMOOTHED = {"loss_rate": 0.2, "epsilon": 1.0}
 
 REFUSED: list[tuple[str, Callable[[], object]]] = [
-    ("delta", lambda: mz.privacy.Release(mechanism=RESPONSE, delta=1e-320, trust="secure_sum", clients=5)),
+    (
+        "delta",
+        lambda: mz.privacy.Release(mechanism=RESPONSE, delta=1e-320, trust="secure_sum", clients=5),
+    ),
     ("clip_norm", lambda: mz.privacy.Release(**SUM, clip_norm="1")),  # pyright: ignore
     ("mechanism", lambda: mz.privacy.Release(mechanism=None, delta=0.1)),  # pyright: ignore
     ("mechanism", lambda: mz.design.metric_epsilon(None, "absolute")),  # pyright: ignore
@@ -127,7 +151,10 @@ REFUSED: list[tuple[str, Callable[[], object]]] = [
     ("extension", lambda: mz.families.rqm(levels=4, extension=1e308)),
     ("strength", lambda: mz.vectors.one_bit(0.0, 1.0)),
     ("noise", lambda: mz.vectors.NoiseScheme(clients=3, noise=RESPONSE, **SCHEME)),  # pyright: ignore
-    ("modulus_bits", lambda: mz.vectors.GaussianScheme(modulus_bits=None, deviation=10.0, **SCHEME)),  # pyright: ignore
+    (
+        "modulus_bits",
+        lambda: mz.vectors.GaussianScheme(modulus_bits=None, deviation=10.0, **SCHEME),
+    ),  # pyright: ignore
     ("norm", lambda: mz.vectors.ranked_codebook(10, 2.0, 3).error(math.nan)),
     ("counts", lambda: mz.smoothed.profile(None, **SMOOTHED)),  # pyright: ignore
     ("vertices", lambda: mz.smoothed.expected(n=10, vertices=None, **SMOOTHED)),  # pyright: ignore
@@ -138,18 +165,33 @@ REFUSED: list[tuple[str, Callable[[], object]]] = [
 
 
 @pytest.mark.parametrize(("name", "given"), REFUSED)
-def test_what_cannot_be_used_is_refused_by_the_name_of_its_parameter(name: str, given: Callable[[], object]) -> None:
+def test_what_cannot_be_used_is_refused_by_the_name_of_its_parameter(
+    name: str, given: Callable[[], object]
+) -> None:
     with pytest.raises(ParameterError, match=f"^{name}="):
         given()
 
 
 def test_numbers_of_other_libraries_and_lists_are_read() -> None:
-    found, same = (mz.vectors.ranked_codebook(kind(10), 2.0, kind(3)).table for kind in (np.int64, int))
+    found, same = (
+        mz.vectors.ranked_codebook(kind(10), 2.0, kind(3)).table for kind in (np.int64, int)
+    )
     assert found == same
     assert mz.privacy.pure_epsilon(RESPONSE.weights.tolist()) == RESPONSE.epsilon
     asked = {"counts": [5, 3], "loss_rate": 0.2}
     assert mz.smoothed.profile(**asked, ratio=np.int64(3)) == mz.smoothed.profile(**asked, ratio=3)
     whole = mz.smoothed.expected(n=10, vertices=[0, 1], **SMOOTHED)
-    assert mz.smoothed.expected(n=10, vertices=np.array([0, 1]), **SMOOTHED).log10_delta == whole.log10_delta
-    assert mz.design.optm(Fraction(1, 2), bins=[-5, -1, 1, 5]).loss == mz.design.optm(0.5, bins=[-5, -1, 1, 5]).loss
-    assert mz.smoothed.utility([5, 3, 2], loss_rate=0.2, threshold=1 - Fraction(1, 10**400)).log10_upper > -0.21
+    assert (
+        mz.smoothed.expected(n=10, vertices=np.array([0, 1]), **SMOOTHED).log10_delta
+        == whole.log10_delta
+    )
+    assert (
+        mz.design.optm(Fraction(1, 2), bins=[-5, -1, 1, 5]).loss
+        == mz.design.optm(0.5, bins=[-5, -1, 1, 5]).loss
+    )
+    assert (
+        mz.smoothed.utility(
+            [5, 3, 2], loss_rate=0.2, threshold=1 - Fraction(1, 10**400)
+        ).log10_upper
+        > -0.21
+    )

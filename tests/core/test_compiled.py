@@ -40,7 +40,9 @@ for attempt in range(2):
 """
 
 
-@pytest.mark.parametrize("module", ["numba.np.arraymath", "numba.cpython.unicode"])  # with numba itself, and later
+@pytest.mark.parametrize(
+    "module", ["numba.np.arraymath", "numba.cpython.unicode"]
+)  # with numba itself, and later
 def test_an_interrupted_first_use_does_not_spoil_later_ones(module: str) -> None:
     """numba's imports, cut off half-way, could never be repeated: KeyError, duplicate registration."""
     words = [sys.executable, "-c", INTERRUPTED, module]
@@ -93,7 +95,9 @@ def test_processes_that_compile_at_once_do_not_take_each_others_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "doubling.py"
-    path.write_text("from mezzotint.core.kernels import compiled\n\n@compiled\ndef double(x):\n    return 2 * x\n")
+    path.write_text(
+        "from mezzotint.core.kernels import compiled\n\n@compiled\ndef double(x):\n    return 2 * x\n"
+    )
     ints, floats = _module(path).double, _module(path).double
     # As if each had read the index before the other wrote it.
     for one in (ints, floats):
@@ -103,4 +107,6 @@ def test_processes_that_compile_at_once_do_not_take_each_others_code(
     later = _module(path).double
     assert later(1.5) == 3.0
     assert later(3) == 6
-    assert sum(later.stats.cache_hits.values()) == 1  # of one of the two; the other's entry in the index was lost
+    assert (
+        sum(later.stats.cache_hits.values()) == 1
+    )  # of one of the two; the other's entry in the index was lost

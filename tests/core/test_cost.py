@@ -29,36 +29,57 @@ def loss_at(mechanism: Mechanism, x: float, loss: str) -> float:
 
 def brute_force(mechanism: Mechanism, density: Any, loss: str) -> float:
     """Adaptive quadrature of loss times density on every piece between knots and levels."""
-    inner = mechanism.levels[(mechanism.levels > mechanism.lower) & (mechanism.levels < mechanism.upper)]
+    inner = mechanism.levels[
+        (mechanism.levels > mechanism.lower) & (mechanism.levels < mechanism.upper)
+    ]
     edges = np.unique(np.concatenate([mechanism.knots, inner])).tolist()
     return math.fsum(
-        quad(lambda x: loss_at(mechanism, x, loss) * density(x), np.nextafter(a, b), np.nextafter(b, a), epsabs=1e-13)[
-            0
-        ]
+        quad(
+            lambda x: loss_at(mechanism, x, loss) * density(x),
+            np.nextafter(a, b),
+            np.nextafter(b, a),
+            epsabs=1e-13,
+        )[0]
         for a, b in pairwise(edges)
     )
 
 
 def exact_uniform(mechanism: Mechanism, loss: str) -> Fraction:
     """The uniform average in rationals: Simpson's rule is exact for cubics, and each piece is one."""
-    knots, levels = [Fraction(k) for k in mechanism.knots.tolist()], [Fraction(b) for b in mechanism.levels.tolist()]
+    knots, levels = (
+        [Fraction(k) for k in mechanism.knots.tolist()],
+        [Fraction(b) for b in mechanism.levels.tolist()],
+    )
     total = Fraction(0)
     for k, (left, right) in enumerate(pairwise(knots)):
         cuts = sorted({left, right, *(b for b in levels if left < b < right)})
         for a, b in pairwise(cuts):
             for x, share in ((a, 1), ((a + b) / 2, 4), (b, 1)):
                 t = (x - left) / (right - left)
-                rows = zip(mechanism.weights[k].tolist(), mechanism.weights[k + 1].tolist(), levels, strict=True)
-                value = sum(((1 - t) * p + t * q) * (abs(x - y) if loss == "mae" else (x - y) ** 2) for p, q, y in rows)
+                rows = zip(
+                    mechanism.weights[k].tolist(),
+                    mechanism.weights[k + 1].tolist(),
+                    levels,
+                    strict=True,
+                )
+                value = sum(
+                    ((1 - t) * p + t * q) * (abs(x - y) if loss == "mae" else (x - y) ** 2)
+                    for p, q, y in rows
+                )
                 total += value * share * (b - a) / 6
     return total / TOTAL / (knots[-1] - knots[0])
 
 
-@given(mechanism=mechanisms(max_levels=8, max_segments=6, spacings=("even", "uneven")), loss=st.sampled_from(LOSSES))
+@given(
+    mechanism=mechanisms(max_levels=8, max_segments=6, spacings=("even", "uneven")),
+    loss=st.sampled_from(LOSSES),
+)
 @settings(max_examples=60)
 def test_uniform_prior_against_rationals(mechanism: Mechanism, loss: Literal["mse", "mae"]) -> None:
     ours = mechanism.mse() if loss == "mse" else mechanism.mae()
-    assert ours == pytest.approx(float(exact_uniform(mechanism, loss)), rel=MANY if mechanism.lower > 1e5 else FEW)
+    assert ours == pytest.approx(
+        float(exact_uniform(mechanism, loss)), rel=MANY if mechanism.lower > 1e5 else FEW
+    )
 
 
 PRIORS = {
@@ -77,7 +98,9 @@ def random_mechanism(seed: int) -> Mechanism:
     inner = np.sort(generator.uniform(-1, 1, 3))
     weights = generator.multinomial(TOTAL, generator.dirichlet(np.ones(4), 6)).astype(np.int64)
     return Mechanism(
-        knots=[-1, inner[0], inner[1], inner[1], inner[2], 1], levels=[-1.7, -0.4, 0.5, 2.1], weights=weights
+        knots=[-1, inner[0], inner[1], inner[1], inner[2], 1],
+        levels=[-1.7, -0.4, 0.5, 2.1],
+        weights=weights,
     )
 
 
@@ -103,9 +126,9 @@ def test_distributions_against_quadrature(prior: str, loss: Literal["mse", "mae"
                 epsabs=1e-11,
             )[0]
         else:
-            ends = distribution.cdf(-1) * loss_at(mechanism, -1, loss) + distribution.sf(1) * loss_at(
-                mechanism, 1, loss
-            )
+            ends = distribution.cdf(-1) * loss_at(mechanism, -1, loss) + distribution.sf(
+                1
+            ) * loss_at(mechanism, 1, loss)
             expected = brute_force(mechanism, distribution.pdf, loss) + ends
         ours = getattr(mechanism, loss)(distribution)
         assert ours == pytest.approx(expected, rel=1e-8)  # both quadratures ask for 1e-9 or better
@@ -129,7 +152,12 @@ def test_a_sample_at_knots_levels_and_ends(loss: Literal["mse", "mae"]) -> None:
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize(
-    "distribution", [scipy.stats.poisson(1.3, loc=-1), scipy.stats.binom(4, 0.3, loc=-2), scipy.stats.randint(-1, 2)]
+    "distribution",
+    [
+        scipy.stats.poisson(1.3, loc=-1),
+        scipy.stats.binom(4, 0.3, loc=-2),
+        scipy.stats.randint(-1, 2),
+    ],
 )
 def test_discrete_distributions_are_summed(distribution: Any, loss: Literal["mse", "mae"]) -> None:
     mechanism = random_mechanism(3)
@@ -138,7 +166,10 @@ def test_discrete_distributions_are_summed(distribution: Any, loss: Literal["mse
     assert getattr(mechanism, loss)(distribution) == pytest.approx(expected, rel=FEW)
 
 
-@given(mechanism=mechanisms(max_levels=8, max_segments=6, spacings=("even", "uneven")), loss=st.sampled_from(LOSSES))
+@given(
+    mechanism=mechanisms(max_levels=8, max_segments=6, spacings=("even", "uneven")),
+    loss=st.sampled_from(LOSSES),
+)
 def test_cost_is_linear_in_the_table(mechanism: Mechanism, loss: Literal["mse", "mae"]) -> None:
     prior = as_prior(None, lower=mechanism.lower, upper=mechanism.upper)
     cost = cost_matrix(knots=mechanism.knots, levels=mechanism.levels, prior=prior, loss=loss)
@@ -150,7 +181,11 @@ def test_cost_is_linear_in_the_table(mechanism: Mechanism, loss: Literal["mse", 
         if loss == "mse":
             expected = ((upper - level) ** 3 - (lower - level) ** 3) / 3 / width
         else:
-            expected = ((upper - level) * abs(upper - level) - (lower - level) * abs(lower - level)) / 2 / width
+            expected = (
+                ((upper - level) * abs(upper - level) - (lower - level) * abs(lower - level))
+                / 2
+                / width
+            )
         # `expected` subtracts cubes of distances that may be 1e3 widths: 3 roundings of 1e9 times the result.
         assert cost[:, i].sum() == pytest.approx(expected, rel=1e-7, abs=MANY * width)
 
@@ -173,7 +208,9 @@ def test_cost_is_linear_in_the_table(mechanism: Mechanism, loss: Literal["mse", 
 def test_what_is_no_prior_is_refused(prior: object, message: str | None) -> None:
     if message is None:
         # All mass beyond the range is clipped to its end, as inputs are.
-        assert random_mechanism(0).mse(prior) == pytest.approx(loss_at(random_mechanism(0), 1.0, "mse"))
+        assert random_mechanism(0).mse(prior) == pytest.approx(
+            loss_at(random_mechanism(0), 1.0, "mse")
+        )
         return
     with pytest.raises(ParameterError, match=message):
         random_mechanism(0).mse(prior)

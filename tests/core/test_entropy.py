@@ -43,7 +43,10 @@ def test_blocks_continue_the_stream() -> None:
 @pytest.mark.parametrize("part", [0, 1, 5, 2**33, 2**64 - 1])
 def test_fast_parts_are_ranges_of_the_same_stream(part: int) -> None:
     # From AES-GCM, but its words must be those of the counters, whatever sizes they are drawn in.
-    stream, pieces = Keystream(KEY, fast_start(part)), [np.empty(size, dtype=np.uint64) for size in (7, 0, 1, 64, 513)]
+    stream, pieces = (
+        Keystream(KEY, fast_start(part)),
+        [np.empty(size, dtype=np.uint64) for size in (7, 0, 1, 64, 513)],
+    )
     for piece in pieces:
         stream.fill(piece)
     np.testing.assert_array_equal(np.concatenate(pieces), keystream(KEY, fast_start(part), 585))
@@ -92,16 +95,23 @@ def test_generator_is_advanced_by_one_key() -> None:
     assert generator.random() != np.random.default_rng(3).random()
 
 
-@pytest.mark.parametrize("rng", [-1, np.int64(-5), True, np.True_, 1.0, "7", np.random.RandomState(1), [1]])
+@pytest.mark.parametrize(
+    "rng", [-1, np.int64(-5), True, np.True_, 1.0, "7", np.random.RandomState(1), [1]]
+)
 def test_other_rngs_are_refused(rng: object) -> None:
     with pytest.raises(ParameterError, match="rng="):
         key_from(rng)
 
 
 @pytest.mark.parametrize("first", [0, 1, 99, 100, 101, 250])
-def test_elements_have_words_of_their_own_wherever_one_begins(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_elements_have_words_of_their_own_wherever_one_begins(
+    first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sampler, "PART", 100)
-    stream, pieces = ElementWords(KEY, first), [np.empty(size, dtype=np.uint64) for size in (1, 0, 98, 1, 250)]
+    stream, pieces = (
+        ElementWords(KEY, first),
+        [np.empty(size, dtype=np.uint64) for size in (1, 0, 98, 1, 250)],
+    )
     for piece in pieces:
         stream.fill(piece)
     np.testing.assert_array_equal(np.concatenate(pieces), element_words(KEY, first, 350, part=100))

@@ -31,7 +31,9 @@ class Numbers:
 
     def __init__(self, path: Path | None, header: dict[str, Any] = HEADER, **options: Any) -> None:
         self.seen: list[int] = []
-        self.log = AppendLog(path, header=header, take=lambda line: self.seen.append(line["number"]), **options)
+        self.log = AppendLog(
+            path, header=header, take=lambda line: self.seen.append(line["number"]), **options
+        )
 
     def add(self, *numbers: int) -> None:
         with self.log.transaction() as append:
@@ -63,7 +65,9 @@ def repaired() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_a_new_file_is_durable_only_with_its_folder(tmp_path: Path, synced: list[str], overwrite: bool) -> None:
+def test_a_new_file_is_durable_only_with_its_folder(
+    tmp_path: Path, synced: list[str], overwrite: bool
+) -> None:
     for _ in range(1 + overwrite):
         synced.clear()
         with replacing(tmp_path / "a", overwrite=overwrite) as temporary:
@@ -92,7 +96,9 @@ def test_folders_that_cannot_be_synced_are_no_fault_of_the_file(
 def test_of_many_drafts_one_gets_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number, linked in enumerate([True, False]):
         if not linked:  # as on a file system without hard links
-            monkeypatch.setattr(files.os, "link", lambda *_: (_ for _ in ()).throw(PermissionError()))
+            monkeypatch.setattr(
+                files.os, "link", lambda *_: (_ for _ in ()).throw(PermissionError())
+            )
         drafts = [tmp_path / f"{number}-draft-{place}" for place in range(3)]
         for draft in drafts:
             draft.write_text(draft.name)
@@ -115,7 +121,9 @@ def test_a_lock_excludes_other_descriptors_of_the_same_process_too(tmp_path: Pat
 
 
 @pytest.mark.parametrize("code", [errno.ENOLCK, errno.ENOTSUP, errno.EIO])
-def test_without_locks_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+def test_without_locks_nothing_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
     # As a network file system without a lock daemon answers.
     numbers = Numbers(tmp_path / "log")
     before = (tmp_path / "log").read_bytes()
@@ -160,7 +168,9 @@ def test_whoever_waits_too_long_is_told(tmp_path: Path) -> None:
 # Logs ------------------------------------------------------------------------------------------------------------
 
 
-def test_lines_are_durable_before_append_returns_and_so_is_the_name(tmp_path: Path, synced: list[str]) -> None:
+def test_lines_are_durable_before_append_returns_and_so_is_the_name(
+    tmp_path: Path, synced: list[str]
+) -> None:
     numbers = Numbers(tmp_path / "log")
     assert synced == ["file", "folder"]
     numbers.add(1)
@@ -216,7 +226,9 @@ def test_cut_at_every_byte_it_keeps_what_was_synced_says_so_and_goes_on(tmp_path
             # The newline alone may be missing: then the line counts too.
             assert cut.seen in (due, [*due, len(due)] if zeros == 0 and point + 1 in sizes else due)
             whole = point in ends or (point == 0) or (point < min(ends))
-            assert [one.category for one in caught] == ([] if whole and not zeros else [RepairWarning] * len(caught))
+            assert [one.category for one in caught] == (
+                [] if whole and not zeros else [RepairWarning] * len(caught)
+            )
             assert len(cut.log.repairs) == len(caught)
             if point > min(ends) and not (whole and not zeros):
                 assert caught
@@ -379,7 +391,9 @@ def test_a_disk_that_fails_to_sync_counts_the_line_or_forgets_it_but_never_says_
     # Not even the cut works: the line stays, and is counted from then on.
     monkeypatch.undo()
     monkeypatch.setattr(files.os, "fsync", failing(errno.EIO))
-    monkeypatch.setattr(files.os, "ftruncate", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "broken")))
+    monkeypatch.setattr(
+        files.os, "ftruncate", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "broken"))
+    )
     with pytest.raises(StorageError):
         numbers.add(2)
     monkeypatch.undo()

@@ -84,7 +84,18 @@ def test_truncated_text_is_refused(cut: int) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "null", "[]", "3", '"text"', "{}", "\x00", '{"format": 1}', "[" * 100_000, '{"format":"mezzotint-mechanism"}'],
+    [
+        "",
+        "null",
+        "[]",
+        "3",
+        '"text"',
+        "{}",
+        "\x00",
+        '{"format": 1}',
+        "[" * 100_000,
+        '{"format":"mezzotint-mechanism"}',
+    ],
     ids=lambda text: text[:20] or "empty",
 )
 def test_foreign_text_is_refused(text: str) -> None:
@@ -129,7 +140,9 @@ def test_foreign_text_is_refused(text: str) -> None:
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_edited_documents_are_refused(mechanism: Mechanism, changes: dict[str, Any], message: str) -> None:
+def test_edited_documents_are_refused(
+    mechanism: Mechanism, changes: dict[str, Any], message: str
+) -> None:
     with pytest.raises(FileFormatError, match=message):
         Mechanism.from_json(edited(mechanism, **changes))
 
@@ -159,7 +172,8 @@ def test_a_forged_certificate_is_refused_wherever_it_is_read(
     document["certificate"][claim] = value
     (tmp_path / "forged.json").write_text(json.dumps(document))
     with pytest.raises(
-        FileFormatError, match=rf"forged\.json.*certificate says {claim}=.*{true}.*rebuild the mechanism"
+        FileFormatError,
+        match=rf"forged\.json.*certificate says {claim}=.*{true}.*rebuild the mechanism",
     ):
         Mechanism.load(tmp_path / "forged.json")
     assert not verify(tmp_path / "forged.json").valid
@@ -191,7 +205,9 @@ def test_a_certificate_that_is_none_is_refused(mechanism: Mechanism, certificate
         Mechanism.from_json(edited(mechanism, certificate=certificate))
 
 
-@pytest.mark.parametrize("key", ["format", "version", "name", "knots", "levels", "weights", "sha256", "certificate"])
+@pytest.mark.parametrize(
+    "key", ["format", "version", "name", "knots", "levels", "weights", "sha256", "certificate"]
+)
 def test_missing_keys_are_refused(mechanism: Mechanism, key: str) -> None:
     document = json.loads(mechanism.to_json())
     del document[key]
@@ -221,7 +237,9 @@ def test_a_key_that_stands_twice_is_refused(mechanism: Mechanism) -> None:
 @given(position=st.integers(0, 10_000), digit=st.sampled_from('0123456789-.,[]{}"e: x'))
 def test_no_single_edit_of_the_table_goes_unnoticed(position: int, digit: str) -> None:
     table = Mechanism(
-        knots=[-1, 0.25, 1], levels=[-2.5, 0, 2], weights=[[TOTAL - 7, 5, 2], [3, TOTAL - 3, 0], [0, 1, TOTAL - 1]]
+        knots=[-1, 0.25, 1],
+        levels=[-2.5, 0, 2],
+        weights=[[TOTAL - 7, 5, 2], [3, TOTAL - 3, 0], [0, 1, TOTAL - 1]],
     )
     text = table.to_json()
     begin, end = text.index('"knots"'), text.index('"sha256"')
@@ -236,7 +254,11 @@ def test_no_single_edit_of_the_table_goes_unnoticed(position: int, digit: str) -
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
-    for name, message in (("absent", "cannot be read"), (".", "cannot be read"), ("binary", "not a text file")):
+    for name, message in (
+        ("absent", "cannot be read"),
+        (".", "cannot be read"),
+        ("binary", "not a text file"),
+    ):
         with pytest.raises(FileFormatError, match=message):
             Mechanism.load(tmp_path / name)
 
@@ -264,7 +286,11 @@ def test_bad_targets(mechanism: Mechanism, tmp_path: Path) -> None:
 @pytest.mark.parametrize("call", ["write_text", "fsync", "replace"])
 @pytest.mark.parametrize("before", [None, "old"])
 def test_a_full_disk_leaves_no_half_file(
-    mechanism: Mechanism, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, before: str | None
+    mechanism: Mechanism,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    call: str,
+    before: str | None,
 ) -> None:
     path = tmp_path / "m.json"
     if before is not None:
@@ -276,7 +302,11 @@ def test_a_full_disk_leaves_no_half_file(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(
-        *{"write_text": (Path, "write_text"), "fsync": (files.os, "fsync"), "replace": (files.os, "replace")}[call],
+        *{
+            "write_text": (Path, "write_text"),
+            "fsync": (files.os, "fsync"),
+            "replace": (files.os, "replace"),
+        }[call],
         full,
     )
     with pytest.raises(OSError, match="No space left"):
@@ -300,10 +330,15 @@ def half(self, text, **options):
 Path.write_text = half
 mz.Mechanism(knots=[0, 1], levels=[0, 1], weights=[[2**31] * 2] * 2).save({str(tmp_path / "m.json")!r})
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert not (tmp_path / "m.json").exists()
-    assert all(entry.name.startswith(".m.json.") and entry.name.endswith(".partial") for entry in tmp_path.iterdir())
+    assert all(
+        entry.name.startswith(".m.json.") and entry.name.endswith(".partial")
+        for entry in tmp_path.iterdir()
+    )
     Mechanism(knots=[0, 1], levels=[0, 1], weights=[[2**31] * 2] * 2).save(tmp_path / "m.json")
     assert Mechanism.load(tmp_path / "m.json").epsilon == 0.0
 
@@ -322,7 +357,9 @@ def test_a_file_that_appears_meanwhile_is_kept(tmp_path: Path) -> None:
 
 def test_integers_of_thousands_of_digits_are_refused(mechanism: Mechanism) -> None:
     with pytest.raises(FileFormatError, match="Exceeds the limit"):
-        Mechanism.from_json(mechanism.to_json().replace('"weights":[[', '"weights":[[' + "9" * 5000 + ","))
+        Mechanism.from_json(
+            mechanism.to_json().replace('"weights":[[', '"weights":[[' + "9" * 5000 + ",")
+        )
 
 
 def test_infinite_epsilon_is_stored_without_nan_or_infinity(tmp_path: Path) -> None:

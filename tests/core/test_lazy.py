@@ -24,10 +24,14 @@ def test_other_errors_speak_for_themselves() -> None:
         from mezzotint.core import absent  # noqa: F401  # type: ignore[attr-defined]
 
 
-def test_a_room_names_its_extra_where_a_name_needs_a_library_that_is_missing(tmp_path: Path) -> None:
+def test_a_room_names_its_extra_where_a_name_needs_a_library_that_is_missing(
+    tmp_path: Path,
+) -> None:
     """The standard library has no module of that name either; the room's own file says where the name lives."""
     listed = tmp_path / "room.py"
-    listed.write_text("if TYPE_CHECKING:\n    from mezzotint_absent.part import name as name\n", encoding="utf-8")
+    listed.write_text(
+        "if TYPE_CHECKING:\n    from mezzotint_absent.part import name as name\n", encoding="utf-8"
+    )
     get, names = on_demand("room", str(listed), extra="flower")
     assert names() == ["name"]
     with pytest.raises(MissingExtraError, match=r"pip install '\.\[flower\]'"):

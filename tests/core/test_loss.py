@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 
 from counting import calls
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.loss import delta, exp_below, float_above, pure_epsilon, renyi, renyi_pairs, worst_ratio
+from mezzotint.core.loss import (
+    delta,
+    exp_below,
+    float_above,
+    pure_epsilon,
+    renyi,
+    renyi_pairs,
+    worst_ratio,
+)
 from mezzotint.core.mechanism import TOTAL, Mechanism
 from reference.privacy import divergence, rows_of, worst_divergence, worst_hockey_stick
 from strategies import random_weights, tables
@@ -85,7 +93,9 @@ def test_disjoint_rows() -> None:
     assert delta(weights, 5.0) == 1.0
 
 
-@given(tables(max_rows=4, max_levels=5), st.sampled_from([0.0, 1e-9, 0.01, 0.5, 1.0, 3.0, 10.0, 50.0]))
+@given(
+    tables(max_rows=4, max_levels=5), st.sampled_from([0.0, 1e-9, 0.01, 0.5, 1.0, 3.0, 10.0, 50.0])
+)
 def test_delta_is_the_exact_hockey_stick_rounded_up(mechanism: Mechanism, epsilon: float) -> None:
     exact = worst_hockey_stick(rows_of(mechanism.weights), epsilon)
     ours = delta(mechanism.weights, epsilon)
@@ -133,11 +143,20 @@ def test_delta_holds_where_the_worst_of_many_near_ties_is_not_recomputed() -> No
     ratio = exp_below(epsilon)
 
     def exact(a: list[int], b: list[int]) -> Fraction:
-        return sum((max(p - ratio * q, Fraction(0)) for p, q in zip(a, b, strict=True)), Fraction(0)) / TOTAL
+        return (
+            sum((max(p - ratio * q, Fraction(0)) for p, q in zip(a, b, strict=True)), Fraction(0))
+            / TOTAL
+        )
 
-    ordered = [[exact(a, b) for b in weights[::-1].tolist() if a != b] for a in weights[::-1].tolist()]
+    ordered = [
+        [exact(a, b) for b in weights[::-1].tolist() if a != b] for a in weights[::-1].tolist()
+    ]
     assert max(ordered[-1]) > max(map(max, ordered[:-1])) + Fraction(1, 2**52)
-    assert max(ordered[-1]) <= Fraction(delta(weights, epsilon)) <= max(ordered[-1]) + (k + 9) * Fraction(1, 2**51)
+    assert (
+        max(ordered[-1])
+        <= Fraction(delta(weights, epsilon))
+        <= max(ordered[-1]) + (k + 9) * Fraction(1, 2**51)
+    )
 
 
 def test_delta_with_just_as_many_ties_as_are_recomputed_is_exact() -> None:
@@ -174,7 +193,11 @@ def test_renyi_is_exact_rounded_up(mechanism: Mechanism, order: float) -> None:
     if exact == mpmath.inf:
         assert ours == math.inf
         return
-    spread = max(1.0, float(mpmath.log(TOTAL))) if math.isinf(pure_epsilon(weights)) else pure_epsilon(weights)
+    spread = (
+        max(1.0, float(mpmath.log(TOTAL)))
+        if math.isinf(pure_epsilon(weights))
+        else pure_epsilon(weights)
+    )
     # As the docstring promises: below order 1 the division by 1 - order makes rounding relative to the value as well.
     size = spread + (float(exact) if order < 1 else 0.0)
     assert exact <= ours <= exact + 128 * (weights.shape[1] + 128) * UNIT * size
@@ -188,7 +211,9 @@ def holed(draw: st.DrawFn) -> np.ndarray:
     """Tables whose rows may have little or nothing in common: weights from 1 to 2**32, and zeros."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     rows, levels = draw(st.integers(2, 3)), draw(st.integers(2, 5))
-    weights = np.floor(2.0 ** (31 * rng.random((rows, levels))) * (rng.random((rows, levels)) < 0.7)).astype(np.int64)
+    weights = np.floor(
+        2.0 ** (31 * rng.random((rows, levels))) * (rng.random((rows, levels)) < 0.7)
+    ).astype(np.int64)
     weights = weights // levels + (weights > 0)
     kept = rng.integers(0, levels, rows)
     weights[np.arange(rows), kept] += TOTAL - weights.sum(axis=1)
@@ -196,7 +221,9 @@ def holed(draw: st.DrawFn) -> np.ndarray:
 
 
 @given(holed(), st.sampled_from([*BELOW, 1.0, 1 + 2.0**-52, 1.5, 64.0]))
-def test_renyi_of_rows_with_little_in_common_is_never_below_the_truth(weights: np.ndarray, order: float) -> None:
+def test_renyi_of_rows_with_little_in_common_is_never_below_the_truth(
+    weights: np.ndarray, order: float
+) -> None:
     exact = worst_divergence(rows_of(weights), order)
     ours = renyi(weights, order)
     assert ours >= exact
@@ -271,7 +298,12 @@ def test_exp_below_is_below_and_near(epsilon: float) -> None:
 def test_large_tables_are_read_by_numpy() -> None:
     rows, levels = 357, 256
     weights = random_weights(np.random.default_rng(0), rows, levels, 1.0)
-    for loss in (pure_epsilon, lambda w: delta(w, 0.5), lambda w: renyi(w, 8.0), lambda w: renyi(w, 1e5)):
+    for loss in (
+        pure_epsilon,
+        lambda w: delta(w, 0.5),
+        lambda w: renyi(w, 8.0),
+        lambda w: renyi(w, 1e5),
+    ):
         # A dozen calls for each row or level at most; one for each pair of rows would be 127,449.
         assert calls(lambda loss=loss: loss(weights)) < 12 * (rows + levels)
 
@@ -312,6 +344,10 @@ def test_delta_of_few_near_ties_is_the_exact_worst_rounded_up() -> None:
     for j in range(8):
         epsilon = 2.0**-30 + j * 2.0**-34
         up, down = exp_below(epsilon).as_integer_ratio()
-        exact = [sum(max(down * p - up * q, 0) for p, q in zip(a, b, strict=True)) for a in rows for b in rows]
+        exact = [
+            sum(max(down * p - up * q, 0) for p, q in zip(a, b, strict=True))
+            for a in rows
+            for b in rows
+        ]
         worst = Fraction(max(exact), down * TOTAL)
         assert worst <= Fraction(delta(weights, epsilon)) < worst + Fraction(1, 2**54)

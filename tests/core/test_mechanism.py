@@ -16,7 +16,11 @@ from strategies import mechanisms
 from tolerances import FEW, MANY
 
 TOTAL = 2**32
-GOOD = {"knots": [-1.0, 1.0], "levels": [-2.0, 2.0], "weights": [[3 * 2**30, 2**30], [2**30, 3 * 2**30]]}
+GOOD = {
+    "knots": [-1.0, 1.0],
+    "levels": [-2.0, 2.0],
+    "weights": [[3 * 2**30, 2**30], [2**30, 3 * 2**30]],
+}
 
 
 def built(**changes: object) -> Mechanism:
@@ -64,7 +68,11 @@ ROWS3 = [[TOTAL, 0]] * 3
         ({"weights": [[float(TOTAL), 0.0]] * 2}, "weights", "integers"),
         ({"weights": [[TOTAL, 0], [TOTAL]]}, "weights", "differ in length"),
         ({"weights": [["a", "b"]] * 2}, "weights", "integers"),
-        ({"weights": np.array([[2**64 - 1, TOTAL + 1], [TOTAL, 0]], dtype=np.uint64)}, "weights", "exceed"),
+        (
+            {"weights": np.array([[2**64 - 1, TOTAL + 1], [TOTAL, 0]], dtype=np.uint64)},
+            "weights",
+            "exceed",
+        ),
         ({"name": 3}, "name", "text"),
     ],
 )
@@ -108,7 +116,9 @@ def test_pickle_and_replace_keep_the_table(mechanism: Mechanism) -> None:
     assert dataclasses.replace(mechanism, name="new") == mechanism
 
 
-@pytest.mark.parametrize(("levels", "bits"), [(2, 1), (3, 2), (4, 2), (5, 3), (256, 8), (257, 9), (65536, 16)])
+@pytest.mark.parametrize(
+    ("levels", "bits"), [(2, 1), (3, 2), (4, 2), (5, 3), (256, 8), (257, 9), (65536, 16)]
+)
 def test_bits(levels: int, bits: int) -> None:
     weights = np.zeros((2, levels), dtype=np.int64)
     weights[:, 0] = TOTAL
@@ -131,7 +141,13 @@ def exact_pmf(mechanism: Mechanism, x: float) -> list[Fraction]:
 def test_pmf_mean_and_variance_are_exact(mechanism: Mechanism, seed: int) -> None:
     generator = np.random.default_rng(seed)
     width = mechanism.upper - mechanism.lower
-    x = np.concatenate([mechanism.knots, mechanism.lower + width * generator.uniform(-0.2, 1.2, 5), [np.inf, -np.inf]])
+    x = np.concatenate(
+        [
+            mechanism.knots,
+            mechanism.lower + width * generator.uniform(-0.2, 1.2, 5),
+            [np.inf, -np.inf],
+        ]
+    )
     levels = [Fraction(level) for level in mechanism.levels.tolist()]
     spread = float(levels[-1] - levels[0])
     scale = max(abs(float(levels[0])), abs(float(levels[-1])))
@@ -140,20 +156,30 @@ def test_pmf_mean_and_variance_are_exact(mechanism: Mechanism, seed: int) -> Non
     ):
         expected = exact_pmf(mechanism, value)
         # Rounding of x - knot: t errs by 2^-52 of |x| / width, where knots are far from 0 and close together.
-        tolerance = 1e-15 + 1e-9 * (np.diff(mechanism.knots)[np.diff(mechanism.knots) > 0].min() < 1e-6 * width)
+        tolerance = 1e-15 + 1e-9 * (
+            np.diff(mechanism.knots)[np.diff(mechanism.knots) > 0].min() < 1e-6 * width
+        )
         np.testing.assert_allclose(pmf, [float(p) for p in expected], rtol=0, atol=tolerance)
         exact_mean = sum(p * level for p, level in zip(expected, levels, strict=True))
-        exact_variance = sum(p * (level - exact_mean) ** 2 for p, level in zip(expected, levels, strict=True))
+        exact_variance = sum(
+            p * (level - exact_mean) ** 2 for p, level in zip(expected, levels, strict=True)
+        )
         # Up to 12 levels; 90 roundings of numbers of size `scale`.
         assert abs(mean - float(exact_mean)) <= 1e-14 * scale + tolerance * spread * 12
-        assert abs(variance - float(exact_variance)) <= FEW * spread**2 + FEW * scale * spread + tolerance * spread**2
+        assert (
+            abs(variance - float(exact_variance))
+            <= FEW * spread**2 + FEW * scale * spread + tolerance * spread**2
+        )
 
 
 @given(mechanism=mechanisms(max_levels=12, max_segments=8))
 def test_max_bias_is_the_worst_knot_in_rationals(mechanism: Mechanism) -> None:
     worst = max(
         abs(
-            sum(Fraction(w, TOTAL) * Fraction(b) for w, b in zip(row, mechanism.levels.tolist(), strict=True))
+            sum(
+                Fraction(w, TOTAL) * Fraction(b)
+                for w, b in zip(row, mechanism.levels.tolist(), strict=True)
+            )
             - Fraction(x)
         )
         for row, x in zip(mechanism.weights.tolist(), mechanism.knots.tolist(), strict=True)
@@ -171,7 +197,9 @@ def test_no_input_is_more_biased_than_max_bias(mechanism: Mechanism, seed: int) 
 
 
 def test_jump_holds_from_its_knot_on() -> None:
-    mechanism = Mechanism(knots=[0, 1, 1, 2], levels=[0, 1], weights=[[TOTAL, 0], [TOTAL, 0], [0, TOTAL], [0, TOTAL]])
+    mechanism = Mechanism(
+        knots=[0, 1, 1, 2], levels=[0, 1], weights=[[TOTAL, 0], [TOTAL, 0], [0, TOTAL], [0, TOTAL]]
+    )
     assert mechanism.pmf([0.0, np.nextafter(1, 0), 1.0, 2.0])[:, 1].tolist() == [0, 0, 1, 1]
 
 

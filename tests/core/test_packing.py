@@ -34,8 +34,14 @@ def packed_bit_by_bit(words: np.ndarray, bits: int) -> bytes:
 
 @pytest.mark.parametrize("bits", range(1, 33))
 @pytest.mark.parametrize("count", [1, 7, 8, 9, 2**16, 2**16 + 7, 2**17 + 1])
-def test_words_of_every_width_across_the_blocks_agree_with_the_slow_twin(bits: int, count: int) -> None:
-    words = np.random.default_rng(bits).integers(0, 2**bits, count, dtype=np.uint64).astype(word_type(bits))
+def test_words_of_every_width_across_the_blocks_agree_with_the_slow_twin(
+    bits: int, count: int
+) -> None:
+    words = (
+        np.random.default_rng(bits)
+        .integers(0, 2**bits, count, dtype=np.uint64)
+        .astype(word_type(bits))
+    )
     words[-1] = 2**bits - 1
     packed = pack_words(words, bits)
     assert packed == packed_bit_by_bit(words, bits)

@@ -33,7 +33,9 @@ def _steps(edges: np.ndarray, masses: np.ndarray, pieces: np.ndarray) -> np.ndar
 
 
 @given(st.floats(-0.9999, 0.99), st.floats(1e-5, 1e-2), st.floats(0.01, 0.99), st.booleans())
-def test_mass_near_the_end_of_a_piece_is_seen(place: float, width: float, mass: float, mirrored: bool) -> None:
+def test_mass_near_the_end_of_a_piece_is_seen(
+    place: float, width: float, mass: float, mirrored: bool
+) -> None:
     edges = np.array([-1.0, place, place + min(width, (1 - place) / 2), 1.0])
     masses = np.diff(edges) * (1 - mass)
     masses[1] += mass
@@ -48,7 +50,9 @@ def test_mass_near_the_end_of_a_piece_is_seen(place: float, width: float, mass: 
 
 @pytest.mark.parametrize("width", [2.0**-7, 2.0**-13, 2.0**-26])
 def test_narrow_uniforms_are_seen_wherever_they_lie(width: float) -> None:
-    for place in np.array([-65530, -32701, 0, 16403, 64800]) / 65536:  # dyadic: ends and widths are exact
+    for place in (
+        np.array([-65530, -32701, 0, 16403, 64800]) / 65536
+    ):  # dyadic: ends and widths are exact
         prior = as_prior(stats.uniform(place, width), lower=-1.0, upper=1.0)
         edges = np.array([place, place + width])
         pieces = np.linspace(-1, 1, 5)
@@ -70,18 +74,32 @@ def test_moments_of_a_sample_block_by_block_are_those_point_by_point(count: int)
     random = np.random.default_rng(count)
     spread = random.uniform(20, 700, count)
     near = 300 + 1e-9 * random.standard_normal(count)
-    for values in (spread, near, np.round(spread), np.clip(1000 * random.standard_normal(count), 20, 700)):
+    for values in (
+        spread,
+        near,
+        np.round(spread),
+        np.clip(1000 * random.standard_normal(count), 20, 700),
+    ):
         prior = as_prior(values, lower=20.0, upper=700.0)
         assert isinstance(prior, SamplePrior)
         inner = np.unique(np.concatenate([prior.points[::100], random.uniform(21, 699, 3)]))
-        for edges in ([20.0, 700.0], [20.0, *inner[(inner > 20) & (inner < 700)], 700.0], np.linspace(20, 700, 40)):
-            found, wanted = prior.moments(np.asarray(edges)), _point_by_point(prior, np.asarray(edges))
+        for edges in (
+            [20.0, 700.0],
+            [20.0, *inner[(inner > 20) & (inner < 700)], 700.0],
+            np.linspace(20, 700, 40),
+        ):
+            found, wanted = (
+                prior.moments(np.asarray(edges)),
+                _point_by_point(prior, np.asarray(edges)),
+            )
             # Sums of terms that are all at least 0, each of a few roundings: relative errors only.
             assert (np.abs(found - wanted) <= 1e-12 * wanted).all()
 
 
 @pytest.mark.parametrize(
-    "prior", [stats.norm(np.nan, 1), stats.norm(0, np.nan), stats.poisson(-1)], ids=["mean", "deviation", "rate"]
+    "prior",
+    [stats.norm(np.nan, 1), stats.norm(0, np.nan), stats.poisson(-1)],
+    ids=["mean", "deviation", "rate"],
 )
 def test_distributions_of_impossible_parameters_are_named(prior: Any) -> None:
     with pytest.raises(ParameterError, match="check its parameters"):

@@ -68,7 +68,11 @@ def test_a_record_prints_itself_and_keeps_what_is_hidden() -> None:
 def test_plain_values_are_json_whatever_they_are() -> None:
     interval = collect.Interval(value=1.0, low=0.0, high=math.inf)
     mixed = {"a": (Fraction(1, 3), np.float64(2.0)), 3: [math.nan, None, True], "i": interval}
-    shown = {"a": ["1/3", 2.0], "3": ["nan", None, True], "i": {"value": 1.0, "low": 0.0, "high": "inf"}}
+    shown = {
+        "a": ["1/3", 2.0],
+        "3": ["nan", None, True],
+        "i": {"value": 1.0, "low": 0.0, "high": "inf"},
+    }
     assert plain(mixed) == shown
     assert json.loads(json.dumps(plain(mixed), allow_nan=False)) == shown
 
@@ -100,7 +104,9 @@ def test_bounds_are_printed_rounded_against_us() -> None:
     assert "<td>-0.123456</td>" in Bounds()._repr_html_()
 
 
-SETTING = vectors.Setting(clients=1000, dimension=8, rounds=1, trust="local", epsilon=4.0, delta=0.0)
+SETTING = vectors.Setting(
+    clients=1000, dimension=8, rounds=1, trust="local", epsilon=4.0, delta=0.0
+)
 TABLE = families.rqm(lower=0, upper=10, levels=4, extension=5.0, q=0.4)
 COUNTS = collect.CodeCounts.from_codes(TABLE.privatize([4.0] * 1000, rng=0), mechanism=TABLE)
 
@@ -123,7 +129,10 @@ def test_a_list_of_results_is_one_table_and_says_once_what_they_share() -> None:
 
 def test_a_mechanism_is_a_table_in_a_notebook() -> None:
     assert "<th>inputs</th><td>0, 10</td>" in TABLE._repr_html_()
-    assert "<th>categories</th><td>a, b</td>" in families.categorical(categories=["a", "b"], epsilon=1)._repr_html_()
+    assert (
+        "<th>categories</th><td>a, b</td>"
+        in families.categorical(categories=["a", "b"], epsilon=1)._repr_html_()
+    )
 
 
 @pytest.mark.parametrize(
@@ -141,7 +150,9 @@ def test_a_mechanism_is_a_table_in_a_notebook() -> None:
         (lambda: collect.estimate(COUNTS, quantiles=[0.2, 0.5, 0.8]).quantiles, 3),
     ],
 )
-def test_results_are_small_tables_in_a_terminal_a_notebook_and_a_frame(result: Any, rows: int) -> None:
+def test_results_are_small_tables_in_a_terminal_a_notebook_and_a_frame(
+    result: Any, rows: int
+) -> None:
     pytest.importorskip("pandas")
     made = result()
     assert made._repr_html_().startswith("<table>")
@@ -161,7 +172,10 @@ def test_an_estimate_prints_a_line_for_each_interval_and_says_what_a_report_cost
         "standard error", "confidence", "epsilon", "certified", "observer",
     ]  # fmt: skip
     found = collect.estimate(COUNTS)
-    assert f"{number(found.mean.value)} ({number(found.mean.low)} to {number(found.mean.high)})" in str(found)
+    assert (
+        f"{number(found.mean.value)} ({number(found.mean.low)} to {number(found.mean.high)})"
+        in str(found)
+    )
     seeded = collect.estimate(replace(COUNTS, seeded=True), allow_seeded=True)
     assert "not private" in str(seeded)
     assert "certified" not in str(seeded)

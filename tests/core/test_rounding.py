@@ -32,10 +32,15 @@ def assert_private(weights: np.ndarray, epsilon: float) -> None:
             assert top <= bound * bottom
 
 
-def residuals(weights: np.ndarray, levels: np.ndarray, target_means: list[Fraction]) -> list[Fraction]:
+def residuals(
+    weights: np.ndarray, levels: np.ndarray, target_means: list[Fraction]
+) -> list[Fraction]:
     exact = [Fraction(level) for level in levels.tolist()]
     return [
-        abs(sum(Fraction(weight, TOTAL) * level for weight, level in zip(row, exact, strict=True)) - aim)
+        abs(
+            sum(Fraction(weight, TOTAL) * level for weight, level in zip(row, exact, strict=True))
+            - aim
+        )
         for row, aim in zip(weights.tolist(), target_means, strict=True)
     ]
 
@@ -49,7 +54,10 @@ def private_rows(seed: int, rows: int, levels: int, epsilon: float, smallest: fl
 
 
 CASES = st.tuples(
-    st.integers(0, 2**32 - 1), st.integers(2, 9), st.integers(2, 20), st.sampled_from([1e-3, 0.1, 1.0, 5.0])
+    st.integers(0, 2**32 - 1),
+    st.integers(2, 9),
+    st.integers(2, 20),
+    st.sampled_from([1e-3, 0.1, 1.0, 5.0]),
 )
 
 
@@ -95,11 +103,20 @@ def test_extremal_rows_use_up_epsilon_and_no_more(levels: int, epsilon: float) -
     # A unit per small entry, all taken from the one large entry of the row, is what integers can cost.
     assert epsilon * (1 - 3 * MARGIN) - levels / float(weights.min()) <= spent <= epsilon
     bound = Fraction(levels) * 2 / TOTAL
-    assert max(residuals(weights, values, [Fraction(mean) for mean in (rows @ values).tolist()])) < bound
+    assert (
+        max(residuals(weights, values, [Fraction(mean) for mean in (rows @ values).tolist()]))
+        < bound
+    )
 
 
-@given(seed=st.integers(0, 2**32 - 1), levels=st.integers(2, 50), zeros=st.sampled_from([0.0, 0.5, 0.9]))
-def test_without_a_limit_positive_stays_positive_and_zero_stays_zero(seed: int, levels: int, zeros: float) -> None:
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    levels=st.integers(2, 50),
+    zeros=st.sampled_from([0.0, 0.5, 0.9]),
+)
+def test_without_a_limit_positive_stays_positive_and_zero_stays_zero(
+    seed: int, levels: int, zeros: float
+) -> None:
     generator = np.random.default_rng(seed)
     rows = generator.dirichlet(np.full(levels, 0.05), 4) * (generator.random((4, levels)) >= zeros)
     rows[np.arange(4), generator.integers(0, levels, 4)] += 0.1
@@ -118,7 +135,9 @@ def test_exact_rows_stay_as_they_are() -> None:
 def test_target_means_are_met_where_they_differ_from_the_rows() -> None:
     rows = np.array([[0.6, 0.4], [0.4, 0.6]]) + 1e-8 * np.array([[1, -1], [-1, 1]])
     weights = round_rows(rows, levels=[-5, 5], target_means=[-1.0, 1.0])
-    assert max(residuals(weights, np.array([-5.0, 5.0]), [Fraction(-1), Fraction(1)])) < Fraction(20, TOTAL)
+    assert max(residuals(weights, np.array([-5.0, 5.0]), [Fraction(-1), Fraction(1)])) < Fraction(
+        20, TOTAL
+    )
 
 
 @given(epsilon=st.floats(1e-12, 700))
@@ -137,9 +156,15 @@ def test_an_epsilon_beyond_every_ratio_of_weights_limits_nothing(epsilon: float)
     # e**710 is no float any more; the ratio stays below it and above all that integers of 32 bits can have.
     assert TOTAL < ratio_below(epsilon) <= Fraction(math.exp(700.0))
     rows = [[0.75, 0.25], [1 / TOTAL, 1 - 1 / TOTAL]]
-    assert (round_rows(rows, levels=[0, 1], epsilon=epsilon) == round_rows(rows, levels=[0, 1])).all()
+    assert (
+        round_rows(rows, levels=[0, 1], epsilon=epsilon) == round_rows(rows, levels=[0, 1])
+    ).all()
     mechanism = table(
-        knots=[-1, 1], levels=[-2, 2], probabilities=[[0.75, 0.25], [0.25, 0.75]], name="t", epsilon=epsilon
+        knots=[-1, 1],
+        levels=[-2, 2],
+        probabilities=[[0.75, 0.25], [0.25, 0.75]],
+        name="t",
+        epsilon=epsilon,
     )
     assert mechanism.epsilon == pytest.approx(math.log(3), rel=FEW)
 
@@ -174,7 +199,9 @@ def test_epsilon_must_be_positive_or_rows_equal(epsilon: float) -> None:
             round_rows([[0.3, 0.7], [0.3, 0.7]], levels=[0, 1], epsilon=epsilon)
 
 
-@pytest.mark.parametrize("bad", [{"levels": [0.0, 1.0, 2.0]}, {"levels": [0.0, 1.0], "target_means": [0.0, 1.0]}])
+@pytest.mark.parametrize(
+    "bad", [{"levels": [0.0, 1.0, 2.0]}, {"levels": [0.0, 1.0], "target_means": [0.0, 1.0]}]
+)
 def test_lengths_must_agree(bad: dict[str, list[float]]) -> None:
     with pytest.raises(ParameterError, match=r"levels=|target_means="):
         round_rows([[0.3, 0.7]], **bad)
@@ -191,7 +218,9 @@ def test_table_is_certified_at_or_below_epsilon() -> None:
     ratio = math.exp(1.0 * (1 - MARGIN))
     level = (ratio + 1) / (ratio - 1)
     rows = np.array([[ratio, 1], [1, ratio]]) / (ratio + 1)
-    mechanism = table(knots=[-1, 1], levels=[-level, level], probabilities=rows, name="response", epsilon=1.0)
+    mechanism = table(
+        knots=[-1, 1], levels=[-level, level], probabilities=rows, name="response", epsilon=1.0
+    )
     assert 1 - 3 * MARGIN < mechanism.epsilon <= 1.0
     assert mechanism.exact_max_bias < Fraction(2) * Fraction(2 * level) / TOTAL
     assert mechanism.name == "response"
@@ -204,4 +233,7 @@ def test_levels_that_nearly_coincide_do_not_take_each_others_mass() -> None:
     weights = round_rows(rows, levels=levels)
     assert np.abs(weights - rows * TOTAL).max() <= 8
     # One unit of the span, 2^-32 of it: that is what a table's means are good to.
-    assert np.abs(weights / TOTAL @ levels - rows @ levels).max() <= (levels[-1] - levels[0]) * 2.0**-32
+    assert (
+        np.abs(weights / TOTAL @ levels - rows @ levels).max()
+        <= (levels[-1] - levels[0]) * 2.0**-32
+    )

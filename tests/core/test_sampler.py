@@ -25,7 +25,9 @@ F32, F64 = np.dtype(np.float32), np.dtype(np.float64)
 
 
 def one_bit() -> Mechanism:
-    return Mechanism(knots=[-1, 1], levels=[-2, 2], weights=[[3 * 2**30, 2**30], [2**30, 3 * 2**30]])
+    return Mechanism(
+        knots=[-1, 1], levels=[-2, 2], weights=[[3 * 2**30, 2**30], [2**30, 3 * 2**30]]
+    )
 
 
 # The same codes as the reference --------------------------------------------------------------------------------------
@@ -33,7 +35,9 @@ def one_bit() -> Mechanism:
 
 @given(mechanism=mechanisms(), seed=st.integers(0, 2**32 - 1), dtype=st.sampled_from([F32, F64]))
 @settings(max_examples=200)
-def test_same_codes_as_the_twin_for_the_same_words(mechanism: Mechanism, seed: int, dtype: np.dtype) -> None:
+def test_same_codes_as_the_twin_for_the_same_words(
+    mechanism: Mechanism, seed: int, dtype: np.dtype
+) -> None:
     generator = np.random.default_rng(seed)
     x = inputs_for(mechanism, generator, 300).astype(dtype)
     words = generator.integers(0, 2**64, 300, dtype=np.uint64)
@@ -41,7 +45,9 @@ def test_same_codes_as_the_twin_for_the_same_words(mechanism: Mechanism, seed: i
     _, limit = threshold(mechanism, x)
     clear = np.abs((words >> np.uint64(32)).astype(np.int64) - limit) > 1
     assert clear.sum() > 250
-    np.testing.assert_array_equal(codes_from_words(mechanism, x, words)[clear], twin(mechanism, x, words)[clear])
+    np.testing.assert_array_equal(
+        codes_from_words(mechanism, x, words)[clear], twin(mechanism, x, words)[clear]
+    )
 
 
 @pytest.mark.parametrize("levels", [256, 257, 2**16])
@@ -63,7 +69,9 @@ def test_words_at_the_edges_of_cells(mechanism: Mechanism, seed: int) -> None:
     cell, edge = generator.integers(0, 2**bits, 200), generator.choice(cells, 200) >> bits
     unit = np.clip(edge + generator.integers(-1, 2, 200), 0, 2 ** (32 - bits) - 1)
     high = generator.choice([0, TOTAL - 1], 200)
-    words = (high.astype(np.uint64) << np.uint64(32)) | ((cell << (32 - bits)) | unit).astype(np.uint64)
+    words = (high.astype(np.uint64) << np.uint64(32)) | ((cell << (32 - bits)) | unit).astype(
+        np.uint64
+    )
     x = generator.choice(mechanism.knots, 200)  # t is exactly 0 or 1: no rounding is involved
     np.testing.assert_array_equal(codes_from_words(mechanism, x, words), twin(mechanism, x, words))
 
@@ -84,17 +92,23 @@ def test_threshold_is_within_one_unit_of_the_rational_one(
     for x in inputs_for(mechanism, generator, 12).astype(dtype):
         row, limit = exact_threshold(mechanism, float(x))
         # Right row for every high half at least a unit below t 2^32, left row for every one at least a unit above.
-        highs = np.array([h for h in (0, int(limit) - 1, int(limit) + 2, TOTAL - 1) if 0 <= h < TOTAL])
+        highs = np.array(
+            [h for h in (0, int(limit) - 1, int(limit) + 2, TOTAL - 1) if 0 <= h < TOTAL]
+        )
         expected = np.array([row + (h + 1 <= limit) for h in highs])
         clear = np.array([not -1 < h - limit < 1 for h in highs])
-        codes = codes_from_words(mechanism, np.full(highs.size, x), highs.astype(np.uint64) << np.uint64(32))
+        codes = codes_from_words(
+            mechanism, np.full(highs.size, x), highs.astype(np.uint64) << np.uint64(32)
+        )
         np.testing.assert_array_equal(codes[clear], expected[clear])
 
 
 @pytest.mark.parametrize("dtype", [F32, F64])
 @pytest.mark.parametrize("spacing", ["even", "uneven", "clustered"])
 def test_a_jump_counts_from_its_knot_on(spacing: str, dtype: np.dtype) -> None:
-    knots = random_knots(np.random.default_rng(5), 15, spacing, 1.0).astype(dtype).astype(np.float64)
+    knots = (
+        random_knots(np.random.default_rng(5), 15, spacing, 1.0).astype(dtype).astype(np.float64)
+    )
     knots = np.repeat(np.unique(knots), [1] + [2] * (np.unique(knots).size - 2) + [1])
     mechanism = telltale(knots)
     words = np.array([0, TOTAL - 1, 2**63, 2**64 - 1], dtype=np.uint64)
@@ -110,24 +124,39 @@ def test_each_spacing_has_its_kernel() -> None:
     generator = np.random.default_rng(1)
     expected = {"even": draw_uniform, "uneven": draw_bucketed, "clustered": draw_searched}
     for spacing, kernel in expected.items():
-        assert compile_lookup(telltale(random_knots(generator, 12, spacing, 0.0)), F32).kernel is kernel
+        assert (
+            compile_lookup(telltale(random_knots(generator, 12, spacing, 0.0)), F32).kernel
+            is kernel
+        )
     even_jumps = telltale(np.repeat(np.linspace(-1, 1, 16), [1] + [2] * 14 + [1]))
     assert compile_lookup(even_jumps, F32).kernel is draw_uniform
 
 
-@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="reads x86-64 machine code")
+@pytest.mark.skipif(
+    platform.machine() not in ("x86_64", "AMD64"), reason="reads x86-64 machine code"
+)
 @pytest.mark.parametrize(
-    ("spacing", "kernel"), [("even", draw_uniform), ("uneven", draw_bucketed), ("clustered", draw_searched)]
+    ("spacing", "kernel"),
+    [("even", draw_uniform), ("uneven", draw_bucketed), ("clustered", draw_searched)],
 )
 def test_no_branch_on_a_value(spacing: str, kernel: Any) -> None:
     """Constant work per input: no conditional jump comes within three instructions of a floating-point comparison."""
     lookup = compile_lookup(telltale(random_knots(np.random.default_rng(1), 12, spacing, 0.0)), F32)
-    fresh = numba.njit(**{key: kernel.targetoptions[key] for key in ("nogil", "error_model", "boundscheck")})(
-        kernel.py_func
+    fresh = numba.njit(
+        **{key: kernel.targetoptions[key] for key in ("nogil", "error_model", "boundscheck")}
+    )(kernel.py_func)
+    fresh(
+        np.zeros(2, dtype=F32),
+        np.zeros(2, dtype=np.uint64),
+        np.zeros(2, dtype=np.uint8),
+        *lookup.arguments,
     )
-    fresh(np.zeros(2, dtype=F32), np.zeros(2, dtype=np.uint64), np.zeros(2, dtype=np.uint8), *lookup.arguments)
     (assembly,) = fresh.inspect_asm().values()
-    lines = [line.split() for line in assembly.splitlines() if line.startswith("\t") and not line.startswith("\t.")]
+    lines = [
+        line.split()
+        for line in assembly.splitlines()
+        if line.startswith("\t") and not line.startswith("\t.")
+    ]
     names = [line[0] for line in lines]
     compares = [i for i, name in enumerate(names) if "comis" in name]
     assert len(compares) >= 3  # the scalar rest of the loop compares with both ends, at least
@@ -136,7 +165,11 @@ def test_no_branch_on_a_value(spacing: str, kernel: Any) -> None:
 
 
 def test_codes_from_words_wants_one_word_per_input() -> None:
-    for words in (np.zeros(2, dtype=np.uint64), np.zeros(3, dtype=np.int64), np.zeros((3, 1), dtype=np.uint64)):
+    for words in (
+        np.zeros(2, dtype=np.uint64),
+        np.zeros(3, dtype=np.int64),
+        np.zeros((3, 1), dtype=np.uint64),
+    ):
         with pytest.raises(ParameterError, match="words="):
             codes_from_words(one_bit(), np.zeros(3), words)
     with pytest.raises(ParameterError, match="NaN"):
@@ -163,9 +196,17 @@ def test_strides_do_not_matter(dtype: np.dtype) -> None:
     unaligned[:] = base.ravel()
     read_only = base.copy()
     read_only.setflags(write=False)
-    views = [base.T, base[::2, ::-3], base[None, 5], np.asfortranarray(base), np.broadcast_to(base[0], (4, 30))]
+    views = [
+        base.T,
+        base[::2, ::-3],
+        base[None, 5],
+        np.asfortranarray(base),
+        np.broadcast_to(base[0], (4, 30)),
+    ]
     for view in [*views, unaligned, read_only]:
-        np.testing.assert_array_equal(one_bit().privatize(view, 1), one_bit().privatize(np.array(view, order="C"), 1))
+        np.testing.assert_array_equal(
+            one_bit().privatize(view, 1), one_bit().privatize(np.array(view, order="C"), 1)
+        )
 
 
 def test_scalars_and_lists() -> None:
@@ -174,7 +215,9 @@ def test_scalars_and_lists() -> None:
         code = mechanism.privatize(x, 0)
         assert isinstance(code, np.uint8)
         assert mechanism.decode(code) in (-2.0, 2.0)
-    np.testing.assert_array_equal(mechanism.privatize([0.1, 0.2], 5), mechanism.privatize(np.array([0.1, 0.2]), 5))
+    np.testing.assert_array_equal(
+        mechanism.privatize([0.1, 0.2], 5), mechanism.privatize(np.array([0.1, 0.2]), 5)
+    )
     assert mechanism.privatize([], 5).shape == (0,)
 
 
@@ -210,8 +253,12 @@ def test_what_is_no_real_number_is_refused(x: object) -> None:
 @pytest.mark.parametrize("spacing", ["even", "uneven", "clustered"])
 def test_clipped_inputs_are_counted_and_drawn_as_the_ends(spacing: str, dtype: np.dtype) -> None:
     mechanism = telltale(random_knots(np.random.default_rng(2), 9, spacing, 0.5))
-    x = np.array([-np.inf, -1e30, mechanism.lower, mechanism.upper, 1e30, np.inf, -0.0]).astype(dtype)
-    expected = PrivatizeStats(below=int((x < mechanism.lower).sum()), above=int((x > mechanism.upper).sum()), total=7)
+    x = np.array([-np.inf, -1e30, mechanism.lower, mechanism.upper, 1e30, np.inf, -0.0]).astype(
+        dtype
+    )
+    expected = PrivatizeStats(
+        below=int((x < mechanism.lower).sum()), above=int((x > mechanism.upper).sum()), total=7
+    )
     codes, stats = mechanism.privatize_with_stats(x)
     assert stats == expected
     assert stats.below >= 2
@@ -269,7 +316,9 @@ def test_threads_must_be_positive() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 99, 100, 101, 999, 1000, 12_345])
-def test_a_seed_gives_the_same_codes_on_any_number_of_threads(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_seed_gives_the_same_codes_on_any_number_of_threads(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sampler, "PART", 100)
     monkeypatch.setattr(sampler, "BLOCK", 64)
     x = np.random.default_rng(9).uniform(-1, 1, size)
@@ -334,7 +383,9 @@ parts = {codes[begin : begin + 256] for codes in seen for begin in range(0, 1 <<
 assert len(parts) == 4 * 16, len(parts)
 print("distinct")
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.stdout == "distinct\n", done.stderr
 
 
@@ -350,5 +401,7 @@ from mezzotint import Mechanism
 mechanism = Mechanism(knots=[-1, 1], levels=[-2, 2], weights=[[3 * 2**30, 2**30], [2**30, 3 * 2**30]])
 print(mechanism.privatize([0.5, 0.5], 1).tolist())
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.stdout == f"{one_bit().privatize([0.5, 0.5], 1).tolist()}\n", done.stderr

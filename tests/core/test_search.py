@@ -14,19 +14,32 @@ POINTS = st.floats(1e-100, 1e100)
 
 
 @given(POINTS, POINTS, POINTS, st.booleans())
-def test_both_ends_are_neighbours_of_the_change(one: float, other: float, third: float, geometric: bool) -> None:
+def test_both_ends_are_neighbours_of_the_change(
+    one: float, other: float, third: float, geometric: bool
+) -> None:
     low, change, high = sorted((one, other, third))
     good, bad = bracket(lambda x: x <= change, low, high, steps=2000, geometric=geometric)
     assert good <= change
     assert bad > change or bad == high
-    if high > change:  # neighbouring floats; the root of a product is two roundings, so it may end a few before
+    if (
+        high > change
+    ):  # neighbouring floats; the root of a product is two roundings, so it may end a few before
         assert bad - good <= (8 if geometric else 1) * math.ulp(bad)
 
 
 @given(POINTS, POINTS, st.floats(1e-12, 0.5), st.booleans())
-def test_the_width_is_what_was_asked_for(one: float, other: float, tolerance: float, geometric: bool) -> None:
+def test_the_width_is_what_was_asked_for(
+    one: float, other: float, tolerance: float, geometric: bool
+) -> None:
     low, high = sorted((one, other))
-    good, bad = bracket(lambda x: x > (low + high) / 2, high, low, tolerance=tolerance, steps=2000, geometric=geometric)
+    good, bad = bracket(
+        lambda x: x > (low + high) / 2,
+        high,
+        low,
+        tolerance=tolerance,
+        steps=2000,
+        geometric=geometric,
+    )
     assert good >= bad
     assert good - bad <= tolerance * good
 

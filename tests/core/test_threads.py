@@ -18,7 +18,9 @@ def late(seconds: float, value: int) -> int:
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_results_come_in_the_order_of_the_tasks(threads: int) -> None:
-    assert in_threads([partial(late, 0.02 / (i + 1), i) for i in range(5)], threads=threads) == list(range(5))
+    assert in_threads(
+        [partial(late, 0.02 / (i + 1), i) for i in range(5)], threads=threads
+    ) == list(range(5))
 
 
 def test_one_thread_or_one_task_starts_none() -> None:

@@ -52,15 +52,36 @@ def test_the_shipped_votes_are_the_reference_data(shared_data: Path) -> None:
         assert one.counts[:2] == (int(row["votes_1"]), int(row["votes_2"]))
         assert one.records == int(row["total"])
     with (shared_data / "presidential_2020_districts.csv").open() as stream:
-        districts = {row["district"]: (int(row["biden"]), int(row["trump"])) for row in csv.DictReader(stream)}
-    assert {one.name: one.counts for one in (*state_elections(), *district_elections())} == districts
+        districts = {
+            row["district"]: (int(row["biden"]), int(row["trump"]))
+            for row in csv.DictReader(stream)
+        }
+    assert {
+        one.name: one.counts for one in (*state_elections(), *district_elections())
+    } == districts
 
 
 def test_party_shares_name_the_winners_party() -> None:
     shares = party_shares()
     democrats = {year for year, share in shares.items() if share > Fraction(1, 2)}
     # Popular votes won by Democrats, from the history of the presidency.
-    years = (1932, 1936, 1940, 1944, 1948, 1960, 1964, 1976, 1992, 1996, 2000, 2008, 2012, 2016, 2020)
+    years = (
+        1932,
+        1936,
+        1940,
+        1944,
+        1948,
+        1960,
+        1964,
+        1976,
+        1992,
+        1996,
+        2000,
+        2008,
+        2012,
+        2016,
+        2020,
+    )
     assert democrats == {str(year) for year in years}
 
 
@@ -82,12 +103,19 @@ def test_any_csv_with_counts(tmp_path: Path) -> None:
 def test_names_of_elections_may_be_numbers_and_words_are_no_candidates() -> None:
     text = "when,a,b,note\n2020,1,2,calm\n2024 (again),3,4,loud\n"
     assert [one.name for one in read_elections(io.StringIO(text))] == ["2020", "2024 (again)"]
-    assert read_elections(io.StringIO("when,a,b,year,total\n1,1,2,2020,3\n"), label="when")[0].counts == (1, 2)
+    assert read_elections(io.StringIO("when,a,b,year,total\n1,1,2,2020,3\n"), label="when")[
+        0
+    ].counts == (1, 2)
 
 
 BAD = [
     ("town,a\nX,1\n", {}, ParameterError, "two columns"),
-    ("town,registered,a,b\nX,9,1,2\n", {}, ParameterError, "columns=registered, a, b: all hold whole numbers"),
+    (
+        "town,registered,a,b\nX,9,1,2\n",
+        {},
+        ParameterError,
+        "columns=registered, a, b: all hold whole numbers",
+    ),
     ('town,a,b,c\nX,"12,345",2,3\n', {}, FileFormatError, "line 2, column a: '12,345'"),
     ("town,a,b,c\nX,1,2,3\nY,4,5,6.0\n", {}, FileFormatError, "line 3, column c: '6.0'"),
     ("town,a,b,c\nX,1,2,3\nY,4,5,\n", {}, FileFormatError, "line 3, column c: ''"),

@@ -33,7 +33,8 @@ def test_every_record_goes_to_exactly_one_client():
 def test_a_smaller_parameter_is_less_even():
     labels = np.random.default_rng(0).integers(0, 10, 5000)
     classes = [
-        np.mean([len(np.unique(labels[part])) for part in dirichlet_split(labels, 50, a, 0)]) for a in (0.1, 100.0)
+        np.mean([len(np.unique(labels[part])) for part in dirichlet_split(labels, 50, a, 0)])
+        for a in (0.1, 100.0)
     ]
     assert classes[0] < 6 < 9 < classes[1]
 
@@ -65,7 +66,9 @@ def test_femnist_is_split_by_writer(tmp_path):
     assert [len(y) for _, y in federation.clients] == [4] * 8
     assert len(federation.test_y) == 8
     with np.load(path) as file:
-        np.testing.assert_allclose(federation.clients[2][0][1], 1 - file["x"][11] / 255, atol=SINGLE)
+        np.testing.assert_allclose(
+            federation.clients[2][0][1], 1 - file["x"][11] / 255, atol=SINGLE
+        )
     assert len(load_federation("femnist", folder=str(path), clients=3).clients) == 3
     (tmp_path / "bad.npz").write_bytes(b"nothing")
     with pytest.raises(FileFormatError, match="not a readable npz"):
@@ -75,8 +78,12 @@ def test_femnist_is_split_by_writer(tmp_path):
 def test_leaf_folders_are_read(tmp_path):
     for part, count in (("train", 3), ("test", 1)):
         (tmp_path / part).mkdir()
-        users = {name: {"x": [[0.25] * 784] * count, "y": list(range(count))} for name in ("a", "b")}
-        (tmp_path / part / "one.json").write_text(json.dumps({"users": ["a", "b"], "user_data": users}))
+        users = {
+            name: {"x": [[0.25] * 784] * count, "y": list(range(count))} for name in ("a", "b")
+        }
+        (tmp_path / part / "one.json").write_text(
+            json.dumps({"users": ["a", "b"], "user_data": users})
+        )
     federation = load_federation("femnist", folder=str(tmp_path), clients=0)
     assert [y.tolist() for _, y in federation.clients] == [[0, 1, 2]] * 2
     assert federation.test_x.shape == (2, 28, 28)
@@ -87,13 +94,20 @@ def test_leaf_folders_are_read(tmp_path):
 
 
 def _idx(values: np.ndarray) -> bytes:
-    return bytes([0, 0, 8, values.ndim]) + struct.pack(f">{values.ndim}I", *values.shape) + values.tobytes()
+    return (
+        bytes([0, 0, 8, values.ndim])
+        + struct.pack(f">{values.ndim}I", *values.shape)
+        + values.tobytes()
+    )
 
 
 def test_mnist_files_are_read_packed_or_not(tmp_path):
     rng = np.random.default_rng(1)
     for name, count in (("train", 20), ("t10k", 4)):
-        images, labels = rng.integers(0, 256, (count, 28, 28), dtype=np.uint8), np.arange(count, dtype=np.uint8) % 10
+        images, labels = (
+            rng.integers(0, 256, (count, 28, 28), dtype=np.uint8),
+            np.arange(count, dtype=np.uint8) % 10,
+        )
         (tmp_path / f"{name}-images-idx3-ubyte.gz").write_bytes(gzip.compress(_idx(images)))
         (tmp_path / f"{name}-labels-idx1-ubyte").write_bytes(_idx(labels))
     federation = load_federation("mnist", folder=str(tmp_path), clients=3, dirichlet=5.0)
@@ -112,14 +126,21 @@ def test_cifar_pickles_are_read_and_other_pickles_are_not(tmp_path):
     rng = np.random.default_rng(2)
     data = rng.integers(0, 256, (5, 3072), dtype=np.uint8)
     for name in [f"data_batch_{i}" for i in range(1, 6)] + ["test_batch"]:
-        (tmp_path / name).write_bytes(pickle.dumps({b"data": data, b"labels": [0, 1, 2, 3, 4]}, protocol=3))
+        (tmp_path / name).write_bytes(
+            pickle.dumps({b"data": data, b"labels": [0, 1, 2, 3, 4]}, protocol=3)
+        )
     federation = load_federation("cifar10", folder=str(tmp_path), clients=4, dirichlet=5.0)
     assert federation.test_x.shape == (5, 32, 32, 3)
     # Planes of red, green and blue become channels.
     assert federation.test_x[0, 0, 1, 2] == pytest.approx(data[0, 2 * 1024 + 1] / 255)
     for name in ("train", "test"):
-        (tmp_path / name).write_bytes(pickle.dumps({b"data": data, b"fine_labels": [0, 1, 2, 3, 99]}, protocol=3))
-    assert load_federation("cifar100", folder=str(tmp_path), clients=2, dirichlet=5.0).test_y.max() == 99
+        (tmp_path / name).write_bytes(
+            pickle.dumps({b"data": data, b"fine_labels": [0, 1, 2, 3, 99]}, protocol=3)
+        )
+    assert (
+        load_federation("cifar100", folder=str(tmp_path), clients=2, dirichlet=5.0).test_y.max()
+        == 99
+    )
     (tmp_path / "test_batch").write_bytes(pickle.dumps({b"data": print}, protocol=3))
     with pytest.raises(FileFormatError, match="refused"):
         load_federation("cifar10", folder=str(tmp_path), clients=3, dirichlet=5.0)
@@ -159,7 +180,9 @@ def test_networks_have_the_sizes_that_they_say_and_descend(tmp_path):
         start = model.initial(0)
         sizes[name] = start.size
         x, y = federation.clients[0]
-        moved = LocalTraining(algorithm="fedavg", steps=3, rate=0.05).update(model, start, x, y, seed=0)
+        moved = LocalTraining(algorithm="fedavg", steps=3, rate=0.05).update(
+            model, start, x, y, seed=0
+        )
         assert model.evaluate(start + moved, x, y)[0] < model.evaluate(start, x, y)[0]
         np.testing.assert_array_equal(start, model.initial(0))
     # By hand, for 5 classes: convolutions, then the layers behind them.
@@ -183,7 +206,14 @@ def test_fedsgd_is_minus_the_gradient():
 def test_a_rehearsal_that_makes_no_sense_is_refused():
     federation = load_federation("digits", clients=100)
     model = model_for("softmax", federation)
-    good = {"federation": federation, "model": model, "per_round": 5, "learning_rate": 1.0, "rounds": 1, "every": 1}
+    good = {
+        "federation": federation,
+        "model": model,
+        "per_round": 5,
+        "learning_rate": 1.0,
+        "rounds": 1,
+        "every": 1,
+    }
     bads: tuple[dict[str, Any], ...] = (
         {"per_round": 0}, {"per_round": 101}, {"rounds": 0}, {"every": 0}, {"learning_rate": 0.0},
         {"sampling": "poisson"}, {"sampling": "some"},
@@ -217,11 +247,18 @@ def test_clients_of_a_rehearsal_take_turns(seed):
     federation = load_federation("digits", clients=20)
     model = _Noting()
     run = Rehearsal(
-        federation=federation, model=model, per_round=6, learning_rate=1.0, rounds=10, every=10, sampling="cyclic"
+        federation=federation,
+        model=model,
+        per_round=6,
+        learning_rate=1.0,
+        rounds=10,
+        every=10,
+        sampling="cyclic",
     )
     run.run(FixedPointEncoding(clip=1.0), seed=seed)
     turns = {
-        id(x): [place // 6 for place, one in enumerate(model.asked) if one == id(x)] for x, _ in federation.clients
+        id(x): [place // 6 for place, one in enumerate(model.asked) if one == id(x)]
+        for x, _ in federation.clients
     }
     assert {len(found) for found in turns.values()} == {3}
     assert min(np.diff(found).min() for found in turns.values()) >= 3

@@ -15,7 +15,12 @@ from mezzotint.datasets import read_idx, read_image_set
 
 
 def idx(array: np.ndarray) -> bytes:
-    return b"\0\0\x08" + bytes([array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
+    return (
+        b"\0\0\x08"
+        + bytes([array.ndim])
+        + struct.pack(f">{array.ndim}I", *array.shape)
+        + array.tobytes()
+    )
 
 
 IMAGES, LABELS = np.arange(6 * 4, dtype=np.uint8).reshape(6, 2, 2), np.arange(6, dtype=np.uint8)

@@ -30,7 +30,9 @@ def test_breast_cancer() -> None:
     assert data.train_x.shape == (455, 30)
     assert data.test_x.shape == (114, 30)
     assert np.bincount(np.concatenate([data.train_y, data.test_y])).tolist() == [212, 357]
-    np.testing.assert_allclose(data.train_x.mean(axis=0), 0, atol=1e-5)  # sums of 455 floats of 32 bits: 455 * 2^-24
+    np.testing.assert_allclose(
+        data.train_x.mean(axis=0), 0, atol=1e-5
+    )  # sums of 455 floats of 32 bits: 455 * 2^-24
     np.testing.assert_allclose(data.train_x.std(axis=0), 1, atol=1e-5)  # as above
     assert "not cover" in data.note
     assert not np.array_equal(breast_cancer(split=4).train_y, data.train_y)
@@ -39,7 +41,12 @@ def test_breast_cancer() -> None:
 
 
 def _idx(array: np.ndarray) -> bytes:
-    return b"\0\0\x08" + bytes([array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
+    return (
+        b"\0\0\x08"
+        + bytes([array.ndim])
+        + struct.pack(f">{array.ndim}I", *array.shape)
+        + array.tobytes()
+    )
 
 
 def test_small_files_that_unpack_to_gigabytes_are_refused_early(
@@ -61,7 +68,13 @@ def test_small_files_that_unpack_to_gigabytes_are_refused_early(
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"\x1f\x8b" + b"\0" * 40, gzip.compress(b"\0\0\x08\x03" * 9, mtime=0)[:-5], b"PK\x03\x04", b"[" * 99],
+    [
+        b"",
+        b"\x1f\x8b" + b"\0" * 40,
+        gzip.compress(b"\0\0\x08\x03" * 9, mtime=0)[:-5],
+        b"PK\x03\x04",
+        b"[" * 99,
+    ],
     ids=["empty", "gzip header", "cut gzip", "zip header", "nested lists"],
 )
 def test_damaged_files_of_every_reader_are_named(tmp_path: Path, body: bytes) -> None:
@@ -85,7 +98,9 @@ def test_idx_folder(tmp_path: Path) -> None:
         (tmp_path / f"{part}-labels-idx1-ubyte").write_bytes(_idx(labels))
     data = idx_folder(tmp_path, train=4)
     assert data.train_x.shape == (4, 28, 28)
-    np.testing.assert_allclose(data.test_x * 255, images, atol=1e-4)  # 255 times the rounding of a 32-bit float
+    np.testing.assert_allclose(
+        data.test_x * 255, images, atol=1e-4
+    )  # 255 times the rounding of a 32-bit float
     assert data.classes == 6
     assert data.train_y.tolist() == [0, 1, 2, 3]
 
@@ -93,7 +108,18 @@ def test_idx_folder(tmp_path: Path) -> None:
 def test_mnist(shared_data: Path) -> None:
     data = idx_folder(shared_data / "mnist")
     assert data.train_x.shape == (60_000, 28, 28)
-    assert np.bincount(data.test_y).tolist() == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
+    assert np.bincount(data.test_y).tolist() == [
+        980,
+        1135,
+        1032,
+        1010,
+        982,
+        892,
+        958,
+        1028,
+        974,
+        1009,
+    ]
 
 
 def test_bad_data() -> None:
@@ -109,7 +135,9 @@ def test_bad_data() -> None:
 
 
 def test_tables_are_features_and_a_label(tmp_path: Path) -> None:
-    text = "size,grade,old\n" + "".join(f"{i},{'ba'[i % 2]},{'true' if i % 3 else 'false'}\n" for i in range(12))
+    text = "size,grade,old\n" + "".join(
+        f"{i},{'ba'[i % 2]},{'true' if i % 3 else 'false'}\n" for i in range(12)
+    )
     (tmp_path / "t.csv").write_text(text)
     parquet.write_table(csv.read_csv(tmp_path / "t.csv"), tmp_path / "t.parquet")
     for name in ("t.csv", "t.parquet"):
@@ -123,11 +151,15 @@ def test_tables_are_features_and_a_label(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("owner", ["who", None])
-def test_a_row_is_tested_or_trained_on_whoever_else_is_there(tmp_path: Path, owner: str | None) -> None:
+def test_a_row_is_tested_or_trained_on_whoever_else_is_there(
+    tmp_path: Path, owner: str | None
+) -> None:
     rows = [f"u{i // 2},{i},{i % 3}\n" for i in range(200)]
 
     def parts(kept: list[str]) -> tuple[set[float], set[float]]:
-        (tmp_path / "t.csv").write_text("who,x,y\n" + "".join(row if owner else row[1:] for row in kept))
+        (tmp_path / "t.csv").write_text(
+            "who,x,y\n" + "".join(row if owner else row[1:] for row in kept)
+        )
         data = table_file(tmp_path / "t.csv", label="y", users=owner)
         return set(data.train_x[:, -1].tolist()), set(data.test_x[:, -1].tolist())
 

@@ -20,11 +20,17 @@ from tolerances import KEPT, MANY, SOLVED
 NAMES = ["rqm", "erm", "pbm", "k_randomized_response"]
 
 
-@judges("design.calibration.calibrate", "design.calibration.FamilySearch.best", "design.calibration.FamilySearch.run")
+@judges(
+    "design.calibration.calibrate",
+    "design.calibration.FamilySearch.best",
+    "design.calibration.FamilySearch.run",
+)
 @pytest.mark.parametrize("family", NAMES)
 @pytest.mark.parametrize("epsilon", [0.01, 0.5, 1.0, 2.0, 4.0])
 @pytest.mark.parametrize("loss", ["mse", "mae"])
-def test_certified_epsilon_is_as_asked_and_loss_is_the_tables(family: str, epsilon: float, loss: Any) -> None:
+def test_certified_epsilon_is_as_asked_and_loss_is_the_tables(
+    family: str, epsilon: float, loss: Any
+) -> None:
     result = calibrate(family, epsilon=epsilon, levels=4, loss=loss)
     mechanism = result.mechanism
     assert epsilon * (1 - KEPT) <= mechanism.epsilon <= epsilon
@@ -34,13 +40,16 @@ def test_certified_epsilon_is_as_asked_and_loss_is_the_tables(family: str, epsil
     assert result.status == "calibrated"
     assert result.lower_bound is None
     assert result.gap is None
-    assert 1 <= result.iterations <= 2000  # candidates asked for; the search stops by precision, not by this number
+    assert (
+        1 <= result.iterations <= 2000
+    )  # candidates asked for; the search stops by precision, not by this number
     assert result.seconds > 0
 
 
 @pytest.mark.parametrize("family", NAMES)
 @pytest.mark.parametrize(
-    ("levels", "epsilon"), [(2, 1.0), (3, 1.0), (5, 2.0), (16, 1.0), pytest.param(16, 3.0, marks=pytest.mark.slow)]
+    ("levels", "epsilon"),
+    [(2, 1.0), (3, 1.0), (5, 2.0), (16, 1.0), pytest.param(16, 3.0, marks=pytest.mark.slow)],
 )
 def test_other_numbers_of_levels(family: str, levels: int, epsilon: float) -> None:
     mechanism = calibrate(family, epsilon=epsilon, levels=levels).mechanism
@@ -50,7 +59,9 @@ def test_other_numbers_of_levels(family: str, levels: int, epsilon: float) -> No
 
 
 @pytest.mark.parametrize("family", [*NAMES, "randomized_response"])
-@pytest.mark.parametrize(("epsilon", "slack"), [(8.0, 1e-3), (20.0, 0.3), (22.0, 1.2), (100.0, math.inf), (1e-5, 1e-8)])
+@pytest.mark.parametrize(
+    ("epsilon", "slack"), [(8.0, 1e-3), (20.0, 0.3), (22.0, 1.2), (100.0, math.inf), (1e-5, 1e-8)]
+)
 def test_extreme_epsilons(family: str, epsilon: float, slack: float) -> None:
     mechanism = calibrate(family, epsilon=epsilon).mechanism
     assert max(0.0, epsilon - slack) < mechanism.epsilon <= epsilon
@@ -81,7 +92,9 @@ def test_no_rqm_on_a_fine_grid_is_better(levels: int, epsilon: float, loss: Any)
     least = 1 / math.tanh(epsilon / 2)
     best = math.inf
     for reach in least * np.geomspace(1, levels - 1, 60):
-        _, _, rows = rqm_rows(lower=-1.0, upper=1.0, levels=levels, extension=reach - 1, q=np.linspace(0, 1, 201))
+        _, _, rows = rqm_rows(
+            lower=-1.0, upper=1.0, levels=levels, extension=reach - 1, q=np.linspace(0, 1, 201)
+        )
         meets = np.flatnonzero(float_epsilon(rows) <= epsilon)
         for q in np.linspace(0, 1, 201)[meets[-2:]]:
             mechanism = families.rqm(levels=levels, extension=reach - 1, q=q)
@@ -102,7 +115,9 @@ def test_no_erm_on_a_grid_is_better(epsilon: float, loss: Any) -> None:
     found = calibrate("erm", epsilon=epsilon, levels=4, loss=loss).loss
     least = 1 / math.tanh(epsilon / 2)
     best = math.inf
-    shapes = itertools.product(least * np.geomspace(1, 4, 9), (0.01, 0.1, 0.25, 0.4, 0.7), np.linspace(-5, 5, 21))
+    shapes = itertools.product(
+        least * np.geomspace(1, 4, 9), (0.01, 0.1, 0.25, 0.4, 0.7), np.linspace(-5, 5, 21)
+    )
     for reach, inner, gamma in shapes:
         mechanism = families.erm(bins=[-reach, -inner, inner, reach], gamma=gamma)
         if mechanism.epsilon <= epsilon:
@@ -114,7 +129,9 @@ def test_no_erm_on_a_grid_is_better(epsilon: float, loss: Any) -> None:
     ("family", "epsilon", "published"),
     [("rqm", 1.0, 1.9973), ("rqm", 1.5, 1.3139), ("erm", 1.0, 2.2062), ("erm", 1.5, 1.2982)],
 )
-def test_at_least_as_good_as_the_published_parameters(family: str, epsilon: float, published: float) -> None:
+def test_at_least_as_good_as_the_published_parameters(
+    family: str, epsilon: float, published: float
+) -> None:
     assert calibrate(family, epsilon=epsilon, levels=4, loss="mae").loss < published
 
 
@@ -138,7 +155,9 @@ def test_data_units_scale_the_loss(family: str) -> None:
     assert data.loss == pytest.approx(unit.loss * 337.5**2, rel=1e-4)
     assert (data.mechanism.lower, data.mechanism.upper) == (20.0, 695.0)
     # A search in other units ends a step elsewhere, where the loss is flat.
-    np.testing.assert_allclose(data.mechanism.levels, 357.5 + 337.5 * unit.mechanism.levels, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(
+        data.mechanism.levels, 357.5 + 337.5 * unit.mechanism.levels, rtol=1e-3, atol=1e-3
+    )
 
 
 def test_the_prior_is_what_is_minimised() -> None:
@@ -155,7 +174,9 @@ def test_a_large_sample_is_read_once_and_agrees_with_its_distribution() -> None:
     from_sample = calibrate("rqm", epsilon=2.0, prior=sample)
     assert from_sample.loss == from_sample.mechanism.mse(sample)
     # 200,000 draws: a standard error of .0007 of their second moment.
-    assert from_sample.loss == pytest.approx(calibrate("rqm", epsilon=2.0, prior=norm(0.5, 0.1)).loss, rel=2e-3)
+    assert from_sample.loss == pytest.approx(
+        calibrate("rqm", epsilon=2.0, prior=norm(0.5, 0.1)).loss, rel=2e-3
+    )
 
 
 def test_given_bins_are_kept() -> None:
@@ -167,7 +188,9 @@ def test_given_bins_are_kept() -> None:
     erm = calibrate("erm", epsilon=1.0, levels=[-5.1, -0.1, 0.1, 5.1], loss="mae")
     np.testing.assert_array_equal(erm.mechanism.levels, [-5.1, -0.1, 0.1, 5.1])
     assert erm.loss == pytest.approx(2.2062, abs=1e-3)  # written down from a coarser search
-    shifted = calibrate("rqm", epsilon=1.0, lower=0.0, upper=2.0, levels=[b + 1 for b in bins], loss="mae")
+    shifted = calibrate(
+        "rqm", epsilon=1.0, lower=0.0, upper=2.0, levels=[b + 1 for b in bins], loss="mae"
+    )
     assert shifted.loss == pytest.approx(rqm.loss, rel=SOLVED)
 
 
@@ -182,7 +205,9 @@ def test_max_level_is_respected() -> None:
 
 def test_unbiased_reports_need_wide_levels() -> None:
     # coth(1/2) = 2.16395: one-bit response has exactly these levels, and no unbiased mechanism smaller ones.
-    with pytest.raises(InfeasibleError, match=r"max_level=2\.16: .* 2\.16395 .*raise max_level or epsilon"):
+    with pytest.raises(
+        InfeasibleError, match=r"max_level=2\.16: .* 2\.16395 .*raise max_level or epsilon"
+    ):
         calibrate("rqm", epsilon=1.0, max_level=2.16)
     assert calibrate("rqm", epsilon=1.0, max_level=2.1642).mechanism.epsilon <= 1.0
     assert calibrate("randomized_response", epsilon=1.0, max_level=2.164).mechanism.epsilon <= 1.0

@@ -21,7 +21,11 @@ def piecewise_moments(epsilon: float, u: float) -> tuple[float, float]:
     left = (far + 1) / 2 * u - (far - 1) / 2
     right = left + far - 1
     high = (math.exp(epsilon) - root) / (2 * root + 2)
-    pieces = ((-far, left, high / math.exp(epsilon)), (left, right, high), (right, far, high / math.exp(epsilon)))
+    pieces = (
+        (-far, left, high / math.exp(epsilon)),
+        (left, right, high),
+        (right, far, high / math.exp(epsilon)),
+    )
     mean = sum(weight * (b**2 - a**2) / 2 for a, b, weight in pieces)
     second = sum(weight * (b**3 - a**3) / 3 for a, b, weight in pieces)
     return mean, second - mean**2
@@ -33,7 +37,9 @@ def test_the_piecewise_variance_is_that_of_its_density(epsilon: float, u: float)
     mean, spread = piecewise_moments(epsilon, u)
     known = variance("piecewise", epsilon)
     assert mean == pytest.approx(u, abs=MANY)
-    assert known.constant + known.square * u**2 == pytest.approx(spread, rel=1e-8)  # the twin's quadrature
+    assert known.constant + known.square * u**2 == pytest.approx(
+        spread, rel=1e-8
+    )  # the twin's quadrature
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.0, 6.0])
@@ -56,12 +62,16 @@ def test_the_staircase_variance_is_the_least_over_its_shapes(epsilon: float) -> 
 
 def test_hybrid_duchi_laplace_and_gaussian() -> None:
     assert variance("hybrid", 1.0).square == pytest.approx(0.0, abs=FEW)
-    assert variance("hybrid", 0.5) == variance("duchi", 0.5).__class__(constant=1 / math.tanh(0.25) ** 2, square=-1.0)
+    assert variance("hybrid", 0.5) == variance("duchi", 0.5).__class__(
+        constant=1 / math.tanh(0.25) ** 2, square=-1.0
+    )
     assert variance("laplace", 2.0).constant == 2.0
     one_bit = families.randomized_response(lower=2.0, upper=6.0, epsilon=1.0)
     duchi = variance("duchi", 1.0)
     assert duchi.mse(lower=2.0, upper=6.0) == pytest.approx(one_bit.mse(), rel=SOLVED)
-    assert duchi.mse(lower=2.0, upper=6.0, prior=[4.0]) == pytest.approx(duchi.worst(lower=2.0, upper=6.0), rel=FEW)
+    assert duchi.mse(lower=2.0, upper=6.0, prior=[4.0]) == pytest.approx(
+        duchi.worst(lower=2.0, upper=6.0), rel=FEW
+    )
     # The classical bound sigma = 2 sqrt(2 ln(1.25 / delta)) / epsilon is above the exact one.
     assert 4.0 < variance("gaussian", 1.0).constant < 8 * math.log(1.25e6)
     with pytest.raises(ParameterError):
@@ -91,14 +101,20 @@ def test_mechanisms_and_functions_of_ones_own() -> None:
     def fading(q: float) -> Mechanism:  # epsilon falls with the number
         return families.randomized_response(lower=-1, upper=1, epsilon=min(1 / q, 20.0))
 
-    rows = {row.family: row for row in design.compare(epsilon=1.0, families=(mine, response, fading))}
+    rows = {
+        row.family: row for row in design.compare(epsilon=1.0, families=(mine, response, fading))
+    }
     assert rows[mine.name].mechanism is mine
     for name in ("response", "fading"):
         assert rows[name].epsilon == pytest.approx(1.0, rel=SOLVED)
         assert rows[name].epsilon <= 1.0
-    assert design.calibrate(response, epsilon=0.5).mechanism.epsilon == pytest.approx(0.5, rel=SOLVED)
+    assert design.calibrate(response, epsilon=0.5).mechanism.epsilon == pytest.approx(
+        0.5, rel=SOLVED
+    )
     points = design.tradeoff(epsilons=[1.0], bits=[1], families=[response, mine])
-    assert [point.get("family") for point in points] == [None, "response"] + [mine.name] * (mine.epsilon <= 1.0)
+    assert [point.get("family") for point in points] == [None, "response"] + [mine.name] * (
+        mine.epsilon <= 1.0
+    )
     with pytest.raises(ParameterError, match="families"):
         design.compare(families=(3,))  # pyright: ignore
 
@@ -108,7 +124,10 @@ def test_tables_of_another_range_are_not_compared() -> None:
     (row,) = design.compare(families=(other,))
     assert row.mechanism is None
     assert "[0, 1]" in row.note
-    for family in (other, lambda epsilon: families.randomized_response(lower=0, upper=1, epsilon=min(epsilon, 20.0))):
+    for family in (
+        other,
+        lambda epsilon: families.randomized_response(lower=0, upper=1, epsilon=min(epsilon, 20.0)),
+    ):
         with pytest.raises(ParameterError, match=r"families=.*\[0, 1\]"):
             design.tradeoff(epsilons=[1.0], bits=[1], families=[family])
 

@@ -20,7 +20,9 @@ from tolerances import GRAIN, KEPT, MANY, SOLVED
 def deviations(rows: np.ndarray, shares: np.ndarray) -> np.ndarray:
     """Standard deviations at the inner edges by the delta method, edge by edge."""
     pmf = shares @ rows
-    inverse = np.linalg.inv(sum(np.outer(column, column) / p for column, p in zip(rows.T, pmf, strict=True)))
+    inverse = np.linalg.inv(
+        sum(np.outer(column, column) / p for column, p in zip(rows.T, pmf, strict=True))
+    )
     result = []
     for edge in range(1, shares.size):
         inner = np.arange(shares.size) < edge
@@ -30,9 +32,16 @@ def deviations(rows: np.ndarray, shares: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize(
     ("cells", "epsilon", "mean", "largest"),
-    [(8, 1.0, 1.977, 2.063), (8, 4.0, 0.492, 0.575), (16, 1.0, 2.599, 2.693), (16, 4.0, 0.525, 0.621)],
+    [
+        (8, 1.0, 1.977, 2.063),
+        (8, 4.0, 0.492, 0.575),
+        (16, 1.0, 2.599, 2.693),
+        (16, 4.0, 0.525, 0.621),
+    ],
 )
-def test_intervals_alone_have_the_values_of_the_notes(cells: int, epsilon: float, mean: float, largest: float) -> None:
+def test_intervals_alone_have_the_values_of_the_notes(
+    cells: int, epsilon: float, mean: float, largest: float
+) -> None:
     shares = np.full(cells, 1 / cells)
     found = deviations(ColumnProgram(intervals(cells), shares, epsilon).rows(), shares)
     assert found.mean() == pytest.approx(mean, abs=1e-3)  # three printed decimals
@@ -58,12 +67,18 @@ def test_no_private_table_on_the_cells_beats_the_bound(epsilon: float, prior: An
     edges = np.linspace(-1, 1, 6)
     known: Any = np.full(5, 0.2)
     if prior is not None:
-        known = np.histogram(prior, edges)[0] / 3 if isinstance(prior, list) else np.diff(prior.cdf(edges))
+        known = (
+            np.histogram(prior, edges)[0] / 3
+            if isinstance(prior, list)
+            else np.diff(prior.cdf(edges))
+        )
     known = np.maximum(known, 1e-6) / np.maximum(known, 1e-6).sum()
     rng = np.random.default_rng(3)
     for _ in range(60):
         # A random table within the ratio: columns 1 or e**epsilon, and a last one that makes the rows sum to 1.
-        columns = np.exp(epsilon * (rng.random((int(rng.integers(5, 30)), 5)) < rng.uniform(0.1, 0.9)))
+        columns = np.exp(
+            epsilon * (rng.random((int(rng.integers(5, 30)), 5)) < rng.uniform(0.1, 0.9))
+        )
         rows = (rng.dirichlet(np.ones(len(columns)))[:, None] * columns).T
         rows /= rows.sum(axis=1, keepdims=True)
         true = np.log(rows.max(axis=0) / rows.min(axis=0)).max()
@@ -84,7 +99,9 @@ def test_any_prices_at_any_tangent_bound_every_use_of_the_columns(epsilon: float
     program = ColumnProgram(intervals(5), shares, epsilon)
     use, least = program.solve(), cdf_variance(program.rows(), shares)
     assert use.bound <= least * (1 + MANY)
-    assert least == pytest.approx(use.bound, rel=1e-7)  # the program's own tolerance, 1e-9 of the second moment
+    assert least == pytest.approx(
+        use.bound, rel=1e-7
+    )  # the program's own tolerance, 1e-9 of the second moment
     above, tight = 0, 0
     for scale in np.geomspace(1e-9, 10, 60):
         # Near the optimum, where the bound is sharp, and far from it.
@@ -113,11 +130,15 @@ def test_the_loss_is_what_efficient_estimates_of_many_reports_err_by() -> None:
     found = np.cumsum(counts / reports @ decoder.T, axis=1)[:, :-1]
     variance = reports * found.var(axis=0).mean()
     # 3 variances of 4000 draws each: their mean errs by 1.3 %, four of these are allowed.
-    assert variance == pytest.approx(design.optimal(2.0, levels=8, knots=5, loss="cdf").loss, rel=0.052)
+    assert variance == pytest.approx(
+        design.optimal(2.0, levels=8, knots=5, loss="cdf").loss, rel=0.052
+    )
 
 
 def test_fewer_reports_cost_little_and_never_more_than_k_ary_response() -> None:
-    losses = [design.optimal(1.0, levels=count, knots=17, loss="cdf").loss for count in (512, 64, 32, 16)]
+    losses = [
+        design.optimal(1.0, levels=count, knots=17, loss="cdf").loss for count in (512, 64, 32, 16)
+    ]
     assert losses == sorted(losses)
     assert losses[2] <= 1.09 * losses[0]
     response = families.k_randomized_response(levels=16, epsilon=1.0)
@@ -144,20 +165,29 @@ def test_tables_for_distributions_scale_with_the_data_and_know_their_edges() -> 
 
 
 def test_an_interpolated_table_has_the_same_rows_at_the_middles_of_the_cells() -> None:
-    stepped = design.optimal(1.0, lower=0.0, upper=100.0, levels=6, knots=[0.0, 1.0, 10.0, 100.0], loss="cdf").mechanism
+    stepped = design.optimal(
+        1.0, lower=0.0, upper=100.0, levels=6, knots=[0.0, 1.0, 10.0, 100.0], loss="cdf"
+    ).mechanism
     table = design.interpolated(stepped)
     assert table.epsilon == stepped.epsilon
     middles = np.array([0.5, 5.5, 55.0])
     assert table.pmf(middles) == pytest.approx(stepped.pmf(middles), abs=0)
-    assert table.pmf(np.array([0.0, 100.0])) == pytest.approx(stepped.pmf(np.array([0.0, 100.0])), abs=0)
-    assert table.pmf(np.array([3.0])) == pytest.approx(stepped.pmf(middles[:2]).mean(axis=0, keepdims=True), abs=GRAIN)
+    assert table.pmf(np.array([0.0, 100.0])) == pytest.approx(
+        stepped.pmf(np.array([0.0, 100.0])), abs=0
+    )
+    assert table.pmf(np.array([3.0])) == pytest.approx(
+        stepped.pmf(middles[:2]).mean(axis=0, keepdims=True), abs=GRAIN
+    )
     assert np.diff(table.knots).min() > 0
     with pytest.raises(ParameterError, match="no constant rows between jumps"):
         design.interpolated(table)
 
 
 def test_compare_shows_both_kinds_of_error() -> None:
-    rows = {row.family: row for row in design.compare(epsilon=1.0, bits=3, families=("optimal", "cdf", "laplace"))}
+    rows = {
+        row.family: row
+        for row in design.compare(epsilon=1.0, bits=3, families=("optimal", "cdf", "laplace"))
+    }
     errors = [getattr(rows[name], "cdf") for name in ("cdf", "optimal")]  # noqa: B009
     assert 1.3 * errors[0] < errors[1] < math.inf
     # Its reports know the cell and not where in it: unbiased for the middle of each.
@@ -177,7 +207,9 @@ def test_compare_shows_both_kinds_of_error() -> None:
         ({"prove": True}, "prove"),
     ],
 )
-def test_what_cannot_be_asked_of_a_table_for_a_distribution_is_named(options: dict[str, Any], named: str) -> None:
+def test_what_cannot_be_asked_of_a_table_for_a_distribution_is_named(
+    options: dict[str, Any], named: str
+) -> None:
     with pytest.raises(ParameterError) as caught:
         design.optimal(1.0, **{"levels": 8, "loss": "cdf", **options})
     assert caught.value.parameter == named
@@ -192,10 +224,16 @@ def test_what_is_known_already_counts_in_the_program() -> None:
     root -= root @ np.outer(shares, shares) / (shares @ shares)  # nothing about the shares' sum
     known = 0.3 * root.T @ root
     program = ColumnProgram(sets, shares, 1.0, known)
-    columns, chances, below = np.where(sets, math.e, 1.0), np.where(sets, math.e, 1.0) @ shares, np.tri(4)[:-1]
+    columns, chances, below = (
+        np.where(sets, math.e, 1.0),
+        np.where(sets, math.e, 1.0) @ shares,
+        np.tri(4)[:-1],
+    )
 
     def variance(often: np.ndarray) -> float:
-        information = known + sum(use * np.outer(c, c) / p for use, c, p in zip(often, columns, chances, strict=True))
+        information = known + sum(
+            use * np.outer(c, c) / p for use, c, p in zip(often, columns, chances, strict=True)
+        )
         inverse = np.linalg.inv(information)
         return float(np.mean([row @ inverse @ row - (row @ shares) ** 2 for row in below]))
 

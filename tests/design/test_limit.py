@@ -36,7 +36,9 @@ def test_limits_of_the_notes(epsilon: float, attained: float) -> None:
     assert result.mechanism.epsilon <= epsilon
 
 
-@pytest.mark.parametrize(("epsilon", "gap"), [(4.0, 0.003), pytest.param(8.0, 0.01, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("epsilon", "gap"), [(4.0, 0.003), pytest.param(8.0, 0.01, marks=pytest.mark.slow)]
+)
 def test_limits_are_sharp_at_large_epsilons(epsilon: float, gap: float) -> None:
     result = design.limit(epsilon)
     assert result.lower_bound is not None
@@ -75,7 +77,10 @@ def test_limit_of_the_mae(max_level: float) -> None:
     # As above.
     assert result.lower_bound <= result.loss <= result.lower_bound * (1 + 1e-3)
     for levels in (4, 7):
-        assert design.optimal(1.0, loss="mae", levels=levels, max_level=max_level).loss >= result.lower_bound
+        assert (
+            design.optimal(1.0, loss="mae", levels=levels, max_level=max_level).loss
+            >= result.lower_bound
+        )
 
 
 def test_limit_scales_and_moves_with_the_data() -> None:
@@ -85,20 +90,30 @@ def test_limit_scales_and_moves_with_the_data() -> None:
 
 
 @given(
-    st.lists(st.tuples(st.floats(0.0, 2.0), st.floats(-3.0, 3.0), st.floats(-3.0, 3.0)), min_size=1, max_size=6),
+    st.lists(
+        st.tuples(st.floats(0.0, 2.0), st.floats(-3.0, 3.0), st.floats(-3.0, 3.0)),
+        min_size=1,
+        max_size=6,
+    ),
     st.floats(1.0, 30.0),
 )
-def test_least_of_quadratics_against_a_fine_grid(terms: list[tuple[float, float, float]], ratio: float) -> None:
+def test_least_of_quadratics_against_a_fine_grid(
+    terms: list[tuple[float, float, float]], ratio: float
+) -> None:
     a, b, c = np.array([(0.01, 0.0, 1.0), *terms]).T
     coefficients = np.stack([c, b, a])
-    found, place = least_of_quadratics(coefficients, real_roots(coefficients), np.array([-np.inf, np.inf]), ratio)
+    found, place = least_of_quadratics(
+        coefficients, real_roots(coefficients), np.array([-np.inf, np.inf]), ratio
+    )
     least = float(found[0])
     points = np.linspace(-40, 40, 2001)
     grid = continuous_dual(lambda x: (a * x + b) * x + c, ratio, points)
     assert least <= grid + MANY * (1 + abs(grid))
     if math.isfinite(least):
         at = (a * place[0] + b) * place[0] + c
-        assert least == pytest.approx(float(np.minimum(at, ratio * at).sum()), rel=SOLVED, abs=SOLVED)
+        assert least == pytest.approx(
+            float(np.minimum(at, ratio * at).sum()), rel=SOLVED, abs=SOLVED
+        )
     if math.isfinite(least) and a.sum() > 0.5 and abs(place[0]) <= 40:
         scale = ratio * (np.abs(a).sum() * 1600 + np.abs(b).sum() * 40 + np.abs(c).sum())
         # The grid's step, 0.04, within which a quadratic moves by a(step/2)^2 = 4e-4 of its coefficient, of both signs.
@@ -115,13 +130,17 @@ def test_limits_refuse_what_they_do_not_know() -> None:
 @pytest.mark.parametrize("loss", ["mse", "mae"])
 @pytest.mark.parametrize("levels", [[-3.0, -0.5, 0.9, 4.0], [-2.6, -1.4, 0.1, 1.4, 3.1]])
 @pytest.mark.parametrize("prior", [None, stats.norm(0.2, 0.5)])
-def test_envelope_gradient_is_the_derivative_of_the_value(loss: str, levels: list[float], prior: Any) -> None:
+def test_envelope_gradient_is_the_derivative_of_the_value(
+    loss: str, levels: list[float], prior: Any
+) -> None:
     problem = make_problem(epsilon=1.0, lower=-1, upper=1, loss=loss, prior=prior)
     knots, at = np.linspace(-1, 1, 17), np.array(levels)
     _, gradient = value_and_gradient(problem, knots, at)
     for i, unit in enumerate(np.eye(at.size)):
         step = 1e-5
-        above, below = (value_and_gradient(problem, knots, at + sign * step * unit)[0] for sign in (1, -1))
+        above, below = (
+            value_and_gradient(problem, knots, at + sign * step * unit)[0] for sign in (1, -1)
+        )
         # A central difference of values that the solver knows to 1e-9.
         assert gradient[i] == pytest.approx((above - below) / (2 * step), abs=2e-4)
 
@@ -132,7 +151,9 @@ def test_envelope_gradient_of_other_constraints(options: dict[str, Any]) -> None
     knots, at = np.linspace(-1, 1, 5), np.array([-3.0, -0.5, 0.9, 4.0])
     _, gradient = value_and_gradient(problem, knots, at)
     for i, unit in enumerate(np.eye(at.size)):
-        above, below = (value_and_gradient(problem, knots, at + sign * 1e-4 * unit)[0] for sign in (1, -1))
+        above, below = (
+            value_and_gradient(problem, knots, at + sign * 1e-4 * unit)[0] for sign in (1, -1)
+        )
         # A central difference of values that the solver knows to 1e-7.
         assert gradient[i] == pytest.approx((above - below) / 2e-4, abs=2e-3)
 
@@ -154,11 +175,15 @@ def test_free_outer_levels_warn_for_the_mae_and_stay_bounded() -> None:
 def test_search_under_an_asymmetric_prior_beats_symmetric_levels() -> None:
     prior = stats.norm(0.6, 0.1)
     found = design.optimal(1.0, levels=4, prior=prior)
-    symmetric = design.optimal(1.0, levels=design.optimal(1.0, levels=4).mechanism.levels, prior=prior)
+    symmetric = design.optimal(
+        1.0, levels=design.optimal(1.0, levels=4).mechanism.levels, prior=prior
+    )
     assert found.loss <= symmetric.loss * (1 + SOLVED)
 
 
-@pytest.mark.parametrize("options", [{"loss": "minimax"}, {"metric": "absolute"}, {"max_bias": 0.2}])
+@pytest.mark.parametrize(
+    "options", [{"loss": "minimax"}, {"metric": "absolute"}, {"max_bias": 0.2}]
+)
 def test_search_for_other_problems_beats_plain_levels(options: dict[str, Any]) -> None:
     problem = make_problem(epsilon=1.5, lower=-1, upper=1, **options)
     levels = search_levels(problem, 3, max_level=None)
@@ -173,7 +198,9 @@ def test_safe_bound_holds_for_any_dual_point() -> None:
     levels, knots = np.array([-3.0, -0.5, 0.9, 4.0]), np.linspace(-1, 1, 9)
     program = program_on(problem, levels, knots, partial(ratio_part, epsilon=1.0))
     solution = solve(program)
-    assert safe_bound(program, solution.dual) == pytest.approx(solution.value, rel=1e-8)  # the solver's gap
+    assert safe_bound(program, solution.dual) == pytest.approx(
+        solution.value, rel=1e-8
+    )  # the solver's gap
     rng = np.random.default_rng(0)
     for size in (1e-6, 1e-2, 1.0, 100.0):
         spoiled = solution.dual + size * rng.normal(size=solution.dual.size)
@@ -189,14 +216,20 @@ def test_half_of_a_mirrored_program_is_the_whole(
 ) -> None:
     problem = make_problem(epsilon=1.0, lower=-1, upper=1, **options)
     levels = np.linspace(-1, 1, count) ** 3 * 2 + np.linspace(-2, 2, count)
-    program = program_on(problem, levels, np.linspace(-1, 1, knots), partial(ratio_part, epsilon=1.0))
+    program = program_on(
+        problem, levels, np.linspace(-1, 1, knots), partial(ratio_part, epsilon=1.0)
+    )
     half = solve(program)
-    np.testing.assert_allclose(half.rows, half.rows[::-1, ::-1], rtol=MANY)  # each row is divided by its sum
+    np.testing.assert_allclose(
+        half.rows, half.rows[::-1, ::-1], rtol=MANY
+    )  # each row is divided by its sum
     np.testing.assert_array_equal(half.floors, half.floors[::-1])
     monkeypatch.setattr(programs, "_FOLDED", count + 1)
     whole = solve(replace(program))
     assert half.value == pytest.approx(whole.value, rel=SOLVED, abs=SOLVED)
-    assert safe_bound(program, half.dual) == pytest.approx(safe_bound(program, whole.dual), rel=SOLVED, abs=SOLVED)
+    assert safe_bound(program, half.dual) == pytest.approx(
+        safe_bound(program, whole.dual), rel=SOLVED, abs=SOLVED
+    )
 
 
 @pytest.mark.parametrize(
@@ -210,11 +243,16 @@ def test_half_of_a_mirrored_program_is_the_whole(
     ],
 )
 def test_what_has_no_mirror_is_solved_whole(
-    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], shift: float, target_means: tuple[float, float]
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, Any],
+    shift: float,
+    target_means: tuple[float, float],
 ) -> None:
     problem = make_problem(epsilon=1.0, lower=-1, upper=1, **options)
     levels = np.linspace(-3, 3, 8) + shift * np.arange(8)
-    program = program_on(problem, levels, np.linspace(*target_means, 9), partial(ratio_part, epsilon=1.0))
+    program = program_on(
+        problem, levels, np.linspace(*target_means, 9), partial(ratio_part, epsilon=1.0)
+    )
     found = solve(program)
     monkeypatch.setattr(programs, "_FOLDED", 9)
     np.testing.assert_array_equal(found.rows, solve(replace(program)).rows)

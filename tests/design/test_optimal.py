@@ -56,7 +56,12 @@ def test_duality_on_random_problems(seed: int) -> None:
     # Below the bound only by what the integers' bias explains, and that is little.
     assert -result.slack <= result.gap <= SOLVED * result.loss
     # A unit of 2^-32 of the span at each end, times what the mean costs there: dear where a level barely reaches.
-    assert result.slack <= 1000 * np.ptp(result.mechanism.levels) ** (2 if problem["loss"] == "mse" else 1) * 2.0**-32
+    assert (
+        result.slack
+        <= 1000
+        * np.ptp(result.mechanism.levels) ** (2 if problem["loss"] == "mse" else 1)
+        * 2.0**-32
+    )
     assert result.gap == result.loss - result.lower_bound
     table = result.mechanism
     ulp = 2.0**-52 * (abs(table.lower) + abs(table.upper))
@@ -97,7 +102,9 @@ def test_refined_knots_reach_the_bound_over_all_mechanisms_at_these_levels(seed:
 @pytest.mark.parametrize("loss", ["mse", "mae"])
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 3.0])
 @pytest.mark.parametrize("levels", [LEVELS, [-9.0, -1.0, 0.25, 2.0, 9.5]])
-def test_value_against_highs_on_the_program_written_out(loss: Any, epsilon: float, levels: list[float]) -> None:
+def test_value_against_highs_on_the_program_written_out(
+    loss: Any, epsilon: float, levels: list[float]
+) -> None:
     levels = [level * (2.5 if epsilon < 1 else 1) for level in levels]
     knots = [-1.0, -0.6, 0.1, 0.1, 0.7, 1.0]
     costs = loss_integrals(knots, levels, lambda x: 0.5, loss)
@@ -116,7 +123,9 @@ def test_value_against_highs_on_the_floor_program(method: str) -> None:
     costs[0] += density.cdf(-1) * (levels + 1) ** 2
     costs[-1] += density.sf(1) * (levels - 1) ** 2
     result = design.optimal(1.0, levels=levels, knots=17, prior=density)
-    assert result.loss == pytest.approx(floor_program(costs, knots, levels, 1.0, method), rel=2 * SOLVED)
+    assert result.loss == pytest.approx(
+        floor_program(costs, knots, levels, 1.0, method), rel=2 * SOLVED
+    )
 
 
 REFERENCE = [
@@ -143,7 +152,9 @@ def test_values_of_the_notes(
 
 def test_the_mse_value_of_the_notes() -> None:
     # Four printed decimals.
-    assert design.optimal(1.0, levels=[-2.7, -0.9, 0.9, 2.7]).loss == pytest.approx(4.2677, abs=1e-4)
+    assert design.optimal(1.0, levels=[-2.7, -0.9, 0.9, 2.7]).loss == pytest.approx(
+        4.2677, abs=1e-4
+    )
 
 
 def _rivals(epsilon: float) -> list[mz.Mechanism]:
@@ -159,7 +170,9 @@ def _rivals(epsilon: float) -> list[mz.Mechanism]:
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0])
 @pytest.mark.parametrize("loss", ["mse", "mae"])
-def test_never_worse_than_any_rival_at_its_levels_knots_and_epsilon(epsilon: float, loss: Any) -> None:
+def test_never_worse_than_any_rival_at_its_levels_knots_and_epsilon(
+    epsilon: float, loss: Any
+) -> None:
     for rival in _rivals(epsilon):
         value = rival.mse() if loss == "mse" else rival.mae()
         best = design.optimal(rival.epsilon, levels=rival.levels, loss=loss, knots=rival.knots)
@@ -203,7 +216,8 @@ def test_loss_scales_with_the_data(scale: float, shift: float) -> None:
 def test_infeasible_levels_are_named_with_what_is_missing() -> None:
     needed = 2 / math.expm1(1.0)
     with pytest.raises(
-        InfeasibleError, match=r"1\.16395 beyond the range .* 1\.66395 more below lower and 1\.66395 more"
+        InfeasibleError,
+        match=r"1\.16395 beyond the range .* 1\.66395 more below lower and 1\.66395 more",
     ):
         design.optimal(1.0, levels=[-0.5, 0.5])
     with pytest.raises(InfeasibleError, match=r"0\.163953 more below lower, raise epsilon"):
@@ -213,7 +227,9 @@ def test_infeasible_levels_are_named_with_what_is_missing() -> None:
     assert result.mechanism.epsilon <= 1.0
     assert result.loss == pytest.approx((1 + needed) ** 2 - 1 / 3, rel=SOLVED)
     assert result.gap is not None
-    assert result.gap <= 1e-3 * result.loss  # near two sided bounds that cost a solver its last digits; said in the gap
+    assert (
+        result.gap <= 1e-3 * result.loss
+    )  # near two sided bounds that cost a solver its last digits; said in the gap
 
 
 def test_two_levels_leave_no_choice() -> None:
@@ -269,7 +285,9 @@ def test_two_levels_are_as_near_as_they_can_be(epsilon: float) -> None:
 def test_searched_levels_scale_with_the_data(lower: float, upper: float) -> None:
     plain = design.optimal(1.0, levels=3).loss
     moved = design.optimal(1.0, levels=3, lower=lower, upper=upper).loss
-    assert moved == pytest.approx(plain * ((upper - lower) / 2) ** 2, rel=1e-5)  # searches in other units
+    assert moved == pytest.approx(
+        plain * ((upper - lower) / 2) ** 2, rel=1e-5
+    )  # searches in other units
 
 
 @pytest.mark.slow
@@ -278,7 +296,9 @@ def test_a_large_sample_is_searched_in_cells_and_designed_exactly() -> None:
     result = design.optimal(1.0, levels=3, prior=sample)
     assert result.loss == pytest.approx(result.mechanism.mse(sample), rel=FEW)
     # A million draws: two standard errors.
-    assert result.loss == pytest.approx(design.optimal(1.0, levels=3, prior=stats.norm(0.5, 0.2)).loss, rel=3e-3)
+    assert result.loss == pytest.approx(
+        design.optimal(1.0, levels=3, prior=stats.norm(0.5, 0.2)).loss, rel=3e-3
+    )
 
 
 @pytest.mark.parametrize("loss", ["mse", "mae"])
@@ -365,14 +385,19 @@ def test_a_histogram_is_a_prior_and_tiny_epsilons_end() -> None:
     shaped = stats.rv_histogram((np.array([1.0, 3.0, 2.0]), edges), density=False)
     result = design.optimal(1.0, levels=LEVELS, prior=shaped)
     assert result.gap is not None
-    assert result.gap <= 1e-3 * result.loss  # near two sided bounds that cost a solver its last digits; said in the gap
+    assert (
+        result.gap <= 1e-3 * result.loss
+    )  # near two sided bounds that cost a solver its last digits; said in the gap
     assert result.loss == pytest.approx(result.mechanism.mse(shaped), rel=FEW)
     tiny = 1e-6
     assert 0 < design.optimal(tiny, levels=2).mechanism.epsilon <= tiny
 
 
 def test_worst_mse_is_the_supremum_over_inputs() -> None:
-    for mechanism in (families.rqm(levels=4, extension=1.0, q=0.3), families.pbm(trials=3, theta=0.3, knots=5)):
+    for mechanism in (
+        families.rqm(levels=4, extension=1.0, q=0.3),
+        families.pbm(trials=3, theta=0.3, knots=5),
+    ):
         x = np.linspace(-1, 1, 20001)
         error = (mechanism.pmf(x) * (mechanism.levels - x[:, None]) ** 2).sum(axis=1)
         assert error.max() <= mechanism.worst_mse() * (1 + FEW)
@@ -386,26 +411,41 @@ def test_cache_designs_once() -> None:
     first = design.cache(1.0, levels=LEVELS, prior=stats.norm(0.5, 0.1))
     assert design.cache(1.0, levels=tuple(LEVELS), prior=stats.norm(0.5, 0.1)) is first
     assert design.cache(1.0, levels=LEVELS, prior=stats.norm(0.5, 0.2)) is not first
-    assert design.cache(1.0, levels=LEVELS, prior=sample) is design.cache(1.0, levels=LEVELS, prior=sample.copy())
+    assert design.cache(1.0, levels=LEVELS, prior=sample) is design.cache(
+        1.0, levels=LEVELS, prior=sample.copy()
+    )
     assert design.cache(1.0, bits=2, lower=0.0) is design.cache(1.0, levels=4, lower=0)
-    for options in ({"bits": 2, "levels": 4}, {"bits": 1.5}, {"bits": 0}, {"epsilon": "one"}, {"lower": None}):
+    for options in (
+        {"bits": 2, "levels": 4},
+        {"bits": 1.5},
+        {"bits": 0},
+        {"epsilon": "one"},
+        {"lower": None},
+    ):
         with pytest.raises(ParameterError):
             design.cache(**options)
-    assert calls(lambda: design.cache(1.0, bits=2, lower=0.0)) < 1000  # a design makes several hundred thousand
+    assert (
+        calls(lambda: design.cache(1.0, bits=2, lower=0.0)) < 1000
+    )  # a design makes several hundred thousand
 
 
 @pytest.mark.parametrize(
-    ("levels", "divergence", "reach", "knots"), [(4, 0.75, 2.0, 9), (16, 1.0, 2.0, 9), (16, 0.75, 2.0, 9)]
+    ("levels", "divergence", "reach", "knots"),
+    [(4, 0.75, 2.0, 9), (16, 1.0, 2.0, 9), (16, 0.75, 2.0, 9)],
 )
 def test_renyi_designs_near_the_least_feasible_divergence(
     levels: int, divergence: float, reach: float, knots: int
 ) -> None:
     grid = np.linspace(-reach, reach, levels).tolist()
-    result = design.optimal(epsilon=divergence, alpha=1.5, lower=-1, upper=1, levels=grid, knots=knots)
+    result = design.optimal(
+        epsilon=divergence, alpha=1.5, lower=-1, upper=1, levels=grid, knots=knots
+    )
     assert result.mechanism.renyi(1.5) <= divergence
     assert result.gap <= KEPT * result.loss
     # Outermost levels alone are a table of these levels too, and need log(...) = 0.66: the optimum is below its error.
-    ends = design.optimal(epsilon=divergence, alpha=1.5, lower=-1, upper=1, levels=[-reach, reach], knots=knots)
+    ends = design.optimal(
+        epsilon=divergence, alpha=1.5, lower=-1, upper=1, levels=[-reach, reach], knots=knots
+    )
     assert result.loss < ends.loss
 
 
@@ -450,7 +490,9 @@ def test_levels_that_just_reach_on_one_side_are_as_good_as_their_mirror_image(
 
 @pytest.mark.parametrize("far", [1e8, 1e10, 1e15, 1e100, 1e200])
 @pytest.mark.parametrize("loss", ["mse", "minimax"])
-def test_levels_too_far_for_the_weights_are_named_and_others_have_true_bounds(far: float, loss: Any) -> None:
+def test_levels_too_far_for_the_weights_are_named_and_others_have_true_bounds(
+    far: float, loss: Any
+) -> None:
     for levels in ([-far, -0.5, 0.5, far], [-3.0, -0.5, 0.5, far]):
         if far > 1e9:
             with pytest.raises(InfeasibleError, match="one unit of 2\\*\\*-32 moves a mean by"):
@@ -482,7 +524,9 @@ def test_the_largest_bias_is_kept_in_integers() -> None:
         assert result.mechanism.max_bias <= max_bias
 
 
-@pytest.mark.parametrize(("seconds", "remedy"), [("ten", "finite number"), (0.0, "above 0"), (math.nan, "finite")])
+@pytest.mark.parametrize(
+    ("seconds", "remedy"), [("ten", "finite number"), (0.0, "above 0"), (math.nan, "finite")]
+)
 def test_impossible_times_for_proofs_are_named(seconds: Any, remedy: str) -> None:
     with pytest.raises(ParameterError, match=f"seconds=.*{remedy}"):
         design.optimal(1.0, levels=[-3, 3], prove=True, seconds=seconds)

@@ -36,13 +36,17 @@ def test_cuts_hold_for_random_mechanisms(epsilon: float) -> None:
         for one in (cut, cut.mirrored()):
             count = 2 + seed
             points = rng.normal(size=(60, 2 * count))
-            space = Space(count=count, law=UNIFORM, ratio=ratio, loss="mse", largest=math.inf, sharpness=1.0)
+            space = Space(
+                count=count, law=UNIFORM, ratio=ratio, loss="mse", largest=math.inf, sharpness=1.0
+            )
             losses, sets = np.exp(space(points)[0]), space.levels(points)
             for loss, chosen in zip(losses, sets, strict=True):
                 # A set of levels is bounded by the least value of the cut at its levels.
                 axis = np.unique(np.concatenate([chosen - 1e-9, chosen + 1e-9]))
                 least = (
-                    one.least(axis, ratio)[0][::2].min() if axis.size == 2 * count else one.least(axis, ratio)[0].min()
+                    one.least(axis, ratio)[0][::2].min()
+                    if axis.size == 2 * count
+                    else one.least(axis, ratio)[0].min()
                 )
                 assert one.constant() + min(0.0, float(least)) <= loss * (1 + MANY)
 
@@ -58,11 +62,15 @@ def test_cuts_hold_for_random_mechanisms(epsilon: float) -> None:
 def test_a_proof_follows_in_rationals_alone(epsilon: float, count: int, gap: float) -> None:
     loss = design.optimal(epsilon, levels=count).loss
     # Enough time on a slow machine; it ends where nothing is left to try within the gap asked for here.
-    result = prove(make_problem(epsilon=epsilon, lower=-1, upper=1), count, loss, seconds=200, least=gap)
+    result = prove(
+        make_problem(epsilon=epsilon, lower=-1, upper=1), count, loss, seconds=200, least=gap
+    )
     assert loss * (1 - gap) <= result.bound <= loss * (1 + MANY)
     bound = check_levels_proof(result.proof)
     assert bound <= Fraction(loss)
-    assert float(bound) == pytest.approx(result.bound, rel=1e-7)  # the stored bound is rounded down to seven digits
+    assert float(bound) == pytest.approx(
+        result.bound, rel=1e-7
+    )  # the stored bound is rounded down to seven digits
     # The kernel reads the same file and says the same.
     assert kernel.check(*kernel.read_claim(json.dumps(result.proof))).certified
     # A larger bound does not follow, nor this one with a cut less for every second.
@@ -80,7 +88,9 @@ def test_a_proof_follows_in_rationals_alone(epsilon: float, count: int, gap: flo
 @pytest.mark.parametrize(
     ("epsilon", "count", "programs"), [(1.0, 3, 140), (2.0, 3, 320), (1.0, 4, 720), (2.0, 4, 3800)]
 )
-def test_few_levels_are_settled_to_half_a_percent(epsilon: float, count: int, programs: int) -> None:
+def test_few_levels_are_settled_to_half_a_percent(
+    epsilon: float, count: int, programs: int
+) -> None:
     """Twice the programs that it took, of some 10 ms each: work is counted, never timed."""
     loss = design.optimal(epsilon, levels=count).loss
     problem = make_problem(epsilon=epsilon, lower=-1, upper=1)

@@ -79,19 +79,36 @@ def test_the_proxy_is_the_bound_of_lemma_1() -> None:
         assert total <= (target @ y + constant) * (1 + SOLVED)
 
 
-@pytest.mark.parametrize("bins", [[-3, -0.5, 0.5, 3], [-4, 0.2, 0.6, 4], [-3, -1.4, -0.4, 0.4, 1.4, 3]])
-def test_corrected_theorem_5_implies_privacy_for_random_pinned_probabilities(bins: list[float]) -> None:
+@pytest.mark.parametrize(
+    "bins", [[-3, -0.5, 0.5, 3], [-4, 0.2, 0.6, 4], [-3, -1.4, -0.4, 0.4, 1.4, 3]]
+)
+def test_corrected_theorem_5_implies_privacy_for_random_pinned_probabilities(
+    bins: list[float],
+) -> None:
     rng = np.random.default_rng(7)
     tables = _tables(bins, sides=2)
     solved = 0
     for _ in range(150):
-        pinned = np.concatenate([rng.dirichlet([4.0] + [1.0] * (n - 1)) for _ in (0, 1) for n in range(1, len(bins))])
+        pinned = np.concatenate(
+            [rng.dirichlet([4.0] + [1.0] * (n - 1)) for _ in (0, 1) for n in range(1, len(bins))]
+        )
         epsilon, forms = float(rng.uniform(0.8, 4)), tables.forms(pinned)
-        answer = solve_rows(tables, *tables.box(pinned), rng.normal(size=tables.size), theorem5(tables, forms, epsilon))
+        answer = solve_rows(
+            tables,
+            *tables.box(pinned),
+            rng.normal(size=tables.size),
+            theorem5(tables, forms, epsilon),
+        )
         if answer is None:
             continue
         solved += 1
-        _, rows = pair_rows(tables.bins, tables.choices(answer[1], 0), tables.choices(answer[1], 1), lower=-1, upper=1)
+        _, rows = pair_rows(
+            tables.bins,
+            tables.choices(answer[1], 0),
+            tables.choices(answer[1], 1),
+            lower=-1,
+            upper=1,
+        )
         np.testing.assert_allclose((forms @ answer[1]).reshape(rows.shape), rows, rtol=0, atol=MANY)
         used = rows.max(axis=0) > 1e-12
         # The solver's rows, before they are rounded.
@@ -115,7 +132,11 @@ def test_theorem_5_as_printed_exceeds_its_epsilon_and_is_certified_at_the_truth(
 
 
 # Exact errors of the mechanisms behind the paper's Table 2, and the bins that its program ends at.
-TABLE2 = {0.1: (1.7740, [-4, 0.2, 0.6, 4]), 0.2: (1.8386, [-4, 0.2, 0.6, 4]), 0.3: (1.9693, [-4, -0.2, 0.6, 4])}
+TABLE2 = {
+    0.1: (1.7740, [-4, 0.2, 0.6, 4]),
+    0.2: (1.8386, [-4, 0.2, 0.6, 4]),
+    0.3: (1.9693, [-4, -0.2, 0.6, 4]),
+}
 
 
 @pytest.mark.slow
@@ -154,10 +175,14 @@ def test_halving_the_boxes_finds_what_trying_all_finds() -> None:
                 low[first], high[first] = o, o + 0.01
             answer = solve_rows(tables, low, high, cost, one_ratio(tables, low, 1.0))
             best = best if answer is None else min(best, answer, key=lambda found: found[0])
-    _, rows = pair_rows(tables.bins, tables.choices(best[1], 0), tables.choices(best[1], 1), lower=-1, upper=1)
+    _, rows = pair_rows(
+        tables.bins, tables.choices(best[1], 0), tables.choices(best[1], 1), lower=-1, upper=1
+    )
     found = optm_one_ratio(1.0, prior=prior, bin_sets=[[-4, -0.2, 0.6, 4]])
     assert found.iterations < 100
-    np.testing.assert_allclose(found.mechanism.probabilities, rows, atol=1e-5)  # five printed decimals
+    np.testing.assert_allclose(
+        found.mechanism.probabilities, rows, atol=1e-5
+    )  # five printed decimals
 
 
 def test_one_ratio_implies_privacy_for_random_boxes() -> None:
@@ -165,7 +190,9 @@ def test_one_ratio_implies_privacy_for_random_boxes() -> None:
     for _ in range(150):
         bins = np.sort(rng.uniform(-0.9, 0.9, 2))
         tables = _tables([-rng.uniform(1.5, 6), *bins, rng.uniform(1.5, 6)], sides=2)
-        low = np.concatenate([rng.dirichlet([2.0] + [1.0] * (n - 1)) * 0.9 for _ in (0, 1) for n in (1, 2, 3)])
+        low = np.concatenate(
+            [rng.dirichlet([2.0] + [1.0] * (n - 1)) * 0.9 for _ in (0, 1) for n in (1, 2, 3)]
+        )
         low[[tables.row(side, 1).start for side in (0, 1)]] = 1.0
         epsilon = float(rng.uniform(1, 4))
         rows = one_ratio(tables, low, epsilon)
@@ -173,8 +200,16 @@ def test_one_ratio_implies_privacy_for_random_boxes() -> None:
         if answer is None:
             continue
         solved += 1
-        _, rows = pair_rows(tables.bins, tables.choices(answer[1], 0), tables.choices(answer[1], 1), lower=-1, upper=1)
-        assert np.log(rows.max() / rows.min()) <= epsilon + 1e-6  # the solver's rows, before they are rounded
+        _, rows = pair_rows(
+            tables.bins,
+            tables.choices(answer[1], 0),
+            tables.choices(answer[1], 1),
+            lower=-1,
+            upper=1,
+        )
+        assert (
+            np.log(rows.max() / rows.min()) <= epsilon + 1e-6
+        )  # the solver's rows, before they are rounded
     assert solved >= 5
 
 
@@ -199,7 +234,9 @@ def test_theorem_6_needs_more_than_log_2() -> None:
 
 def test_optm_searches_bins_and_tells_progress() -> None:
     seen: list[tuple[int, int]] = []
-    result = design.optm(1.0, levels=3, boxes=5, progress=lambda done, total: seen.append((done, total)))
+    result = design.optm(
+        1.0, levels=3, boxes=5, progress=lambda done, total: seen.append((done, total))
+    )
     assert seen[-1][0] == seen[-1][1]
     assert [done for done, _ in seen] == list(range(1, len(seen) + 1))
     assert result.mechanism.levels.size == 3
@@ -281,12 +318,16 @@ def test_imvu_spends_its_epsilon_with_levels_that_are_close_together() -> None:
 
 DESIGNS = {
     "optm": lambda epsilon: design.optm(epsilon, bins=[-7, -0.5, 0.5, 7], boxes=29),
-    "optm, two sides": lambda epsilon: design.optm(epsilon, bins=[-7, 0.2, 0.6, 8], prior=[0.1, 0.5, 0.9], boxes=16),
+    "optm, two sides": lambda epsilon: design.optm(
+        epsilon, bins=[-7, 0.2, 0.6, 8], prior=[0.1, 0.5, 0.9], boxes=16
+    ),
     "optm_exact": lambda epsilon: optm_exact(epsilon, bins=[-7, -0.5, 0.5, 7]),
     "mvu": design.mvu,
     "imvu": design.imvu,
     "limit": design.limit,
-    "vector": lambda epsilon: design.vector(epsilon, dimension=1, l2_norm=1.0, levels=[-7, -1, 1, 7]),
+    "vector": lambda epsilon: design.vector(
+        epsilon, dimension=1, l2_norm=1.0, levels=[-7, -1, 1, 7]
+    ),
     "cache": lambda epsilon: design.cache(epsilon, levels=[-7, -1, 1, 7]),
 }
 
@@ -314,7 +355,16 @@ def test_mvu_names_bad_input(options: dict[str, Any]) -> None:
         design.imvu(1.0, knots=1)
 
 
-QUICK = ("optimal", "mvu", "imvu", "rqm", "erm", "pbm", "k_randomized_response", "randomized_response")
+QUICK = (
+    "optimal",
+    "mvu",
+    "imvu",
+    "rqm",
+    "erm",
+    "pbm",
+    "k_randomized_response",
+    "randomized_response",
+)
 
 
 @judges("design.optimum.compare")
@@ -333,22 +383,43 @@ def test_compare_sorts_all_mechanisms_at_one_certified_epsilon() -> None:
         assert row.mse == pytest.approx(row.mechanism.mse(), rel=FEW)
         assert row.mae == pytest.approx(row.mechanism.mae(), rel=FEW)
         assert row.above_limit > 0
-        assert set(row.as_dict()) >= {"family", "epsilon", "bits", "mse", "mae", "max_bias", "above_limit"}
-    assert rows[0].above_limit == pytest.approx(100 * (rows[0].mse / design.limit(1.0).lower_bound - 1), rel=FEW)
-    assert rows[0].above_limit <= 4.04  # against the bound of the notes, which may be lifted and not lowered
+        assert set(row.as_dict()) >= {
+            "family",
+            "epsilon",
+            "bits",
+            "mse",
+            "mae",
+            "max_bias",
+            "above_limit",
+        }
+    assert rows[0].above_limit == pytest.approx(
+        100 * (rows[0].mse / design.limit(1.0).lower_bound - 1), rel=FEW
+    )
+    assert (
+        rows[0].above_limit <= 4.04
+    )  # against the bound of the notes, which may be lifted and not lowered
 
 
 def test_compare_at_given_levels_reports_what_does_not_fit() -> None:
-    rows = design.compare(epsilon=1.0, levels=[-3, -0.5, 0.5, 3], families=("optimal", "pbm", "rqm"))
+    rows = design.compare(
+        epsilon=1.0, levels=[-3, -0.5, 0.5, 3], families=("optimal", "pbm", "rqm")
+    )
     by_name = {row.family: row for row in rows}
-    assert by_name["optimal"].mse == pytest.approx(4.4796, abs=1e-3)  # three decimals of four, written down
+    assert by_name["optimal"].mse == pytest.approx(
+        4.4796, abs=1e-3
+    )  # three decimals of four, written down
     assert by_name["rqm"].mechanism is None
     assert by_name["rqm"].note
     assert rows[-1].mechanism is None
 
 
 def test_compare_names_bad_input() -> None:
-    for options in ({"bits": 2, "levels": 4}, {"bits": 0}, {"levels": 1}, {"families": ("optimal", "x")}):
+    for options in (
+        {"bits": 2, "levels": 4},
+        {"bits": 0},
+        {"levels": 1},
+        {"families": ("optimal", "x")},
+    ):
         with pytest.raises(ParameterError):
             design.compare(epsilon=1.0, **options)
 
@@ -366,11 +437,15 @@ def test_tradeoff_data_decrease_in_epsilon_and_bits() -> None:
     ("epsilon", "code", "reach"),
     [(0.5, 3.8978, 6), (1.0, 1.8785, 3), (1.5, 1.2150, 3), (2.0, 0.8597, 3), (3.0, 0.5593, 3)],
 )
-def test_the_best_tables_beat_what_the_code_of_optm_prints(epsilon: float, code: float, reach: float) -> None:
+def test_the_best_tables_beat_what_the_code_of_optm_prints(
+    epsilon: float, code: float, reach: float
+) -> None:
     found = design.optimal(epsilon, levels=4, loss="mae", max_level=reach).loss
     assert 0.7 * code < found < 0.95 * code
 
 
 @pytest.mark.parametrize(("epsilon", "levels", "code"), [(1.0, 4, 4.147), (2.0, 8, 0.8421)])
-def test_the_best_tables_beat_what_the_code_of_mvu_prints(epsilon: float, levels: int, code: float) -> None:
+def test_the_best_tables_beat_what_the_code_of_mvu_prints(
+    epsilon: float, levels: int, code: float
+) -> None:
     assert design.optimal(epsilon, levels=levels).loss < 0.97 * code

@@ -30,7 +30,9 @@ QUICK = [(0.5, 2), (0.5, 8), (1.0, 4), (1.0, 5), (2.0, 3), (2.0, 6), (4.0, 4), (
 REST = [(e, m) for e in REFERENCE for m in range(2, 9) if (e, m) not in QUICK]
 
 
-@pytest.mark.parametrize(("epsilon", "count"), [*QUICK, *(pytest.param(*one, marks=pytest.mark.slow) for one in REST)])
+@pytest.mark.parametrize(
+    ("epsilon", "count"), [*QUICK, *(pytest.param(*one, marks=pytest.mark.slow) for one in REST)]
+)
 def test_searched_levels_against_reference_values(epsilon: float, count: int) -> None:
     result = design.optimal(epsilon, levels=count)
     # What one search may be worse than several long ones.
@@ -46,12 +48,16 @@ def test_searched_levels_against_reference_values(epsilon: float, count: int) ->
 
 def test_four_levels_at_epsilon_1_are_not_symmetric() -> None:
     result = design.optimal(1.0, levels=4)
-    assert result.loss == pytest.approx(3.98797, abs=5e-5)  # five printed decimals, found by a longer search
+    assert result.loss == pytest.approx(
+        3.98797, abs=5e-5
+    )  # five printed decimals, found by a longer search
     levels = result.mechanism.levels
     assert np.abs(levels + levels[::-1]).max() > 0.1
 
 
-@pytest.mark.parametrize(("epsilon", "count", "value"), [(1.0, 3, 4.2062), (1.0, 4, 4.1435), (2.0, 4, 0.91166)])
+@pytest.mark.parametrize(
+    ("epsilon", "count", "value"), [(1.0, 3, 4.2062), (1.0, 4, 4.1435), (2.0, 4, 0.91166)]
+)
 def test_minimax_levels_beat_those_of_the_average(epsilon: float, count: int, value: float) -> None:
     result = design.optimal(epsilon, levels=count, loss="minimax")
     assert result.loss <= value * (1 + 3e-4)  # as above
@@ -62,7 +68,9 @@ def test_minimax_levels_beat_those_of_the_average(epsilon: float, count: int, va
 SKEWED = np.random.default_rng(1).uniform(-1, 1, 19)
 
 
-@pytest.mark.parametrize("prior", [stats.norm(0.4, 0.3), np.linspace(-0.9, 0.2, 30), SKEWED, SKEWED - SKEWED.mean()])
+@pytest.mark.parametrize(
+    "prior", [stats.norm(0.4, 0.3), np.linspace(-0.9, 0.2, 30), SKEWED, SKEWED - SKEWED.mean()]
+)
 def test_mirrored_problems_have_the_same_value(prior: Any) -> None:
     mirrored = stats.norm(-0.4, 0.3) if not isinstance(prior, np.ndarray) else -prior
     for loss, options in (("mse", {}), ("mae", {"max_level": 3.0})):
@@ -75,13 +83,22 @@ def test_mirrored_problems_have_the_same_value(prior: Any) -> None:
 def test_an_asymmetric_prior_is_used() -> None:
     prior = stats.norm(0.6, 0.1)
     found = design.optimal(1.0, levels=4, prior=prior)
-    uniform = design.optimal(1.0, levels=design.optimal(1.0, levels=4).mechanism.levels, prior=prior)
+    uniform = design.optimal(
+        1.0, levels=design.optimal(1.0, levels=4).mechanism.levels, prior=prior
+    )
     assert found.loss < 0.95 * uniform.loss
 
 
 @pytest.mark.parametrize("loss", ["mse", "mae", "minimax"])
 def test_derivatives_of_the_search_against_differences(loss: str) -> None:
-    space = Space(count=5, law=law_of(UniformPrior(), -1, 1), ratio=math.e, loss=loss, largest=30.0, sharpness=100.0)
+    space = Space(
+        count=5,
+        law=law_of(UniformPrior(), -1, 1),
+        ratio=math.e,
+        loss=loss,
+        largest=30.0,
+        sharpness=100.0,
+    )
     rng = np.random.default_rng(1)
     points = _starts(5, math.e, rng)[:8] + 0.1 * rng.normal(size=(8, 10))
     _, slopes = space(points)
@@ -100,14 +117,18 @@ def test_many_searches_at_once_find_the_minimum_of_a_quadratic() -> None:
         return (scales * (x - 3) ** 2).sum(axis=1), 2 * scales * (x - 3)
 
     values, points = descend(objective, np.random.default_rng(0).normal(size=(6, 3)), 60)
-    np.testing.assert_allclose(points, 3.0, atol=1e-4)  # a minimum's place is known to the root of its value
+    np.testing.assert_allclose(
+        points, 3.0, atol=1e-4
+    )  # a minimum's place is known to the root of its value
     assert values.max() < 1e-6  # the descent's own stop
 
 
 def test_a_descent_is_the_same_alone_and_beside_others() -> None:
     """Alone, one length after another is tried; side by side, several at once."""
 
-    def objective(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:  # a curved valley, each coordinate's and the next's
+    def objective(
+        x: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray]:  # a curved valley, each coordinate's and the next's
         across, along = x[:, 1] - x[:, 0] ** 2, 1 - x[:, 0]
         slopes = np.stack([-400 * x[:, 0] * across - 2 * along, 200 * across], axis=1)
         return 100 * across**2 + along**2, slopes

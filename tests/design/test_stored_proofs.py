@@ -14,7 +14,12 @@ from mezzotint import design, kernel
 from reference.kernel import resealed
 
 FOLDER = Path(__file__).parent / "proofs"
-BOUNDS = {2: ("4.342", 4.34936), 3: ("4.0393", 4.04944), 4: ("3.968", 3.98797), 5: ("3.9069", 3.92654)}
+BOUNDS = {
+    2: ("4.342", 4.34936),
+    3: ("4.0393", 4.04944),
+    4: ("3.968", 3.98797),
+    5: ("3.9069", 3.92654),
+}
 BOUNDS |= {6: ("3.8846", 3.91689), 64: ("3.8846", 3.8860)}
 """By number of levels: no unbiased mechanism of pure epsilon 1 has a smaller MSE, inputs uniform in
 [-1, 1]; and the MSE of a table that there is, of 64 levels at most."""
@@ -31,7 +36,11 @@ LARGE = [pytest.param(levels, marks=pytest.mark.slow) for levels in (4, 5)]
 def test_the_kernel_accepts_the_stored_proofs(levels: int) -> None:
     document = json.loads(stored(levels))
     statement = document["statement"]
-    assert (statement["kind"], statement["levels"], Fraction(statement["epsilon"])) == ("lower_bound", levels, 1)
+    assert (statement["kind"], statement["levels"], Fraction(statement["epsilon"])) == (
+        "lower_bound",
+        levels,
+        1,
+    )
     bound, attained = BOUNDS[levels]
     assert Fraction(bound) <= Fraction(statement["value"]) <= attained
     assert kernel.check(*kernel.read_claim(stored(levels))).certified

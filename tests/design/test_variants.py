@@ -39,7 +39,10 @@ def test_epsilon_delta_against_highs_over_all_pairs(delta: float, levels: list[f
 
 
 def test_more_delta_never_costs() -> None:
-    losses = [design.optimal(1.0, levels=LEVELS, delta=delta, knots=9).loss for delta in (0.0, 1e-4, 1e-2, 0.1, 0.5)]
+    losses = [
+        design.optimal(1.0, levels=LEVELS, delta=delta, knots=9).loss
+        for delta in (0.0, 1e-4, 1e-2, 0.1, 0.5)
+    ]
     assert all(later <= earlier * (1 + SOLVED) for earlier, later in itertools.pairwise(losses))
 
 
@@ -50,7 +53,12 @@ def test_metric_against_highs_over_all_pairs(metric: Any) -> None:
     if metric == "absolute":
         pairs = {(a, b): 1 + 0.8 * step for a in range(5) for b in range(5) if abs(a - b) == 1}
     else:
-        pairs = {(a, b): math.exp(0.8 * (step * (a - b)) ** 2) for a in range(5) for b in range(5) if a != b}
+        pairs = {
+            (a, b): math.exp(0.8 * (step * (a - b)) ** 2)
+            for a in range(5)
+            for b in range(5)
+            if a != b
+        }
     expected, _ = linear_program(_uniform(knots, levels), knots, levels, 0.0, pairs=pairs)
     result = design.optimal(0.8, levels=levels, metric=metric, knots=5)
     # The twin's solver (HiGHS, 1e-7 absolute) over losses of a tenth.
@@ -76,7 +84,10 @@ def test_rounding_never_refuses_a_metric_or_a_divergence_that_has_a_table(seed: 
     if seed % 2:
         options, outer = {"metric": "absolute", "knots": int(rng.integers(3, 18))}, 1 + 1 / epsilon
     else:
-        options, outer = {"alpha": float(10 ** rng.uniform(0.1, 3)), "knots": 9}, 1 + 2 / math.expm1(epsilon)
+        options, outer = (
+            {"alpha": float(10 ** rng.uniform(0.1, 3)), "knots": 9},
+            1 + 2 / math.expm1(epsilon),
+        )
     outer *= rng.uniform(1.1, 3)
     levels = np.sort([-outer, *rng.uniform(-outer, outer, count - 2), outer])
     result = design.optimal(epsilon, levels=levels, **options)
@@ -104,13 +115,19 @@ def test_squared_metric_holds_between_knots_rounded_up_to_the_grid() -> None:
 
 def test_metric_epsilon_is_the_least_one() -> None:
     table = Mechanism(
-        knots=[0, 1, 2], levels=[0, 1], weights=[[2**31, 2**31], [2**30, 3 * 2**30], [2**30, 3 * 2**30]], name="t"
+        knots=[0, 1, 2],
+        levels=[0, 1],
+        weights=[[2**31, 2**31], [2**30, 3 * 2**30], [2**30, 3 * 2**30]],
+        name="t",
     )
     # Slope: (1/2 - 1/4) / 1 over the smaller end 1/4.
     assert metric_epsilon(table, "absolute") == 1.0
     assert metric_epsilon(table, "squared") == pytest.approx(math.log(2), rel=FEW)
     jump = Mechanism(
-        knots=[0, 1, 1, 2], levels=[0, 1], weights=[[2**31] * 2, [2**31] * 2, [2**30, 3 * 2**30], [2**31] * 2], name="t"
+        knots=[0, 1, 1, 2],
+        levels=[0, 1],
+        weights=[[2**31] * 2, [2**31] * 2, [2**30, 3 * 2**30], [2**31] * 2],
+        name="t",
     )
     assert metric_epsilon(jump, "absolute") == math.inf
     with pytest.raises(ParameterError):
@@ -151,7 +168,11 @@ def test_renyi_against_a_general_purpose_solver() -> None:
         return float((costs * np.stack([p, q])).sum()) + 1e3 * max(0.0, worst - rho)
 
     best = min(
-        (optimize.minimize(value, [s, s], method="Nelder-Mead", options={"xatol": 1e-10, "fatol": 1e-12}).fun)
+        (
+            optimize.minimize(
+                value, [s, s], method="Nelder-Mead", options={"xatol": 1e-10, "fatol": 1e-12}
+            ).fun
+        )
         for s in (0.05, 0.2, 0.4)
     )
     result = design.optimal(rho, levels=levels, alpha=alpha, knots=2)
@@ -186,19 +207,29 @@ def test_minimax_is_the_worst_case_and_beats_the_average_design_there() -> None:
     assert worst(robust.mechanism) == pytest.approx(robust.loss, rel=SOLVED)
     assert robust.loss <= worst(average.mechanism) * (1 + MANY)
     assert robust.gap is not None
-    assert robust.gap <= 1e-4 * robust.loss  # promised for several priors: the worst of them is searched
+    assert (
+        robust.gap <= 1e-4 * robust.loss
+    )  # promised for several priors: the worst of them is searched
 
 
 def test_minimax_lower_bound_by_duality_with_a_worst_prior() -> None:
     # The worst case is at least the average under any prior on the knots.
     robust = design.optimal(1.0, levels=LEVELS, knots=9, loss="minimax")
     for prior in (np.array([-1.0, 1.0]), np.array([0.0]), np.linspace(-1, 1, 9)):
-        assert robust.loss >= design.optimal(1.0, levels=LEVELS, knots=9, prior=prior).loss * (1 - SOLVED)
+        assert robust.loss >= design.optimal(1.0, levels=LEVELS, knots=9, prior=prior).loss * (
+            1 - SOLVED
+        )
 
 
 @pytest.mark.parametrize(
     "options",
-    [{"delta": 0.01}, {"alpha": 2.0}, {"metric": "absolute"}, {"metric": "squared", "knots": 3}, {"max_bias": 0.1}],
+    [
+        {"delta": 0.01},
+        {"alpha": 2.0},
+        {"metric": "absolute"},
+        {"metric": "squared", "knots": 3},
+        {"max_bias": 0.1},
+    ],
 )
 def test_infeasible_variants_name_the_missing_reach(options: dict[str, Any]) -> None:
     with pytest.raises(InfeasibleError, match="the outer levels must reach"):
@@ -206,7 +237,14 @@ def test_infeasible_variants_name_the_missing_reach(options: dict[str, Any]) -> 
 
 
 @pytest.mark.parametrize(
-    "options", [{"delta": 0.01}, {"alpha": 2.0}, {"metric": "absolute"}, {"metric": "squared"}, {"max_bias": 0.2}]
+    "options",
+    [
+        {"delta": 0.01},
+        {"alpha": 2.0},
+        {"metric": "absolute"},
+        {"metric": "squared"},
+        {"max_bias": 0.2},
+    ],
 )
 def test_required_reach_is_sharp(options: dict[str, Any]) -> None:
     def feasible(outer: float) -> bool:
@@ -226,7 +264,9 @@ def test_required_reach_is_sharp(options: dict[str, Any]) -> None:
     assert low - 0.02 <= 1 + reach <= high + 0.02
 
 
-@pytest.mark.parametrize("options", [{"delta": 1e-3}, {"alpha": 2.0}, {"metric": "absolute"}, {"loss": "minimax"}])
+@pytest.mark.parametrize(
+    "options", [{"delta": 1e-3}, {"alpha": 2.0}, {"metric": "absolute"}, {"loss": "minimax"}]
+)
 def test_variants_pass_verify(options: dict[str, Any]) -> None:
     result = design.optimal(1.0, levels=LEVELS, knots=9, **options)
     assert verify(result.mechanism).valid
@@ -234,7 +274,9 @@ def test_variants_pass_verify(options: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("inputs", ["grid", "real"])
 def test_vectors_of_bounded_norm(inputs: Any) -> None:
-    result = design.vector(3.0, dimension=3, l2_norm=1.0, levels=[-6, -1, 1, 6], knots=5, inputs=inputs)
+    result = design.vector(
+        3.0, dimension=3, l2_norm=1.0, levels=[-6, -1, 1, 6], knots=5, inputs=inputs
+    )
     table = result.mechanism
     bound = design.vector_epsilon(table, dimension=3, l2_distance=2.0, inputs=inputs)
     assert bound <= 3.0
@@ -254,14 +296,17 @@ def test_lemma_6_on_the_grid() -> None:
     table = design.optimal(0.75, levels=[-6, -1, 1, 6], metric="squared", knots=5).mechanism
     for dimension in (1, 10, 1000):
         # Positions are drawn in steps of 2^-32 of a segment.
-        assert design.vector_epsilon(table, dimension=dimension, l2_distance=2.0, inputs="grid") <= 3 * (1 + 2e-8)
+        assert design.vector_epsilon(
+            table, dimension=dimension, l2_distance=2.0, inputs="grid"
+        ) <= 3 * (1 + 2e-8)
 
 
 def test_real_inputs_cost_more_than_grid_inputs() -> None:
     table = design.optimal(0.75, levels=[-6, -1, 1, 6], metric="squared", knots=5).mechanism
     for dimension in (1, 10, 1000):
         grid, real = (
-            design.vector_epsilon(table, dimension=dimension, l2_distance=2.0, inputs=i) for i in ("grid", "real")
+            design.vector_epsilon(table, dimension=dimension, l2_distance=2.0, inputs=i)
+            for i in ("grid", "real")
         )
         assert grid <= real
     with pytest.raises(ParameterError):
@@ -279,7 +324,9 @@ def test_real_vectors_that_share_their_distance_evenly(dimension: int) -> None:
     for start in np.linspace(-1, 1 - step, 41):
         low, high = (table.pmf(x) for x in (start, start + step))
         worst = max(worst, float(np.abs(np.log(high / low)).max()))
-    bound = design.vector_epsilon(table, dimension=dimension, l2_distance=step * math.sqrt(dimension), inputs="real")
+    bound = design.vector_epsilon(
+        table, dimension=dimension, l2_distance=step * math.sqrt(dimension), inputs="real"
+    )
     assert bound >= dimension * worst * (1 - SOLVED)
     assert bound <= 12 * dimension * worst
 
@@ -289,8 +336,13 @@ def test_real_vectors_that_share_their_distance_evenly(dimension: int) -> None:
 def test_vectors_are_never_worse_off_than_with_even_shares(inputs: Any, dimension: int) -> None:
     outer = 1 + 3 / math.expm1(6.0 / dimension)
     levels = [-max(outer, 8), -1, 1, max(outer, 8)]
-    result = design.vector(6.0, dimension=dimension, l2_norm=1.0, levels=levels, knots=9, inputs=inputs)
-    assert design.vector_epsilon(result.mechanism, dimension=dimension, l2_distance=2.0, inputs=inputs) <= 6.0
+    result = design.vector(
+        6.0, dimension=dimension, l2_norm=1.0, levels=levels, knots=9, inputs=inputs
+    )
+    assert (
+        design.vector_epsilon(result.mechanism, dimension=dimension, l2_distance=2.0, inputs=inputs)
+        <= 6.0
+    )
     share = design.optimal(6.0 / dimension, levels=levels, knots=9)
     assert result.loss <= share.loss * (1 + SOLVED)
 
@@ -310,5 +362,7 @@ def test_vectors_are_never_worse_off_than_with_even_shares(inputs: Any, dimensio
 )
 def test_vectors_name_bad_input(options: dict[str, Any], named: str) -> None:
     with pytest.raises(ParameterError) as caught:
-        design.vector(**{"epsilon": 3.0, "dimension": 3, "l2_norm": 1.0, "levels": [-6, -1, 1, 6], **options})
+        design.vector(
+            **{"epsilon": 3.0, "dimension": 3, "l2_norm": 1.0, "levels": [-6, -1, 1, 6], **options}
+        )
     assert caught.value.parameter == named

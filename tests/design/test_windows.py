@@ -15,8 +15,24 @@ from laws.registry import judges
 from mezzotint import Mechanism, design
 from mezzotint.core.priors import UniformPrior, as_prior, exact_law, law_of
 from mezzotint.core.rounding import ratio_below
-from mezzotint.design.floors import average, best_ends, best_floors, error, lower_bound, make_windows, overhang, peaks
-from mezzotint.design.problem import BoundError, FloatDesign, integer_windows, make_problem, record, table
+from mezzotint.design.floors import (
+    average,
+    best_ends,
+    best_floors,
+    error,
+    lower_bound,
+    make_windows,
+    overhang,
+    peaks,
+)
+from mezzotint.design.problem import (
+    BoundError,
+    FloatDesign,
+    integer_windows,
+    make_problem,
+    record,
+    table,
+)
 from mezzotint.design.problem import _misses as misses
 from mezzotint.design.problem import _reaching as reaching
 from reference.design import floor_program, loss_integrals
@@ -62,16 +78,24 @@ def test_values_and_derivatives_of_windows_against_sums_over_inputs(loss: str, s
         if step < 1e-10:
             continue
         above, below = (
-            average(make_windows(levels, floors + s * step * unit, ratio, split=loss == "mae"), UNIFORM, loss).loss
+            average(
+                make_windows(levels, floors + s * step * unit, ratio, split=loss == "mae"),
+                UNIFORM,
+                loss,
+            ).loss
             for s in (1, -1)
         )
         scale = float(np.abs(found.by_floor).max()) + 1
         # A central difference of piecewise linear values.
-        assert found.by_floor[j] == pytest.approx(float(above - below) / (2 * step), abs=1e-4 * scale)
+        assert found.by_floor[j] == pytest.approx(
+            float(above - below) / (2 * step), abs=1e-4 * scale
+        )
 
 
 @pytest.mark.parametrize("loss", ["mse", "mae"])
-@pytest.mark.parametrize("seed", [pytest.param(k, marks=[pytest.mark.slow] if k >= 20 else []) for k in range(200)])
+@pytest.mark.parametrize(
+    "seed", [pytest.param(k, marks=[pytest.mark.slow] if k >= 20 else []) for k in range(200)]
+)
 def test_best_floors_against_highs_on_their_own_kinks_and_on_a_grid(loss: Any, seed: int) -> None:
     rng = np.random.default_rng(seed)
     epsilon = float(rng.uniform(0.2, 4))
@@ -94,7 +118,9 @@ def test_floors_under_atoms_and_densities_against_highs() -> None:
         weight = np.array([np.mean(np.asarray(prior) == point) for point in points])
         costs = weight[:, None] * (levels - points[:, None]) ** 2
         best = floor_program(costs, points, levels, 1.0)
-        assert design.optimal(1.0, levels=levels, prior=prior).loss == pytest.approx(best, rel=SOLVED)
+        assert design.optimal(1.0, levels=levels, prior=prior).loss == pytest.approx(
+            best, rel=SOLVED
+        )
 
 
 def test_one_level_that_just_reaches_leaves_the_others_in_use() -> None:
@@ -112,7 +138,8 @@ def test_one_level_that_just_reaches_leaves_the_others_in_use() -> None:
 
 
 @pytest.mark.parametrize(
-    ("levels", "loss"), [([-1.000672, -0.5, 0.1, 0.4, 1.000672], 0.66561), ([-1.001, -0.5, 0.1, 0.4, 1.001], 0.146556)]
+    ("levels", "loss"),
+    [([-1.000672, -0.5, 0.1, 0.4, 1.000672], 0.66561), ([-1.001, -0.5, 0.1, 0.4, 1.001], 0.146556)],
 )
 def test_levels_that_barely_reach_at_epsilon_8(levels: list[float], loss: float) -> None:
     # The first was called optimal with a bias of 93,261 units of 2**-32, the second infeasible.
@@ -132,10 +159,15 @@ def test_a_loss_below_its_bound_is_told_and_not_clipped() -> None:
     mechanism = design.optimal(1.0, levels=[-3, -0.5, 0.5, 3]).mechanism
     honest = FloatDesign(lower_bound=mechanism.mse() * (1 - 1e-6), scope="", iterations=1)
     # A difference of two numbers that agree in six digits.
-    assert record(problem, honest, mechanism, started=0.0).gap == pytest.approx(mechanism.mse() * 1e-6, rel=1e-3)
+    assert record(problem, honest, mechanism, started=0.0).gap == pytest.approx(
+        mechanism.mse() * 1e-6, rel=1e-3
+    )
     with pytest.raises(BoundError, match="below its lower bound"):
         record(
-            problem, FloatDesign(lower_bound=mechanism.mse() * 1.001, scope="", iterations=1), mechanism, started=0.0
+            problem,
+            FloatDesign(lower_bound=mechanism.mse() * 1.001, scope="", iterations=1),
+            mechanism,
+            started=0.0,
         )
 
 
@@ -205,7 +237,8 @@ def assert_exact(mechanism: Mechanism, epsilon: float, *, units: Fraction = Frac
     span, knots = levels[-1] - levels[0], mechanism.knots.tolist()
     for k, (knot, row) in enumerate(zip(knots, weights.tolist(), strict=True)):
         bias = abs(
-            sum(Fraction(weight, TOTAL) * level for weight, level in zip(row, levels, strict=True)) - Fraction(knot)
+            sum(Fraction(weight, TOTAL) * level for weight, level in zip(row, levels, strict=True))
+            - Fraction(knot)
         )
         ulp = Fraction(math.ulp(knot))
         assert bias <= (ulp if 0 < k < len(knots) - 1 else units * span / TOTAL + ulp)
@@ -241,7 +274,10 @@ def test_levels_within_two_floats_of_what_they_need_are_feasible(
     rng = np.random.default_rng(5)
     for _ in range(8):
         epsilon = float(rng.uniform(0.3, 9))
-        reach = [overhang(math.exp(epsilon)) * (1 if which in side else rng.uniform(1, 500)) for which in "lr"]
+        reach = [
+            overhang(math.exp(epsilon)) * (1 if which in side else rng.uniform(1, 500))
+            for which in "lr"
+        ]
         ends = [math.nextafter(-1 - reach[0], -math.inf), math.nextafter(1 + reach[1], math.inf)]
         levels = [ends[0], *np.sort(rng.uniform(-0.9, 0.9, rng.integers(0, 3))), ends[1]]
         found = design.optimal(epsilon, levels=levels, loss=loss)
@@ -253,12 +289,17 @@ def test_levels_within_two_floats_of_what_they_need_are_feasible(
 @pytest.mark.parametrize(
     ("epsilon", "levels"),
     [
-        (6.134440473275444, [-1.9968543051461392, -0.2804261470147795, 0.28302717901120666, 1.0043432863054602]),
+        (
+            6.134440473275444,
+            [-1.9968543051461392, -0.2804261470147795, 0.28302717901120666, 1.0043432863054602],
+        ),
         # A window's piece of 4e-12 inputs, whose moments over its length were noise: a bound above the optimum.
         (3.0329648917400287, [-1.1012212920601185, 1.1012212920601185]),
     ],
 )
-def test_levels_that_just_reach_are_designed_with_a_bound_that_holds(epsilon: float, levels: list[float]) -> None:
+def test_levels_that_just_reach_are_designed_with_a_bound_that_holds(
+    epsilon: float, levels: list[float]
+) -> None:
     found = design.optimal(epsilon, levels=levels)
     if len(levels) == 2:  # the one unbiased mechanism there is; 2^-32 of the span may be its bias
         assert found.lower_bound == pytest.approx(
@@ -272,7 +313,9 @@ def test_integer_windows_are_private_and_unbiased_in_rationals(seed: int) -> Non
     _check_one(np.random.default_rng(seed))
 
 
-@pytest.mark.parametrize(("block", "seed"), [(2, 555), (3, 637), (6, 423), (14, 845), (17, 843), (19, 127), (25, 867)])
+@pytest.mark.parametrize(
+    ("block", "seed"), [(2, 555), (3, 637), (6, 423), (14, 845), (17, 843), (19, 127), (25, 867)]
+)
 def test_integers_reach_where_hardly_any_do(block: int, seed: int) -> None:
     """Of the thirty thousand below: floors once moved by trial missed by up to 13 units, or became negative."""
     _check_one(np.random.default_rng([7, block, seed]))
@@ -291,7 +334,9 @@ def test_the_least_outer_floors_that_reach_are_found() -> None:
         inner = rng.integers(0, 3, levels.size - 2).tolist()
         found = reaching(whole, [0, *inner, 0], ratio, most)
         reached += found is not None
-        for pair in itertools.product(*(range(end + 3) for end in ((found[0], found[-1]) if found else (70, 70)))):
+        for pair in itertools.product(
+            *(range(end + 3) for end in ((found[0], found[-1]) if found else (70, 70)))
+        ):
             tried = [pair[0], *inner, pair[1]]
             if all(misses(whole, tried, ratio, end)(tried[end]) <= most[end] for end in (0, -1)):
                 assert found is not None

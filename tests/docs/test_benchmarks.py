@@ -32,7 +32,11 @@ def printed() -> dict[str, list[str]]:
     """The cells of each row on the page, by its name."""
     page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
     section = page.split(SECTION)[1].split("\n## ")[0]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if "|" in line]
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in section.splitlines()
+        if "|" in line
+    ]
     rows = [row for row in rows if not set(row[0]) <= set("- ") and row[1] != "computed epsilon"]
     names = [row[0] for row in rows]
     assert len(names) == len(set(names))
@@ -59,7 +63,11 @@ def _allowed(name: str) -> float:
 
 
 def test_certified_epsilons_are_as_close_as_promised_or_called_computed_with_the_reason() -> None:
-    reasons = (ROOT / "docs" / "recheck.md").read_text(encoding="utf-8").split("## What stays computed")[1]
+    reasons = (
+        (ROOT / "docs" / "recheck.md")
+        .read_text(encoding="utf-8")
+        .split("## What stays computed")[1]
+    )
     rows = printed()
     for name, (_, ratio, kind, seconds) in rows.items():
         if ratio == "computed":
@@ -75,9 +83,15 @@ def test_certified_epsilons_are_as_close_as_promised_or_called_computed_with_the
 def test_rows_of_a_secure_round_on_the_engine_are_those_of_the_benchmark() -> None:
     page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
     section = page.split("## A secure round on Flower's engine")[1].split("\n## ")[0]
-    names = [line.strip("|").split("|")[0].strip() for line in section.splitlines() if line.startswith("| ")][1:]
+    names = [
+        line.strip("|").split("|")[0].strip()
+        for line in section.splitlines()
+        if line.startswith("| ")
+    ][1:]
     source = (ROOT / "benchmarks" / "federated.py").read_text(encoding="utf-8")
-    stages = {name: "its stage {name!r}, median seconds" for name in names if name.startswith("its stage")}
+    stages = {
+        name: "its stage {name!r}, median seconds" for name in names if name.startswith("its stage")
+    }
     assert len(names) == 8
     assert [name for name in names if stages.get(name, name) not in source] == []
 
@@ -87,8 +101,17 @@ LARGE_SUMS = "## Sums of many clients, and of long vectors"
 
 def _cells(section: str) -> list[list[str]]:
     """The rows of a section's tables, without rules."""
-    page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8").split(f"{section}\n")[1].split("\n## ")[0]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line[:1] == "|"]
+    page = (
+        (ROOT / "docs" / "benchmarks.md")
+        .read_text(encoding="utf-8")
+        .split(f"{section}\n")[1]
+        .split("\n## ")[0]
+    )
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in page.splitlines()
+        if line[:1] == "|"
+    ]
     return [row for row in rows if not set(row[0]) <= set("- ")]
 
 
@@ -102,17 +125,24 @@ def test_large_sums_on_the_page_are_those_of_the_benchmark_with_its_parameters()
         found = row.parameters
         assert said == f"{found.members}, {found.quorum}, {found.picks}, {found.least}"
     for row, said in zip(script.ROWS, by_name["server memory allowed, MB"], strict=True):
-        assert float(said.replace(",", "")) == pytest.approx(row.memory_allowed / 1e6, rel=5e-3)  # three digits
+        assert float(said.replace(",", "")) == pytest.approx(
+            row.memory_allowed / 1e6, rel=5e-3
+        )  # three digits
 
 
 @pytest.mark.slow
 def test_mechanisms_of_the_network_have_the_error_and_the_epsilon_that_the_page_says() -> None:
     script = load(ROOT / "benchmarks" / "rqm_networks.py")
     rows = {row[0]: row[1:] for row in _cells("## RQM with its network")}
-    numbers = {name: [float(one) for one in re.findall(r"=([\d.]*\d)", rows[name][0])] for name in ("RQM", "PBM")}
+    numbers = {
+        name: [float(one) for one in re.findall(r"=([\d.]*\d)", rows[name][0])]
+        for name in ("RQM", "PBM")
+    }
     (levels, extension, q), (trials, theta, _) = numbers["RQM"], numbers["PBM"]
     assert (levels, trials) == (script.LEVELS, script.TRIALS)
-    randomized = script.families.rqm(lower=-1, upper=1, levels=script.LEVELS, extension=extension, q=q)
+    randomized = script.families.rqm(
+        lower=-1, upper=1, levels=script.LEVELS, extension=extension, q=q
+    )
     binomial = script.families.pbm(lower=-1, upper=1, trials=script.TRIALS, theta=theta)
     for name, table in (("RQM", randomized), ("PBM", binomial)):
         _, _, epsilon, error, *_ = rows[name]

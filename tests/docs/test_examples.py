@@ -48,10 +48,20 @@ def test_every_public_name_says_what_it_takes_and_returns_and_shows_an_example(r
         if isinstance(value, type) and issubclass(value, Exception | dict):
             continue
         signature = inspect.signature(value)
-        taken = {one.name for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD}
-        if taken - {"args"} and "Arguments:" not in text and not (isinstance(value, type) and taken == {"self"}):
+        taken = {
+            one.name for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD
+        }
+        if (
+            taken - {"args"}
+            and "Arguments:" not in text
+            and not (isinstance(value, type) and taken == {"self"})
+        ):
             lacking.append((name, "Arguments"))
-        if inspect.isfunction(value) and signature.return_annotation not in (None, "None") and "Returns:" not in text:
+        if (
+            inspect.isfunction(value)
+            and signature.return_annotation not in (None, "None")
+            and "Returns:" not in text
+        ):
             lacking.append((name, "Returns"))
     assert lacking == []
 
@@ -62,22 +72,32 @@ def test_rooms_whose_lines_are_counted_show_their_names_on_their_page(
 ) -> None:
     page = (SOURCE.parents[1] / f"docs/api/{room}.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    assert [name for name in dir(getattr(mz, room)) if not name.startswith("_") and name not in code] == []
+    assert [
+        name for name in dir(getattr(mz, room)) if not name.startswith("_") and name not in code
+    ] == []
     monkeypatch.chdir(tmp_path)
     exec(compile(code, room, "exec"), {})
 
 
 def _modules() -> list[str]:
-    files = (path.relative_to(SOURCE).with_suffix("") for path in SOURCE.rglob("*.py") if ">>> " in path.read_text())
+    files = (
+        path.relative_to(SOURCE).with_suffix("")
+        for path in SOURCE.rglob("*.py")
+        if ">>> " in path.read_text()
+    )
     return sorted(".".join(("mezzotint", *file.parts)).removesuffix(".__init__") for file in files)
 
 
 @pytest.mark.parametrize("module", _modules())
-def test_examples_print_what_stands_below_them(module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_examples_print_what_stands_below_them(
+    module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip(EXTRAS.get(module.partition(".")[2].partition(".")[0], "mezzotint"))
     loaded = importlib.import_module(module)
     found = [
-        one for one in doctest.DocTestFinder().find(loaded, globs={**vars(loaded), "mz": mz, "np": np}) if one.examples
+        one
+        for one in doctest.DocTestFinder().find(loaded, globs={**vars(loaded), "mz": mz, "np": np})
+        if one.examples
     ]
     assert found
     for example in found:

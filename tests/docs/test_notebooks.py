@@ -13,7 +13,13 @@ NOTEBOOKS = sorted((Path(__file__).resolve().parents[2] / "docs" / "notebooks").
 
 
 def test_there_is_one_for_each_job() -> None:
-    assert [path.stem for path in NOTEBOOKS] == ["auditing", "collecting", "designing", "federating", "training"]
+    assert [path.stem for path in NOTEBOOKS] == [
+        "auditing",
+        "collecting",
+        "designing",
+        "federating",
+        "training",
+    ]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -34,8 +40,12 @@ def test_a_notebook_runs(path: Path, tmp_path: Path) -> None:
     if path.stem == "training":
         pytest.importorskip("opacus", reason="the extra `torch` is not installed")
     notebook = nbformat.read(path, as_version=4)
-    client = nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}})
+    client = nbclient.NotebookClient(
+        notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}
+    )
     client.execute(env=dict(os.environ))
-    printed = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    printed = [
+        output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs
+    ]
     assert any(output.output_type == "stream" and output.name == "stdout" for output in printed)
     assert not any(output.output_type == "error" for output in printed)

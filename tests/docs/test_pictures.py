@@ -24,7 +24,10 @@ landing = load(ROOT / "tools" / "landing_figure.py")
 
 def _texts(drawing: Any) -> list[tuple[str, Any]]:
     """Every word that is drawn, and its box in pixels."""
-    agg, text = pytest.importorskip("matplotlib.backends.backend_agg"), pytest.importorskip("matplotlib.text")
+    agg, text = (
+        pytest.importorskip("matplotlib.backends.backend_agg"),
+        pytest.importorskip("matplotlib.text"),
+    )
     canvas = agg.FigureCanvasAgg(drawing)
     canvas.draw()
     hidden = _hidden_ticks(drawing)
@@ -96,7 +99,9 @@ def test_a_picture_of_the_gallery_can_be_read(name: str) -> None:
     faults = _faults_of_curves(drawing)
     if "cannot tell the mechanisms apart" in result.note:  # and shows a setting that can
         last = drawing.axes[-1].get_title()
-        faults = [fault for fault in faults if "lie on each other" not in fault or fault.startswith(last)]
+        faults = [
+            fault for fault in faults if "lie on each other" not in fault or fault.startswith(last)
+        ]
     assert faults == []
     assert all(axes.get_xlabel() and axes.get_ylabel() for axes in drawing.axes)
 
@@ -104,8 +109,12 @@ def test_a_picture_of_the_gallery_can_be_read(name: str) -> None:
 @pytest.mark.parametrize("narrow", [False, True])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_figure_of_the_first_page_can_be_read(scheme: str, narrow: bool) -> None:
-    drawing = landing.draw(json.loads(landing.POINTS.read_text(encoding="utf-8")), scheme, narrow=narrow)
-    assert [axes.get_title(loc="left").replace("\n", " ") for axes in drawing.axes] == [landing.TITLE]
+    drawing = landing.draw(
+        json.loads(landing.POINTS.read_text(encoding="utf-8")), scheme, narrow=narrow
+    )
+    assert [axes.get_title(loc="left").replace("\n", " ") for axes in drawing.axes] == [
+        landing.TITLE
+    ]
     assert _faults_of_words(drawing) == []
     assert _faults_of_curves(drawing) == []
 

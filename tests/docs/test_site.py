@@ -36,7 +36,10 @@ ROOMS = [
 
 
 NUMBERED = {
-    "OPTM": [*(f"Table {i}" for i in range(1, 10)), *(f"Figure {i}" for i in ("1", "2", "3", "4a", "4b", "4c", "4d"))],
+    "OPTM": [
+        *(f"Table {i}" for i in range(1, 10)),
+        *(f"Figure {i}" for i in ("1", "2", "3", "4a", "4b", "4c", "4d")),
+    ],
     "RQM": [f"Figure {i}" for i in range(1, 12)],
     "RQP-SGD": ["Table 1", "Figure 1", "Figure 2"],
     "Smoothed DP": [*(f"Table {i}" for i in range(1, 4)), *(f"Figure {i}" for i in range(1, 6))],
@@ -56,7 +59,9 @@ def hooks() -> ModuleType:
 def test_every_room_has_its_page() -> None:
     source = ROOT / "src" / "mezzotint"
     rooms = {path.name for path in source.iterdir() if (path / "__init__.py").is_file()}
-    assert rooms - {"core", "cli"} == set(ROOMS)  # core is reached through `mezzotint`, cli has a page of its own
+    assert rooms - {"core", "cli"} == set(
+        ROOMS
+    )  # core is reached through `mezzotint`, cli has a page of its own
     for room in ROOMS:
         text = (ROOT / "docs" / "api" / f"{room}.md").read_text(encoding="utf-8")
         assert f"the public names of `mezzotint.{room}` stand here" in text
@@ -66,17 +71,27 @@ def test_links_to_names_lead_to_the_names_they_show() -> None:
     links = [
         (page.name, *link)
         for page in (ROOT / "docs").rglob("*.md")
-        for link in re.findall(r"\[`([\w.]+)[^\]]*\]\[(mezzotint[\w.]*)\]", page.read_text(encoding="utf-8"))
+        for link in re.findall(
+            r"\[`([\w.]+)[^\]]*\]\[(mezzotint[\w.]*)\]", page.read_text(encoding="utf-8")
+        )
     ]
     assert len(links) > 50
     assert [link for link in links if link[2].split(".")[-1] != link[1].split(".")[-1]] == []
 
 
-@pytest.mark.parametrize("room", ["families", "privacy", "design", "collect", "smoothed", "vectors"])
+@pytest.mark.parametrize(
+    "room", ["families", "privacy", "design", "collect", "smoothed", "vectors"]
+)
 def test_public_names_are_listed_and_documented(room: str, hooks: ModuleType) -> None:
     package = importlib.import_module(f"mezzotint.{room}")
-    listed = {name.removeprefix(f"mezzotint.{room}.") for name in hooks.public_names(f"mezzotint.{room}")}
-    own = {name for name in dir(package) if getattr(getattr(package, name), "__module__", "").startswith("mezzotint.")}
+    listed = {
+        name.removeprefix(f"mezzotint.{room}.") for name in hooks.public_names(f"mezzotint.{room}")
+    }
+    own = {
+        name
+        for name in dir(package)
+        if getattr(getattr(package, name), "__module__", "").startswith("mezzotint.")
+    }
     assert len(own) > 3
     assert own <= listed
     for name in own:
@@ -91,7 +106,10 @@ def test_names_are_filled_in(hooks: ModuleType) -> None:
 
 
 def test_no_placeholder_is_visible_to_whoever_reads_the_sources(hooks: ModuleType) -> None:
-    pages = ["README.md", *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))]
+    pages = [
+        "README.md",
+        *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")),
+    ]
     for page in pages:
         text = (ROOT / page).read_text(encoding="utf-8")
         assert "{{" not in text, page
@@ -102,7 +120,9 @@ def test_no_placeholder_is_visible_to_whoever_reads_the_sources(hooks: ModuleTyp
 
 def test_pages_name_tests_that_there_are() -> None:
     """Tables of the threat models say which test holds a cell: every name is that of a test."""
-    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    sources = "".join(
+        path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")
+    )
     tests = set(re.findall(r"^def (test_\w+)\(", sources, re.MULTILINE))
     named = {
         (path.name, name)
@@ -118,7 +138,9 @@ def test_every_page_is_in_the_navigation(hooks: ModuleType) -> None:
     nav = [{"Home": "index.md"}, {"Proofs": "proofs"}, {"How to": [{"Collect": "collect.md"}]}]
     nav.append({"In depth": ["vectors.md", "*"]})
     filled = hooks.on_config({"docs_dir": str(docs), "nav": nav})["nav"]
-    assert filled[1]["Proofs"] == sorted(f"proofs/{path.name}" for path in (docs / "proofs").glob("*.md"))
+    assert filled[1]["Proofs"] == sorted(
+        f"proofs/{path.name}" for path in (docs / "proofs").glob("*.md")
+    )
     rest = filled[3]["In depth"]
     assert rest[0] == "vectors.md"
     assert {"index.md", "collect.md", *rest} == {path.name for path in docs.glob("*.md")}
@@ -133,11 +155,19 @@ def test_every_reproduction_is_in_the_gallery(hooks: ModuleType) -> None:
     assert all(f"`mezzotint reproduce {name}`" in page for name in hooks.reproductions())
 
 
-def test_every_table_and_figure_of_the_papers_is_reproduced_or_has_a_reason(hooks: ModuleType) -> None:
+def test_every_table_and_figure_of_the_papers_is_reproduced_or_has_a_reason(
+    hooks: ModuleType,
+) -> None:
     text = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (OPTM|RQM|RQP-SGD|Smoothed DP) \| (Table|Figure) (\w+) \| (.*) \|$", text, re.MULTILINE)
+    rows = re.findall(
+        r"^\| (OPTM|RQM|RQP-SGD|Smoothed DP) \| (Table|Figure) (\w+) \| (.*) \|$",
+        text,
+        re.MULTILINE,
+    )
     found = [(paper, f"{kind} {number}") for paper, kind, number, _ in rows]
-    assert sorted(found) == sorted((paper, item) for paper, items in NUMBERED.items() for item in items)
+    assert sorted(found) == sorted(
+        (paper, item) for paper, items in NUMBERED.items() for item in items
+    )
     known = set(hooks.reproductions())
     shown: set[str] = set()
     for paper, kind, number, here in rows:
@@ -163,10 +193,17 @@ def test_what_is_not_stored_is_what_needs_data_that_nobody_ships(hooks: ModuleTy
 
 
 def test_errors_of_the_faq_are_errors_that_are_raised() -> None:
-    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "src" / "mezzotint").rglob("*.py")]
-    headings = re.findall(r"^## (.*)$", (ROOT / "docs" / "faq.md").read_text(encoding="utf-8"), re.MULTILINE)
+    sources = [
+        path.read_text(encoding="utf-8") for path in (ROOT / "src" / "mezzotint").rglob("*.py")
+    ]
+    headings = re.findall(
+        r"^## (.*)$", (ROOT / "docs" / "faq.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
     quoted = [
-        part for heading in headings for quote in re.findall(r'"([^"]+)"', heading) for part in quote.split("...")
+        part
+        for heading in headings
+        for quote in re.findall(r'"([^"]+)"', heading)
+        for part in quote.split("...")
     ]
     assert len(quoted) > 8
     for part in quoted:
@@ -175,10 +212,16 @@ def test_errors_of_the_faq_are_errors_that_are_raised() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["optm-table1", "optm-table2", "rqm-figure8", "smoothed-table1", "smoothed-figure1"])
+@pytest.mark.parametrize(
+    "name", ["optm-table1", "optm-table2", "rqm-figure8", "smoothed-table1", "smoothed-figure1"]
+)
 def test_the_gallerys_stored_numbers_are_what_is_computed_today(name: str) -> None:
-    stored = json.loads((ROOT / "docs" / "results" / f"{name}.json").read_text(encoding="utf-8"))["rows"]
-    fresh = importlib.import_module("mezzotint.cli.pages")._reproductions()[name]().as_dict()["rows"]
+    stored = json.loads((ROOT / "docs" / "results" / f"{name}.json").read_text(encoding="utf-8"))[
+        "rows"
+    ]
+    fresh = (
+        importlib.import_module("mezzotint.cli.pages")._reproductions()[name]().as_dict()["rows"]
+    )
     assert len(stored) == len(fresh)
     for old, new in zip(stored, fresh, strict=True):
         assert set(old) == set(new)
@@ -196,23 +239,32 @@ def test_formulas_are_drawn_and_unknown_commands_are_refused(hooks: ModuleType) 
     assert drawn.startswith('<p>as <math xmlns="http://www.w3.org/1998/Math/MathML"')
     root = ElementTree.fromstring(drawn)
     assert "".join(root.itertext()) == "as 2log|x\u2032|\u2264\u22121"
-    operators = {element.text: element.attrib for element in root.iter("{http://www.w3.org/1998/Math/MathML}mo")}
+    operators = {
+        element.text: element.attrib
+        for element in root.iter("{http://www.w3.org/1998/Math/MathML}mo")
+    }
     assert operators["\u2212"]["form"] == "prefix"
     assert operators["|"]["lspace"] == "0"
     with pytest.raises(ValueError, match="nosuchthing"):
         hooks.typeset(r'<span class="arithmatex">\(\nosuchthing{x}\)</span>', "page.md")
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "docs" / "proofs").glob("*.md")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "docs" / "proofs").glob("*.md")), ids=lambda path: path.stem
+)
 def test_proofs_are_typeset(path: Path, hooks: ModuleType) -> None:
     text = path.read_text(encoding="utf-8")
     formulas = re.findall(r"\$\$(.+?)\$\$|\$(.+?)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", text, re.DOTALL)
     assert len(formulas) > 10
     for formula in map("".join, formulas):
         hooks.typeset(rf'<span class="arithmatex">\({formula}\)</span>', path.name)
-    prose = re.sub(r"\$\$.+?\$\$|\$.+?\$|\\\(.+?\\\)|\\\[.+?\\\]|```.+?```|`[^`]+`", "", text, flags=re.DOTALL)
+    prose = re.sub(
+        r"\$\$.+?\$\$|\$.+?\$|\\\(.+?\\\)|\\\[.+?\\\]|```.+?```|`[^`]+`", "", text, flags=re.DOTALL
+    )
     prose = re.sub(r"(?m)^ {4,}.*$|\]\([^)]*\)", "", prose)  # files and code, links
-    assert re.findall(r"<=|>=|\^|\b[A-Za-z]_[A-Za-z0-9]\b|sqrt\(|sum_|integral of \w+ d", prose) == []
+    assert (
+        re.findall(r"<=|>=|\^|\b[A-Za-z]_[A-Za-z0-9]\b|sqrt\(|sum_|integral of \w+ d", prose) == []
+    )
 
 
 def test_an_api_page_begins_with_what_it_names(hooks: ModuleType) -> None:
@@ -270,13 +322,17 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("mkdocs", reason="the extra `docs` is not installed")
     folder = tmp_path_factory.mktemp("site") / "site"
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
-    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False)
+    built = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False
+    )
     assert built.returncode == 0, built.stderr + built.stdout
     return folder
 
 
 @pytest.mark.slow
-def test_the_site_builds_without_a_warning_and_holds_every_name(site: Path, hooks: ModuleType) -> None:
+def test_the_site_builds_without_a_warning_and_holds_every_name(
+    site: Path, hooks: ModuleType
+) -> None:
     for room in ["", *ROOMS]:
         package = f"mezzotint.{room}".rstrip(".")
         page = (site / "api" / (room or "mezzotint") / "index.html").read_text(encoding="utf-8")
@@ -286,20 +342,42 @@ def test_the_site_builds_without_a_warning_and_holds_every_name(site: Path, hook
         text = page.read_text(encoding="utf-8")
         assert "fonts.googleapis" not in text
         assert 'class="arithmatex"' not in text, page
-        assert not re.search(r'<details class="(guarantees|edge-cases|sources?|returns|raises)"', text), page
-    assert (site / "proofs" / "tables" / "index.html").read_text(encoding="utf-8").count("<math ") > 50
+        assert not re.search(
+            r'<details class="(guarantees|edge-cases|sources?|returns|raises)"', text
+        ), page
+    assert (site / "proofs" / "tables" / "index.html").read_text(encoding="utf-8").count(
+        "<math "
+    ) > 50
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "page",
-    ["", "quickstart/", "howto-train/", "notebooks/", "accounting/", "proofs/sums-l2/", "gallery/", "api/privacy/"],
+    [
+        "",
+        "quickstart/",
+        "howto-train/",
+        "notebooks/",
+        "accounting/",
+        "proofs/sums-l2/",
+        "gallery/",
+        "api/privacy/",
+    ],
 )
-def test_pages_fit_their_window_ask_nobody_and_can_be_read_by_everyone(page: str, site: Path, tmp_path: Path) -> None:
+def test_pages_fit_their_window_ask_nobody_and_can_be_read_by_everyone(
+    page: str, site: Path, tmp_path: Path
+) -> None:
     with screenshots.serve(site) as address, chromium() as session:
         for width, scheme in itertools.product((390, 1280), screenshots.SCHEMES):
             shot = tmp_path / f"{width}-{scheme}.png"
-            assert screenshots.photograph(session, f"{address}/{page}", shot, width=width, scheme=scheme) == []
-            background = session.execute_script("return getComputedStyle(document.body).backgroundColor")
+            assert (
+                screenshots.photograph(
+                    session, f"{address}/{page}", shot, width=width, scheme=scheme
+                )
+                == []
+            )
+            background = session.execute_script(
+                "return getComputedStyle(document.body).backgroundColor"
+            )
             brightness = sum(map(float, re.findall(r"[\d.]+", background)[:3])) / 3
             assert (brightness > 200) == (scheme == "light"), background

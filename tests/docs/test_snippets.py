@@ -11,7 +11,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FLIGHTS = ROOT / "src" / "mezzotint" / "datasets" / "flights" / "air_time.parquet"
-PAGES = ["README.md", *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    "README.md",
+    *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")),
+]
 _spec = importlib.util.spec_from_file_location("tools_outputs", ROOT / "tools" / "outputs.py")
 assert _spec is not None
 assert _spec.loader is not None
@@ -54,7 +57,11 @@ def test_outputs_are_compared_word_for_word() -> None:
     (first, below), (second, nothing) = outputs.commands(block)
     assert (first, below) == ("mezzotint verify m.json", ["valid: 0.5  1"])
     assert (second, nothing) == ("mezzotint show m.json", [])
-    said = ["\u2502 valid: 0.50002   1 \u2502", "in 3.2 s, 1,000,000/s, table 2bc1a880bb86", "and more"]
+    said = [
+        "\u2502 valid: 0.50002   1 \u2502",
+        "in 3.2 s, 1,000,000/s, table 2bc1a880bb86",
+        "and more",
+    ]
     assert outputs.compare(first, below, said) == ""
     assert outputs.compare(first, ["valid: 0.6 1"], said) == "0.6 (now 0.50002)"
     assert outputs.compare("mezzotint estimate r.parquet", ["valid: 0.6 1"], said) == ""
@@ -72,7 +79,11 @@ def test_no_two_pages_write_the_same_file() -> None:
     found: dict[str, set[str]] = {}
     for page in PAGES:
         for kind, text in _blocks(page):
-            lines = [command for command, _ in outputs.commands(text)] if kind == "console" else text.splitlines()
+            lines = (
+                [command for command, _ in outputs.commands(text)]
+                if kind == "console"
+                else text.splitlines()
+            )
             for name in WRITTEN.findall("\n".join(lines)):
                 found.setdefault(name, set()).add(page)
     assert {"flights.json", "air-time.json"} <= set(found)

@@ -22,7 +22,15 @@ from tolerances import FEW
 
 pytest.importorskip("dash", reason="the extra `explore` is not installed")
 
-from mezzotint.report.dashboard import Question, advise, claim, commands, even_levels, python_lines, summary
+from mezzotint.report.dashboard import (
+    Question,
+    advise,
+    claim,
+    commands,
+    even_levels,
+    python_lines,
+    summary,
+)
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0, 3.0, 8.0])
@@ -38,7 +46,9 @@ def test_epsilon_holds_and_one_bit_is_never_better(epsilon: float, bits: int, lo
     # One-bit response: coth(eps/2)^2 - 1/3 in half ranges squared; both of its losses are bounded by that bit's.
     if loss == "mse":
         # KEPT of epsilon, and levels by 2^-32 of a probability over it.
-        assert advice.one_bit == pytest.approx(1.5**2 * (1 / math.tanh(epsilon / 2) ** 2 - 1 / 3), rel=1e-5)
+        assert advice.one_bit == pytest.approx(
+            1.5**2 * (1 / math.tanh(epsilon / 2) ** 2 - 1 / 3), rel=1e-5
+        )
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])
@@ -54,7 +64,9 @@ def test_two_bits_are_within_four_percent_of_the_searched_optimum(epsilon: float
     assert advice.mse / 25 <= 1.04 * best  # half the range is 5
 
 
-@pytest.mark.parametrize(("lower", "upper"), [(-1.0, 1.0), (20.0, 700.0), (1e-6, 3e-6), (-1e6, 1e5)])
+@pytest.mark.parametrize(
+    ("lower", "upper"), [(-1.0, 1.0), (20.0, 700.0), (1e-6, 3e-6), (-1e6, 1e5)]
+)
 @pytest.mark.parametrize("count", [4, 8, 16, 64])
 def test_levels_are_an_even_grid_around_the_range(lower: float, upper: float, count: int) -> None:
     levels = np.array(even_levels(1.0, count, lower, upper, 1.0))
@@ -77,12 +89,24 @@ def test_sums_decode(epsilon: float) -> None:
     [
         Question(),
         Question(epsilon=0.5, bits=1),
-        Question(epsilon=2.0, bits=3, lower=-5.0, upper=20.0, loss="mae", coordinates=3, rounds=2, delta=1e-5),
+        Question(
+            epsilon=2.0,
+            bits=3,
+            lower=-5.0,
+            upper=20.0,
+            loss="mae",
+            coordinates=3,
+            rounds=2,
+            delta=1e-5,
+        ),
         Question(bits=2, view="sum", clients=20),
     ],
 )
 def test_the_printed_commands_and_lines_give_the_numbers_shown(
-    question: Question, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    question: Question,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     advice = advise(question)

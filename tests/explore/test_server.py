@@ -46,7 +46,9 @@ def _get(server: LocalServer, path: str, **headers: str) -> tuple[int, dict[str,
     return answer.status, {name.lower(): value for name, value in answer.getheaders()}
 
 
-@pytest.mark.parametrize("path", ["/", "/?token=", "/?token=guess", "/_dash-layout", "/_dash-dependencies", "/none"])
+@pytest.mark.parametrize(
+    "path", ["/", "/?token=", "/?token=guess", "/_dash-layout", "/_dash-dependencies", "/none"]
+)
 def test_without_the_token_everything_is_refused(server: LocalServer, path: str) -> None:
     assert _get(server, path)[0] == 403
     assert _get(server, path, Cookie=f"mezzotint-{server.port}=guess")[0] == 403
@@ -91,7 +93,9 @@ def test_stopping_waits_for_answers_under_way() -> None:
     running = LocalServer(application)
     threading.Thread(target=running.run, daemon=True).start()
     cookie = _get(running, f"/?token={running.token}")[1]["set-cookie"].split(";")[0]
-    threading.Thread(target=_get, args=(running, "/slow"), kwargs={"Cookie": cookie}, daemon=True).start()
+    threading.Thread(
+        target=_get, args=(running, "/slow"), kwargs={"Cookie": cookie}, daemon=True
+    ).start()
     assert entered.wait(10)
     stopped = threading.Thread(target=running.stop)
     stopped.start()
@@ -127,7 +131,9 @@ def test_an_answer_is_one_design_and_no_search(bits: int) -> None:
 def test_a_prior_may_be_typed_and_is_checked(tmp_path: Path) -> None:
     file = tmp_path / "public.csv"
     file.write_text("x\n" + "0.9\n" * 50, encoding="utf-8")
-    uniform, typed = (dashboard.answer(*_values(epsilon=3.0, prior=prior)) for prior in ("", f" {file}:x "))
+    uniform, typed = (
+        dashboard.answer(*_values(epsilon=3.0, prior=prior)) for prior in ("", f" {file}:x ")
+    )
     assert typed[0] == ""
     assert str(typed[1]) != str(uniform[1])
     assert f"{file}:x" in typed[3]
@@ -136,14 +142,19 @@ def test_a_prior_may_be_typed_and_is_checked(tmp_path: Path) -> None:
     assert "FILE:COLUMN" in dashboard.answer(*_values(prior="nonsense"))[0]
 
 
-def test_requests_are_not_written_down(server: LocalServer, capfd: pytest.CaptureFixture[str]) -> None:
+def test_requests_are_not_written_down(
+    server: LocalServer, capfd: pytest.CaptureFixture[str]
+) -> None:
     _get(server, f"/?token={server.token}")
     said = capfd.readouterr()
     assert server.token not in said.out + said.err
 
 
 def test_an_empty_field_is_named() -> None:
-    assert "clients=empty or out of range: enter a whole number from 1" in dashboard.answer(*_values(clients=None))[0]
+    assert (
+        "clients=empty or out of range: enter a whole number from 1"
+        in dashboard.answer(*_values(clients=None))[0]
+    )
     assert "upper" in dashboard.answer(*_values(upper=-3.0))[0]
     assert "delta" in dashboard.total_claim(*_values(delta=2.0))
 
@@ -207,7 +218,9 @@ def session() -> Iterator[Any]:
 
 
 def _text(session: Any, name: str) -> str:
-    return session.execute_script("return document.getElementById(arguments[0])?.textContent ?? ''", name)
+    return session.execute_script(
+        "return document.getElementById(arguments[0])?.textContent ?? ''", name
+    )
 
 
 @pytest.fixture
@@ -271,7 +284,10 @@ def test_every_tab_has_a_state_of_its_own(opened: Any, server: LocalServer) -> N
     try:
         opened.get(server.url)
         until(lambda: "privacy" in _text(opened, "claim"))
-        for tab, rounds in ((first, 3), (second, 4)):  # the second asks while the first one's answers are under way
+        for tab, rounds in (
+            (first, 3),
+            (second, 4),
+        ):  # the second asks while the first one's answers are under way
             opened.switch_to.window(tab)
             _type(opened, "rounds", str(rounds))
         for tab, rounds in ((first, 3), (second, 4)):
@@ -287,9 +303,15 @@ def test_every_tab_has_a_state_of_its_own(opened: Any, server: LocalServer) -> N
 
 @pytest.mark.parametrize(
     ("name", "value", "said"),
-    [("clients", "2000000000", "1 to 1,000,000,000"), ("rounds", "0", "from 1 on"), ("delta", "2", "between 0 and 1")],
+    [
+        ("clients", "2000000000", "1 to 1,000,000,000"),
+        ("rounds", "0", "from 1 on"),
+        ("delta", "2", "between 0 and 1"),
+    ],
 )
-def test_what_is_beyond_the_limits_is_refused_with_the_limits(opened: Any, name: str, value: str, said: str) -> None:
+def test_what_is_beyond_the_limits_is_refused_with_the_limits(
+    opened: Any, name: str, value: str, said: str
+) -> None:
     _type(opened, name, value)
     until(lambda: said in _text(opened, "error"))
     assert name in _text(opened, "error")
@@ -325,7 +347,14 @@ def test_a_change_changes_the_answer_and_its_command_runs_as_printed(
 
 
 def test_the_verb_serves_and_prints_its_address() -> None:
-    program = [sys.executable, "-c", "from mezzotint.cli import main; main()", "explore", "--no-browser", "--json"]
+    program = [
+        sys.executable,
+        "-c",
+        "from mezzotint.cli import main; main()",
+        "explore",
+        "--no-browser",
+        "--json",
+    ]
     with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

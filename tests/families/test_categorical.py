@@ -37,7 +37,14 @@ def least_variance(k: int, epsilon: float) -> float:
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0, 4.0])
 @pytest.mark.parametrize(
-    ("k", "slack"), [(2, 1e-6), (4, 1e-6), (16, 0.005), (128, 0.035), pytest.param(1000, 0.03, marks=pytest.mark.slow)]
+    ("k", "slack"),
+    [
+        (2, 1e-6),
+        (4, 1e-6),
+        (16, 0.005),
+        (128, 0.035),
+        pytest.param(1000, 0.03, marks=pytest.mark.slow),
+    ],
 )
 def test_the_best_table_is_near_the_best_formula(k: int, slack: float, epsilon: float) -> None:
     table = categorical(categories=names(k), epsilon=epsilon)
@@ -55,13 +62,17 @@ def test_the_best_table_is_near_the_best_formula(k: int, slack: float, epsilon: 
 def test_variances_of_the_reference(method: Any, k: int, epsilon: float, expected: float) -> None:
     table = categorical(categories=names(k), epsilon=epsilon, method=method)
     # Figures as printed, of two or three digits; Hadamard's for 64 categories.
-    assert frequency_variance(table) == pytest.approx(expected, rel=0.03 if method == "hadamard" else 5e-3)
+    assert frequency_variance(table) == pytest.approx(
+        expected, rel=0.03 if method == "hadamard" else 5e-3
+    )
 
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("k", [2, 3, 5, 12])
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
-def test_certificates_are_verified_and_frequencies_unbiased(method: Any, k: int, epsilon: float) -> None:
+def test_certificates_are_verified_and_frequencies_unbiased(
+    method: Any, k: int, epsilon: float
+) -> None:
     table = categorical(categories=names(k), epsilon=epsilon, method=method)
     report = verify(table)
     assert report.valid, report
@@ -69,7 +80,9 @@ def test_certificates_are_verified_and_frequencies_unbiased(method: Any, k: int,
     assert (table.weights.sum(axis=1) == TOTAL).all()
     # K decoders of size up to 1e4 times a rounding.
     assert table.probabilities @ table.frequency_decoders == pytest.approx(np.eye(k), abs=1e-8)
-    worst = max(Fraction(int(column.max()), int(column.min())) for column in table.weights.T if column.any())
+    worst = max(
+        Fraction(int(column.max()), int(column.min())) for column in table.weights.T if column.any()
+    )
     assert math.log(worst) <= epsilon
 
 
@@ -81,7 +94,9 @@ def test_unary_encoding_is_that_of_its_bits(k: int, epsilon: float) -> None:
     bits = np.arange(2**k)[:, None] >> np.arange(k) & 1
     flip = 1 / (math.exp(epsilon) + 1)
     expected = np.where(np.eye(k) > 0, 0.5, flip)
-    rounding = 2**k * math.exp(epsilon) * 2.0**-32  # a unit less outside is odds of them less inside
+    rounding = (
+        2**k * math.exp(epsilon) * 2.0**-32
+    )  # a unit less outside is odds of them less inside
     assert table.probabilities @ bits == pytest.approx(expected, abs=rounding)
     each = np.prod(np.where(bits, expected[:, None], 1 - expected[:, None]), axis=2)
     assert table.probabilities == pytest.approx(each, abs=rounding)

@@ -31,18 +31,31 @@ def best(k: int, epsilon: float) -> float:
 
 
 def test_the_formula_has_the_published_values() -> None:
-    values = {(16, 1.0): 51.9, (64, 2.0): 44.936, (256, 2.0): 184, (1000, 1.0): 3675, (2, 4.0): 0.538}
+    values = {
+        (16, 1.0): 51.9,
+        (64, 2.0): 44.936,
+        (256, 2.0): 184,
+        (1000, 1.0): 3675,
+        (2, 4.0): 0.538,
+    }
     for (k, epsilon), expected in values.items():
-        assert best(k, epsilon) == pytest.approx(expected, rel=2e-3)  # as printed, with three digits and more
+        assert best(k, epsilon) == pytest.approx(
+            expected, rel=2e-3
+        )  # as printed, with three digits and more
 
 
 @pytest.mark.parametrize(
-    ("k", "epsilon"), [pytest.param(k, e, marks=[pytest.mark.slow] if k == 1000 else []) for k, e in CELLS]
+    ("k", "epsilon"),
+    [pytest.param(k, e, marks=[pytest.mark.slow] if k == 1000 else []) for k, e in CELLS],
 )
-def test_variances_are_within_two_percent_of_the_best(k: int, epsilon: float, tmp_path: Path) -> None:
+def test_variances_are_within_two_percent_of_the_best(
+    k: int, epsilon: float, tmp_path: Path
+) -> None:
     mechanism = families.categorical(categories=range(k), epsilon=epsilon)
     ratio = frequency_variance(mechanism) / best(k, epsilon)
-    print(f"k {k}, epsilon {epsilon}: {mechanism.name}, {mechanism.levels.size} reports, ratio {ratio:.4f}")
+    print(
+        f"k {k}, epsilon {epsilon}: {mechanism.name}, {mechanism.levels.size} reports, ratio {ratio:.4f}"
+    )
     # 2^-32 over the probability of the rarest report, which is 2^-12 at least.
     assert 1 - 4096 * GRAIN <= ratio <= 1.02
     assert mechanism.epsilon <= epsilon
@@ -68,7 +81,9 @@ def test_fields_are_fields(order: int) -> None:
     assert (products[a, sums[b, c]] == sums[products[a, b], products[a, c]]).all()
 
 
-@pytest.mark.parametrize(("k", "epsilon"), [(4, 1.0), (8, 1.0), (16, 2.0), (32, 0.5), (64, 3.0), (128, 2.0)])
+@pytest.mark.parametrize(
+    ("k", "epsilon"), [(4, 1.0), (8, 1.0), (16, 2.0), (32, 0.5), (64, 3.0), (128, 2.0)]
+)
 def test_affine_sets_are_a_design(k: int, epsilon: float) -> None:
     """Every element in equally many sets, every two together in equally many, all sets of one size."""
     sets = _affine(k, epsilon).astype(int)
@@ -88,4 +103,20 @@ def test_affine_sets_are_a_design(k: int, epsilon: float) -> None:
 
 
 def test_only_prime_powers_have_fields() -> None:
-    assert [q for q in range(2, 30) if _prime_power(q)] == [2, 3, 4, 5, 7, 8, 9, 11, 13, 17, 19, 23, 25, 27, 29]
+    assert [q for q in range(2, 30) if _prime_power(q)] == [
+        2,
+        3,
+        4,
+        5,
+        7,
+        8,
+        9,
+        11,
+        13,
+        17,
+        19,
+        23,
+        25,
+        27,
+        29,
+    ]

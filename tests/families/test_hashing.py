@@ -68,7 +68,9 @@ def test_reports_are_unbiased_in_every_combination_of_value_and_hash() -> None:
     codes, hashes = domain.privatize(["a", 7, True, "unknown", None] * 4000, rng=1)
     counts = np.bincount(hashes * domain.cells + codes, minlength=domain.hashes * domain.cells)
     right, wrong = domain.chances
-    shares = (domain.supports(counts.reshape(domain.hashes, -1)) / codes.size - wrong) / (right - wrong)
+    shares = (domain.supports(counts.reshape(domain.hashes, -1)) / codes.size - wrong) / (
+        right - wrong
+    )
     # Five standard deviations: false alarms with chance 3e-6.
     assert shares == pytest.approx(0.2, abs=5 * math.sqrt(0.25 / codes.size) / (right - wrong))
     fresh = domain.privatize(["a"] * 8)
@@ -93,6 +95,8 @@ def test_domains_that_cannot_be(changes: dict[str, object], words: str) -> None:
 def test_another_list_is_refused_and_so_is_an_unknown_value() -> None:
     domain = families.hashed(categories=names(10), epsilon=1.0)
     with pytest.raises(ParameterError, match="another order"):
-        families.HashedDomain(categories=tuple(reversed(domain.categories)), mechanism=domain.mechanism)
+        families.HashedDomain(
+            categories=tuple(reversed(domain.categories)), mechanism=domain.mechanism
+        )
     with pytest.raises(ParameterError, match="values=value 1: is not a category"):
         domain.privatize(["w1", "x"])

@@ -69,10 +69,14 @@ def test_weights_are_the_named_distribution_rounded(build: Any, pmf: Any) -> Non
     assert beyond <= noise.truncated_mass <= beyond * (1 + 1e-8)
     # What is cut off, and the roundings, go to the middle: all noise is accounted as drawn.
     middle = pmf(0) + beyond
-    assert abs(int(noise.weights[reach]) - middle * TOTAL) <= 0.5 * (2 * reach + 1) + 1e-3  # half a unit each, as above
+    assert (
+        abs(int(noise.weights[reach]) - middle * TOTAL) <= 0.5 * (2 * reach + 1) + 1e-3
+    )  # half a unit each, as above
 
 
-@pytest.mark.parametrize(("build", "pmf"), [case for i, case in enumerate(NOISES) if i not in (2, 5, 8)])
+@pytest.mark.parametrize(
+    ("build", "pmf"), [case for i, case in enumerate(NOISES) if i not in (2, 5, 8)]
+)
 def test_without_a_bound_only_offsets_below_half_a_unit_are_cut(build: Any, pmf: Any) -> None:
     noise = build()
     assert pmf(int(noise.offsets[-1]) + 1) * TOTAL <= 0.5 + 1e-3  # as above
@@ -80,7 +84,9 @@ def test_without_a_bound_only_offsets_below_half_a_unit_are_cut(build: Any, pmf:
 
 
 def test_variance_is_exact() -> None:
-    noise = IntegerNoise(offsets=np.arange(-1, 3), weights=np.array([2**30] * 4), truncated_mass=0.0)
+    noise = IntegerNoise(
+        offsets=np.arange(-1, 3), weights=np.array([2**30] * 4), truncated_mass=0.0
+    )
     assert noise.mean == Fraction(1, 2)
     assert noise.variance == Fraction(5, 4)
     # Half a unit of 2^-32 at each of 40 offsets of up to 20.
@@ -107,7 +113,12 @@ def _pairs(noise: IntegerNoise, sensitivity: int) -> list[tuple[list[Fraction], 
             if 0 < abs(x - y) <= sensitivity:
                 first, second = _reports(noise, x), _reports(noise, y)
                 keys = sorted(first.keys() | second.keys())
-                pairs.append(([first.get(k, Fraction(0)) for k in keys], [second.get(k, Fraction(0)) for k in keys]))
+                pairs.append(
+                    (
+                        [first.get(k, Fraction(0)) for k in keys],
+                        [second.get(k, Fraction(0)) for k in keys],
+                    )
+                )
     return pairs
 
 
@@ -117,7 +128,9 @@ LOSSES = [
     lambda: families.discrete_gaussian(sigma=1.5, bound=3),
     lambda: families.discrete_gaussian(sigma=1.5, modulus=8),
     lambda: families.skellam(variance=2.0, bound=4, modulus=6),
-    lambda: IntegerNoise(offsets=np.arange(3), weights=np.array([2**31, 0, 2**31]), truncated_mass=0.0),
+    lambda: IntegerNoise(
+        offsets=np.arange(3), weights=np.array([2**31, 0, 2**31]), truncated_mass=0.0
+    ),
 ]
 
 
@@ -129,9 +142,15 @@ def test_losses_equal_brute_force_over_inputs(build: Any, sensitivity: int) -> N
     for epsilon in (0.0, 0.5, 1.0, 2.0):
         exact = max(hockey_stick(p, q, epsilon) for p, q in pairs)
         assert exact <= noise.delta(epsilon, sensitivity=sensitivity) * (1 + FEW)
-        assert noise.delta(epsilon, sensitivity=sensitivity) == pytest.approx(exact, rel=MANY, abs=FEW)
-    assert noise.epsilon(sensitivity=sensitivity) == pytest.approx(max(log_ratio(pair) for pair in pairs), rel=FEW)
-    exact = max(renyi(p, q, 0.5) for p, q in pairs)  # below order 1 only disjoint reports are infinite
+        assert noise.delta(epsilon, sensitivity=sensitivity) == pytest.approx(
+            exact, rel=MANY, abs=FEW
+        )
+    assert noise.epsilon(sensitivity=sensitivity) == pytest.approx(
+        max(log_ratio(pair) for pair in pairs), rel=FEW
+    )
+    exact = max(
+        renyi(p, q, 0.5) for p, q in pairs
+    )  # below order 1 only disjoint reports are infinite
     assert noise.renyi(0.5, sensitivity=sensitivity) == pytest.approx(exact, rel=1e-9)
 
 
@@ -221,7 +240,9 @@ def test_mechanism_is_rounding_followed_by_noise() -> None:
     np.testing.assert_array_equal(mechanism.levels, np.arange(-1, 9))
     for x in range(2, 6):
         reports = _reports(noise, x)
-        np.testing.assert_array_equal(mechanism.pmf(x), [float(reports.get(v, 0)) for v in range(-1, 9)])
+        np.testing.assert_array_equal(
+            mechanism.pmf(x), [float(reports.get(v, 0)) for v in range(-1, 9)]
+        )
     for epsilon in (0.5, 1.0):
         assert mechanism.delta(epsilon) == noise.delta(epsilon, sensitivity=3)
 
@@ -244,8 +265,14 @@ def test_mechanism_is_rounding_followed_by_noise() -> None:
         (lambda: families.skellam(variance=4.0).mechanism(lower=3, upper=3), "lower"),
         (lambda: families.skellam(variance=4.0, modulus=8).mechanism(lower=0, upper=3), "modulus"),
         (lambda: families.discrete_laplace(scale=1300.0).pair(65000), "shift"),
-        (lambda: IntegerNoise(offsets=[0, 2], weights=[2**31, 2**31], truncated_mass=0.0), "offsets"),
-        (lambda: IntegerNoise(offsets=[0, 1], weights=[2**31, 2**30], truncated_mass=0.0), "weights"),
+        (
+            lambda: IntegerNoise(offsets=[0, 2], weights=[2**31, 2**31], truncated_mass=0.0),
+            "offsets",
+        ),
+        (
+            lambda: IntegerNoise(offsets=[0, 1], weights=[2**31, 2**30], truncated_mass=0.0),
+            "weights",
+        ),
         (lambda: IntegerNoise(offsets=[0, 1], weights=[2**32, 0], truncated_mass=0.0), "weights"),
         (lambda: IntegerNoise(offsets=[0, 1], weights=[0.5, 0.5], truncated_mass=0.0), "weights"),
         (lambda: families.published_skellam_renyi(variance=1.0, alpha=1.0), "alpha"),
@@ -295,7 +322,11 @@ def test_a_table_with_a_gap_a_short_tail_or_a_far_peak_is_no_familys(sigma: floa
 
 def test_weights_and_offsets_that_overflow_are_refused() -> None:
     with pytest.raises(ParameterError, match="offsets"):
-        IntegerNoise(offsets=np.array([2**63 - 1, -(2**63)]), weights=np.array([1, TOTAL - 1]), truncated_mass=0.0)
+        IntegerNoise(
+            offsets=np.array([2**63 - 1, -(2**63)]),
+            weights=np.array([1, TOTAL - 1]),
+            truncated_mass=0.0,
+        )
     weights = np.array([2**62, 2**62, 2**62, 2**62 + TOTAL])
     with pytest.raises(ParameterError, match="weights"):
         IntegerNoise(offsets=np.arange(4), weights=weights, truncated_mass=0.0)

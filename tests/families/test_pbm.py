@@ -34,8 +34,13 @@ def test_raw_pmf_mean_and_mse(trials: int, theta: Fraction) -> None:
         pmf = binomial_pmf(trials, HALF + theta * u)
         x = Fraction(5, 2) + Fraction(3, 2) * u
         np.testing.assert_allclose(raw.pmf(float(x)), [float(p) for p in pmf], rtol=MANY, atol=0)
-        levels = [Fraction(5, 2) + Fraction(3, 2) * (Fraction(z, trials) - HALF) / theta for z in range(trials + 1)]
-        np.testing.assert_allclose(raw.levels, [float(level) for level in levels], rtol=FEW, atol=FEW)
+        levels = [
+            Fraction(5, 2) + Fraction(3, 2) * (Fraction(z, trials) - HALF) / theta
+            for z in range(trials + 1)
+        ]
+        np.testing.assert_allclose(
+            raw.levels, [float(level) for level in levels], rtol=FEW, atol=FEW
+        )
         assert sum(p * level for p, level in zip(pmf, levels, strict=True)) == x
         assert raw.mean(float(x)) == pytest.approx(float(x), rel=FEW)
         mse = sum(p * (level - x) ** 2 for p, level in zip(pmf, levels, strict=True))
@@ -59,14 +64,18 @@ def test_raw_renyi_is_rounded_up_and_tight(trials: int, theta: Fraction, alpha: 
 
 
 @given(st.floats(1e-7, 0.4999), st.floats(0.01, 100), st.floats(-1, 1), st.floats(-1, 1))
-def test_raw_renyi_covers_every_pair_of_inputs(theta: float, alpha: float, u: float, v: float) -> None:
+def test_raw_renyi_covers_every_pair_of_inputs(
+    theta: float, alpha: float, u: float, v: float
+) -> None:
     raw = families.pbm_exact(trials=1, theta=theta)
     a, b = (HALF + Fraction(theta) * Fraction(w) for w in (u, v))
     assert renyi([a, 1 - a], [b, 1 - b], alpha) <= raw.renyi(alpha) + sys.float_info.min
 
 
 @pytest.mark.parametrize(("trials", "theta"), CASES)
-def test_raw_epsilon_is_the_limit_of_renyi_and_where_delta_ends(trials: int, theta: Fraction) -> None:
+def test_raw_epsilon_is_the_limit_of_renyi_and_where_delta_ends(
+    trials: int, theta: Fraction
+) -> None:
     raw = families.pbm_exact(trials=trials, theta=float(theta))
     high = mpmath.mpf(float(theta)) + mpmath.mpf(1) / 2
     exact = trials * mpmath.log(high / (1 - high))
@@ -101,7 +110,9 @@ def test_table_is_unbiased_and_costs_what_is_promised(knots: int) -> None:
     # A grid of 1001 inputs misses the peak by a fraction of its curvature; weights are rounded.
     assert rise.max() == pytest.approx(most, rel=1e-2, abs=1e-7)
     assert rise.max() < most + 1e-7  # as above
-    assert mechanism.epsilon == pytest.approx(raw.epsilon, rel=1e-4)  # rare reports of some thousand units of 2^-32
+    assert mechanism.epsilon == pytest.approx(
+        raw.epsilon, rel=1e-4
+    )  # rare reports of some thousand units of 2^-32
     for alpha in (0.5, 1.0, 2.0):
         # Rounding to 2^-32, which common reports do not notice.
         assert mechanism.renyi(alpha) == pytest.approx(raw.renyi(alpha), rel=1e-6)

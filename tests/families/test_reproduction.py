@@ -39,14 +39,28 @@ def mse_on_30(mechanism: mz.Mechanism) -> float:
 TABLE_1 = [
     ("RQM", "1", {"extension": 1.7, "q": 0.22}, ("1.9929", "1.9973", "4.981", ".9988")),
     ("RQM", "1.5", {"extension": 1.6, "q": 0.498}, ("1.3101", "1.3139", "2.702", "1.4996")),
-    ("ERM", "1", {"bins": [-5.1, -0.1, 0.1, 5.1], "gamma": 0.026}, ("2.2160", "2.2062", "9.761", ".9997")),
-    ("ERM", "1.5", {"bins": [-2.7, -0.4, 0.4, 2.7], "gamma": 0.043}, ("1.3035", "1.2982", "2.812", "1.4998")),
+    (
+        "ERM",
+        "1",
+        {"bins": [-5.1, -0.1, 0.1, 5.1], "gamma": 0.026},
+        ("2.2160", "2.2062", "9.761", ".9997"),
+    ),
+    (
+        "ERM",
+        "1.5",
+        {"bins": [-2.7, -0.4, 0.4, 2.7], "gamma": 0.043},
+        ("1.3035", "1.2982", "2.812", "1.4998"),
+    ),
 ]
 
 
 @pytest.mark.parametrize(("family", "asked", "parameters", "expected"), TABLE_1)
-def test_table_1_rqm_and_erm(family: str, asked: str, parameters: dict, expected: tuple[str, ...]) -> None:
-    mechanism = families.rqm(levels=4, **parameters) if family == "RQM" else families.erm(**parameters)
+def test_table_1_rqm_and_erm(
+    family: str, asked: str, parameters: dict, expected: tuple[str, ...]
+) -> None:
+    mechanism = (
+        families.rqm(levels=4, **parameters) if family == "RQM" else families.erm(**parameters)
+    )
     grid, exact, mse, epsilon = expected
     assert mae_on_51(mechanism) == as_printed(grid)
     assert mechanism.mae() == as_printed(exact)
@@ -80,7 +94,10 @@ def test_table_1_optm_from_its_printed_tables(
         room = max(HALF_UNIT[len(text.split(".")[1])] * 1.01, 1e-5)
         for step in (5e-5, -5e-5):
             moved = [_optm(bins, outer + step, three)]
-            moved += [_optm(bins, outer, tuple(three[i] + step * (i == k) for i in range(3))) for k in range(3)]
+            moved += [
+                _optm(bins, outer, tuple(three[i] + step * (i == k) for i in range(3)))
+                for k in range(3)
+            ]
             room += max(abs(measure(m) - value) for m in moved)
         assert room < 1e-3 * float(text)  # three digits are asked for
         assert value == pytest.approx(float(text), abs=room, rel=0)
@@ -101,14 +118,20 @@ RQM = [
 
 @pytest.mark.parametrize(("extension", "q", "bound", "epsilon", "order_1000"), RQM)
 @pytest.mark.parametrize("half", [1.0, 1.5])
-def test_rqm_table(extension: float, q: float, bound: str, epsilon: str, order_1000: str, half: float) -> None:
+def test_rqm_table(
+    extension: float, q: float, bound: str, epsilon: str, order_1000: str, half: float
+) -> None:
     grid = {"lower": -half, "upper": half, "levels": 16, "extension": extension * half, "q": q}
     mechanism = families.rqm(**grid)
-    assert families.published_rqm_epsilon(**grid) == pytest.approx(float(bound), abs=5.1e-5)  # four printed decimals
+    assert families.published_rqm_epsilon(**grid) == pytest.approx(
+        float(bound), abs=5.1e-5
+    )  # four printed decimals
     assert mechanism.epsilon == pytest.approx(float(epsilon), abs=1e-5)  # five printed decimals
     _, _, rows = rqm_rows(**grid)
     # Five printed decimals.
-    assert renyi(rows[-1].tolist(), rows[0].tolist(), 1000) == pytest.approx(float(order_1000), abs=5.1e-6)
+    assert renyi(rows[-1].tolist(), rows[0].tolist(), 1000) == pytest.approx(
+        float(order_1000), abs=5.1e-6
+    )
     # Rounded to units of 2**-32, the rarest reports' probabilities move in the fifth digit.
     assert mechanism.renyi(1000) == pytest.approx(float(order_1000), abs=1e-4)
     assert mechanism.epsilon < families.published_rqm_epsilon(**grid)
@@ -122,7 +145,9 @@ def test_rqm_table(extension: float, q: float, bound: str, epsilon: str, order_1
         (64, 1.0, 0.42, "19.678", "19.614"),
     ],
 )
-def test_the_two_ends_are_not_the_worst_pair(levels: int, extension: float, q: float, worst: str, ends: str) -> None:
+def test_the_two_ends_are_not_the_worst_pair(
+    levels: int, extension: float, q: float, worst: str, ends: str
+) -> None:
     _, _, rows = rqm_rows(lower=-1, upper=1, levels=levels, extension=extension, q=q)
     assert log_ratio(rows.tolist()) == as_printed(worst)
     assert log_ratio([rows[0].tolist(), rows[-1].tolist()]) == as_printed(ends)
@@ -144,9 +169,18 @@ PBM = [
 ]
 
 
-@pytest.mark.parametrize(("theta", "pair", "d15", "d15_pbm", "d1000", "d1000_pbm", "mse", "mse_pbm"), PBM)
+@pytest.mark.parametrize(
+    ("theta", "pair", "d15", "d15_pbm", "d1000", "d1000_pbm", "mse", "mse_pbm"), PBM
+)
 def test_rqm_against_pbm(
-    theta: float, pair: tuple[float, float], d15: str, d15_pbm: str, d1000: str, d1000_pbm: str, mse: str, mse_pbm: str
+    theta: float,
+    pair: tuple[float, float],
+    d15: str,
+    d15_pbm: str,
+    d1000: str,
+    d1000_pbm: str,
+    mse: str,
+    mse_pbm: str,
 ) -> None:
     rqm = families.rqm(levels=16, extension=pair[0], q=pair[1])
     ends = rqm.probabilities[-1], rqm.probabilities[0]
@@ -170,9 +204,13 @@ FIGURE_3 = [
 
 
 @pytest.mark.parametrize(("divergence", "levels", "pbm", "rqm"), FIGURE_3)
-def test_figure_3_mse_at_equal_divergence(divergence: float, levels: int, pbm: float, rqm: float) -> None:
+def test_figure_3_mse_at_equal_divergence(
+    divergence: float, levels: int, pbm: float, rqm: float
+) -> None:
     trials = levels - 1
-    theta = brentq(lambda t: families.pbm_exact(trials=trials, theta=t).renyi(1.5) - divergence, 1e-3, 0.499)
+    theta = brentq(
+        lambda t: families.pbm_exact(trials=trials, theta=t).renyi(1.5) - divergence, 1e-3, 0.499
+    )
     raw = families.pbm_exact(trials=trials, theta=theta)
     assert raw.mse(np.linspace(-1, 1, 30)).mean() == pytest.approx(pbm, abs=printed(3))
 
@@ -200,9 +238,13 @@ def test_erratum_1_erm_theorem_1_fails_for_a_small_extension() -> None:
 @pytest.mark.parametrize("levels", [4, 5, 8, 16])
 @pytest.mark.parametrize("extension", [1.0, 1.5, 3.0])
 @pytest.mark.parametrize("gamma", [0.05, 1.0, 4.0])
-def test_erm_theorem_1_held_from_delta_equal_to_c(levels: int, extension: float, gamma: float) -> None:
+def test_erm_theorem_1_held_from_delta_equal_to_c(
+    levels: int, extension: float, gamma: float
+) -> None:
     mechanism = families.erm(bins=np.linspace(-1 - extension, 1 + extension, levels), gamma=gamma)
-    bound = families.published_erm_epsilon(lower=-1, upper=1, levels=levels, extension=extension, gamma=gamma)
+    bound = families.published_erm_epsilon(
+        lower=-1, upper=1, levels=levels, extension=extension, gamma=gamma
+    )
     assert mechanism.epsilon <= bound
 
 
@@ -211,7 +253,11 @@ def test_erratum_5_rqm_reaches_epsilon_one_half() -> None:
     # needs Delta >= 3.083 c, and from there on some q gives it.
     losses = []
     for extension in (3.1, 3.5, 5.0, 8.0, 10.0, 11.0):
-        q = brentq(lambda q, e=extension: families.rqm(levels=4, extension=e, q=q).epsilon - 0.5, 1e-6, 0.99)
+        q = brentq(
+            lambda q, e=extension: families.rqm(levels=4, extension=e, q=q).epsilon - 0.5,
+            1e-6,
+            0.99,
+        )
         losses.append(families.rqm(levels=4, extension=extension, q=q).mae())
     assert min(losses) == pytest.approx(4.00, abs=printed(2))
 

@@ -18,7 +18,9 @@ TOTAL = 2**32
 
 
 @given(st.floats(1e-5, 21.0), st.floats(-50, 50), st.floats(0.01, 100))
-def test_one_bit_is_unbiased_and_as_private_as_asked(epsilon: float, lower: float, width: float) -> None:
+def test_one_bit_is_unbiased_and_as_private_as_asked(
+    epsilon: float, lower: float, width: float
+) -> None:
     mechanism = families.randomized_response(lower=lower, upper=lower + width, epsilon=epsilon)
     assert mechanism.epsilon <= epsilon
     # The rarer weight is one of units of 2^-32: twice that over its probability, 1 / (e^epsilon + 1).
@@ -36,7 +38,9 @@ def test_one_bit_levels_and_losses_in_closed_form(epsilon: float) -> None:
     assert mechanism.mse() == pytest.approx(reach**2 - 4 / 3, rel=1e-6)  # likewise
 
 
-@pytest.mark.parametrize(("epsilon", "mae", "mse"), [(0.5, 4.0013, 16.34), (1.0, 2.0099, 4.35), (1.5, 1.3627, 2.15)])
+@pytest.mark.parametrize(
+    ("epsilon", "mae", "mse"), [(0.5, 4.0013, 16.34), (1.0, 2.0099, 4.35), (1.5, 1.3627, 2.15)]
+)
 def test_one_bit_recorded_losses(epsilon: float, mae: float, mse: float) -> None:
     mechanism = families.randomized_response(epsilon=epsilon)
     assert mechanism.mae() == pytest.approx(mae, abs=printed(4))
@@ -56,7 +60,9 @@ def test_k_ary_rows_levels_and_privacy(levels: int, epsilon: float) -> None:
     assert mechanism.epsilon >= epsilon - 2.0**-31 * levels * (math.exp(epsilon) + levels)
     assert mechanism.max_bias <= 900 * UNIT / (own - other)
     rounding = 2 * levels * 2.0**-32 / (own - other)
-    np.testing.assert_allclose(mechanism.levels, np.linspace(-1, 1, levels) / (own - other), rtol=rounding)
+    np.testing.assert_allclose(
+        mechanism.levels, np.linspace(-1, 1, levels) / (own - other), rtol=rounding
+    )
 
 
 def test_k_ary_on_given_points() -> None:
@@ -68,7 +74,9 @@ def test_k_ary_on_given_points() -> None:
 def test_epsilon_beyond_the_units_keeps_one_unit() -> None:
     for epsilon in (22.0, 23.0, 30.0, 700.0, 1e6):
         mechanism = families.randomized_response(epsilon=epsilon)
-        assert mechanism.weights.min() == max(1, math.ceil(TOTAL / (math.exp(min(epsilon, 50)) + 1)))
+        assert mechanism.weights.min() == max(
+            1, math.ceil(TOTAL / (math.exp(min(epsilon, 50)) + 1))
+        )
         assert mechanism.epsilon <= epsilon
 
 
@@ -107,7 +115,9 @@ def test_stochastic_rounding_to_given_levels() -> None:
     mechanism = families.stochastic_rounding(levels=[-2.0, -1.5, 0.0, 1.0, 4.0])
     np.testing.assert_array_equal(mechanism.knots, [-1.0, 0.0, 1.0])
     np.testing.assert_allclose(
-        mechanism.probabilities, [[0, 2 / 3, 1 / 3, 0, 0], [0, 0, 1, 0, 0], [0, 0, 0, 1, 0]], atol=MANY
+        mechanism.probabilities,
+        [[0, 2 / 3, 1 / 3, 0, 0], [0, 0, 1, 0, 0], [0, 0, 0, 1, 0]],
+        atol=MANY,
     )
     assert mechanism.max_bias < MANY
 
@@ -118,7 +128,9 @@ def test_stochastic_rounding_with_two_outer_levels_is_randomized_response() -> N
     assert mechanism.epsilon == pytest.approx(math.log(3), rel=1e-8)
 
 
-@pytest.mark.parametrize(("levels", "parameter"), [(1, "levels"), ([0.0, 1.0], "levels"), ("many", "levels")])
+@pytest.mark.parametrize(
+    ("levels", "parameter"), [(1, "levels"), ([0.0, 1.0], "levels"), ("many", "levels")]
+)
 def test_stochastic_rounding_names_what_is_wrong(levels: Any, parameter: str) -> None:
     with pytest.raises(ParameterError) as caught:
         families.stochastic_rounding(levels=levels)

@@ -38,8 +38,12 @@ def assert_same(rows: np.ndarray, expected: list[list[Any]], rel: float = 1e-13)
 @pytest.mark.parametrize("q", [Fraction(1, 100), Fraction(21, 50), Fraction(9, 10)])
 def test_rqm_rows_are_those_of_all_subsets(levels: int, extension: Fraction, q: Fraction) -> None:
     bins = [-1 - extension + 2 * (1 + extension) * Fraction(i, levels - 1) for i in range(levels)]
-    expected = twin_rows(lambda x, at: twin.rqm_pmf(x, bins, q, at), bins, Fraction(-1), Fraction(1))
-    _, knots, rows = rqm_rows(lower=-1.0, upper=1.0, levels=levels, extension=float(extension), q=float(q))
+    expected = twin_rows(
+        lambda x, at: twin.rqm_pmf(x, bins, q, at), bins, Fraction(-1), Fraction(1)
+    )
+    _, knots, rows = rqm_rows(
+        lower=-1.0, upper=1.0, levels=levels, extension=float(extension), q=float(q)
+    )
     assert_same(rows, expected, rel=1e-11)
     inner = [b for b in bins if -1 < b < 1 for _ in range(2)]
     np.testing.assert_allclose(knots, [float(k) for k in [-1, *inner, 1]], rtol=0, atol=FEW)
@@ -54,20 +58,25 @@ def test_rqm_between_the_knots_is_the_published_pmf() -> None:
 
 
 @pytest.mark.parametrize(
-    ("levels", "extension", "inner"), [(4, 2.0, 0), (5, 1.0, 1), (8, 2 / 5, 4), (10, 2 / 7, 6), (9, 1.0, 3)]
+    ("levels", "extension", "inner"),
+    [(4, 2.0, 0), (5, 1.0, 1), (8, 2 / 5, 4), (10, 2 / 7, 6), (9, 1.0, 3)],
 )
 @pytest.mark.parametrize(("lower", "upper"), [(-1.0, 1.0), (-0.1, 0.1), (0.3, 0.9), (-7.0, 130.1)])
 def test_rqm_bin_on_the_end_of_the_range_opens_no_cell(
     levels: int, extension: float, inner: int, lower: float, upper: float
 ) -> None:
     # In exact arithmetic a bin falls on each end here; in floats it may miss it by an ulp.
-    mechanism = families.rqm(lower=lower, upper=upper, levels=levels, extension=extension * (upper - lower) / 2, q=0.3)
+    mechanism = families.rqm(
+        lower=lower, upper=upper, levels=levels, extension=extension * (upper - lower) / 2, q=0.3
+    )
     assert mechanism.knots.size == 2 + 2 * inner
     assert {lower, upper} <= set(mechanism.levels.tolist())
 
 
 @pytest.mark.parametrize("gamma", [-30.0, -1.0, 0.0, 0.026, 3.0, 200.0])
-@pytest.mark.parametrize("bins", [[-5.1, -0.1, 0.1, 5.1], [-2.0, 3.0], [-1.5, -0.2, 0.1, 0.7, 4.0], [-1.0, 0.0, 1.0]])
+@pytest.mark.parametrize(
+    "bins", [[-5.1, -0.1, 0.1, 5.1], [-2.0, 3.0], [-1.5, -0.2, 0.1, 0.7, 4.0], [-1.0, 0.0, 1.0]]
+)
 def test_erm_rows_are_those_of_all_pairs(bins: list[float], gamma: float) -> None:
     left, right = twin.erm_tables(bins, gamma)
     exact = [twin.mpmath.mpf(b) for b in bins]
@@ -77,7 +86,9 @@ def test_erm_rows_are_those_of_all_pairs(bins: list[float], gamma: float) -> Non
 
 
 @st.composite
-def selections(draw: st.DrawFn) -> tuple[list[Fraction], list[list[Fraction]], list[list[Fraction]]]:
+def selections(
+    draw: st.DrawFn,
+) -> tuple[list[Fraction], list[list[Fraction]], list[list[Fraction]]]:
     """Increasing bins around [-1, 1] and two tables of selection probabilities, all rational."""
     m = draw(st.integers(2, 5))
     steps = draw(st.lists(st.integers(1, 9), min_size=m, max_size=m))
@@ -101,12 +112,20 @@ def selections(draw: st.DrawFn) -> tuple[list[Fraction], list[list[Fraction]], l
 def test_selection_is_the_published_algorithm(case: tuple[list, list, list]) -> None:
     bins, left, right = case
     # Bins in floats, then read back: the twin works on exactly the bins that the table has.
-    floats = [-max(1.0, -float(bins[0])), *(float(b) for b in bins[1:-1]), max(1.0, float(bins[-1]))]
+    floats = [
+        -max(1.0, -float(bins[0])),
+        *(float(b) for b in bins[1:-1]),
+        max(1.0, float(bins[-1])),
+    ]
     exact = [Fraction(b) for b in floats]
     mechanism = families.selection(bins=floats, left=left, right=right)
-    rows = twin_rows(lambda x, at: twin.pair_pmf(x, exact, left, right, at), exact, Fraction(-1), Fraction(1))
+    rows = twin_rows(
+        lambda x, at: twin.pair_pmf(x, exact, left, right, at), exact, Fraction(-1), Fraction(1)
+    )
     # A few units more than rounding needs: they cancel the bias that it leaves.
-    np.testing.assert_allclose(mechanism.probabilities, np.array(rows, dtype=float), rtol=0, atol=100 * GRAIN)
+    np.testing.assert_allclose(
+        mechanism.probabilities, np.array(rows, dtype=float), rtol=0, atol=100 * GRAIN
+    )
     assert mechanism.max_bias <= np.ptp(mechanism.levels) * GRAIN
     assert all(sum(p * b for p, b in zip(row, exact, strict=True)) == x for row, x in zip(
         rows, [Fraction(k) for k in mechanism.knots.tolist()], strict=True
@@ -116,14 +135,19 @@ def test_selection_is_the_published_algorithm(case: tuple[list, list, list]) -> 
 def test_selection_mirrors_the_left_table() -> None:
     left = [[1.0], [0.7, 0.3], [0.5, 0.2, 0.3]]
     bins = [-3.0, -0.5, 0.5, 3.0]
-    assert families.selection(bins=bins, left=left) == families.selection(bins=bins, left=left, right=left)
+    assert families.selection(bins=bins, left=left) == families.selection(
+        bins=bins, left=left, right=left
+    )
     rows = families.selection(bins=bins, left=left).probabilities
     np.testing.assert_allclose(rows, rows[::-1, ::-1], rtol=0, atol=2 * GRAIN)
 
 
 def test_rqm_and_erm_are_selections() -> None:
     q = 0.3
-    left = [[(1 - q) ** (j - 1)] + [q * (1 - q) ** (j - i) for i in range(2, j + 1)] for j in range(1, 5)]
+    left = [
+        [(1 - q) ** (j - 1)] + [q * (1 - q) ** (j - i) for i in range(2, j + 1)]
+        for j in range(1, 5)
+    ]
     bins = np.linspace(-2.5, 2.5, 5)
     assert families.selection(bins=bins, left=left) == families.rqm(levels=5, extension=1.5, q=q)
     even = [[1 / j] * j for j in range(1, 5)]
@@ -132,7 +156,9 @@ def test_rqm_and_erm_are_selections() -> None:
 
 def test_rqm_limits_of_q() -> None:
     response = families.rqm(levels=4, extension=2.0, q=0.0)
-    assert response.epsilon == pytest.approx(math.log(2), rel=1e-8)  # levels +-3 c: log((3+1)/(3-1))
+    assert response.epsilon == pytest.approx(
+        math.log(2), rel=1e-8
+    )  # levels +-3 c: log((3+1)/(3-1))
     assert not response.weights[:, 1:-1].any()
     assert math.isinf(families.rqm(levels=4, extension=2.0, q=1.0).epsilon)
     assert math.isinf(families.rqm(levels=4, extension=0.0, q=0.5).epsilon)
@@ -151,7 +177,10 @@ def test_many_levels_are_unbiased_and_keep_every_report_possible(levels: int) ->
 def test_pair_rows_keep_relative_accuracy_of_tiny_probabilities() -> None:
     levels, q = 40, Fraction(1, 2)
     bins = [Fraction(-2) + Fraction(4 * i, levels - 1) for i in range(levels)]
-    left = [[(1 - q) ** (j - 1)] + [q * (1 - q) ** (j - i) for i in range(2, j + 1)] for j in range(1, levels)]
+    left = [
+        [(1 - q) ** (j - 1)] + [q * (1 - q) ** (j - i) for i in range(2, j + 1)]
+        for j in range(1, levels)
+    ]
     floats = np.array([float(b) for b in bins])
     tables = [np.array(row, dtype=float) for row in left]
     _, rows = pair_rows(floats, tables, tables, lower=-1.0, upper=1.0)
@@ -185,7 +214,9 @@ def test_biased_selection_is_the_exponential_mechanism_at_its_knots(gamma: float
     for knot, row in zip(mechanism.knots.tolist(), mechanism.probabilities, strict=True):
         jump = knot in (-0.5, 0.5) and knot not in seen
         seen.add(knot)
-        expected = twin.pair_pmf(knot, bins, left, right, "below" if jump or knot == 1 else "at", choose)
+        expected = twin.pair_pmf(
+            knot, bins, left, right, "below" if jump or knot == 1 else "at", choose
+        )
         np.testing.assert_allclose(row, [float(p) for p in expected], rtol=0, atol=8 * GRAIN)
 
 
@@ -194,7 +225,9 @@ def test_biased_selection_reports_its_bias_and_pays_less_privacy() -> None:
     biased = families.biased_selection(bins=bins, left=left, gamma=1.0)
     unbiased = families.selection(bins=bins, left=left)
     assert biased.max_bias > 0.1
-    assert biased.max_bias == pytest.approx(float(np.max(np.abs(biased.mean(biased.knots) - biased.knots))), rel=FEW)
+    assert biased.max_bias == pytest.approx(
+        float(np.max(np.abs(biased.mean(biased.knots) - biased.knots))), rel=FEW
+    )
     assert biased.epsilon < unbiased.epsilon
 
 
@@ -259,7 +292,9 @@ BAD_OTHERS = [
 
 
 @pytest.mark.parametrize(("build", "arguments", "parameter"), BAD_OTHERS)
-def test_other_families_name_what_is_wrong(build: Any, arguments: dict[str, Any], parameter: str) -> None:
+def test_other_families_name_what_is_wrong(
+    build: Any, arguments: dict[str, Any], parameter: str
+) -> None:
     with pytest.raises(ParameterError) as caught:
         build(**arguments)
     assert caught.value.parameter == parameter
@@ -269,8 +304,16 @@ def test_published_rqm_bound_is_above_exact_epsilon() -> None:
     for levels in (4, 8, 16):
         for extension in (0.3, 1.0, 3.0):
             for q in (0.1, 0.5, 0.8):
-                arguments = {"lower": -2.0, "upper": 1.0, "levels": levels, "extension": extension, "q": q}
-                assert families.rqm(**arguments).epsilon <= families.published_rqm_epsilon(**arguments)
+                arguments = {
+                    "lower": -2.0,
+                    "upper": 1.0,
+                    "levels": levels,
+                    "extension": extension,
+                    "q": q,
+                }
+                assert families.rqm(**arguments).epsilon <= families.published_rqm_epsilon(
+                    **arguments
+                )
 
 
 @pytest.mark.parametrize("gamma", [0.5, 2.0, 8.0])
@@ -279,4 +322,6 @@ def test_published_erm_error_is_above_exact_error(gamma: float) -> None:
     mechanism = families.erm(bins=np.linspace(-2, 2, 8), gamma=gamma)
     assert mechanism.mae() <= families.published_erm_error(**arguments)
     # 4 log(8) / gamma * 2 + 4 / 7
-    assert families.published_erm_error(**arguments) == pytest.approx(8 * math.log(8) / gamma + 4 / 7, rel=1e-12)
+    assert families.published_erm_error(**arguments) == pytest.approx(
+        8 * math.log(8) / gamma + 4 / 7, rel=1e-12
+    )

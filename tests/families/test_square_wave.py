@@ -27,7 +27,9 @@ def test_bins_hold_the_density_of_the_paper(epsilon: float, outputs: int) -> Non
         def density(y: float, x: float = x) -> float:
             return near if abs(y - x) <= half else far
 
-        expected = [integrate.quad(density, a, b, points=np.clip(edges, a, b))[0] for a, b in pairwise(bins)]
+        expected = [
+            integrate.quad(density, a, b, points=np.clip(edges, a, b))[0] for a, b in pairwise(bins)
+        ]
         assert table.pmf(np.array([10 + 20 * x]))[0] == pytest.approx(
             expected, abs=1e-6
         )  # quad's 1.5e-8 across two jumps, and weights of 2^-32
@@ -77,7 +79,9 @@ def test_the_table_for_a_shape_is_the_best_of_those_that_are_known() -> None:
     assert many.levels.size <= 256
     finest = families.square_wave(lower=0, upper=1, outputs=256, epsilon=1.0)
     assert design.shape_error(many) < 0.95 * design.shape_error(finest)
-    cells = design.interpolated(design.optimal(1.0, lower=0, upper=1, levels=256, knots=17, loss="cdf").mechanism)
+    cells = design.interpolated(
+        design.optimal(1.0, lower=0, upper=1, levels=256, knots=17, loss="cdf").mechanism
+    )
     assert design.shape_error(many) < design.shape_error(cells)
     # Many levels at a large epsilon: the square wave says more.
     assert design.for_shape(4.0, lower=0, upper=1, levels=32).name.startswith("square wave of 32")

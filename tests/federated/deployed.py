@@ -177,10 +177,14 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-def _certificate(subject: str, key, issuer: str, issuer_key, *, authority: bool) -> x509.Certificate:
+def _certificate(
+    subject: str, key, issuer: str, issuer_key, *, authority: bool
+) -> x509.Certificate:
     now = datetime.datetime.now(datetime.UTC)
     names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
-    name, by = (x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)]) for text in (subject, issuer))
+    name, by = (
+        x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)]) for text in (subject, issuer)
+    )
     made = (
         x509.CertificateBuilder()
         .subject_name(name)
@@ -191,7 +195,10 @@ def _certificate(subject: str, key, issuer: str, issuer_key, *, authority: bool)
         .not_valid_after(now + datetime.timedelta(days=1))
         .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()),
+            critical=False,
+        )
     )
     if not authority:
         made = made.add_extension(x509.SubjectAlternativeName(names), critical=False)
@@ -202,7 +209,9 @@ def write_certificates(folder: Path) -> None:
     """ca.crt, server.crt and server.key for loopback."""
     root, server = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
     pem = serialization.Encoding.PEM
-    (folder / "ca.crt").write_bytes(_certificate("ca", root, "ca", root, authority=True).public_bytes(pem))
+    (folder / "ca.crt").write_bytes(
+        _certificate("ca", root, "ca", root, authority=True).public_bytes(pem)
+    )
     (folder / "server.crt").write_bytes(
         _certificate("localhost", server, "ca", root, authority=False).public_bytes(pem)
     )
@@ -222,7 +231,11 @@ class Deployment:
     """
 
     def __init__(
-        self, folder: Path, nodes: int, stops: dict[int, str], configs: Mapping[int, Mapping[str, Path]] | None = None
+        self,
+        folder: Path,
+        nodes: int,
+        stops: dict[int, str],
+        configs: Mapping[int, Mapping[str, Path]] | None = None,
     ) -> None:
         self.folder = folder
         self.configs = configs or {}
@@ -259,10 +272,14 @@ class Deployment:
         )  # fmt: skip
         self._await_port()
         for place, port in enumerate(ports):
-            config = f"partition-id={place} marker='\"{folder / f'marker-{place}'}\"'".replace("'", "")
+            config = f"partition-id={place} marker='\"{folder / f'marker-{place}'}\"'".replace(
+                "'", ""
+            )
             if place in stops:
                 config += f' stop="{stops[place]}"'
-            config += "".join(f' {key}="{path}"' for key, path in self.configs.get(place, {}).items())
+            config += "".join(
+                f' {key}="{path}"' for key, path in self.configs.get(place, {}).items()
+            )
             self._spawn(
                 f"node-{place}", "flower-supernode", f"--superlink=127.0.0.1:{self.port}",
                 f"--root-certificates={folder / 'ca.crt'}", "--host=127.0.0.1", f"--port={port}",
@@ -312,7 +329,9 @@ class Deployment:
 
     def _flwr(self, *words: str) -> str:
         command = [str(self.bin / "flwr"), *words]
-        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(
+            command, env=self.environment, capture_output=True, text=True, timeout=120
+        )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
@@ -327,7 +346,10 @@ class Deployment:
         deadline = time.monotonic() + seconds
         while not path.exists():
             if time.monotonic() > deadline:
-                logs = [log.read_text(errors="replace")[-1500:] for log in sorted(self.folder.glob("*.log"))]
+                logs = [
+                    log.read_text(errors="replace")[-1500:]
+                    for log in sorted(self.folder.glob("*.log"))
+                ]
                 raise AssertionError(f"{name} never came\n" + "\n".join(logs))
             time.sleep(0.1)
         return path

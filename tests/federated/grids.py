@@ -50,7 +50,9 @@ class LocalGrid(Grid):
         *,
         names: bool = True,
         configs: dict[int, dict] | None = None,
-        hand: Callable[[Message, Message], Message | list[Message] | None] = lambda message, reply: reply,
+        hand: Callable[
+            [Message, Message], Message | list[Message] | None
+        ] = lambda message, reply: reply,
         silent: Callable[[Message], bool] = lambda message: False,
     ) -> None:
         self.apps = {10 + place: app for place, app in enumerate(apps)}
@@ -64,7 +66,8 @@ class LocalGrid(Grid):
             node: Context(
                 run_id=1,
                 node_id=node,
-                node_config=({"partition-id": node - 10} if names else {}) | (configs or {}).get(node - 10, {}),
+                node_config=({"partition-id": node - 10} if names else {})
+                | (configs or {}).get(node - 10, {}),
                 state=RecordDict(),
                 run_config={},
             )
@@ -90,7 +93,10 @@ class LocalGrid(Grid):
         try:
             reply = self.apps[node](message, self.contexts[node])
         except Exception as error:  # as Flower does
-            reply = Message(Error(code=ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason=repr(error)), reply_to=message)
+            reply = Message(
+                Error(code=ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason=repr(error)),
+                reply_to=message,
+            )
         changed = self.hand(message, reply)
         replies = changed if isinstance(changed, list) else [] if changed is None else [changed]
         self.received += replies
@@ -98,10 +104,16 @@ class LocalGrid(Grid):
         return number if replies else None
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
-        return [copy.deepcopy(reply) for number in message_ids for reply in self._waiting.pop(number, [])]
+        return [
+            copy.deepcopy(reply)
+            for number in message_ids
+            for reply in self._waiting.pop(number, [])
+        ]
 
     def get_node_ids(self) -> list[int]:
         return list(self.apps)
 
-    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> list[Message]:
         return self.pull_messages(number for number in self.push_messages(messages) if number)

@@ -45,7 +45,9 @@ def serve(words: Sequence[str]) -> int:
 
     def pushed(messages):
         batch = list(messages)
-        if after == 0 and any(one.content.config_records[RECORD]["stage"] == stage for one in batch):
+        if after == 0 and any(
+            one.content.config_records[RECORD]["stage"] == stage for one in batch
+        ):
             os.kill(os.getpid(), signal.SIGKILL)
         return push(batch)
 
@@ -89,7 +91,13 @@ def note(words: Sequence[str]) -> int:
     encoding = FixedPointEncoding(clip=1.0)
     try:
         LifetimeLedger(path, identity="me").charge(
-            encoding, plan=bytes([number] * 32), clients=4, corrupted=1, size=3, budget=float("inf"), delta=1e-6
+            encoding,
+            plan=bytes([number] * 32),
+            clients=4,
+            corrupted=1,
+            size=3,
+            budget=float("inf"),
+            delta=1e-6,
         )
     except ReplayedRound:
         return 3

@@ -60,19 +60,28 @@ def plan(clients: int, *, population: int | None = None, **others: Any) -> Round
 
 def roster_of(the_plan: RoundPlan) -> Roster:
     """The roster that a plan of `plan` is about."""
-    return next(one for one in map(roster, range(the_plan.clients, 200)) if one.digest == the_plan.roster)
+    return next(
+        one for one in map(roster, range(the_plan.clients, 200)) if one.digest == the_plan.roster
+    )
 
 
 def people(the_plan: RoundPlan, *, trust: Trust | None = None) -> dict[int, Client]:
     """The clients of a round, by place."""
-    secrets = {card(number).identity: secret(number) for number in range(len(roster_of(the_plan).members))}
+    secrets = {
+        card(number).identity: secret(number) for number in range(len(roster_of(the_plan).members))
+    }
     cohort = roster_of(the_plan).cohort(the_plan.round, the_plan.clients)
-    return {place: Client(identity=secrets[one.identity], trust=trust or LENIENT) for place, one in enumerate(cohort)}
+    return {
+        place: Client(identity=secrets[one.identity], trust=trust or LENIENT)
+        for place, one in enumerate(cohort)
+    }
 
 
 def told(the_plan: RoundPlan, dealt: Collection[int], deals: Iterable[Deal]) -> bytes:
     """What a server tells a client before it masks: who dealt, and with whom to mask."""
-    return messages.partners(the_plan, messages.bitmap(dealt, the_plan), b"".join(deal.to_bytes() for deal in deals))
+    return messages.partners(
+        the_plan, messages.bitmap(dealt, the_plan), b"".join(deal.to_bytes() for deal in deals)
+    )
 
 
 EXCHANGES = (*STAGES, "unite")
@@ -116,7 +125,11 @@ def run_round(
         for index, message in outbox.items():
             if index in lost:
                 continue
-            reply = up(stage, index, answer(everybody[index], stage, down(stage, index, message), inputs[index]))
+            reply = up(
+                stage,
+                index,
+                answer(everybody[index], stage, down(stage, index, message), inputs[index]),
+            )
             if seen is not None:
                 seen[stage, index] = reply
             server.receive(index, reply)

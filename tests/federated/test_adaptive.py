@@ -16,7 +16,12 @@ from federated.test_app import CLIENTS, _grid, _settings
 from mezzotint.cli import run
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.federated.app import run_server
-from mezzotint.federated.encoding import FixedPointEncoding, GaussianEncoding, canonical, gaussian_encoding
+from mezzotint.federated.encoding import (
+    FixedPointEncoding,
+    GaussianEncoding,
+    canonical,
+    gaussian_encoding,
+)
 from mezzotint.federated.joined import (
     MOST_COST,
     AdaptiveEncoding,
@@ -39,14 +44,18 @@ from tolerances import MANY
 
 def _small(clients: int, size: int, *, noise: float = 1e-3, **others: Any) -> AdaptiveEncoding:
     """For few clients, with noise that is hardly there and a bit that is as large as the update."""
-    inner = gaussian_encoding(noise_multiplier=noise, l2_norm=2**0.5, clients=clients, size=size + 1)
+    inner = gaussian_encoding(
+        noise_multiplier=noise, l2_norm=2**0.5, clients=clients, size=size + 1
+    )
     return AdaptiveEncoding(inner=inner, **others)
 
 
 def test_every_vector_has_the_norm_that_the_noise_is_for(monkeypatch):
     """Before the inner encoding clips: at most R, so that no bit is distorted, and two clients as far apart as 2 R."""
     given: list[np.ndarray] = []
-    monkeypatch.setattr(GaussianEncoding, "encode", lambda self, vector, rng=None: given.append(vector))
+    monkeypatch.setattr(
+        GaussianEncoding, "encode", lambda self, vector, rng=None: given.append(vector)
+    )
     encoding = adaptive_encoding(noise_multiplier=9.0, clip=0.3, clients=600, size=2)
     for update in ([0.3, 0.0], [-0.3 * 1.001, 0.0], [0.0, 0.0], [0.1, 0.1], [1e9, -1e9]):
         encoding.encode(update)
@@ -55,7 +64,9 @@ def test_every_vector_has_the_norm_that_the_noise_is_for(monkeypatch):
     assert np.linalg.norm(given[0] - given[1]) == pytest.approx(2 * norm, rel=MANY)
     # w from R^2 - 1, as in the law.
     unit = 2 * math.sqrt(norm**2 - 1)
-    np.testing.assert_allclose([vector[-1] / unit for vector in given], [0.5, -0.5, 0.5, 0.5, -0.5], rtol=MANY)
+    np.testing.assert_allclose(
+        [vector[-1] / unit for vector in given], [0.5, -0.5, 0.5, 0.5, -0.5], rtol=MANY
+    )
     np.testing.assert_allclose(given[3][:-1], np.array([0.1, 0.1]) / 0.3, rtol=MANY)
 
 
@@ -64,8 +75,12 @@ def test_the_mean_and_the_share_come_back_and_the_norm_moves_by_the_rule():
     rng = np.random.default_rng(5)
     lengths = rng.uniform(0.0, 1.0, 800)
     directions = rng.normal(size=(800, 10))
-    updates = list(lengths[:, None] * directions / np.linalg.norm(directions, axis=1, keepdims=True))
-    encoding = adaptive_encoding(noise_multiplier=4.0, clip=0.25, clients=800, size=10, quantile=0.7, rate=0.3)
+    updates = list(
+        lengths[:, None] * directions / np.linalg.norm(directions, axis=1, keepdims=True)
+    )
+    encoding = adaptive_encoding(
+        noise_multiplier=4.0, clip=0.25, clients=800, size=10, quantile=0.7, rate=0.3
+    )
     mean, following = mean_update(encoding, updates, rng=rng)
     expected = np.mean([x * min(1.0, 0.25 / np.linalg.norm(x)) for x in updates], axis=0)
     # Noise of 4 C cost / 800 and its rounding, 2 % of a variance.
@@ -83,7 +98,13 @@ def test_the_norm_ends_up_at_the_quantile_and_stays_in_its_range():
     updates = [np.array([length]) for length in np.linspace(0, 1, 400)]
     for most, expected, rounds in ((5.0, 0.6, 40), (0.2, 0.2, 15)):
         encoding = adaptive_encoding(
-            noise_multiplier=3.0, clip=0.05, clients=400, size=1, quantile=0.6, rate=0.5, clip_range=(0.01, most)
+            noise_multiplier=3.0,
+            clip=0.05,
+            clients=400,
+            size=1,
+            quantile=0.6,
+            rate=0.5,
+            clip_range=(0.01, most),
         )
         for _ in range(rounds):
             _, encoding = mean_update(encoding, updates, rng=rng)
@@ -99,8 +120,19 @@ def test_few_clients_are_told_what_it_would_cost():
     with pytest.raises(InfeasibleError, match="infinitely much noise"):
         adaptive_encoding(noise_multiplier=5.64, clip=0.3, clients=50, size=10)
     assert cost_of_bits(5.64, 286) > MOST_COST >= cost_of_bits(5.64, 287)
-    assert adaptive_encoding(noise_multiplier=5.64, clip=0.3, clients=287, size=10).inner.l2_norm <= MOST_COST
-    told = ["federate", "--mechanism", "rounded-gaussian", "--noise-multiplier", "5", "--clip-quantile", "0.5"]
+    assert (
+        adaptive_encoding(noise_multiplier=5.64, clip=0.3, clients=287, size=10).inner.l2_norm
+        <= MOST_COST
+    )
+    told = [
+        "federate",
+        "--mechanism",
+        "rounded-gaussian",
+        "--noise-multiplier",
+        "5",
+        "--clip-quantile",
+        "0.5",
+    ]
     assert run(told) != 0
 
 
@@ -113,11 +145,19 @@ def test_descriptions_and_what_makes_no_sense():
     assert encoding.norm == encoding.largest == 0.2
     assert encoding.mse() == pytest.approx(0.04 * encoding.inner.mse(), rel=MANY)
     assert encoding.accounted == replace(encoding, clip=0.3).accounted
-    for change in ({"clip": 0.5}, {"clip": 0.0}, {"quantile": 1.0}, {"rate": 0.0}, {"clip": math.nan}):
+    for change in (
+        {"clip": 0.5},
+        {"clip": 0.0},
+        {"quantile": 1.0},
+        {"rate": 0.0},
+        {"clip": math.nan},
+    ):
         with pytest.raises(ParameterError):
             replace(encoding, **change)
     with pytest.raises(ParameterError, match="above 1"):
-        replace(encoding, inner=gaussian_encoding(noise_multiplier=1, l2_norm=1.0, clients=6, size=4))
+        replace(
+            encoding, inner=gaussian_encoding(noise_multiplier=1, l2_norm=1.0, clients=6, size=4)
+        )
     with pytest.raises(ParameterError, match="weighs once"):
         WeightedEncoding(inner=encoding, most_examples=5)
     damaged = encoding.as_dict() | {"inner": FixedPointEncoding(clip=1.0).as_dict()}
@@ -131,7 +171,13 @@ def test_sums_under_different_norms_compose_as_those_under_one(tmp_path):
     ledger = LifetimeLedger(tmp_path / "sums.jsonl", identity="ab")
     for place, norm in enumerate((0.3, 0.1, 0.7)):
         total = ledger.charge(
-            replace(encoding, clip=norm), plan=bytes([place]), clients=400, corrupted=9, size=20, budget=9.0, delta=1e-5
+            replace(encoding, clip=norm),
+            plan=bytes([place]),
+            clients=400,
+            corrupted=9,
+            size=20,
+            budget=9.0,
+            delta=1e-5,
         )
     claim = encoding.central(rounds=3, clients=400, corrupted=9, size=20, delta=1e-5)
     assert claim is not None
@@ -222,7 +268,18 @@ def test_the_command_writes_a_norm_that_adapts_and_finds_its_noise(tmp_path, cap
         "0.1",
         "2",
     ]
-    drawn = ["--clients", "600", "--per-round", "600", "--rounds", "2", "--epsilon", "2", "--participation", "cyclic"]
+    drawn = [
+        "--clients",
+        "600",
+        "--per-round",
+        "600",
+        "--rounds",
+        "2",
+        "--epsilon",
+        "2",
+        "--participation",
+        "cyclic",
+    ]
     assert run([*told, *drawn, "--app", str(tmp_path / "app")]) == 0
     encoding = load_encoding(next((tmp_path / "app").rglob("encoding.json")))
     assert isinstance(encoding, AdaptiveEncoding)
@@ -233,7 +290,9 @@ def test_the_command_writes_a_norm_that_adapts_and_finds_its_noise(tmp_path, cap
     assert f"--noise-multiplier {encoding.noise_multiplier(600):.6g}" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [["--mechanism", "ddg"], ["--most-examples", "9"], ["--trust", "local"]])
+@pytest.mark.parametrize(
+    "words", [["--mechanism", "ddg"], ["--most-examples", "9"], ["--trust", "local"]]
+)
 def test_the_command_refuses_what_does_not_go_together(words, capsys):
     told = ["federate", "--mechanism", "rounded-gaussian", "--clip-quantile", "0.5", *words]
     assert run(told) == 2

@@ -23,7 +23,12 @@ from mezzotint.core.records import above
 from mezzotint.families import discrete_gaussian, rqm, stochastic_rounding
 from mezzotint.federated.app import run_server
 from mezzotint.federated.client_app import PARAMETERS, TOLD, make_client_app
-from mezzotint.federated.encoding import FixedPointEncoding, TableEncoding, canonical, noise_encoding
+from mezzotint.federated.encoding import (
+    FixedPointEncoding,
+    TableEncoding,
+    canonical,
+    noise_encoding,
+)
 from mezzotint.federated.folder import write_app
 from mezzotint.federated.joined import load_encoding
 from mezzotint.federated.ledger import Checkpoint, RunLedger, against_readers
@@ -121,7 +126,9 @@ def test_the_run_stops_before_its_budget_and_sends_nothing_when_one_round_is_too
     # Charged at the minimum of 10 summands: two rounds fit, three do not.
     settings = _settings(tmp_path)
     cost = [
-        settings.encoding().claims(rounds=rounds, clients=10, size=650, delta=1e-5)["central"].epsilon
+        settings.encoding()
+        .claims(rounds=rounds, clients=10, size=650, delta=1e-5)["central"]
+        .epsilon
         for rounds in (1, 2, 3)
     ]
     report = run_server(_grid(), _settings(tmp_path, rounds=5, epsilon=(cost[1] + cost[2]) / 2))
@@ -207,7 +214,10 @@ def test_settings_that_make_no_sense_are_refused(bad):
 
 def test_a_moved_run_is_resumed_where_it_is_now(tmp_path):
     """Its own files count, not those of a run that took its former place."""
-    told = {"mechanism": str(tmp_path / "run" / "encoding.json"), "roster": str(tmp_path / "elsewhere.json")}
+    told = {
+        "mechanism": str(tmp_path / "run" / "encoding.json"),
+        "roster": str(tmp_path / "elsewhere.json"),
+    }
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "settings.json").write_text(
         json.dumps(RunSettings(out=str(tmp_path / "run"), **told).as_dict())
@@ -222,7 +232,9 @@ def test_a_moved_run_is_resumed_where_it_is_now(tmp_path):
 
 
 def test_an_app_folder_holds_the_settings(tmp_path):
-    settings = _settings(tmp_path, rounds=7, sampling="poisson", out=str(tmp_path / "run"), data=str(tmp_path))
+    settings = _settings(
+        tmp_path, rounds=7, sampling="poisson", out=str(tmp_path / "run"), data=str(tmp_path)
+    )
     write_app(tmp_path / "app", settings, settings.encoding())
     written = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text())
     portable = replace(settings, mechanism="encoding.json", out="", data="")
@@ -262,9 +274,15 @@ def test_every_table_can_be_chosen_by_name_and_summed(name):
         (["--dataset", "imagenet", "--mechanism", "ddg"], "dataset"),
         (["--resume"], "resume"),
         (["--mechanism", "ddg", "--bands", "4"], "rounded-gaussian"),
-        (["--mechanism", "rounded-gaussian", "--bands", "4", "--most-examples", "9"], "most-examples"),
+        (
+            ["--mechanism", "rounded-gaussian", "--bands", "4", "--most-examples", "9"],
+            "most-examples",
+        ),
         (["--mechanism", "rounded-gaussian", "--bands", "65"], "bands"),
-        (["--mechanism", "rounded-gaussian", "--bands", "4", "--per-round", "50"], "--per-round 100"),
+        (
+            ["--mechanism", "rounded-gaussian", "--bands", "4", "--per-round", "50"],
+            "--per-round 100",
+        ),
         (["--mechanism", "rounded-gaussian", "--bits", "4"], "--bits=4: applies to named tables"),
         (
             ["--mechanism", "ddg", "--report-epsilon", "4"],
@@ -280,10 +298,16 @@ def test_every_table_can_be_chosen_by_name_and_summed(name):
         (["--evaluate-noise", "4"], "--evaluate-noise=4.0: needs --evaluate-every"),
         (["--evaluate-every", "2", "--evaluate-noise", "0"], "--evaluate-noise=0.0"),
         (["--evaluate-every", "2", "--largest-loss", "0"], "--largest-loss=0.0"),
-        (["--algorithm", "fedsgd", "--proximal", "0.1"], "--proximal=0.1: applies to --algorithm fedavg only"),
+        (
+            ["--algorithm", "fedsgd", "--proximal", "0.1"],
+            "--proximal=0.1: applies to --algorithm fedavg only",
+        ),
         (["--client-learning-rate", "-1"], "--client-learning-rate=-1.0: "),
         (["--client-batch-size", "-1"], "--client-batch-size=-1: "),
-        (["--mechanism", "rounded-gaussian", "--clip-quantile", "1.5"], "--clip-quantile=1.5: need a quantile"),
+        (
+            ["--mechanism", "rounded-gaussian", "--clip-quantile", "1.5"],
+            "--clip-quantile=1.5: need a quantile",
+        ),
         (["--l2-norm", "-1"], "or 0"),
         (["--most-examples", "-4"], "0 for equal weights"),
         (["--spare", "60"], "--spare=60: "),
@@ -291,7 +315,10 @@ def test_every_table_can_be_chosen_by_name_and_summed(name):
         (["--rounds", "2000", "--app", "a"], "--rounds=2000: "),
         (["--colluding", "0.9", "--app", "a"], "--colluding=0.9: "),
         (["--app", "a", "--proof", "p.json"], "--proof=p.json: "),
-        (["--mechanism", "rounded-gaussian", "--proof", "p.json"], "--proof=p.json: claims of rounded-gaussian"),
+        (
+            ["--mechanism", "rounded-gaussian", "--proof", "p.json"],
+            "--proof=p.json: claims of rounded-gaussian",
+        ),
         (["--proof", "p.json"], "--proof=p.json: nothing is claimed"),
         (["--resume", "--out", "run", "--rounds", "12"], "--rounds=12: a resumed run keeps"),
     ],
@@ -314,7 +341,12 @@ def test_an_app_is_written_with_its_encoding(tmp_path, monkeypatch):
     for name, kind in (("skellam", "noise"), ("gaussian", "noise"), ("quantize", "table")):
         assert run(["federate", "--mechanism", name, "--app", name]) == 0
         written = tomllib.loads((tmp_path / name / "pyproject.toml").read_text())
-        path = tmp_path / name / "mezzotint_run" / written["tool"]["flwr"]["app"]["config"]["mechanism"]
+        path = (
+            tmp_path
+            / name
+            / "mezzotint_run"
+            / written["tool"]["flwr"]["app"]["config"]["mechanism"]
+        )
         assert load_encoding(path).as_dict()["kind"] == kind
     stochastic_rounding(lower=-1, upper=1, levels=4).save(tmp_path / "m.json")
     assert run(["federate", "--mechanism", "m.json", "--app", "own"]) == 0
@@ -323,9 +355,13 @@ def test_an_app_is_written_with_its_encoding(tmp_path, monkeypatch):
 def test_an_app_takes_its_roster_along(tmp_path):
     known = roster(4)
     known.save(tmp_path / "clients.json")
-    write_app(tmp_path / "app", RunSettings(per_round=4, clients=4, roster=str(tmp_path / "clients.json")))
+    write_app(
+        tmp_path / "app", RunSettings(per_round=4, clients=4, roster=str(tmp_path / "clients.json"))
+    )
     (tmp_path / "clients.json").unlink()
-    written = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+    written = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text())["tool"]["flwr"][
+        "app"
+    ]["config"]
     assert written["roster"] == "roster.json"
     assert Roster.load(tmp_path / "app" / "mezzotint_run" / written["roster"]) == known
 
@@ -338,20 +374,26 @@ def test_every_round_tells_what_was_spent(tmp_path):
     settings = _settings(tmp_path, rounds=2)
     report = run_server(_grid(), settings, lines.append)
     for number, line in enumerate(lines, start=1):
-        claim = settings.encoding().claims(rounds=number, clients=CLIENTS, size=650, delta=1e-6)["central"]
+        claim = settings.encoding().claims(rounds=number, clients=CLIENTS, size=650, delta=1e-6)[
+            "central"
+        ]
         assert f"epsilon {above(claim.epsilon)}, delta 1e-06 spent" in line
         assert line.endswith(
             "for replacing all data of one client (replace_one), computed, to an observer of the secure sums alone"
         )
     assert above(report.claims["central"]["epsilon"]) in lines[-1]
-    strategy = SecureStrategy(encoding=settings.encoding(), per_round=CLIENTS, returns="update", delta=1e-6)
+    strategy = SecureStrategy(
+        encoding=settings.encoding(), per_round=CLIENTS, returns="update", delta=1e-6
+    )
     config = ConfigRecord({key: getattr(settings, key) for key in TOLD})
     arrays = ArrayRecord({PARAMETERS: Array(np.zeros(650, dtype=np.float32))})
     result = strategy.start(grid=_grid(), initial_arrays=arrays, num_rounds=2, train_config=config)
     told = [float(result.train_metrics_clientapp[number]["epsilon"]) for number in (1, 2)]
     assert told[0] < told[1] == report.claims["central"]["epsilon"]
     assert result.train_metrics_clientapp[2]["delta"] == 1e-6
-    exact = SecureStrategy(encoding=FixedPointEncoding(clip=1.0), per_round=CLIENTS, returns="update", delta=1e-6)
+    exact = SecureStrategy(
+        encoding=FixedPointEncoding(clip=1.0), per_round=CLIENTS, returns="update", delta=1e-6
+    )
     result = exact.start(grid=_grid(), initial_arrays=arrays, num_rounds=1, train_config=config)
     assert "epsilon" not in result.train_metrics_clientapp[1]
 
@@ -359,10 +401,43 @@ def test_every_round_tells_what_was_spent(tmp_path):
 def test_bands_from_the_command_to_the_claim_and_over_a_restart(tmp_path, monkeypatch):
     """Five rounds of two bands: noise for three updates of a client; that is claimed, and where a server stops."""
     monkeypatch.chdir(tmp_path)
-    command = ["federate", "--mechanism", "rounded-gaussian", "--epsilon", "30", "--clients", "12", "--per-round", "12"]
-    assert run([*command, "--rounds", "5", "--bands", "2", "--dirichlet", "5", "--minimum", "10", "--app", "app"]) == 0
-    config = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
-    told = {"mechanism": "app/mezzotint_run/encoding.json", "stage_timeout": 5.0, "out": str(tmp_path / "run")}
+    command = [
+        "federate",
+        "--mechanism",
+        "rounded-gaussian",
+        "--epsilon",
+        "30",
+        "--clients",
+        "12",
+        "--per-round",
+        "12",
+    ]
+    assert (
+        run(
+            [
+                *command,
+                "--rounds",
+                "5",
+                "--bands",
+                "2",
+                "--dirichlet",
+                "5",
+                "--minimum",
+                "10",
+                "--app",
+                "app",
+            ]
+        )
+        == 0
+    )
+    config = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text())["tool"]["flwr"][
+        "app"
+    ]["config"]
+    told = {
+        "mechanism": "app/mezzotint_run/encoding.json",
+        "stage_timeout": 5.0,
+        "out": str(tmp_path / "run"),
+    }
     settings = replace(RunSettings.from_config(config), **told)
     encoding = settings.encoding()
     assert encoding.bands == 2
@@ -375,15 +450,21 @@ def test_bands_from_the_command_to_the_claim_and_over_a_restart(tmp_path, monkey
     assert report.claims["central"]["epsilon"] == pytest.approx(claim.epsilon, rel=MANY)
     assert plain.central(rounds=3, clients=10, size=650, delta=1e-6).epsilon <= 30.0
     assert "one vector in 2 sums" in report.claims["central"]["method"]
-    assert sum(name.startswith("sum of round") for name in Checkpoint.load(tmp_path / "run").optimizer) == 1
+    assert (
+        sum(name.startswith("sum of round") for name in Checkpoint.load(tmp_path / "run").optimizer)
+        == 1
+    )
     more = run_server(grid, replace(settings, rounds=9))
     assert "budget" in more.stopped
 
 
 @pytest.mark.parametrize(
-    ("sampling", "rounds", "per_round", "charged"), [("fixed", 3, 12, 3), ("cyclic", 4, 9, 3), ("fixed", 2, 9, 2)]
+    ("sampling", "rounds", "per_round", "charged"),
+    [("fixed", 3, 12, 3), ("cyclic", 4, 9, 3), ("fixed", 2, 9, 2)],
 )
-def test_the_noise_that_a_budget_needs_is_found(tmp_path, sampling, rounds, per_round, charged, capsys, monkeypatch):
+def test_the_noise_that_a_budget_needs_is_found(
+    tmp_path, sampling, rounds, per_round, charged, capsys, monkeypatch
+):
     """The run that it is written for ends within the budget, and three percent less noise would not have kept to it."""
     monkeypatch.chdir(tmp_path)
     command = [
@@ -399,10 +480,22 @@ def test_the_noise_that_a_budget_needs_is_found(tmp_path, sampling, rounds, per_
         "--app",
         "app",
     ]
-    command += ["--rounds", str(rounds), "--per-round", str(per_round), "--participation", sampling, "--minimum", "7"]
+    command += [
+        "--rounds",
+        str(rounds),
+        "--per-round",
+        str(per_round),
+        "--participation",
+        sampling,
+        "--minimum",
+        "7",
+    ]
     assert run(command) == 0
     told = " ".join(capsys.readouterr().err.split())
-    assert f"keeps clients in {charged} of {rounds} rounds (sums of 7 or more) within --epsilon 3" in told
+    assert (
+        f"keeps clients in {charged} of {rounds} rounds (sums of 7 or more) within --epsilon 3"
+        in told
+    )
     found = float(told.split("--noise-multiplier ")[1].split()[0])
     costs = [
         noise_encoding(
@@ -412,8 +505,14 @@ def test_the_noise_that_a_budget_needs_is_found(tmp_path, sampling, rounds, per_
         for multiplier in (found, 0.97 * found)
     ]  # fmt: skip
     assert costs[0] <= 3.0 < costs[1]
-    config = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
-    settings = replace(RunSettings.from_config(config), mechanism="app/mezzotint_run/encoding.json", stage_timeout=5.0)
+    config = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text())["tool"]["flwr"][
+        "app"
+    ]["config"]
+    settings = replace(
+        RunSettings.from_config(config),
+        mechanism="app/mezzotint_run/encoding.json",
+        stage_timeout=5.0,
+    )
     report = run_server(_grid(), settings)
     assert report.stopped == ""
     assert report.claims["central"]["epsilon"] <= 3.0
@@ -425,15 +524,30 @@ def test_who_draws_in_secret_may_claim_more_against_readers_of_the_models(tmp_pa
     table = rqm(lower=-0.4, upper=0.4, levels=4, extension=0.4, q=0.42)
     encoding = TableEncoding(mechanism=table)
 
-    def claimed(path: str, *, asked: int = 9, survived: int = 9, among: tuple[int | None, ...] = (12, 12), **others):
+    def claimed(
+        path: str,
+        *,
+        asked: int = 9,
+        survived: int = 9,
+        among: tuple[int | None, ...] = (12, 12),
+        **others,
+    ):
         ledger = RunLedger(tmp_path / path, {})
         for one in among:
             number = ledger.start()
             names = [str(place) for place in range(asked)]
             ledger.ask(number, names, minimum=2, among=one)
             ledger.close(number, names[:survived])
-        settings: dict[str, Any] = {"secret": True, "per_round": 9, "size": 3, "delta": 1e-5, "corrupted": 0} | others
-        return against_readers(others.pop("encoding", encoding), RunLedger(tmp_path / path, {}), **settings)
+        settings: dict[str, Any] = {
+            "secret": True,
+            "per_round": 9,
+            "size": 3,
+            "delta": 1e-5,
+            "corrupted": 0,
+        } | others
+        return against_readers(
+            others.pop("encoding", encoding), RunLedger(tmp_path / path, {}), **settings
+        )
 
     found = claimed("all")
     assert not isinstance(found, str)
@@ -442,7 +556,9 @@ def test_who_draws_in_secret_may_claim_more_against_readers_of_the_models(tmp_pa
         sampling="without_replacement", sampling_rate=0.75,
     )  # fmt: skip
     assert found.epsilon == expected.epsilon
-    assert found.epsilon < encoding.claims(rounds=2, clients=9, size=3, delta=1e-5)["central"].epsilon
+    assert (
+        found.epsilon < encoding.claims(rounds=2, clients=9, size=3, delta=1e-5)["central"].epsilon
+    )
     assert "secret" in claimed("server", secret=False)
     assert "knows who took part" in claimed("colluding", corrupted=1)
     assert "vanished" in claimed("fewer", survived=8)
@@ -453,7 +569,13 @@ def test_who_draws_in_secret_may_claim_more_against_readers_of_the_models(tmp_pa
     assert "nothing was released" in claimed("none", among=())
     noise = _settings(tmp_path).encoding()
     assert "proved for tables" in against_readers(
-        noise, RunLedger(tmp_path / "all", {}), secret=True, per_round=9, size=650, delta=1e-5, corrupted=0
+        noise,
+        RunLedger(tmp_path / "all", {}),
+        secret=True,
+        per_round=9,
+        size=650,
+        delta=1e-5,
+        corrupted=0,
     )
     failed = RunLedger(tmp_path / "all", {})
     failed.fail(failed.start(), "TooFewClients")
@@ -462,9 +584,13 @@ def test_who_draws_in_secret_may_claim_more_against_readers_of_the_models(tmp_pa
     )
 
 
-@pytest.mark.parametrize(("sampling", "word"), [("fixed", "proved for tables"), ("cyclic", "draws in secret")])
+@pytest.mark.parametrize(
+    ("sampling", "word"), [("fixed", "proved for tables"), ("cyclic", "draws in secret")]
+)
 def test_a_run_says_twice_what_may_be_claimed_of_sampling(tmp_path, sampling, word):
-    report = run_server(_grid(), _settings(tmp_path, rounds=1, per_round=10, sampling=sampling, minimum=6))
+    report = run_server(
+        _grid(), _settings(tmp_path, rounds=1, per_round=10, sampling=sampling, minimum=6)
+    )
     assert report.amplified["server"].startswith("none amplified")
     assert word in report.amplified["readers"]
 
@@ -473,9 +599,13 @@ def test_a_strategy_that_draws_in_secret_writes_from_how_many(tmp_path):
     table = TableEncoding(mechanism=rqm(lower=-0.4, upper=0.4, levels=4, extension=0.4, q=0.42))
     path = tmp_path / "table.json"
     path.write_text(canonical(table.as_dict()))
-    settings = _settings(tmp_path, mechanism=str(path), rounds=1, per_round=10, minimum=6, out=str(tmp_path / "run"))
+    settings = _settings(
+        tmp_path, mechanism=str(path), rounds=1, per_round=10, minimum=6, out=str(tmp_path / "run")
+    )
     report = run_server(_grid(), settings)
-    lines = [json.loads(line) for line in (tmp_path / "run" / "ledger.jsonl").read_text().splitlines()]
+    lines = [
+        json.loads(line) for line in (tmp_path / "run" / "ledger.jsonl").read_text().splitlines()
+    ]
     assert [line["among"] for line in lines if line.get("asked")] == [CLIENTS]
     readers = report.amplified["readers"]
     assert readers["sampling"] == "without_replacement"

@@ -31,7 +31,11 @@ class _Slow:
         return numbers
 
     def pull_messages(self, message_ids):
-        there = [number for number in message_ids if number in self.due and self.due[number][0] <= self.clock.now]
+        there = [
+            number
+            for number in message_ids
+            if number in self.due and self.due[number][0] <= self.clock.now
+        ]
         self.fetched.append(len(there))
         return [self.due.pop(number)[1] for number in there]
 
@@ -46,7 +50,9 @@ def clock(monkeypatch):
 def _messages(count: int) -> list[Message]:
     name_task()
     content = RecordDict({"a": ConfigRecord({"b": 1})})
-    return [Message(content, message_type="train", dst_node_id=node) for node in range(10, 10 + count)]
+    return [
+        Message(content, message_type="train", dst_node_id=node) for node in range(10, 10 + count)
+    ]
 
 
 def _nodes(found) -> list[int]:
@@ -96,7 +102,9 @@ def test_large_answers_are_fetched_a_few_at_a_time(clock):
     assert len(list(arriving(grid, _messages(100), timeout=1.0))) == 100
     assert max(grid.fetched) == rounds._AT_ONCE
     large = _Slow(clock, [0.0] * 10)
-    assert len(list(arriving(large, _messages(10), timeout=1.0, answer_bytes=rounds._ROOM // 2))) == 10
+    assert (
+        len(list(arriving(large, _messages(10), timeout=1.0, answer_bytes=rounds._ROOM // 2))) == 10
+    )
     assert max(large.fetched) == 2
 
 

@@ -120,7 +120,10 @@ def test_two_sets_of_survivors_never_both_find_a_quorum():
 
 def test_signatures_of_another_set_count_for_nothing(the_plan, inputs):
     server, clients, outbox = _until("agree", the_plan, inputs)
-    said = {index: wire.read_agreement(clients[index].agree(outbox[index]), the_plan) for index in range(5)}
+    said = {
+        index: wire.read_agreement(clients[index].agree(outbox[index]), the_plan)
+        for index in range(5)
+    }
     fewer = {0, 1, 2, 3, 4}
     clients[5].agree(_proposed(server, fewer))
     sealed = server._dealt.sealed(5)
@@ -132,11 +135,17 @@ def test_signatures_of_another_set_count_for_nothing(the_plan, inputs):
 def test_a_quorum_of_strangers_or_of_one_member_many_times_is_none():
     the_plan = plan(6, members=4, quorum=3)
     server, clients, outbox = _until("agree", the_plan, random_inputs(the_plan, 1))
-    said = {index: wire.read_agreement(clients[index].agree(outbox[index]), the_plan) for index in range(4)}
+    said = {
+        index: wire.read_agreement(clients[index].agree(outbox[index]), the_plan)
+        for index in range(4)
+    }
     sealed = server._dealt.sealed(0)
     with pytest.raises(UnknownSender, match="not a member"):
         clients[0].open(wire.opening(the_plan, {0: said[0], 4: said[1], 5: said[2]}, sealed))
-    head, one = header("open", the_plan) + (3).to_bytes(2, "little"), (1).to_bytes(2, "little") + said[1]
+    head, one = (
+        header("open", the_plan) + (3).to_bytes(2, "little"),
+        (1).to_bytes(2, "little") + said[1],
+    )
     with pytest.raises(DuplicateAnswer):
         clients[1].open(head + 3 * one + sealed)
     with pytest.raises(TooFewClients, match="quorum"):
@@ -153,8 +162,12 @@ def test_a_client_that_was_told_of_fewer_dealers_is_in_no_sum():
     server, clients, outbox = _until("sum", the_plan, inputs)
     victim, hidden = 7, set(sorted(server._dealt.picks[7].tolist())[:3])
     fewer = set(range(8)) - hidden
-    shown = [server._dealt[index] for index in sorted(set(server._dealt.picks[victim].tolist()) - hidden)]
-    signature, packed = wire.read_masked(clients[victim].sum(told(the_plan, fewer, shown), inputs[victim]), the_plan)
+    shown = [
+        server._dealt[index] for index in sorted(set(server._dealt.picks[victim].tolist()) - hidden)
+    ]
+    signature, packed = wire.read_masked(
+        clients[victim].sum(told(the_plan, fewer, shown), inputs[victim]), the_plan
+    )
     assert packed
     for index in range(7):
         server.receive(index, clients[index].sum(outbox[index], inputs[index]))
@@ -162,7 +175,9 @@ def test_a_client_that_was_told_of_fewer_dealers_is_in_no_sum():
         server.receive(victim, wire.masked(the_plan, signature, packed))
     server._masked[victim] = signature
     for member in range(7):
-        with pytest.raises(InconsistentLists, match="client 7 did not mask among these dealers") as caught:
+        with pytest.raises(
+            InconsistentLists, match="client 7 did not mask among these dealers"
+        ) as caught:
             clients[member].agree(_proposed(server, set(range(8))))
         assert caught.value.culprits == (victim,)
 
@@ -263,11 +278,15 @@ def test_members_who_open_for_all_and_members_who_open_for_fewer_open_one_sum():
     for early in range(6):
         server, clients = _summed(the_plan, inputs)
         coins = server._dealt.coins()
-        fewer = {index: signature for index, signature in server._masked.items() if index != missing}
+        fewer = {
+            index: signature for index, signature in server._masked.items() if index != missing
+        }
         honest = [index for index in range(6) if index != helper]
         seeds, keys, said = {helper}, {helper}, {}
         for member in honest[:early]:
-            wire.read_shares(clients[member].unite(_united(server, member)), the_plan, server._dealt)
+            wire.read_shares(
+                clients[member].unite(_united(server, member)), the_plan, server._dealt
+            )
             seeds.add(member)
         for member in [*honest[early:], helper]:
             answered = clients[member].agree(wire.proposal(the_plan, coins, fewer))
@@ -281,7 +300,9 @@ def test_members_who_open_for_all_and_members_who_open_for_fewer_open_one_sum():
             clients[member].open(opening)
             keys.add(member)
         assert len(seeds) < the_plan.quorum or len(keys) < the_plan.quorum
-        assert early not in (0, 5) or max(len(seeds), len(keys)) >= the_plan.quorum  # undivided they do open
+        assert (
+            early not in (0, 5) or max(len(seeds), len(keys)) >= the_plan.quorum
+        )  # undivided they do open
 
 
 def test_a_process_forgets_no_session(monkeypatch):
@@ -362,7 +383,9 @@ def test_survivors_who_did_not_deal_or_did_not_answer(the_plan, inputs):
     with pytest.raises(InconsistentLists):
         clients[0].agree(_proposed(server, set(range(6)), said=said | {5: said[1]}))
     with pytest.raises(InconsistentLists):
-        clients[1].agree(_proposed(server, set(range(6)), dealt=set(range(6)), said=said | {5: said[1]}))
+        clients[1].agree(
+            _proposed(server, set(range(6)), dealt=set(range(6)), said=said | {5: said[1]})
+        )
     server._masked.pop(4)
     with pytest.raises(InconsistentLists, match="client 4"):
         clients[2].agree(_proposed(server, set(range(5)), said=said | {4: said[3]}))
@@ -431,7 +454,9 @@ def test_a_roster_smaller_than_the_round_and_a_plan_that_protects_less():
         with pytest.raises(PlanRefused, match=word):
             client.deal(wire.invitation(weak, place, roster(6).to_bytes()))
     sound = plan(6, minimum=4, quorum=5, least=4)
-    Client.load(people(sound)[0].save(), trust=Trust(minimum=4)).deal(wire.invitation(sound, 0, roster(6).to_bytes()))
+    Client.load(people(sound)[0].save(), trust=Trust(minimum=4)).deal(
+        wire.invitation(sound, 0, roster(6).to_bytes())
+    )
 
 
 # Keys -----------------------------------------------------------------------------------------------------------------
@@ -510,7 +535,13 @@ def test_shares_that_were_cut_or_are_meant_for_another_are_left_out(the_plan, in
     with pytest.raises(MalformedMessage):
         clients[0].open(outbox[0][:-1])
     filled = outbox[1][:-8] + bytes(8)
-    assert set(wire.read_shares(clients[1].open(filled), the_plan, server._dealt)) == {0, 1, 2, 3, 4}
+    assert set(wire.read_shares(clients[1].open(filled), the_plan, server._dealt)) == {
+        0,
+        1,
+        2,
+        3,
+        4,
+    }
     # Another member's portions throughout: none of them opens.
     assert wire.read_shares(clients[2].open(outbox[3]), the_plan, server._dealt) == {}
 
@@ -553,7 +584,9 @@ def _dealt_by(crooked: int, how, the_plan, inputs, monkeypatch) -> Server:
     server, clients, outbox = _until("deal", the_plan, inputs)
     for stage in STAGES:
         for index, message in outbox.items():
-            monkeypatch.setattr(module, "split", how if (stage, index) == ("deal", crooked) else honest)
+            monkeypatch.setattr(
+                module, "split", how if (stage, index) == ("deal", crooked) else honest
+            )
             server.receive(index, answer(clients[index], stage, message, inputs[index]))
         outbox = server.advance() if stage != "open" else {}
     return server
@@ -569,7 +602,9 @@ def test_a_client_that_deals_shares_that_do_not_fit_is_named(the_plan, inputs, m
     assert caught.value.culprits == (4,)
 
 
-def test_a_proved_culprit_is_named_although_another_secret_is_missing(the_plan, inputs, monkeypatch):
+def test_a_proved_culprit_is_named_although_another_secret_is_missing(
+    the_plan, inputs, monkeypatch
+):
     """It would be drawn again otherwise, together with an accomplice who has that secret lost."""
     server = _dealt_by(
         4, lambda secret, holders, threshold: [bytes([i + 1]) * 16 + b"\0" for i in range(holders)],
@@ -625,7 +660,9 @@ def test_a_cheating_client_that_adds_too_much_is_noticed_in_the_sum():
         changed[73:75] = (first & 0xF000 | (first + 2000) & 0xFFF).to_bytes(2, "little")
         return bytes(changed)
 
-    with pytest.raises(OutOfRangeInteger, match=r"coordinate 0 sums to .* no evidence against anybody") as found:
+    with pytest.raises(
+        OutOfRangeInteger, match=r"coordinate 0 sums to .* no evidence against anybody"
+    ) as found:
         run_round(the_plan, inputs, up=more)
     assert found.value.culprits == ()
 
@@ -724,7 +761,13 @@ def test_a_server_that_may_choose_among_draws_needs_better_odds():
     assert 2.0**-trust.bits * 8 == pytest.approx(asked, rel=FEW)
     known = roster(100)
     weak = plan_sum(clients=90, corrupted=27, dropped=5, minimum=60, security_bits=10.0)
-    sizes = {"members": weak.members, "quorum": weak.quorum, "picks": 89, "least": 40, "minimum": 60}
+    sizes = {
+        "members": weak.members,
+        "quorum": weak.quorum,
+        "picks": 89,
+        "least": 40,
+        "minimum": 60,
+    }
     the_plan = plan(90, population=100, **sizes)
     assert forked(clients=90, corrupted=20, members=weak.members, quorum=weak.quorum) <= -10
     with pytest.raises(PlanRefused, match="quorum"):
@@ -768,6 +811,9 @@ def test_identities_of_small_order_are_all_there_are_and_sign_nothing():
     assert not signed(neutral, neutral + bytes(32), b"anything")
     with pytest.raises(ParameterError, match="small order"):
         Roster.drawn(
-            [Card(identity=bytes([place]) * 32, channel=bytes([place + 9]) * 32) for place in range(1, 4)]
+            [
+                Card(identity=bytes([place]) * 32, channel=bytes([place + 9]) * 32)
+                for place in range(1, 4)
+            ]
             + [Card(identity=neutral, channel=bytes([77]) * 32)]
         )

@@ -31,7 +31,12 @@ def _inputs(place: int) -> np.ndarray:
 
 
 @contextlib.contextmanager
-def _deployed(folder, stops: dict[int, str], nodes: int = NODES, configs: dict[int, dict[str, Path]] | None = None):
+def _deployed(
+    folder,
+    stops: dict[int, str],
+    nodes: int = NODES,
+    configs: dict[int, dict[str, Path]] | None = None,
+):
     deployment = Deployment(folder, nodes, stops, configs)
     try:
         yield deployment
@@ -48,7 +53,11 @@ def _run(deployment: Deployment, stops: dict[int, str], settings: str = "") -> d
 
 
 def _masked(outcome: dict) -> dict[str, bytes]:
-    return {who: bytes.fromhex(text)[9 + 64 :] for stage, who, text in outcome["payloads"] if stage == "sum"}
+    return {
+        who: bytes.fromhex(text)[9 + 64 :]
+        for stage, who, text in outcome["payloads"]
+        if stage == "sum"
+    }
 
 
 def test_two_nodes_are_killed_and_the_sum_of_the_others_is_right_bit_for_bit(tmp_path):
@@ -72,12 +81,15 @@ def test_two_nodes_are_killed_and_the_sum_of_the_others_is_right_bit_for_bit(tmp
         # 7 bits each, 6 where but four say who they are; false alarm below 1e-8.
         bits = len(payload) * 8 // COORDINATES
         assert bits_needed(len(again["charges"]), 14) <= bits <= bits_needed(NODES, 14)
-        planes = np.unpackbits(np.frombuffer(payload, dtype=np.uint8), bitorder="little")[: bits * COORDINATES]
+        planes = np.unpackbits(np.frombuffer(payload, dtype=np.uint8), bitorder="little")[
+            : bits * COORDINATES
+        ]
         cells = np.bincount(planes.reshape(-1, bits) @ (1 << np.arange(bits)), minlength=1 << bits)
         assert stats.chisquare(cells).pvalue > 1e-10
     # The same input twice: no 8 bytes in common, wherever they stand (by chance below 1e-12).
     windows = [
-        {payload[i : i + 8] for payload in part.values() for i in range(len(payload) - 7)} for part in (first, second)
+        {payload[i : i + 8] for payload in part.values() for i in range(len(payload) - 7)}
+        for part in (first, second)
     ]
     assert not windows[0] & windows[1]
 
@@ -92,7 +104,9 @@ def test_an_ordinary_client_starts_twice_a_round_and_once_to_say_who_it_is(tmp_p
     with _deployed(tmp_path, {}, nodes) as deployment:
         deployment.submit(settings)
         outcome = json.loads(deployment.await_file("outcome.json", 400).read_text())
-        starts = [(tmp_path / f"marker-{place}-starts").read_text().split() for place in range(nodes)]
+        starts = [
+            (tmp_path / f"marker-{place}-starts").read_text().split() for place in range(nodes)
+        ]
     assert set(outcome["rounds"].values()) == {"released"}
     for one in starts:
         processes, stages = one[::2], one[1::2]
@@ -101,7 +115,9 @@ def test_an_ordinary_client_starts_twice_a_round_and_once_to_say_who_it_is(tmp_p
         assert stages.count("card") == 1
         assert stages.count("deal") == stages.count("sum") == rounds
     # One member: where nobody is missing, one more start a round.
-    assert [sum(one[1::2].count(stage) for one in starts) for stage in ("unite", "agree", "open")] == [rounds, 0, 0]
+    assert [
+        sum(one[1::2].count(stage) for one in starts) for stage in ("unite", "agree", "open")
+    ] == [rounds, 0, 0]
 
 
 def test_under_the_minimum_the_sum_is_refused(tmp_path):
@@ -129,18 +145,28 @@ def _enrolled(folder: Path, nodes: int, policy: str) -> dict[int, dict[str, Path
 
 def _mezzotint(*words: str) -> subprocess.CompletedProcess[str]:
     program = Path(sys.executable).parent / "mezzotint"
-    return subprocess.run([program, *words], capture_output=True, text=True, timeout=120, check=True)
+    return subprocess.run(
+        [program, *words], capture_output=True, text=True, timeout=120, check=True
+    )
 
 
 def _check_spending(log: str, encoding: Encoding, claim: JsonObject) -> None:
     """A line per round, of four clients' sums; the last, of updates and of what was measured, is the result's."""
-    assert (claim["delta"], claim["neighboring"], claim["observer"]) == (1e-6, "replace_one", "secure_sum")
+    assert (claim["delta"], claim["neighboring"], claim["observer"]) == (
+        1e-6,
+        "replace_one",
+        "secure_sum",
+    )
     assert claim["parts"].keys() == {"updates", "evaluations"}
     first = encoding.central(rounds=1, clients=4, size=claim["dimension"], delta=1e-6)
     assert first is not None
     grounds = "for replacing all data of one client (replace_one), computed, to an observer of the secure sums alone"
-    lines = [line for line in log.splitlines() if "spent by the client that took part most often" in line]
-    for number, (line, epsilon) in enumerate(zip(lines, (first.epsilon, claim["epsilon"]), strict=True), start=1):
+    lines = [
+        line for line in log.splitlines() if "spent by the client that took part most often" in line
+    ]
+    for number, (line, epsilon) in enumerate(
+        zip(lines, (first.epsilon, claim["epsilon"]), strict=True), start=1
+    ):
         assert f"round {number}: sum of 4 clients" in line
         assert line.endswith(
             f"epsilon {above(epsilon)}, delta 1e-06 spent by the client that took part most often, {grounds}"
@@ -160,25 +186,48 @@ def test_the_written_app_is_built_moved_and_run_from_another_folder(tmp_path, mo
     nodes = 5
     policy = "minimum = 4\nl2_norm = 1.0\nnoise_multiplier = 4.0\nevaluate_noise_multiplier = 4.0\nbudget = 50.0\n"
     configs = _enrolled(folder, nodes, policy)
-    (folder / "strict.toml").write_text("roster = 'roster.json'\nminimum = 4\nnoise_multiplier = 100.0\n")
+    (folder / "strict.toml").write_text(
+        "roster = 'roster.json'\nminimum = 4\nnoise_multiplier = 100.0\n"
+    )
     configs[2]["policy"] = folder / "strict.toml"
-    asked = ["--mechanism", "ddg", "--noise-multiplier", "8", "--clients", "5", "--per-round", "5", "--rounds", "2"]
+    asked = [
+        "--mechanism",
+        "ddg",
+        "--noise-multiplier",
+        "8",
+        "--clients",
+        "5",
+        "--per-round",
+        "5",
+        "--rounds",
+        "2",
+    ]
     asked += ["--evaluate-every", "2", "--evaluate-noise", "16"]
     roster = folder / "roster.json"
-    assert run(["federate", *asked, "--minimum", "4", "--roster", str(roster), "--app", "run-app"]) == 0
+    assert (
+        run(["federate", *asked, "--minimum", "4", "--roster", str(roster), "--app", "run-app"])
+        == 0
+    )
     app = Path(shutil.move(written / "run-app", moved / "run-app"))
     shutil.rmtree(written)
     monkeypatch.chdir(moved)
     flwr = Path(sys.executable).parent / "flwr"
-    built = subprocess.run([flwr, "build", "--app", app], cwd=moved, capture_output=True, text=True, timeout=120)
+    built = subprocess.run(
+        [flwr, "build", "--app", app], cwd=moved, capture_output=True, text=True, timeout=120
+    )
     assert built.returncode == 0, built.stdout + built.stderr
     assert list(moved.glob("*.fab"))
-    with _deployed(folder, {}, nodes, configs) as deployment:  # every stage starts a process per node
+    with _deployed(
+        folder, {}, nodes, configs
+    ) as deployment:  # every stage starts a process per node
         started = deployment.submit('out="results"', app)
         report = json.loads(deployment.await_file("results/report.json", 500).read_text())
         log = deployment.log(started, until="clients measured")
     assert report["ledger"]["rounds"] == {"1": "released", "2": "released"}
-    cards = [read_introduction(Client(identity=configs[place]["identity"].read_bytes()).card()) for place in range(5)]
+    cards = [
+        read_introduction(Client(identity=configs[place]["identity"].read_bytes()).card())
+        for place in range(5)
+    ]
     names = [card.identity.hex() for card in cards]
     refuses = names.pop(2)
     assert report["ledger"]["charges"] == dict.fromkeys(names, 2)
@@ -193,6 +242,14 @@ def test_the_written_app_is_built_moved_and_run_from_another_folder(tmp_path, mo
         value, error = measured[key]
         assert -6 * error < value < largest + 6 * error
     for name in names:
-        assert LifetimeLedger(folder / "records" / f"sums-{name[:16]}.jsonl", identity=name).sums == 3
-    _check_spending(log, load_encoding(app / "mezzotint_run" / "encoding.json"), report["claims"]["central"])
-    assert {path.name for path in (folder / "results").iterdir()} >= {"model.npz", "ledger.jsonl", "settings.json"}
+        assert (
+            LifetimeLedger(folder / "records" / f"sums-{name[:16]}.jsonl", identity=name).sums == 3
+        )
+    _check_spending(
+        log, load_encoding(app / "mezzotint_run" / "encoding.json"), report["claims"]["central"]
+    )
+    assert {path.name for path in (folder / "results").iterdir()} >= {
+        "model.npz",
+        "ledger.jsonl",
+        "settings.json",
+    }

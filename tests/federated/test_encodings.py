@@ -33,7 +33,14 @@ from mezzotint.federated.encoding import (
     gaussian_encoding,
     noise_encoding,
 )
-from mezzotint.federated.joined import MetricsEncoding, WeightedEncoding, encoding_from, load_encoding, packed, unpacked
+from mezzotint.federated.joined import (
+    MetricsEncoding,
+    WeightedEncoding,
+    encoding_from,
+    load_encoding,
+    packed,
+    unpacked,
+)
 from mezzotint.federated.ledger import _not_amplified
 from mezzotint.federated.policy import Policy, PolicyRefusal
 from mezzotint.federated.secagg import PlanRefused, RoundPlan
@@ -52,15 +59,25 @@ def _skellam(deviation: float) -> Any:
 
 def _noisy(make: Any = _gaussian, adds: Any = "clients", multiplier: float = 2.0) -> NoiseEncoding:
     return noise_encoding(
-        make, noise_multiplier=multiplier, l2_norm=1.0, clients=CLIENTS, size=SIZE, adds=adds, name="noise"
+        make,
+        noise_multiplier=multiplier,
+        l2_norm=1.0,
+        clients=CLIENTS,
+        size=SIZE,
+        adds=adds,
+        name="noise",
     )
 
 
 ENCODINGS: dict[str, Encoding] = {
     "table": TableEncoding(mechanism=rqm(lower=-0.5, upper=0.5, levels=16, extension=0.5, q=0.42)),
-    "rotated table": TableEncoding(mechanism=stochastic_rounding(lower=-1, upper=1, levels=16), l2_norm=1.0, seed=3),
+    "rotated table": TableEncoding(
+        mechanism=stochastic_rounding(lower=-1, upper=1, levels=16), l2_norm=1.0, seed=3
+    ),
     "fixed": FixedPointEncoding(clip=0.5, grid_bits=12, l2_norm=1.0),
-    "rounded gaussian": gaussian_encoding(noise_multiplier=2.0, l2_norm=1.0, clients=CLIENTS, size=SIZE),
+    "rounded gaussian": gaussian_encoding(
+        noise_multiplier=2.0, l2_norm=1.0, clients=CLIENTS, size=SIZE
+    ),
     "discrete gaussian": _noisy(),
     "skellam": _noisy(_skellam),
     "server": _noisy(adds="server"),
@@ -85,7 +102,10 @@ def test_the_sum_of_integers_decodes_to_the_mean_of_updates(name):
             assert integers.max() <= encoding.span
             total += integers
         total %= 2 ** encoding.bits(CLIENTS)
-        errors.append(encoding.decode(total, count=CLIENTS, size=SIZE, release=("mean", run)) - updates.mean(axis=0))
+        errors.append(
+            encoding.decode(total, count=CLIENTS, size=SIZE, release=("mean", run))
+            - updates.mean(axis=0)
+        )
     found = np.array(errors)
     if name == "fixed":
         assert np.abs(found).max() <= encoding.step
@@ -99,7 +119,9 @@ def test_the_sum_of_integers_decodes_to_the_mean_of_updates(name):
     else:
         table = encoding.mechanism
         values = (
-            updates if name == "table" else np.stack([encoding.scheme(SIZE, 1)._rotation.apply(u) for u in updates])
+            updates
+            if name == "table"
+            else np.stack([encoding.scheme(SIZE, 1)._rotation.apply(u) for u in updates])
         )
         expected = float(table.variance(values).mean()) / CLIENTS
     # A mean of squares of `found.size` errors, each of relative deviation 1.4 or less (heavier tails of rotations: 2).
@@ -107,7 +129,9 @@ def test_the_sum_of_integers_decodes_to_the_mean_of_updates(name):
     assert (np.abs(found.mean(axis=0)) < 6 * math.sqrt(expected / len(found)) + FEW).all()
 
 
-@pytest.mark.parametrize("name", ["rotated table", "rounded gaussian", "discrete gaussian", "skellam", "server"])
+@pytest.mark.parametrize(
+    "name", ["rotated table", "rounded gaussian", "discrete gaussian", "skellam", "server"]
+)
 def test_longer_updates_are_clipped_to_the_norm(name):
     encoding = ENCODINGS[name]
     long = np.full(SIZE, 5.0)
@@ -117,7 +141,9 @@ def test_longer_updates_are_clipped_to_the_norm(name):
         # it each time, 2 per coordinate: 500 readings leave 0.4 of it in the norm.
         repeats = 500 if name == "server" else 100
         parts = [
-            encoding.decode(encoding.encode(long, rng=seed), count=1, size=SIZE, release=("long", seed))
+            encoding.decode(
+                encoding.encode(long, rng=seed), count=1, size=SIZE, release=("long", seed)
+            )
             for seed in range(repeats)
         ]
         mean = np.mean(parts, axis=0)
@@ -161,9 +187,13 @@ def test_damaged_descriptions_are_refused(bad):
         unpacked(bad)
 
 
-@pytest.mark.parametrize("junk", [[[]] * 300_000, [{}] * 300_000, {str(place): 0 for place in range(300_000)}])
+@pytest.mark.parametrize(
+    "junk", [[[]] * 300_000, [{}] * 300_000, {str(place): 0 for place in range(300_000)}]
+)
 def test_descriptions_of_too_many_parts_are_refused_before_they_are_read(junk, monkeypatch):
-    monkeypatch.setattr("mezzotint.federated.joined.parse_json", lambda *_, **__: pytest.fail("it was read"))
+    monkeypatch.setattr(
+        "mezzotint.federated.joined.parse_json", lambda *_, **__: pytest.fail("it was read")
+    )
     with pytest.raises(FileFormatError, match="more lists, objects and fields"):
         unpacked(zlib.compress(json.dumps(ENCODINGS["fixed"].as_dict() | {"junk": junk}).encode()))
 
@@ -176,7 +206,9 @@ def test_descriptions_with_another_rotation_are_refused_by_its_name(name, rotati
     assert values.pop("rotation")
     with pytest.raises(FileFormatError, match=rotation or "padding"):
         encoding_from(values | ({"rotation": rotation} if rotation else {}))
-    assert "rotation" not in ENCODINGS["table"].as_dict()  # nothing is rotated, and old descriptions are read
+    assert (
+        "rotation" not in ENCODINGS["table"].as_dict()
+    )  # nothing is rotated, and old descriptions are read
 
 
 def test_noise_weights_must_sum_to_one():
@@ -193,7 +225,9 @@ def test_updates_that_are_no_finite_vectors_are_refused(name, bad):
         ENCODINGS[name].encode(bad)
 
 
-@pytest.mark.parametrize("name", ["table", "rotated table", "rounded gaussian", "discrete gaussian"])
+@pytest.mark.parametrize(
+    "name", ["table", "rotated table", "rounded gaussian", "discrete gaussian"]
+)
 @pytest.mark.parametrize("bad", [math.nan, math.inf, 0.5, 1.0, "1", 2**70])
 def test_sums_that_are_not_integers_are_refused(name, bad):
     with pytest.raises(ParameterError, match=r"total(\[0\])?="):
@@ -243,13 +277,17 @@ def exact_gaussian(mu: float, delta: float) -> float:
     """epsilon of N(mu, 1) and N(0, 1), by mpmath's own functions and root finding."""
 
     def excess(e: mpmath.mpf) -> mpmath.mpf:
-        return mpmath.log((mpmath.ncdf(mu / 2 - e / mu) - mpmath.exp(e) * mpmath.ncdf(-mu / 2 - e / mu)) / delta)
+        return mpmath.log(
+            (mpmath.ncdf(mu / 2 - e / mu) - mpmath.exp(e) * mpmath.ncdf(-mu / 2 - e / mu)) / delta
+        )
 
     with mpmath.workdps(30):
         return float(mpmath.findroot(excess, (0.1, 20), solver="illinois", tol=1e-24))
 
 
-@pytest.mark.parametrize(("clients", "bits", "share"), [(100, 8, 0.25), (1000, 10, 0.3125), (10_000, 12, 0.375)])
+@pytest.mark.parametrize(
+    ("clients", "bits", "share"), [(100, 8, 0.25), (1000, 10, 0.3125), (10_000, 12, 0.375)]
+)
 def test_rounded_gaussians_are_short_and_cost_what_a_gaussian_does(clients, bits, share):
     """A model of 1.1 million parameters, noise of eight norms: bits, epsilon at equal error, and the odds of a wrap."""
     size, delta, rounds = 1_100_000, 1e-5, 10
@@ -259,14 +297,18 @@ def test_rounded_gaussians_are_short_and_cost_what_a_gaussian_does(clients, bits
     claim = encoding.claims(rounds=rounds, clients=clients, size=size, delta=delta)["central"]
     error = math.sqrt(encoding.mse() * clients)
     assert 1 <= claim.epsilon / exact_gaussian(2 * math.sqrt(rounds) / error, delta) < 1.011
-    assert encoding.scheme(size).wrap_probability(clients) < 0.04  # Hoeffding: one coordinate of a million
+    assert (
+        encoding.scheme(size).wrap_probability(clients) < 0.04
+    )  # Hoeffding: one coordinate of a million
 
 
 @pytest.mark.parametrize("clients", [1, 2, 5, 30, 300])
 @pytest.mark.parametrize("size", [1, 3, 650, 7850])
 @pytest.mark.parametrize("multiplier", [0.3, 2.0, 20.0])
 def test_rounding_adds_at_most_two_percent_of_the_variance(clients, size, multiplier):
-    encoding = gaussian_encoding(noise_multiplier=multiplier, l2_norm=0.3, clients=clients, size=size)
+    encoding = gaussian_encoding(
+        noise_multiplier=multiplier, l2_norm=0.3, clients=clients, size=size
+    )
     assert encoding.noise_multiplier(clients) == pytest.approx(multiplier, rel=FEW)
     wanted = (multiplier * 0.3) ** 2 / clients
     assert wanted <= encoding.mse() * (1 + FEW) <= wanted * (1 + 1 / 48) * (1 + MANY)
@@ -284,18 +326,26 @@ def test_fewer_honest_clients_cost_more(name):
 
 def test_a_servers_noise_is_drawn_for_every_sum_and_is_as_large_as_said():
     encoding = ENCODINGS["server"]
-    total = sum(encoding.encode(update, rng=1) for update in _updates()) % 2 ** encoding.bits(CLIENTS)
-    draws = np.array([encoding.decode(total, count=CLIENTS, size=SIZE, release=("round", r)) for r in range(80)])
+    total = sum(encoding.encode(update, rng=1) for update in _updates()) % 2 ** encoding.bits(
+        CLIENTS
+    )
+    draws = np.array(
+        [encoding.decode(total, count=CLIENTS, size=SIZE, release=("round", r)) for r in range(80)]
+    )
     # Deviations of 80 draws err by 8 %, their mean over coordinates by far less.
     assert draws.std(axis=0).mean() * CLIENTS == pytest.approx(2.0, rel=0.1)
     assert encoding.noise_multiplier(CLIENTS) == 0.0  # clients do not rely on it
-    assert math.sqrt(encoding.noise.variance * SERVER_DRAWS) * encoding.granularity == pytest.approx(2.0, rel=1e-3)
+    assert math.sqrt(
+        encoding.noise.variance * SERVER_DRAWS
+    ) * encoding.granularity == pytest.approx(2.0, rel=1e-3)
 
 
 def test_a_sum_is_released_once():
     """A second draw of the server's noise for one sum would be a second release: the mean of many is the sum itself."""
     encoding = replace(ENCODINGS["server"])
-    total = sum(encoding.encode(update, rng=1) for update in _updates()) % 2 ** encoding.bits(CLIENTS)
+    total = sum(encoding.encode(update, rng=1) for update in _updates()) % 2 ** encoding.bits(
+        CLIENTS
+    )
     ask = {"count": CLIENTS, "size": SIZE}
     first = encoding.decode(total, **ask)
     for again in (total, total.copy(), total.astype(np.int32), total.tolist()):
@@ -361,7 +411,9 @@ def test_a_policy_on_noise_counts_the_smallest_sum_without_the_corrupted(name):
     encoding, known = ENCODINGS[name], roster(CLIENTS)
     least = 2.0 * math.sqrt(32 / CLIENTS)
     asked = least * 0.99
-    Policy(noise_multiplier=asked, l2_norm=1.0, roster=known, corrupted=0.0).check(encoding, _plan(encoding))
+    Policy(noise_multiplier=asked, l2_norm=1.0, roster=known, corrupted=0.0).check(
+        encoding, _plan(encoding)
+    )
     fewer = least * math.sqrt(30 / 32)
     twentieth = {"roster": known, "corrupted": 2 / CLIENTS}
     Policy(noise_multiplier=fewer * 0.99, **twentieth).check(encoding, _plan(encoding))
@@ -373,17 +425,27 @@ def test_a_policy_on_noise_counts_the_smallest_sum_without_the_corrupted(name):
             policy.check(encoding, _plan(encoding))
     for other in ("server", "table", "fixed"):
         with pytest.raises(PolicyRefusal, match="noise_multiplier"):
-            Policy(noise_multiplier=0.1, roster=known).check(ENCODINGS[other], _plan(ENCODINGS[other]))
+            Policy(noise_multiplier=0.1, roster=known).check(
+                ENCODINGS[other], _plan(ENCODINGS[other])
+            )
     with pytest.raises(ParameterError, match="noise_multiplier"):
         Policy(noise_multiplier=math.nan)
 
 
 @pytest.mark.parametrize("unit", [5e-324, 1e-310, 1e-60, 1e60, 1.75e308])
-@pytest.mark.parametrize("name", ["rounded gaussian", "discrete gaussian", "rotated table", "fixed"])
-def test_units_in_which_floats_lose_digits_or_overflow_are_refused_also_of_a_description(name, unit):
+@pytest.mark.parametrize(
+    "name", ["rounded gaussian", "discrete gaussian", "rotated table", "fixed"]
+)
+def test_units_in_which_floats_lose_digits_or_overflow_are_refused_also_of_a_description(
+    name, unit
+):
     """A step of such a size times the noise was infinite, which is more than any policy asks for; or a rounded norm."""
     values = json.loads(json.dumps(ENCODINGS[name].as_dict()))
-    forged = values | {"l2_norm": unit} | ({"granularity": unit / 8 or unit} if "granularity" in values else {})
+    forged = (
+        values
+        | {"l2_norm": unit}
+        | ({"granularity": unit / 8 or unit} if "granularity" in values else {})
+    )
     with pytest.raises(ParameterError, match="l2_norm"):
         unpacked(zlib.compress(canonical(forged).encode()))
     if "granularity" in values:
@@ -404,7 +466,11 @@ def test_ranges_of_metrics_and_levels_of_such_a_size_are_refused(unit):
 def _forged(bits: int, weights: dict[int, int]) -> dict[str, Any]:
     """The description of a discrete Gaussian's encoding, but for the table and the modulus."""
     table = [weights.get(place, 0) for place in range(max(weights) + 1)]
-    return json.loads(json.dumps(_noisy().as_dict())) | {"modulus_bits": bits, "first": 0, "weights": table}
+    return json.loads(json.dumps(_noisy().as_dict())) | {
+        "modulus_bits": bits,
+        "first": 0,
+        "weights": table,
+    }
 
 
 @pytest.mark.parametrize("bits", [8, 14, 15])
@@ -428,7 +494,9 @@ def test_a_table_that_is_no_named_noise_counts_as_none(bits, parts):
 def test_a_policy_may_name_noise_by_its_hash_whatever_the_unit_but_not_of_finer_steps(change):
     for encoding in (ENCODINGS["rounded gaussian"], ENCODINGS["discrete gaussian"]):
         assert isinstance(encoding, GaussianEncoding | NoiseEncoding)
-        scaled = replace(encoding, l2_norm=encoding.l2_norm * 3.7, granularity=encoding.granularity * 3.7)
+        scaled = replace(
+            encoding, l2_norm=encoding.l2_norm * 3.7, granularity=encoding.granularity * 3.7
+        )
         finer = replace(encoding, granularity=encoding.granularity * (1 + change))
         assert scaled.sha256 == encoding.sha256 != finer.sha256
         policy = Policy(mechanisms=(encoding.sha256,))
@@ -439,7 +507,9 @@ def test_a_policy_may_name_noise_by_its_hash_whatever_the_unit_but_not_of_finer_
 
 def test_a_description_that_could_not_be_read_again_is_refused():
     """One letter of a name is two bytes as it travels and six as it is noted: a ledger would be unreadable for good."""
-    text = json.dumps(ENCODINGS["rounded gaussian"].as_dict() | {"name": "é" * 3_000_000}, ensure_ascii=False)
+    text = json.dumps(
+        ENCODINGS["rounded gaussian"].as_dict() | {"name": "é" * 3_000_000}, ensure_ascii=False
+    )
     with pytest.raises(FileFormatError, match="too long"):
         unpacked(zlib.compress(text.encode()))
 
@@ -469,7 +539,9 @@ def test_an_inner_encoding_that_is_none_is_refused(kind, inner):
 
 @pytest.mark.parametrize("depth", [2, 900, 5000])
 def test_encodings_in_one_another_without_end_are_refused(depth):
-    text = '{"kind":"weighted","most_examples":1,"inner":' * depth + json.dumps(ENCODINGS["fixed"].as_dict())
+    text = '{"kind":"weighted","most_examples":1,"inner":' * depth + json.dumps(
+        ENCODINGS["fixed"].as_dict()
+    )
     with pytest.raises((FileFormatError, ParameterError)):
         unpacked(zlib.compress((text + "}" * depth).encode()))
 
@@ -478,7 +550,9 @@ def test_more_weights_or_metrics_than_there_can_be_are_refused_unread():
     with pytest.raises(FileFormatError, match="weights"):
         encoding_from(json.loads(json.dumps(_noisy().as_dict())) | {"weights": [1] * 70_000})
     with pytest.raises(ParameterError, match="ranges"):
-        MetricsEncoding.gaussian({str(k): (0.0, 1.0) for k in range(1001)}, noise_multiplier=2.0, clients=CLIENTS)
+        MetricsEncoding.gaussian(
+            {str(k): (0.0, 1.0) for k in range(1001)}, noise_multiplier=2.0, clients=CLIENTS
+        )
 
 
 @pytest.mark.parametrize("kind", [None, 3, ["table"], {"a": 1}, "x"])
@@ -501,7 +575,9 @@ def test_noise_that_is_no_number_passes_no_policy(monkeypatch, noise):
         Policy(noise_multiplier=0.1, roster=roster(CLIENTS)).check(encoding, _plan(encoding))
 
 
-_METRICS = MetricsEncoding.gaussian({"loss": (0.0, 5.0), "hits": (0.0, 1.0)}, noise_multiplier=2.0, clients=CLIENTS)
+_METRICS = MetricsEncoding.gaussian(
+    {"loss": (0.0, 5.0), "hits": (0.0, 1.0)}, noise_multiplier=2.0, clients=CLIENTS
+)
 _WITHOUT = ENCODINGS | {
     "metrics": _METRICS,
     "weighted": WeightedEncoding(inner=ENCODINGS["fixed"], most_examples=4),
@@ -521,7 +597,9 @@ def test_a_client_without_an_input_can_be_encoded_like_one_with(name):
     assert vector.tolist() == middles.get(name, [0.0] * (SIZE + encoding.weighs))
 
 
-@pytest.mark.parametrize("asked", [{"minimum": 3}, {"noise_multiplier": 0.1}], ids=["minimum", "noise_multiplier"])
+@pytest.mark.parametrize(
+    "asked", [{"minimum": 3}, {"noise_multiplier": 0.1}], ids=["minimum", "noise_multiplier"]
+)
 def test_what_a_server_could_fill_with_inventions_needs_a_roster(asked):
     with pytest.raises(ParameterError, match="name the roster"):
         Policy(**asked)
@@ -531,7 +609,9 @@ def test_what_a_server_could_fill_with_inventions_needs_a_roster(asked):
 def test_settings_that_make_no_sense_are_refused():
     for bad in ({"noise_multiplier": 0.0}, {"noise_multiplier": math.inf}, {"l2_norm": -1.0}):
         with pytest.raises(ParameterError, match=next(iter(bad))):
-            noise_encoding(_gaussian, **({"noise_multiplier": 1.0, "l2_norm": 1.0} | bad), clients=5, size=5)
+            noise_encoding(
+                _gaussian, **({"noise_multiplier": 1.0, "l2_norm": 1.0} | bad), clients=5, size=5
+            )
     with pytest.raises(ParameterError, match="l2_norm"):
         TableEncoding(mechanism=stochastic_rounding(lower=-1, upper=1, levels=4), l2_norm=0.0)
     with pytest.raises(ParameterError, match="modulus_bits"):
@@ -545,8 +625,14 @@ def test_settings_that_make_no_sense_are_refused():
     ("encoding", "reason"),
     [
         (FixedPointEncoding(clip=1.0), "no noise"),
-        (WeightedEncoding(inner=FixedPointEncoding(clip=1.0, l2_norm=1.0), most_examples=5), "summed as they are"),
-        (gaussian_encoding(noise_multiplier=4.0, l2_norm=1.0, clients=9, size=3), "noise that is added"),
+        (
+            WeightedEncoding(inner=FixedPointEncoding(clip=1.0, l2_norm=1.0), most_examples=5),
+            "summed as they are",
+        ),
+        (
+            gaussian_encoding(noise_multiplier=4.0, l2_norm=1.0, clients=9, size=3),
+            "noise that is added",
+        ),
     ],
     ids=["clip", "weighted", "noise"],
 )
@@ -559,7 +645,9 @@ def test_why_absence_amplifies_nothing(encoding, reason):
     multiplier=st.floats(0.3, 20), norm=st.floats(1e-3, 1e3), clients=st.integers(2, 400), size=st.integers(1, 3000)
 )  # fmt: skip
 @settings(max_examples=40)
-def test_noise_has_at_least_the_multiplier_that_was_asked_for(adds, multiplier, norm, clients, size):
+def test_noise_has_at_least_the_multiplier_that_was_asked_for(
+    adds, multiplier, norm, clients, size
+):
     made = noise_encoding(
         lambda sigma: discrete_gaussian(sigma=sigma), noise_multiplier=multiplier, l2_norm=norm,
         clients=clients, size=size, adds=adds,
@@ -576,7 +664,9 @@ def test_a_policy_knows_the_modulus(name: str, change: int) -> None:
     """Residues modulo 2**k that are summed modulo more tell, without noise, how many of them wrapped."""
     encoding = ENCODINGS[name]
     bits = encoding.bits(CLIENTS)
-    right = plan(CLIENTS, span=encoding.span, bits=bits, overflow=encoding.overflow, binding=encoding.binding)
+    right = plan(
+        CLIENTS, span=encoding.span, bits=bits, overflow=encoding.overflow, binding=encoding.binding
+    )
     Policy().check(encoding, right)
     try:
         wrong = replace(right, bits=bits + change)

@@ -43,28 +43,56 @@ SENT = {
 
 def _table() -> dict[tuple[str, str], tuple[str, str]]:
     """(who, stage) -> outcome and test, from the page."""
-    text = PAGE.read_text(encoding="utf-8").partition("## Crashes and lost connections")[2].partition("\n## ")[0]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
+    text = (
+        PAGE.read_text(encoding="utf-8")
+        .partition("## Crashes and lost connections")[2]
+        .partition("\n## ")[0]
+    )
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in text.splitlines()
+        if line.startswith("|")
+    ]
     assert tuple(rows[0][1:]) == EXCHANGES
-    cells = {(row[0], stage): cell for row in rows[2:] for stage, cell in zip(EXCHANGES, row[1:], strict=True)}
-    found = {place: re.fullmatch(r"(\w+), `(test_\w+)`", cell) for place, cell in cells.items() if cell != "-"}
+    cells = {
+        (row[0], stage): cell
+        for row in rows[2:]
+        for stage, cell in zip(EXCHANGES, row[1:], strict=True)
+    }
+    found = {
+        place: re.fullmatch(r"(\w+), `(test_\w+)`", cell)
+        for place, cell in cells.items()
+        if cell != "-"
+    }
     assert all(found.values()), cells
     return {place: (one[1], one[2]) for place, one in found.items() if one is not None}
 
 
 def _cells(test: str) -> list[Any]:
-    return [pytest.param(*place, id="-".join(place)) for place, (_, named) in _table().items() if named == test]
+    return [
+        pytest.param(*place, id="-".join(place))
+        for place, (_, named) in _table().items()
+        if named == test
+    ]
 
 
 def test_every_cell_of_the_table_is_played():
     """Ordinary clients are asked twice a round; everybody else can be missed in every exchange."""
     assert set(_table()) == {
         (who, stage)
-        for who in ("an ordinary client", "a member", "the server", "the link of one", "the link of all")
+        for who in (
+            "an ordinary client",
+            "a member",
+            "the server",
+            "the link of one",
+            "the link of all",
+        )
         for stage in (STAGES[:2] if who == "an ordinary client" else EXCHANGES)
     }
     played = [test for test in globals().values() if hasattr(test, "pytestmark")]
-    known = {test.__name__ for test in played for mark in test.pytestmark if mark.name == "parametrize"}
+    known = {
+        test.__name__ for test in played for mark in test.pytestmark if mark.name == "parametrize"
+    }
     assert {test for _, test in _table().values()} <= known
 
 
@@ -93,7 +121,9 @@ class _Deaths:
         forgets: whether the node is started anew, with its files alone.
     """
 
-    def __init__(self, folder: Path, victims: set[int], stage: str, moment: str, *, forgets: bool) -> None:
+    def __init__(
+        self, folder: Path, victims: set[int], stage: str, moment: str, *, forgets: bool
+    ) -> None:
         self.stage, self.moment, self.forgets = stage, moment, forgets
         self.left = set(victims)
         self.hit: list[Message] = []
@@ -103,7 +133,9 @@ class _Deaths:
         for place in range(MANY):
             (folder / f"key-{place}").write_bytes(secret(place))
             configs[place] = {"identity": str(folder / f"key-{place}"), "records": str(folder)}
-        self.grid = LocalGrid([self._app(place) for place in range(MANY)], configs=configs, hand=self._hand)
+        self.grid = LocalGrid(
+            [self._app(place) for place in range(MANY)], configs=configs, hand=self._hand
+        )
 
     def _app(self, place: int) -> ClientApp:
         honest = SecureUpdates(Policy(roster=roster(MANY)))
@@ -123,20 +155,29 @@ class _Deaths:
         @app.train()
         def train(message: Message, context: Any) -> Message:
             update = np.full(3, place / 2)
-            return Message(RecordDict({"arrays": ArrayRecord({"a": Array(update)})}), reply_to=message)
+            return Message(
+                RecordDict({"arrays": ArrayRecord({"a": Array(update)})}), reply_to=message
+            )
 
         return app
 
-    def _hit(self, place: int, honest: SecureUpdates, message: Message, context: Any, call_next: Any) -> Message:
+    def _hit(
+        self, place: int, honest: SecureUpdates, message: Message, context: Any, call_next: Any
+    ) -> Message:
         before, answer = copy.deepcopy(context.state), reply(message, {})
         if self.moment == "within":
             # Where the stage writes a file, half of that; else in the middle of its cryptography.
-            broken = {"sum": "os.fsync", **dict.fromkeys(("open", "unite"), f"{client_module.__name__}.unseal")}
+            broken = {
+                "sum": "os.fsync",
+                **dict.fromkeys(("open", "unite"), f"{client_module.__name__}.unseal"),
+            }
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(broken.get(self.stage, f"{client_module.__name__}.sign"), _killed)
                 with pytest.raises(_Killed):
                     honest(message, context, call_next)
-            context.state = before  # what a node knows changes together with the answer that it is handed
+            context.state = (
+                before  # what a node knows changes together with the answer that it is handed
+            )
         elif self.moment == "after":
             answer = self._noted(place, honest(message, context, call_next), self.stage)
         if self.forgets:
@@ -158,7 +199,10 @@ class _Deaths:
 
     def records(self, place: int) -> LifetimeLedger:
         identity = card(place).identity.hex()
-        path = Path(str(self.grid.contexts[10 + place].node_config["records"])) / f"sums-{identity[:16]}.jsonl"
+        path = (
+            Path(str(self.grid.contexts[10 + place].node_config["records"]))
+            / f"sums-{identity[:16]}.jsonl"
+        )
         return LifetimeLedger(path, identity=identity)
 
 
@@ -174,7 +218,9 @@ def _play(deaths: _Deaths, victims: set[int], outcome: str) -> None:
     if outcome in ("out", "in"):
         assert first is not None
         drawn = roster(MANY).cohort(1, MANY)
-        assert {drawn[place].identity.hex() for place in first.survivors} == {names[place] for place in inside}
+        assert {drawn[place].identity.hex() for place in first.survivors} == {
+            names[place] for place in inside
+        }
         assert set(strategy.ledger.charges) == {names[place] for place in inside}
     else:
         assert first is None
@@ -185,43 +231,69 @@ def _play(deaths: _Deaths, victims: set[int], outcome: str) -> None:
     deaths.ask_again()
     deaths.left.clear()  # whoever was not asked in time lives
     for place in range(MANY):
-        sums, signatures, shares = (deaths.answers.get((place, stage), []) for stage in ("sum", "agree", "unite"))
+        sums, signatures, shares = (
+            deaths.answers.get((place, stage), []) for stage in ("sum", "agree", "unite")
+        )
         assert len(sums) <= 1
         assert len({*signatures, *shares}) <= 1
         assert deaths.records(place).sums >= len(sums)
-    found = strategy.start(grid=deaths.grid, initial_arrays=start, num_rounds=1, train_config=ConfigRecord())
-    np.testing.assert_allclose(found.arrays["a"].numpy(), np.mean(np.arange(MANY) / 2), atol=2 * EXACT.step)
+    found = strategy.start(
+        grid=deaths.grid, initial_arrays=start, num_rounds=1, train_config=ConfigRecord()
+    )
+    np.testing.assert_allclose(
+        found.arrays["a"].numpy(), np.mean(np.arange(MANY) / 2), atol=2 * EXACT.step
+    )
     assert strategy.ledger.rounds[2] == "released"
-    assert all(deaths.records(place).sums >= len(deaths.answers[place, "sum"]) for place in range(MANY))
+    assert all(
+        deaths.records(place).sums >= len(deaths.answers[place, "sum"]) for place in range(MANY)
+    )
 
 
 def _victims(who: str) -> set[int]:
     """Clients by where they stand in the first round."""
     plan = SecureStrategy(encoding=EXACT, per_round=MANY, roster=roster(MANY)).plan(MANY, 1, 3)
-    places = {"an ordinary client": [MANY - 1], "a member": [1], "the link of one": [2], "the link of all": range(MANY)}
+    places = {
+        "an ordinary client": [MANY - 1],
+        "a member": [1],
+        "the link of one": [2],
+        "the link of all": range(MANY),
+    }
     assert plan.members < MANY
     drawn = roster(MANY).cohort(1, MANY)
-    return {place for place in range(MANY) if card(place) in [drawn[index] for index in places[who]]}
+    return {
+        place for place in range(MANY) if card(place) in [drawn[index] for index in places[who]]
+    }
 
 
 @pytest.mark.parametrize("forgets", [False, True], ids=["remembers", "forgets"])
 @pytest.mark.parametrize("moment", ["before", "within", "after"])
 @pytest.mark.parametrize(("who", "stage"), _cells("test_a_client_dies"))
 def test_a_client_dies(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, who: str, stage: str, moment: str, forgets: bool
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    who: str,
+    stage: str,
+    moment: str,
+    forgets: bool,
 ) -> None:
     apart(monkeypatch, stage)
     victims = _victims(who)
-    _play(_Deaths(tmp_path, victims, stage, moment, forgets=forgets), victims, _table()[who, stage][0])
+    _play(
+        _Deaths(tmp_path, victims, stage, moment, forgets=forgets), victims, _table()[who, stage][0]
+    )
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize(("who", "stage"), _cells("test_a_link_fails"))
-def test_a_link_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, who: str, stage: str, moment: str) -> None:
+def test_a_link_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, who: str, stage: str, moment: str
+) -> None:
     """On the way there, or on the way back."""
     apart(monkeypatch, stage)
     victims = _victims(who)
-    _play(_Deaths(tmp_path, victims, stage, moment, forgets=False), victims, _table()[who, stage][0])
+    _play(
+        _Deaths(tmp_path, victims, stage, moment, forgets=False), victims, _table()[who, stage][0]
+    )
 
 
 def test_a_client_that_forgot_its_round_answers_it_no_second_time(
@@ -245,7 +317,9 @@ def test_a_client_that_forgot_its_round_answers_it_no_second_time(
     deaths.grid.push_messages = noting  # type: ignore[method-assign]
     strategy = SecureStrategy(encoding=EXACT, per_round=MANY, roster=roster(MANY), returns="update")
     start = ArrayRecord({"a": Array(np.zeros(3))})
-    strategy.start(grid=deaths.grid, initial_arrays=start, num_rounds=1, train_config=ConfigRecord())
+    strategy.start(
+        grid=deaths.grid, initial_arrays=start, num_rounds=1, train_config=ConfigRecord()
+    )
     deaths.grid.push_messages = push  # type: ignore[method-assign]
     deaths.grid.contexts[10 + victim].state = RecordDict()
     answers = deaths.grid.send_and_receive(seen)
@@ -259,7 +333,9 @@ def test_a_client_that_forgot_its_round_answers_it_no_second_time(
 def test_a_client_killed_at_its_records_answers_no_plan_twice(tmp_path: Path, torn: bool) -> None:
     """SIGKILL at every change of the ledger of its life; then the same plan again, and another."""
     marks = tmp_path / "marks"
-    with Runs.of("federated.killed:note", counted="federated.killed:Answers.leave", marks=marks) as runs:
+    with Runs.of(
+        "federated.killed:note", counted="federated.killed:Answers.leave", marks=marks
+    ) as runs:
         changes = runs(tmp_path / "whole", 1).changes
         assert changes > 5
         for at in range(1 + torn, changes + 1):
@@ -270,7 +346,9 @@ def test_a_client_killed_at_its_records_answers_no_plan_twice(tmp_path: Path, to
             assert again.status in (0, 3), again.output
             answered = marks.stat().st_size - before
             assert answered <= 2
-            lines = [line for line in (tmp_path / str(at)).read_text().splitlines() if '"plan"' in line]
+            lines = [
+                line for line in (tmp_path / str(at)).read_text().splitlines() if '"plan"' in line
+            ]
             assert answered <= len(lines) == 2
 
 
@@ -304,7 +382,10 @@ def test_the_server_dies(tmp_path: Path, who: str, stage: str) -> None:
     settings, marks = _settings(tmp_path, "sum"), tmp_path / "marks"
     with Runs.of("federated.killed:serve", counted=SENT["sum"], marks=marks) as runs:
         for answers in (0, 1, None):
-            name, before = str(tmp_path / f"run-{answers}"), marks.stat().st_size if marks.exists() else 0
+            name, before = (
+                str(tmp_path / f"run-{answers}"),
+                marks.stat().st_size if marks.exists() else 0,
+            )
             words = json.dumps(settings | {"out": name})
             died = runs(words, stage, json.dumps(answers))
             assert died.status is None, died.output
@@ -312,7 +393,9 @@ def test_the_server_dies(tmp_path: Path, who: str, stage: str) -> None:
             assert found.status == 0, found.output
             charged = sum(json.loads(found.output.rstrip().splitlines()[-1]).values())
             sent = marks.stat().st_size - before
-            lines = [json.loads(line) for line in (Path(name) / "ledger.jsonl").read_text().splitlines()]
+            lines = [
+                json.loads(line) for line in (Path(name) / "ledger.jsonl").read_text().splitlines()
+            ]
             # Of the round in which it died nothing was learnt; whoever may have been in it is charged.
             assert sum("released" in line for line in lines) == ROUNDS
             assert [line["round"] for line in lines if "released" in line] == [2, 3]
@@ -324,14 +407,18 @@ def test_the_server_dies(tmp_path: Path, who: str, stage: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("trust", list(SENT))
 @pytest.mark.parametrize("torn", [False, True], ids=["before", "within"])
-def test_whatever_was_sent_is_charged_and_no_round_is_asked_twice(tmp_path: Path, trust: str, torn: bool) -> None:
+def test_whatever_was_sent_is_charged_and_no_round_is_asked_twice(
+    tmp_path: Path, trust: str, torn: bool
+) -> None:
     settings, marks = _settings(tmp_path, trust), tmp_path / "marks"
     with Runs.of("federated.killed:serve", counted=SENT[trust], marks=marks) as runs:
 
         def run(name: object, **moment: Any) -> Any:
             return runs(json.dumps(settings | {"out": str(tmp_path / str(name))}), **moment)
 
-        run("first")  # where nothing was compiled before, it changes files of the compiler's cache as well
+        run(
+            "first"
+        )  # where nothing was compiled before, it changes files of the compiler's cache as well
         changes = run("whole").changes
         assert marks.stat().st_size == 2 * CLIENTS * ROUNDS
         assert changes > 10
@@ -368,7 +455,9 @@ def test_a_server_killed_at_any_moment_ends_with_the_model_of_one_that_was_not(
     with Runs.of("federated.killed:serve_for", loads=["sklearn.datasets"]) as runs:
 
         def run(name: object, seconds: float = 0.0, **moment: Any) -> Any:
-            return runs(json.dumps(settings | {"out": str(tmp_path / str(name))}), seconds, **moment)
+            return runs(
+                json.dumps(settings | {"out": str(tmp_path / str(name))}), seconds, **moment
+            )
 
         run("first")  # compiles, where nothing was compiled before
         found = run("whole")
@@ -379,7 +468,11 @@ def test_a_server_killed_at_any_moment_ends_with_the_model_of_one_that_was_not(
         for trial in range(kills):
             for _ in range(1 + trial % 4 // 3):
                 if trial % 2:
-                    died = run(trial, at=int(rng.integers(1, found.changes + 1)), torn=bool(rng.integers(2)))
+                    died = run(
+                        trial,
+                        at=int(rng.integers(1, found.changes + 1)),
+                        torn=bool(rng.integers(2)),
+                    )
                 else:
                     died = run(trial, float(rng.uniform(0, seconds)))
                 deaths += died.status is None
@@ -391,4 +484,6 @@ def test_a_server_killed_at_any_moment_ends_with_the_model_of_one_that_was_not(
             assert again.optimizer.keys() == whole.optimizer.keys()
             for name, vector in whole.optimizer.items():
                 np.testing.assert_array_equal(again.optimizer[name], vector, strict=True)
-    assert deaths >= kills / 2  # a run that is quicker than the whole one was, or goes on near its end, may live
+    assert (
+        deaths >= kills / 2
+    )  # a run that is quicker than the whole one was, or goes on near its end, may live

@@ -63,7 +63,10 @@ for place in range(40):
 def test_servers_at_the_same_time_keep_every_clients_budget(tmp_path):
     path = tmp_path / "ledger.jsonl"
     servers = [
-        subprocess.Popen([sys.executable, "-c", SERVER, str(path)], stdout=subprocess.PIPE, text=True) for _ in range(3)
+        subprocess.Popen(
+            [sys.executable, "-c", SERVER, str(path)], stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(3)
     ]
     done = [line.split() for server in servers for line in server.communicate()[0].splitlines()]
     assert [server.returncode for server in servers] == [0, 0, 0]
@@ -93,7 +96,13 @@ def test_an_interrupted_round_is_charged_as_the_smallest_sum_that_it_may_have_be
     assert claim.epsilon == true.epsilon > asked.epsilon
 
 
-@given(st.lists(st.tuples(st.integers(2, 9), st.integers(1, 9), st.sampled_from(["close", "fail", "die", "start"]))))
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(2, 9), st.integers(1, 9), st.sampled_from(["close", "fail", "die", "start"])
+        )
+    )
+)
 def test_claims_count_at_least_what_was_released(rounds):
     ledger = RunLedger(None, FACTS)
     true: dict[str, int] = {}

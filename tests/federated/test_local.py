@@ -37,7 +37,9 @@ def _app(update, policy: Policy | None = None, *, local: bool = True) -> ClientA
     @app.train()
     def train(message: Message, context) -> Message:
         values = update() if callable(update) else update
-        return Message(RecordDict({"arrays": ArrayRecord({"a": Array(np.asarray(values))})}), reply_to=message)
+        return Message(
+            RecordDict({"arrays": ArrayRecord({"a": Array(np.asarray(values))})}), reply_to=message
+        )
 
     return app
 
@@ -46,7 +48,9 @@ def _arrays(size: int = 10) -> ArrayRecord:
     return ArrayRecord({"a": Array(np.zeros(size))})
 
 
-def _start(grid: LocalGrid, strategy: LocalStrategy, rounds: int = 1, size: int = 10) -> np.ndarray | None:
+def _start(
+    grid: LocalGrid, strategy: LocalStrategy, rounds: int = 1, size: int = 10
+) -> np.ndarray | None:
     given = {"initial_arrays": _arrays(size), "num_rounds": rounds, "train_config": ConfigRecord()}
     found = strategy.start(grid=grid, **given).arrays
     return found["a"].numpy() if found else None
@@ -63,11 +67,24 @@ def _grid(count: int = 4, **others) -> LocalGrid:
 def _ask(grid: LocalGrid, node: int, strategy: LocalStrategy, number: int, slot: int) -> dict:
     """Joins and asks once, as any server may."""
     for stage, fields in (
-        ("join", {Key.PAYLOAD: b"", Key.ENCODING: zlib.compress(strategy.scheme.to_json().encode())}),
-        ("report", {Key.PAYLOAD: json.dumps({"round": number, "slot": slot}).encode(), Key.RETURNS: "update"}),
+        (
+            "join",
+            {Key.PAYLOAD: b"", Key.ENCODING: zlib.compress(strategy.scheme.to_json().encode())},
+        ),
+        (
+            "report",
+            {
+                Key.PAYLOAD: json.dumps({"round": number, "slot": slot}).encode(),
+                Key.RETURNS: "update",
+            },
+        ),
     ):
-        content = RecordDict({RECORD: ConfigRecord({Key.STAGE: stage, **fields}), "arrays": _arrays()})
-        (answer,) = grid.send_and_receive([Message(content, message_type="train", dst_node_id=node)])
+        content = RecordDict(
+            {RECORD: ConfigRecord({Key.STAGE: stage, **fields}), "arrays": _arrays()}
+        )
+        (answer,) = grid.send_and_receive(
+            [Message(content, message_type="train", dst_node_id=node)]
+        )
         found = dict(answer.content.config_records[RECORD])
         if Key.REFUSED in found:
             return found
@@ -120,9 +137,16 @@ def test_the_claim_is_the_codebooks_for_the_rounds_of_the_client_asked_most():
     claims = strategy.claims(size=10, delta=0.0, corrupted=0)
     assert list(claims) == ["local"]
     claim = claims["local"]
-    assert (claim.observer, claim.trust, claim.unit, claim.rounds) == ("reports", "local", "client", 3)
+    assert (claim.observer, claim.trust, claim.unit, claim.rounds) == (
+        "reports",
+        "local",
+        "client",
+        3,
+    )
     assert 3 * SCHEME.epsilon <= claim.epsilon <= 3 * SCHEME.epsilon * (1 + MANY)
-    assert claim.sha256 == strategy.scheme.sha256 != SCHEME.sha256  # the session is part of the beacon
+    assert (
+        claim.sha256 == strategy.scheme.sha256 != SCHEME.sha256
+    )  # the session is part of the beacon
 
 
 def test_asked_again_the_same_index_comes_back_and_is_charged_once(tmp_path):
@@ -158,7 +182,9 @@ def test_without_a_folder_answers_last_as_long_as_the_run():
     third = _ask(grid, 10, strategy, 3, 0)
     assert third[Key.REFUSED] == "PolicyRefusal"
     assert "budget" in third["reason"]
-    assert {number: _ask(grid, 10, strategy, number, 0)[Key.PAYLOAD] for number in (1, 2)} == answers
+    assert {
+        number: _ask(grid, 10, strategy, number, 0)[Key.PAYLOAD] for number in (1, 2)
+    } == answers
 
 
 def test_a_second_codebook_in_one_run_is_refused():
@@ -203,7 +229,9 @@ def test_a_failure_is_reported_as_the_zero_vector_and_as_nothing_else(broken):
     ],
 )  # fmt: skip
 def test_a_client_refuses_what_its_policy_does_not_allow(policy, word):
-    grid = LocalGrid([_app(np.eye(10)[place]) for place in range(3)] + [_app(np.eye(10)[3], policy)])
+    grid = LocalGrid(
+        [_app(np.eye(10)[place]) for place in range(3)] + [_app(np.eye(10)[3], policy)]
+    )
     strategy = _strategy()
     _start(grid, strategy)
     assert strategy.ledger.charges == {"0": 1, "1": 1, "2": 1}
@@ -211,7 +239,9 @@ def test_a_client_refuses_what_its_policy_does_not_allow(policy, word):
 
 
 def test_rounds_beyond_the_policys_are_refused_and_not_charged():
-    grid = LocalGrid([_app(np.eye(10)[place]) for place in range(3)] + [_app(np.eye(10)[3], Policy(rounds=1))])
+    grid = LocalGrid(
+        [_app(np.eye(10)[place]) for place in range(3)] + [_app(np.eye(10)[3], Policy(rounds=1))]
+    )
     strategy = _strategy()
     _start(grid, strategy, 2)
     assert strategy.ledger.charges == {"0": 2, "1": 2, "2": 2, "3": 1}
@@ -226,7 +256,9 @@ def test_rounds_are_counted_from_one():
 def test_a_client_for_sums_sends_no_single_report_and_the_other_way_round():
     for app in (make_client_app(trust="sum"), make_client_app(trust="local")):
         grid = LocalGrid([app])
-        content = RecordDict({RECORD: ConfigRecord({Key.STAGE: "deal", Key.PAYLOAD: b"", Key.ENCODING: b""})})
+        content = RecordDict(
+            {RECORD: ConfigRecord({Key.STAGE: "deal", Key.PAYLOAD: b"", Key.ENCODING: b""})}
+        )
         (answer,) = grid.send_and_receive([Message(content, message_type="train", dst_node_id=10)])
         assert Key.REFUSED in _record(answer)
         plain = Message(RecordDict({"arrays": _arrays()}), message_type="train", dst_node_id=10)
@@ -238,7 +270,9 @@ def test_a_client_for_sums_sends_no_single_report_and_the_other_way_round():
 @pytest.mark.parametrize("described", [b"", b"x", zlib.compress(b"{}"), zlib.compress(b"\xff")])
 def test_a_damaged_codebook_is_refused(described):
     grid = _grid(1)
-    content = RecordDict({RECORD: ConfigRecord({Key.STAGE: "join", Key.PAYLOAD: b"", Key.ENCODING: described})})
+    content = RecordDict(
+        {RECORD: ConfigRecord({Key.STAGE: "join", Key.PAYLOAD: b"", Key.ENCODING: described})}
+    )
     (answer,) = grid.send_and_receive([Message(content, message_type="train", dst_node_id=10)])
     assert _record(answer)[Key.REFUSED] == "PolicyRefusal"
 
@@ -248,7 +282,9 @@ def test_a_weaker_table_than_the_file_says_is_refused():
     document["certificate"]["epsilon"] = 1.0
     grid = _grid(1)
     described = zlib.compress(json.dumps(document).encode())
-    content = RecordDict({RECORD: ConfigRecord({Key.STAGE: "join", Key.PAYLOAD: b"", Key.ENCODING: described})})
+    content = RecordDict(
+        {RECORD: ConfigRecord({Key.STAGE: "join", Key.PAYLOAD: b"", Key.ENCODING: described})}
+    )
     (answer,) = grid.send_and_receive([Message(content, message_type="train", dst_node_id=10)])
     assert "certificate" in _record(answer)["reason"]
 
@@ -273,7 +309,9 @@ def test_a_report_that_is_lost_stays_charged_and_one_that_is_none_is_left_out():
 
 def test_too_few_reports_leave_the_model_and_are_charged():
     strategy = _strategy(minimum=4)
-    grid = _grid(hand=lambda message, reply: reply if _record(message)[Key.STAGE] == "join" else None)
+    grid = _grid(
+        hand=lambda message, reply: reply if _record(message)[Key.STAGE] == "join" else None
+    )
     assert _start(grid, strategy) is None
     assert strategy.ledger.charges == {str(place): 1 for place in range(4)}
     assert [one.name for one in strategy.incidents] == ["TooFewClients"]
@@ -294,16 +332,26 @@ def test_clients_take_turns_also_those_that_are_dead_and_over_restarts(tmp_path,
             asked.setdefault(len(ledger.rounds), set()).add(node)
         return None if node == 13 or (node == 17 and stage == "report") else reply
 
-    apps = [_app(np.eye(10)[place % 10], Policy(budget=5 * SCHEME.epsilon + MANY)) for place in range(12)]
-    grid = LocalGrid(apps, hand=hand)  # clients live on, and refuse more reports than they have budget for
+    apps = [
+        _app(np.eye(10)[place % 10], Policy(budget=5 * SCHEME.epsilon + MANY))
+        for place in range(12)
+    ]
+    grid = LocalGrid(
+        apps, hand=hand
+    )  # clients live on, and refuse more reports than they have budget for
     for rounds in np.diff(np.linspace(0, 12, restarts + 2).astype(int)):
         ledger = RunLedger(path, {})
         strategy = _strategy(per_round=5, sampling="cyclic", ledger=ledger, session=session)
         _start(grid, strategy, int(rounds))
         assert "PolicyRefusal" not in {one.name for one in strategy.incidents}
     # The order that the session draws, gone through again and again.
-    order = sorted(range(10, 22), key=lambda node: hashlib.sha256(session + str(node).encode()).digest())
-    assert asked == {number: {order[(5 * (number - 1) + seat) % 12] for seat in range(5)} for number in range(1, 13)}
+    order = sorted(
+        range(10, 22), key=lambda node: hashlib.sha256(session + str(node).encode()).digest()
+    )
+    assert asked == {
+        number: {order[(5 * (number - 1) + seat) % 12] for seat in range(5)}
+        for number in range(1, 13)
+    }
     assert set(ledger.rounds.values()) == {"released"}
     # Who did not join was told nothing; who joined and was silent may have reported.
     assert RunLedger(path, {}).charges == {str(place): 5 for place in range(12) if place != 3}
@@ -334,13 +382,18 @@ def _settings(tmp_path, **others) -> RunSettings:
 def test_a_run_of_the_app_reports_the_local_claim_alone(tmp_path):
     lines: list[str] = []
     apps = [make_client_app(trust="local")] * 6
-    report = run_server(LocalGrid(apps), _settings(tmp_path, out=str(tmp_path / "run")), lines.append)
+    report = run_server(
+        LocalGrid(apps), _settings(tmp_path, out=str(tmp_path / "run")), lines.append
+    )
     assert list(report.claims) == ["local"]
     epsilon = RankedCodebook.load(tmp_path / "ranks.json").epsilon
     assert float(report.claims["local"]["epsilon"]) <= 2 * epsilon * (1 + MANY)
     assert report.ledger["charges"] == {str(place): 2 for place in range(6)}
     assert report.bits == report.report_bits == RankedCodebook.load(tmp_path / "ranks.json").bits
-    assert [line.split(",")[0] for line in lines] == ["round 1: reports of 6 clients", "round 2: reports of 6 clients"]
+    assert [line.split(",")[0] for line in lines] == [
+        "round 1: reports of 6 clients",
+        "round 2: reports of 6 clients",
+    ]
     resumed = run_server(LocalGrid(apps), _settings(tmp_path, out=str(tmp_path / "run"), rounds=3))
     assert resumed.ledger["charges"] == {str(place): 3 for place in range(6)}
 
@@ -384,7 +437,17 @@ def test_an_app_folder_of_single_reports(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_the_verb_on_flowers_own_engine(tmp_path, capsys):
     """Ray's workers, one client at a time; what is printed names the observer."""
-    command = ["federate", "--trust", "local", "--clients", "8", "--per-round", "8", "--rounds", "2"]
+    command = [
+        "federate",
+        "--trust",
+        "local",
+        "--clients",
+        "8",
+        "--per-round",
+        "8",
+        "--rounds",
+        "2",
+    ]
     assert run([*command, "--report-epsilon", "8", "--out", str(tmp_path / "run")]) == 0
     shown = capsys.readouterr().out
     assert "observer: the server itself" in shown

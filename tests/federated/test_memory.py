@@ -60,7 +60,9 @@ class _Far:
                 self.model = arrays.object_id
                 self._ask("model", arrays["a"].data)
             content = RecordDict(dict(content.config_records))
-        number = self._ask("push", (node, recorddict_to_proto(content).SerializeToString(), "config" in content))
+        number = self._ask(
+            "push", (node, recorddict_to_proto(content).SerializeToString(), "config" in content)
+        )
         self.sent[number] = node
         return number
 
@@ -79,7 +81,10 @@ class _Far:
     def _answer(self, number: str, content: bytes):
         metadata = SimpleNamespace(src_node_id=self.sent[number], reply_to_message_id=number)
         return SimpleNamespace(
-            metadata=metadata, content=_read(content), has_error=lambda: False, has_content=lambda: True
+            metadata=metadata,
+            content=_read(content),
+            has_error=lambda: False,
+            has_content=lambda: True,
         )
 
 
@@ -94,9 +99,13 @@ def _serve(link: Connection) -> None:
     peaks: list[int] = []
 
     def run(coordinates: int) -> SecureStrategy:
-        strategy = SecureStrategy(encoding=ENCODING, per_round=CLIENTS, corrupted=0.05, dropped=0.05, returns="update")
+        strategy = SecureStrategy(
+            encoding=ENCODING, per_round=CLIENTS, corrupted=0.05, dropped=0.05, returns="update"
+        )
         apply = strategy._apply
-        strategy._apply = lambda now, total: (peaks.append(_resident("VmHWM")), apply(now, total))[1]
+        strategy._apply = lambda now, total: (peaks.append(_resident("VmHWM")), apply(now, total))[
+            1
+        ]
         arrays = ArrayRecord({"a": Array(np.zeros(coordinates))})
         strategy.start(grid=_Far(link), initial_arrays=arrays, num_rounds=1)
         assert strategy.last_sum is not None, strategy.incidents
@@ -114,7 +123,9 @@ def _serve(link: Connection) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="peaks are told by Linux alone")
+@pytest.mark.skipif(
+    not os.access("/proc/self/clear_refs", os.W_OK), reason="peaks are told by Linux alone"
+)
 def test_a_server_holds_one_sum_whatever_the_number_of_clients():
     """Until the sum is known, four vectors of float64 and a kilobyte a client."""
     app = ClientApp(mods=[SecureUpdates(Policy(corrupted=0.05))])
@@ -122,7 +133,9 @@ def test_a_server_holds_one_sum_whatever_the_number_of_clients():
     @app.train()
     def train(message: Message, context) -> Message:
         size = next(iter(message.content.array_records.values()))["a"].numpy().size
-        return Message(RecordDict({"arrays": ArrayRecord({"a": Array(UPDATE[:size])})}), reply_to=message)
+        return Message(
+            RecordDict({"arrays": ArrayRecord({"a": Array(UPDATE[:size])})}), reply_to=message
+        )
 
     grid = LocalGrid([app] * CLIENTS)
     here, there = multiprocessing.get_context("spawn").Pipe()
@@ -144,7 +157,9 @@ def test_a_server_holds_one_sum_whatever_the_number_of_clients():
             records = _read(content)
             if with_model:
                 records["arrays"] = ArrayRecord({"a": model})
-            waiting[number := next(numbers)] = Message(records, message_type="train", dst_node_id=node)
+            waiting[number := next(numbers)] = Message(
+                records, message_type="train", dst_node_id=node
+            )
             here.send(number)
         else:  # clients work when they are asked for their answer: this process holds no sum's worth of them
             found = []
@@ -167,7 +182,9 @@ def test_a_server_keeps_less_than_a_kilobyte_of_a_client_at_any_stage(monkeypatc
     the_plan = plan(clients, picks=40, least=20, members=20)
     everybody = people(the_plan)
 
-    def play(answers: dict[tuple[str, int], bytes], make: Callable[[str, int, bytes], bytes]) -> list[int]:
+    def play(
+        answers: dict[tuple[str, int], bytes], make: Callable[[str, int, bytes], bytes]
+    ) -> list[int]:
         held, server = [], Server(the_plan, roster_of(the_plan))
         outbox = server.invitations()
         for stage in STAGES:
@@ -181,13 +198,17 @@ def test_a_server_keeps_less_than_a_kilobyte_of_a_client_at_any_stage(monkeypatc
         return held
 
     zeros, answers = np.zeros(the_plan.coordinates, dtype=np.int64), dict[tuple[str, int], bytes]()
-    play(answers, lambda stage, place, message: answer(everybody[place], stage, message, zeros))  # loads what it needs
+    play(
+        answers, lambda stage, place, message: answer(everybody[place], stage, message, zeros)
+    )  # loads what it needs
     tracemalloc.start()
     try:
         held = play(answers, lambda *_: pytest.fail("an answer is missing"))
     finally:
         tracemalloc.stop()
     dealings = sum(len(data) for (stage, _), data in answers.items() if stage == "deal")
-    print(f"\n{[round((one - 2 * block) / clients) for one in held]} bytes a client; dealings {dealings // clients}")
+    print(
+        f"\n{[round((one - 2 * block) / clients) for one in held]} bytes a client; dealings {dealings // clients}"
+    )
     assert dealings > 1600 * clients
     assert max(held) - 2 * block < 1000 * clients

@@ -21,7 +21,13 @@ from mezzotint.federated.app import run_server
 from mezzotint.federated.client_app import make_client_app
 from mezzotint.federated.encoding import FixedPointEncoding, gaussian_encoding
 from mezzotint.federated.folder import write_app
-from mezzotint.federated.joined import MetricsEncoding, WeightedEncoding, encoding_from, packed, unpacked
+from mezzotint.federated.joined import (
+    MetricsEncoding,
+    WeightedEncoding,
+    encoding_from,
+    packed,
+    unpacked,
+)
 from mezzotint.federated.ledger import RunLedger
 from mezzotint.federated.mod import SecureUpdates
 from mezzotint.federated.policy import Policy
@@ -44,7 +50,8 @@ def _encoding(noise: float = 2.0, clients: int = 6, **others: Any) -> MetricsEnc
 
 
 @pytest.mark.parametrize(
-    "most", [pytest.param(0, id="alike", marks=pytest.mark.slow), pytest.param(50, id="by examples")]
+    "most",
+    [pytest.param(0, id="alike", marks=pytest.mark.slow), pytest.param(50, id="by examples")],
 )
 def test_the_sum_decodes_to_the_mean_of_clipped_metrics_and_its_error_is_as_said(most):
     """The slow twin averages in floats. Of 200 sums a mean of squares has the relative deviation .1; 6 of them."""
@@ -60,7 +67,9 @@ def test_the_sum_decodes_to_the_mean_of_clipped_metrics_and_its_error_is_as_said
     found = []
     for seed in range(200):
         draws = np.random.default_rng(seed)
-        total = sum(encoding.encode(row, rng=int(draws.integers(2**31))) for row in rows) % 2 ** encoding.bits(clients)
+        total = sum(
+            encoding.encode(row, rng=int(draws.integers(2**31))) for row in rows
+        ) % 2 ** encoding.bits(clients)
         found.append(encoding.measured(total, count=clients))
     for place, name in enumerate(RANGES):
         relative = np.array([(one[name].value - wanted[place]) / one[name].error for one in found])
@@ -70,11 +79,15 @@ def test_the_sum_decodes_to_the_mean_of_clipped_metrics_and_its_error_is_as_said
     planned = encoding.error(clients)
     assert all(planned[name] > 0 for name in RANGES)
     if not most:
-        assert {name: one.error for name, one in found[0].items()} == pytest.approx(planned, rel=FEW)
+        assert {name: one.error for name, one in found[0].items()} == pytest.approx(
+            planned, rel=FEW
+        )
 
 
 @pytest.mark.parametrize("weighed", [False, True])
-def test_no_client_moves_the_sum_by_more_than_the_norm_and_ranges_are_clipped_to(weighed, monkeypatch):
+def test_no_client_moves_the_sum_by_more_than_the_norm_and_ranges_are_clipped_to(
+    weighed, monkeypatch
+):
     encoding = _encoding(most_examples=10 if weighed else 0)
     noise = encoding.inner.inner if isinstance(encoding.inner, WeightedEncoding) else encoding.inner
     norms: list[float] = []
@@ -92,13 +105,17 @@ def test_no_client_moves_the_sum_by_more_than_the_norm_and_ranges_are_clipped_to
 
 def test_metrics_beyond_their_range_are_encoded_as_its_end():
     encoding = _encoding()
-    np.testing.assert_array_equal(encoding.encode([9.0, -1.0], rng=3), encoding.encode([5.0, 0.0], rng=3))
+    np.testing.assert_array_equal(
+        encoding.encode([9.0, -1.0], rng=3), encoding.encode([5.0, 0.0], rng=3)
+    )
 
 
 def test_claims_are_the_noises_whatever_the_model():
     encoding = _encoding(8.0)
     told = {"rounds": 3, "clients": 6, "delta": 1e-5, "corrupted": 1}
-    inner = gaussian_encoding(noise_multiplier=8.0, l2_norm=1.0, clients=6, size=2).claims(**told, size=2)
+    inner = gaussian_encoding(noise_multiplier=8.0, l2_norm=1.0, clients=6, size=2).claims(
+        **told, size=2
+    )
     for size in (1, 10**6):
         found = encoding.claims(**told, size=size)
         assert {view: claim.epsilon for view, claim in found.items()} == {
@@ -114,11 +131,21 @@ def test_descriptions_travel_and_what_makes_no_sense_is_refused():
         assert unpacked(packed(encoding)) == encoding
         assert encoding.purpose == "evaluate"
     whole = encoding.as_dict()
-    for ranges in ({}, {"ranges": [["loss", 0.0]]}, {"ranges": [["loss", "0", "x"]]}, {"ranges": [7]}):
+    for ranges in (
+        {},
+        {"ranges": [["loss", 0.0]]},
+        {"ranges": [["loss", "0", "x"]]},
+        {"ranges": [7]},
+    ):
         with pytest.raises(FileFormatError, match="metrics"):
             encoding_from({key: value for key, value in whole.items() if key != "ranges"} | ranges)
     noise = gaussian_encoding(noise_multiplier=1.0, l2_norm=1.0, clients=6, size=2)
-    for bad in ((), (("a", 0.0, 0.0),), (("a", 0.0, math.inf),), (("a", 0.0, 1.0), ("a", 0.0, 1.0))):
+    for bad in (
+        (),
+        (("a", 0.0, 0.0),),
+        (("a", 0.0, math.inf),),
+        (("a", 0.0, 1.0), ("a", 0.0, 1.0)),
+    ):
         with pytest.raises(ParameterError, match="ranges"):
             MetricsEncoding(inner=noise, ranges=bad)
     for inner in (FixedPointEncoding(clip=1.0, l2_norm=1.0), _encoding()):
@@ -135,18 +162,27 @@ def test_descriptions_travel_and_what_makes_no_sense_is_refused():
 # Mod and strategy -----------------------------------------------------------------------------------------------------
 
 
-def _app(place: int, policy: Policy | None = OPEN, *, asked: list[float] | None = None) -> ClientApp:
+def _app(
+    place: int, policy: Policy | None = OPEN, *, asked: list[float] | None = None
+) -> ClientApp:
     app = ClientApp(mods=[SecureUpdates(policy)])
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        return Message(RecordDict({"arrays": ArrayRecord({"a": Array(np.ones(4))})}), reply_to=message)
+        return Message(
+            RecordDict({"arrays": ArrayRecord({"a": Array(np.ones(4))})}), reply_to=message
+        )
 
     @app.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
         if asked is not None:
             asked.append(float(message.content.array_records["arrays"]["a"].numpy()[0]))
-        found = {"loss": place / 2, "accuracy": place / 10, "num-examples": 10 * place, "secret": 1e9}
+        found = {
+            "loss": place / 2,
+            "accuracy": place / 10,
+            "num-examples": 10 * place,
+            "secret": 1e9,
+        }
         return Message(RecordDict({"metrics": MetricRecord(found)}), reply_to=message)
 
     return app
@@ -154,11 +190,15 @@ def _app(place: int, policy: Policy | None = OPEN, *, asked: list[float] | None 
 
 def _start(grid: LocalGrid, strategy: SecureStrategy, rounds: int = 1):
     arrays = ArrayRecord({"a": Array(np.zeros(4))})
-    return strategy.start(grid=grid, initial_arrays=arrays, num_rounds=rounds, train_config=ConfigRecord())
+    return strategy.start(
+        grid=grid, initial_arrays=arrays, num_rounds=rounds, train_config=ConfigRecord()
+    )
 
 
 def _strategy(evaluation: Evaluation, **others: Any) -> SecureStrategy:
-    return SecureStrategy(encoding=EXACT, per_round=6, returns="update", evaluation=evaluation, **others)
+    return SecureStrategy(
+        encoding=EXACT, per_round=6, returns="update", evaluation=evaluation, **others
+    )
 
 
 @pytest.mark.parametrize("every", [1, 2, 3])
@@ -169,7 +209,9 @@ def test_every_so_many_rounds_the_new_model_is_measured_and_nothing_else_leaves(
     result = _start(grid, strategy, 4)
     due = [number for number in range(1, 5) if number % every == 0]
     assert list(result.evaluate_metrics_clientapp) == due
-    np.testing.assert_allclose(seen, due, atol=8 * EXACT.step)  # the model after so many updates of 1
+    np.testing.assert_allclose(
+        seen, due, atol=8 * EXACT.step
+    )  # the model after so many updates of 1
     np.testing.assert_allclose(result.arrays["a"].numpy(), 4.0, atol=8 * EXACT.step)
     for metrics in result.evaluate_metrics_clientapp.values():
         assert metrics["clients"] == 6
@@ -200,7 +242,9 @@ def test_weights_by_examples_weigh_what_is_measured():
 def test_who_is_not_asked_in_its_policy_refuses_and_training_goes_on(monkeypatch):
     """By default; one client of six allows it, too few for a sum. The log does not take it for a round of training."""
     lines: list[str] = []
-    monkeypatch.setattr(rounds_module, "log", lambda level, text, *words: lines.append(text % words))
+    monkeypatch.setattr(
+        rounds_module, "log", lambda level, text, *words: lines.append(text % words)
+    )
     grid = LocalGrid([_app(place, OPEN if place == 0 else Policy()) for place in range(6)])
     strategy = _strategy(Evaluation(encoding=_encoding()))
     result = _start(grid, strategy, 2)
@@ -212,7 +256,10 @@ def test_who_is_not_asked_in_its_policy_refuses_and_training_goes_on(monkeypatch
     assert len(refused) == 10
     assert sum(line.startswith("mezzotint: evaluation 1, client ") for line in lines) == 5
     assert not any(line.startswith("mezzotint: round") for line in lines)
-    assert all(one.name == "PolicyRefusal" and "answers no sums of what it measures" in one.what for one in refused)
+    assert all(
+        one.name == "PolicyRefusal" and "answers no sums of what it measures" in one.what
+        for one in refused
+    )
     assert sum("name" in reply.content.config_records[RECORD] for reply in grid.received) == 6
 
 
@@ -235,7 +282,9 @@ def test_without_a_function_that_measures_there_is_no_sum_and_training_goes_on()
 def test_what_was_measured_is_in_every_claim_and_in_the_cost():
     noise = gaussian_encoding(noise_multiplier=6.0, l2_norm=1.0, clients=6, size=4)
     evaluation = Evaluation(encoding=_encoding(9.0), every=2, most_rounds=2)
-    strategy = SecureStrategy(encoding=noise, per_round=6, returns="update", evaluation=evaluation, delta=1e-5)
+    strategy = SecureStrategy(
+        encoding=noise, per_round=6, returns="update", evaluation=evaluation, delta=1e-5
+    )
     told = {"size": 4, "delta": 1e-5, "corrupted": 0}
     assert strategy.claims(**told) == {}
     half = {"clients": 4, "size": 4, "delta": 5e-6}
@@ -246,7 +295,9 @@ def test_what_was_measured_is_in_every_claim_and_in_the_cost():
     _start(grid, strategy, 1)
     whole = noise.claims(rounds=1, clients=6, size=4, delta=1e-5)["central"].epsilon
     assert strategy.claims(**told)["central"].epsilon == whole  # nothing was measured yet
-    result = _start(grid, strategy, 5)  # 6 rounds in all, 3 of them due, of which the limit allows 2
+    result = _start(
+        grid, strategy, 5
+    )  # 6 rounds in all, 3 of them due, of which the limit allows 2
     assert strategy.evaluator is not None
     assert set(strategy.evaluator.ledger.charges.values()) == {2}
     assert "exceed" in strategy.evaluator.stopped
@@ -272,7 +323,9 @@ def test_what_was_measured_is_in_every_claim_and_in_the_cost():
     assert measured[3]["delta"] == 1e-5
     assert "measured" in str(strategy.against_readers(**told))
     with pytest.raises(ParameterError, match="unlimited number"):
-        SecureStrategy(encoding=noise, per_round=6, evaluation=Evaluation(encoding=_encoding())).cost(1, **told)
+        SecureStrategy(
+            encoding=noise, per_round=6, evaluation=Evaluation(encoding=_encoding())
+        ).cost(1, **told)
 
 
 def test_a_server_that_goes_on_keeps_the_schedule_and_the_charges(tmp_path):
@@ -287,10 +340,16 @@ def test_a_server_that_goes_on_keeps_the_schedule_and_the_charges(tmp_path):
                 session=bytes(16), ledger=RunLedger(folder / "ledger", {}),
             )  # fmt: skip
             due.append(
-                len(_start(LocalGrid([_app(place) for place in range(6)]), strategy, count).evaluate_metrics_clientapp)
+                len(
+                    _start(
+                        LocalGrid([_app(place) for place in range(6)]), strategy, count
+                    ).evaluate_metrics_clientapp
+                )
             )
         assert due == ([2] if rounds == (4,) else [0, 1, 0, 1])
-        assert RunLedger(folder / "evaluations", {}).charges == {str(place): 2 for place in range(6)}
+        assert RunLedger(folder / "evaluations", {}).charges == {
+            str(place): 2 for place in range(6)
+        }
 
 
 # The app --------------------------------------------------------------------------------------------------------------
@@ -300,7 +359,9 @@ def _grid() -> LocalGrid:
     return LocalGrid([make_client_app(SecureUpdates(OPEN))] * CLIENTS)
 
 
-def test_the_app_prints_the_price_first_then_what_was_measured_and_goes_on_after_a_restart(tmp_path):
+def test_the_app_prints_the_price_first_then_what_was_measured_and_goes_on_after_a_restart(
+    tmp_path,
+):
     lines: list[str] = []
     out = tmp_path / "run"
     settings = _settings(tmp_path, out=str(out), evaluate_every=2, evaluate_noise=0.1, rounds=2)
@@ -326,10 +387,14 @@ def test_a_budget_counts_what_is_measured_before_and_after(tmp_path):
     """The run stops where updates of so many rounds, and all evaluations that were planned, are within the budget."""
     settings = _settings(tmp_path, evaluate_every=1, evaluate_noise=40.0, rounds=3)
     updates = [
-        settings.encoding().claims(rounds=rounds, clients=10, size=650, delta=5e-6)["central"].epsilon
+        settings.encoding()
+        .claims(rounds=rounds, clients=10, size=650, delta=5e-6)["central"]
+        .epsilon
         for rounds in (1, 2, 3)
     ]
-    beside = settings.measuring(0).claims(rounds=3, clients=10, size=650, delta=5e-6)["central"].epsilon
+    beside = (
+        settings.measuring(0).claims(rounds=3, clients=10, size=650, delta=5e-6)["central"].epsilon
+    )
     budget = (updates[1] + updates[2]) / 2 + beside
     report = run_server(_grid(), replace(settings, epsilon=budget))
     assert report.ledger["rounds"] == {"1": "released", "2": "released"}
@@ -352,7 +417,17 @@ def test_settings_reach_the_written_app_and_single_reports_are_measured_by_nobod
 
 def test_the_verb_refuses_a_budget_that_measuring_alone_exceeds(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    words = ["federate", "--mechanism", "rounded-gaussian", "--epsilon", "2", "--rounds", "4", "--app", "run-app"]
+    words = [
+        "federate",
+        "--mechanism",
+        "rounded-gaussian",
+        "--epsilon",
+        "2",
+        "--rounds",
+        "4",
+        "--app",
+        "run-app",
+    ]
     assert run([*words, "--evaluate-every", "1", "--evaluate-noise", "1"]) == 2
     assert "--evaluate-noise" in capsys.readouterr().err
     assert run([*words, "--evaluate-every", "2", "--evaluate-noise", "40"]) == 0
@@ -365,7 +440,19 @@ def test_the_verb_refuses_a_budget_that_measuring_alone_exceeds(tmp_path, monkey
 @pytest.mark.slow
 def test_the_verb_measures_on_flowers_own_engine(tmp_path, capsys):
     words = "--clients 8 --per-round 8 --rounds 2 --evaluate-every 2 --evaluate-noise 0.5 --json"
-    assert run(["federate", "--mechanism", "rounded-gaussian", *words.split(), "--out", str(tmp_path / "run")]) == 0
+    assert (
+        run(
+            [
+                "federate",
+                "--mechanism",
+                "rounded-gaussian",
+                *words.split(),
+                "--out",
+                str(tmp_path / "run"),
+            ]
+        )
+        == 0
+    )
     told = json.loads(capsys.readouterr().out)
     (found,) = told["measured"]
     assert found["clients"] == 8

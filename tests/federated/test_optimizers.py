@@ -86,7 +86,12 @@ def test_yogi_is_adam_where_squares_grow_and_never_forgets_faster_than_they_allo
 
 @pytest.mark.parametrize(
     ("make", "bad"),
-    [(FedAvgM, {"momentum": 1.0}), (FedAdam, {"first": -0.1}), (FedYogi, {"second": 1.0}), (FedAdam, {"least": 0.0})],
+    [
+        (FedAvgM, {"momentum": 1.0}),
+        (FedAdam, {"first": -0.1}),
+        (FedYogi, {"second": 1.0}),
+        (FedAdam, {"least": 0.0}),
+    ],
 )
 def test_optimizers_that_make_no_sense_are_refused(make, bad):
     with pytest.raises(ParameterError, match=next(iter(bad))):
@@ -103,7 +108,9 @@ def test_settings_refuse_unknown_optimizers_and_negative_pulls():
 
 def test_a_strategy_moves_the_model_as_its_optimizer_says():
     """Mean updates of 2.5 each: with momentum 1/2 the model moves by 2.5, then by 3.75, times the learning rate."""
-    strategy = SecureStrategy(encoding=EXACT, per_round=6, learning_rate=2.0, optimizer=FedAvgM(momentum=0.5))
+    strategy = SecureStrategy(
+        encoding=EXACT, per_round=6, learning_rate=2.0, optimizer=FedAvgM(momentum=0.5)
+    )
     grid = LocalGrid([_app(float(place)) for place in range(6)])
     arrays = ArrayRecord({"a": Array(np.zeros(4))})
     seen: list[int] = []
@@ -161,7 +168,9 @@ def test_a_proximal_term_pulls_local_steps_back():
     one = at - 0.5 * model.gradient(at, x, y)
     two = one - 0.5 * (model.gradient(one, x, y) + 0.3 * (one - at))
     np.testing.assert_allclose(found, two - at, rtol=0, atol=FEW)
-    assert np.linalg.norm(found) < np.linalg.norm(LocalTraining(steps=2, rate=0.5).update(model, at, x, y, seed=0))
+    assert np.linalg.norm(found) < np.linalg.norm(
+        LocalTraining(steps=2, rate=0.5).update(model, at, x, y, seed=0)
+    )
 
 
 def test_a_rehearsal_takes_training_and_optimizer():
@@ -169,16 +178,27 @@ def test_a_rehearsal_takes_training_and_optimizer():
     federation = load_federation("digits", clients=4, dirichlet=5.0)
     model = model_for("softmax", federation)
     training = LocalTraining(steps=2, rate=0.1)
-    common = {"federation": federation, "model": model, "per_round": 4, "learning_rate": 1.0, "rounds": 3, "every": 1}
+    common = {
+        "federation": federation,
+        "model": model,
+        "per_round": 4,
+        "learning_rate": 1.0,
+        "rounds": 3,
+        "every": 1,
+    }
     fine = FixedPointEncoding(clip=1.0, grid_bits=24)
     plain = Rehearsal(**common, training=training).run(fine, seed=1)
-    still = Rehearsal(**common, training=training, optimizer=FedAvgM(momentum=0.0)).run(fine, seed=1)
+    still = Rehearsal(**common, training=training, optimizer=FedAvgM(momentum=0.0)).run(
+        fine, seed=1
+    )
     moved = Rehearsal(**common, training=training, optimizer=FedAvgM()).run(fine, seed=1)
     assert plain == still
     assert plain != moved
     at = model.initial(1)
     for number in range(3):
-        at = at + np.mean([training.update(model, at, x, y, seed=1) for x, y in federation.clients], axis=0)
+        at = at + np.mean(
+            [training.update(model, at, x, y, seed=1) for x, y in federation.clients], axis=0
+        )
         loss, _ = model.evaluate(at, federation.test_x, federation.test_y)
         # Rounding moves a parameter by at most a step of the grid in each round.
         assert plain[number][1] == pytest.approx(loss, abs=3 * fine.step * at.size)

@@ -32,7 +32,10 @@ PARTNERS = {
 @pytest.mark.parametrize(("clients", "failure"), COMMITTEES)
 def test_committees_are_those_that_were_computed_independently(clients, failure):
     fifth = clients // 5
-    assert module._committee(clients, fifth, fifth, 43.0, float(failure)) == COMMITTEES[clients, failure]
+    assert (
+        module._committee(clients, fifth, fifth, 43.0, float(failure))
+        == COMMITTEES[clients, failure]
+    )
 
 
 @pytest.mark.parametrize(("clients", "failure"), PARTNERS)
@@ -51,20 +54,29 @@ def test_partners_are_no_more_than_a_coarser_bound_asks_for(clients, failure, mi
 
 
 def _hypergeometric(population: int, marked: int, drawn: int, least: int) -> Fraction:
-    ways = sum(math.comb(marked, k) * math.comb(population - marked, drawn - k) for k in range(least, drawn + 1))
+    ways = sum(
+        math.comb(marked, k) * math.comb(population - marked, drawn - k)
+        for k in range(least, drawn + 1)
+    )
     return Fraction(ways, math.comb(population, drawn))
 
 
-@pytest.mark.parametrize(("population", "marked", "drawn"), [(10, 3, 4), (30, 6, 11), (200, 40, 90), (5, 0, 3)])
+@pytest.mark.parametrize(
+    ("population", "marked", "drawn"), [(10, 3, 4), (30, 6, 11), (200, 40, 90), (5, 0, 3)]
+)
 def test_tails_are_those_of_exact_counting(population, marked, drawn):
     found = module._tails(population, marked, drawn)
     for least in range(drawn + 2):
         exact = _hypergeometric(population, marked, drawn, least)
-        expected = -math.inf if exact == 0 else math.log2(exact.numerator) - math.log2(exact.denominator)
+        expected = (
+            -math.inf if exact == 0 else math.log2(exact.numerator) - math.log2(exact.denominator)
+        )
         assert found[least] == pytest.approx(expected, abs=MANY)
 
 
-@pytest.mark.parametrize(("trials", "most", "miss"), [(50, 3, 0.2), (50, 20, 0.3), (400, 10, 0.5), (9, 0, 0.1)])
+@pytest.mark.parametrize(
+    ("trials", "most", "miss"), [(50, 3, 0.2), (50, 20, 0.3), (400, 10, 0.5), (9, 0, 0.1)]
+)
 def test_few_hits_are_never_likelier_than_said(trials, most, miss):
     bound = module._few(np.array([trials]), np.array([most]), np.array([math.log2(miss)]))[0]
     assert stats.binom.logcdf(most, trials, 1 - miss) / math.log(2) <= bound + MANY
@@ -74,7 +86,8 @@ def test_forking_takes_as_many_corrupted_members_as_two_quorums_have_in_common()
     """Committees of 7 among 10 clients, 4 of them corrupted, by listing them all."""
     for quorum in range(4, 8):
         forking = sum(
-            len(set(members) & set(range(4))) >= 2 * quorum - 7 for members in itertools.combinations(range(10), 7)
+            len(set(members) & set(range(4))) >= 2 * quorum - 7
+            for members in itertools.combinations(range(10), 7)
         )
         found = forked(clients=10, corrupted=4, members=7, quorum=quorum)
         exact = forking / math.comb(10, 7)
@@ -92,7 +105,9 @@ def _falls_apart(picks: dict[int, frozenset[int]], clients: int, minimum: int, l
             reached, edge = {honest[0]}, [honest[0]]
             while edge:
                 one = edge.pop()
-                new = {o for o in honest if o not in reached and (o in picks[one] or one in picks[o])}
+                new = {
+                    o for o in honest if o not in reached and (o in picks[one] or one in picks[o])
+                }
                 reached |= new
                 edge += new
             if len(reached) < len(honest):
@@ -109,14 +124,22 @@ def test_splits_of_all_graphs_of_five_clients(corrupted, minimum):
     honest = range(corrupted, clients)
     for picks, least in ((1, 1), (2, 1), (2, 2), (3, 2), (3, 3), (4, 2)):
         choices = [
-            [frozenset(pair) for pair in itertools.combinations([o for o in range(clients) if o != one], picks)]
+            [
+                frozenset(pair)
+                for pair in itertools.combinations([o for o in range(clients) if o != one], picks)
+            ]
             for one in honest
         ]
         graphs = list(itertools.product(*choices))
         if len(graphs) > 1500:
             graphs = graphs[:: len(graphs) // 1500]
-        apart = sum(_falls_apart(dict(zip(honest, graph, strict=True)), clients, minimum, least) for graph in graphs)
-        bound = 2.0 ** split(clients=clients, corrupted=corrupted, minimum=minimum, picks=picks, least=least)
+        apart = sum(
+            _falls_apart(dict(zip(honest, graph, strict=True)), clients, minimum, least)
+            for graph in graphs
+        )
+        bound = 2.0 ** split(
+            clients=clients, corrupted=corrupted, minimum=minimum, picks=picks, least=least
+        )
         assert apart / len(graphs) <= bound + MANY
         said += bound < 1
     assert said
@@ -135,7 +158,11 @@ def _alone(chosen: np.ndarray, corrupted: int, minimum: int, least: int) -> bool
     """Whether a server that drops all honest clients around one of them leaves it with corrupted ones alone."""
     honest = slice(corrupted, None)
     around = (chosen | chosen.T)[honest, honest].sum(axis=1)
-    return bool(((chosen[honest, :corrupted].sum(axis=1) >= least) & (len(chosen) - around >= minimum)).any())
+    return bool(
+        (
+            (chosen[honest, :corrupted].sum(axis=1) >= least) & (len(chosen) - around >= minimum)
+        ).any()
+    )
 
 
 def test_a_server_that_drops_all_around_a_victim_succeeds_no_oftener_than_said():
@@ -154,7 +181,9 @@ def test_a_server_that_drops_all_around_a_victim_succeeds_no_oftener_than_said()
 @pytest.mark.slow
 def test_a_server_that_drops_all_around_a_victim_never_succeeds_with_the_sizes_of_a_hundred_clients():
     rng = np.random.default_rng(7)
-    assert not any(_alone(_drawn(rng, 100, 41), corrupted=20, minimum=51, least=21) for _ in range(3000))
+    assert not any(
+        _alone(_drawn(rng, 100, 41), corrupted=20, minimum=51, least=21) for _ in range(3000)
+    )
 
 
 def test_corrupted_clients_of_a_cohort_are_counted_with_room_for_bad_luck():
@@ -167,7 +196,9 @@ def test_corrupted_clients_of_a_cohort_are_counted_with_room_for_bad_luck():
 
 @pytest.mark.parametrize("clients", [2, 3, 4, 6, 9, 17, 50])
 def test_sizes_protect_and_do_not_fail(clients):
-    found = plan_sum(clients=clients, corrupted=clients // 5, dropped=0, minimum=max(2, clients // 2 + 1))
+    found = plan_sum(
+        clients=clients, corrupted=clients // 5, dropped=0, minimum=max(2, clients // 2 + 1)
+    )
     assert max(found.forked, found.split) <= -40
     assert found.failed <= -20
     assert found.members // 2 < found.quorum <= found.members <= clients
@@ -177,18 +208,29 @@ def test_what_cannot_be_protected_is_refused():
     with pytest.raises(InfeasibleError, match="no committee"):
         plan_sum(clients=10, corrupted=6, dropped=3, minimum=7)
     good = {"clients": 10, "corrupted": 2, "dropped": 1, "minimum": 6}
-    for bad in ({"clients": 1}, {"corrupted": 10}, {"dropped": -1}, {"minimum": 1}, {"minimum": 11}):
+    for bad in (
+        {"clients": 1},
+        {"corrupted": 10},
+        {"dropped": -1},
+        {"minimum": 1},
+        {"minimum": 11},
+    ):
         with pytest.raises(ParameterError):
             plan_sum(**(good | bad))
 
 
-@pytest.mark.parametrize(("rounds", "per_round", "population"), [(20, 100, 1000), (7, 3, 11), (60, 4, 5), (200, 9, 10)])
+@pytest.mark.parametrize(
+    ("rounds", "per_round", "population"), [(20, 100, 1000), (7, 3, 11), (60, 4, 5), (200, 9, 10)]
+)
 def test_the_most_rounds_of_one_client_are_those_of_exact_counting(rounds, per_round, population):
     rate = Fraction(per_round, population)
 
     def beyond(most: int) -> Fraction:
         """Bound on the probability that some client is drawn more often."""
-        odds = (math.comb(rounds, k) * rate**k * (1 - rate) ** (rounds - k) for k in range(most + 1, rounds + 1))
+        odds = (
+            math.comb(rounds, k) * rate**k * (1 - rate) ** (rounds - k)
+            for k in range(most + 1, rounds + 1)
+        )
         return population * sum(odds, Fraction(0))
 
     found = most_participations("fixed", rounds=rounds, per_round=per_round, population=population)

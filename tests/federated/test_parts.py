@@ -87,7 +87,9 @@ def test_shares_interpolate_to_the_secret_over_the_rationals_modulo_the_prime():
 
 def test_shares_of_no_secret_are_told_from_those_of_one():
     """Made-up shares give a number of 130 bits, above 128 with chance 3/4; false alarm: 2**-64 of 32 tries."""
-    assert any(combine({place: os.urandom(16) + b"\3" for place in range(3)}, 3) is None for _ in range(32))
+    assert any(
+        combine({place: os.urandom(16) + b"\3" for place in range(3)}, 3) is None for _ in range(32)
+    )
 
 
 def test_a_share_alone_is_uniform():
@@ -125,7 +127,8 @@ def test_members_that_take_turns_are_drawn_alike_and_far_apart(population, clien
     known = roster(population)
     rounds = [known.cohort(number, clients, "cyclic") for number in range(1, 2 * population + 1)]
     assert rounds == [
-        Roster.from_bytes(known.to_bytes()).cohort(n, clients, "cyclic") for n in range(1, len(rounds) + 1)
+        Roster.from_bytes(known.to_bytes()).cohort(n, clients, "cyclic")
+        for n in range(1, len(rounds) + 1)
     ]
     seen: dict[Any, list[int]] = {one: [] for one in known.members}
     for number, drawn in enumerate(rounds):
@@ -211,7 +214,12 @@ def test_a_roster_is_a_file(tmp_path):
 
 def test_a_roster_names_nobody_twice_and_in_one_order():
     first, second = roster(2).members
-    for members in ((first,), (first, first), (second, first), (first, Card(identity=second.identity, channel=b""))):
+    for members in (
+        (first,),
+        (first, first),
+        (second, first),
+        (first, Card(identity=second.identity, channel=b"")),
+    ):
         with pytest.raises(ParameterError):
             Roster(members=members, beacon=bytes(32))
     with pytest.raises(MalformedMessage):

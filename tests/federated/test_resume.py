@@ -83,10 +83,23 @@ def test_kill_and_resume(tmp_path):
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_ends_the_run_and_what_it_started(tmp_path: Path, number: int, status: int) -> None:
+def test_a_signal_ends_the_run_and_what_it_started(
+    tmp_path: Path, number: int, status: int
+) -> None:
     """Ctrl-C, twice, reaches all processes of the group, SIGTERM the verb alone; the run goes on where it was."""
     run = tmp_path / "run"
-    told = ("--clients", "20", "--per-round", "10", "--rounds", "3", "--mechanism", "ddg", "--noise-multiplier", "1")
+    told = (
+        "--clients",
+        "20",
+        "--per-round",
+        "10",
+        "--rounds",
+        "3",
+        "--mechanism",
+        "ddg",
+        "--noise-multiplier",
+        "1",
+    )
     process = _federate(*told, "--out", str(run))
     try:
         while "round 1:" not in (line := process.stderr.readline()):
@@ -122,7 +135,18 @@ def test_a_signal_ends_the_run_and_what_it_started(tmp_path: Path, number: int, 
 def test_an_engine_that_dies_ends_the_run(tmp_path: Path) -> None:
     """Rounds of nobody are no rounds: the run says what happened, and goes on where it was."""
     run = tmp_path / "run"
-    told = ("--clients", "20", "--per-round", "10", "--rounds", "80", "--mechanism", "ddg", "--noise-multiplier", "1")
+    told = (
+        "--clients",
+        "20",
+        "--per-round",
+        "10",
+        "--rounds",
+        "80",
+        "--mechanism",
+        "ddg",
+        "--noise-multiplier",
+        "1",
+    )
     process = _federate(*told, "--out", str(run))
     try:
         while "round 1:" not in (line := process.stderr.readline()):
@@ -135,7 +159,9 @@ def test_an_engine_that_dies_ends_the_run(tmp_path: Path) -> None:
             and int(fields[1].split()[2]) == process.pid  # the group
         ]
         assert len(engines) == 1
-        os.kill(engines[0], signal.SIGKILL)  # its workers go on until Ray finds out, some seconds later
+        os.kill(
+            engines[0], signal.SIGKILL
+        )  # its workers go on until Ray finds out, some seconds later
         _, err = process.communicate(timeout=120)
     finally:
         if process.poll() is None:

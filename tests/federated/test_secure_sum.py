@@ -8,7 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from federated.rounds import LENIENT, answer, people, plain_sum, plan, random_inputs, roster_of, run_round
+from federated.rounds import (
+    LENIENT,
+    answer,
+    people,
+    plain_sum,
+    plan,
+    random_inputs,
+    roster_of,
+    run_round,
+)
 from mezzotint.federated.secagg import (
     STAGES,
     Client,
@@ -33,7 +42,9 @@ from mezzotint.federated.secagg.messages import Partners
     seed=st.integers(0, 2**32),
     loss=st.sampled_from([0.0, 0.05, 0.2]),
 )
-def test_any_dropouts_leave_the_survivors_sum_or_nothing(clients, picks, members, span, coordinates, seed, loss):
+def test_any_dropouts_leave_the_survivors_sum_or_nothing(
+    clients, picks, members, span, coordinates, seed, loss
+):
     sizes = {"picks": min(picks, clients - 1), "members": min(members, clients)}
     the_plan = plan(clients, span=span, coordinates=coordinates, **sizes)
     rng = np.random.default_rng(seed)
@@ -62,7 +73,9 @@ def test_drop_outs_down_to_the_quorum_are_borne_and_one_more_is_not(stage):
 def test_one_drops_out_at_every_stage_of_a_sparse_round():
     the_plan = plan(30, picks=12, least=6, members=15, coordinates=1000)
     inputs = random_inputs(the_plan, 9)
-    found = run_round(the_plan, inputs, gone={stage: {2 * place + 1} for place, stage in enumerate(STAGES)})
+    found = run_round(
+        the_plan, inputs, gone={stage: {2 * place + 1} for place, stage in enumerate(STAGES)}
+    )
     assert found.dropped == (1, 3)
     np.testing.assert_array_equal(found.values, plain_sum(inputs, found.survivors))
 
@@ -101,7 +114,9 @@ def test_clients_may_be_saved_and_loaded_between_any_two_messages():
             client = Client.load(saved[index], trust=LENIENT)
             server.receive(index, answer(client, stage, message, inputs[index]))
             saved[index] = client.save()
-        if stage == "sum":  # the secrets went with the input; a member knows only what it needs to certify
+        if (
+            stage == "sum"
+        ):  # the secrets went with the input; a member knows only what it needs to certify
             for index in range(4):
                 assert b'"mask_seed": "", "self_seed": "",' in saved[index]
         outbox = server.advance() if stage != "open" else {}
@@ -129,7 +144,9 @@ def test_masked_inputs_are_uniform(bits):
     the_plan = plan(4, span=3, bits=bits, coordinates=40_000)
     uploads = _masked(the_plan, {index: np.zeros(40_000, dtype=int) for index in range(4)})
     for packed in uploads.values():
-        planes = np.unpackbits(np.frombuffer(packed, dtype=np.uint8), bitorder="little")[: 40_000 * bits]
+        planes = np.unpackbits(np.frombuffer(packed, dtype=np.uint8), bitorder="little")[
+            : 40_000 * bits
+        ]
         words = planes.reshape(-1, bits)
         for counted in (words[:, :5], words[:, -5:]):  # lowest and highest bits of every coordinate
             cells = np.bincount(counted @ (1 << np.arange(5)), minlength=32)
@@ -141,7 +158,8 @@ def test_masked_inputs_of_two_clients_are_uncorrelated_and_their_sum_is_not_mask
     the_plan = plan(3, span=1, bits=4, coordinates=60_000)
     uploads = _masked(the_plan, {index: np.zeros(60_000, dtype=int) for index in range(3)})
     first, second = (
-        np.unpackbits(np.frombuffer(uploads[i], dtype=np.uint8), bitorder="little").reshape(-1, 4) @ [1, 2, 4, 8]
+        np.unpackbits(np.frombuffer(uploads[i], dtype=np.uint8), bitorder="little").reshape(-1, 4)
+        @ [1, 2, 4, 8]
         for i in (0, 1)
     )
     assert stats.chisquare(np.bincount(16 * first + second, minlength=256)).pvalue > 1e-10
@@ -158,7 +176,8 @@ def test_the_same_input_twice_shares_no_bytes():
         share = np.mean(one == two)
         assert abs(share - 1 / 256) < 8 * np.sqrt(1 / 256 / one.size)
         windows = [
-            {part[index][place : place + 8] for place in range(len(part[index]) - 7)} for part in (first, second)
+            {part[index][place : place + 8] for place in range(len(part[index]) - 7)}
+            for part in (first, second)
         ]
         assert not windows[0] & windows[1]  # by chance with probability below 1e-10
 
@@ -167,7 +186,12 @@ def test_the_same_input_twice_shares_no_bytes():
 def test_uploads_take_exactly_the_bits_of_the_modulus():
     """100 clients with the sizes that 20 % corrupted ones ask for."""
     sizes = plan_sum(clients=100, corrupted=20, dropped=20, minimum=51, security_bits=50.0)
-    shape = {"members": sizes.members, "quorum": sizes.quorum, "picks": sizes.picks, "least": sizes.least}
+    shape = {
+        "members": sizes.members,
+        "quorum": sizes.quorum,
+        "picks": sizes.picks,
+        "least": sizes.least,
+    }
     the_plan = plan(100, minimum=51, coordinates=10_000, **shape)
     assert the_plan.bits == bits_needed(100, 15) == 11
     seen: dict[tuple[str, int], bytes] = {}
@@ -176,8 +200,12 @@ def test_uploads_take_exactly_the_bits_of_the_modulus():
     np.testing.assert_array_equal(found.values, plain_sum(inputs, tuple(range(100))))
     for client in range(100):
         assert len(seen["sum", client]) == 9 + 64 + 10_000 * 11 // 8
-        assert len(seen["deal", client]) == 9 + 2 + 32 + 32 + 16 + 32 + 64 + 16 + sizes.members * (50 + 32)
-        assert ("agree", client) in seen if client < sizes.members else ("agree", client) not in seen
+        assert len(seen["deal", client]) == 9 + 2 + 32 + 32 + 16 + 32 + 64 + 16 + sizes.members * (
+            50 + 32
+        )
+        assert (
+            ("agree", client) in seen if client < sizes.members else ("agree", client) not in seen
+        )
 
 
 @pytest.mark.slow
@@ -189,9 +217,19 @@ def test_a_fifth_dropped_and_a_fifth_corrupted_of_a_hundred():
     """
     trust = Trust(minimum=51)
     sizes = plan_sum(
-        clients=100, corrupted=20, dropped=20, minimum=51, security_bits=trust.bits, drawn_bits=trust.drawn_bits(100)
+        clients=100,
+        corrupted=20,
+        dropped=20,
+        minimum=51,
+        security_bits=trust.bits,
+        drawn_bits=trust.drawn_bits(100),
     )
-    shape = {"members": sizes.members, "quorum": sizes.quorum, "picks": sizes.picks, "least": sizes.least}
+    shape = {
+        "members": sizes.members,
+        "quorum": sizes.quorum,
+        "picks": sizes.picks,
+        "least": sizes.least,
+    }
     the_plan = plan(100, minimum=51, coordinates=200, **shape)
     lost, corrupted = set(range(4, 100, 5)), set(range(2, 100, 5))
     survivors = tuple(sorted(set(range(100)) - lost))

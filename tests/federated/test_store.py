@@ -52,7 +52,9 @@ def _on_disk(spill: store.Spill) -> os.stat_result:
     return os.fstat(spill._file.fileno())
 
 
-def _play(the_plan, inputs, *, gone=(), crooked=None) -> tuple[Server, dict[tuple[str, int], bytes]]:
+def _play(
+    the_plan, inputs, *, gone=(), crooked=None
+) -> tuple[Server, dict[tuple[str, int], bytes]]:
     """A round up to its last answer, and what the server received; `crooked` deals shares of nothing."""
     server, clients = Server(the_plan, roster_of(the_plan)), people(the_plan)
     seen: dict[tuple[str, int], bytes] = {}
@@ -63,7 +65,9 @@ def _play(the_plan, inputs, *, gone=(), crooked=None) -> tuple[Server, dict[tupl
                 continue
             with pytest.MonkeyPatch.context() as patch:
                 if (stage, index) == ("deal", crooked):
-                    patch.setattr(protocol, "split", lambda one, *others: split(os.urandom(16), *others))
+                    patch.setattr(
+                        protocol, "split", lambda one, *others: split(os.urandom(16), *others)
+                    )
                 seen[stage, index] = answer(clients[index], stage, message, inputs[index])
             server.receive(index, seen[stage, index])
         outbox = server.advance() if stage != "open" else outbox
@@ -173,6 +177,8 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 @pytest.mark.skipif(os.name != "posix", reason="kills as POSIX does")
 def test_a_killed_process_leaves_no_file(tmp_path: Path):
-    done = subprocess.run([sys.executable, "-c", KILLED], env={**os.environ, "TMPDIR": str(tmp_path)}, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED], env={**os.environ, "TMPDIR": str(tmp_path)}, check=False
+    )
     assert done.returncode < 0
     assert list(tmp_path.iterdir()) == []

@@ -30,7 +30,9 @@ EXACT = FixedPointEncoding(clip=8.0, grid_bits=13)
 """Its grid has the integers and halves in it."""
 
 
-def _app(add: float, policy: Policy | Path | None = None, *, update=None, secure: bool = True) -> ClientApp:
+def _app(
+    add: float, policy: Policy | Path | None = None, *, update=None, secure: bool = True
+) -> ClientApp:
     app = ClientApp(mods=[SecureUpdates(policy or Policy())] if secure else [])
 
     @app.train()
@@ -48,7 +50,9 @@ def _app(add: float, policy: Policy | Path | None = None, *, update=None, secure
 
 def _start(grid: LocalGrid, strategy: SecureStrategy, rounds: int = 1) -> dict[str, np.ndarray]:
     arrays = ArrayRecord({"a": Array(np.zeros((2, 3))), "b": Array(np.zeros(4, dtype=np.float32))})
-    result = strategy.start(grid=grid, initial_arrays=arrays, num_rounds=rounds, train_config=ConfigRecord())
+    result = strategy.start(
+        grid=grid, initial_arrays=arrays, num_rounds=rounds, train_config=ConfigRecord()
+    )
     return {name: array.numpy() for name, array in result.arrays.items()}
 
 
@@ -94,7 +98,9 @@ def test_a_drop_out_at_any_stage(monkeypatch, stage):
     gone = stage in ("card", "deal", "sum")
     mean = np.mean([0, 1, 3, 4, 5]) if gone else 2.5
     np.testing.assert_allclose(found["a"], mean, atol=2 * EXACT.step)
-    assert strategy.ledger.charges == {str(place): 1 for place in range(6) if not (gone and place == 2)}
+    assert strategy.ledger.charges == {
+        str(place): 1 for place in range(6) if not (gone and place == 2)
+    }
 
 
 @pytest.mark.parametrize("stage", ["card", "deal", "sum", "agree"])
@@ -125,7 +131,9 @@ def test_a_round_lost_while_unmasking_stays_charged_and_is_told(monkeypatch, sta
     grid = _grid(hand=lambda message, reply: None if _stage(message) == silent[0] else reply)
     arrays = ArrayRecord({"a": Array(np.zeros(4))})
     told, lines = [], list[str]()
-    monkeypatch.setattr(rounds_module, "log", lambda level, text, *words: lines.append(text % words))
+    monkeypatch.setattr(
+        rounds_module, "log", lambda level, text, *words: lines.append(text % words)
+    )
     for _ in range(2):
         result = strategy.start(grid=grid, initial_arrays=arrays, num_rounds=1)
         assert not result.arrays
@@ -187,7 +195,9 @@ def test_a_server_without_the_protocol_gets_no_update():
     app = _app(1.0)
     grid = LocalGrid([app])
     message = Message(
-        RecordDict({"arrays": ArrayRecord({"a": Array(np.zeros(3))})}), message_type="train", dst_node_id=10
+        RecordDict({"arrays": ArrayRecord({"a": Array(np.zeros(3))})}),
+        message_type="train",
+        dst_node_id=10,
     )
     (reply,) = grid.send_and_receive([message])
     assert reply.content.config_records[RECORD]["refused"] == "PolicyRefusal"
@@ -250,9 +260,13 @@ def test_the_run_stops_before_the_budget_is_exceeded():
     assert "exceed" in strategy.stopped
     assert rounds_within(10.0, lambda rounds: 3.0 * rounds, 100) == 3
     assert rounds_within(10.0, lambda rounds: 3.0 * rounds, 2) == 2
-    with pytest.raises(InfeasibleError, match=r"^epsilon=2: one round costs epsilon 3, nothing was sent"):
+    with pytest.raises(
+        InfeasibleError, match=r"^epsilon=2: one round costs epsilon 3, nothing was sent"
+    ):
         rounds_within(2.0, lambda rounds: 3.0 * rounds, 100)
-    with pytest.raises(InfeasibleError, match=r"^epsilon=2: one round has no finite epsilon, .*; use a mech"):
+    with pytest.raises(
+        InfeasibleError, match=r"^epsilon=2: one round has no finite epsilon, .*; use a mech"
+    ):
         rounds_within(2.0, lambda rounds: math.inf, 100)
 
 
@@ -264,7 +278,9 @@ def test_poisson_sampling_draws_each_client_by_itself():
     sizes = [len(strategy._choose(names, 1)) for _ in range(50)]
     assert len(set(sizes)) > 1
     assert all(abs(size - 20) < 6 * np.sqrt(10) for size in sizes)
-    assert all(len(SecureStrategy(encoding=EXACT, per_round=20)._choose(names, 1)) == 20 for _ in range(5))
+    assert all(
+        len(SecureStrategy(encoding=EXACT, per_round=20)._choose(names, 1)) == 20 for _ in range(5)
+    )
 
 
 def test_what_could_never_run_is_refused_at_once():
@@ -302,7 +318,9 @@ def test_counters_and_running_statistics_stay_with_the_server():
     grid = _grid()
     strategy = SecureStrategy(encoding=EXACT, per_round=6)
     arrays = ArrayRecord(model.state_dict())
-    found = strategy.start(grid=grid, initial_arrays=arrays, num_rounds=2, train_config=ConfigRecord()).arrays
+    found = strategy.start(
+        grid=grid, initial_arrays=arrays, num_rounds=2, train_config=ConfigRecord()
+    ).arrays
     assert strategy.ledger.rounds == {1: "released", 2: "released"}
     after = {name: array.numpy() for name, array in found.items()}
     assert list(after) == list(before)
@@ -311,14 +329,21 @@ def test_counters_and_running_statistics_stay_with_the_server():
         assert after[name].dtype == value.dtype
         moved = 0.0 if name.startswith("1.running") or name == "1.num_batches_tracked" else 2 * 2.5
         np.testing.assert_allclose(after[name], value + moved, atol=8 * EXACT.step)
-    model.load_state_dict({name: torch.from_numpy(np.array(value)) for name, value in after.items()})
+    model.load_state_dict(
+        {name: torch.from_numpy(np.array(value)) for name, value in after.items()}
+    )
     assert flatten(arrays).size == sum(parameter.numel() for parameter in model.parameters())
 
 
 def test_a_client_that_renames_itself_is_charged_under_the_name_it_was_asked_by():
     def hand(message, reply):
         record = reply.content.config_records[RECORD]
-        if message.metadata.dst_node_id == 12 and _stage(message) in ("deal", "sum", "agree", "open"):
+        if message.metadata.dst_node_id == 12 and _stage(message) in (
+            "deal",
+            "sum",
+            "agree",
+            "open",
+        ):
             record["name"] = "somebody else"
         return reply
 
@@ -330,7 +355,9 @@ def test_a_client_that_renames_itself_is_charged_under_the_name_it_was_asked_by(
 def test_another_server_on_the_same_ledger_uses_up_the_same_budget(tmp_path):
     path = tmp_path / "ledger.jsonl"
     first, second = (
-        SecureStrategy(encoding=EXACT, per_round=6, ledger=RunLedger(path, {"run": "x"}), most_rounds=3)
+        SecureStrategy(
+            encoding=EXACT, per_round=6, ledger=RunLedger(path, {"run": "x"}), most_rounds=3
+        )
         for _ in range(2)
     )
     arrays = ArrayRecord({"a": Array(np.zeros(4))})
@@ -340,7 +367,9 @@ def test_another_server_on_the_same_ledger_uses_up_the_same_budget(tmp_path):
     assert "exceed" in first.stopped
     assert "exceed" in second.stopped
     # The charge that another server makes between the first look and the announcement is seen as well.
-    third = SecureStrategy(encoding=EXACT, per_round=6, ledger=RunLedger(path, {"run": "x"}), most_rounds=4)
+    third = SecureStrategy(
+        encoding=EXACT, per_round=6, ledger=RunLedger(path, {"run": "x"}), most_rounds=4
+    )
     rival = RunLedger(path, {"run": "x"})
 
     def hand(message, reply):
@@ -374,15 +403,27 @@ def test_rounds_are_drawn_from_the_roster_whoever_is_connected(tmp_path, samplin
     known = roster(16)
     for place in range(14):
         (tmp_path / str(place)).write_bytes(secret(place))
-    configs = {place: {"identity": str(tmp_path / str(place)), "records": str(tmp_path)} for place in range(14)}
+    configs = {
+        place: {"identity": str(tmp_path / str(place)), "records": str(tmp_path)}
+        for place in range(14)
+    }
     policy = Policy(minimum=6, roster=known)
     grid = LocalGrid([_app(float(place), policy) for place in range(14)], configs=configs)
     strategy = SecureStrategy(
-        encoding=EXACT, per_round=12, minimum=6, sampling=sampling, roster=known, corrupted=0.2, stage_timeout=0.1
+        encoding=EXACT,
+        per_round=12,
+        minimum=6,
+        sampling=sampling,
+        roster=known,
+        corrupted=0.2,
+        stage_timeout=0.1,
     )
     sizes: list[int] = []
     plan = strategy.plan
-    strategy.plan = lambda clients, *rest, **more: (sizes.append(clients), plan(clients, *rest, **more))[1]
+    strategy.plan = lambda clients, *rest, **more: (
+        sizes.append(clients),
+        plan(clients, *rest, **more),
+    )[1]
     counted: dict[str, int] = {}
     for number in range(1, 6):
         _start(grid, strategy)
@@ -403,14 +444,20 @@ def test_clients_that_take_turns_are_charged_alike_also_after_a_restart(tmp_path
     path, session = tmp_path / "ledger.jsonl", bytes(16)
     for rounds in (5, 7):  # the second server knows what the ledger tells
         strategy = SecureStrategy(
-            encoding=EXACT, per_round=5, sampling="cyclic", ledger=RunLedger(path, {}), session=session
+            encoding=EXACT,
+            per_round=5,
+            sampling="cyclic",
+            ledger=RunLedger(path, {}),
+            session=session,
         )
         _start(_grid(12), strategy, rounds)
     ledger = RunLedger(path, {})
     assert set(ledger.rounds.values()) == {"released"}
     assert ledger.charges == {str(place): 5 for place in range(12)}
     for name in ledger.charges:
-        turns = [number for number in ledger.rounds if name in (ledger._rounds[number].released or ())]
+        turns = [
+            number for number in ledger.rounds if name in (ledger._rounds[number].released or ())
+        ]
         assert min(np.diff(turns)) >= 12 // 5
 
 
@@ -429,19 +476,32 @@ def test_turns_of_clients_that_are_dead_are_kept_over_restarts(tmp_path, restart
     for rounds in np.diff(np.linspace(0, 12, restarts + 2).astype(int)):
         ledger = RunLedger(path, {})
         strategy = SecureStrategy(
-            encoding=EXACT, per_round=5, minimum=3, sampling="cyclic", corrupted=0.0, ledger=ledger, session=session
+            encoding=EXACT,
+            per_round=5,
+            minimum=3,
+            sampling="cyclic",
+            corrupted=0.0,
+            ledger=ledger,
+            session=session,
         )
         _start(_grid(12, hand=hand), strategy, int(rounds))
     # The order that the session draws, gone through again and again.
-    order = sorted(range(12), key=lambda place: hashlib.sha256(session + str(place).encode()).digest())
-    assert invited == {number: {order[(5 * (number - 1) + seat) % 12] for seat in range(5)} for number in range(1, 13)}
+    order = sorted(
+        range(12), key=lambda place: hashlib.sha256(session + str(place).encode()).digest()
+    )
+    assert invited == {
+        number: {order[(5 * (number - 1) + seat) % 12] for seat in range(5)}
+        for number in range(1, 13)
+    }
 
 
 def test_each_client_of_a_cycle_gets_its_rounds_before_the_run_stops():
     strategy = SecureStrategy(encoding=EXACT, per_round=6, sampling="cyclic", most_rounds=2)
     _start(_grid(12), strategy, 9)
     assert strategy.ledger.charges == {str(place): 2 for place in range(12)}
-    assert [text for text in strategy.ledger.rounds.values() if text == "released"] == ["released"] * 4
+    assert [text for text in strategy.ledger.rounds.values() if text == "released"] == [
+        "released"
+    ] * 4
     assert "exceed" in strategy.stopped
 
 
@@ -455,7 +515,9 @@ def test_whose_rounds_are_used_up_is_left_out_and_the_others_go_on():
     np.testing.assert_allclose(found["a"], 2 * np.mean([1, 2, 4, 5]), atol=4 * EXACT.step)
     assert strategy.ledger.charges == {str(place): 2 for place in range(6)}
     assert "exceed" in strategy.stopped
-    fewer = SecureStrategy(encoding=EXACT, per_round=6, minimum=5, most_rounds=2, ledger=RunLedger(None, {}))
+    fewer = SecureStrategy(
+        encoding=EXACT, per_round=6, minimum=5, most_rounds=2, ledger=RunLedger(None, {})
+    )
     for name in ("0", "3"):
         for _ in range(2):
             fewer.ledger.ask(fewer.ledger.start(), [name], minimum=1)
@@ -475,7 +537,9 @@ def clock(monkeypatch):
 
 def _lenient(count: int, **others) -> LocalGrid:
     """Clients that take one in ten for corrupted, which leaves small rounds room for drop-outs."""
-    return LocalGrid([_app(float(place), Policy(corrupted=0.1)) for place in range(count)], **others)
+    return LocalGrid(
+        [_app(float(place), Policy(corrupted=0.1)) for place in range(count)], **others
+    )
 
 
 def _dying(at: dict[int, str]):
@@ -491,9 +555,13 @@ def _dying(at: dict[int, str]):
 
 def test_a_round_with_spare_clients_waits_for_nobody(clock):
     """Of 12 drawn one is silent from the start and two while they train: the sum is the 9 others', at once."""
-    strategy = SecureStrategy(encoding=EXACT, per_round=9, spare=3, corrupted=0.1, stage_timeout=600.0)
+    strategy = SecureStrategy(
+        encoding=EXACT, per_round=9, spare=3, corrupted=0.1, stage_timeout=600.0
+    )
     found = _start(_lenient(12, silent=_dying({11: "deal", 12: "sum", 13: "sum"})), strategy)
-    np.testing.assert_allclose(found["a"], np.mean([0, 4, 5, 6, 7, 8, 8, 8, 8]), atol=2 * EXACT.step)  # clipped to 8
+    np.testing.assert_allclose(
+        found["a"], np.mean([0, 4, 5, 6, 7, 8, 8, 8, 8]), atol=2 * EXACT.step
+    )  # clipped to 8
     assert clock.now < 10.0
     assert strategy.ledger.smallest_sum == strategy.counted == 9
     assert strategy.ledger.charges == {str(place): 1 for place in (0, *range(4, 12))}
@@ -516,7 +584,9 @@ def test_whoever_answers_when_a_stage_is_over_is_not_in_the_sum_and_not_charged(
     assert len(total.survivors) == 6
     assert len(total.dropped) == 2
     assert sum(strategy.ledger.charges.values()) == 6
-    assert strategy.plan(strategy.invited, 1, 1).clients == 8  # everybody computes the draw from this
+    assert (
+        strategy.plan(strategy.invited, 1, 1).clients == 8
+    )  # everybody computes the draw from this
     assert "vanished" in str(against_readers(  # the quickest of those drawn are no random sample
         TableEncoding(mechanism=rqm(lower=-1, upper=1, levels=16, extension=1.0, q=0.42)),
         strategy.ledger, secret=True, per_round=strategy.invited, size=10, delta=1e-5, corrupted=0,
@@ -526,7 +596,9 @@ def test_whoever_answers_when_a_stage_is_over_is_not_in_the_sum_and_not_charged(
 @pytest.mark.parametrize("stage", ["agree", "unite"])
 def test_members_of_the_committee_that_are_gone_are_not_waited_for(clock, monkeypatch, stage):
     apart(monkeypatch, stage)
-    strategy = SecureStrategy(encoding=EXACT, per_round=12, corrupted=0.1, dropped=0.25, stage_timeout=600.0)
+    strategy = SecureStrategy(
+        encoding=EXACT, per_round=12, corrupted=0.1, dropped=0.25, stage_timeout=600.0
+    )
     plan = strategy.plan(12, 1, 1)
     assert plan.members - plan.quorum >= 2
     gone: dict[int, str] = {}
@@ -567,7 +639,10 @@ def test_nodes_that_are_not_there_are_waited_for_once_in_a_run(monkeypatch):
         ({"spare": 30}, "minimum"),
         ({"spare": 5, "roster": roster(10)}, "per_round"),
         ({"spare": 3}, "spare"),
-        ({"spare": 2, "corrupted": 0.4}, "spare"),  # eight clients, half of whom collude, bear one drop-out
+        (
+            {"spare": 2, "corrupted": 0.4},
+            "spare",
+        ),  # eight clients, half of whom collude, bear one drop-out
     ],
     ids=["negative", "poisson", "minimum", "roster", "drop-outs", "committee"],
 )
@@ -593,7 +668,9 @@ def test_a_run_that_goes_on_draws_among_those_who_have_rounds_left(tmp_path):
     grid, session = _grid(), bytes(16)
     for _ in range(2):
         ledger = RunLedger(tmp_path / "ledger", {})
-        strategy = SecureStrategy(encoding=EXACT, per_round=3, minimum=2, ledger=ledger, session=session, most_rounds=1)
+        strategy = SecureStrategy(
+            encoding=EXACT, per_round=3, minimum=2, ledger=ledger, session=session, most_rounds=1
+        )
         _start(grid, strategy)
         assert strategy.stopped == ""
         assert strategy.counted == 3
@@ -644,7 +721,9 @@ def test_a_policy_whose_values_would_protect_nobody_is_refused(values):
 
 def test_a_policy_that_cannot_be_read_is_named(tmp_path):
     """The node's own log says which file; the server learns no more than that it is the policy."""
-    grid = LocalGrid([*(_app(float(place)) for place in range(5)), _app(5.0, tmp_path / "gone.toml")])
+    grid = LocalGrid(
+        [*(_app(float(place)) for place in range(5)), _app(5.0, tmp_path / "gone.toml")]
+    )
     strategy = SecureStrategy(encoding=EXACT, per_round=6)
     _start(grid, strategy)
     (told,) = [one.what for one in strategy.incidents if one.client == "15"]

@@ -44,9 +44,13 @@ def update(place: int, number: int) -> np.ndarray:
     return np.array([1.0, place / CLIENTS, number / ROUNDS])
 
 
-def client(place: int, policy: Policy | None = None, trained: list[tuple[int, int]] | None = None) -> ClientApp:
+def client(
+    place: int, policy: Policy | None = None, trained: list[tuple[int, int]] | None = None
+) -> ClientApp:
     """A client's app; `trained` is told when it was asked to train."""
-    app = ClientApp(mods=[SecureUpdates(Policy(roster=roster(CLIENTS)) if policy is None else policy)])
+    app = ClientApp(
+        mods=[SecureUpdates(Policy(roster=roster(CLIENTS)) if policy is None else policy)]
+    )
 
     @app.train()
     def train(message: Message, context: Any) -> Message:
@@ -79,13 +83,17 @@ class Crowd:
     def rounds(self, strategy: SecureStrategy, start: np.ndarray, count: int) -> np.ndarray:
         for _ in range(count):
             arrays = ArrayRecord({"a": Array(start)})
-            found = strategy.start(grid=self.grid, initial_arrays=arrays, num_rounds=1, train_config=ConfigRecord())
+            found = strategy.start(
+                grid=self.grid, initial_arrays=arrays, num_rounds=1, train_config=ConfigRecord()
+            )
             start = found.arrays["a"].numpy() if found.arrays else start
         return start
 
 
 def strategy_of(encoding: GaussianEncoding = QUIET, **others: Any) -> SecureStrategy:
-    return SecureStrategy(encoding=encoding, per_round=CLIENTS, roster=roster(CLIENTS), returns="update", **others)
+    return SecureStrategy(
+        encoding=encoding, per_round=CLIENTS, roster=roster(CLIENTS), returns="update", **others
+    )
 
 
 def expected(said: dict[int, np.ndarray], there: dict[int, int]) -> np.ndarray:
@@ -95,12 +103,19 @@ def expected(said: dict[int, np.ndarray], there: dict[int, int]) -> np.ndarray:
     """
     numbers = sorted(said)
     shares = [value / SCALE for value in coefficients(BANDS)]
-    matrix = np.array([[shares[t - s] if 0 <= t - s < BANDS else 0.0 for s in numbers] for t in numbers])
+    matrix = np.array(
+        [[shares[t - s] if 0 <= t - s < BANDS else 0.0 for s in numbers] for t in numbers]
+    )
     solutions = np.linalg.solve(matrix, np.array([said[number] for number in numbers]))
-    return np.sum([one * BANDS / there[number] for one, number in zip(solutions, numbers, strict=True)], axis=0)
+    return np.sum(
+        [one * BANDS / there[number] for one, number in zip(solutions, numbers, strict=True)],
+        axis=0,
+    )
 
 
-def said_in(number: int, silent: set[tuple[int, int]] = frozenset(), gone: set[int] = frozenset()) -> np.ndarray:
+def said_in(
+    number: int, silent: set[tuple[int, int]] = frozenset(), gone: set[int] = frozenset()
+) -> np.ndarray:
     """The sum of a round; silent: (client, round of its turn) whose updates are lost; gone: who is not in it."""
     total = np.zeros(SIZE)
     for place in set(range(CLIENTS)) - gone:
@@ -155,7 +170,10 @@ def test_rounds_without_a_sum_and_clients_that_are_missing_cost_their_part_alone
     apart(monkeypatch, "agree")
 
     def hand(message: Message, reply: Message) -> Message | None:
-        stage, number = str(message.content.config_records[RECORD]["stage"]), len(strategy.ledger.rounds)
+        stage, number = (
+            str(message.content.config_records[RECORD]["stage"]),
+            len(strategy.ledger.rounds),
+        )
         lost = (stage == "agree" and number == 3) or (
             stage in ("deal", "sum") and number == 5 and message.metadata.dst_node_id == 10 + away
         )
@@ -171,7 +189,10 @@ def test_rounds_without_a_sum_and_clients_that_are_missing_cost_their_part_alone
     # Charged by the rounds that each was in: whoever was in them all pays for three blocks, and for the sum of seven.
     claim = strategy.spent(size=SIZE, delta=1e-5)
     assert claim is not None
-    assert claim.epsilon == QUIET.claims(rounds=9, clients=CLIENTS - 1, size=SIZE, delta=1e-5)["central"].epsilon
+    assert (
+        claim.epsilon
+        == QUIET.claims(rounds=9, clients=CLIENTS - 1, size=SIZE, delta=1e-5)["central"].epsilon
+    )
 
 
 STRIDE = 4  # a client changes files about forty times while it answers
@@ -187,9 +208,17 @@ class _Mortal:
         forgets: whether its node is started anew as well, and knows what is in its files alone.
     """
 
-    def __init__(self, folder: Path, runs: Runs, victim: int, number: int, *, forgets: bool = False) -> None:
+    def __init__(
+        self, folder: Path, runs: Runs, victim: int, number: int, *, forgets: bool = False
+    ) -> None:
         folder.mkdir()
-        self.folder, self.runs, self.victim, self.number, self.forgets = folder, runs, victim, number, forgets
+        self.folder, self.runs, self.victim, self.number, self.forgets = (
+            folder,
+            runs,
+            victim,
+            number,
+            forgets,
+        )
         self.moment: dict[str, Any] = {}
         self.changes = 0
         self.lost: list[Message] = []
@@ -201,7 +230,9 @@ class _Mortal:
         self.crowd.grid.apps[10 + victim] = self._answer  # type: ignore[assignment]
 
     def _answer(self, message: Message, context: Context) -> Message:
-        config = message.content.config_records.get("config")  # in the message that asks for an input
+        config = message.content.config_records.get(
+            "config"
+        )  # in the message that asks for an input
         if config is None or config["server-round"] != self.number:
             return self.app(message, context)
         before, after = self.folder / "before", self.folder / "after"
@@ -209,7 +240,9 @@ class _Mortal:
         ended = self.runs(before, after, **self.moment)
         if ended.status is None:
             assert not after.exists()
-            context.state = RecordDict() if self.forgets else context.state  # what its node knew before the message
+            context.state = (
+                RecordDict() if self.forgets else context.state
+            )  # what its node knew before the message
             self.lost.append(reply(message, {}))
             return self.lost[-1]
         assert ended.status == 0, ended.output
@@ -250,7 +283,10 @@ def test_a_client_killed_in_a_band_shares_its_update_afterwards_or_noise_alone(
     def wanted(*, kept: bool) -> np.ndarray:
         silent = set() if kept else {(victim, 1)}
         return expected(
-            {number: said_in(number, silent, set() if there[number] == CLIENTS else {victim}) for number in there},
+            {
+                number: said_in(number, silent, set() if there[number] == CLIENTS else {victim})
+                for number in there
+            },
             there,
         )
 
@@ -259,7 +295,9 @@ def test_a_client_killed_in_a_band_shares_its_update_afterwards_or_noise_alone(
         # Where nothing was compiled before, the first changes files of the compiler's cache as well.
         _Mortal(tmp_path / "first", runs, victim, dies_in).model(rounds)
         alive = _Mortal(tmp_path / "alive", runs, victim, dies_in)
-        full = expected({number: said_in(number) for number in there}, dict.fromkeys(there, CLIENTS))
+        full = expected(
+            {number: said_in(number) for number in there}, dict.fromkeys(there, CLIENTS)
+        )
         np.testing.assert_allclose(alive.model(rounds), full, atol=NEAR)
         kept = []
         for torn in (False, True):
@@ -277,7 +315,9 @@ def test_a_server_started_anew_goes_on_behind_the_noise(tmp_path: Path) -> None:
     facts = {"session": session.hex()}
     first = strategy_of(session=session, ledger=RunLedger(tmp_path / "ledger.jsonl", facts))
     model = crowd.rounds(first, np.zeros(SIZE), 4)
-    Checkpoint(parameters=model, done=4, session=session, optimizer=first.optimizer_state).save(tmp_path)
+    Checkpoint(parameters=model, done=4, session=session, optimizer=first.optimizer_state).save(
+        tmp_path
+    )
     found = Checkpoint.load(tmp_path)
     again = strategy_of(session=found.session, ledger=RunLedger(tmp_path / "ledger.jsonl", facts))
     again.optimizer_state = found.optimizer
@@ -285,7 +325,10 @@ def test_a_server_started_anew_goes_on_behind_the_noise(tmp_path: Path) -> None:
     moved = crowd.rounds(again, found.parameters, ROUNDS - 4)
     np.testing.assert_allclose(moved, expected(said, dict.fromkeys(said, CLIENTS)), atol=NEAR)
     # A process that lost its checkpoint knows nothing behind the noise: what it makes of a sum is another thing.
-    assert len([name for name in again.optimizer_state if name.startswith("sum of round")]) == BANDS - 1
+    assert (
+        len([name for name in again.optimizer_state if name.startswith("sum of round")])
+        == BANDS - 1
+    )
 
 
 # Servers that lie -----------------------------------------------------------------------------------------------------
@@ -295,7 +338,14 @@ def test_a_rehearsal_spreads_updates_as_clients_and_server_do() -> None:
     """Almost without noise: in every round the mean of those whose turn it is, who take turns of three rounds."""
     federation = load_federation("digits", clients=20, dirichlet=5.0, seed=0)
     softmax = model_for("softmax", federation)
-    told = {"federation": federation, "model": softmax, "per_round": 20, "learning_rate": 1.0, "rounds": 5, "every": 5}
+    told = {
+        "federation": federation,
+        "model": softmax,
+        "per_round": 20,
+        "learning_rate": 1.0,
+        "rounds": 5,
+        "every": 5,
+    }
     found = Rehearsal(**told).run(dataclasses.replace(QUIET, l2_norm=50.0, modulus_bits=30), seed=3)
     # Whoever's turn it is, by the definition: drawn first of all that the seed decides.
     turns = np.random.default_rng(np.random.SeedSequence(3).spawn(2)[0]).integers(BANDS, size=20)
@@ -330,31 +380,49 @@ class Numbered(RunLedger):
 
 
 def refusals(crowd: Crowd) -> list[tuple[str, str]]:
-    records = [reply.content.config_records[RECORD] for reply in crowd.grid.received if not reply.has_error()]
+    records = [
+        reply.content.config_records[RECORD]
+        for reply in crowd.grid.received
+        if not reply.has_error()
+    ]
     return [(str(one["refused"]), str(one["reason"])) for one in records if "refused" in one]
 
 
-def test_a_server_that_skips_to_a_clients_turns_finds_every_sum_charged_as_an_update(tmp_path: Path) -> None:
+def test_a_server_that_skips_to_a_clients_turns_finds_every_sum_charged_as_an_update(
+    tmp_path: Path,
+) -> None:
     """Rounds 1, 4 and 7 are turns of the same clients: three updates in three sums."""
     crowd = Crowd(tmp_path)
     strategy = strategy_of(LOUD, ledger=Numbered([1, 4, 7]))
     crowd.rounds(strategy, np.zeros(SIZE), 3)
     assert refusals(crowd) == []
     plan = strategy.plan(CLIENTS, 1, SIZE)
-    told = {"clients": plan.minimum, "corrupted": strategy.trust.corrupted_of(plan), "size": SIZE, "delta": 1e-6}
+    told = {
+        "clients": plan.minimum,
+        "corrupted": strategy.trust.corrupted_of(plan),
+        "size": SIZE,
+        "delta": 1e-6,
+    }
     for place in range(CLIENTS):
         identity = card(place).identity.hex()
         ledger = LifetimeLedger(tmp_path / f"sums-{identity[:16]}.jsonl", identity=identity)
         assert ledger.sums == 3
         assert ledger.spent(1e-6) == LOUD.claims(rounds=9, **told)["central"].epsilon
-        assert [number for who, number in crowd.trained if who == place] == ([1, 4, 7] if TURNS[place] == 0 else [])
+        assert [number for who, number in crowd.trained if who == place] == (
+            [1, 4, 7] if TURNS[place] == 0 else []
+        )
 
 
 def test_a_budget_counts_updates_and_not_sums(tmp_path: Path) -> None:
     """Enough for one block: a server that goes through it is answered in all its rounds, one that skips in one."""
     plan = strategy_of(LOUD).plan(CLIENTS, 1, SIZE)
     trust = Policy(roster=roster(CLIENTS)).trust
-    told = {"clients": plan.minimum, "corrupted": trust.corrupted_of(plan), "size": SIZE, "delta": 1e-6}
+    told = {
+        "clients": plan.minimum,
+        "corrupted": trust.corrupted_of(plan),
+        "size": SIZE,
+        "delta": 1e-6,
+    }
     budget = LOUD.claims(rounds=BANDS, **told)["central"].epsilon * (1 + FEW)
     for numbers, answered in (([1, 2, 3], 3), ([1, 4, 7], 1)):
         (folder := tmp_path / str(answered)).mkdir()
@@ -372,7 +440,9 @@ def test_a_budget_counts_updates_and_not_sums(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("numbers", [[4, 4], [4, 2]], ids=["twice", "out of order"])
-def test_a_round_asked_twice_or_out_of_order_is_answered_by_nobody(tmp_path: Path, numbers: list[int]) -> None:
+def test_a_round_asked_twice_or_out_of_order_is_answered_by_nobody(
+    tmp_path: Path, numbers: list[int]
+) -> None:
     crowd = Crowd(tmp_path)
     strategy = strategy_of(LOUD, ledger=Numbered(list(numbers)))
     crowd.rounds(strategy, np.zeros(SIZE), 1)
@@ -394,14 +464,21 @@ def test_clients_that_forgot_a_round_share_no_update_of_it_a_second_time(tmp_pat
     again = strategy_of(LOUD, session=bytes(16), ledger=Numbered([4]))
     crowd.rounds(again, np.ones(SIZE), 1)
     assert again.last_sum is None
-    assert {(name, reason.split(":")[0]) for name, reason in refusals(crowd)} == {("PolicyRefusal", "round")}
-    assert all(crowd.trained.count((place, 4)) <= 1 for place in range(CLIENTS))  # it holds the update already
+    assert {(name, reason.split(":")[0]) for name, reason in refusals(crowd)} == {
+        ("PolicyRefusal", "round")
+    }
+    assert all(
+        crowd.trained.count((place, 4)) <= 1 for place in range(CLIENTS)
+    )  # it holds the update already
 
 
 def test_an_update_is_added_under_its_own_encoding_and_session_alone(tmp_path: Path) -> None:
     """A server that goes on with a quieter encoding, or in another session, half-way through a block gets nothing."""
     quieter = dataclasses.replace(QUIET, granularity=QUIET.granularity / 2, modulus_bits=25)
-    for name, encoding, session in (("encoding", quieter, bytes(16)), ("session", QUIET, bytes(15) + b"1")):
+    for name, encoding, session in (
+        ("encoding", quieter, bytes(16)),
+        ("session", QUIET, bytes(15) + b"1"),
+    ):
         (folder := tmp_path / name).mkdir()
         crowd = Crowd(folder)
         crowd.rounds(strategy_of(session=bytes(16), ledger=Numbered([1])), np.zeros(SIZE), 1)
@@ -421,7 +498,10 @@ def test_a_budget_of_the_server_ends_with_the_last_round_that_it_holds_for(tmp_p
     crowd = Crowd(tmp_path)
     strategy = strategy_of(LOUD, ledger=Numbered([1, 4, 5]), most_rounds=4)
     crowd.rounds(strategy, np.zeros(SIZE), 3)
-    assert [number for number, what in strategy.ledger.rounds.items() if what == "released"] == [1, 4]
+    assert [number for number, what in strategy.ledger.rounds.items() if what == "released"] == [
+        1,
+        4,
+    ]
     assert "rounds 1 to 4" in strategy.stopped
 
 
@@ -433,12 +513,18 @@ def test_an_identity_without_records_is_part_of_nothing(tmp_path: Path) -> None:
     strategy = strategy_of(LOUD)
     crowd.rounds(strategy, np.zeros(SIZE), 1)
     assert strategy.last_sum is None
-    assert {(name, reason.split(":")[0]) for name, reason in refusals(crowd)} == {("PolicyRefusal", "records")}
+    assert {(name, reason.split(":")[0]) for name, reason in refusals(crowd)} == {
+        ("PolicyRefusal", "records")
+    }
     assert crowd.trained == []
 
 
-@pytest.mark.parametrize("encoding", [LOUD, dataclasses.replace(LOUD, bands=1)], ids=["bands", "none"])
-def test_a_second_run_of_a_round_is_answered_by_nobody(tmp_path: Path, encoding: GaussianEncoding) -> None:
+@pytest.mark.parametrize(
+    "encoding", [LOUD, dataclasses.replace(LOUD, bands=1)], ids=["bands", "none"]
+)
+def test_a_second_run_of_a_round_is_answered_by_nobody(
+    tmp_path: Path, encoding: GaussianEncoding
+) -> None:
     """Under another model, or another minimum; on the same machines, which were not started anew."""
     crowd = Crowd(tmp_path)
     crowd.rounds(strategy_of(encoding, session=bytes(16), ledger=Numbered([4])), np.zeros(SIZE), 1)
@@ -448,4 +534,6 @@ def test_a_second_run_of_a_round_is_answered_by_nobody(tmp_path: Path, encoding:
         again = strategy_of(encoding, session=bytes(16), ledger=Numbered([4]), **others)
         crowd.rounds(again, np.full(SIZE, 0.5), 1)
         assert again.last_sum is None
-    assert {(name, reason.split(":")[0]) for name, reason in refusals(crowd)} == {("PolicyRefusal", "round")}
+    assert {(name, reason.split(":")[0]) for name, reason in refusals(crowd)} == {
+        ("PolicyRefusal", "round")
+    }

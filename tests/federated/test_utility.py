@@ -20,13 +20,19 @@ def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     found = load(ROOT / "benchmarks" / "federated_utility.py")
     monkeypatch.setattr(found, "CLIENTS", 40)
     monkeypatch.setattr(found, "ROUNDS", 4)
-    monkeypatch.setattr(found, "federation_of", lambda folder, seed: load_federation("digits", clients=40, seed=seed))
+    monkeypatch.setattr(
+        found,
+        "federation_of",
+        lambda folder, seed: load_federation("digits", clients=40, seed=seed),
+    )
     return found
 
 
 @pytest.mark.parametrize("sampling", ["cyclic", "fixed"])
 @pytest.mark.parametrize("place", [0, 4, 9])
-def test_the_simulation_sums_what_the_protocol_sums(script: ModuleType, sampling: str, place: int) -> None:
+def test_the_simulation_sums_what_the_protocol_sums(
+    script: ModuleType, sampling: str, place: int
+) -> None:
     """With noise too small to change what a digit is taken for, but for at most two of the 360 that test."""
     setting = script.Setting(clip=0.2, server=script.SERVERS[place])
     row = script.Row(folder="", per_round=15, adds=script.STAY, sampling=sampling)
@@ -39,7 +45,8 @@ def test_the_simulation_sums_what_the_protocol_sums(script: ModuleType, sampling
 def test_both_sides_have_the_participation_and_the_budget_of_each_other(script: ModuleType) -> None:
     """As many rounds each; noise for a fifth less is larger by the root of 5/4, to the two percent of the search."""
     found = {
-        adds: script.Row(folder="", per_round=15, adds=adds) for adds in (script.TRUSTED, script.STAY, script.VANISH)
+        adds: script.Row(folder="", per_round=15, adds=adds)
+        for adds in (script.TRUSTED, script.STAY, script.VANISH)
     }
     assert {row.charged for row in found.values()} == {2}
     trusted, stay, vanish = (row.multiplier(650) for row in found.values())
@@ -53,7 +60,9 @@ def test_both_sides_have_the_participation_and_the_budget_of_each_other(script: 
         assert 1.95 < claim.epsilon <= script.EPSILON
 
 
-def test_what_is_chosen_is_the_best_of_each_list_in_turn(script: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_chosen_is_the_best_of_each_list_in_turn(
+    script: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By scores made up so that each list has one best, wherever the others stand."""
     monkeypatch.setattr(
         script.Row, "simulated",
@@ -67,16 +76,31 @@ def test_what_is_chosen_is_the_best_of_each_list_in_turn(script: ModuleType, mon
 
 def test_the_page_says_what_sums_cost_within_the_goal_of_three_points() -> None:
     """Of every row with a difference: it is that of the means beside it, and at most 3 where clients take turns."""
-    page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8").split(SECTION)[1].split("\n## ")[0]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line[:1] == "|"]
+    page = (
+        (ROOT / "docs" / "benchmarks.md")
+        .read_text(encoding="utf-8")
+        .split(SECTION)[1]
+        .split("\n## ")[0]
+    )
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in page.splitlines()
+        if line[:1] == "|"
+    ]
     head = rows[0]
     rows = [row for row in rows if row[0] != head[0] and not row[0].startswith("---")]
-    place, accuracy, less = (head.index(name) for name in ("clients a round", "accuracy", "less than trusted"))
-    trusted = {row[place]: float(row[accuracy].split()[0]) for row in rows if "trusted" in " ".join(row)}
+    place, accuracy, less = (
+        head.index(name) for name in ("clients a round", "accuracy", "less than trusted")
+    )
+    trusted = {
+        row[place]: float(row[accuracy].split()[0]) for row in rows if "trusted" in " ".join(row)
+    }
     compared = [row for row in rows if row[less]]
     assert {row[place] for row in compared} == set(trusted) >= {"100", "200", "1,000"}
     for row in compared:
         difference = float(row[less].split()[0].replace("\u2212", "-"))
         # Means are rounded to .01, twice.
-        assert difference == pytest.approx(trusted[row[place]] - float(row[accuracy].split()[0]), abs=0.0151)
+        assert difference == pytest.approx(
+            trusted[row[place]] - float(row[accuracy].split()[0]), abs=0.0151
+        )
         assert difference < 3 or "`--participation fixed`" in row[place]

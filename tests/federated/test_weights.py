@@ -55,7 +55,9 @@ def test_the_mean_is_that_of_all_examples_up_to_the_cap(name):
     rng = np.random.default_rng(3)
     updates, examples = rng.uniform(-0.4, 0.4, (50, 6)), rng.integers(1, 60, 50)
     encoding = WeightedEncoding(inner=INNER[name], most_examples=40)
-    found, _ = mean_update(encoding, [np.append(x, m) for x, m in zip(updates, examples, strict=True)], rng=rng)
+    found, _ = mean_update(
+        encoding, [np.append(x, m) for x, m in zip(updates, examples, strict=True)], rng=rng
+    )
     expected = np.average(updates, axis=0, weights=np.minimum(examples, 40))
     # Six deviations of what is left in a sum, over the sum of weights, 50 times about 1/2: noise of 0.01 * 2, or
     # rounding of 50 reports to 129 levels in [-1, 1], each of deviation at most 1/128: 6 * sqrt(50) / 128 / 25 = 0.013.
@@ -83,7 +85,9 @@ def test_no_client_moves_the_sum_by_more_than_the_norm(examples, length):
     weight = min(examples, 40) / 40
     assert np.linalg.norm(vector) <= 2.0 * weight * (1 + MANY)
     assert vector[-1] == weight * 1.0
-    np.testing.assert_allclose(vector[:-1], weight * min(length, 3**0.5) * direction, rtol=MANY, atol=0)
+    np.testing.assert_allclose(
+        vector[:-1], weight * min(length, 3**0.5) * direction, rtol=MANY, atol=0
+    )
 
 
 def test_claims_are_those_of_one_more_coordinate():
@@ -92,7 +96,10 @@ def test_claims_are_those_of_one_more_coordinate():
     told = {"rounds": 3, "clients": 40, "delta": 1e-5}
     for view, claim in encoding.claims(size=6, **told).items():
         assert claim.epsilon == inner.claims(size=7, **told)[view].epsilon
-    assert encoding.central(size=6, **told).epsilon == encoding.claims(size=6, **told)["central"].epsilon
+    assert (
+        encoding.central(size=6, **told).epsilon
+        == encoding.claims(size=6, **told)["central"].epsilon
+    )
     assert encoding.length(6) == inner.length(7)
 
 
@@ -100,8 +107,12 @@ def test_a_second_sum_near_zero_is_taken_as_the_least_it_can_be():
     inner = FixedPointEncoding(clip=1.0)
     encoding = WeightedEncoding(inner=inner, most_examples=10)
     total = 5 * inner.encode([0.1, 0.0])
-    np.testing.assert_allclose(encoding.decode(total, count=5, size=1), 10 * 0.1, atol=10 * inner.step)
-    assert encoding.decode(5 * inner.encode([0.1, -0.5]), count=5, size=1) == pytest.approx(1.0, abs=10 * inner.step)
+    np.testing.assert_allclose(
+        encoding.decode(total, count=5, size=1), 10 * 0.1, atol=10 * inner.step
+    )
+    assert encoding.decode(5 * inner.encode([0.1, -0.5]), count=5, size=1) == pytest.approx(
+        1.0, abs=10 * inner.step
+    )
 
 
 def test_descriptions_and_what_makes_no_sense(tmp_path):
@@ -113,7 +124,9 @@ def test_descriptions_and_what_makes_no_sense(tmp_path):
         (tmp_path / "encoding.json").write_text(canonical(encoding.as_dict()))
         assert load_encoding(tmp_path / "encoding.json").as_dict() == encoding.as_dict()
     with pytest.raises(ParameterError, match="weighs once"):
-        WeightedEncoding(inner=WeightedEncoding(inner=INNER["fixed"], most_examples=2), most_examples=2)
+        WeightedEncoding(
+            inner=WeightedEncoding(inner=INNER["fixed"], most_examples=2), most_examples=2
+        )
     with pytest.raises(ParameterError, match="most_examples"):
         WeightedEncoding(inner=INNER["fixed"], most_examples=0)
     banded = gaussian_encoding(noise_multiplier=1.0, l2_norm=1.0, clients=5, size=6, bands=2)
@@ -143,9 +156,13 @@ def test_mod_and_strategy_weigh_by_the_metric_of_flower():
     apps = [_app(float(place), {"num-examples": place + 1, "loss": 3.0}) for place in range(6)]
     grid = LocalGrid([*apps, _app(9.0, {"loss": 1.0})])
     strategy = SecureStrategy(encoding=encoding, per_round=7)
-    found = strategy.start(grid=grid, initial_arrays=ArrayRecord({"a": Array(np.zeros(3))}), num_rounds=1)
+    found = strategy.start(
+        grid=grid, initial_arrays=ArrayRecord({"a": Array(np.zeros(3))}), num_rounds=1
+    )
     expected = np.average(np.arange(6), weights=[1, 2, 3, 4, 4, 4])
-    np.testing.assert_allclose(found.arrays["a"].numpy(), expected, atol=1e-3)  # a grid of 16 / 2**20, of weights too
+    np.testing.assert_allclose(
+        found.arrays["a"].numpy(), expected, atol=1e-3
+    )  # a grid of 16 / 2**20, of weights too
     assert strategy.incidents == []
     assert not any(reply.content.metric_records for reply in grid.received)
 
@@ -156,7 +173,9 @@ def test_the_app_and_a_rehearsal_weigh_by_their_records(tmp_path):
     path = tmp_path / "weighted.json"
     path.write_text(canonical(encoding.as_dict()))
     settings = replace(
-        _settings(tmp_path, mechanism=str(path), rounds=1, minimum=CLIENTS), learning_rate=1.0, dirichlet=0.5
+        _settings(tmp_path, mechanism=str(path), rounds=1, minimum=CLIENTS),
+        learning_rate=1.0,
+        dirichlet=0.5,
     )
     report = run_server(_grid(), settings)
     federation = load_federation("digits", clients=CLIENTS, dirichlet=0.5)
@@ -165,7 +184,9 @@ def test_the_app_and_a_rehearsal_weigh_by_their_records(tmp_path):
         federation=federation, model=model, per_round=CLIENTS, learning_rate=1.0, rounds=1, every=1,
         training=settings.training,
     )  # fmt: skip
-    assert report.loss[-1] == pytest.approx(rehearsal.run(encoding, seed=0)[-1][1], rel=1e-5)  # the app's float32
+    assert report.loss[-1] == pytest.approx(
+        rehearsal.run(encoding, seed=0)[-1][1], rel=1e-5
+    )  # the app's float32
     alike = rehearsal.run(encoding.inner, seed=0)[-1][1]
     assert abs(report.loss[-1] - alike) > 1e-3  # and not that of clients that weigh alike
 
@@ -197,9 +218,13 @@ def test_the_weight_is_never_clipped(inner):
     ],
     ids=["range", "norm"],
 )
-def test_a_grid_on_which_light_clients_would_weigh_nothing_is_refused_with_numbers(inner, unit, most, lost):
+def test_a_grid_on_which_light_clients_would_weigh_nothing_is_refused_with_numbers(
+    inner, unit, most, lost
+):
     """The weight 1 is 7 steps of 1/7, or 3.875 of 4/31: of 100 examples 14 and 25 are too few."""
-    with pytest.raises(ParameterError, match=rf"up to {lost} examples would weigh 0 .* at most {most} there"):
+    with pytest.raises(
+        ParameterError, match=rf"up to {lost} examples would weigh 0 .* at most {most} there"
+    ):
         WeightedEncoding(inner=inner, most_examples=100)
     assert int(lost / 100 * unit / inner.step) == 0 < int((lost + 1) / 100 * unit / inner.step)
     with pytest.raises(ParameterError, match="would weigh 0"):

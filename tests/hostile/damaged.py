@@ -45,12 +45,27 @@ STRANGE: tuple[Any, ...] = (
     None, True, -1, 0, 1e308, float("nan"), float("inf"), 2**70, "", "\x00", "ü" * 50, [], {}, [[]], {"a": {}}, "1e23",
 )  # fmt: skip
 
-PIECES = (b"\x00", b"\xff\xfe", b"\xef\xbb\xbf", b"\r\n", b"\x1b[31m", b'"', b"9" * 5000, "\u2028".encode())
+PIECES = (
+    b"\x00",
+    b"\xff\xfe",
+    b"\xef\xbb\xbf",
+    b"\r\n",
+    b"\x1b[31m",
+    b'"',
+    b"9" * 5000,
+    "\u2028".encode(),
+)
 
 
 def _places(value: Any) -> Iterator[tuple[Any, Any]]:
     """Every (container, key) inside a JSON value."""
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    items = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for key, inner in list(items):
         yield value, key
         yield from _places(inner)
@@ -70,7 +85,11 @@ def _another_value(body: bytes, dice: random.Random) -> bytes:
         del container[key]
     else:
         other, place = dice.choice(places)
-        container[key] = json.loads(json.dumps(other[place])) if place in other or isinstance(other, list) else None
+        container[key] = (
+            json.loads(json.dumps(other[place]))
+            if place in other or isinstance(other, list)
+            else None
+        )
     return json.dumps(value).encode()
 
 
@@ -112,17 +131,35 @@ DAMAGES = (
         weight=2,
     ),
     Damage(name="bytes overwritten", apply=_flipped, refused=False),
-    Damage(name="a piece inserted: NUL, byte order mark, escape, quote, 5,000 digits", apply=_inserted, refused=False),
-    Damage(name="cut short", apply=lambda body, dice: body[: dice.randrange(len(body))], refused=False),
-    Damage(name="its end repeated", apply=lambda body, dice: body + body[dice.randrange(len(body)) :], refused=False),
-    Damage(name="written as UTF-16", apply=lambda body, dice: body.decode("latin-1").encode("utf-16"), refused=True),
+    Damage(
+        name="a piece inserted: NUL, byte order mark, escape, quote, 5,000 digits",
+        apply=_inserted,
+        refused=False,
+    ),
+    Damage(
+        name="cut short", apply=lambda body, dice: body[: dice.randrange(len(body))], refused=False
+    ),
+    Damage(
+        name="its end repeated",
+        apply=lambda body, dice: body + body[dice.randrange(len(body)) :],
+        refused=False,
+    ),
+    Damage(
+        name="written as UTF-16",
+        apply=lambda body, dice: body.decode("latin-1").encode("utf-16"),
+        refused=True,
+    ),
     Damage(name="200,000 open brackets", apply=lambda body, dice: b"[" * 200_000, refused=True),
     Damage(
         name="objects 50,000 deep",
         apply=lambda body, dice: b'{"format":' * 50_000 + b"1" + b"}" * 50_000,
         refused=True,
     ),
-    Damage(name="random bytes", apply=lambda body, dice: dice.randbytes(dice.randrange(3000)), refused=True),
+    Damage(
+        name="random bytes",
+        apply=lambda body, dice: dice.randbytes(dice.randrange(3000)),
+        refused=True,
+    ),
     Damage(name="compressed by gzip", apply=lambda body, dice: gzip.compress(body), refused=True),
     Damage(
         name="800 kB of other rows in 1 kB of gzip",
@@ -160,11 +197,20 @@ def table(numbers: Iterable[int]) -> str:
     cases = [case(number) for number in numbers]
     kinds = {name: kind for kind, names in KINDS.items() for name in names}
     counts = Counter((one.damage.name, kinds[one.name]) for one in cases)
-    lines = ["| damage | " + " | ".join(KINDS) + " | outcome |", "|---|" + "--:|" * len(KINDS) + "---|"]
+    lines = [
+        "| damage | " + " | ".join(KINDS) + " | outcome |",
+        "|---|" + "--:|" * len(KINDS) + "---|",
+    ]
     for damage in DAMAGES:
-        outcome = "named error, exit 2" if damage.refused else "named error, exit 2, if not in order"
+        outcome = (
+            "named error, exit 2" if damage.refused else "named error, exit 2, if not in order"
+        )
         cells = " | ".join(str(counts[damage.name, kind]) for kind in KINDS)
         lines.append(f"| {damage.name} | {cells} | {outcome} |")
     totals = Counter(kinds[one.name] for one in cases)
-    lines.append("| together | " + " | ".join(str(totals[kind]) for kind in KINDS) + f" | {len(cases)} cases |")
+    lines.append(
+        "| together | "
+        + " | ".join(str(totals[kind]) for kind in KINDS)
+        + f" | {len(cases)} cases |"
+    )
     return "\n".join(lines) + "\n"

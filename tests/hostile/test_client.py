@@ -72,14 +72,20 @@ def _grid(tmp_path, patch: tuple[str, object] | None, **others) -> LocalGrid:
         (tmp_path / f"key-{place}").write_bytes(secret(place))
     apps = [_app(place / 2, patch if place == CROOKED else None) for place in range(CLIENTS)]
     configs = {
-        place: {"identity": str(tmp_path / f"key-{place}"), "records": str(tmp_path)} for place in range(CLIENTS)
+        place: {"identity": str(tmp_path / f"key-{place}"), "records": str(tmp_path)}
+        for place in range(CLIENTS)
     }
     return LocalGrid(apps, configs=configs, **others)
 
 
 def _strategy(tmp_path, **others) -> SecureStrategy:
     ledger = RunLedger(tmp_path / "ledger.jsonl", {"run": "x"})
-    options = {"per_round": CLIENTS, "roster": roster(CLIENTS), "returns": "update", "ledger": ledger} | others
+    options = {
+        "per_round": CLIENTS,
+        "roster": roster(CLIENTS),
+        "returns": "update",
+        "ledger": ledger,
+    } | others
     return SecureStrategy(encoding=EXACT, **options)
 
 
@@ -92,7 +98,9 @@ MEAN = np.mean([place / 2 for place in range(CLIENTS) if place != CROOKED])
 
 
 @pytest.mark.parametrize("how", [_of_nothing, _of_another])
-def test_who_deals_shares_of_nothing_is_proved_guilty_and_the_round_repeated_without_it(tmp_path, how, capsys):
+def test_who_deals_shares_of_nothing_is_proved_guilty_and_the_round_repeated_without_it(
+    tmp_path, how, capsys
+):
     strategy = _strategy(tmp_path)
     found = _start(_grid(tmp_path, ("split", how)), strategy)
     np.testing.assert_allclose(found["a"].numpy(), MEAN, atol=2 * EXACT.step)
@@ -135,10 +143,16 @@ def _lying(*kinds: bytes, members: int = CLIENTS):
 
 
 @pytest.mark.parametrize(("kind", "vanishes"), [(b"self", False), (b"key", True)])
-def test_who_signs_other_shares_than_it_deals_is_left_out_and_no_member_accused(tmp_path, kind, vanishes):
+def test_who_signs_other_shares_than_it_deals_is_left_out_and_no_member_accused(
+    tmp_path, kind, vanishes
+):
     def hand(message: Message, reply: Message) -> Message | None:
         stage = str(message.content.config_records[RECORD]["stage"])
-        return None if vanishes and stage == "sum" and message.metadata.dst_node_id == 10 + CROOKED else reply
+        return (
+            None
+            if vanishes and stage == "sum" and message.metadata.dst_node_id == 10 + CROOKED
+            else reply
+        )
 
     strategy = _strategy(tmp_path)
     found = _start(_grid(tmp_path, ("commitment", _lying(kind)), hand=hand), strategy, rounds=2)
@@ -155,7 +169,9 @@ def test_a_few_false_commitments_change_nothing_and_name_nobody(tmp_path):
     strategy = _strategy(tmp_path)
     members = strategy.plan(CLIENTS, 1, 1).members
     found = _start(_grid(tmp_path, ("commitment", _lying(b"self", members=1))), strategy)
-    np.testing.assert_allclose(found["a"].numpy(), np.mean(np.arange(CLIENTS) / 2), atol=2 * EXACT.step)
+    np.testing.assert_allclose(
+        found["a"].numpy(), np.mean(np.arange(CLIENTS) / 2), atol=2 * EXACT.step
+    )
     assert members > 1
     assert strategy.excluded == set()
     (told,) = strategy.incidents
@@ -177,7 +193,9 @@ def test_members_that_open_nothing_have_nobody_left_out(tmp_path, monkeypatch):
     monkeypatch.setattr(client_module.Client, "_shares", nothing)
     _start(_grid(tmp_path, None), strategy)
     assert strategy.excluded == set()
-    assert {one.client for one in strategy.incidents if one.client} <= {identity.hex() for identity in idle}
+    assert {one.client for one in strategy.incidents if one.client} <= {
+        identity.hex() for identity in idle
+    }
 
 
 @pytest.mark.parametrize("early", [True, False])
@@ -209,7 +227,9 @@ def test_two_nodes_of_one_name_are_not_one_client(tmp_path):
     grid.contexts[10 + CROOKED].node_config["name"] = "3"
     strategy = SecureStrategy(encoding=EXACT, per_round=CLIENTS, returns="update")
     _start(grid, strategy)
-    assert strategy.ledger.charges == {str(place): 1 for place in range(CLIENTS) if place != CROOKED}
+    assert strategy.ledger.charges == {
+        str(place): 1 for place in range(CLIENTS) if place != CROOKED
+    }
     (told,) = strategy.incidents
     assert (told.client, told.name) == (str(10 + CROOKED), "DuplicateAnswer")
 
@@ -295,13 +315,18 @@ def _of_another_server(question: bytes) -> bytes:
 
 def _signed_by_the_thief(question: bytes) -> bytes:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(roster_module, "introduce", lambda identity: Client(identity=secret(VICTIM)).card())
+        patch.setattr(
+            roster_module, "introduce", lambda identity: Client(identity=secret(VICTIM)).card()
+        )
         return Client(identity=secret(THIEF)).show(question)
 
 
 def _on_its_own_card(question: bytes) -> bytes:
     """An identity of the thief's own, with the victim's channel key, which it cannot use."""
-    own, keys = Client(identity=secret(THIEF))._identity, card(THIEF).identity + card(VICTIM).channel
+    own, keys = (
+        Client(identity=secret(THIEF))._identity,
+        card(THIEF).identity + card(VICTIM).channel,
+    )
     said = keys + sign(own, roster_module._CARD + keys)
     guessed = bytes(KEY_BYTES)
     return said + sign(own, roster_module._owner_statement(question, guessed, said, b""))

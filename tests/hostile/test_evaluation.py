@@ -30,7 +30,9 @@ CLIENTS, SIZE = 6, 3
 NOISE = gaussian_encoding(noise_multiplier=6.0, l2_norm=1.0, clients=CLIENTS, size=SIZE)
 MEASURES = MetricsEncoding.gaussian({"loss": (0.0, 5.0)}, noise_multiplier=6.0, clients=CLIENTS)
 WIDER = MetricsEncoding.gaussian({"loss": (0.0, 0.001)}, noise_multiplier=6.0, clients=CLIENTS)
-POLICY = Policy(minimum=5, noise_multiplier=3.0, evaluate_noise_multiplier=4.0, roster=roster(CLIENTS))
+POLICY = Policy(
+    minimum=5, noise_multiplier=3.0, evaluate_noise_multiplier=4.0, roster=roster(CLIENTS)
+)
 """Of the smallest sum two of five may be corrupted: noise of 6 sqrt(3 / 6) is in it."""
 NODE = 10
 
@@ -40,7 +42,9 @@ def _app(loss: float, policy: Policy, *, fails: bool = False) -> ClientApp:
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        return Message(RecordDict({"arrays": ArrayRecord({"a": Array(np.full(SIZE, loss))})}), reply_to=message)
+        return Message(
+            RecordDict({"arrays": ArrayRecord({"a": Array(np.full(SIZE, loss))})}), reply_to=message
+        )
 
     @app.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
@@ -51,7 +55,9 @@ def _app(loss: float, policy: Policy, *, fails: bool = False) -> ClientApp:
     return app
 
 
-def _grid(folder: Path, policy: Policy = POLICY, *, loss: float = 1.0, fails: bool = False, **others: Any) -> LocalGrid:
+def _grid(
+    folder: Path, policy: Policy = POLICY, *, loss: float = 1.0, fails: bool = False, **others: Any
+) -> LocalGrid:
     for place in range(CLIENTS):
         (folder / f"key-{place}").write_bytes(secret(place))
     configs = {
@@ -59,19 +65,30 @@ def _grid(folder: Path, policy: Policy = POLICY, *, loss: float = 1.0, fails: bo
         for place in range(CLIENTS)
     }
     (folder / "records").mkdir(exist_ok=True)
-    return LocalGrid([_app(loss, policy, fails=fails) for _ in range(CLIENTS)], configs=configs, **others)
+    return LocalGrid(
+        [_app(loss, policy, fails=fails) for _ in range(CLIENTS)], configs=configs, **others
+    )
 
 
 def _strategy(measures: MetricsEncoding = MEASURES) -> SecureStrategy:
     evaluation = Evaluation(encoding=measures)
     return SecureStrategy(
-        encoding=NOISE, per_round=CLIENTS, minimum=5, roster=roster(CLIENTS), returns="update", evaluation=evaluation
+        encoding=NOISE,
+        per_round=CLIENTS,
+        minimum=5,
+        roster=roster(CLIENTS),
+        returns="update",
+        evaluation=evaluation,
     )
 
 
-def _run(grid: LocalGrid, strategy: SecureStrategy | None = None, rounds: int = 1) -> SecureStrategy:
+def _run(
+    grid: LocalGrid, strategy: SecureStrategy | None = None, rounds: int = 1
+) -> SecureStrategy:
     strategy = _strategy() if strategy is None else strategy
-    strategy.start(grid=grid, initial_arrays=ArrayRecord({"a": Array(np.zeros(SIZE))}), num_rounds=rounds)
+    strategy.start(
+        grid=grid, initial_arrays=ArrayRecord({"a": Array(np.zeros(SIZE))}), num_rounds=rounds
+    )
     return strategy
 
 
@@ -87,7 +104,9 @@ def _meddle(grid: LocalGrid, act: Callable[[Message], list[Message]]) -> list[di
         sent = []
         for message in batch:
             *lies, last = act(message)
-            answers.extend(_record(reply) for reply in grid.pull_messages(n for n in send(lies) if n))
+            answers.extend(
+                _record(reply) for reply in grid.pull_messages(n for n in send(lies) if n)
+            )
             sent += send([last])
         return sent
 
@@ -116,7 +135,12 @@ def test_the_sum_that_a_policy_allows_is_opened(tmp_path):
         path = tmp_path / "records" / f"sums-{card(place).identity.hex()[:16]}.jsonl"
         lines = [json.loads(line) for line in path.read_text().splitlines()[1:]]
         assert [line["purpose"] for line in lines] == ["train", "evaluate"]
-        assert lines[1]["kind"] == [MEASURES.binding.hex(), 5, POLICY.trust.corrupted_of(_plan()), 1]
+        assert lines[1]["kind"] == [
+            MEASURES.binding.hex(),
+            5,
+            POLICY.trust.corrupted_of(_plan()),
+            1,
+        ]
 
 
 def _plan(**changes: Any) -> RoundPlan:
@@ -128,7 +152,10 @@ def _plan(**changes: Any) -> RoundPlan:
 @pytest.mark.parametrize(
     ("policy", "word"),
     [
-        (dataclasses.replace(POLICY, evaluate_noise_multiplier=float("inf")), "answers no sums of what it measures"),
+        (
+            dataclasses.replace(POLICY, evaluate_noise_multiplier=float("inf")),
+            "answers no sums of what it measures",
+        ),
         (dataclasses.replace(POLICY, evaluate_noise_multiplier=4.3), "this client wants 4.3"),
         (dataclasses.replace(POLICY, mechanisms=(NOISE.sha256,)), "not among the tables"),
         (dataclasses.replace(POLICY, rounds=1), ""),
@@ -143,14 +170,20 @@ def test_nobody_measures_beyond_its_policy_and_nothing_is_charged(tmp_path, poli
     assert bool(strategy.measured) == (not word)
     assert len(told) == (CLIENTS if word else 0)
     assert all(word in one for one in told)
-    assert strategy.evaluator.ledger.charges == ({} if word else dict.fromkeys(strategy.ledger.charges, 1))
+    assert strategy.evaluator.ledger.charges == (
+        {} if word else dict.fromkeys(strategy.ledger.charges, 1)
+    )
 
 
 def test_plain_questions_what_a_client_measures_are_refused_whatever_sums_it_allows(tmp_path):
     grid = _grid(tmp_path)
-    content = RecordDict({"arrays": ArrayRecord({"a": Array(np.zeros(SIZE))}), "config": ConfigRecord()})
+    content = RecordDict(
+        {"arrays": ArrayRecord({"a": Array(np.zeros(SIZE))}), "config": ConfigRecord()}
+    )
     for kind in ("evaluate", "query"):
-        (reply,) = grid.send_and_receive([Message(copy.deepcopy(content), message_type=kind, dst_node_id=NODE)])
+        (reply,) = grid.send_and_receive(
+            [Message(copy.deepcopy(content), message_type=kind, dst_node_id=NODE)]
+        )
         if reply.has_error():  # no such function in the app
             continue
         assert _record(reply)["refused"] == "PolicyRefusal"
@@ -159,7 +192,12 @@ def test_plain_questions_what_a_client_measures_are_refused_whatever_sums_it_all
 
 def test_measuring_for_ever_ends_with_the_budget_of_a_life(tmp_path):
     """Servers and sessions without number: in the end each client has paid what it allows and answers nothing."""
-    told = {"clients": 5, "size": SIZE, "corrupted": POLICY.trust.corrupted_of(_plan()), "delta": 5e-7}
+    told = {
+        "clients": 5,
+        "size": SIZE,
+        "corrupted": POLICY.trust.corrupted_of(_plan()),
+        "delta": 5e-7,
+    }
     once = NOISE.claims(rounds=1, **told)["central"].epsilon
     three, four = (MEASURES.claims(rounds=rounds, **told)["central"].epsilon for rounds in (3, 4))
     policy = dataclasses.replace(POLICY, budget=once + (three + four) / 2, delta=1e-6)
@@ -170,7 +208,9 @@ def test_measuring_for_ever_ends_with_the_budget_of_a_life(tmp_path):
             strategy = _strategy()
             evaluator = strategy.evaluator
             assert evaluator is not None
-            evaluator.configure_train(1, ArrayRecord({"a": Array(np.zeros(SIZE))}), ConfigRecord(), grid)
+            evaluator.configure_train(
+                1, ArrayRecord({"a": Array(np.zeros(SIZE))}), ConfigRecord(), grid
+            )
             measured.append(evaluator.aggregate_train(1, [])[1] is not None)
         else:
             measured.append(bool(_run(grid).measured))
@@ -179,7 +219,9 @@ def test_measuring_for_ever_ends_with_the_budget_of_a_life(tmp_path):
     assert {one["reason"].split("=")[0] for one in refused} == {"budget"}
     for place in range(CLIENTS):
         identity = card(place).identity.hex()
-        ledger = LifetimeLedger(tmp_path / "records" / f"sums-{identity[:16]}.jsonl", identity=identity)
+        ledger = LifetimeLedger(
+            tmp_path / "records" / f"sums-{identity[:16]}.jsonl", identity=identity
+        )
         assert ledger.sums == 4
         assert ledger.spent(1e-6) <= policy.budget
 
@@ -204,18 +246,28 @@ def test_a_message_of_the_other_kind_is_refused_at_every_stage_and_changes_nothi
 @pytest.mark.parametrize("way", ["an update as a metric", "a metric as an update"])
 def test_an_encoding_of_the_other_purpose_is_refused(tmp_path, way):
     """The plan says one thing, its encoding another."""
-    purpose, encoding = ("evaluate", NOISE) if way == "an update as a metric" else ("train", MEASURES)
+    purpose, encoding = (
+        ("evaluate", NOISE) if way == "an update as a metric" else ("train", MEASURES)
+    )
     coordinates = encoding.length(SIZE)
     plan = _plan(
         purpose=purpose, binding=encoding.binding, span=encoding.span, bits=encoding.bits(CLIENTS),
         coordinates=coordinates,
     )  # fmt: skip
     place = next(
-        place for place, one in enumerate(roster(CLIENTS).cohort(1, CLIENTS)) if one.identity == card(0).identity
+        place
+        for place, one in enumerate(roster(CLIENTS).cohort(1, CLIENTS))
+        if one.identity == card(0).identity
     )
-    values = {"stage": "deal", "payload": messages.invitation(plan, place), "encoding": packed(encoding)}
+    values = {
+        "stage": "deal",
+        "payload": messages.invitation(plan, place),
+        "encoding": packed(encoding),
+    }
     grid = _grid(tmp_path)
-    message = Message(RecordDict({RECORD: ConfigRecord(values)}), message_type=purpose, dst_node_id=NODE)
+    message = Message(
+        RecordDict({RECORD: ConfigRecord(values)}), message_type=purpose, dst_node_id=NODE
+    )
     (reply,) = grid.send_and_receive([message])
     assert _record(reply)["refused"] == "PolicyRefusal"
     assert _record(reply)["reason"].startswith(f"purpose={purpose}")
@@ -230,9 +282,13 @@ def test_a_plan_of_the_other_purpose_has_another_hash():
 
 
 LIES: dict[str, Callable[[Message], None]] = {
-    "another model": lambda one: one.content.array_records.update(arrays=ArrayRecord({"a": Array(np.ones(SIZE))})),
+    "another model": lambda one: one.content.array_records.update(
+        arrays=ArrayRecord({"a": Array(np.ones(SIZE))})
+    ),
     "another configuration": lambda one: one.content.config_records["config"].update({"rate": 1.0}),
-    "something else wanted": lambda one: one.content.config_records[RECORD].update({"returns": "update"}),
+    "something else wanted": lambda one: one.content.config_records[RECORD].update(
+        {"returns": "update"}
+    ),
 }
 
 
@@ -251,7 +307,9 @@ def test_another_question_than_the_plans_is_not_measured(tmp_path, lie):
     _meddle(grid, act)
     strategy = _run(grid)
     refused = [_record(reply) for reply in grid.received if "refused" in _record(reply)]
-    assert [(one["refused"], one["reason"].split(":")[0]) for one in refused] == [("PolicyRefusal", "model")]
+    assert [(one["refused"], one["reason"].split(":")[0]) for one in refused] == [
+        ("PolicyRefusal", "model")
+    ]
     assert strategy.evaluator is not None
     assert strategy.evaluator.counted == CLIENTS - 1
     assert set(strategy.evaluator.ledger.charges.values()) == {1}
@@ -312,7 +370,10 @@ def test_what_a_server_could_fill_with_inventions_needs_a_roster():
 
 def test_a_folder_of_records_that_is_not_there_yet_is_made(tmp_path):
     configs = {
-        place: {"identity": str(tmp_path / f"key-{place}"), "records": str(tmp_path / "new" / "records")}
+        place: {
+            "identity": str(tmp_path / f"key-{place}"),
+            "records": str(tmp_path / "new" / "records"),
+        }
         for place in range(CLIENTS)
     }
     for place in range(CLIENTS):

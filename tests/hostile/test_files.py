@@ -43,12 +43,28 @@ def originals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     (folder / "in.csv").write_text("x\n" + "\n".join(map(str, values)) + "\n", encoding="utf-8")
     charged = {"ledger": folder / "ledger.jsonl", "budget": 99.0}
     for name in ("reports.parquet", "reports.csv", "reports.csv.gz"):
-        mz.collect.privatize(folder / "in.parquet", folder / name, column="x", mechanism=mechanism, **charged)
+        mz.collect.privatize(
+            folder / "in.parquet", folder / name, column="x", mechanism=mechanism, **charged
+        )
     counts = mz.collect.read_counts(folder / "reports.parquet")
     mz.collect.save_counts(counts, folder / "counts.json")
     lines = [
-        {"steps": 2, "model": "logreg", "data": "records", "method": "dp-sgd", "delta": 1e-5, "seed": None},
-        {"step": 1, "loss": 0.7, "epsilon": 0.5, "train_accuracy": 0.5, "test_accuracy": 0.5, "seconds": 1.0},
+        {
+            "steps": 2,
+            "model": "logreg",
+            "data": "records",
+            "method": "dp-sgd",
+            "delta": 1e-5,
+            "seed": None,
+        },
+        {
+            "step": 1,
+            "loss": 0.7,
+            "epsilon": 0.5,
+            "train_accuracy": 0.5,
+            "test_accuracy": 0.5,
+            "seconds": 1.0,
+        },
     ]
     (folder / "log.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n", encoding="utf-8")
     return {path.name: path.read_bytes() for path in folder.iterdir()}
@@ -67,13 +83,19 @@ def _case(number: int, originals: dict[str, bytes], folder: Path) -> None:
     body = drawn.damage.apply(originals[name], drawn.dice)
     (folder / name).write_bytes(body)
     out = (
-        [] if verb in ("show", "verify", "account", "estimate", "ledger") else ["--out", f"out{number}.{_ending(verb)}"]
+        []
+        if verb in ("show", "verify", "account", "estimate", "ledger")
+        else ["--out", f"out{number}.{_ending(verb)}"]
     )
     status, said, complained = _run([verb, name, *options, *out])
-    context = f"case {number}: {verb} {name}, {drawn.damage.name}\n{said[-300:]}\n{complained[-300:]}"
+    context = (
+        f"case {number}: {verb} {name}, {drawn.damage.name}\n{said[-300:]}\n{complained[-300:]}"
+    )
     assert status in (0, 1, 2), context
     assert "Traceback" not in said + complained, context
-    lines = [line for line in complained.splitlines() if not line.startswith("mezzotint: warning: ")]
+    lines = [
+        line for line in complained.splitlines() if not line.startswith("mezzotint: warning: ")
+    ]
     unreadable = said.startswith("UNREADABLE: ")  # what `verify` says of a claim file
     assert len(lines) + unreadable == (status == 2), context
     assert all(line.startswith("mezzotint: ") for line in lines), context
@@ -97,7 +119,12 @@ def _same(body: bytes, original: bytes) -> bool:
     return loud[0] == loud[1]
 
 
-def _cases(numbers: Iterable[int], originals: dict[str, bytes], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _cases(
+    numbers: Iterable[int],
+    originals: dict[str, bytes],
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.chdir(folder)
     monkeypatch.setenv("NO_COLOR", "1")
     for number in numbers:
@@ -106,7 +133,9 @@ def _cases(numbers: Iterable[int], originals: dict[str, bytes], folder: Path, mo
         _case(number, originals, folder)
 
 
-def test_damaged_files_are_named(originals: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damaged_files_are_named(
+    originals: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _cases(NUMBERS["fast"], originals, tmp_path, monkeypatch)
 
 
@@ -121,6 +150,6 @@ def test_five_hundred_damaged_files_are_named(
 def test_the_docs_have_the_table_of_these_cases():
     cases = [case(number) for numbers in NUMBERS.values() for number in numbers]
     assert {one.name for one in cases} == set(VERBS)
-    assert table(one.number for one in cases) in (ROOT / "docs" / "faq.md").read_text(encoding="utf-8"), (
-        "run python tools/fuzz_table.py"
-    )
+    assert table(one.number for one in cases) in (ROOT / "docs" / "faq.md").read_text(
+        encoding="utf-8"
+    ), "run python tools/fuzz_table.py"

@@ -102,7 +102,9 @@ def _payload(message: Message) -> bytes:
     return payload
 
 
-def _planned(now: Round, message: Message, place: int, shipped: bytes = b"", **changes: Any) -> Message:
+def _planned(
+    now: Round, message: Message, place: int, shipped: bytes = b"", **changes: Any
+) -> Message:
     """The invitation with another plan, which the client goes on to hear of."""
     now.plans[place] = replace(messages.read_invitation(_payload(message))[0], **changes)
     return _with(message, payload=messages.invitation(now.plans[place], place, shipped))
@@ -122,7 +124,9 @@ def _under(plan: RoundPlan, stage: str, message: Message) -> Message:
 
 def at(wanted: str, tell: Callable[[Round, int, Message], Iterable[Message]]) -> Tell:
     """A lie at one stage."""
-    return lambda now, stage, place, message: tell(now, place, message) if stage == wanted else [message]
+    return lambda now, stage, place, message: (
+        tell(now, place, message) if stage == wanted else [message]
+    )
 
 
 # Lies ----------------------------------------------------------------------------------------------------------------
@@ -174,14 +178,18 @@ def _left_out_pick(now: Round, place: int, message: Message) -> Iterable[Message
     dealt = now.known._dealt
     deals = [dealt[other] for other in now.known._masking[place].tolist()]
     left = next(deal for deal in deals if deal.index in dealt.picks[place])
-    return [_with(message, payload=told(now.plan, dealt, [one for one in deals if one is not left]))]
+    return [
+        _with(message, payload=told(now.plan, dealt, [one for one in deals if one is not left]))
+    ]
 
 
 def _hidden_picker(now: Round, place: int, message: Message) -> Iterable[Message]:
     """One is not told of the clients that picked it without being picked by it: the first who has such clients."""
     dealt, masking = now.known._dealt, now.known._masking
     if place != min(
-        one for one, partners in masking.items() if set(partners.tolist()) - set(dealt.picks[one].tolist())
+        one
+        for one, partners in masking.items()
+        if set(partners.tolist()) - set(dealt.picks[one].tolist())
     ):
         return [message]
     deals = [dealt[other] for other in masking[place].tolist() if other in dealt.picks[place]]
@@ -204,7 +212,9 @@ def _signatures(how_many: int) -> Tell:
 
     def tell(now: Round, place: int, message: Message) -> Iterable[Message]:
         few = dict(sorted(now.known._agreed.items())[:how_many])
-        return [_with(message, payload=messages.opening(now.plan, few, now.known._dealt.sealed(place)))]
+        return [
+            _with(message, payload=messages.opening(now.plan, few, now.known._dealt.sealed(place)))
+        ]
 
     return at("open", tell)
 
@@ -226,7 +236,9 @@ def _union(now: Round, place: int, said: Callable[[dict[int, bytes]], dict[int, 
     """What a member is shown when all who dealt are in the sum, with other signatures."""
     coins = now.known._dealt.coins()
     known = {index: now.known._masked.get(index, bytes(64)) for index in coins}
-    return messages.union(now.plan, coins, said(known), now.known._dealt.sealed(min(place, now.plan.members - 1)))
+    return messages.union(
+        now.plan, coins, said(known), now.known._dealt.sealed(min(place, now.plan.members - 1))
+    )
 
 
 def _without_one(now: Round, place: int, message: Message) -> Iterable[Message]:
@@ -251,15 +263,24 @@ def _replayed(now: Round, stage: str, place: int, message: Message) -> Iterable[
 
 def _mixed(now: Round, stage: str, place: int, message: Message) -> Iterable[Message]:
     """A training round's message as a question of another kind."""
-    other = Message(copy.deepcopy(message.content), message_type="evaluate", dst_node_id=message.metadata.dst_node_id)
+    other = Message(
+        copy.deepcopy(message.content),
+        message_type="evaluate",
+        dst_node_id=message.metadata.dst_node_id,
+    )
     return [other, message]
 
 
 def _plain(now: Round, place: int, message: Message) -> Iterable[Message]:
     """In between, for the update itself."""
-    content = RecordDict({name: record for name, record in message.content.items() if name != RECORD})
+    content = RecordDict(
+        {name: record for name, record in message.content.items() if name != RECORD}
+    )
     content["arrays"] = ArrayRecord({"a": Array(np.zeros(SIZE))})
-    return [Message(content, message_type="train", dst_node_id=message.metadata.dst_node_id), message]
+    return [
+        Message(content, message_type="train", dst_node_id=message.metadata.dst_node_id),
+        message,
+    ]
 
 
 def _weaker(**changes: Any) -> Tell:
@@ -272,7 +293,12 @@ LIES: dict[str, tuple[Tell, set[str], str]] = {
     "two models": (_two_models, {"SwappedKey", "UnknownSender"}, LOST),
     "two encodings": (at("deal", _two_encodings), {"SwappedKey", "UnknownSender"}, LOST),
     "two minimums": (
-        at("deal", lambda now, place, message: [_planned(now, message, place, minimum=MINIMUM + place % 2)]),
+        at(
+            "deal",
+            lambda now, place, message: [
+                _planned(now, message, place, minimum=MINIMUM + place % 2)
+            ],
+        ),
         {"SwappedKey", "UnknownSender"},
         LOST,
     ),
@@ -298,7 +324,11 @@ LIES: dict[str, tuple[Tell, set[str], str]] = {
     "hidden picks": (at("sum", _hidden_picks), {"InconsistentLists"}, LOST),
     "a pick left out": (at("sum", _left_out_pick), {"UnknownSender"}, LOST),
     "a hidden picker": (at("sum", _hidden_picker), {"InconsistentLists"}, LOST),
-    "survivors below the minimum": (_survivors(lambda place: range(MINIMUM - 1)), {"TooFewClients"}, LOST),
+    "survivors below the minimum": (
+        _survivors(lambda place: range(MINIMUM - 1)),
+        {"TooFewClients"},
+        LOST,
+    ),
     "two sets of survivors": (
         _survivors(lambda place: range(place % 2, CLIENTS - 1 + place % 2)),
         {"SwappedKey"},
@@ -373,7 +403,10 @@ def _app(update: np.ndarray) -> ClientApp:
     app = ClientApp(mods=[SecureUpdates(POLICY)])
 
     def answered(message: Message, context: Any) -> Message:
-        records = {"arrays": ArrayRecord({"a": Array(update)}), "metrics": MetricRecord({"loss": float(update[0])})}
+        records = {
+            "arrays": ArrayRecord({"a": Array(update)}),
+            "metrics": MetricRecord({"loss": float(update[0])}),
+        }
         return Message(RecordDict(records), reply_to=message)
 
     app.train()(answered)
@@ -386,11 +419,16 @@ def _grid(folder: Path, data: int) -> LocalGrid:
     for place in range(CLIENTS):
         (folder / str(place)).write_bytes(secret(place))
     records = str(folder / f"records of {data}")
-    configs = {place: {"identity": str(folder / str(place)), "records": records} for place in range(CLIENTS)}
+    configs = {
+        place: {"identity": str(folder / str(place)), "records": records}
+        for place in range(CLIENTS)
+    }
     return LocalGrid([_app(update) for update in updates], configs=configs)
 
 
-def _run(grid: LocalGrid, tell: Tell, session: int, old: dict[tuple[int, str], Message]) -> tuple[Any, Round]:
+def _run(
+    grid: LocalGrid, tell: Tell, session: int, old: dict[tuple[int, str], Message]
+) -> tuple[Any, Round]:
     """A round of a server that tells this."""
     now = Round(grid=grid, old=old)
     strategy = SecureStrategy(
@@ -420,7 +458,9 @@ def _run(grid: LocalGrid, tell: Tell, session: int, old: dict[tuple[int, str], M
         stage, place = _stage(message), PLACES[message.metadata.dst_node_id]
         now.answers.append((stage, copy.deepcopy(reply)))
         if stage in messages.STAGES and place in now.plans and _payload(reply):
-            reply.content.config_records[RECORD]["payload"] = _payload(_under(now.plan, stage, reply))
+            reply.content.config_records[RECORD]["payload"] = _payload(
+                _under(now.plan, stage, reply)
+            )
         return reply
 
     strategy._open = opened  # type: ignore[method-assign]
@@ -486,7 +526,9 @@ def test_a_lie_is_refused_in_the_same_words_for_all_data(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lie: str
 ) -> None:
     tell, refusals, whose = LIES[lie]
-    if not lie.startswith("unite") or "after" in lie:  # members agree first, as when somebody who dealt is missing
+    if (
+        not lie.startswith("unite") or "after" in lie
+    ):  # members agree first, as when somebody who dealt is missing
         apart(monkeypatch, "agree")
     # The server itself believes everything.
     monkeypatch.setattr("mezzotint.federated.secagg.server.signed", lambda *words: True)
@@ -498,7 +540,10 @@ def test_a_lie_is_refused_in_the_same_words_for_all_data(
             if lie == "messages of another session":
                 _, earlier = _run(grid, LIES["none"][0], 9, {})
                 nodes = {place: node for node, place in PLACES.items()}
-                old = {(nodes[place], stage): message for (place, stage), message in earlier.sent.items()}
+                old = {
+                    (nodes[place], stage): message
+                    for (place, stage), message in earlier.sent.items()
+                }
             strategy, now = _run(grid, tell, 1, old)
         told = _refused(now)
         if lie in SPLIT:
@@ -509,7 +554,9 @@ def test_a_lie_is_refused_in_the_same_words_for_all_data(
         assert (LOST if total is None else COMPLETED) == whose
         if total is None:
             # No share of any secret has left anybody.
-            assert not any(stage in ("open", "unite") and _payload(reply) for stage, reply in now.answers)
+            assert not any(
+                stage in ("open", "unite") and _payload(reply) for stage, reply in now.answers
+            )
         else:
             assert total.survivors == tuple(range(CLIENTS))
         transcripts.append(_transcript(now))
@@ -520,20 +567,38 @@ def test_a_lie_is_refused_in_the_same_words_for_all_data(
 def test_the_page_lists_every_lie() -> None:
     page = Path(__file__).parents[2] / "docs" / "federated-threat-model.md"
     text = page.read_text(encoding="utf-8").partition("## A server's lies")[2].partition("\n## ")[0]
-    rows = [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in text.splitlines() if line[:1] == "|"]
-    told = [(lie, ", ".join(sorted(refusals)), whose) for lie, (_, refusals, whose) in LIES.items() if refusals]
+    rows = [
+        tuple(cell.strip() for cell in line.strip("|").split("|"))
+        for line in text.splitlines()
+        if line[:1] == "|"
+    ]
+    told = [
+        (lie, ", ".join(sorted(refusals)), whose)
+        for lie, (_, refusals, whose) in LIES.items()
+        if refusals
+    ]
     assert [(lie, names.replace("`", ""), whose) for lie, names, whose in rows[2:]] == told
 
 
-def test_a_roster_that_names_somebody_twice_is_refused_by_clients_that_hold_none(tmp_path: Path) -> None:
+def test_a_roster_that_names_somebody_twice_is_refused_by_clients_that_hold_none(
+    tmp_path: Path,
+) -> None:
     """Of a client without a roster of its own the server can make no two."""
     grid = _grid(tmp_path, 1)
     grid.apps[10] = ClientApp(mods=[SecureUpdates(Policy())])
     known = roster(CLIENTS)
-    twice = known.to_bytes()[:34] + b"".join(one.to_bytes() for one in (*known.members[:-1], known.members[-2]))
+    twice = known.to_bytes()[:34] + b"".join(
+        one.to_bytes() for one in (*known.members[:-1], known.members[-2])
+    )
     strategy = SecureStrategy(encoding=NOISY, per_round=CLIENTS, minimum=MINIMUM, roster=known)
-    plan = replace(strategy.plan(CLIENTS, 1, NOISY.length(SIZE)), roster=hashlib.sha256(twice).digest())
-    told = {"stage": "deal", "payload": messages.invitation(plan, 0, twice), "encoding": packed(NOISY)}
+    plan = replace(
+        strategy.plan(CLIENTS, 1, NOISY.length(SIZE)), roster=hashlib.sha256(twice).digest()
+    )
+    told = {
+        "stage": "deal",
+        "payload": messages.invitation(plan, 0, twice),
+        "encoding": packed(NOISY),
+    }
     asked = Message(RecordDict({RECORD: ConfigRecord(told)}), message_type="train", dst_node_id=10)
     grid.apps[10].train()(lambda message, context: message)
     (answer,) = grid.send_and_receive([asked])

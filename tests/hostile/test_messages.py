@@ -40,10 +40,22 @@ HONEST = {name: getattr(client_module, name) for name in ("checked_integers", "s
 
 def _table() -> dict[tuple[str, str], str]:
     """(what is wrong, stage) -> outcome, from the page."""
-    text = PAGE.read_text(encoding="utf-8").partition("## A client's faulty messages")[2].partition("\n## ")[0]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
+    text = (
+        PAGE.read_text(encoding="utf-8")
+        .partition("## A client's faulty messages")[2]
+        .partition("\n## ")[0]
+    )
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in text.splitlines()
+        if line.startswith("|")
+    ]
     assert tuple(rows[0][1:]) == STAGES
-    cells = {(row[0], stage): cell for row in rows[2:] for stage, cell in zip(STAGES, row[1:], strict=True)}
+    cells = {
+        (row[0], stage): cell
+        for row in rows[2:]
+        for stage, cell in zip(STAGES, row[1:], strict=True)
+    }
     return {place: outcome for place, outcome in cells.items() if outcome != "-"}
 
 
@@ -196,16 +208,24 @@ WRONGS: dict[str, Callable[[str], Spoilt]] = {
     "its last byte is missing": lambda stage: _Payload(stage, lambda self, payload: payload[:-1]),
     "no byte is left": lambda stage: _Payload(stage, lambda self, payload: b""),
     "it is ten times as long": lambda stage: _Payload(stage, lambda self, payload: 10 * payload),
-    "it is another client's": lambda stage: _Payload(stage, lambda self, payload: self.others[stage]),
+    "it is another client's": lambda stage: _Payload(
+        stage, lambda self, payload: self.others[stage]
+    ),
     "a stranger signed it": lambda stage: _Patched(stage, _by_a_stranger),
     "a key has small order": _SmallOrder,
     "shares of another secret": lambda stage: _Patched(
-        stage, _shares(lambda one, holders, threshold: HONEST["split"](bytes(16), holders, threshold))
+        stage,
+        _shares(lambda one, holders, threshold: HONEST["split"](bytes(16), holders, threshold)),
     ),
     "shares that fit no polynomial": lambda stage: _Patched(
-        stage, _shares(lambda one, holders, threshold: [bytes([i + 1]) * 16 + b"\0" for i in range(holders)])
+        stage,
+        _shares(
+            lambda one, holders, threshold: [bytes([i + 1]) * 16 + b"\0" for i in range(holders)]
+        ),
     ),
-    "a revealed share is wrong": lambda stage: _Payload(stage, lambda self, payload: _flipped(payload)),
+    "a revealed share is wrong": lambda stage: _Payload(
+        stage, lambda self, payload: _flipped(payload)
+    ),
     "integers above the range": lambda stage: _Patched(stage, _adding(CLIENTS // 2 * EXACT.span)),
     "training gives NaN": lambda stage: _Trains(stage, lambda: np.full(COORDINATES, np.nan)),
     "training raises": lambda stage: _Trains(stage, lambda: np.array([1 / 0])),
@@ -241,10 +261,14 @@ def _grid(folder: Path, spoilt: Spoilt) -> LocalGrid:
     for place in range(CLIENTS):
         (folder / f"key-{place}").write_bytes(secret(place))
         configs[place] = {"identity": str(folder / f"key-{place}"), "records": str(folder)}
-    return LocalGrid([_app(place, spoilt) for place in range(CLIENTS)], configs=configs, hand=spoilt.hand)
+    return LocalGrid(
+        [_app(place, spoilt) for place in range(CLIENTS)], configs=configs, hand=spoilt.hand
+    )
 
 
-@pytest.mark.parametrize(("what", "stage"), [pytest.param(*cell, id=" ".join(cell)) for cell in _table()])
+@pytest.mark.parametrize(
+    ("what", "stage"), [pytest.param(*cell, id=" ".join(cell)) for cell in _table()]
+)
 def test_one_spoilt_message_costs_its_sender_at_most_and_a_round_where_the_table_says_so(
     tmp_path, monkeypatch, what, stage
 ):
@@ -256,7 +280,9 @@ def test_one_spoilt_message_costs_its_sender_at_most_and_a_round_where_the_table
         ledger=RunLedger(tmp_path / "ledger.jsonl", {"run": "x"}),
     )  # fmt: skip
     start = ArrayRecord({"a": Array(np.zeros(COORDINATES))})
-    arrays = strategy.start(grid=grid, initial_arrays=start, num_rounds=1, train_config=ConfigRecord()).arrays
+    arrays = strategy.start(
+        grid=grid, initial_arrays=start, num_rounds=1, train_config=ConfigRecord()
+    ).arrays
     identities = {place: card(place).identity.hex() for place in range(CLIENTS)}
     inside = {place for place in range(CLIENTS) if place != CROOKED or outcome in ("in", "zero")}
     rounds = {"in": {1: "released"}, "zero": {1: "released"}, "out": {1: "released"}, "lost": {1: "interrupted"},
@@ -266,16 +292,24 @@ def test_one_spoilt_message_costs_its_sender_at_most_and_a_round_where_the_table
         assert not arrays
         inside = set(range(CLIENTS))
     else:
-        mean = np.mean([0 if (place, outcome) == (CROOKED, "zero") else place / 2 for place in inside])
+        mean = np.mean(
+            [0 if (place, outcome) == (CROOKED, "zero") else place / 2 for place in inside]
+        )
         # An update is rounded to a step of the grid, and so is their mean.
         np.testing.assert_allclose(arrays["a"].numpy(), mean, atol=2 * EXACT.step)
     assert set(strategy.ledger.charges) == {identities[place] for place in inside} | (
         {identities[CROOKED]} if outcome == "repeated" else set()
     )
-    honest = {strategy.ledger.charges[identities[place]] for place in range(CLIENTS) if place != CROOKED}
+    honest = {
+        strategy.ledger.charges[identities[place]] for place in range(CLIENTS) if place != CROOKED
+    }
     assert honest == {len(strategy.ledger.rounds)}
     # Nobody else is named, left out or blamed.
-    assert {one.client for one in strategy.incidents} <= {identities[CROOKED], str(10 + CROOKED), ""}
+    assert {one.client for one in strategy.incidents} <= {
+        identities[CROOKED],
+        str(10 + CROOKED),
+        "",
+    }
     assert strategy.excluded == ({card(CROOKED).identity} if outcome == "repeated" else set())
     assert {blame.identity for blame in strategy.blames} == strategy.excluded
     for blame in strategy.blames:
@@ -287,11 +321,15 @@ MOST = CLIENTS * EXACT.span
 
 
 @pytest.mark.parametrize("wanted", [0, 1, MOST // 3, MOST, MOST + 1, -1])
-def test_one_client_moves_a_sum_to_any_value_that_clients_could_have_and_to_no_other(tmp_path, wanted):
+def test_one_client_moves_a_sum_to_any_value_that_clients_could_have_and_to_no_other(
+    tmp_path, wanted
+):
     """It knows what the others send here; their integers are those of halves, which the grid holds exactly."""
 
     def summed(spoilt: Spoilt) -> SecureStrategy:
-        strategy = SecureStrategy(encoding=EXACT, per_round=CLIENTS, roster=roster(CLIENTS), returns="update")
+        strategy = SecureStrategy(
+            encoding=EXACT, per_round=CLIENTS, roster=roster(CLIENTS), returns="update"
+        )
         start = ArrayRecord({"a": Array(np.zeros(COORDINATES))})
         grid = _grid(tmp_path, spoilt)
         strategy.start(grid=grid, initial_arrays=start, num_rounds=1, train_config=ConfigRecord())
@@ -319,5 +357,7 @@ def test_the_table_has_every_way_and_every_message():
 
 
 def test_the_crooked_client_is_a_member_of_the_committee():
-    plan = SecureStrategy(encoding=EXACT, per_round=CLIENTS, roster=roster(CLIENTS)).plan(CLIENTS, 1, COORDINATES)
+    plan = SecureStrategy(encoding=EXACT, per_round=CLIENTS, roster=roster(CLIENTS)).plan(
+        CLIENTS, 1, COORDINATES
+    )
     assert card(CROOKED) in roster(CLIENTS).cohort(1, CLIENTS)[: plan.members]

@@ -18,13 +18,25 @@ from federated.grids import LocalGrid
 from federated.rounds import EXCHANGES, apart, card, people, roster, secret, told
 from mezzotint.core.errors import BudgetError, FileFormatError, ParameterError
 from mezzotint.families import discrete_gaussian
-from mezzotint.federated.encoding import FixedPointEncoding, canonical, gaussian_encoding, noise_encoding
+from mezzotint.federated.encoding import (
+    FixedPointEncoding,
+    canonical,
+    gaussian_encoding,
+    noise_encoding,
+)
 from mezzotint.federated.joined import AdaptiveEncoding, packed
 from mezzotint.federated.ledger import LifetimeLedger
 from mezzotint.federated.mod import SecureUpdates
 from mezzotint.federated.policy import Policy
 from mezzotint.federated.records import RECORD
-from mezzotint.federated.secagg import Client, ReplayedRound, RoundPlan, Server, SwappedKey, messages
+from mezzotint.federated.secagg import (
+    Client,
+    ReplayedRound,
+    RoundPlan,
+    Server,
+    SwappedKey,
+    messages,
+)
 from mezzotint.federated.secagg.masks import sign
 from mezzotint.federated.strategy import SecureStrategy
 from tolerances import FEW
@@ -32,7 +44,11 @@ from tolerances import FEW
 CLIENTS, SIZE, ROSTER = 4, 3, 12
 NOISE_FREE = FixedPointEncoding(clip=8.0, grid_bits=13)
 NOISY = noise_encoding(
-    lambda deviation: discrete_gaussian(sigma=deviation), noise_multiplier=5.0, l2_norm=1.0, clients=CLIENTS, size=SIZE
+    lambda deviation: discrete_gaussian(sigma=deviation),
+    noise_multiplier=5.0,
+    l2_norm=1.0,
+    clients=CLIENTS,
+    size=SIZE,
 )
 POLICY = Policy(minimum=3, noise_multiplier=2.5, l2_norm=1.0, roster=roster(CLIENTS))
 """One of the four may be corrupted, which leaves two honest noises of four in the smallest sum: 5 / sqrt 2."""
@@ -64,13 +80,18 @@ class _Panic(BaseException):
     """As of libraries whose errors are no Exception."""
 
 
-def _app(update: np.ndarray, policy: Policy = POLICY, *, fails: type[BaseException] | None = None) -> ClientApp:
+def _app(
+    update: np.ndarray, policy: Policy = POLICY, *, fails: type[BaseException] | None = None
+) -> ClientApp:
     app = ClientApp(mods=[SecureUpdates(policy)])
 
     def answered(message: Message) -> Message:
         if fails is not None:
             raise fails(f"the data are {update}")
-        records = {"arrays": ArrayRecord({"a": Array(update)}), "metrics": MetricRecord({"loss": float(update[0])})}
+        records = {
+            "arrays": ArrayRecord({"a": Array(update)}),
+            "metrics": MetricRecord({"loss": float(update[0])}),
+        }
         return Message(RecordDict(records), reply_to=message)
 
     app.train()(lambda message, context: answered(message))
@@ -83,11 +104,15 @@ def _record(message: Message) -> dict:
     return dict(message.content.config_records[RECORD])
 
 
-def _send(grid: LocalGrid, node: int, values: dict, *, arrays: bool = False, kind: str = "train") -> Message:
+def _send(
+    grid: LocalGrid, node: int, values: dict, *, arrays: bool = False, kind: str = "train"
+) -> Message:
     records: dict = {RECORD: ConfigRecord(values)} if values else {}
     if arrays:
         records["arrays"] = ArrayRecord({"a": Array(np.zeros(SIZE))})
-    (reply,) = grid.send_and_receive([Message(RecordDict(records), message_type=kind, dst_node_id=node)])
+    (reply,) = grid.send_and_receive(
+        [Message(RecordDict(records), message_type=kind, dst_node_id=node)]
+    )
     return reply
 
 
@@ -149,14 +174,20 @@ def test_an_encoding_that_was_refused_is_not_masked_under_later():
 
 
 OTHER_TASKS: dict[str, Callable[[RecordDict], None]] = {
-    "model": lambda content: content.array_records.update(arrays=ArrayRecord({"a": Array(np.full(SIZE, 1e-9))})),
-    "type": lambda content: content.array_records.update(arrays=ArrayRecord({"a": Array(np.zeros(SIZE, np.float32))})),
+    "model": lambda content: content.array_records.update(
+        arrays=ArrayRecord({"a": Array(np.full(SIZE, 1e-9))})
+    ),
+    "type": lambda content: content.array_records.update(
+        arrays=ArrayRecord({"a": Array(np.zeros(SIZE, np.float32))})
+    ),
     "configuration": lambda content: content.config_records["config"].update({"rate": 0.0}),
     "round": lambda content: content.config_records["config"].update({"server-round": 2}),
     "more": lambda content: content.config_records.update(another=ConfigRecord({"rate": 0.0})),
     "less": lambda content: content.config_records.pop("config") and None,
     "wanted": lambda content: content.config_records[RECORD].update({"returns": "weights"}),
-    "wanted in bytes": lambda content: content.config_records[RECORD].update({"returns": b"'update'"}),
+    "wanted in bytes": lambda content: content.config_records[RECORD].update(
+        {"returns": b"'update'"}
+    ),
     "beside the protocol": lambda content: content.config_records[RECORD].update({"rate": 0.0}),
 }
 
@@ -178,7 +209,9 @@ def test_a_client_answers_no_other_question_than_the_round_was_announced_with(wh
     strategy = _run(grid)
     seen = [_record(reply) for reply in grid.received if "refused" in _record(reply)]
     named = "record" if what == "beside the protocol" else "model"
-    assert [(one["refused"], one["reason"].split(":")[0]) for one in seen] == [("PolicyRefusal", named)]
+    assert [(one["refused"], one["reason"].split(":")[0]) for one in seen] == [
+        ("PolicyRefusal", named)
+    ]
     assert strategy.last_sum is not None
     assert len(strategy.last_sum.survivors) == CLIENTS - 1
 
@@ -205,9 +238,13 @@ def test_what_a_message_alone_makes_fail_is_refused_and_adds_nothing_to_a_sum(sp
 
 def test_an_answer_that_the_purpose_does_not_have_is_refused_where_the_plan_holds_it(monkeypatch):
     grid = _honest()
-    strategy = SecureStrategy(encoding=NOISY, returns="update", per_round=CLIENTS, minimum=3, roster=roster(CLIENTS))
+    strategy = SecureStrategy(
+        encoding=NOISY, returns="update", per_round=CLIENTS, minimum=3, roster=roster(CLIENTS)
+    )
     monkeypatch.setattr(SecureStrategy, "_wanted", "metrics")
-    strategy.start(grid=grid, initial_arrays=ArrayRecord({"a": Array(np.zeros(SIZE))}), num_rounds=1)
+    strategy.start(
+        grid=grid, initial_arrays=ArrayRecord({"a": Array(np.zeros(SIZE))}), num_rounds=1
+    )
     refused = [_record(reply) for reply in grid.received if "refused" in _record(reply)]
     assert [one["reason"].split(":")[0] for one in refused] == ["returns"] * CLIENTS
     assert strategy.last_sum is None
@@ -220,20 +257,29 @@ def test_the_app_does_not_see_the_protocols_record():
     @app.train()
     def train(message: Message, context) -> Message:
         seen.append(RECORD in message.content)
-        return Message(RecordDict({"arrays": ArrayRecord({"a": Array(np.ones(SIZE))})}), reply_to=message)
+        return Message(
+            RecordDict({"arrays": ArrayRecord({"a": Array(np.ones(SIZE))})}), reply_to=message
+        )
 
     _run(_grid([app, *(_app(np.ones(SIZE)) for _ in range(CLIENTS - 1))]))
     assert seen == [False]
 
 
 def test_partners_who_were_announced_different_models_do_not_mask_for_each_other():
-    strategy = SecureStrategy(encoding=NOISY, per_round=CLIENTS, minimum=3, session=bytes(16), roster=roster(CLIENTS))
-    plans = [strategy.plan(CLIENTS, 1, NOISY.length(SIZE), task=task) for task in (bytes(32), b"\x01" * 32)]
+    strategy = SecureStrategy(
+        encoding=NOISY, per_round=CLIENTS, minimum=3, session=bytes(16), roster=roster(CLIENTS)
+    )
+    plans = [
+        strategy.plan(CLIENTS, 1, NOISY.length(SIZE), task=task)
+        for task in (bytes(32), b"\x01" * 32)
+    ]
     clients = people(plans[0], trust=POLICY.trust)
     deals = {}
     for place, client in clients.items():
         about = plans[place == 0]
-        deals[place], _ = messages.read_dealing(client.deal(messages.invitation(about, place)), about)
+        deals[place], _ = messages.read_dealing(
+            client.deal(messages.invitation(about, place)), about
+        )
     asked = told(plans[0], set(clients), [deals[place] for place in (0, 2, 3)])
     with pytest.raises(SwappedKey):
         clients[1].sum(asked, np.zeros(NOISY.length(SIZE), dtype=int))
@@ -251,7 +297,9 @@ def test_after_a_refusal_no_message_of_the_round_is_answered(monkeypatch, stage)
             shorter, whole = copy.deepcopy(message), copy.deepcopy(message)
             payload = _record(message)["payload"]
             shorter.content.config_records[RECORD]["payload"] = payload[:-1]
-            seen.extend(_record(grid.send_and_receive([one])[0])["refused"] for one in (shorter, whole))
+            seen.extend(
+                _record(grid.send_and_receive([one])[0])["refused"] for one in (shorter, whole)
+            )
 
     _before(grid, stage, cut)
     _run(grid)
@@ -263,7 +311,10 @@ def test_after_a_refusal_no_message_of_the_round_is_answered(monkeypatch, stage)
     [
         (np.array([np.nan, 1.0, 2.0]), np.array([3.0, np.inf, -1.0]), None),
         (np.zeros(SIZE + 1), np.full(SIZE + 2, 7.0), None),
-        *((np.array([1.0, 2.0, 3.0]), np.array([-9.0, 0.5, 1e6]), kind) for kind in (ValueError, SystemExit, _Panic)),
+        *(
+            (np.array([1.0, 2.0, 3.0]), np.array([-9.0, 0.5, 1e6]), kind)
+            for kind in (ValueError, SystemExit, _Panic)
+        ),
     ],
     ids=["not finite", "wrong shape", "fails", "ends the process", "fails outside Exception"],
 )
@@ -279,8 +330,14 @@ def test_clients_without_an_input_are_not_told_from_others(one, other, fails):
 
 def test_a_fault_of_the_client_tells_nothing_of_its_machine(tmp_path):
     """A node whose identity file is missing says so in its own log, not to the server."""
-    grid = LocalGrid([_app(np.ones(SIZE))], configs={0: {"identity": str(tmp_path / "secret" / "key")}})
-    announced = {"stage": "deal", "payload": messages.invitation(_plan(NOISY), 0), "encoding": packed(NOISY)}
+    grid = LocalGrid(
+        [_app(np.ones(SIZE))], configs={0: {"identity": str(tmp_path / "secret" / "key")}}
+    )
+    announced = {
+        "stage": "deal",
+        "payload": messages.invitation(_plan(NOISY), 0),
+        "encoding": packed(NOISY),
+    }
     answer = _record(_send(grid, 10, announced))
     assert answer["refused"] == "ClientFault"
     assert "secret" not in str(answer)
@@ -314,13 +371,17 @@ def test_a_key_of_small_order_costs_its_owner_the_round_and_nobody_else(field):
             forged, signature=sign(Client(identity=secret(3))._identity, forged.statement(plan))
         )
         start = len(messages.header("deal", plan)) + len(deal.to_bytes())
-        reply.content.config_records[RECORD]["payload"] = messages.dealing(plan, forged, answer[start:])
+        reply.content.config_records[RECORD]["payload"] = messages.dealing(
+            plan, forged, answer[start:]
+        )
         return reply
 
     strategy = _run(_honest(hand=crooked))
     assert strategy.last_sum is not None
     assert len(strategy.last_sum.survivors) == CLIENTS - 1
-    assert [(one.client, one.name) for one in strategy.incidents] == [(card(3).identity.hex(), "SwappedKey")]
+    assert [(one.client, one.name) for one in strategy.incidents] == [
+        (card(3).identity.hex(), "SwappedKey")
+    ]
     assert len(strategy.ledger.charges) == 3
 
 
@@ -342,11 +403,15 @@ class _Liar:
             return reply
 
         grid = _grid([_app(np.ones(SIZE), self.policy) for _ in range(ROSTER)], hand=note)
-        strategy = _run(grid, **({"per_round": ROSTER, "minimum": 9, "roster": roster(ROSTER)} | options))
+        strategy = _run(
+            grid, **({"per_round": ROSTER, "minimum": 9, "roster": roster(ROSTER)} | options)
+        )
         return strategy, grid
 
     def refusals(self, grid: LocalGrid) -> set[str]:
-        return {str(_record(reply)["refused"]) for reply in grid.received if "refused" in _record(reply)}
+        return {
+            str(_record(reply)["refused"]) for reply in grid.received if "refused" in _record(reply)
+        }
 
 
 def test_the_sum_that_a_policy_allows_is_opened(monkeypatch):
@@ -388,7 +453,10 @@ def test_groups_that_are_told_of_themselves_alone_make_no_sum(monkeypatch):
 
     def thirds(plan, dealt, deals):
         third = plan.clients // 3
-        each = (deals[begin : begin + messages.DEAL_BYTES] for begin in range(0, len(deals), messages.DEAL_BYTES))
+        each = (
+            deals[begin : begin + messages.DEAL_BYTES]
+            for begin in range(0, len(deals), messages.DEAL_BYTES)
+        )
         known = b"".join(deal for deal in each if int.from_bytes(deal[:2], "little") < third)
         return honest(plan, messages.bitmap(range(third), plan), known)
 
@@ -404,7 +472,9 @@ def test_a_crowd_that_the_server_invented_is_refused(monkeypatch):
     invented = [_app(np.zeros(SIZE), Policy()) for _ in range(ROSTER - 3)]
     real = [_app(np.ones(SIZE), liar.policy) for _ in range(3)]
     strategy = _run(_grid([*real, *invented]), per_round=ROSTER, minimum=4, roster=None)
-    assert {one.name for one in strategy.incidents if one.client in ("0", "1", "2")} == {"PlanRefused"}
+    assert {one.name for one in strategy.incidents if one.client in ("0", "1", "2")} == {
+        "PlanRefused"
+    }
     if strategy.last_sum is not None:  # a sum of inventions, none of them real
         names = set(strategy.ledger.charges)
         assert not names & {"0", "1", "2"}
@@ -420,7 +490,9 @@ def test_a_client_without_a_roster_cannot_ask_for_a_minimum():
 
 def _epsilon(rounds: int) -> float:
     """Of sums of 9, of whom 3 of 12 may be corrupted: the encoding's own claim, composed exactly."""
-    return NOISY.claims(rounds=rounds, clients=9, size=SIZE, delta=1e-6, corrupted=3)["central"].epsilon
+    return NOISY.claims(rounds=rounds, clients=9, size=SIZE, delta=1e-6, corrupted=3)[
+        "central"
+    ].epsilon
 
 
 def test_a_budget_holds_over_sessions_servers_and_restarts(tmp_path, caplog):
@@ -428,7 +500,8 @@ def test_a_budget_holds_over_sessions_servers_and_restarts(tmp_path, caplog):
     known = roster(ROSTER)
     policy = Policy(minimum=9, roster=known, budget=(_epsilon(2) + _epsilon(3)) / 2)
     configs = {
-        place: {"identity": str(_Files.folder / str(place)), "records": str(tmp_path)} for place in range(ROSTER)
+        place: {"identity": str(_Files.folder / str(place)), "records": str(tmp_path)}
+        for place in range(ROSTER)
     }
     for run in range(3):
         grid = LocalGrid([_app(np.ones(SIZE), policy) for _ in range(ROSTER)], configs=configs)
@@ -437,7 +510,9 @@ def test_a_budget_holds_over_sessions_servers_and_restarts(tmp_path, caplog):
     assert {(one.name, one.what.split("=")[0]) for one in strategy.incidents if one.client} == {
         ("PolicyRefusal", "budget")
     }
-    assert "would exceed the budget of" in caplog.text  # what was spent stands in the client's own log alone
+    assert (
+        "would exceed the budget of" in caplog.text
+    )  # what was spent stands in the client's own log alone
     assert all("epsilon" not in one.what for one in strategy.incidents if one.client)
     for card_of in known.members:
         identity = card_of.identity.hex()
@@ -457,18 +532,25 @@ def test_a_client_without_lasting_records_takes_no_budget(tmp_path):
     assert strategy.last_sum is None
     refused = [_record(reply) for reply in grid.received if "refused" in _record(reply)]
     assert len(refused) == CLIENTS
-    assert all((one["refused"], one["reason"].split(":")[0]) == ("PolicyRefusal", "records") for one in refused)
+    assert all(
+        (one["refused"], one["reason"].split(":")[0]) == ("PolicyRefusal", "records")
+        for one in refused
+    )
 
 
 def test_a_budget_of_secure_sums_needs_a_roster(tmp_path):
     """Charged as a sum of as many clients as the server names, one with its inventions would cost far too little."""
     config = {"identity": str(_Files.folder / "0"), "records": str(tmp_path)}
-    grid = LocalGrid([_app(np.ones(SIZE), Policy(budget=100.0)) for _ in range(CLIENTS)], configs={0: config})
+    grid = LocalGrid(
+        [_app(np.ones(SIZE), Policy(budget=100.0)) for _ in range(CLIENTS)], configs={0: config}
+    )
     strategy = _run(grid, roster=None)
     assert strategy.last_sum is None
     refused = [_record(reply) for reply in grid.received if "refused" in _record(reply)]
     assert len(refused) == CLIENTS
-    assert all("without a roster" in one["reason"] and one["refused"] == "PolicyRefusal" for one in refused)
+    assert all(
+        "without a roster" in one["reason"] and one["refused"] == "PolicyRefusal" for one in refused
+    )
     assert not list(tmp_path.iterdir())
 
 
@@ -480,7 +562,9 @@ def test_sums_of_different_kinds_add_up_at_their_shares_of_delta(tmp_path):
     with pytest.raises(ReplayedRound):
         ledger.charge(NOISY, plan=bytes(32), clients=9, **asked)
     alone = {
-        clients: NOISY.claims(rounds=rounds, clients=clients, size=SIZE, delta=5e-7)["central"].epsilon
+        clients: NOISY.claims(rounds=rounds, clients=clients, size=SIZE, delta=5e-7)[
+            "central"
+        ].epsilon
         for clients, rounds in ((9, 2), (12, 1))
     }
     assert total == ledger.spent(1e-6) == pytest.approx(sum(alone.values()), rel=FEW)
@@ -492,9 +576,13 @@ def test_sums_of_different_kinds_add_up_at_their_shares_of_delta(tmp_path):
     assert (tmp_path / "sums.jsonl").read_bytes() == before
 
 
-def test_a_ledger_of_an_older_rotation_is_refused_with_what_to_do_and_nothing_leaves(tmp_path, caplog, monkeypatch):
+def test_a_ledger_of_an_older_rotation_is_refused_with_what_to_do_and_nothing_leaves(
+    tmp_path, caplog, monkeypatch
+):
     """Its sums count for a budget, and this version cannot say what they cost; the server is told nothing of it."""
-    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)  # its simulations switch it off for good
+    monkeypatch.setattr(
+        logging.getLogger("flwr"), "propagate", True
+    )  # its simulations switch it off for good
     known = roster(CLIENTS)
     identity = card(0).identity.hex()
     path = tmp_path / f"sums-{identity[:16]}.jsonl"
@@ -504,11 +592,14 @@ def test_a_ledger_of_an_older_rotation_is_refused_with_what_to_do_and_nothing_le
     noted = {"clients": 3, "corrupted": 1, "size": SIZE, "delta": 1e-6}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("mezzotint.federated.ledger.packed", lambda encoding: text)
-        LifetimeLedger(path, identity=identity).charge(older, plan=bytes(32), budget=float("inf"), **noted)
+        LifetimeLedger(path, identity=identity).charge(
+            older, plan=bytes(32), budget=float("inf"), **noted
+        )
     before = path.read_bytes()
     policy = Policy(minimum=3, roster=known, budget=100.0)
     configs = {
-        place: {"identity": str(_Files.folder / str(place)), "records": str(tmp_path)} for place in range(CLIENTS)
+        place: {"identity": str(_Files.folder / str(place)), "records": str(tmp_path)}
+        for place in range(CLIENTS)
     }
     grid = LocalGrid([_app(np.ones(SIZE), policy) for _ in range(CLIENTS)], configs=configs)
     strategy = _run(grid)
@@ -516,11 +607,15 @@ def test_a_ledger_of_an_older_rotation_is_refused_with_what_to_do_and_nothing_le
     refused = [_record(reply) for reply in grid.received if "refused" in _record(reply)]
     assert [(one["refused"], "log" in one["reason"]) for one in refused] == [("ClientFault", True)]
     assert path.read_bytes() == before
-    with pytest.raises(FileFormatError, match=r"one transform after padding.*take that off the policy's budget"):
+    with pytest.raises(
+        FileFormatError, match=r"one transform after padding.*take that off the policy's budget"
+    ):
         LifetimeLedger(path, identity=identity).spent(1e-6)
     assert "take that off the policy's budget" in caplog.text
     # Without a budget nothing is added up: the sum is only noted.
-    LifetimeLedger(path, identity=identity).charge(NOISY, plan=bytes([1] * 32), budget=float("inf"), **noted)
+    LifetimeLedger(path, identity=identity).charge(
+        NOISY, plan=bytes([1] * 32), budget=float("inf"), **noted
+    )
 
 
 # Adaptive clipping norms ----------------------------------------------------------------------------------------------
@@ -537,7 +632,10 @@ def _inner(**changes: float) -> AdaptiveEncoding:
 NORM_LIES = {
     "a norm below the range": (dataclasses.replace(ADAPTIVE, clip=0.19), "l2_norm=0.19"),
     "a norm above the range": (dataclasses.replace(ADAPTIVE, clip=2.1), "l2_norm=2.1"),
-    "noise in units of another norm": (_inner(granularity=_ROUNDED.granularity * 0.2), "noise_multiplier="),
+    "noise in units of another norm": (
+        _inner(granularity=_ROUNDED.granularity * 0.2),
+        "noise_multiplier=",
+    ),
     "noise for a smaller bit than is sent": (_inner(l2_norm=2.5), "noise_multiplier="),
     "the noise of the first norm, and a fixed norm four times as large": (
         dataclasses.replace(_ROUNDED, l2_norm=2.0, granularity=_ROUNDED.granularity * 0.5 / 1.25),
@@ -555,9 +653,16 @@ def test_a_server_cannot_move_the_norm_out_of_the_policys_range_or_away_from_its
     for data in (1.0, 7.0):
         grid = _grid([_app(np.full(SIZE, data), RANGED) for _ in range(CLIENTS)])
         strategy = SecureStrategy(
-            encoding=told, per_round=CLIENTS, minimum=3, roster=roster(CLIENTS), returns="update", session=bytes(16)
+            encoding=told,
+            per_round=CLIENTS,
+            minimum=3,
+            roster=roster(CLIENTS),
+            returns="update",
+            session=bytes(16),
         )
-        strategy.start(grid=grid, initial_arrays=ArrayRecord({"a": Array(np.zeros(SIZE))}), num_rounds=1)
+        strategy.start(
+            grid=grid, initial_arrays=ArrayRecord({"a": Array(np.zeros(SIZE))}), num_rounds=1
+        )
         assert strategy.last_sum is None
         assert strategy.ledger.charges == {}
         found = [_record(reply) for reply in grid.received if "refused" in _record(reply)]
@@ -570,12 +675,16 @@ def test_a_server_cannot_move_the_norm_out_of_the_policys_range_or_away_from_its
 def test_a_norm_that_leaves_the_range_in_a_later_round_is_refused_there():
     """The first round is honest. Then the server moves the norm further than any rule would, and gets no sum."""
     grid = _grid([_app(np.full(SIZE, 0.1), RANGED) for _ in range(CLIENTS)])
-    strategy = SecureStrategy(encoding=ADAPTIVE, per_round=CLIENTS, minimum=3, roster=roster(CLIENTS), returns="update")
+    strategy = SecureStrategy(
+        encoding=ADAPTIVE, per_round=CLIENTS, minimum=3, roster=roster(CLIENTS), returns="update"
+    )
     start = ArrayRecord({"a": Array(np.zeros(SIZE))})
     strategy.start(grid=grid, initial_arrays=start, num_rounds=1)
     assert strategy.last_sum is not None
     assert isinstance(strategy.encoding, AdaptiveEncoding)
-    assert 0.2 < strategy.encoding.clip < 1.0  # once by exp(.5 (.5 - share)), whatever the noise says
+    assert (
+        0.2 < strategy.encoding.clip < 1.0
+    )  # once by exp(.5 (.5 - share)), whatever the noise says
     strategy.encoding = dataclasses.replace(strategy.encoding, clip=50.0)
     strategy.start(grid=grid, initial_arrays=start, num_rounds=1)
     assert strategy.last_sum is None
@@ -593,13 +702,18 @@ def test_a_message_that_is_refused_reaches_no_app():
         @app.train()
         def train(message: Message, context) -> Message:
             asked.append(context.node_id)
-            return Message(RecordDict({"arrays": ArrayRecord({"a": Array(np.ones(SIZE))})}), reply_to=message)
+            return Message(
+                RecordDict({"arrays": ArrayRecord({"a": Array(np.ones(SIZE))})}), reply_to=message
+            )
 
         grid.apps[10 + place] = app
     refused: list[str] = []
 
     def spoilt(message: Message) -> None:
-        for cut in (lambda payload: bytes([payload[0] ^ 1]) + payload[1:], lambda payload: payload[:3] + payload[4:]):
+        for cut in (
+            lambda payload: bytes([payload[0] ^ 1]) + payload[1:],
+            lambda payload: payload[:3] + payload[4:],
+        ):
             other = copy.deepcopy(message)
             other.content.config_records[RECORD]["payload"] = cut(_record(message)["payload"])
             refused.append(_record(grid.send_and_receive([other])[0])["refused"])
@@ -610,7 +724,9 @@ def test_a_message_that_is_refused_reaches_no_app():
     assert asked == []  # the second of them ended the round
 
 
-@pytest.mark.parametrize(("stage", "key"), [("deal", "returns"), ("sum", "encoding"), ("sum", "rate")])
+@pytest.mark.parametrize(
+    ("stage", "key"), [("deal", "returns"), ("sum", "encoding"), ("sum", "rate")]
+)
 def test_a_stage_has_no_keys_of_another(stage, key):
     grid = _honest()
     _before(grid, stage, lambda message: message.content.config_records[RECORD].update({key: b"0"}))

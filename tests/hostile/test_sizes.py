@@ -30,12 +30,16 @@ def _plan(clients: int) -> RoundPlan:
 
 def _deal(index: int, contents: bytes = b"") -> Deal:
     key, digest = bytes(32), hashlib.sha256(contents).digest()
-    return Deal(index=index, mask=key, channel=key, coins=bytes(16), contents=digest, signature=bytes(64))
+    return Deal(
+        index=index, mask=key, channel=key, coins=bytes(16), contents=digest, signature=bytes(64)
+    )
 
 
 def _invitation(clients: int) -> tuple[bytes, Callable[[bytes], Any]]:
     keys = [hashlib.sha256(b"%d" % number).digest() for number in range(2 * clients)]
-    cards = [Card(identity=one, channel=two) for one, two in zip(keys[::2], keys[1::2], strict=True)]
+    cards = [
+        Card(identity=one, channel=two) for one, two in zip(keys[::2], keys[1::2], strict=True)
+    ]
     body = messages.invitation(_plan(clients), 0, Roster.drawn(cards).to_bytes())
     return body, lambda data: Roster.from_bytes(messages.read_invitation(data)[2])
 
@@ -43,7 +47,9 @@ def _invitation(clients: int) -> tuple[bytes, Callable[[bytes], Any]]:
 def _dealing(clients: int) -> tuple[bytes, Callable[[bytes], Any]]:
     plan = _plan(clients)
     portion = Portion(
-        sealed=bytes(messages.SEALED_BYTES), of_self=bytes(COMMITMENT_BYTES), of_key=bytes(COMMITMENT_BYTES)
+        sealed=bytes(messages.SEALED_BYTES),
+        of_self=bytes(COMMITMENT_BYTES),
+        of_key=bytes(COMMITMENT_BYTES),
     )
     contents = messages.contents(bytes(COMMITMENT_BYTES), [portion] * plan.members)
     body = messages.dealing(plan, _deal(0, contents), contents)
@@ -94,7 +100,9 @@ MESSAGES = [_invitation, _dealing, _partners, _masked, _proposal, _agreement, _o
 
 
 @pytest.mark.parametrize("made", MESSAGES, ids=lambda made: made.__name__.strip("_"))
-def test_messages_are_read_in_linear_time(made: Callable[[int], tuple[bytes, Callable[[bytes], Any]]]) -> None:
+def test_messages_are_read_in_linear_time(
+    made: Callable[[int], tuple[bytes, Callable[[bytes], Any]]],
+) -> None:
     """Calls are counted: with twice the clients less than three times as many, at any size."""
     counted = []
     for clients in (500, 1_000, 2_000):
@@ -107,7 +115,9 @@ def test_messages_are_read_in_linear_time(made: Callable[[int], tuple[bytes, Cal
 
 
 @pytest.mark.parametrize("made", MESSAGES, ids=lambda made: made.__name__.strip("_"))
-@pytest.mark.parametrize("what", ["cut", "one more byte", "its end many times", "zeros behind it", "ones behind it"])
+@pytest.mark.parametrize(
+    "what", ["cut", "one more byte", "its end many times", "zeros behind it", "ones behind it"]
+)
 def test_a_message_of_another_size_is_refused_for_no_more_work(made: Any, what: str) -> None:
     """A megabyte behind a message costs no more calls than the message, but for those that word an error."""
     body, read = made(500)

@@ -47,10 +47,18 @@ def _changed(document: Any) -> Iterator[Any]:
 
 def _toml(value: Any) -> str:
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{json.dumps(key)} = {_toml(inner)}" for key, inner in value.items()) + "}"
+        return (
+            "{"
+            + ", ".join(f"{json.dumps(key)} = {_toml(inner)}" for key, inner in value.items())
+            + "}"
+        )
     if isinstance(value, list):
         return "[" + ", ".join(map(_toml, value)) + "]"
-    return '"none"' if value is None else json.dumps(value).replace("NaN", "nan").replace("Infinity", "inf")
+    return (
+        '"none"'
+        if value is None
+        else json.dumps(value).replace("NaN", "nan").replace("Infinity", "inf")
+    )
 
 
 def _policy(values: dict[str, Any]) -> bytes:
@@ -59,7 +67,9 @@ def _policy(values: dict[str, Any]) -> bytes:
 
 def _rows(path: Path) -> list[dict[str, Any]]:
     lines = path.read_bytes().splitlines()
-    return [{key: value for key, value in json.loads(line).items() if key != "chain"} for line in lines]
+    return [
+        {key: value for key, value in json.loads(line).items() if key != "chain"} for line in lines
+    ]
 
 
 def _chained(rows: list[dict[str, Any]]) -> bytes:
@@ -99,8 +109,16 @@ def _write(kind: str, path: Path) -> None:
             run.ask(number, ["1", "2"], minimum=2, among=5)
             run.fail(number, "a test") if survivors is None else run.close(number, survivors)
     elif kind == "lifetime":
-        encoding = mz.federated.gaussian_encoding(noise_multiplier=2.0, l2_norm=1.0, clients=10, size=4)
-        told: dict[str, Any] = {"clients": 8, "corrupted": 1, "size": 4, "budget": 99.0, "delta": 1e-6}
+        encoding = mz.federated.gaussian_encoding(
+            noise_multiplier=2.0, l2_norm=1.0, clients=10, size=4
+        )
+        told: dict[str, Any] = {
+            "clients": 8,
+            "corrupted": 1,
+            "size": 4,
+            "budget": 99.0,
+            "delta": 1e-6,
+        }
         ledger = mz.federated.LifetimeLedger(path, identity="ab" * 32)
         ledger.charge(encoding, plan=bytes(32), session=bytes(16), number=1, **told)
     elif kind == "checkpoint":
@@ -111,7 +129,9 @@ def _write(kind: str, path: Path) -> None:
         cards = [read_introduction(introduce(bytes([index]) * 32)) for index in (1, 2, 3)]
         mz.federated.Roster.drawn(cards).save(path)
     elif kind == "packed":
-        pack_weights({"a": np.linspace(-1, 1, 40).reshape(2, 20), "b": np.ones(2)}, bits=3).save(path)
+        pack_weights({"a": np.linspace(-1, 1, 40).reshape(2, 20), "b": np.ones(2)}, bits=3).save(
+            path
+        )
     else:
         path.write_bytes(_policy(POLICY))
 
@@ -181,4 +201,6 @@ def test_strange_values_in_packed_models_are_refused_or_in_order(tmp_path: Path)
     for other in _changed(json.loads(body[_LENGTH_BYTES:size])):
         head = json.dumps(other).encode()
         forged = len(head).to_bytes(_LENGTH_BYTES, "little") + head + body[size:]
-        _in_order_or_refused(PackedModel.load, tmp_path / "other", MAGIC + hashlib.sha256(forged).digest() + forged)
+        _in_order_or_refused(
+            PackedModel.load, tmp_path / "other", MAGIC + hashlib.sha256(forged).digest() + forged
+        )

@@ -28,7 +28,9 @@ TOTAL = 2**32
 
 def _mechanism(rows: list[list[int]]) -> Mechanism:
     knots, levels = np.arange(float(len(rows))), np.arange(float(len(rows[0])))
-    return Mechanism(knots=knots, levels=levels, weights=np.array(rows, dtype=np.int64), name="hand")
+    return Mechanism(
+        knots=knots, levels=levels, weights=np.array(rows, dtype=np.int64), name="hand"
+    )
 
 
 TWO = _mechanism([[3 * 2**30, 2**30], [2**30, 3 * 2**30]])
@@ -76,23 +78,36 @@ def test_orders_and_outputs_at_the_edge() -> None:
     ],
 )
 def test_ranks_at_equality(entry: dict[str, Any], fits: bool) -> None:
-    said = claim(kernel.ExactRelease(observer="reports", tables=((sha256(canonical(entry)), 1),)), "1")
+    said = claim(
+        kernel.ExactRelease(observer="reports", tables=((sha256(canonical(entry)), 1),)), "1"
+    )
     assert accepts(said, sealed(said, "ratio", ranks=[entry])) == fits
 
 
 def _summed(others: int, corners: list[list[int]], clients: int, delta: str, **change: Any) -> bool:
     described = kernel.ExactRelease(
-        observer="secure_sum", tables=((ADDITIVE.sha256, 1),), clients=clients, lattice=change.pop("lattice", (0, 1, 2))
+        observer="secure_sum",
+        tables=((ADDITIVE.sha256, 1),),
+        clients=clients,
+        lattice=change.pop("lattice", (0, 1, 2)),
     )
     half = {"shape": [1, 1], "places": [[TOTAL], [0, TOTAL]]}
     blanket = {"rows": [0, 1], "block": 1, "components": [half]}
-    content = {"tail": 160, "blankets": [blanket], "others": others, "cases": {"corners": corners}, **change}
+    content = {
+        "tail": 160,
+        "blankets": [blanket],
+        "others": others,
+        "cases": {"corners": corners},
+        **change,
+    }
     said = claim(described, "0", delta)
     return accepts(said, sealed(said, "sum", tables=[ADDITIVE.canonical()], **content))
 
 
 def test_one_client_at_least_is_honest() -> None:
-    document = kernel.ExactRelease(observer="secure_sum", tables=(("0" * 64, 1),), clients=3, corrupted=2).document()
+    document = kernel.ExactRelease(
+        observer="secure_sum", tables=(("0" * 64, 1),), clients=3, corrupted=2
+    ).document()
     assert kernel.ExactRelease.read(document).corrupted == 2
     with pytest.raises(kernel.Unreadable, match="not an integer from 0 to 2"):
         kernel.ExactRelease.read({**document, "corrupted": 3, "assumptions": ["honest_clients>=0"]})
@@ -102,9 +117,15 @@ def test_losses_up_to_epsilon_take_nothing_off() -> None:
     # Losses 0 and 2, half each: at epsilon 1/2 the divergence is (1 - e**-1.5) / 2 = 0.38843...
     measure = losses.Measure(flint.fmpz_poly([WHOLE // 2, 0, WHOLE // 2]), 0)
     with flint.ctx.workprec(128):
-        losses.check_delta_of(measure, Fraction(1), Target(release(TWO), Fraction(1, 2), Fraction("0.38844"), None))
+        losses.check_delta_of(
+            measure, Fraction(1), Target(release(TWO), Fraction(1, 2), Fraction("0.38844"), None)
+        )
         with pytest.raises(kernel.Refused):
-            losses.check_delta_of(measure, Fraction(1), Target(release(TWO), Fraction(1, 2), Fraction("0.38843"), None))
+            losses.check_delta_of(
+                measure,
+                Fraction(1),
+                Target(release(TWO), Fraction(1, 2), Fraction("0.38843"), None),
+            )
 
 
 def test_sums_at_equality() -> None:
@@ -113,9 +134,15 @@ def test_sums_at_equality() -> None:
     assert _summed(3, [[3]], 4, "3/8")
     assert not _summed(3, [[4]], 4, "3/8")
     # Two others are one block of two.
-    assert _summed(2, [[1]], 3, "3/8", blankets=[{"rows": [0, 1], "block": 2, "components": [pair]}])
+    assert _summed(
+        2, [[1]], 3, "3/8", blankets=[{"rows": [0, 1], "block": 2, "components": [pair]}]
+    )
     for blanket in (
-        {"rows": [0, 1, 2], "block": 1, "components": [{**half, "places": [[TOTAL], [0, TOTAL], [TOTAL]]}]},
+        {
+            "rows": [0, 1, 2],
+            "block": 1,
+            "components": [{**half, "places": [[TOTAL], [0, TOTAL], [TOTAL]]}],
+        },
         {"rows": [0, 2], "block": 1, "components": [half]},
         {"rows": [0, 1], "block": 1, "components": [{"shape": [0], "places": [[TOTAL], [TOTAL]]}]},
         {"rows": [], "block": 1, "components": []},
@@ -131,10 +158,16 @@ def test_sums_at_equality() -> None:
 
 
 def test_a_division_has_no_empty_part() -> None:
-    described = kernel.ExactRelease(observer="secure_sum", tables=((ADDITIVE.sha256, 1),), clients=3, lattice=(0, 1, 2))
+    described = kernel.ExactRelease(
+        observer="secure_sum", tables=((ADDITIVE.sha256, 1),), clients=3, lattice=(0, 1, 2)
+    )
     whole = {"rows": [0, 1], "block": 1, "components": []}
     sides = [
-        {"rows": [row], "block": 1, "components": [{"shape": [1, 1], "places": [[0] * row + [TOTAL]]}]}
+        {
+            "rows": [row],
+            "block": 1,
+            "components": [{"shape": [1, 1], "places": [[0] * row + [TOTAL]]}],
+        }
         for row in (0, 1)
     ]
     leaves = [{"corners": [[*([k] if k else []), *([2 - k] if k < 2 else [])]]} for k in (0, 1, 2)]
@@ -177,7 +210,9 @@ def test_boxes_are_halved_as_often_as_the_depth_says() -> None:
 
     def depth(a: float, b: float) -> int:
         nearest = 0.0 if a < 0 < b else min(abs(a), abs(b))
-        if float(high - low) * math.exp(-(nearest**2) / 2) <= float(kappa) * min(height(a), height(b)):
+        if float(high - low) * math.exp(-(nearest**2) / 2) <= float(kappa) * min(
+            height(a), height(b)
+        ):
             return 0
         return 1 + max(depth(a, (a + b) / 2), depth((a + b) / 2, b))
 
@@ -233,7 +268,12 @@ def test_models_keep_codes_with_a_probability_above_zero() -> None:
     said = claim(kernel.ExactRelease(observer="model", noise_multiplier=Fraction(1)), "1", "0.1")
     document = said.release.document()
     assert kernel.ExactRelease.read(document) == said.release
-    for change in ({"kept": "0"}, {"noise_multiplier": "0"}, {"kept": "3/2"}, {"noise_multiplier": "2/2"}):
+    for change in (
+        {"kept": "0"},
+        {"noise_multiplier": "0"},
+        {"kept": "3/2"},
+        {"noise_multiplier": "2/2"},
+    ):
         with pytest.raises(kernel.Unreadable):
             kernel.ExactRelease.read({**document, **change})
 
@@ -282,7 +322,9 @@ def test_nothing_to_check_is_no_success() -> None:
         main([])
 
 
-def test_files_of_just_the_largest_size_are_read(tmp_path: Any, monkeypatch: Any, capsys: Any) -> None:
+def test_files_of_just_the_largest_size_are_read(
+    tmp_path: Any, monkeypatch: Any, capsys: Any
+) -> None:
     said = claim(release(EQUAL), "0")
     path = tmp_path / "claim.json"
     text = kernel.write_claim(said, sealed(said, "ratio", tables=[EQUAL.canonical()]))
@@ -413,7 +455,9 @@ def test_chances_of_few_hits_at_the_edge() -> None:
 def test_blankets_and_divisions_of_just_the_largest_size() -> None:
     def read(rows: int) -> Any:
         return sums._read_blanket(
-            Fields({"rows": [0] * rows, "block": 1, "components": []}, "blanket"), [[TOTAL]], WHOLE >> BITS
+            Fields({"rows": [0] * rows, "block": 1, "components": []}, "blanket"),
+            [[TOTAL]],
+            WHOLE >> BITS,
         )
 
     assert read(10**4).components == []
@@ -424,7 +468,10 @@ def test_blankets_and_divisions_of_just_the_largest_size() -> None:
         node: dict[str, Any] = {"corners": [[]]}
         for _ in range(levels):
             node = {"group": 0, "first": 0, "second": 0, "cuts": [0, 4], "children": [node]}
-        return [(counts, leaf.values) for counts, leaf in sums._cases(Fields(node, "cases"), {0: 3}, [read(1)], 0)]
+        return [
+            (counts, leaf.values)
+            for counts, leaf in sums._cases(Fields(node, "cases"), {0: 3}, [read(1)], 0)
+        ]
 
     assert depth(200) == [({0: 3}, {"corners": [[]]})]
     with pytest.raises(kernel.Refused, match="too deeply"):
@@ -440,7 +487,9 @@ def test_boxes_of_just_the_largest_depth() -> None:
             node = {"edges": [0], "children": [node]}
         part = (0, 1, Fraction(0), losses.SILENCE)
         with flint.ctx.workprec(64):
-            return list(sums._steps(Fields(node, "cases"), [part] * components, WHOLE, losses.SILENCE))
+            return list(
+                sums._steps(Fields(node, "cases"), [part] * components, WHOLE, losses.SILENCE)
+            )
 
     assert [weight for weight, _ in steps(200)] == [0, WHOLE]
     with pytest.raises(kernel.Refused, match="nothing to divide"):
@@ -451,7 +500,9 @@ TWOFOLD = "6931471805599453094/10000000000000000000"
 """An epsilon whose E is 2, rounded up: levels then reach to 3."""
 
 
-def _bound(axis: list[int], epsilon: str = TWOFOLD, levels: int = 2, root: int = 8, more: int = 0) -> bool:
+def _bound(
+    axis: list[int], epsilon: str = TWOFOLD, levels: int = 2, root: int = 8, more: int = 0
+) -> bool:
     """Roots -y, y on one cell: q = y^2 - 1/3, and g is not negative beyond them."""
     value = Fraction(root**2, 16) - Fraction(1, 3) + Fraction(more, 10**6)
     statement = {"kind": "lower_bound", "loss": "mse", "prior": "uniform"}

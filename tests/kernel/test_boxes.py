@@ -22,8 +22,14 @@ EPSILON = "0.1"
 def _table(generator: np.random.Generator, components: int) -> tuple[Mechanism, dict[str, Any]]:
     """Two rows with a blanket of several shapes in the same places, and a rest in which the rows differ."""
     size = 4
-    shapes = [generator.integers(0, 4, size - 1) + np.eye(size - 1, dtype=int)[0] for _ in range(components)]
-    masses = [int(shape.sum()) * int(generator.integers(2**20, TOTAL // (12 * components * 3))) for shape in shapes]
+    shapes = [
+        generator.integers(0, 4, size - 1) + np.eye(size - 1, dtype=int)[0]
+        for _ in range(components)
+    ]
+    masses = [
+        int(shape.sum()) * int(generator.integers(2**20, TOTAL // (12 * components * 3)))
+        for shape in shapes
+    ]
     common = [Fraction(0)] * size
     for shape, mass in zip(shapes, masses, strict=True):
         for place, weight in enumerate(shape.tolist()):
@@ -35,14 +41,20 @@ def _table(generator: np.random.Generator, components: int) -> tuple[Mechanism, 
         [base[0] + split, *base[1:-1], base[-1] + left - split],
         [base[0] + left - split, *base[1:-1], base[-1] + split],
     ]
-    table = Mechanism(knots=[0.0, 1.0], levels=np.arange(float(size)), weights=np.array(rows), name="boxes")
-    listed = [{"shape": s.tolist(), "places": [[m], [m]]} for s, m in zip(shapes, masses, strict=True)]
+    table = Mechanism(
+        knots=[0.0, 1.0], levels=np.arange(float(size)), weights=np.array(rows), name="boxes"
+    )
+    listed = [
+        {"shape": s.tolist(), "places": [[m], [m]]} for s, m in zip(shapes, masses, strict=True)
+    ]
     return table, {"rows": [0, 1], "block": 1, "components": listed}
 
 
 def _release(table: Mechanism, clients: int) -> kernel.ExactRelease:
     lattice = tuple(lattice_rows(table)[1].integers.tolist())
-    return kernel.ExactRelease(observer="secure_sum", tables=((table.sha256, 1),), clients=clients, lattice=lattice)
+    return kernel.ExactRelease(
+        observer="secure_sum", tables=((table.sha256, 1),), clients=clients, lattice=lattice
+    )
 
 
 def _tree(generator: np.random.Generator, draws: int, components: int) -> dict[str, Any]:
@@ -54,7 +66,10 @@ def _tree(generator: np.random.Generator, draws: int, components: int) -> dict[s
         return {"corners": [[corner] * components for corner in corners]}
     edges = sorted({0, *(int(v) for v in generator.integers(0, draws + 1, 3))})
     ends = [*edges[1:], draws + 1]
-    return {"edges": edges, "children": [_tree(generator, draws + 1 - end, components - 1) for end in ends]}
+    return {
+        "edges": edges,
+        "children": [_tree(generator, draws + 1 - end, components - 1) for end in ends],
+    }
 
 
 def _fine(draws: int, components: int) -> dict[str, Any]:
@@ -83,7 +98,11 @@ def _exact(table: Mechanism, blanket: dict[str, Any], others: int) -> Fraction:
         if none < 0:
             continue
         ways = Fraction(factorial(others), prod(map(factorial, counts)) * factorial(none))
-        weight = ways * prod(g**k for g, k in zip(chances, counts, strict=True)) * (1 - sum(chances)) ** none
+        weight = (
+            ways
+            * prod(g**k for g, k in zip(chances, counts, strict=True))
+            * (1 - sum(chances)) ** none
+        )
         noise = [Fraction(1)]
         for shape, count in zip(shapes, counts, strict=True):
             for _ in range(count):
@@ -95,7 +114,9 @@ def _exact(table: Mechanism, blanket: dict[str, Any], others: int) -> Fraction:
     return max(totals.values())
 
 
-def _accepts(table: Mechanism, blanket: dict[str, Any], others: int, tree: Any, delta: Fraction) -> bool:
+def _accepts(
+    table: Mechanism, blanket: dict[str, Any], others: int, tree: Any, delta: Fraction
+) -> bool:
     content = {"tail": 160, "blankets": [blanket], "others": others, "cases": tree}
     said = claim(_release(table, others + 1), EPSILON, decimal_text(delta))
     return accepts(said, sealed(said, "sum", tables=[table.canonical()], **content))
@@ -125,9 +146,18 @@ def test_boxes_that_leave_out_a_count_or_count_it_twice_are_refused() -> None:
     assert _accepts(table, blanket, 2, fine, above)
     for path, forged in forgeries(fine):
         assert not _accepts(table, blanket, 2, forged, below), path
-    for change in ({"edges": [1, 2]}, {"edges": [0, 1, 2], "children": fine["children"][:2]}, {"edges": [0, 2, 1]}):
+    for change in (
+        {"edges": [1, 2]},
+        {"edges": [0, 1, 2], "children": fine["children"][:2]},
+        {"edges": [0, 2, 1]},
+    ):
         assert not _accepts(table, blanket, 2, {**fine, **change}, Fraction(1)), change
-    for change in ({"edges": [0, 1, 3]}, {"edges": [0, 1, 1]}, {"edges": []}, {"edges": [0, 1, 2], "more": 1}):
+    for change in (
+        {"edges": [0, 1, 3]},
+        {"edges": [0, 1, 1]},
+        {"edges": []},
+        {"edges": [0, 1, 2], "more": 1},
+    ):
         assert not _accepts(table, blanket, 2, {**fine, **change}, Fraction(1)), change
     # A third component to divide, where there are two.
     deeper = copy.deepcopy(fine)
@@ -138,7 +168,10 @@ def test_boxes_that_leave_out_a_count_or_count_it_twice_are_refused() -> None:
 def test_what_is_drawn_for_sure_is_not_divided() -> None:
     """After it the chances of the others would be divided by nothing."""
     table = Mechanism(
-        knots=[0.0, 1.0], levels=[0.0, 1.0, 2.0], weights=np.array([[2**31, 2**31, 0], [0, 2**31, 2**31]]), name="sure"
+        knots=[0.0, 1.0],
+        levels=[0.0, 1.0, 2.0],
+        weights=np.array([[2**31, 2**31, 0], [0, 2**31, 2**31]]),
+        name="sure",
     )
     coin = {"shape": [1, 1], "places": [[TOTAL], [0, TOTAL]]}
     nothing = {"shape": [1], "places": [[0], [0]]}
@@ -152,14 +185,26 @@ def test_what_is_drawn_for_sure_is_not_divided() -> None:
 def test_draws_of_another_group_stay_as_they_are(change: int) -> None:
     """Two groups of two clients each: what one group drew says nothing about the other's draws."""
     weights = [[2**31, 2**31, 0, 0], [0, 0, 2**31, 2**31]]
-    table = Mechanism(knots=[0.0, 1.0], levels=np.arange(4.0), weights=np.array(weights), name="groups")
+    table = Mechanism(
+        knots=[0.0, 1.0], levels=np.arange(4.0), weights=np.array(weights), name="groups"
+    )
     whole = {"rows": [0, 1], "block": 1, "components": []}
     first, second = (
-        {"rows": [row], "block": 1, "components": [{"shape": [1, 1], "places": [[0] * 2 * row + [2**31]]}]}
+        {
+            "rows": [row],
+            "block": 1,
+            "components": [{"shape": [1, 1], "places": [[0] * 2 * row + [2**31]]}],
+        }
         for row in (0, 1)
     )
     leaf = {"edges": [0, 1, 2], "children": [_fine(2, 1)] * 3}
-    parts = [{"corners": [[0]]}, {"corners": [[0, 0]]}, leaf, {"corners": [[0, 0]]}, {"corners": [[0]]}]
+    parts = [
+        {"corners": [[0]]},
+        {"corners": [[0, 0]]},
+        leaf,
+        {"corners": [[0, 0]]},
+        {"corners": [[0]]},
+    ]
     tree = {"group": 0, "first": 1, "second": 2, "cuts": list(range(6)), "children": parts}
     content = {"tail": 160, "blankets": [whole, first, second], "others": 4, "cases": tree}
     said = claim(_release(table, 5), "1/10", "1")

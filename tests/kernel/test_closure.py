@@ -37,7 +37,9 @@ def test_it_imports_the_standard_library_and_flint_only() -> None:
             for module in modules:
                 top = module.split(".")[0]
                 own = module == "mezzotint.kernel" or module.startswith("mezzotint.kernel.")
-                assert own or top == "flint" or top in sys.stdlib_module_names, f"{name} imports {module}"
+                assert own or top == "flint" or top in sys.stdlib_module_names, (
+                    f"{name} imports {module}"
+                )
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                 assert node.func.id not in {"__import__", "eval", "exec", "import_module"}, (
                     f"{name} calls {node.func.id}"
@@ -48,7 +50,9 @@ def _functions_with_floats(tree: ast.AST) -> set[str]:
     found: set[str] = set()
     for function in ast.walk(tree):
         if isinstance(function, (ast.FunctionDef, ast.Module)):
-            for node in ast.walk(function) if isinstance(function, ast.FunctionDef) else function.body:
+            for node in (
+                ast.walk(function) if isinstance(function, ast.FunctionDef) else function.body
+            ):
                 constant = isinstance(node, ast.Constant) and isinstance(node.value, float)
                 named = isinstance(node, ast.Name) and node.id == "float"
                 if constant or named:
@@ -57,13 +61,22 @@ def _functions_with_floats(tree: ast.AST) -> set[str]:
 
 
 def test_there_are_no_floats() -> None:
-    assert not {(name, user) for name, tree in TREES.items() for user in _functions_with_floats(tree)}
+    assert not {
+        (name, user) for name, tree in TREES.items() for user in _functions_with_floats(tree)
+    }
     for name, tree in TREES.items():
         divisions = [
-            node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr in {"fsum", "isclose"}
+            node
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Attribute) and node.attr in {"fsum", "isclose"}
         ]
         assert not divisions, name
-        imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+        imported = {
+            alias.name
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Import)
+            for alias in node.names
+        }
         assert not imported & {"math", "cmath", "random", "statistics"}, name
 
 
@@ -71,7 +84,9 @@ def test_nothing_is_refused_by_a_comparison_that_an_undecided_ball_would_pass() 
     """`if x > y: raise` passes when the balls overlap. Rejections go through `require`, or stand after `not`."""
     for name, tree in TREES.items():
         for node in ast.walk(tree):
-            if not isinstance(node, ast.If) or not any(isinstance(inner, ast.Raise) for inner in node.body):
+            if not isinstance(node, ast.If) or not any(
+                isinstance(inner, ast.Raise) for inner in node.body
+            ):
                 continue
             bare = [
                 compare
@@ -85,8 +100,14 @@ def test_nothing_is_refused_by_a_comparison_that_an_undecided_ball_would_pass() 
                 if isinstance(outer, ast.UnaryOp) and isinstance(outer.op, ast.Not)
                 for inner in ast.walk(outer)
             }
-            lengths = [c for c in bare if isinstance(c.left, ast.Call) and getattr(c.left.func, "id", "") == "len"]
-            assert all(id(compare) in negated or compare in lengths for compare in bare), f"{name}:{node.lineno}"
+            lengths = [
+                c
+                for c in bare
+                if isinstance(c.left, ast.Call) and getattr(c.left.func, "id", "") == "len"
+            ]
+            assert all(id(compare) in negated or compare in lengths for compare in bare), (
+                f"{name}:{node.lineno}"
+            )
 
 
 def test_require_refuses_what_is_undecided() -> None:
@@ -130,8 +151,12 @@ def test_proof_pages_name_kernel_functions_that_exist_and_every_check_is_named()
     modules = {path.stem for path in FILES}
     named: set[str] = set()
     for page in pages:
-        for passage in re.findall(r"Relied on by(?: the kernel)?:(.*?)(?:\n\n|\n#|\Z)", page.read_text(), re.DOTALL):
-            found = [name for name in re.findall(r"`([\w.]+)`", passage) if name.split(".")[0] in modules]
+        for passage in re.findall(
+            r"Relied on by(?: the kernel)?:(.*?)(?:\n\n|\n#|\Z)", page.read_text(), re.DOTALL
+        ):
+            found = [
+                name for name in re.findall(r"`([\w.]+)`", passage) if name.split(".")[0] in modules
+            ]
             assert found, (page.name, passage)
             named |= set(found)
     for name in named:
@@ -144,12 +169,16 @@ def test_proof_pages_name_kernel_functions_that_exist_and_every_check_is_named()
     # Statements with a number or a name, and the functions that stand on them.
     text = (pages[0].parent / "kernel.md").read_text()
     sections = [
-        part for part in text.split("\n## ")[1:] if not part.startswith(("Independent review", "What relies on no"))
+        part
+        for part in text.split("\n## ")[1:]
+        if not part.startswith(("Independent review", "What relies on no"))
     ]
     assert [part.splitlines()[0] for part in sections if "Relied on by" not in part] == []
 
 
-def test_every_function_of_the_kernel_is_named_on_a_page_of_proofs_and_every_name_there_exists() -> None:
+def test_every_function_of_the_kernel_is_named_on_a_page_of_proofs_and_every_name_there_exists() -> (
+    None
+):
     pages = sorted((Path(__file__).parents[2] / "docs" / "proofs").glob("*.md"))
     text = "\n".join(path.read_text(encoding="utf-8") for path in pages)
     own = {

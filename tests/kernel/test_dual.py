@@ -43,9 +43,13 @@ def test_no_unbiased_mechanism_with_two_levels_is_below_the_bound(proven: Any) -
     bound, ratio, private = float(Fraction(proven[0].statement["value"])), math.e, 0
     generator = np.random.default_rng(16)
     inputs = np.linspace(-1, 1, 20_001)
-    for low, high in zip(-1 - generator.exponential(2, 200), 1 + generator.exponential(2, 200), strict=True):
+    for low, high in zip(
+        -1 - generator.exponential(2, 200), 1 + generator.exponential(2, 200), strict=True
+    ):
         chance = np.array([-1 - low, 1 - low]) / (high - low)
-        worst = max(chance[1] / max(chance[0], 1e-300), (1 - chance[0]) / max(1 - chance[1], 1e-300))
+        worst = max(
+            chance[1] / max(chance[0], 1e-300), (1 - chance[0]) / max(1 - chance[1], 1e-300)
+        )
         loss = float(np.mean((inputs - low) * (high - inputs)))
         private += worst <= ratio
         # The mean over 20,001 inputs for the integral: the square of a step, 1e-8, of losses that reach 100.
@@ -59,11 +63,18 @@ def _valued(said: kernel.ExactClaim, **change: Any) -> kernel.ExactClaim:
 
 def test_a_designs_proof_is_certified_and_stronger_claims_are_refused(proven: Any) -> None:
     said, proof = proven
-    assert kernel.words(kernel.check(said, proof)).startswith("certified: mean squared error of at least ")
+    assert kernel.words(kernel.check(said, proof)).startswith(
+        "certified: mean squared error of at least "
+    )
     # More than the optimum's own loss is false; so is this loss for more levels or for less privacy.
     loss = Fraction(design.optimal(epsilon=1.0, levels=2).loss)
     assert float(Fraction(said.statement["value"])) > 0.9 * float(loss)
-    for change in ({"value": str(loss + Fraction(1, 10**6))}, {"levels": 3}, {"levels": 5}, {"epsilon": "1.1"}):
+    for change in (
+        {"value": str(loss + Fraction(1, 10**6))},
+        {"levels": 3},
+        {"levels": 5},
+        {"epsilon": "1.1"},
+    ):
         stronger = _valued(said, **change)
         assert not accepts(stronger, resealed(stronger, proof)), change
     weaker = _valued(said, value="3", epsilon="0.9")
@@ -99,11 +110,19 @@ def test_no_change_of_one_field_proves_more_than_the_optimum(proven: Any) -> Non
 
 def test_claims_of_another_kind_and_parts_that_are_missing_are_refused(proven: Any) -> None:
     said, proof = proven
-    for change in ({"loss": "mae"}, {"prior": "normal"}, {"levels": 1}, {"epsilon": "0"}, {"more": 1}, {"levels": 65}):
+    for change in (
+        {"loss": "mae"},
+        {"prior": "normal"},
+        {"levels": 1},
+        {"epsilon": "0"},
+        {"more": 1},
+        {"levels": 65},
+    ):
         other = _valued(said, **change)
         assert not accepts(other, resealed(other, proof)), change
     other = kernel.ExactClaim(
-        release=kernel.ExactRelease(observer="reports", tables=(("0", 1),)), statement=said.statement
+        release=kernel.ExactRelease(observer="reports", tables=(("0", 1),)),
+        statement=said.statement,
     )
     assert not accepts(other, resealed(other, proof))
     for key in ("scale", "axis", "cuts"):
@@ -128,7 +147,9 @@ def test_the_least_value_in_a_cell_is_that_of_the_formula(seed: int) -> None:
     cut, extra = _cut(generator), Fraction(int(generator.integers(1, 40)), 8)
     axis = [Fraction(v, 16) for v in sorted(set(generator.integers(-60, 61, 7).tolist()))]
     unit = flint.fmpq(1, 16)
-    q, first, turns = _read_cut(Fields(cut, "cut"), unit, flint.fmpq(extra.numerator, extra.denominator))
+    q, first, turns = _read_cut(
+        Fields(cut, "cut"), unit, flint.fmpq(extra.numerator, extra.denominator)
+    )
     least = _least(first, turns, [flint.fmpq(v.numerator, v.denominator) for v in axis])
     least = [Fraction(int(v.p), int(v.q)) for v in least]
     edges = [Fraction(v, 16) for v in cut["edges"]]
@@ -141,11 +162,14 @@ def test_the_least_value_in_a_cell_is_that_of_the_formula(seed: int) -> None:
 
     def g(level: Fraction) -> Fraction:
         total = sum(
-            ((b - a) / 2 * scaled((level - low) * (level - high)) for (a, b), (low, high) in cells), Fraction(0)
+            ((b - a) / 2 * scaled((level - low) * (level - high)) for (a, b), (low, high) in cells),
+            Fraction(0),
         )
         return total + sum((scaled(c + s * level) for c, s in ends), Fraction(0))
 
-    constant = sum(((b - a) / 2 * ((a + b) / 2 * (x + y) - x * y) for (a, b), (x, y) in cells), Fraction(-1, 3))
+    constant = sum(
+        ((b - a) / 2 * ((a + b) / 2 * (x + y) - x * y) for (a, b), (x, y) in cells), Fraction(-1, 3)
+    )
     constant -= ends[0][0] - ends[0][1] + ends[1][0] + ends[1][1]
     assert Fraction(int(q.p), int(q.q)) == constant
     bounds = [Fraction(-40), *axis, Fraction(40)]

@@ -18,13 +18,24 @@ from scipy.stats import norm
 from mezzotint import Mechanism, kernel, privacy
 from mezzotint.privacy.local import dominating_atoms
 from mezzotint.privacy.propose import losses_shape
-from reference.kernel import accepts, claim, decimal_text, exponential, hockey_stick, probabilities, release, sealed
+from reference.kernel import (
+    accepts,
+    claim,
+    decimal_text,
+    exponential,
+    hockey_stick,
+    probabilities,
+    release,
+    sealed,
+)
 from strategies import random_weights
 
 TABLES = 200
 
 
-def _tables(seed: int, rows: int = 3, levels: int = 4) -> Iterator[tuple[np.random.Generator, Mechanism]]:
+def _tables(
+    seed: int, rows: int = 3, levels: int = 4
+) -> Iterator[tuple[np.random.Generator, Mechanism]]:
     """Random tables of at least two distinct rows."""
     generator, made = np.random.default_rng(seed), 0
     while made < TABLES:
@@ -37,7 +48,9 @@ def _tables(seed: int, rows: int = 3, levels: int = 4) -> Iterator[tuple[np.rand
         yield generator, Mechanism(knots=knots, levels=places, weights=weights, name="small")
 
 
-def _takes(mechanism: Mechanism, kind: str, epsilon: object, delta: object = "0", **content: Any) -> bool:
+def _takes(
+    mechanism: Mechanism, kind: str, epsilon: object, delta: object = "0", **content: Any
+) -> bool:
     described = release(mechanism, rounds=content.pop("rounds", 1))
     order = {"order": content["order"]} if kind == "renyi" else {}
     said = claim(described, epsilon, delta, **order)
@@ -48,7 +61,9 @@ def test_pure_epsilons_of_two_reports() -> None:
     """The largest ratio over pairs of rows and outputs of two reports, one after the other."""
     for _, mechanism in _tables(1):
         rows = probabilities(mechanism)
-        single = max(p / q for first in rows for second in rows for p, q in zip(first, second, strict=True))
+        single = max(
+            p / q for first in rows for second in rows for p, q in zip(first, second, strict=True)
+        )
         low = high = Fraction(2 * math.log(single))
         low, high = low * (1 - Fraction(1, 10**12)), high * (1 + Fraction(1, 10**12))
         assert exponential(low) < single**2 < exponential(high)
@@ -61,9 +76,12 @@ def test_deltas_of_one_report() -> None:
     seen = 0
     for generator, mechanism in _tables(2):
         epsilon = str(int(generator.integers(0, 12))) + "/10"
-        exact = max(hockey_stick(*pair, epsilon) for pair in permutations(probabilities(mechanism), 2))
+        exact = max(
+            hockey_stick(*pair, epsilon) for pair in permutations(probabilities(mechanism), 2)
+        )
         above, below = (
-            decimal_text(exact * (1 + Fraction(sign, 10**15)) + Fraction(sign + 1, 10**39)) for sign in (1, -1)
+            decimal_text(exact * (1 + Fraction(sign, 10**15)) + Fraction(sign + 1, 10**39))
+            for sign in (1, -1)
         )
         assert _takes(mechanism, "delta", epsilon, above)
         assert _takes(mechanism, "delta", epsilon, below) == (exact == 0)
@@ -75,7 +93,10 @@ def test_renyi_divergences_of_two_reports() -> None:
     for generator, mechanism in _tables(3):
         order = Fraction(int(generator.integers(11, 80)), 10)
         powers = [
-            sum(float(p) ** float(order) * float(q) ** float(1 - order) for p, q in zip(*pair, strict=True))
+            sum(
+                float(p) ** float(order) * float(q) ** float(1 - order)
+                for p, q in zip(*pair, strict=True)
+            )
             for pair in permutations(probabilities(mechanism), 2)
         ]
         exact = 2 * math.log(max(powers)) / float(order - 1)
@@ -91,7 +112,10 @@ def _adaptive(rows: list[list[Fraction]], epsilon: Fraction) -> Fraction:
         total = Fraction(0)
         for p, q in zip(first, second, strict=True):
             total += max(
-                sum((max(p * a - factor * q * b, Fraction(0)) for a, b in zip(*pair, strict=True)), Fraction(0))
+                sum(
+                    (max(p * a - factor * q * b, Fraction(0)) for a, b in zip(*pair, strict=True)),
+                    Fraction(0),
+                )
                 for pair in permutations(rows, 2)
             )
         worst = max(worst, total)
@@ -106,16 +130,25 @@ def test_losses_of_two_reports_with_adaptive_inputs() -> None:
         exact = _adaptive(probabilities(mechanism), epsilon)
         atoms = dominating_atoms(mechanism)
         sums = atoms.losses[:, None] + atoms.losses[None, :]
-        kept = np.maximum(-np.expm1(np.minimum(float(epsilon) - sums, 0)), 0) * np.outer(atoms.masses, atoms.masses)
+        kept = np.maximum(-np.expm1(np.minimum(float(epsilon) - sums, 0)), 0) * np.outer(
+            atoms.masses, atoms.masses
+        )
         dominating = Fraction(float(kept.sum() + 1 - (1 - atoms.infinite) ** 2))
         assert exact <= dominating * (1 + Fraction(1, 10**9)) + Fraction(1, 10**12)
-        content = {"rounds": 2, **losses_shape(privacy.Release(mechanism=mechanism, rounds=2, delta=0.0), 0.5)}
+        content = {
+            "rounds": 2,
+            **losses_shape(privacy.Release(mechanism=mechanism, rounds=2, delta=0.0), 0.5),
+        }
         above = decimal_text(dominating * Fraction(102, 100) + Fraction(1, 10**9))
         assert _takes(mechanism, "losses", str(epsilon), above, **content)
         if exact > Fraction(1, 10**12):
             seen += 1
             assert not _takes(
-                mechanism, "losses", str(epsilon), decimal_text(exact * (1 - Fraction(1, 10**6))), **content
+                mechanism,
+                "losses",
+                str(epsilon),
+                decimal_text(exact * (1 - Fraction(1, 10**6))),
+                **content,
             )
     assert seen > TABLES / 2
 
@@ -125,12 +158,17 @@ def test_gaussian_noise_of_one_step() -> None:
     """The closed form of one step that everybody takes part in, either way of adding and removing one record."""
     generator = np.random.default_rng(5)
     for _ in range(TABLES):
-        noise, epsilon = Fraction(int(generator.integers(6, 40)), 10), Fraction(int(generator.integers(1, 25)), 10)
+        noise, epsilon = (
+            Fraction(int(generator.integers(6, 40)), 10),
+            Fraction(int(generator.integers(1, 25)), 10),
+        )
         shift, at = 1 / float(noise), float(epsilon)
         exact = norm.cdf(shift / 2 - at / shift) - math.exp(at) * norm.cdf(-shift / 2 - at / shift)
         if exact < 1e-9:
             continue
-        described = kernel.ExactRelease(observer="model", noise_multiplier=noise, neighboring="add_or_remove_one")
+        described = kernel.ExactRelease(
+            observer="model", noise_multiplier=noise, neighboring="add_or_remove_one"
+        )
         grid = {"kappa": "1", "step": "1/128", "tail": 110, "sampled": {"low": -1000, "high": 1000}}
         for delta, holds in ((exact * (1 - 1e-6), False), (exact * 1.02 + 1e-9, True)):
             said = claim(described, str(epsilon), decimal_text(Fraction(delta)))

@@ -17,7 +17,9 @@ from mezzotint.kernel.checker import KINDS
 from mezzotint.training import rqp
 
 RQM = families.rqm(lower=-1, upper=1, levels=4, extension=1.0, q=0.42)
-SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "claim.schema.json").read_text(encoding="utf-8"))
+SCHEMA = json.loads(
+    (Path(__file__).parents[2] / "docs" / "claim.schema.json").read_text(encoding="utf-8")
+)
 
 
 def _fits(value: Any, schema: dict[str, Any]) -> bool:
@@ -33,7 +35,8 @@ def _fits(value: Any, schema: dict[str, Any]) -> bool:
         return False
     if isinstance(value, list):
         return all(
-            _fits(entry, schema.get("items", {"oneOf": [{"type": "object", "properties": {}}]})) for entry in value
+            _fits(entry, schema.get("items", {"oneOf": [{"type": "object", "properties": {}}]}))
+            for entry in value
         )
     if isinstance(value, dict):
         known = schema["properties"]
@@ -47,7 +50,11 @@ def _proven() -> list[tuple[privacy.Claim, Any]]:
     response = families.randomized_response(lower=-1, upper=1, epsilon=1.0)
     step = rqp.Phase(noise_multiplier=1.0, kappa=1.0, sampling=rqp.Poisson(rate=1.0), steps=1)
     noise = vectors.NoiseScheme(
-        noise=families.discrete_gaussian(sigma=2.0), size=4, l2_norm=1.0, granularity=0.2, clients=50
+        noise=families.discrete_gaussian(sigma=2.0),
+        size=4,
+        l2_norm=1.0,
+        granularity=0.2,
+        clients=50,
     )
     named = families.categorical(categories=["a", "b", "c"], epsilon=1.0)
     return [
@@ -79,18 +86,30 @@ def test_claim_files_fit_their_schema_and_are_checked_again_from_their_text(tmp_
         # What the house says is what the kernel checked: no less, and about the same release.
         assert claim.certified
         assert str(claim).startswith("Certified: ")
-        assert again.epsilon <= Fraction(repr(claim.epsilon)) <= again.epsilon * (1 + Fraction(1, 10**9))
+        assert (
+            again.epsilon
+            <= Fraction(repr(claim.epsilon))
+            <= again.epsilon * (1 + Fraction(1, 10**9))
+        )
         assert again.delta == Fraction(repr(claim.delta))
         told = (claim.observer, claim.trust, claim.neighboring, claim.rounds)
         assert told == (again.observer, again.trust, again.neighboring, again.rounds)
         kinds.add(proof["kind"])
     assert kinds == {"ratio", "delta", "renyi", "losses", "sum", "gaussian"}
-    assert {option["properties"]["kind"]["const"] for option in SCHEMA["properties"]["proof"]["oneOf"]} == set(KINDS)
+    assert {
+        option["properties"]["kind"]["const"] for option in SCHEMA["properties"]["proof"]["oneOf"]
+    } == set(KINDS)
 
 
 UNPROVEN: dict[str, tuple[dict[str, Any], str]] = {
     "secret sums": (
-        {"trust": "secure_sum", "clients": 30, "sampling": "without_replacement", "sampling_rate": 0.5, "rounds": 2},
+        {
+            "trust": "secure_sum",
+            "clients": 30,
+            "sampling": "without_replacement",
+            "sampling_rate": 0.5,
+            "rounds": 2,
+        },
         "secret participation",
     ),
     "L2": ({"trust": "secure_sum", "clients": 30, "clip_norm": 1.0}, "L2 bound"),
@@ -116,7 +135,9 @@ def test_account_writes_a_claim_that_verify_accepts_and_an_edit_breaks(tmp_path:
     run = CliRunner()
     mechanism, claim = tmp_path / "m.json", tmp_path / "claim.json"
     RQM.save(mechanism)
-    done = run.invoke(app, ["account", str(mechanism), "--rounds", "3", "--proof", str(claim), "--json"])
+    done = run.invoke(
+        app, ["account", str(mechanism), "--rounds", "3", "--proof", str(claim), "--json"]
+    )
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["certified"] is True
     done = run.invoke(app, ["verify", str(claim)])

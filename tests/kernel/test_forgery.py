@@ -58,7 +58,9 @@ def _mechanism(generator: np.random.Generator, rows: int, levels: int) -> Mechan
 
 def _ratio(generator: np.random.Generator) -> Case:
     mechanism = _mechanism(generator, 3, 3)
-    described = release(mechanism, int(generator.integers(1, 4)), rounds=int(generator.integers(1, 4)))
+    described = release(
+        mechanism, int(generator.integers(1, 4)), rounds=int(generator.integers(1, 4))
+    )
     pure = described.rounds * described.tables[0][1] * Fraction(mechanism.epsilon)
     false = claim(described, pure * (1 - Fraction(1, 10**9)))
     true = claim(described, pure * (1 + Fraction(1, 10**12)))
@@ -90,7 +92,8 @@ def _delta(generator: np.random.Generator) -> Case:
     mechanism, epsilon = _mechanism(generator, 3, 4), str(int(generator.integers(1, 5))) + "/10"
     exact = _exact_delta(mechanism, epsilon)
     false, true = (
-        claim(release(mechanism), epsilon, decimal_text(exact * (1 + Fraction(sign, 10**6)))) for sign in (-1, 1)
+        claim(release(mechanism), epsilon, decimal_text(exact * (1 + Fraction(sign, 10**6))))
+        for sign in (-1, 1)
     )
     return Case(false, sealed(false, "delta", tables=[mechanism.canonical()]), true)
 
@@ -98,13 +101,18 @@ def _delta(generator: np.random.Generator) -> Case:
 def _renyi(generator: np.random.Generator) -> Case:
     mechanism, order = _mechanism(generator, 3, 3), str(int(generator.integers(11, 60))) + "/10"
     value = Fraction(mechanism.renyi(alpha=float(Fraction(order)))) * 3
-    false, true = (claim(release(mechanism, 3), value * (1 + Fraction(sign, 10**6)), order=order) for sign in (-1, 1))
+    false, true = (
+        claim(release(mechanism, 3), value * (1 + Fraction(sign, 10**6)), order=order)
+        for sign in (-1, 1)
+    )
     return Case(false, sealed(false, "renyi", tables=[mechanism.canonical()], order=order), true)
 
 
 def _noise(generator: np.random.Generator) -> Case:
     """One coin per client, moved by one: of one coin a half is beyond reach at any epsilon, and so on."""
-    coin = Mechanism(knots=[0.0, 1.0], levels=[0.0, 1.0], weights=np.full((2, 2), 2**31), name="coin")
+    coin = Mechanism(
+        knots=[0.0, 1.0], levels=[0.0, 1.0], weights=np.full((2, 2), 2**31), name="coin"
+    )
     clients = int(generator.integers(1, 5))
     described = kernel.ExactRelease(
         observer="secure_sum", tables=((coin.sha256, 1),), clients=clients, lattice=(0, 1), shift=1,
@@ -112,7 +120,10 @@ def _noise(generator: np.random.Generator) -> Case:
     )  # fmt: skip
     # The largest sum is out of reach of the other world; the rest of delta is what e**-60 leaves.
     exact = Fraction(1, 2**clients)
-    false, true = (claim(described, "60", decimal_text(exact * (1 + Fraction(sign, 10**6)))) for sign in (-1, 1))
+    false, true = (
+        claim(described, "60", decimal_text(exact * (1 + Fraction(sign, 10**6))))
+        for sign in (-1, 1)
+    )
     return Case(false, sealed(false, "renyi", tables=[coin.canonical()], order="2", tail=160), true)
 
 
@@ -123,7 +134,10 @@ def _losses(generator: np.random.Generator) -> Case:
     shape = losses_shape(privacy.Release(mechanism=mechanism, rounds=count, delta=0.0), 0.5)
     described = release(mechanism, rounds=count)
     # The dominating pair of lopsided rows is worse than any sequence of theirs: the true claim keeps clear of it.
-    false, true = (claim(described, epsilon, value) for value in (decimal_text(exact * Fraction(9999, 10**4)), "1"))
+    false, true = (
+        claim(described, epsilon, value)
+        for value in (decimal_text(exact * Fraction(9999, 10**4)), "1")
+    )
     return Case(false, sealed(false, "losses", tables=[mechanism.canonical()], **shape), true)
 
 
@@ -139,12 +153,24 @@ def _sum(generator: np.random.Generator) -> Case:
     shape = rows.min(axis=0)
     first = int(np.flatnonzero(shape)[0])
     places = [[0] * first + [int(shape.sum())] for _ in rows]
-    blanket = {"rows": [0, 1], "block": 1, "components": [{"shape": shape[first:].tolist(), "places": places}]}
+    blanket = {
+        "rows": [0, 1],
+        "block": 1,
+        "components": [{"shape": shape[first:].tolist(), "places": places}],
+    }
     corners = [[count] for count in range(clients - 1, -1, -1)]
-    content = {"tail": 160, "blankets": [blanket], "others": clients - 1, "cases": {"corners": corners}}
+    content = {
+        "tail": 160,
+        "blankets": [blanket],
+        "others": clients - 1,
+        "cases": {"corners": corners},
+    }
     exact = exact_delta_fraction(rows, clients, exponential("1/5"))
     assume(exact > Fraction(1, 10**6))
-    false, true = (claim(described, "1/5", value) for value in (decimal_text(exact * Fraction(9999, 10**4)), "1"))
+    false, true = (
+        claim(described, "1/5", value)
+        for value in (decimal_text(exact * Fraction(9999, 10**4)), "1")
+    )
     return Case(false, sealed(false, "sum", tables=[mechanism.canonical()], **content), true)
 
 
@@ -155,7 +181,11 @@ def _boxes(generator: np.random.Generator) -> Case:
     places = case.proof["blankets"][0]["components"][0]["places"]
     assume(sum(shape) > 8)
     halves = [[[*place[:-1], place[-1] // 2] for place in places] for _ in range(2)]
-    blanket = {"rows": [0, 1], "block": 1, "components": [{"shape": shape, "places": half} for half in halves]}
+    blanket = {
+        "rows": [0, 1],
+        "block": 1,
+        "components": [{"shape": shape, "places": half} for half in halves],
+    }
     others = case.proof["others"]
 
     def boxes(draws: int, components: int) -> dict[str, Any]:
@@ -164,29 +194,44 @@ def _boxes(generator: np.random.Generator) -> Case:
         children = [boxes(draws - count, components - 1) for count in range(draws + 1)]
         return {"edges": list(range(draws + 1)), "children": children}
 
-    return Case(case.false, {**case.proof, "blankets": [blanket], "cases": boxes(others, 2)}, case.true)
+    return Case(
+        case.false, {**case.proof, "blankets": [blanket], "cases": boxes(others, 2)}, case.true
+    )
 
 
 def _noise_losses(generator: np.random.Generator) -> Case:
     """Coins again, moved by one: the total variation of a binomial from its move is its largest weight."""
-    coin = Mechanism(knots=[0.0, 1.0], levels=[0.0, 1.0], weights=np.full((2, 2), 2**31), name="coin")
+    coin = Mechanism(
+        knots=[0.0, 1.0], levels=[0.0, 1.0], weights=np.full((2, 2), 2**31), name="coin"
+    )
     clients = int(generator.integers(1, 9))
     described = kernel.ExactRelease(
         observer="secure_sum", tables=((coin.sha256, 1),), clients=clients, lattice=(0, 1), shift=1,
         distance=Fraction(1),
     )  # fmt: skip
     exact = Fraction(math.comb(clients, clients // 2), 2**clients)
-    false, true = (claim(described, "0", decimal_text(exact * (1 + Fraction(sign, 10**6)))) for sign in (-1, 1))
+    false, true = (
+        claim(described, "0", decimal_text(exact * (1 + Fraction(sign, 10**6)))) for sign in (-1, 1)
+    )
     return Case(false, sealed(false, "sum", tables=[coin.canonical()], tail=160), true)
 
 
 def _gaussian(generator: np.random.Generator) -> Case:
-    noise, epsilon = Fraction(int(generator.integers(8, 30)), 10), Fraction(int(generator.integers(1, 20)), 10)
-    described = kernel.ExactRelease(observer="model", noise_multiplier=noise, neighboring="add_or_remove_one")
+    noise, epsilon = (
+        Fraction(int(generator.integers(8, 30)), 10),
+        Fraction(int(generator.integers(1, 20)), 10),
+    )
+    described = kernel.ExactRelease(
+        observer="model", noise_multiplier=noise, neighboring="add_or_remove_one"
+    )
     shift, c = 1 / float(noise), float(exponential(epsilon))
-    exact = norm.cdf(shift / 2 - float(epsilon) / shift) - c * norm.cdf(-shift / 2 - float(epsilon) / shift)
+    exact = norm.cdf(shift / 2 - float(epsilon) / shift) - c * norm.cdf(
+        -shift / 2 - float(epsilon) / shift
+    )
     content = {"kappa": "1", "step": "1/32", "tail": 110, "sampled": {"low": -160, "high": 160}}
-    false, true = (claim(described, epsilon, repr(float(exact) * factor)) for factor in (0.999, 1.05))
+    false, true = (
+        claim(described, epsilon, repr(float(exact) * factor)) for factor in (0.999, 1.05)
+    )
     return Case(false, sealed(false, "gaussian", **content), true)
 
 
@@ -198,12 +243,22 @@ def _dual(generator: np.random.Generator) -> Case:
     cut, _ = cut_at(np.linspace(-1.6 * reach - 0.4, 1.6 * reach + 0.4, 41), ratio, problem)
 
     def whole(values: Any) -> Any:
-        return [whole(one) if np.ndim(one) else round(Fraction(float(one)) * 2**60) for one in values]
+        return [
+            whole(one) if np.ndim(one) else round(Fraction(float(one)) * 2**60) for one in values
+        ]
 
     content = {"scale": 60, "axis": whole(np.linspace(-8, 8, 17) * reach)}
-    content["cuts"] = [{"edges": whole(cut.edges), "roots": whole(cut.roots), "ends": whole(cut.ends)}]
+    content["cuts"] = [
+        {"edges": whole(cut.edges), "roots": whole(cut.roots), "ends": whole(cut.ends)}
+    ]
     # Two levels at the reach have the mean squared error reach**2 - 1/3, and no two levels have less.
-    statement = {"kind": "lower_bound", "loss": "mse", "prior": "uniform", "levels": 2, "epsilon": str(epsilon)}
+    statement = {
+        "kind": "lower_bound",
+        "loss": "mse",
+        "prior": "uniform",
+        "levels": 2,
+        "epsilon": str(epsilon),
+    }
     false, true = (
         kernel.ExactClaim(release=None, statement={**statement, "value": repr(value)})
         for value in ((reach**2 - 1 / 3) * (1 + 1e-6), 0.5)
@@ -217,13 +272,17 @@ BUILDERS: dict[str, Callable[[np.random.Generator], Case]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", [*list(BUILDERS)[:-1], pytest.param("dual", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "kind", [*list(BUILDERS)[:-1], pytest.param("dual", marks=pytest.mark.slow)]
+)
 @given(seed=st.integers(0, 2**32 - 1))
 @settings(max_examples=examples(2), deadline=None)
 def test_no_change_of_a_proof_certifies_a_false_claim(kind: str, seed: int) -> None:
     generator = np.random.default_rng(seed)
     case = BUILDERS[kind](generator)
-    assert accepts(case.true, resealed(case.true, case.proof)), "the proof must be one before it is forged"
+    assert accepts(case.true, resealed(case.true, case.proof)), (
+        "the proof must be one before it is forged"
+    )
     assert not accepts(case.false, case.proof)
     changed = list(forgeries(case.proof, skip=["claim_sha256"]))
     for index in generator.permutation(len(changed))[:15]:
@@ -234,7 +293,11 @@ def test_no_change_of_a_proof_certifies_a_false_claim(kind: str, seed: int) -> N
 def _stronger(said: kernel.ExactClaim) -> list[tuple[str, kernel.ExactClaim]]:
     """Each number of a claim changed so that the claim says more, one at a time."""
     found: list[tuple[str, kernel.ExactClaim]] = []
-    for key, factor in (("epsilon", Fraction(1, 100)), ("delta", Fraction(0)), ("value", Fraction(10**6))):
+    for key, factor in (
+        ("epsilon", Fraction(1, 100)),
+        ("delta", Fraction(0)),
+        ("value", Fraction(10**6)),
+    ):
         known = key in said.statement and (said.release is not None or key == "value")
         if known and Fraction(said.statement[key]):
             better = str(Fraction(said.statement[key]) * factor)
@@ -269,7 +332,9 @@ def test_no_field_of_a_claim_can_be_improved(kind: str, seed: int) -> None:
     case = BUILDERS[kind](np.random.default_rng(seed))
     tight = case.true
     if "delta" in tight.statement and kind in ("losses", "sum", "boxes"):
-        tight = replace(tight, statement={**tight.statement, "delta": case.false.statement["delta"]})
+        tight = replace(
+            tight, statement={**tight.statement, "delta": case.false.statement["delta"]}
+        )
     for key, stronger in _stronger(tight):
         assert not accepts(stronger, resealed(stronger, case.proof)), key
         assert not accepts(stronger, case.proof), key

@@ -35,7 +35,13 @@ def _time() -> None:
 def _outcome(z: float, steps: int, rate: float, **more: Any) -> tuple[float, Any]:
     claim = float_epsilon(z, steps=steps, sampling_rate=rate, delta=1e-5, **more)
     return claim.epsilon, propose_training(
-        epsilon=claim.epsilon, delta=1e-5, noise_multiplier=z, steps=steps, sampling_rate=rate, fineness=512, **more
+        epsilon=claim.epsilon,
+        delta=1e-5,
+        noise_multiplier=z,
+        steps=steps,
+        sampling_rate=rate,
+        fineness=512,
+        **more,
     )
 
 
@@ -46,13 +52,17 @@ def test_the_gaussian_curve_is_the_closed_form(shift: float, epsilon: float) -> 
     c = Fraction(math.exp(epsilon))
     with flint.ctx.workprec(256):
         value = gaussian_curve(flint.arb(shift))(c.numerator, c.denominator)
-    exact = norm.cdf(shift / 2 - math.log(c) / shift) - float(c) * norm.cdf(-shift / 2 - math.log(c) / shift)
+    exact = norm.cdf(shift / 2 - math.log(c) / shift) - float(c) * norm.cdf(
+        -shift / 2 - math.log(c) / shift
+    )
     assert abs(value / WHOLE - exact) < FEW * (1 + float(c))
 
 
 def test_one_step_without_sampling_is_the_closed_form() -> None:
     for neighboring, shift in (("add_or_remove_one", 0.5), ("replace_one", 1.0)):
-        exact = norm.cdf(shift / 2 - 1.5 / shift) - math.exp(1.5) * norm.cdf(-shift / 2 - 1.5 / shift)
+        exact = norm.cdf(shift / 2 - 1.5 / shift) - math.exp(1.5) * norm.cdf(
+            -shift / 2 - 1.5 / shift
+        )
         outcome = propose_training(
             epsilon=1.5, delta=exact * 1.001, noise_multiplier=2.0, steps=1, neighboring=neighboring
         )
@@ -72,7 +82,9 @@ CASES: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_certified_epsilon_is_that_of_dp_accounting_within_one_percent(case: dict[str, Any]) -> None:
+def test_certified_epsilon_is_that_of_dp_accounting_within_one_percent(
+    case: dict[str, Any],
+) -> None:
     float_value, outcome = _outcome(**case)
     assert outcome.proof is not None, outcome.reason
     # dp-accounting's bound is pessimistic by its buckets, so the kernel's may be a little below it.
@@ -83,17 +95,30 @@ def test_certified_epsilon_is_that_of_dp_accounting_within_one_percent(case: dic
 @pytest.mark.parametrize(("levels", "fits"), [(2, True), (3, False)])
 def test_the_other_codes_share_what_is_not_kept(levels: int, fits: bool) -> None:
     # Kept with 3/4, of two codes the other takes 1/4: that contracts to 11/20. Of three, each of two takes 1/8: less.
-    described = kernel.ExactRelease(observer="model", noise_multiplier=Fraction(1), kept=Fraction(3, 4), levels=levels)
+    described = kernel.ExactRelease(
+        observer="model", noise_multiplier=Fraction(1), kept=Fraction(3, 4), levels=levels
+    )
     said = claim(described, "3", "1/10")
     grid = {"low": -64, "high": 64}
-    content = {"kappa": "11/20", "range": "4", "depth": 30, "step": "1/16", "tail": 160, "sampled": grid}
+    content = {
+        "kappa": "11/20",
+        "range": "4",
+        "depth": 30,
+        "step": "1/16",
+        "tail": 160,
+        "sampled": grid,
+    }
     assert accepts(said, sealed(said, "gaussian", **content)) == fits
 
 
 @judges("training.rqp.propose_training")
 @pytest.mark.parametrize(
     "case",
-    [pytest.param({**CASES[0], "steps": 20}, marks=pytest.mark.slow), {**CASES[1], "steps": 20}, CASES[2]],
+    [
+        pytest.param({**CASES[0], "steps": 20}, marks=pytest.mark.slow),
+        {**CASES[1], "steps": 20},
+        CASES[2],
+    ],
     ids=str,
 )
 def test_stronger_claims_are_refused(case: dict[str, Any]) -> None:
@@ -110,7 +135,9 @@ def test_stronger_claims_are_refused(case: dict[str, Any]) -> None:
     if said.kept < 1:
         changes += [{"kept": Fraction(99, 100)}, {"levels": 2**8}]
     for change in changes:
-        stronger = kernel.ExactClaim(release=kernel.ExactRelease(**{**described, **change}), statement=said.statement)
+        stronger = kernel.ExactClaim(
+            release=kernel.ExactRelease(**{**described, **change}), statement=said.statement
+        )
         assert not accepts(stronger, resealed(stronger, outcome.proof)), change
     for field, factor in (("epsilon", Fraction(95, 100)), ("delta", Fraction(1, 2))):
         text = decimal_text(Fraction(said.statement[field]) * factor)
@@ -121,7 +148,9 @@ def test_stronger_claims_are_refused(case: dict[str, Any]) -> None:
 def test_no_change_of_one_field_proves_a_false_claim() -> None:
     _, outcome = _outcome(1.0, 5, 0.05, q=0.9, bits=2)
     low = decimal_text(outcome.claim.epsilon * Fraction(95, 100))
-    false = kernel.ExactClaim(release=outcome.claim.release, statement={**outcome.claim.statement, "epsilon": low})
+    false = kernel.ExactClaim(
+        release=outcome.claim.release, statement={**outcome.claim.statement, "epsilon": low}
+    )
     for path, forged in forgeries(outcome.proof, skip=["claim_sha256"]):
         assert not accepts(false, resealed(false, forged)), path
 
@@ -147,7 +176,9 @@ def test_kappa_is_accepted_just_above_the_supremum_and_refused_below(q: float, b
     # Refuted by a point, not only unproved: some m has a larger ratio than the kappa that is refused.
     grid = np.arange(1, 4000) / 4000
     width = float(kept - other)
-    ratio = (width * norm.pdf(norm.ppf(grid)) / norm.pdf(norm.ppf(float(other) + width * grid))).max()
+    ratio = (
+        width * norm.pdf(norm.ppf(grid)) / norm.pdf(norm.ppf(float(other) + width * grid))
+    ).max()
     # Its greatest value over a grid of 1/4000: the peak is missed by the square of a step, times its curvature.
     assert true * (1 - 1e-4) <= ratio <= true * (1 + SOLVED)
 
@@ -163,7 +194,8 @@ def test_a_kappa_below_one_needs_a_proof() -> None:
     _, outcome = _outcome(1.0, 50, 0.05)
     said = outcome.claim
     low = kernel.ExactClaim(
-        release=said.release, statement={**said.statement, "epsilon": decimal_text(said.epsilon * Fraction(1, 2))}
+        release=said.release,
+        statement={**said.statement, "epsilon": decimal_text(said.epsilon * Fraction(1, 2))},
     )
     assert not accepts(low, {**resealed(low, outcome.proof), "kappa": "1/3"})
 
@@ -171,13 +203,18 @@ def test_a_kappa_below_one_needs_a_proof() -> None:
 def test_replacing_one_of_all_records_moves_the_sum_by_two_clip_norms() -> None:
     """One step of everyone, noise 4: the closed form's delta at distance 2 / 4, and not the one at 1 / 4."""
     once, noise = 0.7, 4.0
-    deltas = [norm.cdf(s / 2 - once / s) - math.exp(once) * norm.cdf(-s / 2 - once / s) for s in (1 / noise, 2 / noise)]
+    deltas = [
+        norm.cdf(s / 2 - once / s) - math.exp(once) * norm.cdf(-s / 2 - once / s)
+        for s in (1 / noise, 2 / noise)
+    ]
     shape = {"noise_multiplier": noise, "steps": 1, "neighboring": "replace_one"}
     held = propose_training(epsilon=once, delta=deltas[1] * 1.01, **shape)  # type: ignore[arg-type]
     assert held.proof is not None, held.reason
     assert float(held.claim.epsilon) < once * 1.01
     for delta in math.sqrt(deltas[0] * deltas[1]), deltas[1] * 0.99:
-        low = kernel.ExactClaim(release=held.claim.release, statement={**held.claim.statement, "delta": repr(delta)})
+        low = kernel.ExactClaim(
+            release=held.claim.release, statement={**held.claim.statement, "delta": repr(delta)}
+        )
         assert not accepts(low, resealed(low, held.proof))
 
 
@@ -194,15 +231,20 @@ def test_replacing_a_record_costs_more_than_removing_one() -> None:
     )
     assert outcome.proof is not None, outcome.reason
     low = kernel.ExactClaim(
-        release=outcome.claim.release, statement={**outcome.claim.statement, "epsilon": decimal_text(Fraction(removed))}
+        release=outcome.claim.release,
+        statement={**outcome.claim.statement, "epsilon": decimal_text(Fraction(removed))},
     )
     assert not accepts(low, resealed(low, outcome.proof))
 
 
-def test_replacing_as_removing_and_adding_takes_half_of_epsilon_and_less_than_half_of_delta() -> None:
+def test_replacing_as_removing_and_adding_takes_half_of_epsilon_and_less_than_half_of_delta() -> (
+    None
+):
     """One step that everyone takes part in: (2 e, (1 + exp e) d) from the closed form's (e, d), and nothing below."""
     once, shift = 0.7, 0.5
-    exact = norm.cdf(shift / 2 - once / shift) - math.exp(once) * norm.cdf(-shift / 2 - once / shift)
+    exact = norm.cdf(shift / 2 - once / shift) - math.exp(once) * norm.cdf(
+        -shift / 2 - once / shift
+    )
     shape = {"noise_multiplier": 2.0, "steps": 1, "neighboring": "replace_one", "way": "removal"}
     delta = exact * (1 + math.exp(once))
     outcome = propose_training(epsilon=2 * once, delta=delta * 1.001, **shape)  # type: ignore[arg-type]
@@ -218,7 +260,9 @@ def test_replacing_as_removing_and_adding_takes_half_of_epsilon_and_less_than_ha
 
 
 @pytest.mark.parametrize(
-    ("kept", "kappa_is_used", "by"), [({}, False, None), ({"q": 0.5, "bits": 4}, True, "removal")], ids=["pair", "half"]
+    ("kept", "kappa_is_used", "by"),
+    [({}, False, None), ({"q": 0.5, "bits": 4}, True, "removal")],
+    ids=["pair", "half"],
 )
 def test_a_sampled_run_is_certified_the_way_that_costs_least(
     kept: dict[str, Any], kappa_is_used: bool, by: str | None
@@ -237,5 +281,7 @@ def test_hardly_any_replacement_is_certified_by_the_noise_alone() -> None:
     assert "range" not in outcome.proof
     assert float(outcome.claim.epsilon) <= 1.0101 * found
     # The worst pair is that of Gaussian noise: no proof with a kappa below 1 has it.
-    again = resealed(outcome.claim, {**outcome.proof, "kappa": "999/1000", "range": "8", "depth": 40})
+    again = resealed(
+        outcome.claim, {**outcome.proof, "kappa": "999/1000", "range": "8", "depth": 40}
+    )
     assert not accepts(outcome.claim, again)

@@ -15,7 +15,16 @@ from hypothesis import strategies as st
 from laws.registry import judges
 from mezzotint import Mechanism, families, kernel, privacy
 from mezzotint.kernel import losses
-from mezzotint.kernel.losses import ONE, WHOLE, Grid, Measure, curve_of, measure_of, pair_values, sampled_curves
+from mezzotint.kernel.losses import (
+    ONE,
+    WHOLE,
+    Grid,
+    Measure,
+    curve_of,
+    measure_of,
+    pair_values,
+    sampled_curves,
+)
 from mezzotint.kernel.real import exp_floor, polynomial
 from mezzotint.kernel.units import set_deadline
 from mezzotint.privacy.propose import propose_local
@@ -45,19 +54,32 @@ def _grid(step: Fraction, low: int, high: int) -> Grid:
     return Grid(low, [exp_floor(index * step, losses.FINE) for index in range(low, high + 1)])
 
 
-def _described(sampling: str, rate: Fraction, neighboring: str = "replace_one", **more: Any) -> kernel.ExactRelease:
+def _described(
+    sampling: str, rate: Fraction, neighboring: str = "replace_one", **more: Any
+) -> kernel.ExactRelease:
     return kernel.ExactRelease(
-        observer="reports", tables=(("0", 1),), sampling=sampling, rate=rate, neighboring=neighboring, **more
+        observer="reports",
+        tables=(("0", 1),),
+        sampling=sampling,
+        rate=rate,
+        neighboring=neighboring,
+        **more,
     )
 
 
-def _pair_curve(pairs: list[tuple[list[Fraction], list[Fraction]]], kept: Fraction = Fraction(1)) -> losses.Curve:
+def _pair_curve(
+    pairs: list[tuple[list[Fraction], list[Fraction]]], kept: Fraction = Fraction(1)
+) -> losses.Curve:
     """The largest of the pairs' exact curves, each with a share lost to disclosure."""
 
     def curve(n: int, d: int) -> int:
         c = Fraction(n, d)
-        worst = max(sum(max(p - c * q, Fraction(0)) for p, q in zip(*pair, strict=True)) for pair in pairs)
-        return losses.ceil_div((1 - kept + kept * worst).numerator * WHOLE, (1 - kept + kept * worst).denominator)
+        worst = max(
+            sum(max(p - c * q, Fraction(0)) for p, q in zip(*pair, strict=True)) for pair in pairs
+        )
+        return losses.ceil_div(
+            (1 - kept + kept * worst).numerator * WHOLE, (1 - kept + kept * worst).denominator
+        )
 
     return curve
 
@@ -95,7 +117,8 @@ def test_the_larger_of_two_curves_when_sampled_keeps_its_delta() -> None:
     rows = [Fraction(38, 100), Fraction(32, 100), Fraction(30, 100)]
     loud = _pair_curve([(rows, rows[::-1])])
     quiet = _pair_curve(
-        [([Fraction(51, 100), Fraction(49, 100)], [Fraction(49, 100), Fraction(51, 100)])], Fraction(9, 10)
+        [([Fraction(51, 100), Fraction(49, 100)], [Fraction(49, 100), Fraction(51, 100)])],
+        Fraction(9, 10),
     )
 
     def largest(n: int, d: int) -> int:
@@ -112,12 +135,19 @@ def test_the_larger_of_two_curves_when_sampled_keeps_its_delta() -> None:
 
 @given(seed=st.integers(0, 2**32 - 1), noise=st.sampled_from([0.0, 1e-3, 0.1]))
 @settings(max_examples=examples(14))
-def test_the_envelope_of_any_upper_values_is_a_distribution_above_the_curve(seed: int, noise: float) -> None:
+def test_the_envelope_of_any_upper_values_is_a_distribution_above_the_curve(
+    seed: int, noise: float
+) -> None:
     generator = np.random.default_rng(seed)
-    rows = [[Fraction(int(w), 1000) for w in generator.multinomial(1000, np.full(4, 0.25))] for _ in range(3)]
+    rows = [
+        [Fraction(int(w), 1000) for w in generator.multinomial(1000, np.full(4, 0.25))]
+        for _ in range(3)
+    ]
     true = _pair_curve(list(permutations(rows, 2)))
     grid = _grid(Fraction(1, 20), -40, 40)
-    values = [true(p, ONE) + int(noise * generator.random() * 2**40) * (WHOLE >> 40) for p in grid.points]
+    values = [
+        true(p, ONE) + int(noise * generator.random() * 2**40) * (WHOLE >> 40) for p in grid.points
+    ]
     made = measure_of(grid, values, 0)
     entries = [int(entry) for entry in made.poly.coeffs()]
     assert min(entries, default=0) >= 0
@@ -174,7 +204,9 @@ def test_products_round_down_and_lose_nothing_but_what_they_say() -> None:
 @judges("kernel.losses.curve_of")
 @given(mechanism=SMALL, count=st.sampled_from([2, 3]), delta=st.sampled_from([0.3, 0.01, 1e-4]))
 @settings(max_examples=examples(9), deadline=None)
-def test_compositions_are_never_below_enumeration(mechanism: Mechanism, count: int, delta: float) -> None:
+def test_compositions_are_never_below_enumeration(
+    mechanism: Mechanism, count: int, delta: float
+) -> None:
     """At the certified epsilon every sequence of one pair of rows has at most the claimed delta."""
     float_epsilon, outcome = _proposed(mechanism, delta, rounds=count)
     if outcome.proof is None:
@@ -187,7 +219,9 @@ def test_compositions_are_never_below_enumeration(mechanism: Mechanism, count: i
         # A proof with the same numbers for the delta just below an exact one is refused.
         if exact > 0:
             low = claim(
-                outcome.claim.release, outcome.claim.statement["epsilon"], decimal_text(exact * Fraction(999, 1000))
+                outcome.claim.release,
+                outcome.claim.statement["epsilon"],
+                decimal_text(exact * Fraction(999, 1000)),
             )
             assert not accepts(low, resealed(low, outcome.proof))
 
@@ -197,7 +231,13 @@ CASES: list[dict[str, Any]] = [
     {"coordinates": 4, "rounds": 20},
     {"rounds": 100, "sampling": "revealed", "rate": 0.1},
     {"coordinates": 2, "rounds": 50, "sampling": "poisson", "rate": 0.1},
-    {"coordinates": 2, "rounds": 50, "sampling": "poisson", "rate": 0.1, "neighboring": "add_or_remove_one"},
+    {
+        "coordinates": 2,
+        "rounds": 50,
+        "sampling": "poisson",
+        "rate": 0.1,
+        "neighboring": "add_or_remove_one",
+    },
 ]
 
 
@@ -216,15 +256,28 @@ def test_stronger_claims_are_refused_with_the_same_proof(shape: dict[str, Any]) 
     stated = said.statement
     for field, factor in (("epsilon", Fraction(96, 100)), ("delta", Fraction(1, 3))):
         better = kernel.ExactClaim(
-            release=said.release, statement={**stated, field: decimal_text(Fraction(stated[field]) * factor)}
+            release=said.release,
+            statement={**stated, field: decimal_text(Fraction(stated[field]) * factor)},
         )
         assert not accepts(better, resealed(better, proof))
     document = said.release.document()
     changed: list[dict[str, Any]] = [{"rounds": said.rounds + 20}]
-    changed.append({"tables": [{**document["tables"][0], "coordinates": 2 * document["tables"][0]["coordinates"]}]})
+    changed.append(
+        {
+            "tables": [
+                {**document["tables"][0], "coordinates": 2 * document["tables"][0]["coordinates"]}
+            ]
+        }
+    )
     if said.sampling != "none":
         changed.append({"sampling": {"kind": said.sampling, "rate": "1/4"}})
-        changed.append({"sampling": {"kind": "none", "rate": "1"}, "unit": "client", "neighboring": "replace_one"})
+        changed.append(
+            {
+                "sampling": {"kind": "none", "rate": "1"},
+                "unit": "client",
+                "neighboring": "replace_one",
+            }
+        )
     for change in changed:
         try:
             stronger = kernel.ExactRelease.read({**document, **change})
@@ -242,7 +295,9 @@ def test_no_change_of_one_field_proves_a_false_claim(shape: dict[str, Any]) -> N
     """Steps, grids and tails are choices: another choice may be refused, but none proves 4 % less epsilon."""
     _, outcome = _proposed(RQM, 1e-6, **shape)
     low = decimal_text(outcome.claim.epsilon * Fraction(96, 100))
-    false = kernel.ExactClaim(release=outcome.claim.release, statement={**outcome.claim.statement, "epsilon": low})
+    false = kernel.ExactClaim(
+        release=outcome.claim.release, statement={**outcome.claim.statement, "epsilon": low}
+    )
     for path, forged in forgeries(outcome.proof, skip=["claim_sha256", "tables"]):
         assert not accepts(false, resealed(false, forged)), path
     assert not accepts(outcome.claim, {**outcome.proof, "tables": []})
@@ -257,10 +312,18 @@ def test_mirrors_and_permuted_levels_change_nothing(mechanism: Mechanism) -> Non
     _, outcome = _proposed(mechanism, 1e-3, rounds=5)
     if outcome.proof is None or outcome.proof["kind"] != "losses":
         return
-    for weights in (mechanism.weights[::-1], mechanism.weights[:, ::-1], np.repeat(mechanism.weights, 2, axis=0)):
+    for weights in (
+        mechanism.weights[::-1],
+        mechanism.weights[:, ::-1],
+        np.repeat(mechanism.weights, 2, axis=0),
+    ):
         knots = np.arange(float(weights.shape[0]))
         other = Mechanism(knots=knots, levels=mechanism.levels, weights=weights, name="mirror")
-        said = claim(release(other, rounds=5), outcome.claim.statement["epsilon"], outcome.claim.statement["delta"])
+        said = claim(
+            release(other, rounds=5),
+            outcome.claim.statement["epsilon"],
+            outcome.claim.statement["delta"],
+        )
         assert accepts(said, {**resealed(said, outcome.proof), "tables": [other.canonical()]})
 
 
@@ -278,10 +341,18 @@ def test_coordinates_times_rounds_is_what_counts_and_one_is_the_local_number() -
 def test_two_tables_in_one_round() -> None:
     other = families.randomized_response(lower=-1, upper=1, epsilon=1.0)
     _, outcome = _proposed(RQM, 1e-6, rounds=30)
-    both = kernel.ExactRelease(observer="reports", tables=((RQM.sha256, 1), (other.sha256, 2)), rounds=30)
-    proof = {**outcome.proof, "tables": [RQM.canonical(), other.canonical()], "grids": outcome.proof["grids"] * 2}
+    both = kernel.ExactRelease(
+        observer="reports", tables=((RQM.sha256, 1), (other.sha256, 2)), rounds=30
+    )
+    proof = {
+        **outcome.proof,
+        "tables": [RQM.canonical(), other.canonical()],
+        "grids": outcome.proof["grids"] * 2,
+    }
     alone, total = float(outcome.claim.epsilon), 30 * (RQM.epsilon + 2 * other.epsilon)
-    assert accepts(claim(both, total, "1/1000000"), resealed(claim(both, total, "1/1000000"), proof))
+    assert accepts(
+        claim(both, total, "1/1000000"), resealed(claim(both, total, "1/1000000"), proof)
+    )
     low = claim(both, alone + 0.5 * (total - alone), "1/1000000")
     assert not accepts(low, resealed(low, proof))
 

@@ -22,7 +22,9 @@ TOTAL = 2**32
 
 def _table(weights: list[int]) -> Mechanism:
     levels = np.arange(float(len(weights)))
-    return Mechanism(knots=[0.0, 1.0], levels=levels, weights=np.array([weights, weights]), name="noise")
+    return Mechanism(
+        knots=[0.0, 1.0], levels=levels, weights=np.array([weights, weights]), name="noise"
+    )
 
 
 def _random(generator: np.random.Generator, size: int) -> Mechanism:
@@ -32,7 +34,9 @@ def _random(generator: np.random.Generator, size: int) -> Mechanism:
     return _table(weights.tolist())
 
 
-def _release(table: Mechanism, clients: int, shift: int, distance: int, dimension: int = 1, **more: Any) -> Any:
+def _release(
+    table: Mechanism, clients: int, shift: int, distance: int, dimension: int = 1, **more: Any
+) -> Any:
     lattice = tuple(range(table.levels.size))
     return kernel.ExactRelease(
         observer="secure_sum", tables=((table.sha256, dimension),), clients=clients, lattice=lattice, shift=shift,
@@ -41,7 +45,9 @@ def _release(table: Mechanism, clients: int, shift: int, distance: int, dimensio
 
 
 def _proof(said: kernel.ExactClaim, table: Mechanism, order: str = "2", **more: Any) -> Any:
-    return sealed(said, "renyi", tables=[table.canonical()], **{"order": order, "tail": 160, **more})
+    return sealed(
+        said, "renyi", tables=[table.canonical()], **{"order": order, "tail": 160, **more}
+    )
 
 
 def _summed(table: Mechanism, clients: int) -> list[Fraction]:
@@ -49,7 +55,10 @@ def _summed(table: Mechanism, clients: int) -> list[Fraction]:
     found = [Fraction(1)]
     for _ in range(clients):
         found = [
-            sum((found[i] * row[k - i] for i in range(len(found)) if 0 <= k - i < len(row)), Fraction(0))
+            sum(
+                (found[i] * row[k - i] for i in range(len(found)) if 0 <= k - i < len(row)),
+                Fraction(0),
+            )
             for k in range(len(found) + len(row) - 1)
         ]
     return found
@@ -61,11 +70,15 @@ def _moved(noise: list[Fraction], move: int, reach: int) -> list[Fraction]:
     return empty * (reach + move) + noise + empty * (reach - move)
 
 
-def _worst(noise: list[Fraction], shift: int, distance: int, dimension: int, rounds: int, epsilon: Fraction) -> float:
+def _worst(
+    noise: list[Fraction], shift: int, distance: int, dimension: int, rounds: int, epsilon: Fraction
+) -> float:
     """The exact delta over all moves that the release allows, by enumeration of all outputs."""
     factor, worst, count = exponential(epsilon), Fraction(0), dimension * rounds
     for moves in product(range(-shift, shift + 1), repeat=count):
-        squares = [sum(move**2 for move in moves[k : k + dimension]) for k in range(0, count, dimension)]
+        squares = [
+            sum(move**2 for move in moves[k : k + dimension]) for k in range(0, count, dimension)
+        ]
         if max(squares) > distance:
             continue
         first = [_moved(noise, 0, shift) for _ in moves]
@@ -80,7 +93,13 @@ def _worst(noise: list[Fraction], shift: int, distance: int, dimension: int, rou
 
 
 def _stated(
-    noise: list[Fraction], shift: int, distance: int, dimension: int, rounds: int, epsilon: Fraction, order: float
+    noise: list[Fraction],
+    shift: int,
+    distance: int,
+    dimension: int,
+    rounds: int,
+    epsilon: Fraction,
+    order: float,
 ) -> float:
     """The page's bound, by loops over places: what is cut off, and the conversion of the largest cost per square."""
     size, cost, cut = len(noise), 0.0, 0.0
@@ -97,10 +116,19 @@ def test_never_below_enumeration_of_all_moves_and_at_the_bound_of_the_page() -> 
     """200 small tables of noise, up to three clients, vectors of two integers or two rounds."""
     generator, tables, close = np.random.default_rng(15), 0, 0
     while tables < 200:
-        table, clients = _random(generator, int(generator.integers(3, 6))), int(generator.integers(1, 4))
-        shift, (dimension, rounds) = int(generator.integers(1, 3)), [(1, 1), (2, 1), (1, 2)][tables % 3]
+        table, clients = (
+            _random(generator, int(generator.integers(3, 6))),
+            int(generator.integers(1, 4)),
+        )
+        shift, (dimension, rounds) = (
+            int(generator.integers(1, 3)),
+            [(1, 1), (2, 1), (1, 2)][tables % 3],
+        )
         distance = int(generator.integers(shift**2, 2 * shift**2 + 1))
-        epsilon, order = Fraction(int(generator.integers(5, 60)), 10), str(int(generator.integers(11, 60))) + "/10"
+        epsilon, order = (
+            Fraction(int(generator.integers(5, 60)), 10),
+            str(int(generator.integers(11, 60))) + "/10",
+        )
         noise = _summed(table, clients)
         stated = _stated(noise, shift, distance, dimension, rounds, epsilon, float(Fraction(order)))
         if stated >= 1:
@@ -117,7 +145,9 @@ def test_never_below_enumeration_of_all_moves_and_at_the_bound_of_the_page() -> 
 
 
 @pytest.mark.parametrize("weights", [[2**31, 3 * 2**29, 2**29], [2**29, 3 * 2**29, 2**31]])
-def test_noise_that_leans_to_one_side_costs_what_the_worse_direction_does(weights: list[int]) -> None:
+def test_noise_that_leans_to_one_side_costs_what_the_worse_direction_does(
+    weights: list[int],
+) -> None:
     """What a move costs and what it leaves out differ by its direction; the mirrored noise has them the other way."""
     table = _table(weights)
     stated = _stated(_summed(table, 1), 1, 1, 1, 1, Fraction(1), 2.0)
@@ -127,7 +157,9 @@ def test_noise_that_leans_to_one_side_costs_what_the_worse_direction_does(weight
         assert accepts(said, _proof(said, table)) == holds
 
 
-def _by_losses(table: Mechanism, described: Any, epsilon: object, delta: Fraction, **more: Any) -> bool:
+def _by_losses(
+    table: Mechanism, described: Any, epsilon: object, delta: Fraction, **more: Any
+) -> bool:
     said = claim(described, epsilon, decimal_text(delta))
     return accepts(said, sealed(said, "sum", tables=[table.canonical()], **{"tail": 160, **more}))
 
@@ -136,7 +168,10 @@ def test_losses_of_one_integer_are_exact() -> None:
     """100 small tables, lopsided ones and some with a gap, moves by 1 and 2: neither below enumeration nor above it."""
     generator, seen = np.random.default_rng(16), 0
     for number in range(100):
-        table, clients = _random(generator, int(generator.integers(2, 6))), int(generator.integers(1, 4))
+        table, clients = (
+            _random(generator, int(generator.integers(2, 6))),
+            int(generator.integers(1, 4)),
+        )
         lattice = tuple(range(table.levels.size))
         if number % 4 == 0:
             lattice = (0, *(place + 1 for place in lattice[1:]))
@@ -145,7 +180,9 @@ def test_losses_of_one_integer_are_exact() -> None:
         shift, epsilon = int(generator.integers(1, 3)), Fraction(int(generator.integers(0, 20)), 10)
         exact = Fraction(_worst(_summed(spread, clients), shift, shift**2, 1, 1, epsilon))
         described = replace(_release(table, clients, shift, shift**2), lattice=lattice)
-        assert _by_losses(table, described, epsilon, exact * (1 + Fraction(1, 10**9)) + Fraction(1, 2**90))
+        assert _by_losses(
+            table, described, epsilon, exact * (1 + Fraction(1, 10**9)) + Fraction(1, 2**90)
+        )
         if exact > Fraction(1, 10**9):
             seen += 1
             assert not _by_losses(table, described, epsilon, exact * (1 - Fraction(1, 10**9)))
@@ -184,16 +221,25 @@ def test_moves_chosen_after_the_first_round_and_noise_cut_short_are_covered() ->
     """40 lopsided tables: no order and no tail certifies less than what whoever waits for the first sum gets."""
     generator, seen = np.random.default_rng(18), 0
     for _ in range(40):
-        table, clients = _random(generator, int(generator.integers(2, 5))), int(generator.integers(1, 4))
+        table, clients = (
+            _random(generator, int(generator.integers(2, 5))),
+            int(generator.integers(1, 4)),
+        )
         shift, corrupted = int(generator.integers(1, 4)), int(clients > 2)
-        distance, epsilon = int(generator.integers(1, shift**2 + 2)), Fraction(int(generator.integers(1, 40)), 10)
+        distance, epsilon = (
+            int(generator.integers(1, shift**2 + 2)),
+            Fraction(int(generator.integers(1, 40)), 10),
+        )
         noise, factor = _summed(table, clients - corrupted), exponential(epsilon)
         moves = [move for move in range(-shift, shift + 1) if move**2 <= distance]
         first, *others = (_moved(noise, move, shift) for move in (0, *moves))
         exact = Fraction(0)
         for other in others:
             chosen = [
-                max(sum(max(p * a - factor * q * b, 0) for a, b in zip(first, later, strict=True)) for later in others)
+                max(
+                    sum(max(p * a - factor * q * b, 0) for a, b in zip(first, later, strict=True))
+                    for later in others
+                )
                 for p, q in zip(first, other, strict=True)
             ]
             exact = max(exact, Fraction(sum(chosen)))
@@ -204,7 +250,9 @@ def test_moves_chosen_after_the_first_round_and_noise_cut_short_are_covered() ->
         for tail in (160, 6, 2):
             for order in ("1.02", "2", "30"):
                 assert not accepts(false, _proof(false, table, order, tail=tail))
-            assert not accepts(false, sealed(false, "sum", tables=[table.canonical()], tail=tail, **grid))
+            assert not accepts(
+                false, sealed(false, "sum", tables=[table.canonical()], tail=tail, **grid)
+            )
     assert seen > 30
 
 
@@ -212,7 +260,9 @@ TWO = _table([2**31, 2**31])
 FIVE = _table([2**28, 2**30, TOTAL - 2 * 2**28 - 2 * 2**30, 2**30, 2**28])
 
 
-def _holds(table: Mechanism, clients: int, shift: int, delta: str, order: str = "2", **more: Any) -> bool:
+def _holds(
+    table: Mechanism, clients: int, shift: int, delta: str, order: str = "2", **more: Any
+) -> bool:
     said = claim(_release(table, clients, shift, shift**2, **more), "50", delta)
     return accepts(said, _proof(said, table, order))
 
@@ -239,7 +289,10 @@ def test_edges_of_noise() -> None:
     said = claim(replace(_release(gap, 2, 1, 1), lattice=(0, 2, 4)), "50", "99/100")
     assert not accepts(said, _proof(said, gap))
     rows = Mechanism(
-        knots=[0.0, 1.0], levels=[0.0, 1.0], weights=np.array([[2**31, 2**31], [2**30, TOTAL - 2**30]]), name="two"
+        knots=[0.0, 1.0],
+        levels=[0.0, 1.0],
+        weights=np.array([[2**31, 2**31], [2**30, TOTAL - 2**30]]),
+        name="two",
     )
     assert not _holds(rows, 3, 1, "99/100")
     for change in ({"shift": 0}, {"distance": Fraction(-1)}):
@@ -265,7 +318,9 @@ def test_a_sum_has_an_honest_client() -> None:
         with pytest.raises(kernel.Unreadable):
             kernel.ExactRelease.read({**document, **change})
     with pytest.raises(kernel.Unreadable, match="distance"):
-        kernel.ExactRelease.read({key: value for key, value in document.items() if key != "distance"})
+        kernel.ExactRelease.read(
+            {key: value for key, value in document.items() if key != "distance"}
+        )
 
 
 def test_no_other_kind_of_proof_speaks_of_noise() -> None:
@@ -281,7 +336,9 @@ def test_no_other_kind_of_proof_speaks_of_noise() -> None:
     blankets = {"blankets": [blanket], "others": 2, "cases": {"corners": [[]]}}
     assert not accepts(said, sealed(said, "sum", tables=[FIVE.canonical()], tail=9, **blankets))
     for kind, more in content.items():
-        with pytest.raises((kernel.Refused, kernel.Unreadable), match=r"this proof is about|lower bound"):
+        with pytest.raises(
+            (kernel.Refused, kernel.Unreadable), match=r"this proof is about|lower bound"
+        ):
             kernel.check(said, sealed(said, kind, tables=[FIVE.canonical()], **more))
     # A release of reports does not become one of noise, nor the other way round.
     plain = replace(said, release=replace(said.release, shift=0, distance=Fraction(0)))
@@ -298,7 +355,9 @@ def _scheme(**change: Any) -> vectors.NoiseScheme:
 @judges("privacy.sums.cost.propose_noise", "vectors.integers.NoiseScheme.propose")
 @pytest.mark.parametrize("rounds", [1, 7])
 def test_schemes_have_their_claims_certified_without_loss(rounds: int) -> None:
-    release = privacy.Release(mechanism=_scheme(), delta=1e-6, trust="secure_sum", clients=100, rounds=rounds)
+    release = privacy.Release(
+        mechanism=_scheme(), delta=1e-6, trust="secure_sum", clients=100, rounds=rounds
+    )
     computed = privacy.account(release)
     found, proof = privacy.prove(release)
     assert found.certified, found.reason
@@ -317,7 +376,12 @@ def test_schemes_have_their_claims_certified_without_loss(rounds: int) -> None:
 
 def test_noise_of_clients_who_come_by_chance_is_not_counted_on() -> None:
     """Of a hundred clients who come with 1 in 10 only some ten add noise: the claim of a hundred would be too small."""
-    shape: dict[str, Any] = {"delta": 1e-6, "trust": "secure_sum", "clients": 100, "sampling": "poisson"}
+    shape: dict[str, Any] = {
+        "delta": 1e-6,
+        "trust": "secure_sum",
+        "clients": 100,
+        "sampling": "poisson",
+    }
     with pytest.raises(ParameterError, match="absent clients add no noise"):
         privacy.account(privacy.Release(mechanism=_scheme(), sampling_rate=0.1, **shape))
     table = families.rqm(lower=-1, upper=1, levels=4, extension=1.0, q=0.42)

@@ -34,7 +34,9 @@ SMALL = mechanisms(max_levels=5, max_segments=4, spacings=("even",))
 
 def _mechanism(rows: list[list[int]]) -> Mechanism:
     knots, levels = np.arange(float(len(rows))), np.arange(float(len(rows[0])))
-    return Mechanism(knots=knots, levels=levels, weights=np.array(rows, dtype=np.int64), name="hand")
+    return Mechanism(
+        knots=knots, levels=levels, weights=np.array(rows, dtype=np.int64), name="hand"
+    )
 
 
 TWO = _mechanism([[3 * 2**30, 2**30], [2**30, 3 * 2**30]])
@@ -44,8 +46,14 @@ def _proof(said: kernel.ExactClaim, kind: str, mechanism: Mechanism, **more: Any
     return sealed(said, kind, tables=[mechanism.canonical()], **more)
 
 
-def _check(kind: str, mechanism: Mechanism, epsilon: object, delta: object = "0", **more: Any) -> bool:
-    described = {key: more.pop(key) for key in list(more) if key in {"rounds", "sampling", "rate", "neighboring"}}
+def _check(
+    kind: str, mechanism: Mechanism, epsilon: object, delta: object = "0", **more: Any
+) -> bool:
+    described = {
+        key: more.pop(key)
+        for key in list(more)
+        if key in {"rounds", "sampling", "rate", "neighboring"}
+    }
     said = claim(release(mechanism, more.pop("coordinates", 1), **described), epsilon, delta)
     return accepts(said, _proof(said, kind, mechanism, **more))
 
@@ -65,8 +73,12 @@ def test_pure_epsilon_is_accepted_up_to_the_last_place(mechanism: Mechanism) -> 
 
 
 def test_pure_epsilon_with_secret_participation() -> None:
-    assert _check("ratio", TWO, math.log(1 + 0.5 * 2) + 1e-12, sampling="poisson", rate=Fraction(1, 2))
-    assert not _check("ratio", TWO, math.log(1 + 0.5 * 2) - 1e-12, sampling="poisson", rate=Fraction(1, 2))
+    assert _check(
+        "ratio", TWO, math.log(1 + 0.5 * 2) + 1e-12, sampling="poisson", rate=Fraction(1, 2)
+    )
+    assert not _check(
+        "ratio", TWO, math.log(1 + 0.5 * 2) - 1e-12, sampling="poisson", rate=Fraction(1, 2)
+    )
     # Seen participation changes nothing about the pure loss.
     assert not _check("ratio", TWO, math.log(3) - 1e-12, sampling="revealed", rate=Fraction(1, 2))
 
@@ -78,7 +90,9 @@ def test_delta_is_that_of_the_worst_pair_of_rows(mechanism: Mechanism, epsilon: 
     exact = max((hockey_stick(p, q, epsilon) for p, q in pairs), default=Fraction(0))
     assert _check("delta", mechanism, epsilon, decimal_text(exact + Fraction(1, 10**15)))
     if exact > 0:
-        assert not _check("delta", mechanism, epsilon, decimal_text(exact * (1 - Fraction(1, 10**12))))
+        assert not _check(
+            "delta", mechanism, epsilon, decimal_text(exact * (1 - Fraction(1, 10**12)))
+        )
         assert not _check("delta", mechanism, epsilon, decimal_text(exact), coordinates=2)
         assert not _check("delta", mechanism, epsilon, decimal_text(exact), rounds=2)
 
@@ -139,7 +153,9 @@ RANKS = {"M": 16, "k": 6, "T": 2**32, "w_hi": 443750234, "w_lo": 163246589, "r":
 
 
 def _ranked(entry: dict[str, int], epsilon: object, **more: Any) -> bool:
-    described = kernel.ExactRelease(observer="reports", tables=((sha256(canonical(entry)), 1),), **more)
+    described = kernel.ExactRelease(
+        observer="reports", tables=((sha256(canonical(entry)), 1),), **more
+    )
     said = claim(described, epsilon)
     return accepts(said, sealed(said, "ratio", ranks=[entry]))
 
@@ -174,9 +190,19 @@ def _cases() -> list[tuple[kernel.ExactClaim, dict[str, Any], kernel.ExactClaim]
     """(true claim, its proof, a false claim of the same release)."""
     made: list[tuple[kernel.ExactClaim, dict[str, Any], kernel.ExactClaim]] = []
     for kind, true, false, more in (
-        ("ratio", claim(release(TWO, 3, rounds=2), "6.6"), claim(release(TWO, 3, rounds=2), "6.5"), {}),
+        (
+            "ratio",
+            claim(release(TWO, 3, rounds=2), "6.6"),
+            claim(release(TWO, 3, rounds=2), "6.5"),
+            {},
+        ),
         ("delta", claim(release(TWO), "0.5", "0.338"), claim(release(TWO), "0.5", "0.337"), {}),
-        ("renyi", claim(release(TWO), "0.85", order="2"), claim(release(TWO), "0.84", order="2"), {"order": "2"}),
+        (
+            "renyi",
+            claim(release(TWO), "0.85", order="2"),
+            claim(release(TWO), "0.84", order="2"),
+            {"order": "2"},
+        ),
     ):
         made.append((true, _proof(true, kind, TWO, **more), false))
     ranked = kernel.ExactRelease(observer="reports", tables=((sha256(canonical(RANKS)), 1),))
@@ -185,7 +211,9 @@ def _cases() -> list[tuple[kernel.ExactClaim, dict[str, Any], kernel.ExactClaim]
     return made
 
 
-@pytest.mark.parametrize(("true", "proof", "false"), _cases(), ids=["ratio", "delta", "renyi", "ranks"])
+@pytest.mark.parametrize(
+    ("true", "proof", "false"), _cases(), ids=["ratio", "delta", "renyi", "ranks"]
+)
 def test_no_change_of_one_field_proves_a_false_claim(
     true: kernel.ExactClaim, proof: dict[str, Any], false: kernel.ExactClaim
 ) -> None:
@@ -195,7 +223,9 @@ def test_no_change_of_one_field_proves_a_false_claim(
         assert not accepts(false, resealed(false, forged)), path
 
 
-@pytest.mark.parametrize(("true", "proof", "false"), _cases(), ids=["ratio", "delta", "renyi", "ranks"])
+@pytest.mark.parametrize(
+    ("true", "proof", "false"), _cases(), ids=["ratio", "delta", "renyi", "ranks"]
+)
 def test_a_proof_serves_its_own_claim_only(
     true: kernel.ExactClaim, proof: dict[str, Any], false: kernel.ExactClaim
 ) -> None:
@@ -219,7 +249,9 @@ def test_only_check_certifies() -> None:
 
 def test_a_simulation_is_called_one_even_when_it_is_checked() -> None:
     said = claim(release(TWO, seeded=True), "1.1")
-    assert kernel.words(kernel.check(said, _proof(said, "ratio", TWO))).startswith("simulation; no privacy")
+    assert kernel.words(kernel.check(said, _proof(said, "ratio", TWO))).startswith(
+        "simulation; no privacy"
+    )
 
 
 @judges("kernel.checker.read_claim")
@@ -256,8 +288,12 @@ def test_a_proof_that_takes_too_long_is_not_a_pass() -> None:
 
 @pytest.mark.parametrize("precision", [64, 128, 512])
 @pytest.mark.parametrize("order", ["1e18", "1e25", "1e40", "1e160", "1e320"])
-@pytest.mark.parametrize("sampled", [{}, {"sampling": "revealed", "rate": Fraction(1, 3)}], ids=["all", "revealed"])
-def test_orders_beyond_the_precision_prove_nothing(order: str, precision: int, sampled: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "sampled", [{}, {"sampling": "revealed", "rate": Fraction(1, 3)}], ids=["all", "revealed"]
+)
+def test_orders_beyond_the_precision_prove_nothing(
+    order: str, precision: int, sampled: dict[str, Any]
+) -> None:
     """Their balls are too wide for a logarithm; log 3 is the divergence in the limit, and log 2 is below it."""
     described = release(TWO, **sampled)
     for said in (claim(described, "0", order=order), claim(described, "0.69", order=order)):

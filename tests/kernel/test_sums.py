@@ -32,7 +32,9 @@ def _mechanism(weights: Any) -> Mechanism:
     return Mechanism(knots=knots, levels=levels, weights=rows, name="hand")
 
 
-def _release(mechanism: Mechanism, clients: int, coordinates: int = 1, **more: Any) -> kernel.ExactRelease:
+def _release(
+    mechanism: Mechanism, clients: int, coordinates: int = 1, **more: Any
+) -> kernel.ExactRelease:
     _, lattice = lattice_rows(mechanism)
     return kernel.ExactRelease(
         observer="secure_sum", tables=((mechanism.sha256, coordinates),), clients=clients,
@@ -57,11 +59,15 @@ def _worst(mechanism: Mechanism, clients: int, epsilon: str) -> Fraction:
         for k in others:
             noise = convolved(noise, rows[k])
         for i, j in permutations(range(len(rows)), 2):
-            worst = max(worst, hockey_stick(convolved(rows[i], noise), convolved(rows[j], noise), epsilon))
+            worst = max(
+                worst, hockey_stick(convolved(rows[i], noise), convolved(rows[j], noise), epsilon)
+            )
     return worst
 
 
-def _plain(mechanism: Mechanism, others: int, corners: list[list[int]], **change: Any) -> dict[str, Any]:
+def _plain(
+    mechanism: Mechanism, others: int, corners: list[list[int]], **change: Any
+) -> dict[str, Any]:
     """The plain blanket of a table (mass that all rows have in the same place) in one case."""
     rows = lattice_rows(mechanism)[0]
     shape = rows.min(axis=0)
@@ -72,17 +78,30 @@ def _plain(mechanism: Mechanism, others: int, corners: list[list[int]], **change
         "block": 1,
         "components": [{"shape": shape[first:].tolist(), "places": places}],
     }
-    return {"tail": 160, "blankets": [blanket], "others": others, "cases": {"corners": corners}, **change}
+    return {
+        "tail": 160,
+        "blankets": [blanket],
+        "others": others,
+        "cases": {"corners": corners},
+        **change,
+    }
 
 
 def _accepts(
-    mechanism: Mechanism, clients: int, epsilon: object, delta: object, content: dict[str, Any], **more: Any
+    mechanism: Mechanism,
+    clients: int,
+    epsilon: object,
+    delta: object,
+    content: dict[str, Any],
+    **more: Any,
 ) -> bool:
     said = claim(_release(mechanism, clients, **more), epsilon, delta)
     return accepts(said, sealed(said, "sum", tables=[mechanism.canonical()], **content))
 
 
-def _least_delta(mechanism: Mechanism, clients: int, epsilon: str, content: dict[str, Any]) -> Fraction:
+def _least_delta(
+    mechanism: Mechanism, clients: int, epsilon: str, content: dict[str, Any]
+) -> Fraction:
     """The least delta that the kernel accepts with this proof, to a relative 1e-4."""
     low, high = Fraction(0), Fraction(1)
     for _ in range(20):
@@ -103,11 +122,17 @@ def test_never_below_enumeration_of_all_data_sets() -> None:
             continue
         tables += 1
         content = _plain(mechanism, clients - 1, [[k] for k in range(clients - 1, -1, -1)])
-        assert not _accepts(mechanism, clients, "0.1", decimal_text(true * Fraction(999999, 10**6)), content)
+        assert not _accepts(
+            mechanism, clients, "0.1", decimal_text(true * Fraction(999999, 10**6)), content
+        )
         stated = _stated(mechanism, clients, "0.1")
         assert stated >= true
-        assert _accepts(mechanism, clients, "0.1", decimal_text(stated * (1 + Fraction(1, 10**9))), content)
-        assert not _accepts(mechanism, clients, "0.1", decimal_text(stated * (1 - Fraction(1, 10**6))), content)
+        assert _accepts(
+            mechanism, clients, "0.1", decimal_text(stated * (1 + Fraction(1, 10**9))), content
+        )
+        assert not _accepts(
+            mechanism, clients, "0.1", decimal_text(stated * (1 - Fraction(1, 10**6))), content
+        )
 
 
 def _stated(mechanism: Mechanism, clients: int, epsilon: str) -> Fraction:
@@ -124,7 +149,9 @@ def _stated(mechanism: Mechanism, clients: int, epsilon: str) -> Fraction:
         for k in range(others + 1):
             least = min(missed[k + 1], Fraction(1)) if k < others else Fraction(1)
             total += (least - missed[k]) * hockey_stick(first, second, epsilon)
-            first, second = (np.convolve(np.array(row), np.array(shape)).tolist() for row in (first, second))
+            first, second = (
+                np.convolve(np.array(row), np.array(shape)).tolist() for row in (first, second)
+            )
         worst = max(worst, total)
     return worst
 
@@ -197,10 +224,18 @@ def test_rows_with_impossible_levels_are_not_cut_short() -> None:
     """Row 0 reaches further up than row 1: what row 1 lacks is disclosure, also at the end of the list."""
     mechanism = _mechanism([[2**30, 2**30, 2**31], [2**31, 2**31, 0]])
     assert not _accepts(
-        mechanism, 1, "5", "0.499", _additive(0, [[0]]) | {"blankets": [_silent(2)], "cases": {"corners": [[]]}}
+        mechanism,
+        1,
+        "5",
+        "0.499",
+        _additive(0, [[0]]) | {"blankets": [_silent(2)], "cases": {"corners": [[]]}},
     )
     assert _accepts(
-        mechanism, 1, "5", "1/2", _additive(0, [[0]]) | {"blankets": [_silent(2)], "cases": {"corners": [[]]}}
+        mechanism,
+        1,
+        "5",
+        "1/2",
+        _additive(0, [[0]]) | {"blankets": [_silent(2)], "cases": {"corners": [[]]}},
     )
 
 
@@ -228,12 +263,18 @@ def test_divisions_hold_every_data_set() -> None:
         assert not _accepts(mechanism, 4, "0.1", decimal_text(true - Fraction(1, 10**9)), changed)
     for key, value in (("first", 1), ("second", 2), ("group", 1), ("group", 2)):
         changed = {**content, "cases": {**tree, key: value}}
-        assert not _accepts(mechanism, 4, "0.1", decimal_text(true - Fraction(1, 10**9)), changed), key
+        assert not _accepts(
+            mechanism, 4, "0.1", decimal_text(true - Fraction(1, 10**9)), changed
+        ), key
 
 
 def test_blankets_that_do_not_fit_are_refused() -> None:
     content = _additive(3, [[3]])
-    for place, value in ((0, [[TOTAL + 1], [0, TOTAL + 1]]), (0, [[TOTAL], [TOTAL]]), (0, [[TOTAL], [0, TOTAL - 1]])):
+    for place, value in (
+        (0, [[TOTAL + 1], [0, TOTAL + 1]]),
+        (0, [[TOTAL], [TOTAL]]),
+        (0, [[TOTAL], [0, TOTAL - 1]]),
+    ):
         forged = copy.deepcopy(content)
         forged["blankets"][0]["components"][place]["places"] = value
         assert not _accepts(ADDITIVE, 4, "0", "6/16", forged)
@@ -242,14 +283,23 @@ def test_blankets_that_do_not_fit_are_refused() -> None:
     assert not _accepts(ADDITIVE, 4, "0", "6/16", forged)
     # A group that leaves out a row is not a blanket of all.
     forged = copy.deepcopy(content)
-    forged["blankets"][0] = {"rows": [0], "block": 1, "components": [{"shape": [1, 1], "places": [[TOTAL]]}]}
+    forged["blankets"][0] = {
+        "rows": [0],
+        "block": 1,
+        "components": [{"shape": [1, 1], "places": [[TOTAL]]}],
+    }
     assert not _accepts(ADDITIVE, 4, "0", "6/16", forged)
 
 
 def test_blocks_of_clients() -> None:
     half = {"shape": [1, 2, 1], "places": [[TOTAL], [0, TOTAL], [0, 0, TOTAL]]}
     blanket = {"rows": [0, 1], "block": 2, "components": [half]}
-    content: dict[str, Any] = {"tail": 160, "blankets": [blanket], "others": 3, "cases": {"corners": [[1]]}}
+    content: dict[str, Any] = {
+        "tail": 160,
+        "blankets": [blanket],
+        "others": 3,
+        "cases": {"corners": [[1]]},
+    }
     # One pair of three others: the report and two coins.
     assert _accepts(ADDITIVE, 4, "0", "3/8", content)
     assert not _accepts(ADDITIVE, 4, "0", "374/1000", content)
@@ -269,7 +319,8 @@ def test_a_sum_is_not_a_set() -> None:
     assert accepts(said, proof)
     for lattice in ((0, 1, 3), (0, 2, 1), (1, 2, 3), (0, 1), (0, 1, 2, 3)):
         moved = kernel.ExactClaim(
-            release=kernel.ExactRelease(**{**vars(said.release), "lattice": lattice}), statement=said.statement
+            release=kernel.ExactRelease(**{**vars(said.release), "lattice": lattice}),
+            statement=said.statement,
         )
         assert not accepts(moved, resealed(moved, proof))
 
@@ -277,14 +328,17 @@ def test_a_sum_is_not_a_set() -> None:
 @given(trials=st.integers(1, 60), numerator=st.integers(1, 31), edge=st.integers(-1, 62))
 @example(trials=4, numerator=16, edge=3)
 @settings(max_examples=150)
-def test_binomial_tails_are_bounded_from_above_and_closely(trials: int, numerator: int, edge: int) -> None:
+def test_binomial_tails_are_bounded_from_above_and_closely(
+    trials: int, numerator: int, edge: int
+) -> None:
     from math import comb
 
     import flint
 
     chance = Fraction(numerator, 32)
     exact = sum(
-        comb(trials, k) * chance**k * (1 - chance) ** (trials - k) for k in range(max(0, min(edge, trials + 1)))
+        comb(trials, k) * chance**k * (1 - chance) ** (trials - k)
+        for k in range(max(0, min(edge, trials + 1)))
     )
     with flint.ctx.workprec(256):
         got = Fraction(binomial_below(trials, chance, edge), WHOLE)
@@ -332,7 +386,8 @@ def test_composed_sums_never_cost_less_than_one_and_agree_with_the_float() -> No
     stated = outcome.claim.statement
     for change in ({"rounds": 30}, {"corrupted": 30}, {"clients": 40}):
         stronger = kernel.ExactClaim(
-            release=kernel.ExactRelease(**{**vars(outcome.claim.release), **change}), statement=stated
+            release=kernel.ExactRelease(**{**vars(outcome.claim.release), **change}),
+            statement=stated,
         )
         assert not accepts(stronger, resealed(stronger, outcome.proof)), change
     one = replace(release, rounds=1)

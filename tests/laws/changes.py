@@ -16,7 +16,9 @@ _SPREADS = (1.0, 4.0, 0.3, 12.0, 0.0)
 
 
 @st.composite
-def law_tables(draw: st.DrawFn, *, max_rows: int = 4, max_levels: int = 4, jumps: bool = True) -> Mechanism:
+def law_tables(
+    draw: st.DrawFn, *, max_rows: int = 4, max_levels: int = 4, jumps: bool = True
+) -> Mechanism:
     """Small asymmetric tables with zero weights, worst rows inside and jumps.
 
     Knots and levels are small dyadic numbers and weights are even, so that every change below is exact in floats.
@@ -28,7 +30,11 @@ def law_tables(draw: st.DrawFn, *, max_rows: int = 4, max_levels: int = 4, jumps
     if jumps and rows > 3 and draw(st.booleans()):
         knots[1] = knots[2]
     weights = random_weights(
-        rng, rows, levels, draw(st.sampled_from(_SPREADS)), draw(st.sampled_from([0.0, 0.0, 0.0, 0.3]))
+        rng,
+        rows,
+        levels,
+        draw(st.sampled_from(_SPREADS)),
+        draw(st.sampled_from([0.0, 0.0, 0.0, 0.3])),
     )
     if rows > 2 and draw(st.booleans()):  # the worst row inside
         mild = random_weights(rng, rows, levels, 0.1)
@@ -41,15 +47,21 @@ def law_tables(draw: st.DrawFn, *, max_rows: int = 4, max_levels: int = 4, jumps
     return Mechanism(knots=knots, levels=values, weights=weights, name="law")
 
 
-def _with(mechanism: Mechanism, knots: object = None, levels: object = None, weights: object = None) -> Mechanism:
+def _with(
+    mechanism: Mechanism, knots: object = None, levels: object = None, weights: object = None
+) -> Mechanism:
     parts = {"knots": knots, "levels": levels, "weights": weights}
-    chosen = {name: getattr(mechanism, name) if value is None else value for name, value in parts.items()}
+    chosen = {
+        name: getattr(mechanism, name) if value is None else value for name, value in parts.items()
+    }
     return Mechanism(**chosen, name=mechanism.name)  # pyright: ignore[reportArgumentType]
 
 
 def mirrored(mechanism: Mechanism) -> Mechanism:
     """x -> -x, and reports with it."""
-    return _with(mechanism, -mechanism.knots[::-1], -mechanism.levels[::-1], mechanism.weights[::-1, ::-1])
+    return _with(
+        mechanism, -mechanism.knots[::-1], -mechanism.levels[::-1], mechanism.weights[::-1, ::-1]
+    )
 
 
 SCALE, OFFSET = 4.0, -3.0
@@ -95,7 +107,9 @@ def refined(mechanism: Mechanism) -> Mechanism:
     return _with(
         mechanism,
         np.insert(mechanism.knots, k + 1, middle),
-        weights=np.insert(mechanism.weights, k + 1, mechanism.weights[k : k + 2].sum(axis=0) // 2, axis=0),
+        weights=np.insert(
+            mechanism.weights, k + 1, mechanism.weights[k : k + 2].sum(axis=0) // 2, axis=0
+        ),
     )
 
 
@@ -104,7 +118,9 @@ def jumping_nowhere(mechanism: Mechanism) -> Mechanism:
     finer = refined(mechanism)
     k = int(np.flatnonzero(~np.isin(finer.knots, mechanism.knots))[0])
     return _with(
-        finer, np.insert(finer.knots, k, finer.knots[k]), weights=np.insert(finer.weights, k, finer.weights[k], axis=0)
+        finer,
+        np.insert(finer.knots, k, finer.knots[k]),
+        weights=np.insert(finer.weights, k, finer.weights[k], axis=0),
     )
 
 
@@ -112,7 +128,9 @@ def split(mechanism: Mechanism) -> Mechanism:
     """The first level becomes two, a fair coin between them: nothing more is learnt."""
     half = mechanism.weights[:, :1] // 2
     weights = np.concatenate([half, half, mechanism.weights[:, 1:]], axis=1)
-    return _with(mechanism, levels=np.insert(mechanism.levels, 0, mechanism.levels[0] - 0.5), weights=weights)
+    return _with(
+        mechanism, levels=np.insert(mechanism.levels, 0, mechanism.levels[0] - 0.5), weights=weights
+    )
 
 
 ROWS: tuple[Change, ...] = (
@@ -120,7 +138,15 @@ ROWS: tuple[Change, ...] = (
 )  # fmt: skip
 """Changes for numbers that are a worst case over pairs of inputs whose single reports are seen."""
 
-SUMS: tuple[Change, ...] = (mirrored, rescaled, shifted, reordered, repeated, refined, jumping_nowhere)
+SUMS: tuple[Change, ...] = (
+    mirrored,
+    rescaled,
+    shifted,
+    reordered,
+    repeated,
+    refined,
+    jumping_nowhere,
+)
 """Changes for numbers about sums of reports, over all inputs in the range."""
 
 SAME_ROWS: tuple[Change, ...] = (mirrored, rescaled, shifted, reordered, repeated)

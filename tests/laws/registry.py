@@ -34,6 +34,8 @@ def judged() -> dict[str, list[str]]:
             if not (called and node.func.id in ("judges", "Issuer")):  # pyright: ignore[reportAttributeAccessIssue]
                 continue
             for inner in ast.walk(node):
-                if isinstance(inner, ast.Constant) and re.fullmatch(r"[a-z_]+(\.\w+)+", str(inner.value)):
+                if isinstance(inner, ast.Constant) and re.fullmatch(
+                    r"[a-z_]+(\.\w+)+", str(inner.value)
+                ):
                     found.setdefault(str(inner.value), []).append(path.name)
     return found

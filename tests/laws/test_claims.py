@@ -33,7 +33,9 @@ def encoded(adds: str) -> dict[str, Claim]:
 
 
 def noise_claim() -> Claim:
-    return NoiseScheme(noise=NOISE, size=4, l2_norm=1.0, granularity=0.5, clients=9).claim(clients=9)
+    return NoiseScheme(noise=NOISE, size=4, l2_norm=1.0, granularity=0.5, clients=9).claim(
+        clients=9
+    )
 
 
 CLAIMS: dict[str, tuple[Callable[[], Any], str]] = {
@@ -56,7 +58,11 @@ CLAIMS: dict[str, tuple[Callable[[], Any], str]] = {
         "model",
     ),
 }  # fmt: skip
-OBSERVERS = {"reports": "every single report", "secure_sum": "secure sums alone", "model": "published"}
+OBSERVERS = {
+    "reports": "every single report",
+    "secure_sum": "secure sums alone",
+    "model": "published",
+}
 
 
 @pytest.mark.parametrize("name", CLAIMS)

@@ -96,11 +96,15 @@ def test_bounds_at_levels_are_below_mechanisms_made_without_a_solver(seed: int) 
     rng = np.random.default_rng(seed)
     epsilon = float(rng.uniform(0.5, 3))
     least = 1 + 2 / math.expm1(epsilon)
-    levels = np.array([-least * rng.uniform(1.2, 3), rng.uniform(-0.9, 0.9), least * rng.uniform(1.2, 3)])
+    levels = np.array(
+        [-least * rng.uniform(1.2, 3), rng.uniform(-0.9, 0.9), least * rng.uniform(1.2, 3)]
+    )
     # The second prior is 2001 point masses: Newton's method on spread masses, with a bound of its own.
     priors = (None, np.linspace(-1, 1, 2001))
     bounds = [
-        floors_at(make_problem(epsilon=epsilon, lower=-1.0, upper=1.0, prior=prior), levels, None).lower_bound
+        floors_at(
+            make_problem(epsilon=epsilon, lower=-1.0, upper=1.0, prior=prior), levels, None
+        ).lower_bound
         for prior in priors
     ]
     tried = 0
@@ -111,7 +115,9 @@ def test_bounds_at_levels_are_below_mechanisms_made_without_a_solver(seed: int) 
             top = (rest - (1 - share) * levels[0]) / (levels[2] - levels[0])
             rows.append([1 - share - top, share, top])
         table = np.array(rows)
-        if (table <= 0).any() or np.abs(np.log(table[0, [0, 2]] / table[1, [0, 2]])).max() > epsilon:
+        if (table <= 0).any() or np.abs(
+            np.log(table[0, [0, 2]] / table[1, [0, 2]])
+        ).max() > epsilon:
             continue
         tried += 1
         x = np.linspace(-1, 1, 2001)[:, None]
@@ -184,16 +190,21 @@ def test_comparisons_print_what_their_tables_spend() -> None:
 @pytest.mark.parametrize("inputs", ["grid", "real"])
 def test_vectors_spend_what_was_asked_in_any_unit(inputs: Any) -> None:
     for norm in (1.0, 4.0):
-        found = design.vector(3.0, dimension=2, l2_norm=norm, levels=4, knots=3, inputs=inputs).mechanism
+        found = design.vector(
+            3.0, dimension=2, l2_norm=norm, levels=4, knots=3, inputs=inputs
+        ).mechanism
         rows = rows_of(found.weights)
         knots = found.knots
         for a in range(3):
             for b in range(3):
                 for c in range(3):
                     for d in range(3):
-                        if math.hypot(knots[a] - knots[c], knots[b] - knots[d]) <= 2 * norm * (1 + UNIT):
+                        if math.hypot(knots[a] - knots[c], knots[b] - knots[d]) <= 2 * norm * (
+                            1 + UNIT
+                        ):
                             loss = sum(
-                                float(worst_divergence([rows[i], rows[j]], math.inf)) for i, j in ((a, c), (b, d))
+                                float(worst_divergence([rows[i], rows[j]], math.inf))
+                                for i, j in ((a, c), (b, d))
                             )
                             assert loss <= 3.0
 

@@ -24,10 +24,14 @@ GAP = 2e-6
     inner=st.lists(st.integers(-7, 7), min_size=1, max_size=2, unique=True),
     reach=st.tuples(st.integers(6, 20), st.integers(6, 20)),
 )
-def test_designs_follow_directions_and_units(epsilon: float, inner: list[int], reach: tuple[int, int]) -> None:
+def test_designs_follow_directions_and_units(
+    epsilon: float, inner: list[int], reach: tuple[int, int]
+) -> None:
     """Lopsided levels: each outer level reaches beyond what two levels of this epsilon need, by another amount."""
     least = 1 + 2 / math.expm1(epsilon)
-    levels = np.array([-least - reach[0] / 8, *sorted(value / 8 for value in inner), least + reach[1] / 8])
+    levels = np.array(
+        [-least - reach[0] / 8, *sorted(value / 8 for value in inner), least + reach[1] / 8]
+    )
     found = design.optimal(epsilon, levels=levels)
     back = design.optimal(epsilon, levels=-levels[::-1])
     wide = design.optimal(epsilon, lower=-7, upper=1, levels=4 * levels - 3)

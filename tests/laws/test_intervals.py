@@ -32,8 +32,12 @@ def counted(draw: st.DrawFn) -> collect.CodeCounts:
     return collect.CodeCounts(mechanism=mechanism, counts=rng.multinomial(n, shares / shares.sum()))
 
 
-def image(counts: collect.CodeCounts, mechanism: Mechanism, *, back: bool = False) -> collect.CodeCounts:
-    return collect.CodeCounts(mechanism=mechanism, counts=counts.counts[::-1] if back else counts.counts)
+def image(
+    counts: collect.CodeCounts, mechanism: Mechanism, *, back: bool = False
+) -> collect.CodeCounts:
+    return collect.CodeCounts(
+        mechanism=mechanism, counts=counts.counts[::-1] if back else counts.counts
+    )
 
 
 def ends(interval: collect.Interval) -> np.ndarray:
@@ -60,8 +64,12 @@ def test_the_mean_follows_its_units_and_directions(counts: collect.CodeCounts, m
     assert found[0] <= found[1] <= found[2]
     n, level = counts.n, 0.9
     width = collect.safe_half_width(mechanism, n=n, level=level)
-    assert math.isclose(collect.safe_half_width(mirrored(mechanism), n=n, level=level), width, rel_tol=MANY)
-    assert math.isclose(collect.safe_half_width(rescaled(mechanism), n=n, level=level), SCALE * width, rel_tol=MANY)
+    assert math.isclose(
+        collect.safe_half_width(mirrored(mechanism), n=n, level=level), width, rel_tol=MANY
+    )
+    assert math.isclose(
+        collect.safe_half_width(rescaled(mechanism), n=n, level=level), SCALE * width, rel_tol=MANY
+    )
     assert (
         collect.safe_half_width(mechanism, n=n, level=0.99)
         > width
@@ -96,7 +104,10 @@ def test_shares_variances_and_quantiles_follow_theirs(counts: collect.CodeCounts
         assert result.histogram is not None
         for name in ("low", "high"):
             np.testing.assert_allclose(
-                getattr(result.histogram, name)[::turn], getattr(found.histogram, name), rtol=0, atol=SOLVED
+                getattr(result.histogram, name)[::turn],
+                getattr(found.histogram, name),
+                rtol=0,
+                atol=SOLVED,
             )
         np.testing.assert_allclose(
             ends(result.input_variance) / unit**2, ends(found.input_variance), atol=SOLVED * span**2
@@ -131,17 +142,25 @@ def test_what_is_decoded_says_nothing_about_where_inputs_were(counts: collect.Co
 
 @judges("collect.shapes.finite_sample_limit")
 def test_the_finite_sample_limit_grows_with_level_and_codes() -> None:
-    assert finite_sample_limit(2, level=0.9) < finite_sample_limit(2, level=0.99) < finite_sample_limit(5, level=0.99)
+    assert (
+        finite_sample_limit(2, level=0.9)
+        < finite_sample_limit(2, level=0.99)
+        < finite_sample_limit(5, level=0.99)
+    )
 
 
 @judges("collect.estimates.frequencies", "collect.shapes.Shapes.share")
 @settings(max_examples=examples(7))
 @given(
-    counts=st.lists(st.integers(0, 60), min_size=3, max_size=3).filter(lambda found: sum(found) > 1),
+    counts=st.lists(st.integers(0, 60), min_size=3, max_size=3).filter(
+        lambda found: sum(found) > 1
+    ),
     order=st.permutations([0, 1, 2]),
     method=st.sampled_from(["asymptotic", "safe"]),
 )
-def test_frequencies_have_no_first_category(counts: list[int], order: list[int], method: str) -> None:
+def test_frequencies_have_no_first_category(
+    counts: list[int], order: list[int], method: str
+) -> None:
     names = ["a", "b", "c"]
 
     def estimated(turn: list[int]) -> dict[str, tuple[float, float, float]]:
@@ -172,15 +191,21 @@ def test_collected_columns_claim_what_their_tables_cost_together(tmp_path: Path)
         "x": families.randomized_response(lower=0, upper=1, epsilon=0.7),
         "y": families.rqm(lower=-7, upper=1, levels=4, extension=1.0, q=0.4),
     }
-    total = sum(float(divergence(*rows_of(table.weights[[0, -1]]), math.inf)) for table in tables.values())
+    total = sum(
+        float(divergence(*rows_of(table.weights[[0, -1]]), math.inf)) for table in tables.values()
+    )
     for k, names in enumerate((["x", "y"], ["y", "x"])):
         found = collect.privatize_columns(
-            tmp_path / "in.csv", tmp_path / f"{k}.parquet", mechanisms={name: tables[name] for name in names}
+            tmp_path / "in.csv",
+            tmp_path / f"{k}.parquet",
+            mechanisms={name: tables[name] for name in names},
         )
         assert found.claim is not None
         assert total <= found.claim.epsilon <= total * (1 + LOG_UP)
     for name, table in tables.items():
-        one = collect.privatize(tmp_path / "in.csv", tmp_path / f"{name}.csv", column=name, mechanism=table)
+        one = collect.privatize(
+            tmp_path / "in.csv", tmp_path / f"{name}.csv", column=name, mechanism=table
+        )
         assert one.claim is not None
         assert one.claim.epsilon == one.epsilon == table.epsilon
         estimate = collect.estimate(collect.read_counts(tmp_path / f"{name}.csv"))

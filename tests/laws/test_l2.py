@@ -21,7 +21,12 @@ from mezzotint.core.mechanism import TOTAL
 from mezzotint.privacy import account
 from mezzotint.privacy.sums.blanket import no_noise
 from mezzotint.privacy.sums.cost import others_noise
-from mezzotint.privacy.sums.geometry import loss_profile, pure_epsilon_l2, quadratic_renyi, squared_distance
+from mezzotint.privacy.sums.geometry import (
+    loss_profile,
+    pure_epsilon_l2,
+    quadratic_renyi,
+    squared_distance,
+)
 from mezzotint.vectors import TableScheme
 from mezzotint.vectors.integers import summed_noise
 from mezzotint.vectors.tables import round_renyi
@@ -32,7 +37,9 @@ from tolerances import FEW, GRAIN, MANY
 
 
 def weights_of(shares: np.ndarray) -> np.ndarray:
-    rows = np.floor(shares / shares.sum(axis=1, keepdims=True) * (TOTAL - shares.shape[1])).astype(np.int64)
+    rows = np.floor(shares / shares.sum(axis=1, keepdims=True) * (TOTAL - shares.shape[1])).astype(
+        np.int64
+    )
     rows[np.arange(len(rows)), rows.argmax(axis=1)] += TOTAL - rows.sum(axis=1)
     return rows
 
@@ -42,7 +49,9 @@ def lopsided(draw: st.DrawFn, *, jumps: bool, zeros: bool = True, wide: bool = F
     """Tables on a lattice: 2 to 4 levels, 2 to 5 knots off the middle, very unequal rows."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     count, levels = draw(st.integers(2, 5)), draw(st.integers(2, 4))
-    knots = float(rng.choice([0.0, -3.7, 20.0])) + np.cumsum(rng.exponential(size=count) ** 2 + 0.05)
+    knots = float(rng.choice([0.0, -3.7, 20.0])) + np.cumsum(
+        rng.exponential(size=count) ** 2 + 0.05
+    )
     if jumps and count > 2:
         knots = np.sort(np.append(knots, knots[rng.integers(1, count - 1)]))
     shape = (knots.size, levels)
@@ -57,34 +66,52 @@ def lopsided(draw: st.DrawFn, *, jumps: bool, zeros: bool = True, wide: bool = F
     shares[np.arange(knots.size), rng.integers(0, levels, knots.size)] += 0.1
     shares[rng.integers(0, knots.size, levels), np.arange(levels)] += 0.05  # no level without mass
     step, offset = float(rng.choice([1.0, 0.25, 3.0])), float(rng.choice([0.0, -1.5, 7.0]))
-    return Mechanism(knots=knots, levels=offset + step * np.arange(levels), weights=weights_of(shares))
+    return Mechanism(
+        knots=knots, levels=offset + step * np.arange(levels), weights=weights_of(shares)
+    )
 
 
 def mirrored(mechanism: Mechanism) -> Mechanism:
     """x -> -x on both sides. (At a jump the row that holds there changes, which no supremum notices.)"""
     return Mechanism(
-        knots=-mechanism.knots[::-1], levels=-mechanism.levels[::-1], weights=mechanism.weights[::-1, ::-1]
+        knots=-mechanism.knots[::-1],
+        levels=-mechanism.levels[::-1],
+        weights=mechanism.weights[::-1, ::-1],
     )
 
 
 def rescaled(mechanism: Mechanism, factor: float, offset: float) -> Mechanism:
-    return Mechanism(knots=mechanism.knots * factor + offset, levels=mechanism.levels, weights=mechanism.weights)
+    return Mechanism(
+        knots=mechanism.knots * factor + offset, levels=mechanism.levels, weights=mechanism.weights
+    )
 
 
 def finer(mechanism: Mechanism) -> Mechanism:
     """Every knot of a table twice, with the same row: jumps over nothing. Ends and jumps stay as they are."""
     knots = mechanism.knots
-    single = np.array([knots[0] < knot < knots[-1] and (knots == knot).sum() == 1 for knot in knots])
+    single = np.array(
+        [knots[0] < knot < knots[-1] and (knots == knot).sum() == 1 for knot in knots]
+    )
     twice = np.repeat(np.arange(knots.size), 1 + single)
-    return Mechanism(knots=mechanism.knots[twice], levels=mechanism.levels, weights=mechanism.weights[twice])
+    return Mechanism(
+        knots=mechanism.knots[twice], levels=mechanism.levels, weights=mechanism.weights[twice]
+    )
 
 
-def pairs_within(mechanism: Mechanism, distance: float) -> Iterator[tuple[float, np.ndarray, np.ndarray]]:
+def pairs_within(
+    mechanism: Mechanism, distance: float
+) -> Iterator[tuple[float, np.ndarray, np.ndarray]]:
     """(|x - x'|, pmf, pmf) of inputs at most `distance` apart: a grid, all knots, and both sides of every jump."""
     knots = mechanism.knots
-    moved = distance - 4 * float(np.spacing(np.abs(knots).max()))  # or rounding would put the pair too far apart
-    steps = np.concatenate([knots, knots - moved, knots + moved, np.linspace(knots[0], knots[-1], 7)])
-    points = np.unique(np.clip(np.concatenate([steps, np.nextafter(knots, -math.inf)]), knots[0], knots[-1]))
+    moved = distance - 4 * float(
+        np.spacing(np.abs(knots).max())
+    )  # or rounding would put the pair too far apart
+    steps = np.concatenate(
+        [knots, knots - moved, knots + moved, np.linspace(knots[0], knots[-1], 7)]
+    )
+    points = np.unique(
+        np.clip(np.concatenate([steps, np.nextafter(knots, -math.inf)]), knots[0], knots[-1])
+    )
     pmfs = mechanism.pmf(points)
     for i, j in itertools.permutations(range(points.size), 2):
         if abs(points[i] - points[j]) <= distance:
@@ -94,7 +121,10 @@ def pairs_within(mechanism: Mechanism, distance: float) -> Iterator[tuple[float,
 def worst_ratio(mechanism: Mechanism, distance: float) -> float:
     """Largest log-ratio of a level between inputs at most `distance` apart."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        return max((float(np.log(p / q)[p > 0].max()) for _, p, q in pairs_within(mechanism, distance)), default=0.0)
+        return max(
+            (float(np.log(p / q)[p > 0].max()) for _, p, q in pairs_within(mechanism, distance)),
+            default=0.0,
+        )
 
 
 def data_sets(mechanism: Mechanism, others: int) -> list[list[np.ndarray]]:
@@ -111,10 +141,14 @@ SHARES = st.sampled_from([0.02, 0.3, 0.7, 1.5])
 @judges("privacy.sums.blanket.no_noise")
 @settings(max_examples=examples(14), deadline=None)
 @given(lopsided(jumps=False), st.sampled_from([1.1, 1.5, 2.0, 6.0]))
-def test_quadratic_losses_bound_every_pair_on_both_sides(mechanism: Mechanism, alpha: float) -> None:
+def test_quadratic_losses_bound_every_pair_on_both_sides(
+    mechanism: Mechanism, alpha: float
+) -> None:
     kappa = quadratic_renyi(mechanism, no_noise(), alpha)
     assert kappa == pytest.approx(quadratic_renyi(mirrored(mechanism), no_noise(), alpha), rel=MANY)
-    assert kappa == pytest.approx(9 * quadratic_renyi(rescaled(mechanism, 3.0, 0.0), no_noise(), alpha), rel=MANY)
+    assert kappa == pytest.approx(
+        9 * quadratic_renyi(rescaled(mechanism, 3.0, 0.0), no_noise(), alpha), rel=MANY
+    )
     assert kappa == quadratic_renyi(finer(mechanism), no_noise(), alpha)
     if math.isinf(kappa):
         return
@@ -126,7 +160,9 @@ def test_quadratic_losses_bound_every_pair_on_both_sides(mechanism: Mechanism, a
 
 @settings(max_examples=examples(5), deadline=None)
 @given(lopsided(jumps=False, zeros=False), st.sampled_from([1, 2, 3]), st.sampled_from([1.5, 4.0]))
-def test_quadratic_losses_of_sums_bound_every_data_set(mechanism: Mechanism, others: int, alpha: float) -> None:
+def test_quadratic_losses_of_sums_bound_every_data_set(
+    mechanism: Mechanism, others: int, alpha: float
+) -> None:
     kappa = quadratic_renyi(mechanism, others_noise(mechanism, others), alpha)
     for apart, p, q in pairs_within(mechanism, 0.3 * (mechanism.upper - mechanism.lower)):
         for chosen in data_sets(mechanism, others):
@@ -138,12 +174,17 @@ def test_jumps_have_no_quadratic_loss() -> None:
     half = TOTAL // 2
     weights = [[half, half], [1, TOTAL - 1], [half, half]]
     smooth = Mechanism(knots=[-1, 0, 1], levels=[0, 1], weights=weights)
-    assert quadratic_renyi(smooth, no_noise(), 2.0) == quadratic_renyi(finer(smooth), no_noise(), 2.0)
+    assert quadratic_renyi(smooth, no_noise(), 2.0) == quadratic_renyi(
+        finer(smooth), no_noise(), 2.0
+    )
     weights.insert(2, [half + 1, half - 1])
     jumping = Mechanism(knots=[-1, 0, 0, 1], levels=[0, 1], weights=weights)
     assert math.isinf(quadratic_renyi(jumping, no_noise(), 2.0))
     plain = account(jumping, view="sum", clients=3, delta=1e-3)
-    assert account(jumping, view="sum", clients=3, geometry="l2", l2_norm=0.1, delta=1e-3).epsilon == plain.epsilon
+    assert (
+        account(jumping, view="sum", clients=3, geometry="l2", l2_norm=0.1, delta=1e-3).epsilon
+        == plain.epsilon
+    )
 
 
 # Profiles and pure claims ---------------------------------------------------------------------------------------------
@@ -165,7 +206,9 @@ def test_loss_profiles_bound_every_pair_across_jumps(mechanism: Mechanism) -> No
 
 @settings(max_examples=examples(14), deadline=None)
 @given(lopsided(jumps=True, wide=True), SHARES, st.sampled_from([1, 2]))
-def test_pure_claims_of_vectors_bound_every_pair(mechanism: Mechanism, share: float, coordinates: int) -> None:
+def test_pure_claims_of_vectors_bound_every_pair(
+    mechanism: Mechanism, share: float, coordinates: int
+) -> None:
     norm = share * (mechanism.upper - mechanism.lower) / 2
     claimed = pure_epsilon_l2(mechanism, coordinates=coordinates, l2_norm=norm)
     assert claimed <= coordinates * mechanism.epsilon * (1 + MANY) + FEW
@@ -176,7 +219,10 @@ def test_pure_claims_of_vectors_bound_every_pair(mechanism: Mechanism, share: fl
     # A difference of 2 norm, shared out between the coordinates.
     for part in (0.0, 0.5, 1.0) if coordinates == 2 else (0.0,):
         squares = (1 - part, part)[:coordinates]
-        assert sum(worst_ratio(mechanism, 2 * norm * math.sqrt(square)) for square in squares) <= claimed + MANY
+        assert (
+            sum(worst_ratio(mechanism, 2 * norm * math.sqrt(square)) for square in squares)
+            <= claimed + MANY
+        )
 
 
 # Whole claims ---------------------------------------------------------------------------------------------------------
@@ -187,7 +233,9 @@ def worst_delta(mechanism: Mechanism, distance: float, others: int, epsilon: flo
     for chosen in data_sets(mechanism, others):
         shared = sum_pmf([np.ones(1), *chosen])
         for _, p, q in pairs_within(mechanism, distance):
-            worst = max(worst, hockey_stick(np.convolve(shared, p), np.convolve(shared, q), epsilon))
+            worst = max(
+                worst, hockey_stick(np.convolve(shared, p), np.convolve(shared, q), epsilon)
+            )
     return worst
 
 
@@ -201,7 +249,9 @@ def test_claims_of_schemes_are_never_below_enumeration(
     claim = scheme.claim(clients=clients, delta=delta)
     turned = TableScheme(mechanism=mirrored(mechanism), size=1, clients=clients, l2_norm=norm)
     # Renyi orders are searched on a grid, from either side.
-    assert turned.claim(clients=clients, delta=delta).epsilon == pytest.approx(claim.epsilon, rel=1e-3)
+    assert turned.claim(clients=clients, delta=delta).epsilon == pytest.approx(
+        claim.epsilon, rel=1e-3
+    )
     assert claim.epsilon <= mechanism.epsilon * (1 + MANY)
     if math.isfinite(claim.epsilon):
         assert worst_delta(mechanism, 2 * norm, clients - 1, claim.epsilon) <= delta + FEW
@@ -209,10 +259,14 @@ def test_claims_of_schemes_are_never_below_enumeration(
 
 @settings(max_examples=examples(5), deadline=None)
 @given(lopsided(jumps=False), SHARES, st.integers(1, 3))
-def test_claims_of_secure_sums_are_never_below_enumeration(mechanism: Mechanism, share: float, clients: int) -> None:
+def test_claims_of_secure_sums_are_never_below_enumeration(
+    mechanism: Mechanism, share: float, clients: int
+) -> None:
     norm = share * (mechanism.upper - mechanism.lower) / 2
     claim = account(mechanism, view="sum", clients=clients, geometry="l2", l2_norm=norm, delta=1e-4)
-    for epsilon in {value for _, value in claim.alternatives if value < 700}:  # each is valid by itself
+    for epsilon in {
+        value for _, value in claim.alternatives if value < 700
+    }:  # each is valid by itself
         assert worst_delta(mechanism, 2 * norm, clients - 1, epsilon) <= 1e-4 + 1e-12
 
 
@@ -225,14 +279,19 @@ def test_a_claim_that_one_direction_alone_would_understate() -> None:
     low, high = mechanism.pmf(-norm), mechanism.pmf(norm)
     shared = sum_pmf([np.ones(1), *[high] * 4])
     assert hockey_stick(np.convolve(shared, low), np.convolve(shared, high), 1.879) > 1e-6
-    assert hockey_stick(np.convolve(shared, low), np.convolve(shared, high), claim.epsilon) <= claim.delta
+    assert (
+        hockey_stick(np.convolve(shared, low), np.convolve(shared, high), claim.epsilon)
+        <= claim.delta
+    )
 
 
 def test_a_jump_costs_its_whole_loss_at_every_distance() -> None:
     half = TOTAL // 2
     weights = [[half, half], [1, TOTAL - 1], [TOTAL - TOTAL // 100, TOTAL // 100], [half, half]]
     mechanism = Mechanism(knots=[-1, 0, 0, 1], levels=[0, 1], weights=weights)
-    claim = TableScheme(mechanism=mechanism, size=1, clients=5, l2_norm=1.0).claim(clients=1, delta=0.0)
+    claim = TableScheme(mechanism=mechanism, size=1, clients=5, l2_norm=1.0).claim(
+        clients=1, delta=0.0
+    )
     assert claim.epsilon >= math.log(TOTAL - TOTAL // 100)
     near = pure_epsilon_l2(mechanism, coordinates=1, l2_norm=1e-9)
     assert near == pytest.approx(math.log(TOTAL - TOTAL // 100), rel=MANY)
@@ -247,9 +306,13 @@ def test_norms_far_below_and_above_the_range() -> None:
     # Positions are drawn in 2**32 steps a segment: however near two inputs are, one step may lie between them.
     tiny = math.sqrt(squared_distance(mechanism, coordinates=1, l2_norm=1e-300))
     assert 2 * 4.0 * GRAIN <= tiny <= 2.01 * 4.0 * GRAIN
-    assert squared_distance(mechanism, coordinates=3, l2_norm=1e300) == pytest.approx(3 * 5.0**2, rel=MANY)
+    assert squared_distance(mechanism, coordinates=3, l2_norm=1e300) == pytest.approx(
+        3 * 5.0**2, rel=MANY
+    )
     for norm in (1e-300, 1e-9, 1.0, 1e9, 1e300):
-        claim = TableScheme(mechanism=mechanism, size=2, clients=3, l2_norm=norm).claim(clients=3, delta=1e-9)
+        claim = TableScheme(mechanism=mechanism, size=2, clients=3, l2_norm=norm).claim(
+            clients=3, delta=1e-9
+        )
         assert 0 < claim.epsilon <= 2 * mechanism.epsilon * (1 + MANY)
         assert round_renyi(mechanism, no_noise(), 2.0, coordinates=2, l2_norm=norm, share=0.5) > 0
     with pytest.raises(ParameterError, match="rescale"):
@@ -283,7 +346,9 @@ def lopsided_noise(draw: st.DrawFn) -> Weights:
 
 @settings(max_examples=examples(9), deadline=None)
 @given(lopsided_noise(), st.integers(1, 3), st.sampled_from([1.5, 2.0, 5.0]))
-def test_lopsided_noise_is_charged_for_shifts_to_both_sides(noise: Weights, clients: int, alpha: float) -> None:
+def test_lopsided_noise_is_charged_for_shifts_to_both_sides(
+    noise: Weights, clients: int, alpha: float
+) -> None:
     summed = summed_noise(noise, clients)
     turned = summed_noise(Weights(noise.weights[::-1].copy()), clients)
     assert not summed.symmetric
@@ -314,7 +379,9 @@ def test_noise_that_is_its_own_mirror_image_may_look_one_way(noise: Weights, cli
     assert summed.symmetric
     both_ways = replace(summed, symmetric=False)
     for alpha in (1.5, 4.0):
-        one, two = (which.quadratic_renyi(alpha, shift=3, lost=0.9) for which in (summed, both_ways))
+        one, two = (
+            which.quadratic_renyi(alpha, shift=3, lost=0.9) for which in (summed, both_ways)
+        )
         assert one == pytest.approx(two, rel=MANY)
     # A bisection's last step.
     assert summed.epsilon(0.2, shift=3) == pytest.approx(both_ways.epsilon(0.2, shift=3), rel=1e-6)

@@ -26,7 +26,9 @@ from tolerances import FEW, GRAIN, LOG_UP
 
 ORDERS = [0.25, 0.5, 1.0, 1.5, 2.0, 8.0, 64.0, 1e3, 1e6, math.inf]
 EPSILONS = [0.0, 0.1, 0.5, 1.0, 3.0]
-RANDOM = {f"random-{seed}": functools.partial(random_table, seed, rows=4, levels=6) for seed in range(4)}
+RANDOM = {
+    f"random-{seed}": functools.partial(random_table, seed, rows=4, levels=6) for seed in range(4)
+}
 RANDOM["random-zeros"] = functools.partial(random_table, 9, rows=5, levels=6, zeros=0.3)
 EVERY = {**FAMILIES, **RANDOM}
 
@@ -49,7 +51,11 @@ def losses(mechanism: Mechanism) -> Iterator[float]:
 
 
 def replaced(mechanism: Mechanism, **changes: object) -> Mechanism:
-    parts = {"knots": mechanism.knots, "levels": mechanism.levels, "weights": mechanism.weights} | changes
+    parts = {
+        "knots": mechanism.knots,
+        "levels": mechanism.levels,
+        "weights": mechanism.weights,
+    } | changes
     return Mechanism(**parts)  # pyright: ignore[reportArgumentType]
 
 
@@ -76,7 +82,9 @@ def test_rows_sum_to_exactly_one(mechanism: Mechanism) -> None:
 @pytest.mark.parametrize("name", [name for name in FAMILIES if name not in BIASED])
 def test_families_are_unbiased_up_to_rounding(name: str) -> None:
     mechanism = built(name)
-    span = max(mechanism.upper, float(mechanism.levels[-1])) - min(mechanism.lower, float(mechanism.levels[0]))
+    span = max(mechanism.upper, float(mechanism.levels[-1])) - min(
+        mechanism.lower, float(mechanism.levels[0])
+    )
     assert mechanism.exact_max_bias <= Fraction(mechanism.levels.size * span) / TOTAL
 
 
@@ -115,7 +123,8 @@ def test_certified_epsilon_is_attained_by_rows(mechanism: Mechanism) -> None:
         return
     certificate = mechanism.certificate()
     rows = [
-        [Fraction(w, TOTAL) for w in mechanism.weights[k].tolist()] for k in (certificate.row_high, certificate.row_low)
+        [Fraction(w, TOTAL) for w in mechanism.weights[k].tolist()]
+        for k in (certificate.row_high, certificate.row_low)
     ]
     attained = divergence(rows[0], rows[1], math.inf)
     assert attained <= mechanism.epsilon <= attained * (1 + LOG_UP)
@@ -124,10 +133,18 @@ def test_certified_epsilon_is_attained_by_rows(mechanism: Mechanism) -> None:
 def test_delta_and_renyi_bound_random_pairs(mechanism: Mechanism) -> None:
     low, span = Fraction(mechanism.lower), Fraction(mechanism.upper) - Fraction(mechanism.lower)
     places = np.random.default_rng(3).integers(0, 2**40, size=(5, 2)).tolist()
-    pairs = [[pmf_at(mechanism, low + span * Fraction(place, 2**40)) for place in pair] for pair in places]
+    pairs = [
+        [pmf_at(mechanism, low + span * Fraction(place, 2**40)) for place in pair]
+        for pair in places
+    ]
     for first, second in pairs:
-        assert all(hockey_stick(first, second, epsilon) <= mechanism.delta(epsilon) for epsilon in EPSILONS)
-        assert all(divergence(first, second, order) <= mechanism.renyi(order) for order in (0.5, 1.0, 2.0, 30.0))
+        assert all(
+            hockey_stick(first, second, epsilon) <= mechanism.delta(epsilon) for epsilon in EPSILONS
+        )
+        assert all(
+            divergence(first, second, order) <= mechanism.renyi(order)
+            for order in (0.5, 1.0, 2.0, 30.0)
+        )
 
 
 def test_renyi_grows_with_the_order_towards_epsilon(mechanism: Mechanism) -> None:
@@ -173,12 +190,16 @@ def test_a_knot_with_the_interpolated_row_changes_nothing(mechanism: Mechanism) 
     both = (mechanism.weights[k] > 0) & (mechanism.weights[k + 1] > 0)
     if (both | (total == 0)).all():
         # Half a unit in weights that may be a few hundredths of 2^32: the inserted row is none of the worst.
-        np.testing.assert_allclose(list(losses(finer)), list(losses(mechanism)), rtol=1e-8, atol=FEW)
+        np.testing.assert_allclose(
+            list(losses(finer)), list(losses(mechanism)), rtol=1e-8, atol=FEW
+        )
 
 
 def test_the_order_and_the_values_of_levels_do_not_count(mechanism: Mechanism) -> None:
     order = np.random.default_rng(4).permutation(mechanism.levels.size)
-    shuffled = replaced(mechanism, levels=np.arange(order.size) * 0.5 - 3, weights=mechanism.weights[:, order])
+    shuffled = replaced(
+        mechanism, levels=np.arange(order.size) * 0.5 - 3, weights=mechanism.weights[:, order]
+    )
     np.testing.assert_allclose(list(losses(shuffled)), list(losses(mechanism)), rtol=FEW, atol=FEW)
     assert shuffled.epsilon == mechanism.epsilon
 
@@ -193,10 +214,15 @@ def test_the_order_of_rows_and_their_places_do_not_count(mechanism: Mechanism) -
 def test_merging_levels_never_raises_a_loss(mechanism: Mechanism, data: st.DataObject) -> None:
     size = mechanism.levels.size
     target = np.array(data.draw(st.lists(st.integers(0, 2), min_size=size, max_size=size)))
-    weights = np.stack([mechanism.weights[:, target == label].sum(axis=1) for label in range(3)], axis=1)
+    weights = np.stack(
+        [mechanism.weights[:, target == label].sum(axis=1) for label in range(3)], axis=1
+    )
     merged = replaced(mechanism, levels=[0.0, 1.0, 2.0], weights=weights)
     slack = 1e-10 * (1 + min(mechanism.epsilon, 25.0))
-    assert all(after <= before + slack for after, before in zip(losses(merged), losses(mechanism), strict=True))
+    assert all(
+        after <= before + slack
+        for after, before in zip(losses(merged), losses(mechanism), strict=True)
+    )
     assert merged.epsilon <= mechanism.epsilon
 
 
@@ -205,7 +231,10 @@ def test_merging_levels_never_raises_a_loss(mechanism: Mechanism, data: st.DataO
 def test_dropping_a_row_never_raises_a_loss(mechanism: Mechanism) -> None:
     fewer = replaced(mechanism, knots=mechanism.knots[[0, -1]], weights=mechanism.weights[[0, -1]])
     # Each is rounded up by its own error bound, below 1e-11 of 22 nats.
-    assert all(after <= before + 1e-10 for after, before in zip(losses(fewer), losses(mechanism), strict=True))
+    assert all(
+        after <= before + 1e-10
+        for after, before in zip(losses(fewer), losses(mechanism), strict=True)
+    )
 
 
 # Storage and reports -------------------------------------------------------------------------------------------

@@ -60,13 +60,21 @@ def test_proofs_about_reports_know_no_labels(mechanism: Mechanism, change: Chang
     one = proved(image, delta=DELTA)
     assert worst_hockey_stick(rows, one) <= DELTA
     two = [proved(which, coordinates=2, delta=DELTA) for which in (mechanism, image)]
-    assert math.isclose(*two, rel_tol=RAISED, abs_tol=1e-6)  # RAISED says how proofs round; a bisection ends at 1e-6
+    assert math.isclose(
+        *two, rel_tol=RAISED, abs_tol=1e-6
+    )  # RAISED says how proofs round; a bisection ends at 1e-6
 
 
 @judges("privacy.sums.cost.propose_sum")
 @settings(max_examples=examples(2))
-@given(mechanism=law_tables(max_rows=3, max_levels=3), clients=st.integers(2, 4), change=st.sampled_from(SAME_ROWS))
-def test_proofs_about_sums_bound_every_data_set(mechanism: Mechanism, clients: int, change: Change) -> None:
+@given(
+    mechanism=law_tables(max_rows=3, max_levels=3),
+    clients=st.integers(2, 4),
+    change=st.sampled_from(SAME_ROWS),
+)
+def test_proofs_about_sums_bound_every_data_set(
+    mechanism: Mechanism, clients: int, change: Change
+) -> None:
     image = change(mechanism)
     assume(math.isfinite(mechanism.epsilon) and mechanism.epsilon < 20)
     epsilon = proved(image, view="sum", clients=clients, delta=DELTA)
@@ -91,7 +99,9 @@ def test_a_proof_about_one_full_step_is_above_the_closed_form(steps: int) -> Non
     release = rqp.training_release([phase], delta=DELTA)
     epsilon, shift = proved(release), math.sqrt(steps) / 2.0
     tail: Callable[[float], float] = lambda x: 0.5 * math.erfc(x / math.sqrt(2))  # noqa: E731
-    exact = tail(epsilon / shift - shift / 2) - math.exp(epsilon) * tail(epsilon / shift + shift / 2)
+    exact = tail(epsilon / shift - shift / 2) - math.exp(epsilon) * tail(
+        epsilon / shift + shift / 2
+    )
     assert exact <= DELTA
     assert epsilon <= privacy.account(release).epsilon * (1 + RAISED)
 
@@ -108,7 +118,9 @@ def test_ranked_codebooks_do_not_know_which_codeword_is_where(kind: Any, epsilon
     ranked, *zero = scheme.table.rows()
     places = ranked[: scheme.table.codewords]
     orders = [np.roll(way, turn) for way in (places, places[::-1]) for turn in range(places.size)]
-    rows = np.array([[*order, *ranked[places.size :]] for order in orders] + [list(row) for row in zero])
+    rows = np.array(
+        [[*order, *ranked[places.size :]] for order in orders] + [list(row) for row in zero]
+    )
     ratio = scheme.indices * max(
         math.log(one / other) for one, other in zip(rows.max(axis=0), rows.min(axis=0), strict=True)
     )
@@ -116,7 +128,9 @@ def test_ranked_codebooks_do_not_know_which_codeword_is_where(kind: Any, epsilon
     for rounds in (1, 3):
         claim = scheme.claim(rounds=rounds)
         assert rounds * ratio <= claim.epsilon * (1 + 4 * UNIT)
-        assert proved(privacy.Release(mechanism=scheme, rounds=rounds, delta=0.0)) >= rounds * ratio * (1 - 4 * UNIT)
+        assert proved(
+            privacy.Release(mechanism=scheme, rounds=rounds, delta=0.0)
+        ) >= rounds * ratio * (1 - 4 * UNIT)
         outcome = scheme.prove(rounds=rounds)
         again(outcome.claim, outcome.proof)
 
@@ -124,7 +138,9 @@ def test_ranked_codebooks_do_not_know_which_codeword_is_where(kind: Any, epsilon
 @judges("privacy.accounting.report_claim")
 @settings(max_examples=examples(5))
 @given(mechanism=law_tables(max_rows=3, max_levels=3), change=st.sampled_from(ROWS))
-def test_reports_of_several_columns_are_certified_in_any_order(mechanism: Mechanism, change: Change) -> None:
+def test_reports_of_several_columns_are_certified_in_any_order(
+    mechanism: Mechanism, change: Change
+) -> None:
     image = change(mechanism)
     claim = report_claim(image)
     assert claim.epsilon == mechanism.epsilon
@@ -133,7 +149,8 @@ def test_reports_of_several_columns_are_certified_in_any_order(mechanism: Mechan
     assert check_report(image, "ratio", epsilon=mechanism.epsilon, delta=0.0)
     assert not check_report(image, "ratio", epsilon=mechanism.epsilon * (1 - 2.0**-40), delta=0.0)
     there, back = (
-        report_claim(dict(zip("xy", tables, strict=True))) for tables in ((mechanism, image), (image, mechanism))
+        report_claim(dict(zip("xy", tables, strict=True)))
+        for tables in ((mechanism, image), (image, mechanism))
     )
     assert there.epsilon == back.epsilon >= 2 * mechanism.epsilon
     assert there.certified
@@ -150,6 +167,10 @@ def test_what_tells_some_inputs_apart_has_no_finite_epsilon() -> None:
     one, other = (fixed.encode([x]) for x in (-1.0, 1.0))
     assert (one != other).all()  # no randomness: the report is the input
     noisy = noise_encoding(
-        lambda sigma: families.discrete_gaussian(sigma=sigma), noise_multiplier=2.0, l2_norm=1.0, clients=9, size=1
+        lambda sigma: families.discrete_gaussian(sigma=sigma),
+        noise_multiplier=2.0,
+        l2_norm=1.0,
+        clients=9,
+        size=1,
     )
     assert math.isinf(noisy.report_epsilon)

@@ -44,7 +44,13 @@ def summed(centres: Sequence[Any], deviation: Any, reach: int) -> list[Any]:
     for centre in centres:
         row = one_report(centre, deviation, reach)
         total = [
-            sum((total[j] * row[k - j] for j in range(max(0, k - len(row) + 1), min(k + 1, len(total)))), mpmath.mpf(0))
+            sum(
+                (
+                    total[j] * row[k - j]
+                    for j in range(max(0, k - len(row) + 1), min(k + 1, len(total)))
+                ),
+                mpmath.mpf(0),
+            )
             for k in range(len(total) + len(row) - 1)
         ]
     return total
@@ -66,7 +72,9 @@ def rounded_sum(centre: Any, deviation: Any, clients: int, place: int) -> Any:
         return (x * integral(order - 1, x) + integral(order - 2, x)) / order
 
     corners = (
-        (-1) ** j * mpmath.binomial(clients, j) * integral(clients - 1, (mpmath.mpf(clients) / 2 - j - away) / spread)
+        (-1) ** j
+        * mpmath.binomial(clients, j)
+        * integral(clients - 1, (mpmath.mpf(clients) / 2 - j - away) / spread)
         for j in range(clients + 1)
     )
     return sum(corners, mpmath.mpf(0)) * spread ** (clients - 1)
@@ -74,7 +82,9 @@ def rounded_sum(centre: Any, deviation: Any, clients: int, place: int) -> Any:
 
 @pytest.mark.parametrize("clients", [1, 2, 3, pytest.param(5, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("deviation", [0.6, 0.8, 1.0, 1.5])
-def test_a_sum_of_rounded_gaussians_is_nearly_a_rounding_of_their_sum(clients: int, deviation: float) -> None:
+def test_a_sum_of_rounded_gaussians_is_nearly_a_rounding_of_their_sum(
+    clients: int, deviation: float
+) -> None:
     """Pointwise, around random centres, tails included; at grids so coarse that the bound is far from nothing."""
     claimed, worst = merging_loss(deviation, clients), 0.0
     rng, reach = np.random.default_rng(clients), 14
@@ -92,12 +102,15 @@ def test_a_sum_of_rounded_gaussians_is_nearly_a_rounding_of_their_sum(clients: i
     assert merging_loss(deviation, clients) <= merging_loss(deviation, clients + 1)
 
 
-def pair(scheme: GaussianScheme, others: Sequence[float], ends: Sequence[float]) -> list[np.ndarray]:
+def pair(
+    scheme: GaussianScheme, others: Sequence[float], ends: Sequence[float]
+) -> list[np.ndarray]:
     """(w,) chances of the sum of one coordinate for both inputs of one client among others, steps."""
     reach = math.ceil(10 * scheme.deviation + max(map(abs, (*others, *ends)))) + 1
     with mpmath.workdps(DIGITS):
         laws = [
-            summed([mpmath.mpf(end), *map(mpmath.mpf, others)], mpmath.mpf(scheme.deviation), reach) for end in ends
+            summed([mpmath.mpf(end), *map(mpmath.mpf, others)], mpmath.mpf(scheme.deviation), reach)
+            for end in ends
         ]
     return [np.array(law, dtype=np.float64) for law in laws]
 
@@ -116,28 +129,36 @@ def test_no_pair_of_numbers_is_told_apart_better_than_claimed(
 ) -> None:
     """One client's number moves between the ends of its range; the others' are anything; the corrupted add no noise."""
     granularity = multiplier / math.sqrt(clients) / deviation
-    scheme = GaussianScheme(deviation=deviation, size=1, l2_norm=1.0, granularity=granularity, modulus_bits=20)
+    scheme = GaussianScheme(
+        deviation=deviation, size=1, l2_norm=1.0, granularity=granularity, modulus_bits=20
+    )
     others = np.random.default_rng(seed).uniform(-1, 1, clients - 1) / granularity
     one, two = pair(scheme, others.tolist(), (1 / granularity, -1 / granularity))
     for delta in (1e-2, 1e-6):
         claim = scheme.claim(clients=clients + corrupted, corrupted=corrupted, delta=delta)
         for first, second in ((one, two), (two, one)):
             # Sums of some hundred floats with relative errors of a few units.
-            assert divergence(first, second, claim.epsilon) <= delta * (1 + MANY) + 1e-13 * math.exp(claim.epsilon)
+            assert divergence(first, second, claim.epsilon) <= delta * (
+                1 + MANY
+            ) + 1e-13 * math.exp(claim.epsilon)
 
 
 @judges("vectors.tables.ModularScheme.account", "vectors.tables.VectorScheme.claim")
 def test_claims_are_tight_and_composed_over_coordinates_and_rounds() -> None:
     """Two coordinates, two rounds, enumerated: moved along one axis or both, no more is lost, and nearly as much."""
     for clients, rounds in ((1, 1), (3, 1), (2, 2)):
-        scheme = GaussianScheme(deviation=2.0, size=2, l2_norm=1.0, granularity=0.25, modulus_bits=20)
+        scheme = GaussianScheme(
+            deviation=2.0, size=2, l2_norm=1.0, granularity=0.25, modulus_bits=20
+        )
         delta, found = 1e-3, []
         epsilon = scheme.claim(clients=clients, rounds=rounds, delta=delta).epsilon
         for angle in (0.0, 0.4, math.pi / 4):
             first, second = np.ones(1), np.ones(1)
             for _, part in itertools.product(range(rounds), (math.cos(angle), math.sin(angle))):
                 law, other = pair(scheme, [0.3] * (clients - 1), (part / 0.25, -part / 0.25))
-                kept = np.flatnonzero(law + other > 1e-12)  # what is left out is less than 100 of these
+                kept = np.flatnonzero(
+                    law + other > 1e-12
+                )  # what is left out is less than 100 of these
                 law, other = law[kept[0] : kept[-1] + 1], other[kept[0] : kept[-1] + 1]
                 first, second = np.outer(first, law).ravel(), np.outer(second, other).ravel()
                 if rounds > 1:  # equal ratios together, in bins of 1e-3
@@ -159,26 +180,40 @@ def test_gaussian_curves_are_never_below_a_sum_over_cells(mu: float, delta: floa
     edges = np.linspace(-9, 9 + mu, 600).tolist()
     with mpmath.workdps(150):  # e^217 of a tail's mass is looked at
         below = [[mpmath.ncdf(x - m) for x in edges] for m in (mpmath.mpf(mu), mpmath.mpf(0))]
-        moved, zero = ([b - a for a, b in itertools.pairwise([mpmath.mpf(0), *row, mpmath.mpf(1)])] for row in below)
+        moved, zero = (
+            [b - a for a, b in itertools.pairwise([mpmath.mpf(0), *row, mpmath.mpf(1)])]
+            for row in below
+        )
         ratio = mpmath.exp(epsilon)
         for one, two in ((moved, zero), (zero, moved)):
-            assert sum(max(p - ratio * q, mpmath.mpf(0)) for p, q in zip(one, two, strict=True)) <= delta
+            assert (
+                sum(max(p - ratio * q, mpmath.mpf(0)) for p, q in zip(one, two, strict=True))
+                <= delta
+            )
     assert hockey_stick(mu, np.array([epsilon]))[0] <= delta
-    assert epsilon == 0 or hockey_stick(mu, np.array([epsilon * (1 - 1e-6)]))[0] > delta * (1 - MANY)
+    assert epsilon == 0 or hockey_stick(mu, np.array([epsilon * (1 - 1e-6)]))[0] > delta * (
+        1 - MANY
+    )
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 50, 1500])
 def test_no_centre_leaves_the_norm_that_claims_rest_on(size: int) -> None:
     rng = np.random.default_rng(size)
     for l2_norm, length in itertools.product((1.0, 1e-9, 1e9), (0.3, 1.0, 5.0, 1e300)):
-        scheme = GaussianScheme(deviation=2.0, size=size, l2_norm=l2_norm, granularity=0.1 * l2_norm, modulus_bits=20)
+        scheme = GaussianScheme(
+            deviation=2.0, size=size, l2_norm=l2_norm, granularity=0.1 * l2_norm, modulus_bits=20
+        )
         for _ in range(10):
             vector = rng.normal(size=size)
             centres = scheme.centres(vector / np.linalg.norm(vector) * length * min(l2_norm, 1.0))
             with mpmath.workdps(60):
-                norm = mpmath.sqrt(sum((mpmath.mpf(c) ** 2 for c in centres.tolist()), mpmath.mpf(0)))
+                norm = mpmath.sqrt(
+                    sum((mpmath.mpf(c) ** 2 for c in centres.tolist()), mpmath.mpf(0))
+                )
                 # Floats of the clip norm and its quotient by the grid: 256 units of their roundings.
-                assert norm <= mpmath.mpf(l2_norm) / mpmath.mpf(0.1 * l2_norm) * (1 + mpmath.mpf(2) ** -45)
+                assert norm <= mpmath.mpf(l2_norm) / mpmath.mpf(0.1 * l2_norm) * (
+                    1 + mpmath.mpf(2) ** -45
+                )
 
 
 def test_reports_are_the_law_that_is_accounted() -> None:
@@ -191,9 +226,14 @@ def test_reports_are_the_law_that_is_accounted() -> None:
     for j, centre in enumerate(scheme.centres(vector).tolist()):
         chances = np.zeros(16)
         with mpmath.workdps(DIGITS):
-            for k, chance in zip(range(-30, 31), one_report(mpmath.mpf(centre), mpmath.mpf(1.5), 30), strict=True):
+            for k, chance in zip(
+                range(-30, 31), one_report(mpmath.mpf(centre), mpmath.mpf(1.5), 30), strict=True
+            ):
                 chances[k % 16] += float(chance)
-        counts, many = np.bincount(draws[:, j], minlength=16), chances * len(draws) >= 20  # of fewer, no chi-square
+        counts, many = (
+            np.bincount(draws[:, j], minlength=16),
+            chances * len(draws) >= 20,
+        )  # of fewer, no chi-square
         pooled = [np.append(row[many], row[~many].sum()) for row in (counts, chances * len(draws))]
         assert chisquare(*pooled).pvalue > 1e-6
 
@@ -215,9 +255,16 @@ def test_wraps_are_as_rare_as_stated() -> None:
     vector = np.full(40, 40**-0.5)
     for run in range(runs):
         scheme = GaussianScheme(
-            deviation=tight.deviation, size=40, l2_norm=1.0, granularity=tight.granularity, modulus_bits=40, seed=run
+            deviation=tight.deviation,
+            size=40,
+            l2_norm=1.0,
+            granularity=tight.granularity,
+            modulus_bits=40,
+            seed=run,
         )
-        total = sum(scheme.encode(vector, 100 * run + client) for client in range(20)) % scheme.modulus
+        total = (
+            sum(scheme.encode(vector, 100 * run + client) for client in range(20)) % scheme.modulus
+        )
         centred = (total + scheme.modulus // 2) % scheme.modulus - scheme.modulus // 2
         wrapped += bool((np.abs(centred) >= tight.modulus // 2).any())
     assert 0 < bound < 1
@@ -235,14 +282,27 @@ def test_what_cannot_be_claimed() -> None:
         scheme.claim(clients=9, neighboring="add_or_remove_one")
     for changes in ({"deviation": 0.99}, {"deviation": math.nan}, {"l2_norm": 0.0}, {"granularity": -1.0},
                     {"modulus_bits": 49}, {"modulus_bits": 1}, {"size": 0}):  # fmt: skip
-        with pytest.raises(ParameterError, match="dimension" if "size" in changes else next(iter(changes))):
+        with pytest.raises(
+            ParameterError, match="dimension" if "size" in changes else next(iter(changes))
+        ):
             GaussianScheme(
-                **{"deviation": 2.0, "size": 4, "l2_norm": 1.0, "granularity": 0.5, "modulus_bits": 10} | changes
+                **{
+                    "deviation": 2.0,
+                    "size": 4,
+                    "l2_norm": 1.0,
+                    "granularity": 0.5,
+                    "modulus_bits": 10,
+                }
+                | changes
             )
     assert merging_loss(0.1, 5) == math.inf
     assert merging_loss(0.1, 1) == 0
     # Many coordinates on a grid as coarse as may be: the merging is paid for.
-    coarse = GaussianScheme(deviation=1.0, size=10_000, l2_norm=1.0, granularity=0.5, modulus_bits=10)
+    coarse = GaussianScheme(
+        deviation=1.0, size=10_000, l2_norm=1.0, granularity=0.5, modulus_bits=10
+    )
     alone = gaussian_epsilon(2 / 0.5 / 3, 1e-5)
     assert coarse.claim(clients=9, delta=1e-5).epsilon > alone + 1
-    assert scheme.claim(clients=9, delta=1e-5).epsilon == pytest.approx(gaussian_epsilon(2 / 0.5 / 6, 1e-5), rel=FEW)
+    assert scheme.claim(clients=9, delta=1e-5).epsilon == pytest.approx(
+        gaussian_epsilon(2 / 0.5 / 6, 1e-5), rel=FEW
+    )

@@ -33,7 +33,9 @@ GRID = 1e-2  # dp-accounting's grid of losses, and its tails: 1e-4 a step of los
 
 
 @judges("training.rqp.Steps.account")
-@pytest.mark.parametrize("sampling", [Poisson(rate=0.2), WithReplacement(batch_size=3, dataset_size=20)])
+@pytest.mark.parametrize(
+    "sampling", [Poisson(rate=0.2), WithReplacement(batch_size=3, dataset_size=20)]
+)
 @pytest.mark.parametrize("neighboring", ["add_or_remove_one", "replace_one"])
 def test_steps_may_be_grouped_and_ordered_at_will(sampling: object, neighboring: str) -> None:
     if isinstance(sampling, WithReplacement) and neighboring == "add_or_remove_one":
@@ -43,7 +45,9 @@ def test_steps_may_be_grouped_and_ordered_at_will(sampling: object, neighboring:
         return Phase(noise_multiplier=noise, kappa=kappa, sampling=sampling, steps=steps)  # pyright: ignore
 
     def say(*phases: Phase) -> float:
-        return privacy.account(rqp.training_release(phases, delta=1e-4, neighboring=neighboring)).epsilon  # pyright: ignore
+        return privacy.account(
+            rqp.training_release(phases, delta=1e-4, neighboring=neighboring)
+        ).epsilon  # pyright: ignore
 
     whole = say(phase(6))
     assert math.isclose(say(phase(2), phase(4)), whole, rel_tol=GRID)
@@ -92,11 +96,17 @@ def test_a_channel_has_no_direction_and_no_labels(mechanism: Mechanism) -> None:
         return rqp.table_contraction(table.weights)
 
     for image in (mirrored(mechanism), relabelled(mechanism)):
-        assert math.isclose(say(image), say(mechanism), rel_tol=1e-6)  # twice the search's tolerance
+        assert math.isclose(
+            say(image), say(mechanism), rel_tol=1e-6
+        )  # twice the search's tolerance
     for q, bits in ((0.5, 1), (0.7, 2)):
         same = projection(bits=bits, rounding="stochastic", q=q)
-        assert projection_from(same.table).kappa >= same.kappa * (1 - 1e-6)  # twice the search's tolerance, as above
-        assert same.kappa >= contraction(q, bits) * (1 - 1e-6)  # twice the search's tolerance, as above
+        assert projection_from(same.table).kappa >= same.kappa * (
+            1 - 1e-6
+        )  # twice the search's tolerance, as above
+        assert same.kappa >= contraction(q, bits) * (
+            1 - 1e-6
+        )  # twice the search's tolerance, as above
 
 
 PRICES = st.tuples(st.floats(0, 3), st.floats(0, 1e-3))
@@ -117,7 +127,10 @@ def test_what_was_spent_has_no_order_and_may_be_kept_in_two_ledgers(
         Charge(identity=f"r{i}", client=f"c{i % 2}", epsilon=epsilon, delta=delta)
         for i, (epsilon, delta) in enumerate(prices)
     ]
-    totals = {(compose_releases(order).epsilon, compose_releases(order).delta) for order in permutations(releases)}
+    totals = {
+        (compose_releases(order).epsilon, compose_releases(order).delta)
+        for order in permutations(releases)
+    }
     assert len(totals) == 1  # exact sums, rounded once
     ledgers = [Ledger(), Ledger(), Ledger()]
     for release in releases:
@@ -135,7 +148,9 @@ def test_what_was_spent_has_no_order_and_may_be_kept_in_two_ledgers(
         assert whole.epsilon >= math.fsum(release.epsilon for release in own) * (1 - 2 * UNIT)
         assert ledgers[0].worst().epsilon >= whole.epsilon
     ledgers[0].charge(releases[0])  # a second attempt is a second release
-    assert ledgers[0].spent("c0").epsilon >= ledgers[1].spent("c0").epsilon + releases[0].epsilon * (1 - 2.0**-50)
+    assert ledgers[0].spent("c0").epsilon >= ledgers[1].spent("c0").epsilon + releases[
+        0
+    ].epsilon * (1 - 2.0**-50)
 
 
 @judges(
@@ -157,7 +172,9 @@ def test_bounds_of_numbers_alone_are_monotone_and_exact_at_their_ends() -> None:
         delta = 1e-3
         epsilon, sigma = rdp_to_epsilon(alpha / 18, alpha, delta), 3.0
         tail = lambda x: 0.5 * math.erfc(x / math.sqrt(2))  # noqa: E731
-        exact = tail(epsilon * sigma - 0.5 / sigma) - math.exp(epsilon) * tail(epsilon * sigma + 0.5 / sigma)
+        exact = tail(epsilon * sigma - 0.5 / sigma) - math.exp(epsilon) * tail(
+            epsilon * sigma + 0.5 / sigma
+        )
         assert exact <= delta
     crowd = [clones_epsilon(1.0, clients=n, delta=1e-4) for n in (1, 10, 1000)]
     assert crowd[0] == 1.0
@@ -167,8 +184,12 @@ def test_bounds_of_numbers_alone_are_monotone_and_exact_at_their_ends() -> None:
 
 @judges("federated.ledger.RunLedger.claims")
 @settings(max_examples=examples(2))
-@given(rounds=st.lists(st.sets(st.integers(0, 4), min_size=2), min_size=1, max_size=3), data=st.data())
-def test_runs_have_no_first_client_and_no_first_round(rounds: list[set[int]], data: st.DataObject) -> None:
+@given(
+    rounds=st.lists(st.sets(st.integers(0, 4), min_size=2), min_size=1, max_size=3), data=st.data()
+)
+def test_runs_have_no_first_client_and_no_first_round(
+    rounds: list[set[int]], data: st.DataObject
+) -> None:
     encoding = TableEncoding(mechanism=families.randomized_response(lower=-1, upper=1, epsilon=1.0))
 
     def claims(sets: list[set[int]], name: str = "c") -> dict[str, float]:
@@ -177,7 +198,10 @@ def test_runs_have_no_first_client_and_no_first_round(rounds: list[set[int]], da
             number, names = ledger.start(), [f"{name}{-one}" for one in clients]
             ledger.ask(number, names, minimum=2)
             ledger.close(number, names)
-        return {view: claim.epsilon for view, claim in ledger.claims(encoding, size=2, delta=1e-4).items()}
+        return {
+            view: claim.epsilon
+            for view, claim in ledger.claims(encoding, size=2, delta=1e-4).items()
+        }
 
     said = claims(rounds)
     assert claims(data.draw(st.permutations(rounds)), name="d") == said
@@ -192,27 +216,41 @@ def test_runs_have_no_first_client_and_no_first_round(rounds: list[set[int]], da
 @judges("federated.ledger.LifetimeLedger.spent")
 def test_a_life_of_secure_sums_has_no_order_and_no_session(tmp_path: Path) -> None:
     noise = [discrete_gaussian(sigma=sigma) for sigma in (3.0, 5.0)]
-    near, far = (NoiseEncoding(noise=one, l2_norm=1.0, granularity=1.0, modulus_bits=16) for one in noise)
+    near, far = (
+        NoiseEncoding(noise=one, l2_norm=1.0, granularity=1.0, modulus_bits=16) for one in noise
+    )
     kinds = [(near, 4), (far, 4), (near, 6)]
 
     def said(order: list[int], name: str) -> float:
         for number, at in enumerate(order):  # a session each
             ledger = LifetimeLedger(tmp_path / name, identity="me")
             encoding, clients = kinds[at]
-            options = {"plan": bytes([number] * 32), "clients": clients, "corrupted": 1, "size": 2, "budget": 1e9}
+            options = {
+                "plan": bytes([number] * 32),
+                "clients": clients,
+                "corrupted": 1,
+                "size": 2,
+                "budget": 1e9,
+            }
             total = ledger.charge(encoding, **options, delta=1e-4)  # pyright: ignore
         assert LifetimeLedger(tmp_path / name, identity="me").spent(1e-4) == total
         return total
 
     def claimed(at: int, rounds: int, delta: float) -> float:
         encoding, clients = kinds[at]
-        return encoding.claims(rounds=rounds, clients=clients, size=2, delta=delta, corrupted=1)["central"].epsilon
+        return encoding.claims(rounds=rounds, clients=clients, size=2, delta=delta, corrupted=1)[
+            "central"
+        ].epsilon
 
     assert LifetimeLedger(tmp_path / "new", identity="me").spent(1e-4) == 0
     assert said([0, 0, 0], "one kind") == claimed(0, 3, 1e-4)
-    totals = [said(list(order), f"all {order}") for order in sorted(set(permutations([0, 1, 2, 0])))]
+    totals = [
+        said(list(order), f"all {order}") for order in sorted(set(permutations([0, 1, 2, 0])))
+    ]
     assert len(set(totals)) == 1
-    assert totals[0] >= math.fsum([claimed(0, 2, 1e-4 / 3), claimed(1, 1, 1e-4 / 3), claimed(2, 1, 1e-4 / 3)])
+    assert totals[0] >= math.fsum(
+        [claimed(0, 2, 1e-4 / 3), claimed(1, 1, 1e-4 / 3), claimed(2, 1, 1e-4 / 3)]
+    )
     assert totals[0] > said([0, 1, 2], "less")
 
 

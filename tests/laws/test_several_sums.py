@@ -35,7 +35,8 @@ Rule = Callable[[np.ndarray, np.ndarray], np.ndarray]
 def chances(centres: Sequence[np.ndarray]) -> np.ndarray:
     """(..., places) chances of the sum of one or two rounded Gaussians around these (...) centres."""
     reports = [
-        ndtr((PLACES + 0.5 - centre[..., None]) / DEVIATION) - ndtr((PLACES - 0.5 - centre[..., None]) / DEVIATION)
+        ndtr((PLACES + 0.5 - centre[..., None]) / DEVIATION)
+        - ndtr((PLACES - 0.5 - centre[..., None]) / DEVIATION)
         for centre in centres
     ]
     if len(reports) == 1:
@@ -58,7 +59,9 @@ def outcomes(vectors: dict[int, Rule | float], turn: int, there: set[int]) -> np
     y1, y2 = PLACES[:, None, None], PLACES[None, :, None]
     joint = np.ones((1, 1, 1))
     for number in (1, 2, 3):
-        others = REACH * SHARES[(number - 1) % 2] * (np.cos(y1) if number == 3 else np.ones((1, 1, 1)))
+        others = (
+            REACH * SHARES[(number - 1) % 2] * (np.cos(y1) if number == 3 else np.ones((1, 1, 1)))
+        )
         centres = [others[..., 0]]
         if number in there:
             since = (number - 1 - turn) % 2
@@ -69,7 +72,11 @@ def outcomes(vectors: dict[int, Rule | float], turn: int, there: set[int]) -> np
         found = chances([np.broadcast_to(one, shape) for one in centres])
         # Dimensions: first sum, second sum, then the one drawn now, which belongs at its own place.
         joint = joint * (
-            found.reshape(-1, 1, 1) if number == 1 else found[:1].reshape(1, -1, 1) if number == 2 else found
+            found.reshape(-1, 1, 1)
+            if number == 1
+            else found[:1].reshape(1, -1, 1)
+            if number == 2
+            else found
         )
     return joint
 
@@ -80,7 +87,9 @@ def divergence(first: np.ndarray, second: np.ndarray, epsilon: float) -> float:
 
 def scheme() -> GaussianScheme:
     """What the enumeration is about: clipped to 1, REACH steps."""
-    return GaussianScheme(deviation=DEVIATION, size=1, l2_norm=1.0, granularity=1 / REACH, modulus_bits=20, bands=2)
+    return GaussianScheme(
+        deviation=DEVIATION, size=1, l2_norm=1.0, granularity=1 / REACH, modulus_bits=20, bands=2
+    )
 
 
 def rule(sign: float, kind: str) -> Rule | float:
@@ -107,7 +116,11 @@ def test_no_numbers_in_several_sums_are_told_apart_better_than_claimed(delta: fl
             for kind in ("always", "by the last sum", "by both"):
                 turns = [number for number in (1, 2, 3) if (number - 1 - turn) % 2 == 0]
                 worlds = [
-                    outcomes({n: rule(sign, kind if n == 3 else "always") for n in turns}, turn, set(there))
+                    outcomes(
+                        {n: rule(sign, kind if n == 3 else "always") for n in turns},
+                        turn,
+                        set(there),
+                    )
                     for sign in (1.0, -1.0)
                 ]
                 for first, second in (worlds, worlds[::-1]):
@@ -130,7 +143,11 @@ def test_the_law_sees_two_vectors_in_one_block_and_too_few_blocks_charged() -> N
         others = np.zeros((1, 1))
         rows = [
             chances([others, np.full((1, 1), sign * REACH * share)])[0, 0]
-            for share in (SHARES[0], sum(SHARES), sum(SHARES))  # its last vector's second share beside the new one
+            for share in (
+                SHARES[0],
+                sum(SHARES),
+                sum(SHARES),
+            )  # its last vector's second share beside the new one
         ]
         worlds.append(np.einsum("i,j,k->ijk", *rows))
     assert divergence(worlds[0], worlds[1], told) > 1.5 * delta
@@ -155,12 +172,20 @@ def book(rounds: set[int], bands: int) -> int:
 
 
 @settings(max_examples=examples(200))
-@given(rounds=st.sets(st.integers(1, 30), min_size=1), bands=st.integers(1, 12), more=st.integers(1, 30))
-def test_blocks_are_those_that_a_walk_through_the_rounds_meets(rounds: set[int], bands: int, more: int) -> None:
+@given(
+    rounds=st.sets(st.integers(1, 30), min_size=1),
+    bands=st.integers(1, 12),
+    more=st.integers(1, 30),
+)
+def test_blocks_are_those_that_a_walk_through_the_rounds_meets(
+    rounds: set[int], bands: int, more: int
+) -> None:
     found = blocks(rounds, bands)
     assert found == book(rounds, bands)
     assert found <= blocks(rounds | {more}, bands)
-    assert found <= math.ceil(max(rounds) / bands)  # what is claimed of a run in advance, rounds skipped or not
+    assert found <= math.ceil(
+        max(rounds) / bands
+    )  # what is claimed of a run in advance, rounds skipped or not
     assert found >= math.ceil(len(rounds) / bands)
     encoding = gaussian_encoding(noise_multiplier=3.0, l2_norm=1.0, clients=20, size=8, bands=bands)
     assert encoding.charged(rounds) == bands * found
@@ -170,13 +195,16 @@ def test_blocks_are_those_that_a_walk_through_the_rounds_meets(rounds: set[int],
 @judges("federated.encoding.SchemeEncoding.claims")
 def test_bands_are_claimed_as_one_vector_in_so_many_sums() -> None:
     plain, banded = (
-        gaussian_encoding(noise_multiplier=3.0, l2_norm=1.0, clients=20, size=40, bands=bands) for bands in (1, 5)
+        gaussian_encoding(noise_multiplier=3.0, l2_norm=1.0, clients=20, size=40, bands=bands)
+        for bands in (1, 5)
     )
     where = {"clients": 20, "size": 40, "delta": 1e-5}
     for view in ("local", "central"):
         for rounds, vectors in ((1, 1), (5, 1), (6, 2), (20, 4)):
             claim = banded.claims(rounds=rounds, **where)[view]
-            assert claim.epsilon == pytest.approx(plain.claims(rounds=vectors, **where)[view].epsilon, rel=FEW)
+            assert claim.epsilon == pytest.approx(
+                plain.claims(rounds=vectors, **where)[view].epsilon, rel=FEW
+            )
             assert claim.rounds == rounds
             assert "one vector in 5 sums" in claim.method
     assert banded.binding != plain.binding
@@ -193,14 +221,24 @@ def test_the_solutions_of_sums_without_noise_are_what_was_spread() -> None:
     earlier: list[np.ndarray] = []
     for t in range(12):
         total = sum(given[j] * vectors[t - j] for j in range(5) if t >= j)
-        earlier.append(solved(5, np.asarray(total), {lag: earlier[-lag] for lag in range(1, min(t, 4) + 1)}))
-        np.testing.assert_allclose(earlier[-1], vectors[t], atol=1e-12)  # some ten operations on numbers near 256
+        earlier.append(
+            solved(5, np.asarray(total), {lag: earlier[-lag] for lag in range(1, min(t, 4) + 1)})
+        )
+        np.testing.assert_allclose(
+            earlier[-1], vectors[t], atol=1e-12
+        )  # some ten operations on numbers near 256
 
 
 def test_what_turns_cost_in_noise() -> None:
     """Noise of the final model at one claim, over that of training in every round; and that none is below that."""
-    for bands, rounds, ratio, alone in ((10, 20, 1.56, 3.16), (10, 600, 1.22, 3.16), (4, 100, 1.14, 2.0)):
-        matrix = sum(np.eye(rounds, k=-j) * value for j, value in enumerate(coefficients(bands))) / SCALE
+    for bands, rounds, ratio, alone in (
+        (10, 20, 1.56, 3.16),
+        (10, 600, 1.22, 3.16),
+        (4, 100, 1.14, 2.0),
+    ):
+        matrix = (
+            sum(np.eye(rounds, k=-j) * value for j, value in enumerate(coefficients(bands))) / SCALE
+        )
         noise = float(np.linalg.norm(np.linalg.inv(matrix).sum(axis=0)))
         assert noise == pytest.approx(last_noise(bands, rounds), rel=MANY)
         # One turn in so many rounds has so many times fewer updates, of as many clients together.

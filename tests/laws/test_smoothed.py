@@ -46,7 +46,11 @@ def alike(one: float, other: float) -> bool:
 )
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=examples(9))
-@given(counts=st.lists(st.integers(0, 4), min_size=2, max_size=3), turn=st.integers(1, 2), data=st.data())
+@given(
+    counts=st.lists(st.integers(0, 4), min_size=2, max_size=3),
+    turn=st.integers(1, 2),
+    data=st.data(),
+)
 def test_types_have_no_order(kind: str, counts: list[int], turn: int, data: st.DataObject) -> None:
     """Every neighbour in both directions, n = 1 and types without a record included; and a type that never occurs."""
     counts[0] += not sum(counts)
@@ -90,8 +94,13 @@ def test_expectations_have_no_first_type_and_no_first_distribution(
         histogram: exact.delta(histogram, RATIO, partial(exact.without_replacement, draws=draws))
         for histogram in exact.histograms(records, 2)
     }
-    for split in range(records + 1):  # so many records follow the first distribution, the others the last
-        given_to = [(split, (vertices[0], 1 - vertices[0])), (records - split, (vertices[-1], 1 - vertices[-1]))]
+    for split in range(
+        records + 1
+    ):  # so many records follow the first distribution, the others the last
+        given_to = [
+            (split, (vertices[0], 1 - vertices[0])),
+            (records - split, (vertices[-1], 1 - vertices[-1])),
+        ]
         assert exact.expected(records, given_to, values) <= found.delta
 
 
@@ -104,7 +113,9 @@ def test_expectations_have_no_first_type_and_no_first_distribution(
 def test_guarantees_add_up_in_any_order_and_processing_keeps_them() -> None:
     vertices = [Fraction(3, 10), Fraction(6, 10)]
     each = [
-        smoothed.guarantee(smoothed.expected(n=8, vertices=vertices, sampled=k, ratio=RATIO), vertices=vertices)
+        smoothed.guarantee(
+            smoothed.expected(n=8, vertices=vertices, sampled=k, ratio=RATIO), vertices=vertices
+        )
         for k in (2, 5)
     ]
     there = smoothed.compose(each, randomness="independent")
@@ -113,14 +124,18 @@ def test_guarantees_add_up_in_any_order_and_processing_keeps_them() -> None:
     assert there.epsilon >= each[0].epsilon + each[1].epsilon
     assert 10**there.log10_delta >= sum(10**one.log10_delta for one in each) * (1 - FEW)
     assert smoothed.post_process(there, name="rounding").log10_delta == there.log10_delta
-    swapped = smoothed.pre_process(each[0], feature_of_type=[1, 0], vertices=[1 - p for p in vertices])
+    swapped = smoothed.pre_process(
+        each[0], feature_of_type=[1, 0], vertices=[1 - p for p in vertices]
+    )
     assert swapped.log10_delta == each[0].log10_delta
 
 
 @judges("smoothed.expectations.average_profile")
 @settings(max_examples=examples(5))
 @given(records=st.lists(st.integers(0, 6), min_size=2, max_size=5), data=st.data())
-def test_averages_of_records_have_no_order_and_no_direction(records: list[int], data: st.DataObject) -> None:
+def test_averages_of_records_have_no_order_and_no_direction(
+    records: list[int], data: st.DataObject
+) -> None:
     draws = data.draw(st.integers(1, len(records)))
     say = partial(smoothed.average_profile, sampled=draws, ratio=RATIO, levels=7)
     found = say(records).log10_upper

@@ -47,7 +47,14 @@ from mezzotint.privacy.sums.geometry import loss_profile, pure_epsilon_l2, quadr
 from mezzotint.privacy.tradeoffs import metric_epsilon, vector_epsilon
 from mezzotint.training.phases import table_contraction
 from mezzotint.vectors.tables import TableScheme, round_renyi
-from reference.privacy import divergence, hockey_stick, pmf_at, rows_of, worst_divergence, worst_hockey_stick
+from reference.privacy import (
+    divergence,
+    hockey_stick,
+    pmf_at,
+    rows_of,
+    worst_divergence,
+    worst_hockey_stick,
+)
 from reference.shuffle_bounds import blanket_epsilon
 from reference.sums import exact_delta
 from reference.witness import find_witness
@@ -94,9 +101,7 @@ def twice(mechanism: Mechanism) -> LossDistribution:
 
 
 GRID = 3e-4  # of a composed loss distribution: 1e-4 of epsilon or of one nat on each side, and its tail
-SERIES = (
-    1e-11  # sums of at most 64 float terms whose allowance for rounding, (m + 8) 4 2^-53 each, is part of the number
-)
+SERIES = 1e-11  # sums of at most 64 float terms whose allowance for rounding, (m + 8) 4 2^-53 each, is part of the number
 
 SEEN = [
     Issuer(("core.loss.pure_epsilon", "core.mechanism.Mechanism.epsilon"),
@@ -148,7 +153,11 @@ IDS: Callable[[object], str] = lambda one: one.names[0] if isinstance(one, Issue
 def agree(changed: Sequence[float], given: Sequence[float], slack: float, why: str) -> None:
     for after, before in zip(changed, given, strict=True):
         both_infinite = math.isinf(before) and math.isinf(after)
-        assert both_infinite or abs(after - before) <= slack * (1 + abs(before)), (after, before, why)
+        assert both_infinite or abs(after - before) <= slack * (1 + abs(before)), (
+            after,
+            before,
+            why,
+        )
 
 
 @pytest.mark.parametrize("issuer", SEEN, ids=IDS)
@@ -207,7 +216,9 @@ def test_orders_below_one_are_finite_where_little_is_common_and_never_too_small(
 
 @settings(max_examples=examples(14))
 @given(mechanism=law_tables(max_rows=3, max_levels=3), change=st.sampled_from(ROWS))
-def test_two_seen_reports_cost_at_least_every_pair_of_pairs(mechanism: Mechanism, change: Change) -> None:
+def test_two_seen_reports_cost_at_least_every_pair_of_pairs(
+    mechanism: Mechanism, change: Change
+) -> None:
     """One coordinate more, one delta for both: every choice of both inputs, in the table as it was."""
     claim = privacy.account(change(mechanism), coordinates=2, delta=DELTA)
     rows = [np.array(row, dtype=float) for row in rows_of(mechanism.weights)]
@@ -216,18 +227,27 @@ def test_two_seen_reports_cost_at_least_every_pair_of_pairs(mechanism: Mechanism
     for first, second in combinations_with_replacement(list(permutations(rows, 2)), 2):
         joint = [np.outer(a, b).ravel() for a, b in zip(first, second, strict=True)]
         # 16 products of two floats and a sum: 20 roundings of numbers below 1.
-        assert np.maximum(joint[0] - math.exp(claim.epsilon) * joint[1], 0).sum() <= DELTA + 64 * UNIT
+        assert (
+            np.maximum(joint[0] - math.exp(claim.epsilon) * joint[1], 0).sum() <= DELTA + 64 * UNIT
+        )
 
 
 @settings(max_examples=examples(2))
 @given(mechanism=law_tables(max_rows=3, max_levels=3), change=st.sampled_from(ROWS))
-def test_a_shuffle_hides_the_order_of_reports_whatever_they_are_called(mechanism: Mechanism, change: Change) -> None:
-    numbers = [blanket_epsilon(one.weights, clients=20, delta=DELTA) for one in (mechanism, change(mechanism))]
+def test_a_shuffle_hides_the_order_of_reports_whatever_they_are_called(
+    mechanism: Mechanism, change: Change
+) -> None:
+    numbers = [
+        blanket_epsilon(one.weights, clients=20, delta=DELTA)
+        for one in (mechanism, change(mechanism))
+    ]
     agree(numbers[1:], numbers[:1], 1e-6, "a search to 1e-9 on sums of floats")
     rows, _ = lattice_rows(mechanism)
     small = blanket_epsilon(mechanism.weights, clients=3, delta=DELTA)
     # A sum is a post-processing of shuffled reports.
-    assert math.isinf(small) or exact_delta(rows, 3, small) <= DELTA + 64 * UNIT * (1 + math.exp(small))
+    assert math.isinf(small) or exact_delta(rows, 3, small) <= DELTA + 64 * UNIT * (
+        1 + math.exp(small)
+    )
 
 
 # Sums ----------------------------------------------------------------------------------------------------------------
@@ -267,7 +287,11 @@ def test_where_sums_are_seen_units_and_directions_do_not_count(
 
 
 @settings(max_examples=examples(5))
-@given(mechanism=law_tables(max_rows=3, max_levels=3), clients=st.integers(1, 4), change=st.sampled_from(SUMS))
+@given(
+    mechanism=law_tables(max_rows=3, max_levels=3),
+    clients=st.integers(1, 4),
+    change=st.sampled_from(SUMS),
+)
 def test_a_sum_is_never_promised_less_than_its_worst_data_set(
     mechanism: Mechanism, clients: int, change: Change
 ) -> None:
@@ -280,7 +304,9 @@ def test_a_sum_is_never_promised_less_than_its_worst_data_set(
     ):
         if math.isfinite(epsilon):
             # At most 4 convolutions of at most 8 floats each: 64 roundings of numbers below 1, over e^epsilon.
-            assert exact_delta(rows, clients, epsilon) <= DELTA + 64 * UNIT * (1 + math.exp(epsilon))
+            assert exact_delta(rows, clients, epsilon) <= DELTA + 64 * UNIT * (
+                1 + math.exp(epsilon)
+            )
     witness = find_witness(lattice_rows(image)[0], clients=clients, delta=DELTA).epsilon
     assert witness <= central_epsilon(rows, clients=clients, delta=DELTA).epsilon
 
@@ -291,7 +317,9 @@ def test_one_client_alone_is_not_hidden_by_a_sum(mechanism: Mechanism) -> None:
     rows = rows_of(mechanism.weights)
     claim = privacy.account(mechanism, view="sum", clients=1, delta=DELTA).epsilon
     assert math.isinf(claim) or worst_hockey_stick(rows, claim) <= DELTA
-    assert privacy.account(mechanism, view="sum", clients=9, delta=0.0).epsilon == mechanism.epsilon  # no delta
+    assert (
+        privacy.account(mechanism, view="sum", clients=9, delta=0.0).epsilon == mechanism.epsilon
+    )  # no delta
 
 
 # Distances -----------------------------------------------------------------------------------------------------------
@@ -339,10 +367,15 @@ def test_distances_scale_with_their_unit(mechanism: Mechanism) -> None:
         "powers of two, and an offset's rounding",
     )
     agree(
-        [SCALE * metric_epsilon(image, "absolute")], [metric_epsilon(mechanism, "absolute")], 2.0**-48, "one rounding"
+        [SCALE * metric_epsilon(image, "absolute")],
+        [metric_epsilon(mechanism, "absolute")],
+        2.0**-48,
+        "one rounding",
     )
     far = pure_epsilon_l2(mechanism, coordinates=1, l2_norm=0.5)
-    agree([pure_epsilon_l2(image, coordinates=1, l2_norm=0.5 * SCALE)], [far], 1e-9, "interpolation")
+    agree(
+        [pure_epsilon_l2(image, coordinates=1, l2_norm=0.5 * SCALE)], [far], 1e-9, "interpolation"
+    )
     assert OFFSET != 0
 
 
@@ -364,10 +397,16 @@ def promised(build: Callable[[], float]) -> float:
         return math.inf
 
 
-@judges("privacy.accounting.account", "vectors.tables.round_renyi", "privacy.sums.geometry.pure_epsilon_l2")
+@judges(
+    "privacy.accounting.account",
+    "vectors.tables.round_renyi",
+    "privacy.sums.geometry.pure_epsilon_l2",
+)
 @settings(max_examples=examples(10))
 @given(mechanism=law_tables(max_rows=4, max_levels=3), change=st.sampled_from(DISTANCES))
-def test_a_distance_is_never_promised_less_than_any_pair_of_inputs(mechanism: Mechanism, change: Change) -> None:
+def test_a_distance_is_never_promised_less_than_any_pair_of_inputs(
+    mechanism: Mechanism, change: Change
+) -> None:
     """One coordinate, one client: all pairs of inputs on a grid of the table as it was, with jumps."""
     image = change(mechanism)
     norm = max(abs(mechanism.lower), abs(mechanism.upper)) / 2
@@ -375,7 +414,11 @@ def test_a_distance_is_never_promised_less_than_any_pair_of_inputs(mechanism: Me
     kappa = promised(lambda: quadratic_renyi(image, no_noise(), 2.0))
     pure = promised(lambda: pure_epsilon_l2(image, coordinates=1, l2_norm=norm))
     claim = promised(
-        lambda: privacy.account(image, view="sum", clients=1, geometry="l2", l2_norm=norm, delta=DELTA).epsilon
+        lambda: (
+            privacy.account(
+                image, view="sum", clients=1, geometry="l2", l2_norm=norm, delta=DELTA
+            ).epsilon
+        )
     )
     metric = promised(lambda: metric_epsilon(image, "absolute"))
     pmfs = {x: pmf_at(mechanism, x) for x in inputs_of(mechanism)}
@@ -395,9 +438,18 @@ def test_a_distance_is_never_promised_less_than_any_pair_of_inputs(mechanism: Me
 @settings(max_examples=examples(7))
 @given(mechanism=law_tables(max_rows=4, max_levels=3, jumps=False), dimension=st.integers(1, 2))
 def test_vectors_on_even_knots(mechanism: Mechanism, dimension: int) -> None:
-    even = Mechanism(knots=np.arange(mechanism.knots.size) / 4.0, levels=mechanism.levels, weights=mechanism.weights)
+    even = Mechanism(
+        knots=np.arange(mechanism.knots.size) / 4.0,
+        levels=mechanism.levels,
+        weights=mechanism.weights,
+    )
     number = vector_epsilon(even, dimension=dimension, l2_distance=0.5)
-    agree([vector_epsilon(mirrored(even), dimension=dimension, l2_distance=0.5)], [number], 1e-12, "logarithms")
+    agree(
+        [vector_epsilon(mirrored(even), dimension=dimension, l2_distance=0.5)],
+        [number],
+        1e-12,
+        "logarithms",
+    )
     pmfs = {x: pmf_at(even, x) for x in inputs_of(even)}
     for x, y in permutations(pmfs, 2):
         if abs(x - y) <= 0.5:
@@ -407,15 +459,26 @@ def test_vectors_on_even_knots(mechanism: Mechanism, dimension: int) -> None:
 def drawn_rows(mechanism: Mechanism, segment: int, step: int) -> list[Fraction]:
     """The row that is drawn from at a position of so many 2^-32 in a segment: exactly, as the sampler rounds it."""
     left, right = (mechanism.weights[segment + i].tolist() for i in (0, 1))
-    return [Fraction((TOTAL - step) * a + step * b, TOTAL**2) for a, b in zip(left, right, strict=True)]
+    return [
+        Fraction((TOTAL - step) * a + step * b, TOTAL**2) for a, b in zip(left, right, strict=True)
+    ]
 
 
 @judges("privacy.tradeoffs.vector_epsilon")
 @settings(max_examples=examples(7))
-@given(mechanism=law_tables(max_rows=3, max_levels=3, jumps=False), step=st.sampled_from([0, 5, TOTAL // 2, TOTAL - 1]))
-def test_inputs_however_near_may_be_drawn_for_positions_one_step_apart(mechanism: Mechanism, step: int) -> None:
+@given(
+    mechanism=law_tables(max_rows=3, max_levels=3, jumps=False),
+    step=st.sampled_from([0, 5, TOTAL // 2, TOTAL - 1]),
+)
+def test_inputs_however_near_may_be_drawn_for_positions_one_step_apart(
+    mechanism: Mechanism, step: int
+) -> None:
     """Two inputs of one float's distance on either side of where positions are rounded."""
-    even = Mechanism(knots=np.arange(mechanism.knots.size) / 4.0, levels=mechanism.levels, weights=mechanism.weights)
+    even = Mechanism(
+        knots=np.arange(mechanism.knots.size) / 4.0,
+        levels=mechanism.levels,
+        weights=mechanism.weights,
+    )
     for dimension in (1, 3):
         near = vector_epsilon(even, dimension=dimension, l2_distance=1e-17)
         for segment in range(even.knots.size - 1):
@@ -427,21 +490,35 @@ def test_inputs_however_near_may_be_drawn_for_positions_one_step_apart(mechanism
 @judges("privacy.sums.cost.account_sum")
 @settings(max_examples=examples(7))
 @given(
-    mechanism=law_tables(max_rows=4, max_levels=3), coordinates=st.integers(1, 3), delta=st.sampled_from([0.0, DELTA])
+    mechanism=law_tables(max_rows=4, max_levels=3),
+    coordinates=st.integers(1, 3),
+    delta=st.sampled_from([0.0, DELTA]),
 )
 def test_claims_under_a_norm_take_the_least_of_all_valid_bounds(
     mechanism: Mechanism, coordinates: int, delta: float
 ) -> None:
     norm = (mechanism.upper - mechanism.lower) / 8
     claim = account_sum(
-        mechanism, clients=1, coordinates=coordinates, rounds=2, geometry="l2", l2_norm=norm, delta=delta
+        mechanism,
+        clients=1,
+        coordinates=coordinates,
+        rounds=2,
+        geometry="l2",
+        l2_norm=norm,
+        delta=delta,
     )
     pure = pure_epsilon_l2(mechanism, coordinates=coordinates, l2_norm=norm)
     scheme = TableScheme(mechanism=mechanism, size=coordinates, clients=1, l2_norm=norm)
     assert claim.epsilon <= 2 * pure * (1 + 8 * UNIT)
-    if coordinates == 1:  # nothing is padded: the same vectors, and nothing else is looked at at delta = 0
+    if (
+        coordinates == 1
+    ):  # nothing is padded: the same vectors, and nothing else is looked at at delta = 0
         same = scheme.claim(clients=1, rounds=2, delta=0.0).epsilon
-        assert delta > 0 or claim.epsilon == same or math.isclose(claim.epsilon, same, rel_tol=16 * UNIT)
+        assert (
+            delta > 0
+            or claim.epsilon == same
+            or math.isclose(claim.epsilon, same, rel_tol=16 * UNIT)
+        )
 
 
 def test_large_orders_of_steep_tables_say_infinity_without_a_warning() -> None:

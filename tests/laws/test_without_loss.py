@@ -31,7 +31,9 @@ def test_every_assumed_symmetry_names_its_law(proof: Path) -> None:
         for file, name in laws:
             path = ROOT / file
             assert path.is_file(), file
-            assert re.search(rf"^def {name}\(", path.read_text(encoding="utf-8"), re.MULTILINE), f"{file}::{name}"
+            assert re.search(rf"^def {name}\(", path.read_text(encoding="utf-8"), re.MULTILINE), (
+                f"{file}::{name}"
+            )
 
 
 def test_the_phrases_are_found() -> None:

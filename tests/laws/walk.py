@@ -16,7 +16,18 @@ from typing import Any
 import mezzotint
 
 # Rooms that compute. `report`, `cli`, `papers` and `datasets` print what these issue.
-ROOMS = ("kernel", "core", "families", "privacy", "design", "vectors", "smoothed", "collect", "training", "federated")
+ROOMS = (
+    "kernel",
+    "core",
+    "families",
+    "privacy",
+    "design",
+    "vectors",
+    "smoothed",
+    "collect",
+    "training",
+    "federated",
+)
 
 WORDS = {
     "epsilon", "epsilons", "delta", "deltas", "renyi", "rdp", "claim", "claims", "certify", "certificate", "certified",
@@ -59,7 +70,11 @@ def _public() -> dict[str, Any]:
         for name, value in vars(module).items():
             value = inspect.unwrap(value) if callable(value) else value
             made_here = getattr(value, "__module__", None) == module.__name__
-            if made_here and not name.startswith("_") and (inspect.isfunction(value) or inspect.isclass(value)):
+            if (
+                made_here
+                and not name.startswith("_")
+                and (inspect.isfunction(value) or inspect.isclass(value))
+            ):
                 found[f"{module.__name__}.{name}".removeprefix("mezzotint.")] = value
     return found
 
@@ -86,7 +101,11 @@ def records() -> frozenset[str]:
     found = set()
     for name, kind in _public().items():
         if inspect.isclass(kind):
-            fields = [field.name for field in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else []
+            fields = (
+                [field.name for field in dataclasses.fields(kind)]
+                if dataclasses.is_dataclass(kind)
+                else []
+            )
             if any(map(_speaks, [*fields, *(member for member, _ in _members(kind))])):
                 found.add(name.rpartition(".")[2])
     return frozenset(found - SUBJECTS)
@@ -104,7 +123,11 @@ def issuers() -> frozenset[str]:
     found = set()
     for name, value in _public().items():
         if inspect.isclass(value):
-            found |= {f"{name}.{member}" for member, returned in _members(value) if _issues(member, returned)}
+            found |= {
+                f"{name}.{member}"
+                for member, returned in _members(value)
+                if _issues(member, returned)
+            }
         elif _issues(name.rpartition(".")[2], _returned(value)):
             found.add(name)
     return frozenset(found)

@@ -34,13 +34,17 @@ def test_table_1_agrees_with_the_paper_and_the_notes() -> None:
     assert len(rows) == 12
     for key, (grid, exact) in NOTES.items():
         row = rows[key]
-        assert abs(row["difference"]) <= 2e-3, key  # the paper prints three decimals; its programs stop at a thousandth
+        assert abs(row["difference"]) <= 2e-3, (
+            key
+        )  # the paper prints three decimals; its programs stop at a thousandth
         assert row["reproduced"] == pytest.approx(grid, abs=2e-3)  # as above
         assert row["exact_mae"] == pytest.approx(exact, abs=2e-3)  # as above
         assert row["certified_epsilon"] <= key[1]
         assert row["optimum_mae"] <= row["exact_mae"] * (1 + 1e-6)  # the gap that designs promise
     for epsilon, value in OPTIMA.items():
-        assert rows["OPTM", epsilon]["optimum_mae"] == pytest.approx(value, abs=1e-4)  # four decimals, written down
+        assert rows["OPTM", epsilon]["optimum_mae"] == pytest.approx(
+            value, abs=1e-4
+        )  # four decimals, written down
     # N/A in the paper.
     assert rows["RQM", 0.5]["exact_mae"] == pytest.approx(4.00, abs=5e-3)
     assert rows["ERM", 0.5]["paper"] is None
@@ -52,9 +56,13 @@ def test_table_2_agrees_with_the_notes() -> None:
         # Three printed decimals, of a program that stops at a thousandth.
         assert rows["MVU", sigma]["reproduced"] == pytest.approx(value, abs=2e-3)
         # What is published is another quantity: 2 E|x - y| with y left unscaled.
-        assert rows["MVU", sigma]["unscaled"] == pytest.approx(rows["MVU", sigma]["paper"], abs=1.5e-2)
+        assert rows["MVU", sigma]["unscaled"] == pytest.approx(
+            rows["MVU", sigma]["paper"], abs=1.5e-2
+        )
     for sigma, value in {0.1: 2.0274, 0.2: 2.0149, 0.3: 2.0019}.items():
-        assert rows["RQM", sigma]["reproduced"] == pytest.approx(value, abs=2e-4)  # four printed decimals
+        assert rows["RQM", sigma]["reproduced"] == pytest.approx(
+            value, abs=2e-4
+        )  # four printed decimals
     for sigma, value in {0.1: 1.7740, 0.2: 1.8386, 0.3: 1.9693}.items():
         row, per_output = rows["OPTM", sigma], rows["OPTM, ratio per output", sigma]
         assert row["reproduced"] == pytest.approx(value, abs=1e-4)  # four printed decimals
@@ -73,7 +81,11 @@ def test_the_optimum_for_clipped_inputs_against_highs() -> None:
     costs[0] += prior.cdf(-1) * np.abs(levels + 1)
     costs[-1] += prior.sf(1) * np.abs(levels - 1)
     expected = floor_program(costs, knots, levels, 1.0)
-    row = next(row for row in table2().rows if (row["mechanism"], row["sigma"]) == ("OPTM, ratio per output", 0.3))
+    row = next(
+        row
+        for row in table2().rows
+        if (row["mechanism"], row["sigma"]) == ("OPTM, ratio per output", 0.3)
+    )
     # The twin is held to 33 knots, which costs it up to a thousandth; its solver errs by 1e-7.
     assert expected * (1 - 1e-3) <= row["optimum_mae"] <= expected * (1 + 1e-7)
 
@@ -88,7 +100,9 @@ def test_figure_3_has_the_optimum_lowest_on_average() -> None:
             if curve.panel == f"epsilon = {epsilon:g}"
         }
         assert min(means, key=lambda name: means[name]) == "optimal"
-        assert means["optimal"] == pytest.approx(OPTIMA[epsilon], rel=2e-3)  # means over a grid of inputs
+        assert means["optimal"] == pytest.approx(
+            OPTIMA[epsilon], rel=2e-3
+        )  # means over a grid of inputs
 
 
 @pytest.mark.slow

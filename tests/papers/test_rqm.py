@@ -34,8 +34,13 @@ def test_figure2_against_known_divergences():
 def test_figure_8_has_the_two_values_that_the_paper_prints():
     result = figures.figure8()
     printed = {row["x / c"]: row for row in result.rows if row["paper, order 1000"] is not None}
-    assert {round(x, 4): row["paper, order 1000"] for x, row in printed.items()} == {1.0: 5.46838, 0.9333: 5.46190}
-    assert all(abs(row["difference"]) < 5e-6 for row in printed.values())  # half of the last of five digits
+    assert {round(x, 4): row["paper, order 1000"] for x, row in printed.items()} == {
+        1.0: 5.46838,
+        0.9333: 5.46190,
+    }
+    assert all(
+        abs(row["difference"]) < 5e-6 for row in printed.values()
+    )  # half of the last of five digits
     # "Minor fluctuations at quantization levels", "then a swift incline": a local maximum, below the value at c.
     curve = next(one for one in result.series if one.panel == "order 1000")
     kink = curve.x.index(max(x for x in curve.x if x < 0.94))
@@ -47,11 +52,15 @@ def test_figure_7_peaks_at_opposite_ends_and_is_the_divergence_of_the_tables_row
     for order in figures.PAIR_ORDERS:
         curves = [one for one in result.series if one.panel == f"order {order:g}"]
         peak = max(max(one.y) for one in curves)
-        assert [curves[0].y[-1], curves[-1].y[0]] == pytest.approx([peak, peak], rel=1e-8)  # weights are rounded
+        assert [curves[0].y[-1], curves[-1].y[0]] == pytest.approx(
+            [peak, peak], rel=1e-8
+        )  # weights are rounded
         assert all(value >= 0 for one in curves for value in one.y)
         assert peak <= figures.randomized(figures.PAIRS[0.25][0]).renyi(order)
     table = Mechanism(
-        knots=[-1, 1], levels=[-1, 0, 1], weights=np.array([[2**31, 2**30, 2**30], [2**30, 2**30, 2**31]])
+        knots=[-1, 1],
+        levels=[-1, 0, 1],
+        weights=np.array([[2**31, 2**30, 2**30], [2**30, 2**30, 2**31]]),
     )
     two = math.log(0.25 / 0.25 + 0.0625 / 0.25 + 0.0625 / 0.5)
     assert figures.divergence(table, -1.0, 1.0, 2.0) == pytest.approx(two, rel=FEW)
@@ -63,7 +72,9 @@ def test_figure_9_is_figure_2_at_low_orders():
     for alpha, row in rows.items():
         # 15 tosses, each between 0.65 and 0.35: sums by hand.
         tosses = (
-            15 * math.log(0.65**alpha * 0.35 ** (1 - alpha) + 0.35**alpha * 0.65 ** (1 - alpha)) if alpha != 1 else 0
+            15 * math.log(0.65**alpha * 0.35 ** (1 - alpha) + 0.35**alpha * 0.65 ** (1 - alpha))
+            if alpha != 1
+            else 0
         )
         if alpha != 1:
             assert row["PBM"] == pytest.approx(tosses / (alpha - 1), rel=MANY)
@@ -167,7 +178,9 @@ def test_the_same_seed_gives_the_same_clients_whatever_the_mechanism(tmp_path):
         rounds=2,
         every=1,
     )
-    assert run.run(FixedPointEncoding(clip=1.0), seed=3) == run.run(FixedPointEncoding(clip=1.0), seed=3)
+    assert run.run(FixedPointEncoding(clip=1.0), seed=3) == run.run(
+        FixedPointEncoding(clip=1.0), seed=3
+    )
     fine = noise_encoding(
         lambda deviation: discrete_gaussian(sigma=deviation),
         noise_multiplier=1e-3,
@@ -176,4 +189,6 @@ def test_the_same_seed_gives_the_same_clients_whatever_the_mechanism(tmp_path):
         size=run.model.initial(0).size,
     )
     exact, near = run.run(FixedPointEncoding(clip=1.0), seed=3), run.run(fine, seed=3)
-    assert near[-1][1] == pytest.approx(exact[-1][1], rel=0.05)  # of quality alone: a fine grid learns about as well
+    assert near[-1][1] == pytest.approx(
+        exact[-1][1], rel=0.05
+    )  # of quality alone: a fine grid learns about as well

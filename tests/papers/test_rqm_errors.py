@@ -23,7 +23,9 @@ REFERENCE = {
 def test_the_errors_are_those_of_the_reference_and_in_the_papers_order() -> None:
     result = rqm.figure3()
     rows = {(row["levels"], row["divergence"]): row for row in result.rows}
-    assert set(rows) == {(levels, divergence) for levels in rqm.SIZES for divergence in rqm.DIVERGENCES[rqm.ORDER]}
+    assert set(rows) == {
+        (levels, divergence) for levels in rqm.SIZES for divergence in rqm.DIVERGENCES[rqm.ORDER]
+    }
     for divergence, pairs in REFERENCE.items():
         for levels, (ours, pbm) in zip(rqm.SIZES, pairs, strict=True):
             row = rows[levels, divergence]
@@ -72,4 +74,6 @@ def test_the_errors_at_order_one_half_are_those_of_the_definitions() -> None:
     q = 0.42
     table = rqm.randomized((1.0, q))
     for x in (-1.0, -0.3, 0.7, 1.0):
-        np.testing.assert_allclose(table.pmf(np.array([x]))[0], _drawn(16, q, x), rtol=0, atol=2 * GRAIN)
+        np.testing.assert_allclose(
+            table.pmf(np.array([x]))[0], _drawn(16, q, x), rtol=0, atol=2 * GRAIN
+        )

@@ -29,7 +29,10 @@ def test_figure_1_runs_from_1e_8_to_1e_32_and_below_one_in_n() -> None:
     rows = {row["year"]: row for row in report.figure1().rows}
     assert round(rows[1920]["log10_delta"], 2) == -7.79
     assert round(rows[2020]["log10_utility"], 2) == -31.95
-    assert all(row["log10_utility"] <= row["log10_delta"] < row["log10_one_over_n"] for row in rows.values())
+    assert all(
+        row["log10_utility"] <= row["log10_delta"] < row["log10_one_over_n"]
+        for row in rows.values()
+    )
 
 
 def test_figure_3_has_every_setting_and_d_is_private() -> None:
@@ -82,7 +85,9 @@ def test_gradient_figures_fall_with_n() -> None:
             assert first["low"] <= first["log10_delta"] <= first["high"]
 
 
-@pytest.mark.parametrize("make", [report.table1, report.figure1, lambda: report.figure2_right(sizes=(16, 25), draws=2)])
+@pytest.mark.parametrize(
+    "make", [report.table1, report.figure1, lambda: report.figure2_right(sizes=(16, 25), draws=2)]
+)
 def test_drawings(make: Callable[[], Reproduction], tmp_path: Path) -> None:
     result = make()
     facts = json.loads(json.dumps(result.as_dict()))

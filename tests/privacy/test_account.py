@@ -31,7 +31,9 @@ def small_table(seed: int) -> Mechanism:
     rows = 3 if seed % 10 == 0 else 2
     levels = 2 if rows == 3 else int(rng.integers(2, 5))
     spread = float(rng.choice(SPREADS))
-    return random_table(seed, rows=rows, levels=levels, spread=spread, zeros=0.2 if seed % 10 == 5 else 0.0)
+    return random_table(
+        seed, rows=rows, levels=levels, spread=spread, zeros=0.2 if seed % 10 == 5 else 0.0
+    )
 
 
 def assert_exact(mechanism: Mechanism, coordinates: int, rounds: int, delta: float) -> None:
@@ -83,13 +85,23 @@ def test_the_dominating_pair_covers_sequences_of_different_pairs() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [*sorted(FAMILIES.keys() - {"rqm-shifted"}), pytest.param("rqm-shifted", marks=pytest.mark.slow)]
+    "name",
+    [
+        *sorted(FAMILIES.keys() - {"rqm-shifted"}),
+        pytest.param("rqm-shifted", marks=pytest.mark.slow),
+    ],
 )
 def test_more_releases_cost_more_and_never_above_pure(name: str) -> None:
     mechanism = FAMILIES[name]()
-    costs = [account(mechanism, coordinates=d, rounds=t, delta=1e-5).epsilon for d, t in [(1, 1), (3, 1), (3, 4)]]
+    costs = [
+        account(mechanism, coordinates=d, rounds=t, delta=1e-5).epsilon
+        for d, t in [(1, 1), (3, 1), (3, 4)]
+    ]
     assert costs == sorted(costs)
-    assert all(cost <= count * mechanism.epsilon * (1 + FEW) for cost, count in zip(costs, (1, 3, 12), strict=True))
+    assert all(
+        cost <= count * mechanism.epsilon * (1 + FEW)
+        for cost, count in zip(costs, (1, 3, 12), strict=True)
+    )
     delta = 1e-5
     assert math.isinf(costs[0]) or mechanism.delta(costs[0]) <= delta
 
@@ -98,8 +110,12 @@ def test_rounds_and_coordinates_compose_alike_for_a_symmetric_pair() -> None:
     mechanism = families.randomized_response(epsilon=0.5)
     together = account(mechanism, coordinates=60, delta=1e-6).epsilon
     # The grid of losses, ten times.
-    assert account(mechanism, coordinates=6, rounds=10, delta=1e-6).epsilon == pytest.approx(together, abs=1e-3)
-    assert account(mechanism, rounds=60, delta=1e-6).epsilon == pytest.approx(together, abs=1e-3)  # as above
+    assert account(mechanism, coordinates=6, rounds=10, delta=1e-6).epsilon == pytest.approx(
+        together, abs=1e-3
+    )
+    assert account(mechanism, rounds=60, delta=1e-6).epsilon == pytest.approx(
+        together, abs=1e-3
+    )  # as above
 
 
 def test_randomized_response_in_closed_form() -> None:
@@ -110,7 +126,10 @@ def test_randomized_response_in_closed_form() -> None:
     k = 50
     claim = account(mechanism, rounds=k, delta=1e-7)
     ratio = Fraction(math.exp(claim.epsilon)) * (1 + Fraction(1, 2**50))
-    terms = [math.comb(k, j) * (p**j * (1 - p) ** (k - j) - ratio * p ** (k - j) * (1 - p) ** j) for j in range(k + 1)]
+    terms = [
+        math.comb(k, j) * (p**j * (1 - p) ** (k - j) - ratio * p ** (k - j) * (1 - p) ** j)
+        for j in range(k + 1)
+    ]
     exact = sum(max(term, Fraction(0)) for term in terms)
     assert exact <= Fraction(1e-7)
     assert float(exact) >= 1e-7 * (1 - 1e-2)  # a hundredth of delta is a thousandth of epsilon here
@@ -162,7 +181,9 @@ def _gaussian_epsilon(mu: float, delta: float) -> float:
 # Sampling ------------------------------------------------------------------------------------------------------
 
 
-def _worst(pairs: list[tuple[list[Fraction], list[Fraction]]], rounds: int, ratio: Fraction) -> Fraction:
+def _worst(
+    pairs: list[tuple[list[Fraction], list[Fraction]]], rounds: int, ratio: Fraction
+) -> Fraction:
     """Adaptive worst case over given pairs of distributions of one round."""
     if rounds == 0:
         return max(1 - ratio, Fraction(0))
@@ -184,13 +205,19 @@ def _rows(mechanism: Mechanism) -> list[list[Fraction]]:
     return [[Fraction(w, TOTAL) for w in row] for row in mechanism.weights.tolist()]
 
 
-SAMPLED = [("revealed", "replace_one"), ("poisson", "replace_one"), ("poisson", "add_or_remove_one")]
+SAMPLED = [
+    ("revealed", "replace_one"),
+    ("poisson", "replace_one"),
+    ("poisson", "add_or_remove_one"),
+]
 
 
 @pytest.mark.parametrize(("sampling", "neighboring"), SAMPLED)
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("rate", [0.01, 0.3, 0.9])
-def test_sampling_is_never_below_enumeration(sampling: str, neighboring: str, seed: int, rate: float) -> None:
+def test_sampling_is_never_below_enumeration(
+    sampling: str, neighboring: str, seed: int, rate: float
+) -> None:
     mechanism = random_table(seed, rows=2 + seed % 2, levels=2, spread=2.0)
     rows, exact_rate = _rows(mechanism), Fraction(rate)
     pairs: list[tuple[list[Fraction], list[Fraction]]] = []
@@ -198,14 +225,24 @@ def test_sampling_is_never_below_enumeration(sampling: str, neighboring: str, se
         for b in rows:
             if sampling == "revealed":
                 absent = [*(Fraction(0) for _ in a), Fraction(1)]
-                pairs.append((_mix(exact_rate, [*a, Fraction(0)], absent), _mix(exact_rate, [*b, Fraction(0)], absent)))
+                pairs.append(
+                    (
+                        _mix(exact_rate, [*a, Fraction(0)], absent),
+                        _mix(exact_rate, [*b, Fraction(0)], absent),
+                    )
+                )
             elif neighboring == "replace_one":
                 pairs += [(_mix(exact_rate, a, c), _mix(exact_rate, b, c)) for c in rows]
             else:
                 pairs.append((_mix(exact_rate, a, b), b))
     for rounds, delta in [(1, 1e-3), (2, 1e-4)]:
         claim = account(
-            mechanism, rounds=rounds, sampling_rate=rate, sampling=sampling, neighboring=neighboring, delta=delta
+            mechanism,
+            rounds=rounds,
+            sampling_rate=rate,
+            sampling=sampling,
+            neighboring=neighboring,
+            delta=delta,
         )
         ratio = Fraction(math.exp(claim.epsilon)) * (1 + Fraction(1, 2**50))
         if neighboring == "add_or_remove_one":
@@ -224,9 +261,23 @@ def test_sampling_helps_and_rate_one_is_no_sampling() -> None:
     mechanism = families.randomized_response(epsilon=1.0)
     full = account(mechanism, rounds=50, delta=1e-6)
     for sampling, neighboring in SAMPLED:
-        rare = account(mechanism, rounds=50, sampling_rate=0.05, sampling=sampling, neighboring=neighboring, delta=1e-6)
+        rare = account(
+            mechanism,
+            rounds=50,
+            sampling_rate=0.05,
+            sampling=sampling,
+            neighboring=neighboring,
+            delta=1e-6,
+        )
         assert rare.epsilon < full.epsilon
-        same = account(mechanism, rounds=50, sampling_rate=1.0, sampling=sampling, neighboring=neighboring, delta=1e-6)
+        same = account(
+            mechanism,
+            rounds=50,
+            sampling_rate=1.0,
+            sampling=sampling,
+            neighboring=neighboring,
+            delta=1e-6,
+        )
         assert same.epsilon == full.epsilon
         assert same.sampling == "none"
 
@@ -234,7 +285,9 @@ def test_sampling_helps_and_rate_one_is_no_sampling() -> None:
 def test_poisson_pure_amplification() -> None:
     mechanism = families.randomized_response(epsilon=1.0)
     claim = account(mechanism, rounds=3, sampling_rate=0.1, sampling="poisson", delta=0.0)
-    assert claim.epsilon == pytest.approx(3 * math.log1p(0.1 * math.expm1(mechanism.epsilon)), rel=FEW)
+    assert claim.epsilon == pytest.approx(
+        3 * math.log1p(0.1 * math.expm1(mechanism.epsilon)), rel=FEW
+    )
 
 
 def test_seen_absence_does_not_amplify_epsilon() -> None:
@@ -250,13 +303,27 @@ def test_seen_absence_does_not_amplify_epsilon() -> None:
 
 def test_the_claim_says_all_it_rests_on() -> None:
     mechanism = families.randomized_response(epsilon=1.0)
-    claim = account(mechanism, coordinates=2, rounds=5, sampling_rate=0.25, sampling="poisson", delta=1e-6)
+    claim = account(
+        mechanism, coordinates=2, rounds=5, sampling_rate=0.25, sampling="poisson", delta=1e-6
+    )
     text = str(claim)
-    for part in ("2 coordinates in 5 rounds", "0.25", "replace_one", "every single report", claim.method, "record"):
+    for part in (
+        "2 coordinates in 5 rounds",
+        "0.25",
+        "replace_one",
+        "every single report",
+        claim.method,
+        "record",
+    ):
         assert part in text
     shown = float(text[text.index("(") + 1 : text.index(",")])
     assert claim.epsilon <= shown <= claim.epsilon * (1 + 1e-5)  # six digits, rounded up
-    assert (claim.view, claim.unit, claim.honest_clients, claim.releases) == ("local", "record", None, 10)
+    assert (claim.view, claim.unit, claim.honest_clients, claim.releases) == (
+        "local",
+        "record",
+        None,
+        10,
+    )
     assert json.loads(json.dumps(claim.as_dict()))["epsilon"] == claim.epsilon
     assert claim.sha256 == mechanism.sha256
 
@@ -310,5 +377,7 @@ def test_formulas_alone() -> None:
         10 * math.tanh(0.05) + 0.1 * math.sqrt(200 * math.log(1e6)), rel=FEW
     )
     # Gaussian with sigma = 1: D_alpha = alpha / 2; the conversion at alpha = 6 by hand.
-    assert rdp_to_epsilon(3.0, 6.0, 1e-5) == pytest.approx(3 + math.log(5 / 6) - math.log(6e-5) / 5, rel=1e-12)
+    assert rdp_to_epsilon(3.0, 6.0, 1e-5) == pytest.approx(
+        3 + math.log(5 / 6) - math.log(6e-5) / 5, rel=1e-12
+    )
     assert rdp_to_epsilon(0.0, 2.0, 0.9) == 0.0

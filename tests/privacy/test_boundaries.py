@@ -18,7 +18,14 @@ from mezzotint.privacy.accounting import prove, report_words
 from mezzotint.privacy.claim import Claim
 from mezzotint.privacy.distribution import LossDistribution, rdp_to_epsilon
 from mezzotint.privacy.ledger import GLOBAL, Charge, _Total
-from mezzotint.privacy.local import PURE, RENYI, PrivacyCurve, _pure, _round_epsilon, worst_sequence_epsilon
+from mezzotint.privacy.local import (
+    PURE,
+    RENYI,
+    PrivacyCurve,
+    _pure,
+    _round_epsilon,
+    worst_sequence_epsilon,
+)
 from mezzotint.privacy.propose import Outcome, accepted, nameless, propose_local, pure_total, sealed
 from mezzotint.privacy.sums.cost import _single
 from reference.kernel import claim as kernel_claim
@@ -26,7 +33,9 @@ from reference.kernel import release as kernel_release
 from tolerances import FEW, LOG_UP
 
 
-def _grid(start: int, masses: list[float], *, step: float = 1.0, infinite: float = 0.0) -> LossDistribution:
+def _grid(
+    start: int, masses: list[float], *, step: float = 1.0, infinite: float = 0.0
+) -> LossDistribution:
     return LossDistribution(step=step, start=start, masses=np.array(masses), infinite=infinite)
 
 
@@ -55,7 +64,9 @@ def test_deltas_that_are_just_met() -> None:
 
 
 def test_curves_are_met_at_corners_and_at_one() -> None:
-    curve = PrivacyCurve(points=np.array([0.0, 1.0, 2.0, 4.0]), values=np.array([1.0, 0.5, 0.25, 0.0]))
+    curve = PrivacyCurve(
+        points=np.array([0.0, 1.0, 2.0, 4.0]), values=np.array([1.0, 0.5, 0.25, 0.0])
+    )
     assert curve.epsilon(0.5) == 0.0
     for delta, c in ((0.25, 2.0), (0.375, 1.5), (0.0, 4.0), (0.125, 3.0)):
         assert math.log(c) <= curve.epsilon(delta) <= math.log(c) * (1 + LOG_UP) + LOG_UP
@@ -78,11 +89,23 @@ def test_a_sampled_worst_sequence_costs_less_and_no_less_than_it_must() -> None:
 )
 def test_prices_say_what_they_must_be(field: str, value: float, remedy: str) -> None:
     with pytest.raises(ParameterError, match=remedy):
-        Charge(**{"identity": "a", "client": GLOBAL, "epsilon": 1.0, "delta": 0.0, "description": "", field: value})
+        Charge(
+            **{
+                "identity": "a",
+                "client": GLOBAL,
+                "epsilon": 1.0,
+                "delta": 0.0,
+                "description": "",
+                field: value,
+            }
+        )
 
 
 def test_columns_of_one_table_have_its_hash_and_others_have_none() -> None:
-    one, other = families.randomized_response(epsilon=1.0), families.randomized_response(epsilon=2.0)
+    one, other = (
+        families.randomized_response(epsilon=1.0),
+        families.randomized_response(epsilon=2.0),
+    )
     assert account({"a": one, "b": one}, delta=0.0).sha256 == one.sha256
     assert account({"a": one, "b": other}, delta=0.0).sha256 == ""
     assert account({"a": one, "b": other}, delta=0.0).epsilon == pytest.approx(
@@ -91,7 +114,9 @@ def test_columns_of_one_table_have_its_hash_and_others_have_none() -> None:
 
 
 def _sum_claim(clients: int) -> Claim:
-    return account(families.randomized_response(epsilon=1.0), view="sum", clients=clients, delta=1e-6)
+    return account(
+        families.randomized_response(epsilon=1.0), view="sum", clients=clients, delta=1e-6
+    )
 
 
 def test_claims_say_who_adds_randomness_and_what_is_seen() -> None:
@@ -132,7 +157,16 @@ def test_what_the_kernel_refuses_has_no_file_and_a_reason() -> None:
         ({"delta": 0.25, "epsilon": 1.4, "rounds": 2}, "losses"),
         ({"delta": 1e-9, "epsilon": 2.19, "rounds": 2}, "ratio"),
         ({"delta": 1e-9, "epsilon": 2.2, "rounds": 2}, "ratio"),
-        ({"delta": 1e-9, "epsilon": 90.0, "rounds": 2, "sampling": "poisson", "sampling_rate": 0.5}, "ratio"),
+        (
+            {
+                "delta": 1e-9,
+                "epsilon": 90.0,
+                "rounds": 2,
+                "sampling": "poisson",
+                "sampling_rate": 0.5,
+            },
+            "ratio",
+        ),
     ],
 )
 def test_each_release_has_the_proof_that_suits_it(release: dict[str, Any], kind: str) -> None:
@@ -208,10 +242,17 @@ def test_norms_and_distinct_values_at_the_edge() -> None:
 
 
 @pytest.mark.parametrize("levels", [[0.0, 1.0], [-1.0, 0.0]])
-def test_silence_may_be_the_first_or_the_last_level_and_few_others_are_allowed_for(levels: list[float]) -> None:
+def test_silence_may_be_the_first_or_the_last_level_and_few_others_are_allowed_for(
+    levels: list[float],
+) -> None:
     mechanism = Mechanism(knots=[0, 1], levels=levels, weights=TWO.weights)  # pyright: ignore[reportArgumentType]
     run = Release(
-        mechanism=mechanism, trust="secure_sum", clients=60, sampling="poisson", sampling_rate=0.5, delta=1e-6
+        mechanism=mechanism,
+        trust="secure_sum",
+        clients=60,
+        sampling="poisson",
+        sampling_rate=0.5,
+        delta=1e-6,
     )
     curve, missed = _single(run, 1e-6)
     # So few others that this is as rare as a thousandth of delta at most, and not never.
@@ -223,7 +264,12 @@ def test_silence_that_is_no_level_is_refused() -> None:
     for levels in ([1.0, 2.0], [-2.0, -1.0], [-0.5, 1.0]):
         mechanism = Mechanism(knots=[0, 1], levels=levels, weights=TWO.weights)  # pyright: ignore[reportArgumentType]
         run = Release(
-            mechanism=mechanism, trust="secure_sum", clients=10, sampling="poisson", sampling_rate=0.5, delta=1e-6
+            mechanism=mechanism,
+            trust="secure_sum",
+            clients=10,
+            sampling="poisson",
+            sampling_rate=0.5,
+            delta=1e-6,
         )
         with pytest.raises(ParameterError, match="an absent client adds 0"):
             _single(run, 1e-6)
@@ -231,7 +277,9 @@ def test_silence_that_is_no_level_is_refused() -> None:
 
 def test_certificates_say_whether_there_is_an_epsilon() -> None:
     never = Mechanism(knots=[0, 1], levels=[0, 1], weights=[[TOTAL, 0], [2**31, 2**31]])  # pyright: ignore[reportArgumentType]
-    assert "has no pure epsilon: level 1 has mass in row 1 and none in row 0" in str(never.certificate())
+    assert "has no pure epsilon: level 1 has mass in row 1 and none in row 0" in str(
+        never.certificate()
+    )
     assert "computed epsilon = log(3221225472/1073741824)" in str(TWO.certificate())
     assert report_words(never) == str(never.certificate())
     assert f" of table {TWO.sha256[:12]}. " in report_words(TWO)

@@ -56,7 +56,8 @@ def calibrated(build: Callable[[float], Mechanism], *, plan: Plan, **asked: floa
 
 @judges("privacy.accounting.calibrate")
 @pytest.mark.parametrize(
-    "plan", [planned(dimension=3, rounds=10), planned(rounds=50, delta=1e-9), planned(rounds=7, delta=0.0)]
+    "plan",
+    [planned(dimension=3, rounds=10), planned(rounds=50, delta=1e-9), planned(rounds=7, delta=0.0)],
 )
 def test_the_local_budget_is_used_up(plan: Plan) -> None:
     found = calibrated(response, epsilon=2.0, plan=plan, least_noise_at=5.0, most_noise_at=1e-3)
@@ -70,7 +71,12 @@ def test_the_local_budget_is_used_up(plan: Plan) -> None:
 
 def test_pure_composition_in_closed_form() -> None:
     found = calibrated(
-        response, epsilon=2.0, plan=planned(rounds=8, delta=0.0), least_noise_at=5.0, most_noise_at=1e-3, tolerance=1e-9
+        response,
+        epsilon=2.0,
+        plan=planned(rounds=8, delta=0.0),
+        least_noise_at=5.0,
+        most_noise_at=1e-3,
+        tolerance=1e-9,
     )
     assert found.parameter == pytest.approx(0.25, rel=1e-6)  # asked for 1e-9
 
@@ -89,11 +95,15 @@ def test_sums_and_a_parameter_that_grows_with_the_noise() -> None:
 def _gaussian_delta(mu: float, epsilon: float) -> float:
     from scipy.stats import norm
 
-    return float(norm.cdf(mu / 2 - epsilon / mu) - np.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu))
+    return float(
+        norm.cdf(mu / 2 - epsilon / mu) - np.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
+    )
 
 
 def test_a_budget_that_the_quiet_end_meets_needs_no_search() -> None:
-    found = calibrated(response, epsilon=100.0, plan=planned(), least_noise_at=5.0, most_noise_at=1e-3)
+    found = calibrated(
+        response, epsilon=100.0, plan=planned(), least_noise_at=5.0, most_noise_at=1e-3
+    )
     assert found.parameter == 5.0
     assert len(found.tried) == 1
 
@@ -112,7 +122,9 @@ def test_what_would_do_does() -> None:
     assert "dimension=" not in message
     crowd = re.search(r"trust='secure_sum' with clients=(\d+)", message)
     assert crowd is not None
-    within = account(loudest, coordinates=300, rounds=40, view="sum", clients=int(crowd[1]), delta=1e-6)
+    within = account(
+        loudest, coordinates=300, rounds=40, view="sum", clients=int(crowd[1]), delta=1e-6
+    )
     assert within.epsilon <= target
 
 
@@ -128,15 +140,21 @@ def test_each_way_out_is_computed() -> None:
     loudest, shared = response(1.0), {"view": "sum", "delta": 1e-6}
     most, many = int(few[1]), int(crowd[1])
     assert account(loudest, coordinates=most, clients=300, **shared).epsilon <= 1.0
-    assert account(loudest, coordinates=most + max(2, most // 40), clients=300, **shared).epsilon > 1.0
+    assert (
+        account(loudest, coordinates=most + max(2, most // 40), clients=300, **shared).epsilon > 1.0
+    )
     assert account(loudest, coordinates=30, clients=many, **shared).epsilon <= 1.0
     assert account(loudest, coordinates=30, clients=300, **shared).epsilon > 1.0
     assert "rounds=" not in message
 
 
 def test_the_local_view_is_pointed_to_sums_when_they_would_do() -> None:
-    with pytest.raises(InfeasibleError, match=r"rounds=\d+ instead of 400; or trust='secure_sum' with clients=\d+"):
-        calibrated(response, epsilon=1.0, plan=planned(rounds=400), least_noise_at=5.0, most_noise_at=0.2)
+    with pytest.raises(
+        InfeasibleError, match=r"rounds=\d+ instead of 400; or trust='secure_sum' with clients=\d+"
+    ):
+        calibrated(
+            response, epsilon=1.0, plan=planned(rounds=400), least_noise_at=5.0, most_noise_at=0.2
+        )
     with pytest.raises(InfeasibleError) as caught:
         calibrated(
             response,
@@ -152,10 +170,14 @@ def test_tables_off_every_lattice_are_not_pointed_to_sums() -> None:
     def uneven(epsilon: float) -> Mechanism:
         p = int(2**32 / (1 + math.exp(epsilon)) / 2) * 2
         row = np.array([2**32 - p, p // 2, p // 2])
-        return Mechanism(knots=[-1, 1], levels=[-2.0, 0.1234567891, 2.0], weights=np.stack([row, row[::-1]]))
+        return Mechanism(
+            knots=[-1, 1], levels=[-2.0, 0.1234567891, 2.0], weights=np.stack([row, row[::-1]])
+        )
 
     with pytest.raises(InfeasibleError) as caught:
-        calibrated(uneven, epsilon=0.5, plan=planned(rounds=50), least_noise_at=5.0, most_noise_at=1.0)
+        calibrated(
+            uneven, epsilon=0.5, plan=planned(rounds=50), least_noise_at=5.0, most_noise_at=1.0
+        )
     assert "clients" not in str(caught.value)
 
 
@@ -182,19 +204,25 @@ def test_bad_input_is_named(arguments: dict[str, float], named: str) -> None:
 def test_a_budget_that_an_end_meets_exactly_is_met() -> None:
     plan = planned(rounds=3, delta=0.0)
     quiet, loud = plan.account(response(2.0)).epsilon, plan.account(response(0.5)).epsilon
-    assert calibrated(response, epsilon=quiet, plan=plan, least_noise_at=2.0, most_noise_at=0.5).tried == (
-        (2.0, quiet),
-    )
+    assert calibrated(
+        response, epsilon=quiet, plan=plan, least_noise_at=2.0, most_noise_at=0.5
+    ).tried == ((2.0, quiet),)
     found = calibrated(response, epsilon=loud, plan=plan, least_noise_at=2.0, most_noise_at=0.5)
     assert found.parameter == pytest.approx(0.5, rel=1e-3)  # the tolerance of the search
     assert found.claim.epsilon <= loud
 
 
-def test_ways_out_are_the_largest_numbers_and_crowds_within_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ways_out_are_the_largest_numbers_and_crowds_within_the_budget(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Against a release that costs one nat a round, and sums that cost the inverse root of their clients."""
 
     def priced(release: Release) -> Any:
-        cost = release.rounds if release.trust == "local" else 1e3 / math.sqrt(int(release.clients or 1))
+        cost = (
+            release.rounds
+            if release.trust == "local"
+            else 1e3 / math.sqrt(int(release.clients or 1))
+        )
         return Claimed(epsilon=float(cost))
 
     monkeypatch.setattr(accounting, "account", priced)

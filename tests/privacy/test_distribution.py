@@ -27,12 +27,16 @@ EPSILONS = [-2.0, -0.3, 0.0, 0.1, 0.7, 1.5, 4.0]
 
 def curve_of(atoms: Atoms, epsilon: float) -> mpmath.mpf:
     pairs = zip(atoms.losses.tolist(), atoms.masses.tolist(), strict=True)
-    terms = (mpmath.mpf(mass) * (1 - mpmath.exp(epsilon - mpmath.mpf(loss))) for loss, mass in pairs)
+    terms = (
+        mpmath.mpf(mass) * (1 - mpmath.exp(epsilon - mpmath.mpf(loss))) for loss, mass in pairs
+    )
     return atoms.infinite + mpmath.fsum(term for term in terms if term > 0)
 
 
 @given(tables(max_rows=4, max_levels=5), st.sampled_from(EPSILONS))
-def test_the_dominating_atoms_are_the_envelope_of_all_row_pairs(mechanism: Mechanism, epsilon: float) -> None:
+def test_the_dominating_atoms_are_the_envelope_of_all_row_pairs(
+    mechanism: Mechanism, epsilon: float
+) -> None:
     exact = worst_hockey_stick(rows_of(mechanism.weights), epsilon)
     if epsilon < 0:
         exact = max(exact, 1 - mpmath.exp(epsilon))
@@ -60,7 +64,9 @@ def test_composition_covers_the_exact_product(seed: int, count: int) -> None:
     joint = composed(atoms, count, 1e-3)
     for epsilon in (0.0, 0.2, 1.0, 2.5):
         exact = hockey_stick(first, second, epsilon)
-        assert exact <= joint.delta(epsilon) <= exact + 1e-3  # a grid of 1e-3: losses move by a step at most
+        assert (
+            exact <= joint.delta(epsilon) <= exact + 1e-3
+        )  # a grid of 1e-3: losses move by a step at most
 
 
 def test_k_fold_composition_law() -> None:
@@ -76,16 +82,25 @@ def test_small_tails_are_relative() -> None:
     # 300 tosses: delta down to 1e-15 against the binomial sum in 60 digits; a plain FFT has no digit left there.
     k, epsilon0 = 300, 0.125
     p = mpmath.exp(epsilon0) / (1 + mpmath.exp(epsilon0))
-    atoms = Atoms(losses=np.array([epsilon0, -epsilon0]), masses=np.array([float(p), float(1 - p)]), infinite=0.0)
+    atoms = Atoms(
+        losses=np.array([epsilon0, -epsilon0]),
+        masses=np.array([float(p), float(1 - p)]),
+        infinite=0.0,
+    )
     joint = on_grid(atoms, epsilon0).compose(k)
     for epsilon in (10.0, 14.0, 17.0):
         terms = (
-            mpmath.binomial(k, j) * (p**j * (1 - p) ** (k - j) - mpmath.exp(epsilon) * p ** (k - j) * (1 - p) ** j)
+            mpmath.binomial(k, j)
+            * (p**j * (1 - p) ** (k - j) - mpmath.exp(epsilon) * p ** (k - j) * (1 - p) ** j)
             for j in range(k + 1)
         )
         exact = mpmath.fsum(term for term in terms if term > 0)
         # Tilted sums are known to 1e-6 of theirs; the rest is a transform's absolute error.
-        assert exact <= joint.delta(epsilon) <= exact * (1 + mpmath.mpf(10) ** -6) + mpmath.mpf(10) ** -19
+        assert (
+            exact
+            <= joint.delta(epsilon)
+            <= exact * (1 + mpmath.mpf(10) ** -6) + mpmath.mpf(10) ** -19
+        )
     assert 1e-16 < joint.delta(17.0) < 1e-8  # so that small ones were seen
 
 
@@ -96,16 +111,25 @@ def test_infinite_losses_add_up() -> None:
     assert joint.delta(30.0) >= 1 - 0.999**50
     assert joint.epsilon(1e-3) == math.inf
     for count in (2, 10, 1000, 10**6):
-        rare = Atoms(losses=np.array([0.5, -0.5]), masses=np.array([0.0006, 0.0004]), infinite=0.999)
+        rare = Atoms(
+            losses=np.array([0.5, -0.5]), masses=np.array([0.0006, 0.0004]), infinite=0.999
+        )
         assert composed(rare, count, 1e-4).delta(100.0) >= 1 - (1 - rare.infinite) ** count
     assert Atoms(losses=np.zeros(0), masses=np.zeros(0), infinite=1.0).deviation == 0
-    assert composed(Atoms(losses=np.zeros(0), masses=np.zeros(0), infinite=1.0), 4, 1e-4).delta(5.0) == 1.0
+    assert (
+        composed(Atoms(losses=np.zeros(0), masses=np.zeros(0), infinite=1.0), 4, 1e-4).delta(5.0)
+        == 1.0
+    )
 
 
 def test_rare_extremes_do_not_make_grids_wide() -> None:
     # Losses of 64 with a mass of 1e-30 each: moved to infinity (or up), so that no grid need reach them.
     core = np.array([-0.1, 0.0, 0.1])
-    atoms = Atoms(losses=np.append(core, [64.0, -64.0]), masses=np.array([0.3, 0.36, 0.34, 1e-30, 1e-30]), infinite=0.0)
+    atoms = Atoms(
+        losses=np.append(core, [64.0, -64.0]),
+        masses=np.array([0.3, 0.36, 0.34, 1e-30, 1e-30]),
+        infinite=0.0,
+    )
     trimmed = atoms.trimmed(1e-21)
     assert trimmed.largest == 0.1
     assert trimmed.infinite >= 1e-30
@@ -121,14 +145,18 @@ def test_rare_extremes_do_not_make_grids_wide() -> None:
 
 
 def test_a_constant_loss_and_edges() -> None:
-    nothing = composed(Atoms(losses=np.array([0.0]), masses=np.array([1.0]), infinite=0.0), 1000, 1e-4)
+    nothing = composed(
+        Atoms(losses=np.array([0.0]), masses=np.array([1.0]), infinite=0.0), 1000, 1e-4
+    )
     assert nothing.delta(0.0) < 1e-12  # roundings of numbers below 1
     assert nothing.epsilon(1e-9) == 0.0
     with pytest.raises(ParameterError, match="releases="):
         nothing.compose(0)
     far = LossDistribution(step=0.5, start=100, masses=np.array([0.5, 0.5]), infinite=0.0)
     assert far.delta(0.0) == pytest.approx(1.0, rel=FEW)
-    assert far.delta(49.0) == pytest.approx(0.5 * -math.expm1(-1.0) + 0.5 * -math.expm1(-1.5), rel=FEW)
+    assert far.delta(49.0) == pytest.approx(
+        0.5 * -math.expm1(-1.0) + 0.5 * -math.expm1(-1.5), rel=FEW
+    )
     assert far.delta(51.0) == 0.0
 
 
@@ -145,10 +173,14 @@ def test_grid_steps_divide_the_largest_loss_and_say_when_they_cannot() -> None:
 
 def test_dp_accounting_agrees_from_above() -> None:
     p, q = [0.6, 0.3, 0.1], [0.2, 0.5, 0.3]
-    atoms = Atoms(losses=np.log(np.array(p) / np.array(q)) + 4e-16, masses=np.array(p), infinite=0.0)
+    atoms = Atoms(
+        losses=np.log(np.array(p) / np.array(q)) + 4e-16, masses=np.array(p), infinite=0.0
+    )
     deltas = [float(on_grid(atoms, 1e-3).deltas(j * 1e-3)) for j in range(-1100, 1101)]
     # dp-accounting's own connect-the-dots, fed with our curve; its grid of 1e-3 smears 20 releases by up to 5e-3.
-    theirs = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(1e-3, -1100, 1100, np.minimum(deltas, 1.0))
+    theirs = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(
+        1e-3, -1100, 1100, np.minimum(deltas, 1.0)
+    )
     for delta in (1e-2, 1e-6, 1e-9):
         reference = theirs.self_compose(20).get_epsilon_for_delta(delta)
         # Ours may be lower by what their grid smears, and higher by ours of 1e-5.
@@ -160,7 +192,11 @@ def test_trap_randomized_response_events_ignore_their_count() -> None:
     accountant = pld_privacy_accountant.PLDAccountant(NeighboringRelation.REPLACE_ONE)
     event = dp_event.RandomizedResponseDpEvent(noise_parameter=0.5, num_buckets=2)
     theirs = accountant.compose(event, 10).get_epsilon(1e-12)
-    ours = composed(Atoms(losses=np.log(np.array([3.0, 1 / 3])), masses=np.array([0.75, 0.25]), infinite=0.0), 10, 1e-6)
+    ours = composed(
+        Atoms(losses=np.log(np.array([3.0, 1 / 3])), masses=np.array([0.75, 0.25]), infinite=0.0),
+        10,
+        1e-6,
+    )
     # Delta = 1e-12 takes that much off ten losses.
     assert ours.epsilon(1e-12) == pytest.approx(10 * math.log(3), rel=1e-3)
     assert theirs < 2, "fixed upstream: this trap and its note can go"

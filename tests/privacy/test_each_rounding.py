@@ -52,7 +52,9 @@ def _real(value: Fraction) -> mpmath.mpf:
 def _atoms(seed: int, count: int = 4, *, low: float = -2.0, high: float = 2.0) -> Atoms:
     generator = np.random.default_rng(seed)
     shares = generator.dirichlet(np.ones(count + 1))
-    return Atoms(losses=generator.uniform(low, high, count), masses=shares[:-1], infinite=float(shares[-1]))
+    return Atoms(
+        losses=generator.uniform(low, high, count), masses=shares[:-1], infinite=float(shares[-1])
+    )
 
 
 # Sampling -----------------------------------------------------------------------------------------------------------
@@ -62,7 +64,10 @@ def test_an_absence_that_is_seen_keeps_every_mass() -> None:
     for seed in range(20):
         atoms, rate = _atoms(seed), float(10 ** np.random.default_rng(seed).uniform(-9, 0))
         ours = revealed(atoms, rate)
-        exact = [*(Fraction(mass) * Fraction(rate) for mass in atoms.masses.tolist()), 1 - Fraction(rate)]
+        exact = [
+            *(Fraction(mass) * Fraction(rate) for mass in atoms.masses.tolist()),
+            1 - Fraction(rate),
+        ]
         exact.append(Fraction(atoms.infinite) * Fraction(rate))
         for true, value in zip(exact, [*ours.masses.tolist(), ours.infinite], strict=True):
             assert true <= Fraction(value) <= true * (1 + Fraction(FEW))
@@ -74,7 +79,10 @@ def test_secret_participation_loses_no_mass(rate: float) -> None:
     for seed in range(20):
         atoms = _atoms(seed, 1 + seed % 5, low=0.01)
         masses = atoms.masses.tolist()
-        back = [mass * mpmath.exp(-mpmath.mpf(loss)) for mass, loss in zip(masses, atoms.losses.tolist(), strict=True)]
+        back = [
+            mass * mpmath.exp(-mpmath.mpf(loss))
+            for mass, loss in zip(masses, atoms.losses.tolist(), strict=True)
+        ]
         away = [(1 - _real(r)) * second for second in back]
         forth = [_real(r) * mass + gone for mass, gone in zip(masses, away, strict=True)]
         sure = Fraction(atoms.infinite) * r
@@ -95,12 +103,19 @@ def test_what_no_loss_is_left_for_fills_up_to_one() -> None:
     """Mass that is missing would stand at a lower loss than it should."""
     generator = np.random.default_rng(0)
     for seed in range(400):
-        atoms, rate = _atoms(seed, 1 + seed % 3, low=0.01, high=60.0), float(10 ** generator.uniform(-9, 0))
+        atoms, rate = (
+            _atoms(seed, 1 + seed % 3, low=0.01, high=60.0),
+            float(10 ** generator.uniform(-9, 0)),
+        )
         scale = float(10 ** generator.uniform(-4, 0))
-        atoms = Atoms(losses=atoms.losses, masses=atoms.masses * scale, infinite=atoms.infinite * scale)
+        atoms = Atoms(
+            losses=atoms.losses, masses=atoms.masses * scale, infinite=atoms.infinite * scale
+        )
         replaced, added = poisson_replace_one(atoms, rate), poisson_add(atoms, rate)
         assert 1 <= _total(replaced.masses) + Fraction(replaced.infinite) <= 1 + Fraction(FEW)
-        of_rest = Fraction(rate) * (_total(atoms.masses) + Fraction(atoms.infinite)) + 1 - Fraction(rate)
+        of_rest = (
+            Fraction(rate) * (_total(atoms.masses) + Fraction(atoms.infinite)) + 1 - Fraction(rate)
+        )
         assert of_rest <= _total(added.masses) + Fraction(added.infinite) <= of_rest + Fraction(FEW)
 
 
@@ -108,7 +123,9 @@ def test_what_no_loss_is_left_for_fills_up_to_one() -> None:
 
 
 def test_a_divergence_whose_roundings_all_fall() -> None:
-    for alpha, divergence, rate in ((1.0076032806095365, 19.943355463004853, 3.657602220194844e-07),):
+    for alpha, divergence, rate in (
+        (1.0076032806095365, 19.943355463004853, 3.657602220194844e-07),
+    ):
         power = (mpmath.mpf(alpha) - 1) * divergence
         exact = mpmath.log1p(rate * mpmath.expm1(power)) / (mpmath.mpf(alpha) - 1)
         assert exact <= rdp_public_sampling(divergence, alpha, rate) <= exact * (1 + FEW)
@@ -139,16 +156,22 @@ def test_many_atoms_in_one_cell_keep_their_mass() -> None:
     for losses in (np.zeros(128), np.full(128, 0.25), np.full(128, math.nextafter(0.5, 0))):
         # One more atom stands alone in another cell.
         near = np.append(1.0, LOST)
-        grid = on_grid(Atoms(losses=np.append(losses, 3.25), masses=np.append(near, 0.5), infinite=0.0), 0.5)
+        grid = on_grid(
+            Atoms(losses=np.append(losses, 3.25), masses=np.append(near, 0.5), infinite=0.0), 0.5
+        )
         assert _total(grid.masses[:2]) >= _total(near)
         assert _total(grid.masses[2:]) >= Fraction(0.5)
         lower, upper = (mpmath.mpf(grid.step) * (grid.start + i) for i in range(2))
-        assert _gain(float(grid.masses[1]), upper, lower) >= _gain(_total(near), float(losses[0]), lower)
+        assert _gain(float(grid.masses[1]), upper, lower) >= _gain(
+            _total(near), float(losses[0]), lower
+        )
 
 
 def _exact_curve(grid: LossDistribution, epsilon: float) -> mpmath.mpf:
     losses = (mpmath.mpf(grid.step) * (grid.start + i) for i in range(grid.masses.size))
-    terms = (_gain(mass, loss, epsilon) for mass, loss in zip(grid.masses.tolist(), losses, strict=True))
+    terms = (
+        _gain(mass, loss, epsilon) for mass, loss in zip(grid.masses.tolist(), losses, strict=True)
+    )
     return grid.infinite + mpmath.fsum(terms)
 
 
@@ -173,11 +196,16 @@ def test_curves_between_grid_points_far_out_and_next_to_them() -> None:
     generator = np.random.default_rng(2)
     for _ in range(60):
         # A grid of 1e-9 at losses near 1: the place in its cell is known to 2**-22 of it alone.
-        start, step = int(generator.integers(2**29, 2**31)), float(generator.uniform(0.9e-9, 1.1e-9))
+        start, step = (
+            int(generator.integers(2**29, 2**31)),
+            float(generator.uniform(0.9e-9, 1.1e-9)),
+        )
         grid = LossDistribution(step=step, start=start, masses=np.array([0.5, 0.5]), infinite=0.0)
         _assert_above(grid, (start + float(generator.random())) * step, above=1.0)
         # Next to the end of a cell the chord is a small difference.
-        near = LossDistribution(step=step * 1e8, start=-1, masses=np.array([0.6, 0.4]), infinite=0.0)
+        near = LossDistribution(
+            step=step * 1e8, start=-1, masses=np.array([0.6, 0.4]), infinite=0.0
+        )
         _assert_above(near, -float(10 ** generator.uniform(-9, -3)) * near.step, above=1.0)
 
 
@@ -185,7 +213,9 @@ def test_a_delta_that_only_the_last_loss_meets_has_that_loss() -> None:
     generator = np.random.default_rng(7)
     for _ in range(60):
         step, start = float(generator.uniform(0.01, 1)), int(generator.integers(0, 100))
-        grid = LossDistribution(step=step, start=start, masses=np.array([0.5, 0.375]), infinite=0.125)
+        grid = LossDistribution(
+            step=step, start=start, masses=np.array([0.5, 0.375]), infinite=0.125
+        )
         last = Fraction(step) * (start + 1)
         assert last <= Fraction(grid.epsilon(0.125)) <= last * (1 + Fraction(FEW))
 
@@ -193,7 +223,9 @@ def test_a_delta_that_only_the_last_loss_meets_has_that_loss() -> None:
 def test_single_gains_are_not_rounded_down() -> None:
     generator = np.random.default_rng(3)
     for _ in range(60):
-        grid = LossDistribution(step=1.0, start=40, masses=generator.dirichlet(np.ones(3)) * 0.9, infinite=0.0)
+        grid = LossDistribution(
+            step=1.0, start=40, masses=generator.dirichlet(np.ones(3)) * 0.9, infinite=0.0
+        )
         exact = _exact_curve(grid, 0.0)
         assert exact <= grid._one(0.0) <= exact * (1 + FEW)
         assert exact <= grid.delta(0.0) <= exact * (1 + FEW)
@@ -232,11 +264,19 @@ def test_compositions_of_grids_in_rationals() -> None:
             kept = exact[first : first + both.masses.size]
             beyond += sum(exact) - sum(kept)
             for true, value in zip(kept, both.masses.tolist(), strict=True):
-                assert true <= Fraction(value) <= true * (1 + Fraction(1, 10**6)) + Fraction(1, 10**12)
-            assert beyond <= Fraction(both.infinite) <= beyond * (1 + Fraction(1, 10**9)) + Fraction(1, 10**13)
+                assert (
+                    true <= Fraction(value) <= true * (1 + Fraction(1, 10**6)) + Fraction(1, 10**12)
+                )
+            assert (
+                beyond
+                <= Fraction(both.infinite)
+                <= beyond * (1 + Fraction(1, 10**9)) + Fraction(1, 10**13)
+            )
 
 
-@pytest.mark.parametrize(("count", "infinite"), [(10, 1e-3), (100, 1e-4), (10, 0.5), (60, 1.0), (1000, 1e-3)])
+@pytest.mark.parametrize(
+    ("count", "infinite"), [(10, 1e-3), (100, 1e-4), (10, 0.5), (60, 1.0), (1000, 1e-3)]
+)
 def test_infinite_losses_of_compositions_whose_sums_lose_terms(count: int, infinite: float) -> None:
     grid = LossDistribution(step=0.1, start=0, masses=np.append(1.0, LOST), infinite=infinite)
     total = _total(grid.masses)
@@ -262,9 +302,14 @@ def test_corners_and_chords_of_curves_are_not_rounded_down() -> None:
             assert mpmath.log(c) <= curve.epsilon(delta) <= mpmath.log(c) + FEW
 
 
-def test_thinning_keeps_corners_and_leaves_out_what_lies_between_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thinning_keeps_corners_and_leaves_out_what_lies_between_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(recursion, "_POINTS", 40)
-    corners, values = np.array([0.0, 1.0, 3.0, 4.0, 9.0, 20.0]), np.array([1.0, 0.5, 0.25, 0.2, 0.1, 0.0])
+    corners, values = (
+        np.array([0.0, 1.0, 3.0, 4.0, 9.0, 20.0]),
+        np.array([1.0, 0.5, 0.25, 0.2, 0.1, 0.0]),
+    )
     points = np.unique(np.concatenate([corners, np.linspace(0, 20, 333)]))
     thin = recursion._thinned(points, np.interp(points, corners, values), 1e-18)
     assert thin.points.size <= 40
@@ -275,16 +320,22 @@ def test_where_the_largest_of_three_lines_changes_hands() -> None:
     points = np.array([0.0, 2.0, 6.0, 8.0])
     # Between 2 and 6 the first falls from 3/4 to 1/4, the second rises from 1/2 to 5/8; the third is below both.
     table = np.array([[1.0, 0.75, 0.25, 0.0], [0.25, 0.5, 0.625, 0.75], [0.1, 0.2, 0.05, 0.0]])
-    np.testing.assert_allclose(recursion._crossings(points, table), [2 + 4 * 0.25 / (0.25 + 0.375)], rtol=FEW)
+    np.testing.assert_allclose(
+        recursion._crossings(points, table), [2 + 4 * 0.25 / (0.25 + 0.375)], rtol=FEW
+    )
     steep = table * 1e-200  # far tails of curves
-    np.testing.assert_allclose(recursion._crossings(points, steep), [2 + 4 * 0.25 / (0.25 + 0.375)], rtol=FEW)
+    np.testing.assert_allclose(
+        recursion._crossings(points, steep), [2 + 4 * 0.25 / (0.25 + 0.375)], rtol=FEW
+    )
 
 
 def _exact_delta(weights: np.ndarray, epsilon: float) -> mpmath.mpf:
     ratio = mpmath.exp(mpmath.mpf(epsilon))
     rows = [[_real(p) for p in row] for row in rows_of(weights)]
     return max(
-        mpmath.fsum(max(mpmath.mpf(0), p - ratio * q) for p, q in zip(a, b, strict=True)) for a in rows for b in rows
+        mpmath.fsum(max(mpmath.mpf(0), p - ratio * q) for p, q in zip(a, b, strict=True))
+        for a in rows
+        for b in rows
     )
 
 
@@ -305,7 +356,9 @@ def test_worst_sequences_of_one_report_where_the_curve_is_all_but_flat() -> None
 
 
 @pytest.mark.parametrize("rounds", [3, 5, 7, 11, 49, 93])
-def test_rounds_of_a_shuffle_share_delta_and_add_up_exactly(rounds: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rounds_of_a_shuffle_share_delta_and_add_up_exactly(
+    rounds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[float] = []
 
     def each(epsilon: float, *, delta: float, **_: object) -> float:
@@ -336,12 +389,19 @@ def test_coins_are_never_likelier_than_the_clones(monkeypatch: pytest.MonkeyPatc
         with pytest.raises(Drawn) as caught:
             accounting.clones_epsilon(epsilon, clients=10, delta=1e-6)
         mass = int(caught.value.args[0].components[0].shifts.sum())
-        assert mpmath.exp(-mpmath.mpf(epsilon)) * TOTAL - 2 <= mass <= mpmath.exp(-mpmath.mpf(epsilon)) * TOTAL
+        assert (
+            mpmath.exp(-mpmath.mpf(epsilon)) * TOTAL - 2
+            <= mass
+            <= mpmath.exp(-mpmath.mpf(epsilon)) * TOTAL
+        )
 
 
 def test_columns_add_up_exactly() -> None:
     for seed in range(12):
-        tables = {str(spread): random_table(seed, rows=2, levels=3, spread=spread) for spread in (0.01, 1.0, 9.0)}
+        tables = {
+            str(spread): random_table(seed, rows=2, levels=3, spread=spread)
+            for spread in (0.01, 1.0, 9.0)
+        }
         exact = sum((Fraction(table.epsilon) for table in tables.values()), Fraction(0))
         ours = Fraction(account(tables, delta=0.0).epsilon)
         assert exact <= ours < exact * (1 + Fraction(1, 2**51))
@@ -351,7 +411,9 @@ def test_sampled_grids_are_those_of_what_is_said_about_participation() -> None:
     table = families.randomized_response(epsilon=3.0)
     common = {"mechanism": table, "rounds": 6, "delta": 1e-4, "sampling_rate": 0.5}
     replaced = dict(account(Release(**common, sampling="poisson")).alternatives)[PLD]
-    added = dict(account(Release(**common, sampling="poisson", neighboring="add_or_remove_one")).alternatives)[PLD]
+    added = dict(
+        account(Release(**common, sampling="poisson", neighboring="add_or_remove_one")).alternatives
+    )[PLD]
     seen = dict(account(Release(**common)).alternatives)[PLD]
     # By more than anything rounds.
     assert replaced + 1e-3 < added < seen - 1

@@ -27,9 +27,16 @@ from mezzotint.privacy.ledger import GLOBAL, Charge, Ledger, admits, compose_rel
 from tolerances import FEW
 
 
-def release(name: str, epsilon: float = 0.5, client: str = GLOBAL, delta: float = 1e-7, **others: str) -> Charge:
+def release(
+    name: str, epsilon: float = 0.5, client: str = GLOBAL, delta: float = 1e-7, **others: str
+) -> Charge:
     return Charge(
-        identity=name, client=client, epsilon=epsilon, delta=delta, description='line\nbreak, "quotes"', **others
+        identity=name,
+        client=client,
+        epsilon=epsilon,
+        delta=delta,
+        description='line\nbreak, "quotes"',
+        **others,
     )
 
 
@@ -108,9 +115,15 @@ def test_what_never_left_is_withdrawn_by_whoever_knows(tmp_path):
 
 
 def test_a_claim_has_its_price(tmp_path):
-    claim = privacy.account(families.rqm(lower=-1, upper=1, levels=4, extension=1.0, q=0.42), rounds=3, delta=1e-6)
+    claim = privacy.account(
+        families.rqm(lower=-1, upper=1, levels=4, extension=1.0, q=0.42), rounds=3, delta=1e-6
+    )
     priced = Charge.of(claim, identity="week", client="ann")
-    assert (priced.epsilon, priced.delta, priced.description) == (claim.epsilon, claim.delta, str(claim))
+    assert (priced.epsilon, priced.delta, priced.description) == (
+        claim.epsilon,
+        claim.delta,
+        str(claim),
+    )
 
     class Seeded:
         epsilon, delta, seeded = 1.0, 0.0, True
@@ -140,7 +153,9 @@ def test_cut_at_every_byte_it_charges_at_least_what_was_released_says_so_and_goe
         assert len(loaded.charges) <= len(released) + 1
         assert math.isfinite(loaded.worst().epsilon)  # it stays usable
         for client in ("c0", "c1"):
-            due = sum(Fraction(one.release.epsilon) for one in released if one.release.client == client)
+            due = sum(
+                Fraction(one.release.epsilon) for one in released if one.release.client == client
+            )
             assert Fraction(loaded.spent(client).epsilon) >= due
         whole = point <= header or any(size == point for size, _ in synced)
         assert bool(loaded.repairs) == (not whole)
@@ -213,7 +228,9 @@ def test_processes_that_reserve_together_keep_the_budget_and_lose_nothing(tmp_pa
     # Budgets are used up, by ann or bob, and by nobody exceeded: all is in quarters, so sums are exact.
     assert ledger.worst().epsilon == 5.0
     everyone = {"ann", "bob", GLOBAL}
-    assert {client: ledger.spent(client).epsilon <= 5.0 for client in everyone} == dict.fromkeys(everyone, True)
+    assert {client: ledger.spent(client).epsilon <= 5.0 for client in everyone} == dict.fromkeys(
+        everyone, True
+    )
 
 
 def test_killed_writers_forget_no_charge_and_keep_the_budget(tmp_path):
@@ -223,7 +240,9 @@ def test_killed_writers_forget_no_charge_and_keep_the_budget(tmp_path):
         for place, process in enumerate(pair):
             with process:
                 assert process.stdout is not None
-                told |= {process.stdout.readline().strip() for _ in range(1 + (3 * kill + place) % 7)}
+                told |= {
+                    process.stdout.readline().strip() for _ in range(1 + (3 * kill + place) % 7)
+                }
                 process.kill()
                 told |= {name.strip() for name in process.stdout.readlines() if name.endswith("\n")}
     ledger = reread(path)
@@ -291,7 +310,16 @@ def test_budgets():
     assert ledger.would_exceed(0.0, 0.0)
     assert not Ledger().would_exceed(0.0, 0.0)
     assert ledger.worst().epsilon == 1.5
-    for budget in ((-1.0, 0.0), (math.nan, 0.0), (1.0, math.nan), (1.0, 2.0), (1.0, -1e-9), ("1", 0.0), (1.0,), 3.0):
+    for budget in (
+        (-1.0, 0.0),
+        (math.nan, 0.0),
+        (1.0, math.nan),
+        (1.0, 2.0),
+        (1.0, -1e-9),
+        ("1", 0.0),
+        (1.0,),
+        3.0,
+    ):
         with pytest.raises(ParameterError, match="budget"):
             ledger.reserve(release("d"), budget=budget)
     with pytest.raises(ParameterError, match="budget"):
@@ -305,7 +333,10 @@ def test_several_releases_are_reserved_together_or_not_at_all():
     with pytest.raises(BudgetError):
         ledger.reserve_all([three[0], three[0]], budget=(1.0, 0.0))
     with pytest.raises(ParameterError, match="another price"):
-        ledger.reserve_all([release("new", 0.1, client="bob"), release("new", 0.2, client="bob")], budget=(1.0, 1.0))
+        ledger.reserve_all(
+            [release("new", 0.1, client="bob"), release("new", 0.2, client="bob")],
+            budget=(1.0, 1.0),
+        )
     assert len(ledger.charges) == 1
     bob = release("bob", 0.4, client="bob", delta=0.0)
     assert [one.attempt for one in ledger.reserve_all([three[0], bob], budget=(1.0, 0.0))] == [2, 1]
@@ -344,7 +375,8 @@ def test_sums_never_understate(charges):
         mine = [
             one
             for one in charges
-            if not one[3] and one[0].replace("e\u0308", "ë") in (GLOBAL, person.replace("e\u0308", "ë"))
+            if not one[3]
+            and one[0].replace("e\u0308", "ë") in (GLOBAL, person.replace("e\u0308", "ë"))
         ]
         spent = ledger.spent(person)
         infinite = any(math.isinf(one[1]) for one in mine)
@@ -359,7 +391,9 @@ def test_sums_never_understate(charges):
         )
 
 
-@given(st.lists(st.tuples(people, st.sampled_from([0.1, 0.3, 0.7, 1.0]), st.sampled_from([0.0, 1e-7]))))
+@given(
+    st.lists(st.tuples(people, st.sampled_from([0.1, 0.3, 0.7, 1.0]), st.sampled_from([0.0, 1e-7])))
+)
 def test_reservations_never_exceed_the_budget(wishes):
     ledger = Ledger()
     for number, (client, epsilon, delta) in enumerate(wishes):
@@ -388,7 +422,11 @@ def test_shards_merge_once_and_attempts_add_up(tmp_path):
     for _ in range(2):
         first.merge(second)
     again = Ledger(tmp_path / "m.jsonl")
-    assert [(one.release.identity, one.attempt) for one in again.charges] == [("a", 1), ("a", 2), ("b", 1)]
+    assert [(one.release.identity, one.attempt) for one in again.charges] == [
+        ("a", 1),
+        ("a", 2),
+        ("b", 1),
+    ]
     second.withdraw(gone, reason="never sent")
     first.merge(second)
     first.merge(first)
@@ -418,7 +456,12 @@ def test_with_slack_the_budget_is_fixed_before_the_first_charge(tmp_path):
     path = tmp_path / "ledger.jsonl"
     ledger = Ledger(path, slack=1e-7)
     ledger.reserve(release("a", delta=0.0), budget=(3.0, 1e-6))
-    for slack, budget in ((1e-7, (4.0, 1e-6)), (1e-7, (3.0, 1e-5)), (1e-8, (3.0, 1e-6)), (0.0, (3.0, 1e-6))):
+    for slack, budget in (
+        (1e-7, (4.0, 1e-6)),
+        (1e-7, (3.0, 1e-5)),
+        (1e-8, (3.0, 1e-6)),
+        (0.0, (3.0, 1e-6)),
+    ):
         with pytest.raises(ParameterError, match="were fixed at"):
             Ledger(path, slack=slack).reserve(release("b", delta=0.0), budget=budget)
     Ledger(path, slack=1e-7).reserve(release("b", delta=0.0), budget=(3.0, 1e-6))
@@ -445,7 +488,11 @@ def test_no_adversary_gets_more_out_of_the_filter_than_its_budget(slack):
     epsilon, delta = 1.0, 0.25
     admitted, largest = 0, 0.0
     for _ in range(100):
-        prices = zip(rng.uniform(0.05, 0.5, 6).tolist(), rng.choice([0.0, 0.0, 0.05], 6).tolist(), strict=True)
+        prices = zip(
+            rng.uniform(0.05, 0.5, 6).tolist(),
+            rng.choice([0.0, 0.0, 0.05], 6).tolist(),
+            strict=True,
+        )
         menu = list(prices)
         policy = rng.integers(0, 6, size=2**8)
         total, stack = 0.0, [(1.0, 1.0, (), 1)]
@@ -459,7 +506,9 @@ def test_no_adversary_gets_more_out_of_the_filter_than_its_budget(slack):
             admitted += 1
             truth, lie = response(wish[0])
             stack.append((one * (1 - wish[1]) * truth, other * (1 - wish[1]) * lie, now, 2 * state))
-            stack.append((one * (1 - wish[1]) * lie, other * (1 - wish[1]) * truth, now, 2 * state + 1))
+            stack.append(
+                (one * (1 - wish[1]) * lie, other * (1 - wish[1]) * truth, now, 2 * state + 1)
+            )
             total += one * wish[1]  # a leak: this answer never comes in the other world
         largest = max(largest, total)
         assert total <= delta + FEW
@@ -482,12 +531,15 @@ def test_advanced_composition_admits_more_and_never_more_than_is_private():
     epsilon, slack = 0.1, 1e-6
     budget = 10.0
     count = 0
-    while admits([release("x", epsilon, delta=0.0)] * (count + 1), epsilon=budget, delta=slack, slack=slack):
+    while admits(
+        [release("x", epsilon, delta=0.0)] * (count + 1), epsilon=budget, delta=slack, slack=slack
+    ):
         count += 1
     assert count > 1.5 * budget / epsilon
     p, q = response(epsilon)
     exact = sum(
-        math.comb(count, k) * max(0.0, p**k * q ** (count - k) - math.exp(budget) * q**k * p ** (count - k))
+        math.comb(count, k)
+        * max(0.0, p**k * q ** (count - k) - math.exp(budget) * q**k * p ** (count - k))
         for k in range(count + 1)
     )
     assert exact <= slack
@@ -563,7 +615,10 @@ def test_many_people_are_charged_in_linear_time(tmp_path):
     def charged(people: int) -> None:
         path = tmp_path / f"{people}.jsonl"
         ledger = Ledger(path)
-        many = [release(f"day-{number}", 0.25, client=f"client {number}", delta=0.0) for number in range(people)]
+        many = [
+            release(f"day-{number}", 0.25, client=f"client {number}", delta=0.0)
+            for number in range(people)
+        ]
         assert len(ledger.reserve_all(many, budget=(1.0, 0.0))) == people
         ledger.reserve(release("everyone", 0.75, delta=0.0), budget=(1.0, 0.0))
         with pytest.raises(BudgetError, match="client 0"):
@@ -585,9 +640,15 @@ def test_the_working_directory_may_change(tmp_path, monkeypatch):
     assert [one.identity for one in Ledger(tmp_path / "ledger.jsonl").releases] == ["a"]
 
 
-@pytest.mark.parametrize("value", [Fraction(1, 3), Fraction(2, 3), Fraction(1, 10), Fraction(3, 10)])
+@pytest.mark.parametrize(
+    "value", [Fraction(1, 3), Fraction(2, 3), Fraction(1, 10), Fraction(3, 10)]
+)
 def test_prices_are_rounded_up_and_budgets_down(value: Fraction) -> None:
-    assert Fraction(ledger_module._upwards(value)) >= value >= Fraction(ledger_module._downwards(value))
+    assert (
+        Fraction(ledger_module._upwards(value))
+        >= value
+        >= Fraction(ledger_module._downwards(value))
+    )
 
 
 def test_amounts_whose_squares_no_float_can_hold_do_not_fit():

@@ -23,7 +23,9 @@ HALF = TOTAL // 2
 
 def _table(rows: list[list[int]], spacing: float = 1.0) -> Mechanism:
     knots, levels = spacing * np.arange(len(rows)), np.arange(float(len(rows[0])))
-    return Mechanism(knots=knots, levels=levels, weights=np.array(rows, dtype=np.int64), name="hand")
+    return Mechanism(
+        knots=knots, levels=levels, weights=np.array(rows, dtype=np.int64), name="hand"
+    )
 
 
 def _ratio(first: list[int], second: list[int]) -> Fraction:
@@ -90,7 +92,10 @@ def test_the_squared_metric_holds_exactly_for_every_number_of_knots(spacing: flo
     rows = [[HALF + shift, HALF - shift] for shift in (0, 10**6, 10**7, 10**9)]
     table = _table(rows, spacing)
     ours, width = Fraction(metric_epsilon(table, "squared")), Fraction(float(table.knots[-1]) / 3)
-    promised = [Fraction(loss) / (apart * width) ** 2 for apart, loss in enumerate(row_losses(table).tolist(), 1)]
+    promised = [
+        Fraction(loss) / (apart * width) ** 2
+        for apart, loss in enumerate(row_losses(table).tolist(), 1)
+    ]
     assert max(promised) <= ours <= max(promised) * (1 + Fraction(1, 2**52))
 
 
@@ -105,10 +110,18 @@ def test_vectors_at_the_least_and_the_largest_distance() -> None:
 
     assert bound(0.0, "grid") == 0.0
     nothing = 1e-15
-    assert bound(0.0, "real") <= nothing  # equal vectors are drawn from equal rows, however positions are rounded
+    assert (
+        bound(0.0, "real") <= nothing
+    )  # equal vectors are drawn from equal rows, however positions are rounded
     # Neighbouring floats may be rounded to positions a whole step of 2^-32 of a segment apart.
     step = Fraction(rare[2] - rare[3], 2**32) / rare[3]
-    assert bound(1e-300, "grid") <= nothing < math.log1p(float(step)) <= bound(1e-300, "real") < 5 * float(step)
+    assert (
+        bound(1e-300, "grid")
+        <= nothing
+        < math.log1p(float(step))
+        <= bound(1e-300, "real")
+        < 5 * float(step)
+    )
     for inputs in ("grid", "real"):
         # A step of 2^-32 of a segment at both ends, over losses of a tenth.
         assert losses[-1] <= bound(3.0, inputs) <= losses[-1] * (1 + 2e-8)

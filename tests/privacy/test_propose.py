@@ -15,11 +15,21 @@ import pytest
 from mezzotint import Mechanism, families, kernel
 from mezzotint.privacy.accounting import prove
 from mezzotint.privacy.claim import Release
-from mezzotint.privacy.propose import _CLOSE, Outcome, _closer, _lacking, accepted, pure_total, sealed
+from mezzotint.privacy.propose import (
+    _CLOSE,
+    Outcome,
+    _closer,
+    _lacking,
+    accepted,
+    pure_total,
+    sealed,
+)
 from reference.kernel import release as kernel_release
 from tolerances import FEW
 
-TWO = Mechanism(knots=[0, 1], levels=[0, 1], weights=np.array([[3 * 2**30, 2**30], [2**30, 3 * 2**30]]))
+TWO = Mechanism(
+    knots=[0, 1], levels=[0, 1], weights=np.array([[3 * 2**30, 2**30], [2**30, 3 * 2**30]])
+)
 """Its epsilon is log 3 = 1.0986..."""
 
 
@@ -44,7 +54,8 @@ def test_what_is_lacking_is_read_off_the_delta_that_was_found() -> None:
 
 
 @pytest.mark.parametrize(
-    "have", ["[1.00000e-5 +/- 3.1e-12]", "[0.0000100000 +/- 3.1e-12]", "1.00000000000000e-5", "1/100000"]
+    "have",
+    ["[1.00000e-5 +/- 3.1e-12]", "[0.0000100000 +/- 3.1e-12]", "1.00000000000000e-5", "1/100000"],
 )
 def test_of_a_ball_the_midpoint_is_read(have: str) -> None:
     found = _lacking(kernel.Refused("delta", "too large", have, "[1.0000e-6 +/- 2e-13]"))
@@ -53,16 +64,25 @@ def test_of_a_ball_the_midpoint_is_read(have: str) -> None:
 
 def test_balls_are_read_as_the_kernel_shows_them() -> None:
     for value, radius in ((2.5e-6, 1e-9), (2.5e-6, 1e-20), (2.5e-6, 0), (0.25, 1e-12)):
-        found = _lacking(kernel.Refused("delta", "too large", flint.arb(value, radius), Fraction(1, 10**6)))
+        found = _lacking(
+            kernel.Refused("delta", "too large", flint.arb(value, radius), Fraction(1, 10**6))
+        )
         # Some digits of the midpoint are shown, as many as the radius lets stand.
-        assert found == pytest.approx(math.log(value * 1e6) / (2 * math.log(1e6)), abs=radius / value + FEW)
+        assert found == pytest.approx(
+            math.log(value * 1e6) / (2 * math.log(1e6)), abs=radius / value + FEW
+        )
 
 
-@pytest.mark.parametrize("have", ["[+/- 1.01]", "nan", "[+/- inf]", "[1.0e-999999999999 +/- 1e-9999999999999]", ""])
+@pytest.mark.parametrize(
+    "have", ["[+/- 1.01]", "nan", "[+/- inf]", "[1.0e-999999999999 +/- 1e-9999999999999]", ""]
+)
 def test_what_tells_no_number_lacks_nothing(have: str) -> None:
     assert _lacking(kernel.Refused("delta", "too large", have, Fraction(1, 10**6))) == 0.0
     # A ball whose midpoint is within bounds does not send epsilon down.
-    assert _lacking(kernel.Refused("delta", "too large", "[9.99e-7 +/- 1e-8]", Fraction(1, 10**6))) == 0.0
+    assert (
+        _lacking(kernel.Refused("delta", "too large", "[9.99e-7 +/- 1e-8]", Fraction(1, 10**6)))
+        == 0.0
+    )
 
 
 def test_an_accepted_share_is_lowered_until_little_is_in_doubt() -> None:
@@ -70,7 +90,10 @@ def test_an_accepted_share_is_lowered_until_little_is_in_doubt() -> None:
 
     def at(share: float, good: bool) -> Outcome:
         statement = {"kind": "dp", "epsilon": repr(share), "delta": "0"}
-        return Outcome(claim=kernel.ExactClaim(release=described, statement=statement), proof={} if good else None)
+        return Outcome(
+            claim=kernel.ExactClaim(release=described, statement=statement),
+            proof={} if good else None,
+        )
 
     def attempt(_: Any, share: float) -> tuple[Outcome, float]:
         asked.append(share)
@@ -160,7 +183,9 @@ def test_raises_that_cannot_do_are_passed_over(monkeypatch: pytest.MonkeyPatch) 
         have = want * (1 / want) ** (2 * share)
         if proof != "flat" and share <= 0:
             return claim
-        raise kernel.Refused("delta" if proof != "flat" else "epsilon", "too large", Fraction(have), Fraction(want))
+        raise kernel.Refused(
+            "delta" if proof != "flat" else "epsilon", "too large", Fraction(have), Fraction(want)
+        )
 
     monkeypatch.setattr(kernel, "check", check)
     described = kernel_release(TWO)
@@ -169,13 +194,17 @@ def test_raises_that_cannot_do_are_passed_over(monkeypatch: pytest.MonkeyPatch) 
     assert all(name == "near" for name, _ in asked[2:])
     assert 1.01 <= float(outcome.claim.epsilon) <= 1.01 + _CLOSE
     asked.clear()
-    assert accepted(described, 1.0, 1e-6, lambda claim: "flat", raises=(0.0, 1e-3, 2e-3)).proof is None  # pyright: ignore
+    assert (
+        accepted(described, 1.0, 1e-6, lambda claim: "flat", raises=(0.0, 1e-3, 2e-3)).proof is None
+    )  # pyright: ignore
     assert [share for _, share in asked] == [0.0, 1e-3, 2e-3]
 
 
 def test_an_infinite_epsilon_under_sampling_is_computed_and_says_why() -> None:
     # The second row shows a level that the first one never does, more often than delta allows.
-    table = Mechanism(knots=[0, 1], levels=[0, 1], weights=[[2**32, 0], [2**31, 2**31]], name="one sided")
+    table = Mechanism(
+        knots=[0, 1], levels=[0, 1], weights=[[2**32, 0], [2**31, 2**31]], name="one sided"
+    )
     for sampling in ("public", "poisson"):
         claim, proof = prove(
             Release(mechanism=table, delta=0.01, rounds=2, sampling_rate=0.5, sampling=sampling)  # pyright: ignore

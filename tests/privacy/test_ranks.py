@@ -82,7 +82,9 @@ def test_certificates_of_something_else_are_refused(field: str, value: Any, prob
     assert problem in found
 
 
-@pytest.mark.parametrize(("field", "value", "problem"), [("sha256", "0", "edited"), ("seed_rule", "any", "seed rule")])
+@pytest.mark.parametrize(
+    ("field", "value", "problem"), [("sha256", "0", "edited"), ("seed_rule", "any", "seed rule")]
+)
 def test_what_is_not_as_hashed_is_refused(field: str, value: Any, problem: str) -> None:
     problems = check_ranks({**sealed(), field: value})[2]
     assert any(problem in one for one in problems)
@@ -98,7 +100,9 @@ def test_weights_that_are_no_table_over_ranks_are_refused() -> None:
     ratio, _, problems = check_ranks(sealed(table={**TABLE, "w_hi": 3 * 2**30 + 1}))
     assert ratio is None
     assert "the weights do not sum" in problems[0]
-    doubled = {name: 2 * value if name in ("T", "w_hi", "w_lo") else value for name, value in TABLE.items()}
+    doubled = {
+        name: 2 * value if name in ("T", "w_hi", "w_lo") else value for name, value in TABLE.items()
+    }
     assert "T is 8589934592, not 4294967296" in check_ranks(sealed(table=doubled))[2][0]
 
 
@@ -110,7 +114,11 @@ def test_files_are_verified_by_their_integers(tmp_path: Path) -> None:
     report = verify(path)
     assert report.valid, report.problems
     assert math.log(3) <= report.epsilon_upper <= math.log(3) * (1 + LOG_UP)
-    for other, problem in ((1.0, "less than the true"), (1.1, "not the 1.09861"), ("inf", "not a number")):
+    for other, problem in (
+        (1.0, "less than the true"),
+        (1.1, "not the 1.09861"),
+        ("inf", "not a number"),
+    ):
         good["certificate"]["epsilon"] = other
         path.write_text(json.dumps(good))
         (found,) = verify(path).problems

@@ -21,7 +21,9 @@ from tolerances import FEW, MANY
 @given(tables(max_rows=4, max_levels=4), st.sampled_from([0.0, 0.05, 0.5, 1.5, 4.0]))
 def test_pairs_left_out_are_never_the_worst(mechanism: Mechanism, epsilon: float) -> None:
     rows = rows_of(mechanism.weights)
-    kept = [[(row * TOTAL).astype(np.int64) for row in pair] for pair in undominated(mechanism.weights)]
+    kept = [
+        [(row * TOTAL).astype(np.int64) for row in pair] for pair in undominated(mechanism.weights)
+    ]
     worst = max(hockey_stick(a, b, epsilon) for a in rows for b in rows)
     among = max((hockey_stick(*rows_of(np.array(pair)), epsilon) for pair in kept), default=0)
     assert abs(worst - among) < FEW
@@ -29,7 +31,10 @@ def test_pairs_left_out_are_never_the_worst(mechanism: Mechanism, epsilon: float
 
 @pytest.mark.parametrize(
     "mechanism",
-    [families.randomized_response(epsilon=1.0), families.k_randomized_response(levels=3, epsilon=0.7)],
+    [
+        families.randomized_response(epsilon=1.0),
+        families.k_randomized_response(levels=3, epsilon=0.7),
+    ],
     ids=["randomized-response", "k-randomized-response"],
 )
 def test_where_one_pair_dominates_the_envelope_is_that_pair(mechanism: Mechanism) -> None:

@@ -76,7 +76,9 @@ def test_losses_of_the_dominating_pair() -> None:
     for seed in range(60):
         mechanism = random_table(seed, rows=4, levels=5, spread=[0.01, 1.0, 5.0][seed % 3])
         curve, atoms = tradeoff(mechanism), dominating_atoms(mechanism)
-        steps = zip((-np.diff(curve.misses)).tolist(), np.diff(curve.false_alarms).tolist(), strict=True)
+        steps = zip(
+            (-np.diff(curve.misses)).tolist(), np.diff(curve.false_alarms).tolist(), strict=True
+        )
         exact = [mpmath.log(mpmath.mpf(p) / q) for p, q in steps if p]
         for true, loss in zip(exact, atoms.losses.tolist(), strict=True):
             below += true < 0
@@ -90,7 +92,9 @@ def _tilted(loss: float, rate: float) -> mpmath.mpf:
 
 @pytest.mark.parametrize("rate", RATES)
 def test_losses_under_secret_participation(rate: float) -> None:
-    losses = np.concatenate([_generator().uniform(-30, 30, 80), _generator().uniform(-1.5, 1.5, 80), [-600, 600]])
+    losses = np.concatenate(
+        [_generator().uniform(-30, 30, 80), _generator().uniform(-1.5, 1.5, 80), [-600, 600]]
+    )
     atoms = Atoms(losses=losses, masses=np.full(losses.size, 1 / losses.size), infinite=0.0)
     with mpmath.workdps(300):
         added = [_tilted(loss, rate) for loss in losses.tolist()]
@@ -110,10 +114,16 @@ def test_atoms_and_grids_keep_all_mass_at_its_loss_or_above() -> None:
     generator = _generator()
     for _ in range(25):
         masses = generator.dirichlet(np.ones(6))
-        atoms = Atoms(losses=generator.uniform(-12, 12, 6), masses=masses, infinite=float(generator.random() / 8))
+        atoms = Atoms(
+            losses=generator.uniform(-12, 12, 6),
+            masses=masses,
+            infinite=float(generator.random() / 8),
+        )
         cut = atoms.trimmed(float(np.sort(masses)[2]))
         moved = sorted(zip(atoms.losses.tolist(), masses.tolist(), strict=True))[cut.masses.size :]
-        assert Fraction(cut.infinite) >= Fraction(atoms.infinite) + sum(Fraction(mass) for _, mass in moved)
+        assert Fraction(cut.infinite) >= Fraction(atoms.infinite) + sum(
+            Fraction(mass) for _, mass in moved
+        )
         step = float(10 ** generator.uniform(-4, 0))
         grid = on_grid(atoms, step)
         assert sum(map(Fraction, grid.masses.tolist())) >= sum(map(Fraction, masses.tolist()))
@@ -123,9 +133,15 @@ def test_atoms_and_grids_keep_all_mass_at_its_loss_or_above() -> None:
         for point, loss in zip(points, free.losses.tolist(), strict=True):
             assert point <= loss <= point + abs(point) * 4 * UNIT
         for end in points:
-            ours = mpmath.fsum(mass * -mpmath.expm1(end - s) for mass, s in zip(placed, points, strict=True) if s > end)
+            ours = mpmath.fsum(
+                mass * -mpmath.expm1(end - s)
+                for mass, s in zip(placed, points, strict=True)
+                if s > end
+            )
             each = zip(masses.tolist(), atoms.losses.tolist(), strict=True)
-            exact = mpmath.fsum(mass * -mpmath.expm1(end - mpmath.mpf(s)) for mass, s in each if s > end)
+            exact = mpmath.fsum(
+                mass * -mpmath.expm1(end - mpmath.mpf(s)) for mass, s in each if s > end
+            )
             assert exact <= ours <= exact + MANY
 
 
@@ -140,7 +156,9 @@ def test_curves_of_grids() -> None:
         losses = [(start + i) * mpmath.mpf(step) for i in range(5)]
         for epsilon, ours in zip(epsilons.tolist(), grid.deltas(epsilons).tolist(), strict=True):
             terms = zip(masses.tolist(), losses, strict=True)
-            exact = mpmath.fsum(mass * -mpmath.expm1(epsilon - s) for mass, s in terms if s > epsilon)
+            exact = mpmath.fsum(
+                mass * -mpmath.expm1(epsilon - s) for mass, s in terms if s > epsilon
+            )
             assert exact <= ours <= exact + 10 * FEW
             single = grid._one(epsilon)
             assert exact <= single <= exact + FEW
@@ -151,7 +169,9 @@ def test_composition_of_one_loss() -> None:
     for _ in range(200):
         mass, count = float(generator.uniform(0.3, 1.2)), int(generator.integers(2, 60))
         infinite = float(10 ** generator.uniform(-9, -0.3))
-        both = LossDistribution(step=0.1, start=3, masses=np.array([mass]), infinite=infinite).compose(count)
+        both = LossDistribution(
+            step=0.1, start=3, masses=np.array([mass]), infinite=infinite
+        ).compose(count)
         exact = mpmath.mpf(mass) ** count
         beyond = (mpmath.mpf(mass) + mpmath.mpf(infinite)) ** count - exact
         assert both.start == 3 * count

@@ -30,14 +30,21 @@ def exact_shuffle_delta(weights: np.ndarray, clients: int, epsilon: float) -> fl
         for a, b in itertools.permutations(range(len(table)), 2):
             first, second = Counter(), Counter()
             for reports in itertools.product(range(table.shape[1]), repeat=clients):
-                shared = math.prod(table[row, report] for row, report in zip(others, reports[1:], strict=True))
+                shared = math.prod(
+                    table[row, report] for row, report in zip(others, reports[1:], strict=True)
+                )
                 first[tuple(sorted(reports))] += shared * table[a, reports[0]]
                 second[tuple(sorted(reports))] += shared * table[b, reports[0]]
-            worst = max(worst, sum(max(0.0, p - math.exp(epsilon) * second[key]) for key, p in first.items()))
+            worst = max(
+                worst,
+                sum(max(0.0, p - math.exp(epsilon) * second[key]) for key, p in first.items()),
+            )
     return worst
 
 
-@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 12))])
+@pytest.mark.parametrize(
+    "seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 12))]
+)
 def test_never_below_the_exact_shuffle(seed):
     rng = np.random.default_rng(seed)
     rows = random_rows(rng, rows=2, levels=int(rng.integers(2, 4)))
@@ -47,7 +54,12 @@ def test_never_below_the_exact_shuffle(seed):
             assert exact_shuffle_delta(rows, clients, bound) <= target * (1 + MANY)
         local = pure_epsilon(rows)
         if math.isfinite(local):
-            assert exact_shuffle_delta(rows, clients, clones_epsilon(local, clients=clients, delta=target)) <= target
+            assert (
+                exact_shuffle_delta(
+                    rows, clients, clones_epsilon(local, clients=clients, delta=target)
+                )
+                <= target
+            )
 
 
 @pytest.mark.slow
@@ -66,16 +78,26 @@ def test_never_below_the_exact_shuffle(seed):
 def test_reference_table(levels, clients, clones, blanket):
     table = rqm(lower=-1, upper=1, levels=levels, extension=1.0, q=0.42)
     # Three printed digits.
-    assert published_clones_epsilon(table.epsilon, clients=clients, delta=1e-6) == pytest.approx(clones, rel=6e-3)
-    assert clones_epsilon(table.epsilon, clients=clients, delta=1e-6) >= clones * (1 - 6e-3)  # three printed digits
+    assert published_clones_epsilon(table.epsilon, clients=clients, delta=1e-6) == pytest.approx(
+        clones, rel=6e-3
+    )
+    assert clones_epsilon(table.epsilon, clients=clients, delta=1e-6) >= clones * (
+        1 - 6e-3
+    )  # three printed digits
     # Three printed digits.
-    assert blanket_epsilon(table.weights, clients=clients, delta=1e-6) == pytest.approx(blanket, rel=6e-3)
+    assert blanket_epsilon(table.weights, clients=clients, delta=1e-6) == pytest.approx(
+        blanket, rel=6e-3
+    )
 
 
-@pytest.mark.parametrize(("epsilon", "clients", "value"), [(0.5, 40, 0.344), (0.5, 10**3, 0.0627), (1.0, 40, 0.855)])
+@pytest.mark.parametrize(
+    ("epsilon", "clients", "value"), [(0.5, 40, 0.344), (0.5, 10**3, 0.0627), (1.0, 40, 0.855)]
+)
 def test_clones_of_randomized_response(epsilon, clients, value):
     # Three printed digits.
-    assert published_clones_epsilon(epsilon, clients=clients, delta=1e-6) == pytest.approx(value, rel=3e-3)
+    assert published_clones_epsilon(epsilon, clients=clients, delta=1e-6) == pytest.approx(
+        value, rel=3e-3
+    )
 
 
 def test_edges():
@@ -98,13 +120,22 @@ def test_edges():
 def orders(codewords: int, top: int, epsilon: float) -> np.ndarray:
     """Every row that an order of the codewords can give, once."""
     row = rank_table(codewords=codewords, top=top, epsilon=epsilon).rows()[0]
-    return np.unique([row[list(order)] for order in itertools.permutations(range(codewords))], axis=0)
+    return np.unique(
+        [row[list(order)] for order in itertools.permutations(range(codewords))], axis=0
+    )
 
 
 @judges("privacy.accounting.account_shuffled")
 @pytest.mark.parametrize(
     ("codewords", "top", "local", "clients"),
-    [(3, 1, 1.0, 2), (3, 1, 1.0, 4), (4, 2, 2.0, 3), (4, 1, 0.5, 4), (4, 1, 4.0, 3), (2, 1, 3.0, 6)],
+    [
+        (3, 1, 1.0, 2),
+        (3, 1, 1.0, 4),
+        (4, 2, 2.0, 3),
+        (4, 1, 0.5, 4),
+        (4, 1, 4.0, 3),
+        (2, 1, 3.0, 6),
+    ],
 )
 def test_shuffled_ranked_reports_lose_at_most_what_is_claimed(codewords, top, local, clients):
     """All data sets of the others, all pairs of orders of one client."""
@@ -143,13 +174,17 @@ def test_claims_of_a_shuffle():
         "shuffled",
         10_000,
     )
-    assert claim.epsilon == pytest.approx(clones_epsilon(scheme.epsilon, clients=10_000, delta=1e-6), rel=MANY)
+    assert claim.epsilon == pytest.approx(
+        clones_epsilon(scheme.epsilon, clients=10_000, delta=1e-6), rel=MANY
+    )
     assert "shuffler" in str(claim)
     # Rounds add up with parts of delta, and cost never more than the reports by themselves.
     two = scheme.claim(view="shuffled", clients=10_000, delta=1e-6, rounds=2)
     one = scheme.claim(view="shuffled", clients=10_000, delta=5e-7)
     assert two.epsilon == pytest.approx(2 * one.epsilon, rel=MANY)
-    assert scheme.claim(view="shuffled", clients=3, delta=1e-6).epsilon <= scheme.epsilon * (1 + FEW)
+    assert scheme.claim(view="shuffled", clients=3, delta=1e-6).epsilon <= scheme.epsilon * (
+        1 + FEW
+    )
     assert scheme.claim(view="shuffled", clients=9, delta=0.0).epsilon <= scheme.epsilon * (1 + FEW)
     fewer = scheme.claim(view="shuffled", clients=10_000, corrupted=9_000, delta=1e-6)
     assert fewer.honest_clients == 1000

@@ -10,7 +10,12 @@ import pytest
 
 from mezzotint.core.mechanism import TOTAL, Mechanism
 from mezzotint.privacy import account
-from mezzotint.privacy.sums.blanket import as_probabilities, blanket_noise, candidate_blankets, pair_loss
+from mezzotint.privacy.sums.blanket import (
+    as_probabilities,
+    blanket_noise,
+    candidate_blankets,
+    pair_loss,
+)
 from mezzotint.privacy.sums.cost import central_epsilon
 from tolerances import FEW
 
@@ -44,7 +49,10 @@ def binomial_delta(p: mpmath.mpf, clients: int, high: int, epsilon: float) -> mp
     kinds = ((clients - 1 - high, p), (high, 1 - p))
     pmf = [mpmath.mpf(1)]
     for times, chance in kinds:
-        shape = [mpmath.binomial(times, k) * chance**k * (1 - chance) ** (times - k) for k in range(times + 1)]
+        shape = [
+            mpmath.binomial(times, k) * chance**k * (1 - chance) ** (times - k)
+            for k in range(times + 1)
+        ]
         longer = [mpmath.mpf(0)] * (len(pmf) + times)
         for i, a in enumerate(pmf):
             for j, b in enumerate(shape):
@@ -53,7 +61,10 @@ def binomial_delta(p: mpmath.mpf, clients: int, high: int, epsilon: float) -> mp
     padded = [mpmath.mpf(0), *pmf, mpmath.mpf(0)]
     ratio, worst = mpmath.exp(mpmath.mpf(epsilon)), mpmath.mpf(0)
     for first, second in ((p, 1 - p), (1 - p, p)):
-        gains = ((1 - first) * b + first * a - ratio * ((1 - second) * b + second * a) for a, b in pairwise(padded))
+        gains = (
+            (1 - first) * b + first * a - ratio * ((1 - second) * b + second * a)
+            for a, b in pairwise(padded)
+        )
         worst = max(worst, mpmath.fsum(gain for gain in gains if gain > 0))
     return worst
 
@@ -85,10 +96,17 @@ def test_the_bound_itself_is_computed_to_a_thousandth() -> None:
         ratio, exact = mpmath.exp(mpmath.mpf(epsilon)), mpmath.mpf(0)
         for drawn in range(clients):
             chance = mpmath.binomial(clients - 1, drawn) * half ** (clients - 1)
-            coin = [mpmath.mpf(0), *(mpmath.binomial(drawn, k) * half**drawn for k in range(drawn + 1)), mpmath.mpf(0)]
+            coin = [
+                mpmath.mpf(0),
+                *(mpmath.binomial(drawn, k) * half**drawn for k in range(drawn + 1)),
+                mpmath.mpf(0),
+            ]
             gains = ((1 - p) * b + p * a - ratio * (p * b + (1 - p) * a) for a, b in pairwise(coin))
             exact += chance * mpmath.fsum(gain for gain in gains if gain > 0)
         # A curve's chords lie above it by up to a thousandth; below 1e-18 it is not followed.
-        assert exact <= value <= exact * (1 + mpmath.mpf(10) ** -3) + mpmath.mpf(10) ** -18, (epsilon, float(exact))
+        assert exact <= value <= exact * (1 + mpmath.mpf(10) ** -3) + mpmath.mpf(10) ** -18, (
+            epsilon,
+            float(exact),
+        )
     assert ours[0] > 1e-3
     assert 1e-18 < ours[-1] < 1e-12  # so that small deltas were seen

@@ -19,7 +19,14 @@ from mezzotint.privacy.tradeoffs import _exact_order
 from reference.privacy import miss_of_best_test, pmf_at, rows_of, worst_hockey_stick
 from strategies import random_table, tables
 
-RATES = [Fraction(0), Fraction(1, 1000), Fraction(1, 7), Fraction(1, 2), Fraction(9, 10), Fraction(1)]
+RATES = [
+    Fraction(0),
+    Fraction(1, 1000),
+    Fraction(1, 7),
+    Fraction(1, 2),
+    Fraction(9, 10),
+    Fraction(1),
+]
 
 
 @given(tables(max_rows=4))
@@ -30,7 +37,9 @@ def test_no_test_between_rows_is_better_and_every_corner_is_reached(mechanism: M
         assert all(curve.exact_miss(rate) <= miss_of_best_test(a, b, rate) for rate in RATES)
     corners = zip(curve.false_alarms.tolist(), curve.misses.tolist(), strict=True)
     for alarm, miss in list(corners)[1:-1]:
-        best = min(miss_of_best_test(a, b, Fraction(alarm, TOTAL)) for a, b in permutations(rows, 2))
+        best = min(
+            miss_of_best_test(a, b, Fraction(alarm, TOTAL)) for a, b in permutations(rows, 2)
+        )
         assert best == Fraction(miss, TOTAL)
 
 
@@ -53,7 +62,10 @@ def test_the_curve_and_the_profile_are_dual(mechanism: Mechanism, epsilon: float
         corners = zip(curve.misses.tolist(), curve.false_alarms.tolist(), strict=True)
         from_curve = max((TOTAL - miss - ratio * alarm) / TOTAL for miss, alarm in corners)
         # 40 digits here, 30 there.
-        assert abs(max(from_curve, 0) - worst_hockey_stick(rows_of(mechanism.weights), epsilon)) < mpmath.mpf(10) ** -30
+        assert (
+            abs(max(from_curve, 0) - worst_hockey_stick(rows_of(mechanism.weights), epsilon))
+            < mpmath.mpf(10) ** -30
+        )
 
 
 @given(tables())
@@ -84,7 +96,11 @@ def test_equal_rows_and_disjoint_rows() -> None:
 
 
 def test_a_level_that_two_rows_never_show_hides_no_order_of_the_others() -> None:
-    rows = [[TOTAL // 2, 0, TOTAL // 2], [TOTAL // 4, 0, 3 * TOTAL // 4], [TOTAL // 2 - 1, 1, TOTAL // 2]]
+    rows = [
+        [TOTAL // 2, 0, TOTAL // 2],
+        [TOTAL // 4, 0, 3 * TOTAL // 4],
+        [TOTAL // 2 - 1, 1, TOTAL // 2],
+    ]
     curve = tradeoff(Mechanism(knots=[0, 1, 2], levels=[0, 1, 2], weights=rows))
     pairs = list(permutations(rows_of(np.array(rows)), 2))
     for rate in (*RATES, Fraction(1, 4), Fraction(3, 4)):
@@ -103,7 +119,9 @@ def test_quotients_that_floats_cannot_tell_apart_are_ordered_exactly() -> None:
     rows = [[a + 1, a, TOTAL - 2 * a - 1], [a + 2, a + 1, TOTAL - 2 * a - 3]]
     assert rows[1][0] / rows[0][0] == rows[1][1] / rows[0][1]
     curve = tradeoff(Mechanism(knots=[0, 1], levels=[0, 1, 2], weights=rows))
-    assert (a, TOTAL - a - 1) in zip(curve.false_alarms.tolist(), curve.misses.tolist(), strict=True)
+    assert (a, TOTAL - a - 1) in zip(
+        curve.false_alarms.tolist(), curve.misses.tolist(), strict=True
+    )
 
 
 def test_power_is_rounded_up() -> None:

@@ -62,7 +62,11 @@ def test_a_saved_file_is_valid(tmp_path: Path) -> None:
     assert report.valid
     shown = re.search(r"epsilon <= (\S+) per report", str(report))
     assert shown is not None
-    assert 0 <= Fraction(shown[1]) - Fraction(report.epsilon_upper) <= Fraction(report.epsilon_upper) / 10**11
+    assert (
+        0
+        <= Fraction(shown[1]) - Fraction(report.epsilon_upper)
+        <= Fraction(report.epsilon_upper) / 10**11
+    )
     assert verify(str(tmp_path / "m.json")) == report
 
 
@@ -72,12 +76,16 @@ def test_the_logarithm_is_bounded_from_above_and_closely(ratio: Fraction, power:
     with mpmath.workdps(80):
         exact = power * mpmath.log(mpmath.mpf(ratio.numerator) / ratio.denominator)
         # 160 bits, of numbers below 2^2048 whose logarithm is a multiple of one of 2^-160 by the power.
-        assert exact <= mpmath.mpf(above.numerator) / above.denominator < exact + mpmath.mpf(2) ** -158
+        assert (
+            exact <= mpmath.mpf(above.numerator) / above.denominator < exact + mpmath.mpf(2) ** -158
+        )
 
 
 def test_the_logarithm_of_one_is_zero_and_of_two_to_the_32_is_close() -> None:
     assert verification.log_above(Fraction(1)) == 0
-    assert float(verification.log_above(Fraction(TOTAL))) == pytest.approx(32 * math.log(2), rel=FEW)
+    assert float(verification.log_above(Fraction(TOTAL))) == pytest.approx(
+        32 * math.log(2), rel=FEW
+    )
     assert verification.log_above(Fraction(TOTAL, TOTAL - 1)) > Fraction(1, TOTAL)
 
 
@@ -86,7 +94,9 @@ def test_it_shares_no_code_with_the_package_but_the_kernel() -> None:
     top = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
     names = [alias.name for node in top if isinstance(node, ast.Import) for alias in node.names]
     names += [node.module or "" for node in top if isinstance(node, ast.ImportFrom)]
-    foreign = [name for name in names if name.split(".")[0] not in {*sys.stdlib_module_names, "flint"}]
+    foreign = [
+        name for name in names if name.split(".")[0] not in {*sys.stdlib_module_names, "flint"}
+    ]
     assert foreign
     assert all(name.startswith("mezzotint.kernel.") for name in foreign)
 
@@ -100,7 +110,9 @@ EDITS: dict[str, Callable[[dict[str, Any]], Any]] = {
         slice(0, 2), [d["weights"][0][0] + 1, d["weights"][0][1] - 1]
     ),
     "row sum": lambda d: d["weights"][1].__setitem__(0, d["weights"][1][0] + 1),
-    "negative": lambda d: d["weights"][1].__setitem__(slice(0, 2), [-1, sum(d["weights"][1][:2]) + 1]),
+    "negative": lambda d: d["weights"][1].__setitem__(
+        slice(0, 2), [-1, sum(d["weights"][1][:2]) + 1]
+    ),
     "float weight": lambda d: d["weights"][1].__setitem__(0, float(d["weights"][1][0])),
     "bool weight": lambda d: d["weights"][1].__setitem__(0, True),
     "huge weight": lambda d: d["weights"][1].__setitem__(0, 10**400),
@@ -123,14 +135,20 @@ EDITS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "extra key": lambda d: d.__setitem__("comment", "trust me"),
     "no certificate": lambda d: d.__setitem__("certificate", None),
     "certificate key": lambda d: d["certificate"].pop("level"),
-    "epsilon lower": lambda d: d["certificate"].__setitem__("epsilon", d["certificate"]["epsilon"] / 2),
-    "epsilon higher": lambda d: d["certificate"].__setitem__("epsilon", d["certificate"]["epsilon"] * 2),
+    "epsilon lower": lambda d: d["certificate"].__setitem__(
+        "epsilon", d["certificate"]["epsilon"] / 2
+    ),
+    "epsilon higher": lambda d: d["certificate"].__setitem__(
+        "epsilon", d["certificate"]["epsilon"] * 2
+    ),
     "epsilon one ulp under": lambda d: d["certificate"].__setitem__(
         "epsilon", math.nextafter(verify(Mechanism.from_json(json.dumps(d))).epsilon_upper, 0)
     ),
     "epsilon inf": lambda d: d["certificate"].__setitem__("epsilon", "inf"),
     "epsilon true": lambda d: d["certificate"].__setitem__("epsilon", True),
-    "numerator": lambda d: d["certificate"].__setitem__("numerator", d["certificate"]["numerator"] - 1),
+    "numerator": lambda d: d["certificate"].__setitem__(
+        "numerator", d["certificate"]["numerator"] - 1
+    ),
     "denominator": lambda d: d["certificate"].__setitem__("denominator", 0),
     "level": lambda d: d["certificate"].__setitem__("level", (d["certificate"]["level"] + 1) % 5),
     "level far": lambda d: d["certificate"].__setitem__("level", 10**30),
@@ -144,7 +162,9 @@ EDITS: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 
 @pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS.keys())
-def test_every_edit_is_caught(tmp_path: Path, document: dict[str, Any], edit: Callable[[dict[str, Any]], Any]) -> None:
+def test_every_edit_is_caught(
+    tmp_path: Path, document: dict[str, Any], edit: Callable[[dict[str, Any]], Any]
+) -> None:
     assert check(tmp_path, document).valid
     edit(document)
     report = check(tmp_path, document)
@@ -153,7 +173,9 @@ def test_every_edit_is_caught(tmp_path: Path, document: dict[str, Any], edit: Ca
     assert str(report).startswith("NOT VALID")
 
 
-def test_a_table_rehashed_and_recertified_by_hand_must_still_be_right(tmp_path: Path, document: dict[str, Any]) -> None:
+def test_a_table_rehashed_and_recertified_by_hand_must_still_be_right(
+    tmp_path: Path, document: dict[str, Any]
+) -> None:
     other = json.loads(random_table(6, rows=4, levels=5).to_json())
     document["certificate"] = {**other["certificate"], "sha256": document["sha256"]}
     assert not check(tmp_path, document).valid
@@ -176,14 +198,18 @@ def test_a_table_rehashed_and_recertified_by_hand_must_still_be_right(tmp_path: 
     ],
     ids=lambda content: content[:40].decode("latin-1"),
 )
-def test_what_is_no_mechanism_file_is_a_problem_not_an_error(tmp_path: Path, content: bytes) -> None:
+def test_what_is_no_mechanism_file_is_a_problem_not_an_error(
+    tmp_path: Path, content: bytes
+) -> None:
     report = check(tmp_path, content)
     assert not report.valid
     assert report.epsilon_upper == math.inf
     assert report.max_bias is None
 
 
-@pytest.mark.parametrize("thing", [None, 3, b"m.json", object(), "", "no/such/file.json", ".", "nul\0byte"])
+@pytest.mark.parametrize(
+    "thing", [None, 3, b"m.json", object(), "", "no/such/file.json", ".", "nul\0byte"]
+)
 def test_what_is_no_path_is_a_problem_not_an_error(thing: Any) -> None:
     assert not verify(thing).valid
 
@@ -197,7 +223,9 @@ def test_truncation_anywhere_is_caught(tmp_path: Path) -> None:
 def test_a_changed_digit_anywhere_is_caught(tmp_path: Path) -> None:
     text = random_table(5, rows=3, levels=3).to_json()
     draw = random.Random(1)
-    digits = [i for i, character in enumerate(text) if character.isdigit() and i > text.index('"knots"')]
+    digits = [
+        i for i, character in enumerate(text) if character.isdigit() and i > text.index('"knots"')
+    ]
     epsilon = range(text.index('"epsilon":'), text.index(',"numerator"'))
     for i in draw.sample(digits, 150):
         edited = text[:i] + str((int(text[i]) + draw.randint(1, 9)) % 10) + text[i + 1 :]
@@ -217,7 +245,9 @@ def _same_numbers(edited: str, text: str) -> bool:
 def test_an_object_whose_fast_path_lies_is_caught() -> None:
     class Liar:
         def to_json(self) -> str:
-            honest, other = (json.loads(random_table(seed, rows=4, levels=5).to_json()) for seed in (5, 6))
+            honest, other = (
+                json.loads(random_table(seed, rows=4, levels=5).to_json()) for seed in (5, 6)
+            )
             return json.dumps({**honest, "certificate": other["certificate"]})
 
     report = verify(Liar())  # pyright: ignore[reportArgumentType]
@@ -238,14 +268,16 @@ RULES: dict[str, Callable[[dict[str, Any]], object]] = {
     "weights[1] holds -1, not an integer from 0 on": lambda d: d["weights"].__setitem__(
         1, [-1, TOTAL + 1, *d["weights"][1][2:]]
     ),
-    f"table: row 2 does not sum to 2**32 (have {TOTAL + 1}, want {TOTAL})": lambda d: d["weights"][2].__setitem__(
-        0, d["weights"][2][0] + 1
-    ),
+    f"table: row 2 does not sum to 2**32 (have {TOTAL + 1}, want {TOTAL})": lambda d: d["weights"][
+        2
+    ].__setitem__(0, d["weights"][2][0] + 1),
     "table: row 3 has not one weight per level": lambda d: d["weights"][3].pop(),
     "levels do not increase strictly": lambda d: d["levels"].__setitem__(1, d["levels"][0]),
     "knots are not sorted": lambda d: d["knots"].__setitem__(1, d["knots"][2] + 0.5),
     "a jump at the first or last knot": lambda d: d["knots"].__setitem__(1, d["knots"][0]),
-    "a knot stands more than twice": lambda d: d["knots"].__setitem__(slice(1, 4), [d["knots"][1]] * 3),
+    "a knot stands more than twice": lambda d: d["knots"].__setitem__(
+        slice(1, 4), [d["knots"][1]] * 3
+    ),
 }
 
 
@@ -266,7 +298,12 @@ CATEGORIES: dict[str, Callable[[dict[str, Any]], object]] = {
 
 def _categorical() -> Mechanism:
     table = random_table(5, rows=3, levels=4)
-    return Mechanism(knots=[0.0, 1.0, 2.0], levels=table.levels, weights=table.weights, categories=["a", "b", "c"])  # pyright: ignore[reportArgumentType]
+    return Mechanism(
+        knots=[0.0, 1.0, 2.0],
+        levels=table.levels,
+        weights=table.weights,
+        categories=["a", "b", "c"],
+    )  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize("problem", CATEGORIES)
@@ -282,7 +319,11 @@ def test_codes_have_16_bits(tmp_path: Path) -> None:
     def problems(levels: int) -> list[str]:
         row = [TOTAL - levels + 1] + [1] * (levels - 1)
         document = {**made, "levels": [float(k) for k in range(levels)], "weights": [row, row]}
-        return [one for one in check(tmp_path, document).problems if not one.startswith(("certificate", "sha256"))]
+        return [
+            one
+            for one in check(tmp_path, document).problems
+            if not one.startswith(("certificate", "sha256"))
+        ]
 
     made = json.loads(random_table(5, rows=2, levels=2).to_json())
     assert problems(2**16) == []
@@ -299,18 +340,25 @@ def test_equal_rows_have_epsilon_zero_exactly(tmp_path: Path) -> None:
     assert "not the 0.0 of its table" in " ".join(check(tmp_path, document).problems)
 
 
-@pytest.mark.parametrize(("field", "value"), [("numerator", 0), ("denominator", -1), ("numerator", True)])
+@pytest.mark.parametrize(
+    ("field", "value"), [("numerator", 0), ("denominator", -1), ("numerator", True)]
+)
 def test_a_certificates_ratio_is_made_of_weights(
     tmp_path: Path, document: dict[str, Any], field: str, value: int
 ) -> None:
     document["certificate"][field] = value
-    assert "certificate numerator and denominator are not weights" in check(tmp_path, document).problems
+    assert (
+        "certificate numerator and denominator are not weights"
+        in check(tmp_path, document).problems
+    )
 
 
 def test_a_jump_in_the_middle_breaks_no_rule(tmp_path: Path) -> None:
     table = random_table(5, rows=4, levels=5)
     knots = [*table.knots[:2], table.knots[1], table.knots[3]]
-    assert check(tmp_path, Mechanism(knots=knots, levels=table.levels, weights=table.weights).to_json()).valid  # pyright: ignore[reportArgumentType]
+    assert check(
+        tmp_path, Mechanism(knots=knots, levels=table.levels, weights=table.weights).to_json()
+    ).valid  # pyright: ignore[reportArgumentType]
 
 
 def test_two_knots_and_two_levels_are_a_table(tmp_path: Path) -> None:
@@ -323,11 +371,15 @@ def test_a_certificate_that_points_just_outside_the_table_is_a_problem(
 ) -> None:
     outside = len(document["levels"]) if field == "level" else len(document["knots"])
     document["certificate"][field] = outside
-    assert any("does not stand where it says" in problem for problem in check(tmp_path, document).problems)
+    assert any(
+        "does not stand where it says" in problem for problem in check(tmp_path, document).problems
+    )
 
 
 def _claim(tmp_path: Path) -> Path:
-    claim, proof = prove(Release(mechanism=random_table(5, rows=3, levels=3), rounds=30, delta=1e-6))
+    claim, proof = prove(
+        Release(mechanism=random_table(5, rows=3, levels=3), rounds=30, delta=1e-6)
+    )
     assert proof is not None
     claim.save(tmp_path / "claim.json", proof)
     return tmp_path / "claim.json"
@@ -352,7 +404,11 @@ def test_a_claim_file_is_checked_by_its_proof(tmp_path: Path) -> None:
     assert report.subject == "claim"
     assert report.claim is not None
     assert report.claim.certified
-    assert Fraction(report.epsilon_upper) >= report.claim.epsilon > Fraction(math.nextafter(report.epsilon_upper, 0))
+    assert (
+        Fraction(report.epsilon_upper)
+        >= report.claim.epsilon
+        > Fraction(math.nextafter(report.epsilon_upper, 0))
+    )
     assert report.sha256 == report.claim.sha256
     assert str(report).startswith("certified: (")
 

@@ -30,25 +30,36 @@ def csv_rows(path: Path) -> list[dict[str, str]]:
 
 def exact_mean(counts: list[int], levels: list[float]) -> Fraction:
     """Mean of the decoded reports as a rational."""
-    total = sum((Fraction(level) * count for level, count in zip(levels, counts, strict=True)), Fraction(0))
+    total = sum(
+        (Fraction(level) * count for level, count in zip(levels, counts, strict=True)), Fraction(0)
+    )
     return total / sum(counts)
 
 
 def exact_variance(counts: list[int], levels: list[float]) -> Fraction:
     """Unbiased variance of the decoded reports as a rational."""
     mean = exact_mean(counts, levels)
-    spread = sum(((Fraction(b) - mean) ** 2 * c for b, c in zip(levels, counts, strict=True)), Fraction(0))
+    spread = sum(
+        ((Fraction(b) - mean) ** 2 * c for b, c in zip(levels, counts, strict=True)), Fraction(0)
+    )
     return spread / (sum(counts) - 1)
 
 
 def deviance(counts: np.ndarray, shares: np.ndarray) -> float:
     """2 n KL(observed || shares), term by term."""
     n = int(counts.sum())
-    return 2 * sum(int(c) * math.log(int(c) / n / float(p)) for c, p in zip(counts, shares, strict=True) if c)
+    return 2 * sum(
+        int(c) * math.log(int(c) / n / float(p)) for c, p in zip(counts, shares, strict=True) if c
+    )
 
 
 def extreme(
-    mechanism: Mechanism, counts: np.ndarray, *, points: np.ndarray, value: Callable[[np.ndarray], float], limit: float
+    mechanism: Mechanism,
+    counts: np.ndarray,
+    *,
+    points: np.ndarray,
+    value: Callable[[np.ndarray], float],
+    limit: float,
 ) -> float:
     """Greatest value(masses) over distributions on `points` whose deviance is at most `limit`, by SLSQP."""
     pmf = mechanism.pmf(points)
@@ -110,7 +121,9 @@ def greatest_variance(mechanism: Mechanism, *, steps: int = 400) -> float:
 def block_codes(mechanism: Mechanism, values: list[float], *, key: bytes, index: int) -> list[int]:
     """The codes of one block of a folder of parts in a seeded run: key by hashing, words one by one."""
     derived = hashlib.sha256(b"mezzotint block " + str(index).encode() + b" " + key).digest()
-    return codes_from_words(mechanism, np.array(values), element_words(derived, 0, len(values))).tolist()
+    return codes_from_words(
+        mechanism, np.array(values), element_words(derived, 0, len(values))
+    ).tolist()
 
 
 def memo_code(mechanism: Mechanism, value: float, user: str, *, key: bytes, column: str) -> int:
@@ -126,7 +139,9 @@ def memo_code(mechanism: Mechanism, value: float, user: str, *, key: bytes, colu
     message = identity + struct.pack("<d", 0.0 if clipped == 0 else clipped) + bytes(8)
     cbc = Cipher(algorithms.AES(derived), modes.CBC(bytes(16))).encryptor()
     word = int.from_bytes(cbc.update(message)[16:24], "little")
-    return int(codes_from_words(mechanism, np.array([clipped]), np.array([word], dtype=np.uint64))[0])
+    return int(
+        codes_from_words(mechanism, np.array([clipped]), np.array([word], dtype=np.uint64))[0]
+    )
 
 
 def plain_em(pmf: np.ndarray, counts: np.ndarray, *, start: np.ndarray, gain: float) -> np.ndarray:

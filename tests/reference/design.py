@@ -22,14 +22,18 @@ def loss_integrals(knots: Any, levels: Any, density: Any, loss: str) -> np.ndarr
                 continue
             left, right = knots[a], knots[b]
 
-            def integrand(x: float, left: float = left, right: float = right, rises: bool = rises, i: int = i) -> float:
+            def integrand(
+                x: float, left: float = left, right: float = right, rises: bool = rises, i: int = i
+            ) -> float:
                 t = (x - left) / (right - left)
                 error = abs(levels[i] - x)
                 return density(x) * (t if rises else 1 - t) * (error**2 if loss == "mse" else error)
 
             kinks = [level for level in levels if left < level < right]
             ends = [left, *kinks, right]
-            costs[k, i] += sum(integrate.quad(integrand, *pair)[0] for pair in itertools.pairwise(ends))
+            costs[k, i] += sum(
+                integrate.quad(integrand, *pair)[0] for pair in itertools.pairwise(ends)
+            )
     return costs
 
 
@@ -102,7 +106,9 @@ def linear_program(
     return float(answer.fun), answer.x[:entries].reshape(rows, columns)
 
 
-def floor_program(costs: np.ndarray, knots: Any, levels: Any, epsilon: float, method: str = "highs") -> float:
+def floor_program(
+    costs: np.ndarray, knots: Any, levels: Any, epsilon: float, method: str = "highs"
+) -> float:
     """The same optimum with one floor variable per level instead of all pairs: small enough for larger tables."""
     rows, columns = costs.shape
     size = rows * columns + columns
@@ -212,18 +218,28 @@ def check_levels_proof(proof: dict[str, Any]) -> Any:
         assert all(a < b for a, b in itertools.pairwise(edges))
         weights = [(b - a) / 2 for a, b in itertools.pairwise(edges)]
         centres = [(a + b) / 2 for a, b in itertools.pairwise(edges)]
-        constant = sum(w * (c * (p + q) - p * q) for w, c, (p, q) in zip(weights, centres, roots, strict=True))
+        constant = sum(
+            w * (c * (p + q) - p * q) for w, c, (p, q) in zip(weights, centres, roots, strict=True)
+        )
         constant -= fmpq(1, 3) + (ends[0][0] - ends[0][1]) + (ends[1][0] + ends[1][1])
         turns = sorted({*itertools.chain(*roots), *(-c / s for c, s in ends if s)})
 
         def least(
-            low: Any, high: Any, turns: Any = turns, roots: Any = roots, weights: Any = weights, ends: Any = ends
+            low: Any,
+            high: Any,
+            turns: Any = turns,
+            roots: Any = roots,
+            weights: Any = weights,
+            ends: Any = ends,
         ) -> Any:
             points = [low, *(t for t in turns if low < t < high), high]
             best = None
             for a, b in itertools.pairwise(points):
                 middle = (a + b) / 2
-                factors = [w * (ratio if p < middle < q else 1) for w, (p, q) in zip(weights, roots, strict=True)]
+                factors = [
+                    w * (ratio if p < middle < q else 1)
+                    for w, (p, q) in zip(weights, roots, strict=True)
+                ]
                 rows = [ratio if c + s * middle < 0 else 1 for c, s in ends]
                 two = sum(factors)
                 one = -sum(f * (p + q) for f, (p, q) in zip(factors, roots, strict=True))
@@ -248,7 +264,9 @@ def check_levels_proof(proof: dict[str, Any]) -> Any:
                 masks[index] |= 1 << cuts
         cuts += 1
     useful = sorted(set(masks), key=int.bit_count, reverse=True)
-    useful = [m for k, m in enumerate(useful) if not any(m | other == other for other in useful[:k])]
+    useful = [
+        m for k, m in enumerate(useful) if not any(m | other == other for other in useful[:k])
+    ]
 
     def can_meet(missing: int, left: int) -> bool:
         if missing == 0:

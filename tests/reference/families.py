@@ -23,7 +23,9 @@ def sides(x: Any, bins: Sequence[Any], limit: str) -> tuple[list[int], list[int]
     return [i for i, b in enumerate(bins) if b <= x], [i for i, b in enumerate(bins) if b > x]
 
 
-def rqm_pmf(x: Fraction, bins: Sequence[Fraction], q: Fraction, limit: str = "at") -> list[Fraction]:
+def rqm_pmf(
+    x: Fraction, bins: Sequence[Fraction], q: Fraction, limit: str = "at"
+) -> list[Fraction]:
     """Algorithm 2 of the RQM paper over all subsets of inner bins."""
     m = len(bins)
     result = [Fraction(0)] * m
@@ -68,13 +70,16 @@ def erm_tables(bins: Sequence[float], gamma: float) -> tuple[list[list[Any]], li
     for j in range(1, m):
         width = exact[j - 1] - exact[0]
         weights = [
-            mpmath.exp(gamma * (exact[i] - exact[j - 1]) / (2 * width)) if j > 1 else mpmath.mpf(1) for i in range(j)
+            mpmath.exp(gamma * (exact[i] - exact[j - 1]) / (2 * width)) if j > 1 else mpmath.mpf(1)
+            for i in range(j)
         ]
         left.append([w / mpmath.fsum(weights) for w in weights])
         # The j outermost bins on the right, outermost first; the nearest is bin m - j (0-based).
         width = exact[-1] - exact[m - j]
         weights = [
-            mpmath.exp(gamma * (exact[m - j] - exact[m - 1 - i]) / (2 * width)) if j > 1 else mpmath.mpf(1)
+            mpmath.exp(gamma * (exact[m - j] - exact[m - 1 - i]) / (2 * width))
+            if j > 1
+            else mpmath.mpf(1)
             for i in range(j)
         ]
         right.append([w / mpmath.fsum(weights) for w in weights])
@@ -109,7 +114,9 @@ def renyi(first: Sequence[Any], second: Sequence[Any], alpha: Any) -> float:
         order = mpmath.mpf(alpha)
         if order == 1:
             return float(mpmath.fsum(p * mpmath.log(p / q) for p, q in pairs if p))
-        return float(mpmath.log(mpmath.fsum(p**order * q ** (1 - order) for p, q in pairs)) / (order - 1))
+        return float(
+            mpmath.log(mpmath.fsum(p**order * q ** (1 - order) for p, q in pairs)) / (order - 1)
+        )
 
 
 def hockey_stick(first: Sequence[Any], second: Sequence[Any], epsilon: Any) -> float:
@@ -121,4 +128,8 @@ def hockey_stick(first: Sequence[Any], second: Sequence[Any], epsilon: Any) -> f
 
 
 def _real(value: Any) -> Any:
-    return mpmath.mpf(value.numerator) / value.denominator if isinstance(value, Fraction) else mpmath.mpf(value)
+    return (
+        mpmath.mpf(value.numerator) / value.denominator
+        if isinstance(value, Fraction)
+        else mpmath.mpf(value)
+    )

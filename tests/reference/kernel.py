@@ -20,7 +20,9 @@ TOTAL = 2**32
 
 def release(mechanism: Mechanism, coordinates: int = 1, **more: Any) -> kernel.ExactRelease:
     """Every report of one table is seen."""
-    return kernel.ExactRelease(**{"observer": "reports", "tables": ((mechanism.sha256, coordinates),), **more})
+    return kernel.ExactRelease(
+        **{"observer": "reports", "tables": ((mechanism.sha256, coordinates),), **more}
+    )
 
 
 def claim(
@@ -28,9 +30,12 @@ def claim(
 ) -> kernel.ExactClaim:
     """An (epsilon, delta) statement; a Renyi one when `order` is given."""
     if "order" in more:
-        return kernel.ExactClaim(release=described, statement={"kind": "renyi", "epsilon": str(epsilon), **more})
+        return kernel.ExactClaim(
+            release=described, statement={"kind": "renyi", "epsilon": str(epsilon), **more}
+        )
     return kernel.ExactClaim(
-        release=described, statement={"kind": "dp", "epsilon": str(epsilon), "delta": str(delta), **more}
+        release=described,
+        statement={"kind": "dp", "epsilon": str(epsilon), "delta": str(delta), **more},
     )
 
 
@@ -100,10 +105,14 @@ def exponential(epsilon: str | Fraction) -> Fraction:
     return Fraction((Decimal(exact.numerator) / Decimal(exact.denominator)).exp())
 
 
-def hockey_stick(first: Sequence[Fraction], second: Sequence[Fraction], epsilon: str | Fraction) -> Fraction:
+def hockey_stick(
+    first: Sequence[Fraction], second: Sequence[Fraction], epsilon: str | Fraction
+) -> Fraction:
     """sum max(P - e^epsilon Q, 0), to 70 digits."""
     factor = exponential(epsilon)
-    return sum((max(p - factor * q, Fraction(0)) for p, q in zip(first, second, strict=True)), Fraction(0))
+    return sum(
+        (max(p - factor * q, Fraction(0)) for p, q in zip(first, second, strict=True)), Fraction(0)
+    )
 
 
 def probabilities(mechanism: Mechanism) -> list[list[Fraction]]:
@@ -112,7 +121,9 @@ def probabilities(mechanism: Mechanism) -> list[list[Fraction]]:
     return [[Fraction(weight, TOTAL) for weight in row] for row in rows.tolist()]
 
 
-def composed(pair: tuple[Sequence[Fraction], Sequence[Fraction]], count: int) -> tuple[list[Fraction], list[Fraction]]:
+def composed(
+    pair: tuple[Sequence[Fraction], Sequence[Fraction]], count: int
+) -> tuple[list[Fraction], list[Fraction]]:
     """Both distributions of `count` independent reports, output by output."""
 
     def power(row: Sequence[Fraction]) -> list[Fraction]:

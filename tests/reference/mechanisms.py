@@ -23,7 +23,9 @@ FAMILIES: dict[str, Callable[[], Mechanism]] = {
     ),
     "pbm": lambda: families.pbm(lower=-1, upper=1, trials=7, theta=0.25, knots=17),
     "randomized-response": lambda: families.randomized_response(lower=-1, upper=1, epsilon=1.0),
-    "k-randomized-response": lambda: families.k_randomized_response(lower=0, upper=5, levels=6, epsilon=2.0),
+    "k-randomized-response": lambda: families.k_randomized_response(
+        lower=0, upper=5, levels=6, epsilon=2.0
+    ),
     "stochastic-rounding": lambda: families.stochastic_rounding(lower=-1, upper=1, levels=5),
     "discrete-gaussian": lambda: families.discrete_gaussian(sigma=2.0).mechanism(lower=-3, upper=3),
     "discrete-laplace": lambda: families.discrete_laplace(scale=1.0).mechanism(lower=0, upper=4),

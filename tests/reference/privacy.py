@@ -58,7 +58,9 @@ def divergence(first: Row, second: Row, alpha: float) -> mpmath.mpf:
 
 def worst_hockey_stick(rows: list[Row], epsilon: float) -> mpmath.mpf:
     """Over all ordered pairs of rows."""
-    return max((hockey_stick(a, b, epsilon) for a, b in permutations(rows, 2)), default=mpmath.mpf(0))
+    return max(
+        (hockey_stick(a, b, epsilon) for a, b in permutations(rows, 2)), default=mpmath.mpf(0)
+    )
 
 
 def worst_divergence(rows: list[Row], alpha: float) -> mpmath.mpf:
@@ -68,7 +70,9 @@ def worst_divergence(rows: list[Row], alpha: float) -> mpmath.mpf:
 
 def miss_of_best_test(first: Row, second: Row, false_alarm: Fraction) -> Fraction:
     """Neyman and Pearson, by hand: least miss probability of a test that raises at most this many false alarms."""
-    order = sorted(range(len(first)), key=lambda i: (first[i] > 0, -second[i] / first[i] if first[i] else 0))
+    order = sorted(
+        range(len(first)), key=lambda i: (first[i] > 0, -second[i] / first[i] if first[i] else 0)
+    )
     budget, miss = false_alarm, Fraction(1)
     for i in order:
         if first[i] <= budget:
@@ -125,4 +129,7 @@ def worst_releases(
         return tuple(best)
 
     scale = TOTAL ** (coordinates * rounds)
-    return [Fraction(part, scale * ratio.denominator) for part, ratio in zip(value(rounds, 1, 1), ratios, strict=True)]
+    return [
+        Fraction(part, scale * ratio.denominator)
+        for part, ratio in zip(value(rounds, 1, 1), ratios, strict=True)
+    ]

@@ -15,7 +15,9 @@ from reference.vectors import hadamard
 
 
 def key(*fields: object) -> bytes:
-    return hashlib.sha256("\0".join(["mezzotint public stream 1", *map(str, fields)]).encode()).digest()
+    return hashlib.sha256(
+        "\0".join(["mezzotint public stream 1", *map(str, fields)]).encode()
+    ).digest()
 
 
 def numbers(stream_key: bytes, block: int, count: int) -> list[int]:
@@ -80,11 +82,19 @@ def codewords(scheme, seed: int, place: int = 0) -> np.ndarray:
         if scheme.kind == "X":
             return np.vstack([rows, -rows])
         vertices = np.array(
-            [[1.0 if m < j else -float(j) if m == j else 0.0 for j in range(1, count)] for m in range(count)]
+            [
+                [1.0 if m < j else -float(j) if m == j else 0.0 for j in range(1, count)]
+                for m in range(count)
+            ]
         )
         vertices /= np.linalg.norm(vertices, axis=0)
         return math.sqrt(count / (count - 1)) * vertices @ rows
-    rows = np.array([normal_row(report, row, width) for row in range(count if scheme.kind == "G" else count // 2)])
+    rows = np.array(
+        [
+            normal_row(report, row, width)
+            for row in range(count if scheme.kind == "G" else count // 2)
+        ]
+    )
     rows = rows - rows.mean(axis=0) if scheme.kind == "G" else np.vstack([rows, -rows])
     if scheme.subspace is None:
         return rows

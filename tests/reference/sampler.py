@@ -54,7 +54,10 @@ def threshold(mechanism: Mechanism, x: np.ndarray) -> tuple[np.ndarray, np.ndarr
 def codes_from_words(mechanism: Mechanism, x: np.ndarray, words: np.ndarray) -> np.ndarray:
     """The codes that words lead to, high halves against t, low halves through the alias cells."""
     row, limit = threshold(mechanism, x)
-    high, low = (words >> np.uint64(32)).astype(np.int64), (words & np.uint64(TOTAL - 1)).astype(np.int64)
+    high, low = (
+        (words >> np.uint64(32)).astype(np.int64),
+        (words & np.uint64(TOTAL - 1)).astype(np.int64),
+    )
     row = row + (high < limit)
     cells = np.array([alias_row(weights, mechanism.bits) for weights in mechanism.weights.tolist()])
     cell, unit = low >> (32 - mechanism.bits), low & (2 ** (32 - mechanism.bits) - 1)
@@ -66,21 +69,28 @@ def keystream(key: bytes, start: int, count: int) -> np.ndarray:
     """Words start..start+count-1 of AES-256-CTR from counter 0, by encrypting the counters one by one."""
     encryptor = Cipher(algorithms.AES(key), modes.ECB()).encryptor()
     first, last = start // 2, (start + count + 1) // 2
-    stream = b"".join(encryptor.update(counter.to_bytes(16, "big")) for counter in range(first, last))
+    stream = b"".join(
+        encryptor.update(counter.to_bytes(16, "big")) for counter in range(first, last)
+    )
     return np.frombuffer(stream, dtype="<u8")[start - 2 * first :][:count]
 
 
 def element_words(key: bytes, first: int, count: int, part: int = 2**18) -> np.ndarray:
     """The words of elements first..first+count-1: element i takes word i % part of AES counter blocks from
     2**32 (i // part) + 2 on, two words a block; every part is drawn from its beginning."""
-    words = [keystream(key, 2 * (2**32 * k + 2), part) for k in range(first // part, (first + count - 1) // part + 1)]
+    words = [
+        keystream(key, 2 * (2**32 * k + 2), part)
+        for k in range(first // part, (first + count - 1) // part + 1)
+    ]
     return np.concatenate(words)[first % part :][:count]
 
 
 def telltale(knots: np.ndarray) -> Mechanism:
     """Row k always reports level k: the code tells which row was drawn."""
     return Mechanism(
-        knots=knots, levels=np.arange(knots.size, dtype=np.float64), weights=TOTAL * np.eye(knots.size, dtype=np.int64)
+        knots=knots,
+        levels=np.arange(knots.size, dtype=np.float64),
+        weights=TOTAL * np.eye(knots.size, dtype=np.int64),
     )
 
 
@@ -90,6 +100,9 @@ def inputs_for(mechanism: Mechanism, generator: np.random.Generator, count: int)
     inside = mechanism.lower + width * generator.uniform(-0.1, 1.1, count)
     close = generator.choice(knots, count) + width * 1e-7 * generator.standard_normal(count)
     exact = generator.choice(
-        np.concatenate([knots, np.nextafter(knots, np.inf), np.nextafter(knots, -np.inf), [np.inf, -np.inf]]), count
+        np.concatenate(
+            [knots, np.nextafter(knots, np.inf), np.nextafter(knots, -np.inf), [np.inf, -np.inf]]
+        ),
+        count,
     )
     return generator.choice(np.stack([inside, inside, close, exact]), axis=0)

@@ -21,14 +21,18 @@ _POINTS = 20_000
 """Most grid points of one report's score."""
 
 
-def published_clones_epsilon(epsilon: float, *, clients: int, delta: float, corrupted: int = 0) -> float:
+def published_clones_epsilon(
+    epsilon: float, *, clients: int, delta: float, corrupted: int = 0
+) -> float:
     """As `clones_epsilon` with the larger coin probability 2 / (e**epsilon + 1) of the later paper; for comparison.
 
     Nothing in this package relies on it: the step from that probability to every randomizer was not re-derived here.
 
     Source: Feldman, McMillan and Talwar 2023, Stronger Privacy Amplification by Shuffling.
     """
-    return _coin_epsilon(epsilon, 2 / (math.exp(epsilon) + 1), clients=clients, delta=delta, corrupted=corrupted)
+    return _coin_epsilon(
+        epsilon, 2 / (math.exp(epsilon) + 1), clients=clients, delta=delta, corrupted=corrupted
+    )
 
 
 @final
@@ -67,21 +71,32 @@ def _delta(scores: _Scores, first: FloatArray, second: FloatArray, epsilon: floa
     sums = (bounds.start[:, None] + places + draws[:, None] * low).astype(np.float64) * step
     # Places err by 4 UNIT of themselves, once per draw.
     sums = sums + draws[:, None] * (np.abs(values).max() * 16 * UNIT)
-    inner = (bounds.high * np.maximum(sums, 0.0)).sum(axis=1) / draws + bounds.outside * max(0.0, values.max())
+    inner = (bounds.high * np.maximum(sums, 0.0)).sum(axis=1) / draws + bounds.outside * max(
+        0.0, values.max()
+    )
     total = float(scores.cells.probability @ inner) + scores.cells.lost + bare
     return min(1.0, total * (1 + (bounds.high.size + 64) * UNIT))
 
 
-def _epsilon(scores: _Scores, first: FloatArray, second: FloatArray, delta: float, limit: float) -> float:
+def _epsilon(
+    scores: _Scores, first: FloatArray, second: FloatArray, delta: float, limit: float
+) -> float:
     low, high = 0.0, limit
     while high - low > 2e-4 * high + 1e-9:
         middle = (low + high) / 2
-        low, high = (low, middle) if _delta(scores, first, second, middle) <= delta else (middle, high)
+        low, high = (
+            (low, middle) if _delta(scores, first, second, middle) <= delta else (middle, high)
+        )
     return high
 
 
 def _bracketed(
-    fine: _Scores, coarse: _Scores, first: FloatArray, second: FloatArray, delta: float, limit: float
+    fine: _Scores,
+    coarse: _Scores,
+    first: FloatArray,
+    second: FloatArray,
+    delta: float,
+    limit: float,
 ) -> float:
     """As `_epsilon` of the fine cells; few cells give a quick upper end of the search."""
     return _epsilon(fine, first, second, delta, _epsilon(coarse, first, second, delta, limit))
@@ -118,6 +133,9 @@ def blanket_epsilon(weights: IntArray, *, clients: int, delta: float, corrupted:
     pairs = pairs_by_gap(rows)
     epsilon = max(_bracketed(fine, coarse, rows[i], rows[j], target, limit) for i, j in pairs[:2])
     for i, j in pairs[2:]:
-        if _delta(coarse, rows[i], rows[j], epsilon) > target and _delta(fine, rows[i], rows[j], epsilon) > target:
+        if (
+            _delta(coarse, rows[i], rows[j], epsilon) > target
+            and _delta(fine, rows[i], rows[j], epsilon) > target
+        ):
             epsilon = max(epsilon, _epsilon(fine, rows[i], rows[j], target, limit))
     return min(epsilon, pure_epsilon(table))

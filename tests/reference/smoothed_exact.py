@@ -93,7 +93,10 @@ def neighbours(counts: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
 
 def divergence(left: Distribution, right: Distribution, ratio: Fraction) -> Fraction:
     """The hockey-stick divergence: the largest left(S) - ratio right(S)."""
-    return sum((max(Fraction(0), p - ratio * right.get(h, Fraction(0))) for h, p in left.items()), Fraction(0))
+    return sum(
+        (max(Fraction(0), p - ratio * right.get(h, Fraction(0))) for h, p in left.items()),
+        Fraction(0),
+    )
 
 
 def delta(counts: tuple[int, ...], ratio: Fraction, law) -> Fraction:
@@ -126,7 +129,11 @@ def utility(counts: tuple[int, ...], threshold: Fraction, law) -> Fraction:
     return best
 
 
-def expected(records: int, splits: list[tuple[int, tuple[Fraction, ...]]], values: dict[tuple[int, ...], Fraction]):
+def expected(
+    records: int,
+    splits: list[tuple[int, tuple[Fraction, ...]]],
+    values: dict[tuple[int, ...], Fraction],
+):
     """E[delta(x)] when, for each (k, p), k records follow the distribution p; `values` maps histograms to delta."""
     types = len(splits[0][1])
     law: Distribution = {(0,) * types: Fraction(1)}

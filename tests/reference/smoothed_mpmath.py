@@ -48,7 +48,12 @@ def pair_with_replacement(first: int, second: int, draws: int, ratio: mp.mpf) ->
     p, p_other = mp.mpf(first) / n, mp.mpf(second - 1) / n
     q, q_other = mp.mpf(first - 1) / n, mp.mpf(second) / n
     total = mp.mpf(0)
-    start = int(mp.floor((mp.log(ratio) + draws * mp.log(q_other / p_other)) / mp.log(p * q_other / (q * p_other))))
+    start = int(
+        mp.floor(
+            (mp.log(ratio) + draws * mp.log(q_other / p_other))
+            / mp.log(p * q_other / (q * p_other))
+        )
+    )
     for h in range(max(0, start - 1), draws + 1):
         choose = log_choose(draws, h)
         left = mp.exp(choose + h * mp.log(p) + (draws - h) * mp.log(p_other))
@@ -60,7 +65,9 @@ def pair_with_replacement(first: int, second: int, draws: int, ratio: mp.mpf) ->
     return total
 
 
-def delta_two_types(counts: tuple[int, int], sampled: int, ratio: mp.mpf, *, replacement: bool = False) -> mp.mpf:
+def delta_two_types(
+    counts: tuple[int, int], sampled: int, ratio: mp.mpf, *, replacement: bool = False
+) -> mp.mpf:
     """delta(x) of two types from the four neighbouring pairs."""
     a, b = counts
     pairs = [(a, b + 1), (a + 1, b), (b, a + 1), (b + 1, a)]
@@ -69,7 +76,9 @@ def delta_two_types(counts: tuple[int, int], sampled: int, ratio: mp.mpf, *, rep
     return max(pair_without_replacement(one, two, a + b - sampled, ratio) for one, two in pairs)
 
 
-def utility_two_types(counts: tuple[int, int], sampled: int, threshold: mp.mpf, *, window: int) -> mp.mpf:
+def utility_two_types(
+    counts: tuple[int, int], sampled: int, threshold: mp.mpf, *, window: int
+) -> mp.mpf:
     """The adversary's utility, outcome by outcome within `window` of the mean number of lost records of type one."""
     best = mp.mpf(0)
     a, b = counts
@@ -104,7 +113,9 @@ def delta_three_types(counts: tuple[int, int, int], sampled: int, ratio: mp.mpf)
         own = first + second - 1
         total = mp.mpf(0)
         for s in range(max(0, lost - (n - own)), min(lost, own) + 1):
-            weight = mp.exp(log_choose(own, s) + log_choose(n - own, lost - s) - log_choose(n, lost))
+            weight = mp.exp(
+                log_choose(own, s) + log_choose(n - own, lost - s) - log_choose(n, lost)
+            )
             if weight > mp.mpf(10) ** -40:
                 total += weight * pair_without_replacement(first, second, s, ratio)
         best = max(best, total)

@@ -22,6 +22,9 @@ def delta(records: Sequence[int], draws: int, ratio: Fraction, levels: int) -> F
         for level in range(levels):
             other = sums([*records[:i], level, *records[i + 1 :]], draws)
             for left, right in ((own, other), (other, own)):
-                total = sum((max(Fraction(0), count - ratio * right[s]) for s, count in left.items()), Fraction(0))
+                total = sum(
+                    (max(Fraction(0), count - ratio * right[s]) for s, count in left.items()),
+                    Fraction(0),
+                )
                 best = max(best, total)
     return best / math.comb(len(records), draws)

@@ -11,7 +11,9 @@ import numpy as np
 TOTAL = 2**32
 
 
-def random_rows(rng: np.random.Generator, *, rows: int | None = None, levels: int | None = None) -> np.ndarray:
+def random_rows(
+    rng: np.random.Generator, *, rows: int | None = None, levels: int | None = None
+) -> np.ndarray:
     """Integer rows that sum to 2**32; even, peaked, sparse and nearly equal ones all occur."""
     rows = int(rng.integers(2, 4)) if rows is None else rows
     levels = int(rng.integers(2, 5)) if levels is None else levels
@@ -42,7 +44,9 @@ def exact_delta(weights: np.ndarray, clients: int, epsilon: float) -> float:
     for others in itertools.combinations_with_replacement(range(len(table)), clients - 1):
         shared = sum_pmf([np.ones(1), *(table[k] for k in others)])
         for first, second in itertools.permutations(range(len(table)), 2):
-            gain = np.convolve(shared, table[first]) - math.exp(epsilon) * np.convolve(shared, table[second])
+            gain = np.convolve(shared, table[first]) - math.exp(epsilon) * np.convolve(
+                shared, table[second]
+            )
             worst = max(worst, float(np.maximum(gain, 0).sum()))
     return worst
 
@@ -76,7 +80,9 @@ def exact_delta_fraction(weights: np.ndarray, clients: int, ratio: Fraction) -> 
     return worst
 
 
-def exact_renyi(weights_first: np.ndarray, weights_second: np.ndarray, others: list[np.ndarray], alpha: float) -> float:
+def exact_renyi(
+    weights_first: np.ndarray, weights_second: np.ndarray, others: list[np.ndarray], alpha: float
+) -> float:
     """Renyi divergence of one sum for one pair of pmfs of a client and fixed pmfs of the others (floats)."""
     shared = sum_pmf([np.ones(1), *others])
     first, second = np.convolve(shared, weights_first), np.convolve(shared, weights_second)

@@ -65,10 +65,15 @@ def hockey_stick_on_a_grid(first: np.ndarray, second: np.ndarray, epsilon: float
     return float(np.maximum(first - math.exp(epsilon) * second, 0).sum())
 
 
-def mixture_on_a_grid(means: Sequence[float], masses: Sequence[float], noise: float, grid: np.ndarray) -> np.ndarray:
+def mixture_on_a_grid(
+    means: Sequence[float], masses: Sequence[float], noise: float, grid: np.ndarray
+) -> np.ndarray:
     """Cell probabilities of a mixture of Gaussians between the points of a grid, both tails included."""
     edges = np.concatenate([[-np.inf], grid, [np.inf]])
-    return sum(m * np.diff(norm.cdf(edges, loc=mean, scale=noise)) for mean, m in zip(means, masses, strict=True))
+    return sum(
+        m * np.diff(norm.cdf(edges, loc=mean, scale=noise))
+        for mean, m in zip(means, masses, strict=True)
+    )
 
 
 def worst_ratio_on_a_grid(q: float, bits: int, shift: float) -> float:
@@ -78,7 +83,9 @@ def worst_ratio_on_a_grid(q: float, bits: int, shift: float) -> float:
     return float(np.log(((q - u) * norm.cdf(x + shift) + u) / ((q - u) * norm.cdf(x) + u)).max())
 
 
-def exact_code_loss(*, start: float, move: float, noise: float, q: float, bits: int, bound: float) -> mpmath.mpf:
+def exact_code_loss(
+    *, start: float, move: float, noise: float, q: float, bits: int, bound: float
+) -> mpmath.mpf:
     """Largest log ratio of the probabilities of one released code, when one record moves the mean by `move`.
 
     In 40 digits: nearest level of N(start, noise**2) against N(start + move, noise**2), then keep or replace.
@@ -86,11 +93,17 @@ def exact_code_loss(*, start: float, move: float, noise: float, q: float, bits: 
     with mpmath.workdps(40):
         levels = 2**bits
         half = mpmath.mpf(bound) / (levels - 1)
-        edges = [-mpmath.inf, *(-mpmath.mpf(bound) + (2 * i + 1) * half for i in range(levels - 1)), mpmath.inf]
+        edges = [
+            -mpmath.inf,
+            *(-mpmath.mpf(bound) + (2 * i + 1) * half for i in range(levels - 1)),
+            mpmath.inf,
+        ]
         u = (1 - mpmath.mpf(q)) / (levels - 1)
 
         def code(index: int, mean: mpmath.mpf) -> mpmath.mpf:
-            cell = mpmath.ncdf((edges[index + 1] - mean) / noise) - mpmath.ncdf((edges[index] - mean) / noise)
+            cell = mpmath.ncdf((edges[index + 1] - mean) / noise) - mpmath.ncdf(
+                (edges[index] - mean) / noise
+            )
             return (q - u) * cell + u
 
         begin = mpmath.mpf(start)
@@ -100,7 +113,9 @@ def exact_code_loss(*, start: float, move: float, noise: float, q: float, bits: 
 
 def drawn_codes(table: Mechanism, inputs: np.ndarray, seed: int) -> np.ndarray:
     """The codes whose sums training takes: element i of all inputs takes word i behind the first two counts' four."""
-    return codes_from_words(table, inputs, keystream(key_from(seed), 4, inputs.size).reshape(inputs.shape))
+    return codes_from_words(
+        table, inputs, keystream(key_from(seed), 4, inputs.size).reshape(inputs.shape)
+    )
 
 
 def column_sums(codes: np.ndarray, integers: np.ndarray) -> list[int]:

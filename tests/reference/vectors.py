@@ -49,7 +49,11 @@ def moved_vector_delta(pmf: np.ndarray, steps: Iterable[int], epsilon: float) ->
 def integer_ball(dimension: int, radius: float, reach: int) -> list[tuple[int, ...]]:
     """Integer vectors of L2 norm at most `radius` with coordinates of size at most `reach`."""
     along = range(-reach, reach + 1)
-    return [v for v in itertools.product(along, repeat=dimension) if sum(c * c for c in v) <= radius**2 * (1 + 1e-12)]
+    return [
+        v
+        for v in itertools.product(along, repeat=dimension)
+        if sum(c * c for c in v) <= radius**2 * (1 + 1e-12)
+    ]
 
 
 def reports(mechanism: Mechanism, vector: Iterable[float]) -> np.ndarray:
@@ -83,7 +87,9 @@ def ddg_epsilon(sigma: float, reach: float, clients: int, dimension: int, delta:
         (reach / (math.sqrt(clients) * sigma) + tau * math.sqrt(dimension)) ** 2,
     )
     alphas = 1 + np.geomspace(1e-2, 1e3, 4000)
-    return float(min(rho / 2 * a + math.log1p(-1 / a) - math.log(delta * a) / (a - 1) for a in alphas))
+    return float(
+        min(rho / 2 * a + math.log1p(-1 / a) - math.log(delta * a) / (a - 1) for a in alphas)
+    )
 
 
 def skellam_epsilon(variance: float, l1: float, l2: float, delta: float) -> float:

@@ -49,14 +49,18 @@ def _lower_delta(bounds: SumBounds, first: FloatArray, second: FloatArray, epsil
     return max(0.0, gain - math.exp(epsilon) * float(bounds.outside[0]))
 
 
-def _lower_epsilon(bounds: SumBounds, first: FloatArray, second: FloatArray, delta: float, limit: float) -> float:
+def _lower_epsilon(
+    bounds: SumBounds, first: FloatArray, second: FloatArray, delta: float, limit: float
+) -> float:
     """The largest epsilon found at which delta is still exceeded: a lower bound."""
     low, high = 0.0, min(limit, 60.0)
     if _lower_delta(bounds, first, second, 0.0) <= delta:
         return 0.0
     for _ in range(50):
         middle = (low + high) / 2
-        low, high = (middle, high) if _lower_delta(bounds, first, second, middle) > delta else (low, middle)
+        low, high = (
+            (middle, high) if _lower_delta(bounds, first, second, middle) > delta else (low, middle)
+        )
     return low
 
 
@@ -90,7 +94,9 @@ def find_witness(rows: IntArray, *, clients: int, delta: float, corrupted: int =
     table = as_probabilities(rows)
     limit = pure_epsilon(rows)
     pairs = pairs_by_gap(table)[:2]
-    best = Witness(epsilon=0.0, delta=target, row_first=0, row_second=0, others=(0,) * rows.shape[0])
+    best = Witness(
+        epsilon=0.0, delta=target, row_first=0, row_second=0, others=(0,) * rows.shape[0]
+    )
     for counts in _data_sets(table, others):
         used = [k for k, count in enumerate(counts) if count] or [0]
         bounds = sum_bounds([table[k] for k in used], [[counts[k] for k in used]], tail=1e-20)
@@ -99,5 +105,7 @@ def find_witness(rows: IntArray, *, clients: int, delta: float, corrupted: int =
                 continue
             epsilon = _lower_epsilon(bounds, table[first], table[second], target, limit)
             if epsilon > best.epsilon:
-                best = Witness(epsilon=epsilon, delta=target, row_first=first, row_second=second, others=counts)
+                best = Witness(
+                    epsilon=epsilon, delta=target, row_first=first, row_second=second, others=counts
+                )
     return best

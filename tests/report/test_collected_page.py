@@ -19,7 +19,14 @@ def reports(tmp_path: Path) -> Path:
     pq.write_table(pa.table({"x": pa.array(values, pa.float64())}), tmp_path / "in.parquet")
     table = families.randomized_response(lower=0, upper=1, epsilon=2.0)
     out = tmp_path / "reports.parquet"
-    collect.privatize(tmp_path / "in.parquet", out, column="x", mechanism=table, missing="drop", record_counts=True)
+    collect.privatize(
+        tmp_path / "in.parquet",
+        out,
+        column="x",
+        mechanism=table,
+        missing="drop",
+        record_counts=True,
+    )
     return out
 
 
@@ -28,17 +35,25 @@ def test_estimates_are_those_of_collect(reports: Path) -> None:
     estimate = collect.estimate(collect.read_counts(reports), histogram=10)
     (figure,) = page.sections[0].figures
     assert figure.curves[0].y == tuple(estimate.histogram.share.tolist())
-    assert all(low <= high for low, high in zip(figure.curves[0].low, figure.curves[0].high, strict=True))
+    assert all(
+        low <= high for low, high in zip(figure.curves[0].low, figure.curves[0].high, strict=True)
+    )
     assert page.sections[0].table.rows[0][1] == f"{estimate.mean.value:,.6g}"
     assert "10,000 reports" in page.summary
 
 
 @pytest.mark.parametrize("kind", ["file", "folder", "csv.gz"])
 def test_the_page_names_its_column_and_the_units(reports: Path, tmp_path: Path, kind: str) -> None:
-    source = reports if kind == "file" else tmp_path / ("parts" if kind == "folder" else "reports.csv.gz")
+    source = (
+        reports
+        if kind == "file"
+        else tmp_path / ("parts" if kind == "folder" else "reports.csv.gz")
+    )
     if kind != "file":
         table = families.randomized_response(lower=0, upper=1, epsilon=2.0)
-        collect.privatize(tmp_path / "in.parquet", source, column="x", mechanism=table, missing="drop")
+        collect.privatize(
+            tmp_path / "in.parquet", source, column="x", mechanism=table, missing="drop"
+        )
     page = page_of(source)
     assert page.title == f"Reports of x in {source.name}"
     (figure,), shown = page.sections[0].figures, page.sections[0].table
@@ -67,12 +82,17 @@ def test_says_so_where_nothing_was_recorded(tmp_path: Path) -> None:
 def test_damaged_counts_are_refused(reports: Path) -> None:
     table = pq.read_table(reports)
     damaged = reports.with_name("damaged.parquet")
-    pq.write_table(table.replace_schema_metadata({**table.schema.metadata, b"mezzotint.raw_counts": b"[1]"}), damaged)
+    pq.write_table(
+        table.replace_schema_metadata({**table.schema.metadata, b"mezzotint.raw_counts": b"[1]"}),
+        damaged,
+    )
     with pytest.raises(FileFormatError, match="recorded counts"):
         reports_page(damaged)
 
 
-def test_a_folder_of_parts_and_saved_counts_say_what_one_file_says(reports: Path, tmp_path: Path) -> None:
+def test_a_folder_of_parts_and_saved_counts_say_what_one_file_says(
+    reports: Path, tmp_path: Path
+) -> None:
     folder = tmp_path / "parts"
     folder.mkdir()
     (folder / "a.parquet").write_bytes(reports.read_bytes())
@@ -82,7 +102,12 @@ def test_a_folder_of_parts_and_saved_counts_say_what_one_file_says(reports: Path
     again = reports.with_name("again.parquet")
     table = families.randomized_response(lower=0, upper=1, epsilon=2.0)
     collect.privatize(
-        reports.with_name("in.parquet"), again, column="x", mechanism=table, missing="drop", record_counts=True
+        reports.with_name("in.parquet"),
+        again,
+        column="x",
+        mechanism=table,
+        missing="drop",
+        record_counts=True,
     )
     (folder / "b.parquet").write_bytes(again.read_bytes())
     page = page_of(folder)
@@ -96,15 +121,23 @@ def test_a_folder_of_parts_and_saved_counts_say_what_one_file_says(reports: Path
 
 
 def test_several_columns_state_what_a_record_pays(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"x": [0.5, 0.2, 2.0], "y": [-3.0, 0.1, -1.0]}), tmp_path / "in.parquet")
-    tables = {name: families.randomized_response(lower=0, upper=1, epsilon=e) for name, e in (("x", 1.0), ("y", 2.0))}
+    pq.write_table(
+        pa.table({"x": [0.5, 0.2, 2.0], "y": [-3.0, 0.1, -1.0]}), tmp_path / "in.parquet"
+    )
+    tables = {
+        name: families.randomized_response(lower=0, upper=1, epsilon=e)
+        for name, e in (("x", 1.0), ("y", 2.0))
+    }
     out = tmp_path / "both.parquet"
     collect.privatize_columns(tmp_path / "in.parquet", out, mechanisms=tables, record_counts=True)
     with pytest.raises(ParameterError, match="x_code, y_code"):
         page_of(out)
     page = page_of(out, column="y_code")
     assert page.sections[1].title == "What a record pays"
-    assert str(privacy.report_claim({"x_code": tables["x"], "y_code": tables["y"]})) in page.sections[1].words[0]
+    assert (
+        str(privacy.report_claim({"x_code": tables["x"], "y_code": tables["y"]}))
+        in page.sections[1].words[0]
+    )
     counts = {name: count for name, count, _ in page.sections[2].table.rows}
     assert counts == {"below": "2", "above": "0", "missing": "0", "rows": "3"}
 

@@ -36,7 +36,13 @@ def _figure(page: reports.Page, key: str) -> reports.Figure:
 
 def test_every_question_has_its_section(page: reports.Page) -> None:
     titles = [section.title for section in page.sections]
-    assert titles == ["What it does", "What it guarantees", "How good it is", "What n reports buy", "How to verify it"]
+    assert titles == [
+        "What it does",
+        "What it guarantees",
+        "How good it is",
+        "What n reports buy",
+        "How to verify it",
+    ]
     assert len({figure.key for figure in page.figures}) == len(page.figures) == 6
 
 
@@ -51,7 +57,9 @@ def test_slider_frames_are_distributions_with_the_input_as_mean(page: reports.Pa
     (slider,) = page.sliders
     frames = np.array(slider.frames)
     np.testing.assert_allclose(frames.sum(axis=1), 1.0, atol=1e-6)  # pages round to seven digits
-    np.testing.assert_allclose(frames @ np.array(slider.levels), slider.inputs, atol=1e-6)  # as above
+    np.testing.assert_allclose(
+        frames @ np.array(slider.levels), slider.inputs, atol=1e-6
+    )  # as above
     assert slider.inputs[0] == -1.0
     assert slider.inputs[-1] == 1.0
 
@@ -67,7 +75,8 @@ def test_renyi_curve_of_one_bit_response_is_the_closed_form(page: reports.Page) 
     curve = _figure(page, "renyi").curves[0]
     p = math.e / (1 + math.e)
     expected = [
-        math.log(p**a * (1 - p) ** (1 - a) + (1 - p) ** a * p ** (1 - a)) / (a - 1) for a in map(float, curve.x)
+        math.log(p**a * (1 - p) ** (1 - a) + (1 - p) ** a * p ** (1 - a)) / (a - 1)
+        for a in map(float, curve.x)
     ]
     # Weights are rounded by 2^-32 of probabilities of a quarter, which orders near 1 enlarge.
     np.testing.assert_allclose(curve.y, expected, rtol=1e-6)
@@ -99,7 +108,9 @@ def test_the_claim_and_its_integers_are_quoted_whole_and_in_one_standing(
     assert table is not None
     cells = dict(table.rows)
     assert cells["sha256"] == mechanism.sha256
-    assert math.log(int(cells["numerator"]) / int(cells["denominator"])) == pytest.approx(mechanism.epsilon, rel=FEW)
+    assert math.log(int(cells["numerator"]) / int(cells["denominator"])) == pytest.approx(
+        mechanism.epsilon, rel=FEW
+    )
 
 
 def test_interval_width_falls_with_the_root_of_n(page: reports.Page, mechanism: Mechanism) -> None:
@@ -125,11 +136,15 @@ def test_what_has_a_unit_names_it(page: reports.Page) -> None:
     assert sum("data units)" in label for label in labels) > 8
     for label in labels:
         squared = "squared error" in label or "MSE" in label
-        if squared or re.search(r"MAE|absolute error|greatest bias|half width|range of|mean of|^input", label):
+        if squared or re.search(
+            r"MAE|absolute error|greatest bias|half width|range of|mean of|^input", label
+        ):
             assert label.endswith("(squared data units)" if squared else "(data units)"), label
 
 
-def test_rivals_stand_in_one_format_with_this_mechanism_marked(page: reports.Page, mechanism: Mechanism) -> None:
+def test_rivals_stand_in_one_format_with_this_mechanism_marked(
+    page: reports.Page, mechanism: Mechanism
+) -> None:
     table = next(section.table for section in page.sections if section.title == "How good it is")
     assert table is not None
     assert table.own is not None
@@ -183,7 +198,9 @@ def test_large_tables_are_summed_into_bars_and_stay_small() -> None:
 def test_the_page_is_one_file_below_3_megabytes_without_addresses(page: reports.Page) -> None:
     text = html_page(page)
     assert len(text.encode()) < 3e6
-    own = re.sub(r"<script>/\*\*.*?</script>", "", text, flags=re.DOTALL)  # without the library, which names addresses
+    own = re.sub(
+        r"<script>/\*\*.*?</script>", "", text, flags=re.DOTALL
+    )  # without the library, which names addresses
     assert len(own) < 200_000
     assert "http://" not in own
     assert "https://" not in own
@@ -192,7 +209,9 @@ def test_the_page_is_one_file_below_3_megabytes_without_addresses(page: reports.
 
 def test_names_cannot_inject_markup() -> None:
     evil = "</script><script>alert(1)</script>"
-    table = Mechanism(knots=[0.0, 1.0], levels=[0.0, 1.0], weights=[[TOTAL // 2, TOTAL // 2]] * 2, name=evil)
+    table = Mechanism(
+        knots=[0.0, 1.0], levels=[0.0, 1.0], weights=[[TOTAL // 2, TOTAL // 2]] * 2, name=evil
+    )
     text = html_page(reports.mechanism_page(table, file='"><img src=x>.json'))
     assert evil not in text
     assert "<img" not in text

@@ -49,7 +49,9 @@ def test_loads_quietly_and_alone(session: Any, written: Path, width: int) -> Non
     assert console(session) == []
     assert set(requests(session)) == {written.as_uri()}
     assert session.execute_script("return document.documentElement.scrollWidth") <= width
-    drawn = session.execute_script("return [...document.querySelectorAll('.figure svg.main-svg')].length")
+    drawn = session.execute_script(
+        "return [...document.querySelectorAll('.figure svg.main-svg')].length"
+    )
     assert drawn >= 8
 
 
@@ -60,9 +62,7 @@ def test_everyone_can_read_it(session: Any, written: Path, scheme: str) -> None:
     _load(session, written)
     try:
         assert violations(session) == []
-        read = (
-            "return [getComputedStyle(document.body).backgroundColor, document.getElementById('pmf').layout.font.color]"
-        )
+        read = "return [getComputedStyle(document.body).backgroundColor, document.getElementById('pmf').layout.font.color]"
         page, ink = session.execute_script(read)
         assert (page == "rgb(255, 255, 255)") == (scheme == "light")
         assert ink == {"light": "#222222", "dark": "#e4e4e4"}[scheme]
@@ -78,9 +78,9 @@ def test_the_slider_changes_the_plot(session: Any, written: Path) -> None:
     for place in (0, 50, 100):
         session.execute_script(MOVE, place)
         seen[place] = session.execute_script(read)
-    frames = json.loads(session.execute_script("return document.getElementById('figures').textContent"))["pmf"][
-        "frames"
-    ]
+    frames = json.loads(
+        session.execute_script("return document.getElementById('figures').textContent")
+    )["pmf"]["frames"]
     for place, (heights, _) in seen.items():
         assert heights == pytest.approx(frames[place], rel=FEW)
     assert seen[0][0] == pytest.approx(seen[100][0][::-1], abs=1e-6)  # RQM is symmetric
@@ -104,7 +104,9 @@ def test_the_mechanism_can_be_saved_from_the_page(session: Any, written: Path) -
     assert session.execute_script("return document.getElementById('save').href").startswith("blob:")
 
 
-@pytest.mark.parametrize("verb", ["elections --set states", "profile --counts 400,600 --loss-rate 0.1 --epsilon 0.5"])
+@pytest.mark.parametrize(
+    "verb", ["elections --set states", "profile --counts 400,600 --loss-rate 0.1 --epsilon 0.5"]
+)
 @pytest.mark.parametrize("width", [1280, 400])
 def test_pages_of_other_files_load_as_well(
     session: Any, verb: str, width: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -121,4 +123,6 @@ def test_pages_of_other_files_load_as_well(
     assert session.execute_script("return document.documentElement.scrollWidth") <= width
     # Nothing overlaps: the table begins below the figure, however many bars that has.
     below = "return document.querySelector('.figure').getBoundingClientRect().bottom <= "
-    assert session.execute_script(below + "document.querySelector('table').getBoundingClientRect().top + 1")
+    assert session.execute_script(
+        below + "document.querySelector('table').getBoundingClientRect().top + 1"
+    )

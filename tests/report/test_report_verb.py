@@ -18,7 +18,9 @@ def mechanism_file(tmp_path: Path) -> Path:
     return path
 
 
-def test_writes_a_page_and_says_so(mechanism_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_writes_a_page_and_says_so(
+    mechanism_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out, png = tmp_path / "report.html", tmp_path / "png"
     png.mkdir()
     asked = ["report", str(mechanism_file), "--out", str(out)]

@@ -42,15 +42,29 @@ def _write(path: Path, lines: list[dict[str, Any]]) -> Path:
 
 @pytest.fixture(scope="module")
 def claim() -> Any:
-    phase = rqp.Phase(noise_multiplier=NOISE, kappa=1.0, sampling=rqp.Poisson(rate=RATE), steps=STEPS)
+    phase = rqp.Phase(
+        noise_multiplier=NOISE, kappa=1.0, sampling=rqp.Poisson(rate=RATE), steps=STEPS
+    )
     return privacy.account(rqp.training_release([phase], delta=1e-5))
 
 
 @pytest.fixture
 def lines(claim: Any) -> list[dict[str, Any]]:
-    header = {"model": "logreg", "data": "toy", "method": "noisy-sgd", "noise_multiplier": NOISE, "steps": STEPS}
+    header = {
+        "model": "logreg",
+        "data": "toy",
+        "method": "noisy-sgd",
+        "noise_multiplier": NOISE,
+        "steps": STEPS,
+    }
     report = {"loss": 0.5, "train_accuracy": 0.75, "test_accuracy": 0.7, "seconds": 1.0}
-    end = {"method": "dp-sgd", "claim": str(claim), "sampling_rate": RATE, "steps": STEPS, "caveat": "toys alone"}
+    end = {
+        "method": "dp-sgd",
+        "claim": str(claim),
+        "sampling_rate": RATE,
+        "steps": STEPS,
+        "caveat": "toys alone",
+    }
     return [
         {**header, "delta": 1e-5, "seed": None},
         {"step": 20, **report, "loss": "nan", "epsilon": claim.epsilon / 2},
@@ -81,7 +95,9 @@ def test_a_training_log_quotes_its_claim_and_accounts_the_run_again(
     exec("\n".join(code[:-1]), names)
     assert eval(code[-1].removeprefix("print(").removesuffix(")"), names) == claim
     assert len(html_page(page).encode()) < 3e6
-    assert {path.stem for path in write_png(page, tmp_path)} == {figure.key for figure in page.figures}
+    assert {path.stem for path in write_png(page, tmp_path)} == {
+        figure.key for figure in page.figures
+    }
 
 
 def test_a_log_that_is_still_written_a_seeded_one_and_one_without_privacy(
@@ -145,7 +161,12 @@ def folder(tmp_path: Path) -> Path:
         "seconds": 3.0,
     }
     (place / "report.json").write_text(json.dumps(report), encoding="utf-8")
-    settings = {"dataset": "digits", "model": "softmax", "mechanism": "/somewhere/mechanism.json", "out": "/somewhere"}
+    settings = {
+        "dataset": "digits",
+        "model": "softmax",
+        "mechanism": "/somewhere/mechanism.json",
+        "out": "/somewhere",
+    }
     (place / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
     (place / "ledger.jsonl").write_text("{}\n", encoding="utf-8")
     return place
@@ -161,22 +182,39 @@ def test_a_federated_run_by_folder_report_or_ledger(folder: Path) -> None:
     assert charges.x == ("1 rounds", "2 rounds")
     assert charges.y == (15.0, 15.0)
     tables = {section.title: section.table for section in page.sections}
-    assert dict(tables["What went over the wire"].rows)["bytes of one client's masked vector, per round"] == "9"
-    assert tables["What happened"].rows[1] == ("2", "failed: TooFewClients", "Forged x 2, TooFewClients x 1")
+    assert (
+        dict(tables["What went over the wire"].rows)[
+            "bytes of one client's masked vector, per round"
+        ]
+        == "9"
+    )
+    assert tables["What happened"].rows[1] == (
+        "2",
+        "failed: TooFewClients",
+        "Forged x 2, TooFewClients x 1",
+    )
     text = html_page(page)
     assert "somewhere" not in text  # paths of the machine that ran it
-    assert page_of(folder / "report.json").summary == page_of(folder / "ledger.jsonl").summary == page.summary
+    assert (
+        page_of(folder / "report.json").summary
+        == page_of(folder / "ledger.jsonl").summary
+        == page.summary
+    )
 
 
 def test_the_commands_of_a_federated_page_give_its_claims(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(folder)
-    code = next(section.code for section in page_of(folder).sections if section.title == "How to verify it")
+    code = next(
+        section.code for section in page_of(folder).sections if section.title == "How to verify it"
+    )
     for line in code.splitlines():
         assert run(line.removeprefix("$ mezzotint ").split()) == 0
     printed = " ".join(capsys.readouterr().out.split())
-    for claim in json.loads((folder / "report.json").read_text(encoding="utf-8"))["claims"].values():
+    for claim in json.loads((folder / "report.json").read_text(encoding="utf-8"))[
+        "claims"
+    ].values():
         assert claim["text"] in printed
 
 
@@ -186,11 +224,16 @@ def test_a_run_without_a_table_names_its_noise_and_no_file_that_is_not_there(fol
         return dict(sections["What was learnt"].table.rows), sections["How to verify it"].code
 
     (folder / "mechanism.json").unlink()
-    settings = json.loads((folder / "settings.json").read_text(encoding="utf-8")) | {"clip": 0.4, "l2_norm": 0.0}
+    settings = json.loads((folder / "settings.json").read_text(encoding="utf-8")) | {
+        "clip": 0.4,
+        "l2_norm": 0.0,
+    }
     (folder / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
     facts, code = parts()
     assert code == "$ mezzotint ledger ledger.jsonl"
-    assert not {"clip", "l2 norm", "mechanism"} & facts.keys()  # an encoding clipped, which is elsewhere
+    assert (
+        not {"clip", "l2 norm", "mechanism"} & facts.keys()
+    )  # an encoding clipped, which is elsewhere
     noise = gaussian_encoding(noise_multiplier=8.0, l2_norm=0.5, clients=30, size=10)
     (folder / "encoding.json").write_text(json.dumps(noise.as_dict()), encoding="utf-8")
     facts, code = parts()
@@ -203,19 +246,33 @@ def test_a_run_without_a_table_names_its_noise_and_no_file_that_is_not_there(fol
     (folder / "ledger.jsonl").unlink()
     assert not parts()[1]
     # A ranked codebook's own file gives the claim.
-    (folder / "settings.json").write_text(json.dumps(settings | {"trust": "local"}), encoding="utf-8")
+    (folder / "settings.json").write_text(
+        json.dumps(settings | {"trust": "local"}), encoding="utf-8"
+    )
     (folder / "encoding.json").write_text(ranked_codebook(10, 8.0).to_json(), encoding="utf-8")
     facts, code = parts()
     assert (facts["mechanism"], facts["l2 norm"]) == ("ranked codebook", "1.0")
     for line in code.splitlines():
-        assert run([word.replace("encoding.json", str(folder / "encoding.json")) for word in line.split()[2:]]) == 0
+        assert (
+            run(
+                [
+                    word.replace("encoding.json", str(folder / "encoding.json"))
+                    for word in line.split()[2:]
+                ]
+            )
+            == 0
+        )
 
 
 def test_a_run_without_a_claim_or_an_end(folder: Path) -> None:
     report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-    (folder / "report.json").write_text(json.dumps({**report, "claims": {}, "mse": math.nan}), encoding="utf-8")
+    (folder / "report.json").write_text(
+        json.dumps({**report, "claims": {}, "mse": math.nan}), encoding="utf-8"
+    )
     assert "No epsilon can be claimed" in _text(page_of(folder))
-    (folder / "report.json").write_text(json.dumps({"accuracy": [], "ledger": {}}), encoding="utf-8")
+    (folder / "report.json").write_text(
+        json.dumps({"accuracy": [], "ledger": {}}), encoding="utf-8"
+    )
     with pytest.raises(FileFormatError, match="lacks loss, claims"):
         page_of(folder)
     (folder / "report.json").write_text("{", encoding="utf-8")
@@ -235,10 +292,22 @@ def _printed(capsys: pytest.CaptureFixture[str], path: Path, *words: str) -> Pat
     return path
 
 
-def test_the_profile_of_two_records_is_the_closed_form(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_the_profile_of_two_records_is_the_closed_form(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     # One of (2, 2) records without replacement: A is seen with chance 1/2, or 1/4 next to (1, 3); delta is the larger
     # of 1/2 - E/4 and 3/4 - E/2, as long as it is positive.
-    file = _printed(capsys, tmp_path / "p.json", "profile", "--counts", "2,2", "--sampled", "1", "--epsilon", "0.2")
+    file = _printed(
+        capsys,
+        tmp_path / "p.json",
+        "profile",
+        "--counts",
+        "2,2",
+        "--sampled",
+        "1",
+        "--epsilon",
+        "0.2",
+    )
     page = page_of(file)
     curve = _figure(page, "profile").curves[0]
     assert len(curve.x) > 10
@@ -256,10 +325,18 @@ def test_the_profile_of_two_records_is_the_closed_form(capsys: pytest.CaptureFix
     ("words", "title", "figures"),
     [
         ("utility --counts 40,60 --loss-rate 1/10 --threshold 0.6", "The adversary's utility", 1),
-        ("expected --n 40 --vertices 0.4 --sampled 30 --epsilon 1", "Smoothed differential privacy", 1),
+        (
+            "expected --n 40 --vertices 0.4 --sampled 30 --epsilon 1",
+            "Smoothed differential privacy",
+            1,
+        ),
         ("gradients --n 16 --epsilon 1 --draws 2", "Smoothed differential privacy", 0),
         ("elections --set national", "Smoothed privacy of elections", 1),
-        ("profile --counts 40,60 --loss-rate 1/10 --ratio 3/2 --poisson", "Smoothed privacy of one database", 1),
+        (
+            "profile --counts 40,60 --loss-rate 1/10 --ratio 3/2 --poisson",
+            "Smoothed privacy of one database",
+            1,
+        ),
     ],
 )
 def test_every_smoothed_verb_has_its_page(
@@ -270,7 +347,9 @@ def test_every_smoothed_verb_has_its_page(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("mezzotint.report.any_file.SECONDS", 1e9)  # a slow machine leaves figures out
+    monkeypatch.setattr(
+        "mezzotint.report.any_file.SECONDS", 1e9
+    )  # a slow machine leaves figures out
     page = page_of(_printed(capsys, tmp_path / "s.json", *words.split()))
     assert page.title == title
     assert len(page.figures) == figures
@@ -314,9 +393,15 @@ def test_a_run_of_single_reports_says_what_it_costs_and_speaks_of_no_sum(folder:
     settings = json.loads((folder / "settings.json").read_text())
     (folder / "settings.json").write_text(json.dumps({**settings, "trust": "local"}))
     page = page_of(folder)
-    words = f"{page.summary} {' '.join(word for section in page.sections for word in section.words)}"
-    words += " ".join(name for section in page.sections if section.table for name, *_ in section.table.rows)
+    words = (
+        f"{page.summary} {' '.join(word for section in page.sections for word in section.words)}"
+    )
+    words += " ".join(
+        name for section in page.sections if section.table for name, *_ in section.table.rows
+    )
     assert "every single report" in page.summary
     assert not [
-        word for word in ("no privacy", "masked", "sum of all", "aggregation", "per coordinate and") if word in words
+        word
+        for word in ("no privacy", "masked", "sum of all", "aggregation", "per coordinate and")
+        if word in words
     ]

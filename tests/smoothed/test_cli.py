@@ -34,7 +34,9 @@ def test_profile_of_an_election_as_json() -> None:
 
 def test_the_schemes_of_sampling_and_noise() -> None:
     base = ("profile", "--counts", "5,6,7", "--epsilon", "1", "--loss-rate", "1/2")
-    values = [_json(*base, *extra)["log10_delta"] for extra in ((), ("--replacement",), ("--poisson",))]
+    values = [
+        _json(*base, *extra)["log10_delta"] for extra in ((), ("--replacement",), ("--poisson",))
+    ]
     assert len(set(values)) == 3
     noisy = _json(*base, "--noise-ratio", "0.7")
     assert noisy["log10_delta"] == "-inf" or noisy["log10_delta"] < min(values)
@@ -42,23 +44,64 @@ def test_the_schemes_of_sampling_and_noise() -> None:
 
 def test_utility_expected_gradients_and_elections_as_json() -> None:
     assert (
-        round(_json("utility", "--election", "2020", "--loss-rate", "0.002", "--threshold", "0.51")["log10"], 2)
+        round(
+            _json("utility", "--election", "2020", "--loss-rate", "0.002", "--threshold", "0.51")[
+                "log10"
+            ],
+            2,
+        )
         == -31.95
     )
-    facts = _json("expected", "--n", "1000000", "--vertices", "0.0554", "--loss-rate", "0.002", "--epsilon", "1")
+    facts = _json(
+        "expected",
+        "--n",
+        "1000000",
+        "--vertices",
+        "0.0554",
+        "--loss-rate",
+        "0.002",
+        "--epsilon",
+        "1",
+    )
     assert round(facts["log10_delta"], 3) == -15.468
     assert (facts["status"], facts["certified"]) == ("closed", False)
-    many = _json("expected", "--n", "12", "--vertices", "0.5,0.3,0.2;0.2,0.2,0.6", "--sampled", "9", "--epsilon", "1")
+    many = _json(
+        "expected",
+        "--n",
+        "12",
+        "--vertices",
+        "0.5,0.3,0.2;0.2,0.2,0.6",
+        "--sampled",
+        "9",
+        "--epsilon",
+        "1",
+    )
     assert many["method"] == "enumeration"
-    one = _json("expected", "--n", "12", "--vertices", "0.5,0.3,0.2", "--sampled", "9", "--epsilon", "1")
+    one = _json(
+        "expected", "--n", "12", "--vertices", "0.5,0.3,0.2", "--sampled", "9", "--epsilon", "1"
+    )
     assert one["split"] == [12]
-    shares = _json("expected", "--n", "12", "--vertices", "0.5,0.3,0.4", "--sampled", "9", "--epsilon", "1")
+    shares = _json(
+        "expected", "--n", "12", "--vertices", "0.5,0.3,0.4", "--sampled", "9", "--epsilon", "1"
+    )
     assert len(shares["split"]) == 2
-    step = _json("gradients", "--n", "30", "--epsilon", "1", "--draws", "2", "--distribution", "laplace:0:0.1")
+    step = _json(
+        "gradients",
+        "--n",
+        "30",
+        "--epsilon",
+        "1",
+        "--draws",
+        "2",
+        "--distribution",
+        "laplace:0:0.1",
+    )
     assert step["sampled"] == 6
     table = _json("elections", "--set", "states")
     assert len(table["elections"]) == 51
-    assert {"election", "records", "log10_delta", "log10_utility", "log10_worst_case"} <= set(table["elections"][0])
+    assert {"election", "records", "log10_delta", "log10_utility", "log10_worst_case"} <= set(
+        table["elections"][0]
+    )
 
 
 def test_elections_from_a_file_and_from_standard_input(tmp_path) -> None:
@@ -66,12 +109,18 @@ def test_elections_from_a_file_and_from_standard_input(tmp_path) -> None:
     path = tmp_path / "votes.csv"
     path.write_text(text)
     named = ("--columns", "ann,bob,cy")
-    answer = _json("elections", str(path), *named, "--top", "3", "--epsilon", "0.5", "--loss-rate", "0.1")
+    answer = _json(
+        "elections", str(path), *named, "--top", "3", "--epsilon", "0.5", "--loss-rate", "0.1"
+    )
     assert [row["records"] for row in answer["elections"]] == [3030]
     assert answer["columns"] == ["ann", "bob", "cy"]
-    piped = RUNNER.invoke(app, ["elections", "-", *named, "--json", "--loss-rate", "0.1"], input=text)
+    piped = RUNNER.invoke(
+        app, ["elections", "-", *named, "--json", "--loss-rate", "0.1"], input=text
+    )
     assert json.loads(piped.stdout)["elections"][0]["records"] == 3000
-    printed = RUNNER.invoke(app, ["elections", "-", "--loss-rate", "0.1"], input="town,ann,bob\nOslo,1000,2000\n")
+    printed = RUNNER.invoke(
+        app, ["elections", "-", "--loss-rate", "0.1"], input="town,ann,bob\nOslo,1000,2000\n"
+    )
     assert "Columns of counts: ann, bob" in printed.stdout
     asks = RUNNER.invoke(app, ["elections", "-", "--loss-rate", "0.1"], input=text)
     assert isinstance(asks.exception, ParameterError)
@@ -82,7 +131,10 @@ def test_tables_for_people() -> None:
     for arguments, expected in (
         (["profile", "--counts", "40,60", "--sampled", "90", "--epsilon", "1"], "log10_delta"),
         (["elections", "--set", "districts"], "NE-3"),
-        (["profile", "--counts", "40,60", "--loss-rate", "0", "--epsilon", "1"], "No record is lost"),
+        (
+            ["profile", "--counts", "40,60", "--loss-rate", "0", "--epsilon", "1"],
+            "No record is lost",
+        ),
     ):
         result = RUNNER.invoke(app, arguments)
         assert result.exit_code == 0
@@ -93,7 +145,9 @@ def test_tables_for_people() -> None:
 def test_help_has_an_example_that_runs(verb: str) -> None:
     result = RUNNER.invoke(app, [verb, "--help"], env={"COLUMNS": "400", "TERM": "dumb"})
     assert result.exit_code == 0
-    line = next(line for line in result.stdout.splitlines() if "Example: mezzotint smoothed" in line)
+    line = next(
+        line for line in result.stdout.splitlines() if "Example: mezzotint smoothed" in line
+    )
     words = line.split("Example: mezzotint smoothed")[1].replace("│", "").split()
     assert words[0] == verb
     if verb == "gradients":
@@ -102,7 +156,17 @@ def test_help_has_an_example_that_runs(verb: str) -> None:
 
 
 def test_a_failed_check_exits_1_and_still_prints_the_object() -> None:
-    arguments = ["profile", "--election", "2020", "--loss-rate", "0.002", "--ratio", "51/49", "--json", "--at-most"]
+    arguments = [
+        "profile",
+        "--election",
+        "2020",
+        "--loss-rate",
+        "0.002",
+        "--ratio",
+        "51/49",
+        "--json",
+        "--at-most",
+    ]
     good, bad = RUNNER.invoke(app, [*arguments, "-30"]), RUNNER.invoke(app, [*arguments, "-40"])
     assert (good.exit_code, bad.exit_code) == (0, 1)
     assert json.loads(bad.stdout)["status"] == "closed"
@@ -118,13 +182,25 @@ def test_a_failed_check_exits_1_and_still_prints_the_object() -> None:
         (["profile", "--election", "1919", "--sampled", "3", "--epsilon", "1"], "election=1919"),
         (["profile", "--counts", "5,6", "--loss-rate", "1", "--epsilon", "1"], "--loss-rate=1"),
         (["utility", "--counts", "5,6", "--loss-rate", "0.1", "--threshold", "2"], "threshold=2"),
-        (["expected", "--n", "10", "--vertices", "1.5", "--sampled", "3", "--epsilon", "1"], "vertices[0]"),
-        (["expected", "--n", "10", "--vertices", "0.5", "--sampled", "11", "--epsilon", "1"], "more than the 10"),
+        (
+            ["expected", "--n", "10", "--vertices", "1.5", "--sampled", "3", "--epsilon", "1"],
+            "vertices[0]",
+        ),
+        (
+            ["expected", "--n", "10", "--vertices", "0.5", "--sampled", "11", "--epsilon", "1"],
+            "more than the 10",
+        ),
         (["elections", "nowhere.csv"], "no such file"),
         (["elections", "--set", "moon"], "set=moon"),
         (["elections", "--top", "1"], "at least two"),
-        (["gradients", "--n", "10", "--epsilon", "1", "--distribution", "cauchy:0:1"], "distribution=cauchy"),
-        (["gradients", "--n", "10", "--epsilon", "1", "--distribution", "gaussian:0:-1"], "deviation"),
+        (
+            ["gradients", "--n", "10", "--epsilon", "1", "--distribution", "cauchy:0:1"],
+            "distribution=cauchy",
+        ),
+        (
+            ["gradients", "--n", "10", "--epsilon", "1", "--distribution", "gaussian:0:-1"],
+            "deviation",
+        ),
         (["profile", "--bogus"], "bogus"),
     ],
 )
@@ -137,6 +213,8 @@ def test_bad_input_is_one_line_on_standard_error_and_exit_2(arguments, message, 
 
 
 def test_infinities_are_text_in_json() -> None:
-    facts = _json("profile", "--counts", "1000,1500", "--sampled", "10", "--epsilon", "0.02", "--replacement")
+    facts = _json(
+        "profile", "--counts", "1000,1500", "--sampled", "10", "--epsilon", "0.02", "--replacement"
+    )
     assert facts["log10_delta"] == "-inf"
     assert not math.isnan(facts["log10_worst_case"])

@@ -31,7 +31,9 @@ FIGURE_2 = {
 DC, NE3 = Fraction(554, 10_000), Fraction(22_863, 100_000)
 
 
-@pytest.mark.parametrize("n", [pytest.param(n, marks=pytest.mark.slow) if n == 10**8 else n for n in FIGURE_2])
+@pytest.mark.parametrize(
+    "n", [pytest.param(n, marks=pytest.mark.slow) if n == 10**8 else n for n in FIGURE_2]
+)
 def test_figure_2_left_to_the_printed_digits(n: int) -> None:
     digits = 3 if n < 10**7 else 2
     for epsilon, value in zip((0.5, 1.0, 2.0, 7.0), FIGURE_2[n], strict=True):
@@ -59,7 +61,11 @@ def _random_instance(rng: random.Random):
     ratio = Fraction(rng.randint(1001, rng.choice([1100, 2000, 8000])), 1000)
     low = Fraction(rng.randint(0, 999), 1000)
     high = min(Fraction(1), low + Fraction(rng.randint(1, rng.choice([10, 100, 1000])), 1000))
-    return read_sample(n, loss_rate=None, sampled=n - lost), read_loss(epsilon=None, ratio=ratio), (low, high)
+    return (
+        read_sample(n, loss_rate=None, sampled=n - lost),
+        read_loss(epsilon=None, ratio=ratio),
+        (low, high),
+    )
 
 
 def test_certified_search_equals_all_splits_on_2000_instances_of_the_certificate_branch() -> None:
@@ -92,11 +98,15 @@ def test_all_splits_equal_exact_fractions() -> None:
         p, q = Fraction(rng.randint(0, 20), 20), Fraction(rng.randint(0, 20), 20)
         law = partial(exact.without_replacement, draws=sampled)
         values = {h: exact.delta(h, ratio, law) for h in exact.histograms(n, 2)}
-        truth = max(exact.expected(n, [(k, (p, 1 - p)), (n - k, (q, 1 - q))], values) for k in range(n + 1))
+        truth = max(
+            exact.expected(n, [(k, (p, 1 - p)), (n - k, (q, 1 - q))], values) for k in range(n + 1)
+        )
         result = expected(n=n, vertices=(p, q), sampled=sampled, ratio=ratio)
         assert abs(Fraction(10**result.log10_delta) / truth - 1) < Fraction(1, 10**11)
         assert (
-            mp.mpf(10) ** mp.mpf(result.log10_lower) <= slow.number(truth) <= mp.mpf(10) ** mp.mpf(result.log10_upper)
+            mp.mpf(10) ** mp.mpf(result.log10_lower)
+            <= slow.number(truth)
+            <= mp.mpf(10) ** mp.mpf(result.log10_upper)
         )
 
 
@@ -115,7 +125,11 @@ def test_against_60_digits_at_ten_thousand_records() -> None:
     n, sampled, p, ratio = 10_000, 9_980, Fraction(2, 1000), Fraction(3, 2)
     truth = mp.mpf(0)
     for j in range(90):
-        weight = mp.exp(slow.log_choose(n, j) + j * mp.log(slow.number(p)) + (n - j) * mp.log(slow.number(1 - p)))
+        weight = mp.exp(
+            slow.log_choose(n, j)
+            + j * mp.log(slow.number(p))
+            + (n - j) * mp.log(slow.number(1 - p))
+        )
         delta = slow.number(Fraction(sampled, n))
         if j > 1:
             delta = slow.delta_two_types((j, n - j), sampled, slow.number(ratio))
@@ -158,16 +172,25 @@ def test_a_type_that_may_be_absent_is_the_worst_case() -> None:
         assert result.log10_upper >= math.log10(0.9) - FEW
 
 
-THREE = ((Fraction(1, 2), Fraction(3, 10), Fraction(1, 5)), (Fraction(1, 4), Fraction(1, 4), Fraction(1, 2)))
+THREE = (
+    (Fraction(1, 2), Fraction(3, 10), Fraction(1, 5)),
+    (Fraction(1, 4), Fraction(1, 4), Fraction(1, 2)),
+)
 
 
-@judges("smoothed.many_types.log_rarest_bound", "smoothed.many_types.monte_carlo", "smoothed.many_types.summary")
+@judges(
+    "smoothed.many_types.log_rarest_bound",
+    "smoothed.many_types.monte_carlo",
+    "smoothed.many_types.summary",
+)
 @pytest.mark.parametrize("sampled", [3, 8])
 def test_three_types_by_enumeration_bracket_and_sampling(sampled: int) -> None:
     n, ratio = 10, Fraction(3, 2)
     law = partial(exact.without_replacement, draws=sampled)
     values = {h: exact.delta(h, ratio, law) for h in exact.histograms(n, 3)}
-    truth, split = max((exact.expected(n, [(k, THREE[0]), (n - k, THREE[1])], values), k) for k in range(n + 1))
+    truth, split = max(
+        (exact.expected(n, [(k, THREE[0]), (n - k, THREE[1])], values), k) for k in range(n + 1)
+    )
     how = {"n": n, "vertices": THREE, "sampled": sampled, "ratio": ratio}
     result = expected(method="enumeration", **how)
     assert abs(Fraction(10**result.log10_delta) / truth - 1) < Fraction(1, 10**12)
@@ -187,13 +210,23 @@ def test_three_types_by_enumeration_bracket_and_sampling(sampled: int) -> None:
 
 
 def test_the_bracket_of_three_types_contains_the_estimate_at_many_records() -> None:
-    how = {"n": 20_000, "vertices": [(0.48, 0.5, 0.02), (0.3, 0.6, 0.1)], "loss_rate": 0.01, "epsilon": 1.0}
+    how = {
+        "n": 20_000,
+        "vertices": [(0.48, 0.5, 0.02), (0.3, 0.6, 0.1)],
+        "loss_rate": 0.01,
+        "epsilon": 1.0,
+    }
     bounds = expected(**how)
     assert bounds.method == "bracket"
     assert bounds.log10_upper - bounds.log10_lower < 0.5
     draw = expected(method="monte_carlo", draws=100, seed=1, **how)
     assert draw.confidence is not None
-    assert bounds.log10_lower - MANY <= draw.confidence[1] <= draw.confidence[2] <= bounds.log10_upper + MANY
+    assert (
+        bounds.log10_lower - MANY
+        <= draw.confidence[1]
+        <= draw.confidence[2]
+        <= bounds.log10_upper + MANY
+    )
 
 
 def test_a_point_mass_equals_the_profile() -> None:
@@ -201,7 +234,9 @@ def test_a_point_mass_equals_the_profile() -> None:
     corners = ((1, 0, 0), (0, 1, 0), (0, 0, 1))
     how = {"sampled": 9, "ratio": Fraction(3, 2)}
     result = expected(n=12, vertices=corners, **how)
-    worst = max(profile((a, b, 12 - a - b), **how).log10_delta for a in range(13) for b in range(13 - a))
+    worst = max(
+        profile((a, b, 12 - a - b), **how).log10_delta for a in range(13) for b in range(13 - a)
+    )
     assert abs(result.log10_delta - worst) < FEW
 
 

@@ -32,7 +32,9 @@ def test_equals_every_subset_in_exact_fractions() -> None:
         levels = rng.choice([2, 3, 5, 9])
         records = [rng.randrange(levels) for _ in range(rng.randint(2, 7))]
         draws = rng.randint(1, len(records))
-        ratio = rng.choice([Fraction(3, 2), Fraction(1), Fraction(2), Fraction(51, 49), Fraction(5)])
+        ratio = rng.choice(
+            [Fraction(3, 2), Fraction(1), Fraction(2), Fraction(51, 49), Fraction(5)]
+        )
         truth = smoothed_subsets.delta(records, draws, ratio, levels)
         result = average_profile(records, sampled=draws, ratio=ratio, levels=levels)
         where = (records, draws, ratio, levels, result)
@@ -76,7 +78,10 @@ def test_typical_databases_of_gradients(n: int, typical: tuple[float, float, flo
     draws = 5 if n == 100 else 3
     databases = [rng.choice(256, size=n, p=quantized_gaussian(0.0, 0.12)) for _ in range(draws)]
     for epsilon, value in zip((0.5, 1.0, 2.0), typical, strict=True):
-        found = [average_profile(x, sampled=math.isqrt(n), epsilon=epsilon).log10_delta for x in databases]
+        found = [
+            average_profile(x, sampled=math.isqrt(n), epsilon=epsilon).log10_delta
+            for x in databases
+        ]
         # Databases differ by about a tenth of the exponent.
         assert abs(float(np.median(found)) - value) < 0.3 + 0.1 * abs(value)
 
@@ -87,7 +92,9 @@ def test_all_records_sampled_is_exact_publication() -> None:
 
 
 def _exact_gaussian(i: int, mean: float, deviation: float) -> mp.mpf:
-    return mp.ncdf((mp.mpf(i - 127) / 256 - mean) / deviation) - mp.ncdf((mp.mpf(i - 128) / 256 - mean) / deviation)
+    return mp.ncdf((mp.mpf(i - 127) / 256 - mean) / deviation) - mp.ncdf(
+        (mp.mpf(i - 128) / 256 - mean) / deviation
+    )
 
 
 @pytest.mark.parametrize(("mean", "deviation"), [(0.0, 0.12), (0.2, 0.12), (-0.4, 0.05)])
@@ -97,14 +104,23 @@ def test_quantized_distributions_follow_definition_5(mean: float, deviation: flo
         truth = [_exact_gaussian(i, mean, deviation) for i in range(256)]
         total = mp.fsum(truth)
     assert gaussian.shape == (256,)
-    assert max(abs(float(p / (t / total)) - 1) for p, t in zip(gaussian, truth, strict=True) if t > 1e-80) < MANY
+    assert (
+        max(
+            abs(float(p / (t / total)) - 1)
+            for p, t in zip(gaussian, truth, strict=True)
+            if t > 1e-80
+        )
+        < MANY
+    )
     scale = mp.mpf(deviation) / mp.sqrt(2)
 
     def cdf(x: mp.mpf) -> mp.mpf:
         return mp.exp(x / scale) / 2 if x < 0 else 1 - mp.exp(-x / scale) / 2
 
     laplace = quantized_laplace(mean, deviation)
-    exact = [cdf(mp.mpf(i - 127) / 256 - mean) - cdf(mp.mpf(i - 128) / 256 - mean) for i in range(256)]
+    exact = [
+        cdf(mp.mpf(i - 127) / 256 - mean) - cdf(mp.mpf(i - 128) / 256 - mean) for i in range(256)
+    ]
     whole = mp.fsum(exact)
     assert max(abs(float(p / (t / whole)) - 1) for p, t in zip(laplace, exact, strict=True)) < MANY
 
@@ -112,7 +128,9 @@ def test_quantized_distributions_follow_definition_5(mean: float, deviation: flo
 @judges("smoothed.expectations.expected_gradients")
 def test_expected_gradients_is_the_mean_of_exact_values() -> None:
     chances = np.array([0.25, 0.5, 0.25])
-    result = expected_gradients(n=6, distributions=[chances], sampled=3, ratio=Fraction(3, 2), draws=400, seed=2)
+    result = expected_gradients(
+        n=6, distributions=[chances], sampled=3, ratio=Fraction(3, 2), draws=400, seed=2
+    )
     truth = Fraction(0)
     for index in range(3**6):
         records = [index // 3**k % 3 for k in range(6)]
@@ -138,7 +156,9 @@ def _cached(records: tuple[int, ...]) -> Fraction:
 
 
 def test_the_default_batch_is_the_square_root() -> None:
-    result = expected_gradients(n=50, distributions=[quantized_gaussian(0.0, 0.1)] * 2, epsilon=1.0, draws=2)
+    result = expected_gradients(
+        n=50, distributions=[quantized_gaussian(0.0, 0.1)] * 2, epsilon=1.0, draws=2
+    )
     assert result.sampled == 8
     assert sum(result.split) == 50
 
@@ -163,9 +183,22 @@ BAD = [
     (lambda: quantized_laplace(math.nan, 0.1), "mean"),
     (lambda: quantized_gaussian(50.0, 0.1), "no mass"),
     (lambda: expected_gradients(n=10, distributions=[], epsilon=1.0), "distributions"),
-    (lambda: expected_gradients(n=10, distributions=[np.array([0.5, 0.6])], epsilon=1.0), "sum to 1"),
-    (lambda: expected_gradients(n=10, distributions=[np.array([0.5, 0.5])], epsilon=1.0, split=(3,)), "sum to n"),
-    (lambda: expected_gradients(n=10, distributions=[np.array([0.5, 0.5])], epsilon=1.0, draws=1), "at least 2"),
+    (
+        lambda: expected_gradients(n=10, distributions=[np.array([0.5, 0.6])], epsilon=1.0),
+        "sum to 1",
+    ),
+    (
+        lambda: expected_gradients(
+            n=10, distributions=[np.array([0.5, 0.5])], epsilon=1.0, split=(3,)
+        ),
+        "sum to n",
+    ),
+    (
+        lambda: expected_gradients(
+            n=10, distributions=[np.array([0.5, 0.5])], epsilon=1.0, draws=1
+        ),
+        "at least 2",
+    ),
     (lambda: continuous_average(0, sampled=1, epsilon=1.0), "at least 1"),
 ]
 

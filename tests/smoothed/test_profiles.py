@@ -20,7 +20,14 @@ from reference import smoothed_exact as exact
 from reference import smoothed_mpmath as slow
 from tolerances import FEW, MANY
 
-RATIOS = [Fraction(51, 49), Fraction(101, 100), Fraction(3, 2), Fraction(2), Fraction(1), Fraction(5)]
+RATIOS = [
+    Fraction(51, 49),
+    Fraction(101, 100),
+    Fraction(3, 2),
+    Fraction(2),
+    Fraction(1),
+    Fraction(5),
+]
 ODDS = Fraction(51, 49)
 
 
@@ -42,12 +49,20 @@ def _case(rng: random.Random, kind: str):
         return counts, partial(exact.without_replacement, draws=draws), {"sampled": draws}
     if kind == "with":
         draws = rng.randint(1, records + 3) if types == 2 else min(draws, 8)
-        return counts, partial(exact.with_replacement, draws=draws), {"sampled": draws, "replacement": True}
+        return (
+            counts,
+            partial(exact.with_replacement, draws=draws),
+            {"sampled": draws, "replacement": True},
+        )
     if kind == "poisson":
         rate = Fraction(rng.randint(1, 19), 20)
         return counts, partial(exact.poisson, rate=rate), {"loss_rate": 1 - rate, "poisson": True}
     draws, noise = min(draws, 4), Fraction(rng.randint(1, 9), 10)
-    return counts, partial(exact.noisy, draws=draws, ratio=noise), {"sampled": draws, "noise_ratio": noise}
+    return (
+        counts,
+        partial(exact.noisy, draws=draws, ratio=noise),
+        {"sampled": draws, "noise_ratio": noise},
+    )
 
 
 @judges(
@@ -55,7 +70,9 @@ def _case(rng: random.Random, kind: str):
     "smoothed.logarithms.log_delta_window",
     "smoothed.logarithms.log_deltas",
 )
-@pytest.mark.parametrize(("kind", "cases"), [("without", 260), ("with", 150), ("poisson", 120), ("noise", 30)])
+@pytest.mark.parametrize(
+    ("kind", "cases"), [("without", 260), ("with", 150), ("poisson", 120), ("noise", 30)]
+)
 def test_equals_exact_fractions_over_all_neighbours_and_directions(kind: str, cases: int) -> None:
     rng = random.Random(f"profiles {kind}")
     positive = 0
@@ -76,13 +93,17 @@ def test_equals_exact_fractions_over_all_neighbours_and_directions(kind: str, ca
 
 
 # Section 4.4: loss of 0.2 %, e^epsilon = 51/49, top two candidates.
-@pytest.mark.parametrize(("year", "printed"), [("1920", -7.79), ("1964", -15.94), ("2000", -22.33), ("2020", -31.92)])
+@pytest.mark.parametrize(
+    ("year", "printed"), [("1920", -7.79), ("1964", -15.94), ("2000", -22.33), ("2020", -31.92)]
+)
 def test_figure_1_to_the_printed_digits(year: str, printed: float) -> None:
     election = next(one for one in national_elections() if one.name == year).top(2)
     result = profile(election.counts, loss_rate=0.002, ratio=ODDS)
     assert round(result.log10_delta, 2) == printed
     assert result.status == "closed"
-    assert abs(result.log10_worst_case - math.log10(0.998)) < 1e-7  # 1 - .998 is left as it is but for a tail
+    assert (
+        abs(result.log10_worst_case - math.log10(0.998)) < 1e-7
+    )  # 1 - .998 is left as it is but for a tail
 
 
 def _relative_error(log10: float, truth: mp.mpf) -> float:
@@ -91,7 +112,9 @@ def _relative_error(log10: float, truth: mp.mpf) -> float:
 
 @pytest.mark.parametrize("name", ["1920", "2020", "DC", "WY"])
 def test_relative_error_on_real_elections_is_below_1e_9(name: str) -> None:
-    election = next(one for one in (*national_elections(), *state_elections()) if one.name == name).top(2)
+    election = next(
+        one for one in (*national_elections(), *state_elections()) if one.name == name
+    ).top(2)
     sampled = math.ceil(Fraction(998, 1000) * election.records)
     for ratio in (ODDS, Fraction(3, 2)):
         truth = slow.delta_two_types(election.counts, sampled, slow.number(ratio))
@@ -135,7 +158,9 @@ def test_a_third_party_changes_everything() -> None:
 
 
 def test_delta_of_two_types_is_not_monotone_in_the_count() -> None:
-    values = [10 ** profile((c, 9 - c), sampled=7, ratio=Fraction(101, 100)).log10_delta for c in (3, 4)]
+    values = [
+        10 ** profile((c, 9 - c), sampled=7, ratio=Fraction(101, 100)).log10_delta for c in (3, 4)
+    ]
     assert [round(value, 4) for value in values] == [0.4167, 0.4417]
 
 
@@ -148,22 +173,37 @@ def test_each_of_the_four_orders_of_the_two_rarest_types_is_needed() -> None:
                     common = records - rare
                     pair = profile((rare, common), sampled=sampled, ratio=ratio).pair
                     if pair is not None and rare < common - 1:
-                        orders = [(rare, common + 1), (rare + 1, common), (common, rare + 1), (common + 1, rare)]
+                        orders = [
+                            (rare, common + 1),
+                            (rare + 1, common),
+                            (common, rare + 1),
+                            (common + 1, rare),
+                        ]
                         seen.add(orders.index(pair))
     assert seen == {0, 1, 2, 3}
 
 
-@given(st.lists(st.integers(0, 10**6), min_size=2, max_size=5).filter(lambda c: sum(c) > 2), st.data())
-def test_delta_never_exceeds_the_worst_case_nor_grows_with_epsilon(counts: list[int], data: st.DataObject) -> None:
+@given(
+    st.lists(st.integers(0, 10**6), min_size=2, max_size=5).filter(lambda c: sum(c) > 2), st.data()
+)
+def test_delta_never_exceeds_the_worst_case_nor_grows_with_epsilon(
+    counts: list[int], data: st.DataObject
+) -> None:
     draws = data.draw(st.integers(max(1, sum(counts) - 500), sum(counts)))
-    low, high = profile(counts, sampled=draws, epsilon=0.1), profile(counts, sampled=draws, epsilon=0.4)
+    low, high = (
+        profile(counts, sampled=draws, epsilon=0.1),
+        profile(counts, sampled=draws, epsilon=0.4),
+    )
     assert low.log10_upper <= low.log10_worst_case + FEW
     assert high.log10_delta <= low.log10_upper
     assert low.log10_delta <= low.log10_upper
 
 
 def test_order_of_the_types_does_not_matter() -> None:
-    values = {profile(c, sampled=50, epsilon=0.5).log10_delta for c in ((5, 30, 40), (40, 5, 30), (30, 40, 5))}
+    values = {
+        profile(c, sampled=50, epsilon=0.5).log10_delta
+        for c in ((5, 30, 40), (40, 5, 30), (30, 40, 5))
+    }
     assert len(values) == 1
 
 
@@ -174,12 +214,22 @@ def test_merging_types_never_increases_delta() -> None:
         draws = rng.randint(1, sum(counts))
         for how in ({}, {"replacement": True}):
             fine = profile(counts, sampled=draws, ratio=Fraction(6, 5), **how)
-            coarse = profile((counts[0], counts[1], counts[2] + counts[3]), sampled=draws, ratio=Fraction(6, 5), **how)
+            coarse = profile(
+                (counts[0], counts[1], counts[2] + counts[3]),
+                sampled=draws,
+                ratio=Fraction(6, 5),
+                **how,
+            )
             assert coarse.log10_delta <= fine.log10_upper
 
 
 def test_nothing_lost_says_delta_is_one_and_why() -> None:
-    for how in ({"loss_rate": 0}, {"loss_rate": 0.002}, {"sampled": 400}, {"loss_rate": 0, "poisson": True}):
+    for how in (
+        {"loss_rate": 0},
+        {"loss_rate": 0.002},
+        {"sampled": 400},
+        {"loss_rate": 0, "poisson": True},
+    ):
         result = profile((150, 250), epsilon=1.0, **how)  # 0.2 % of 400 is less than one record
         assert result.log10_delta == result.log10_upper == result.log10_worst_case == 0.0
         assert "No record is lost" in result.reason
@@ -212,7 +262,9 @@ def test_worst_case_with_replacement_is_the_exact_one_not_theorem_5() -> None:
 def test_a_float_loss_rate_is_read_by_its_decimal() -> None:
     # 0.002 is a little more than 1/500 in binary: ceil(n * (1 - 0.002)) in floats would lose one record less or more.
     for n in (500, 1000, 155_507_476, 25_283_754):
-        assert profile((n // 3, n - n // 3), loss_rate=0.002, epsilon=1.0).sampled == -(-n * 998 // 1000)
+        assert profile((n // 3, n - n // 3), loss_rate=0.002, epsilon=1.0).sampled == -(
+            -n * 998 // 1000
+        )
     assert profile((5, 5), loss_rate="1/3", epsilon=1.0).sampled == 7
 
 
@@ -291,7 +343,15 @@ def test_the_noises_loss_is_rounded_up_however_small(epsilon: float, rate: str) 
 
 
 @pytest.mark.parametrize(
-    "ratio", [Fraction(1), Fraction(51, 49), Fraction(3), Fraction(8), Fraction(27, 8), 1 + Fraction(1, 10**30)]
+    "ratio",
+    [
+        Fraction(1),
+        Fraction(51, 49),
+        Fraction(3),
+        Fraction(8),
+        Fraction(27, 8),
+        1 + Fraction(1, 10**30),
+    ],
 )
 def test_the_epsilon_of_a_ratio_is_the_least_float_above_its_logarithm(ratio: Fraction) -> None:
     found = profile((5, 5), sampled=3, ratio=ratio).epsilon

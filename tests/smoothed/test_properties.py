@@ -34,8 +34,12 @@ from tolerances import FEW
 ODDS = Fraction(3, 2)
 
 
-def _guarantee(n: int = 8, sampled: int = 6, vertices=(Fraction(1, 2), Fraction(1, 3)), ratio: Fraction = ODDS):
-    return guarantee(expected(n=n, vertices=vertices, sampled=sampled, ratio=ratio), vertices=vertices)
+def _guarantee(
+    n: int = 8, sampled: int = 6, vertices=(Fraction(1, 2), Fraction(1, 3)), ratio: Fraction = ODDS
+):
+    return guarantee(
+        expected(n=n, vertices=vertices, sampled=sampled, ratio=ratio), vertices=vertices
+    )
 
 
 def _product(one: exact.Distribution, two: exact.Distribution) -> exact.Distribution:
@@ -51,7 +55,9 @@ def test_composition_bounds_two_independent_samples() -> None:
     assert both.log10_delta < 0.0
 
     def law(counts: tuple[int, ...]) -> exact.Distribution:
-        return _product(exact.without_replacement(counts, first), exact.without_replacement(counts, second))
+        return _product(
+            exact.without_replacement(counts, first), exact.without_replacement(counts, second)
+        )
 
     values = {h: exact.delta(h, ODDS * ODDS, law) for h in exact.histograms(n, 2)}
     for k in range(n + 1):
@@ -68,7 +74,10 @@ def test_composition_of_the_same_coins_would_be_wrong_and_is_refused() -> None:
     law = partial(exact.without_replacement, draws=half)
 
     def halves(counts: tuple[int, ...]) -> exact.Distribution:
-        return {(*h, *(c - x for c, x in zip(counts, h, strict=True))): p for h, p in law(counts).items()}
+        return {
+            (*h, *(c - x for c, x in zip(counts, h, strict=True))): p
+            for h, p in law(counts).items()
+        }
 
     assert exact.delta((4, 4), ODDS * ODDS, halves) == 1
     single = _guarantee(n=n, sampled=half)
@@ -100,12 +109,17 @@ def test_post_processing_keeps_the_parameters_and_is_recorded() -> None:
         return result
 
     for counts in exact.histograms(8, 2):
-        assert exact.delta(counts, ODDS, law) <= exact.delta(counts, ODDS, partial(exact.without_replacement, draws=6))
+        assert exact.delta(counts, ODDS, law) <= exact.delta(
+            counts, ODDS, partial(exact.without_replacement, draws=6)
+        )
 
 
 def test_pre_processing_maps_raw_types_to_features() -> None:
     features = _guarantee(n=6, sampled=5, vertices=(Fraction(1, 2), Fraction(1, 4)))
-    raw = ((Fraction(1, 4), Fraction(1, 4), Fraction(1, 2)), (Fraction(1, 8), Fraction(1, 8), Fraction(3, 4)))
+    raw = (
+        (Fraction(1, 4), Fraction(1, 4), Fraction(1, 2)),
+        (Fraction(1, 8), Fraction(1, 8), Fraction(3, 4)),
+    )
     result = pre_process(features, feature_of_type=(0, 0, 1), vertices=raw)
     assert result.log10_delta == features.log10_delta
     assert set(result.distributions) == set(raw)
@@ -136,7 +150,12 @@ def test_hull_reduction_drops_inner_points_only() -> None:
     for _ in range(20):
         weights = [Fraction(rng.randint(1, 30)) for _ in corners]
         total = sum(weights)
-        inner.append(tuple(sum(w * c[i] for w, c in zip(weights, corners, strict=True)) / total for i in range(3)))
+        inner.append(
+            tuple(
+                sum(w * c[i] for w, c in zip(weights, corners, strict=True)) / total
+                for i in range(3)
+            )
+        )
     points = [*inner[:10], *corners, *inner[10:], corners[0]]
     assert set(hull_vertices(points)) == set(corners)
     edge = (Fraction(1, 2), Fraction(1, 2), Fraction(0))
@@ -152,7 +171,9 @@ def test_hull_reduction_drops_inner_points_only() -> None:
 def test_hull_reduction_does_not_change_smoothed_delta() -> None:
     how = {"n": 9, "sampled": 7, "ratio": ODDS}
     ends = expected(vertices=(Fraction(1, 4), Fraction(2, 3)), **how)
-    more = expected(vertices=(Fraction(1, 4), Fraction(1, 3), Fraction(1, 2), Fraction(2, 3)), **how)
+    more = expected(
+        vertices=(Fraction(1, 4), Fraction(1, 3), Fraction(1, 2), Fraction(2, 3)), **how
+    )
     assert ends.log10_delta == more.log10_delta
 
 
@@ -200,7 +221,9 @@ def test_equation_2_is_false_and_its_correction_holds() -> None:
         left = {(i,): x for i, x in enumerate(p)}
         right = {(i,): x for i, x in enumerate(q)}
         delta = max(exact.divergence(left, right, ratio), exact.divergence(right, left, ratio))
-        likely = sum(a for a, b in zip(p, q, strict=True) if b <= 2 * ratio * a and a <= 2 * ratio * b)
+        likely = sum(
+            a for a, b in zip(p, q, strict=True) if b <= 2 * ratio * a and a <= 2 * ratio * b
+        )
         assert likely >= likely_ratio_probability(float(delta), epsilon=math.log(ratio)) - FEW
         broken += float(likely) < published_equation2_probability(float(delta)) - FEW
     assert broken > 0
@@ -211,7 +234,10 @@ def test_table_1s_loss_of_the_noisy_histogram_is_false_at_small_rates() -> None:
     published = published_table1_noise_epsilon(8.0, sampling_rate="1/10")
     assert published == pytest.approx(0.8, rel=FEW)
     assert profile((1, 9), epsilon=published, **how).log10_delta > -1.5
-    assert profile((1, 9), epsilon=noisy_epsilon(8.0, sampling_rate="1/10"), **how).log10_delta == -math.inf
+    assert (
+        profile((1, 9), epsilon=noisy_epsilon(8.0, sampling_rate="1/10"), **how).log10_delta
+        == -math.inf
+    )
 
 
 def test_lemma_10s_factor_is_not_tight() -> None:
@@ -221,7 +247,11 @@ def test_lemma_10s_factor_is_not_tight() -> None:
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [({"sampling_rate": 0}, "sampling_rate"), ({"smallest_chance": 2}, "smallest_chance"), ({"n": -1}, "at least 0")],
+    [
+        ({"sampling_rate": 0}, "sampling_rate"),
+        ({"smallest_chance": 2}, "smallest_chance"),
+        ({"n": -1}, "at least 0"),
+    ],
 )
 def test_published_bounds_check_their_input(change: dict, message: str) -> None:
     arguments = {"n": 100, "sampling_rate": 0.01, "smallest_chance": 0.5, "epsilon": 1.0, **change}

@@ -29,7 +29,11 @@ def _case(rng: random.Random):
         return counts, partial(exact.without_replacement, draws=draws), {"sampled": draws}
     if kind == "with":
         draws = min(draws + 2, 7)
-        return counts, partial(exact.with_replacement, draws=draws), {"sampled": draws, "replacement": True}
+        return (
+            counts,
+            partial(exact.with_replacement, draws=draws),
+            {"sampled": draws, "replacement": True},
+        )
     rate = Fraction(rng.randint(1, 19), 20)
     return counts, partial(exact.poisson, rate=rate), {"loss_rate": 1 - rate, "poisson": True}
 
@@ -44,7 +48,9 @@ def test_equals_the_definition_in_exact_fractions() -> None:
         result = utility(counts, threshold=threshold, **how)
         where = (counts, threshold, how, result)
         # The twin's own digits.
-        assert mp.mpf(10) ** mp.mpf(result.log10_upper) >= slow.number(truth) * (1 - mp.mpf(10) ** -15), where
+        assert mp.mpf(10) ** mp.mpf(result.log10_upper) >= slow.number(truth) * (
+            1 - mp.mpf(10) ** -15
+        ), where
         if result.status == "closed":
             certified += 1
             if truth == 0:
@@ -62,13 +68,20 @@ def test_thresholds_next_to_one_are_not_rounded_to_it(odds: int) -> None:
     for _ in range(60):
         counts, law, how = _case(rng)
         threshold = Fraction(odds, odds + 1)
-        truth, result = exact.utility(counts, threshold, law), utility(counts, threshold=threshold, **how)
+        truth, result = (
+            exact.utility(counts, threshold, law),
+            utility(counts, threshold=threshold, **how),
+        )
         seen += truth > 0
         # The twin's own digits, and what is said of closed forms above.
-        assert mp.mpf(10) ** mp.mpf(result.log10_upper) >= slow.number(truth) * (1 - mp.mpf(10) ** -15), (counts, how)
+        assert mp.mpf(10) ** mp.mpf(result.log10_upper) >= slow.number(truth) * (
+            1 - mp.mpf(10) ** -15
+        ), (counts, how)
         if result.status == "closed" and truth > 0:
             # A hundred times what probabilities are good to.
-            assert result.log10_upper == pytest.approx(float(mp.log10(slow.number(truth))), abs=1e-9), (counts, how)
+            assert result.log10_upper == pytest.approx(
+                float(mp.log10(slow.number(truth))), abs=1e-9
+            ), (counts, how)
     assert seen > 20
 
 
@@ -79,7 +92,9 @@ def test_a_guess_exactly_at_the_threshold_counts_nothing() -> None:
 
 
 # Section 4.4.
-@pytest.mark.parametrize(("year", "printed"), [("1920", -7.82), ("1964", -16.00), ("2000", -22.33), ("2020", -31.95)])
+@pytest.mark.parametrize(
+    ("year", "printed"), [("1920", -7.82), ("1964", -16.00), ("2000", -22.33), ("2020", -31.95)]
+)
 def test_figure_1_to_the_printed_digits(year: str, printed: float) -> None:
     election = next(one for one in national_elections() if one.name == year).top(2)
     result = utility(election.counts, loss_rate=0.002, threshold=0.51)
@@ -105,7 +120,9 @@ def test_two_sided_identity_of_two_types(ratio: Fraction) -> None:
         utilities = Fraction(0)
         for outcome in left.keys() | right.keys():
             p, q = left.get(outcome, Fraction(0)), right.get(outcome, Fraction(0))
-            utilities += (p + q) * max(Fraction(0), max(p, q) / (p + q) - threshold) / (1 - threshold)
+            utilities += (
+                (p + q) * max(Fraction(0), max(p, q) / (p + q) - threshold) / (1 - threshold)
+            )
         assert utilities == divergences
 
 

@@ -19,15 +19,24 @@ FALSE_ALARM = 1e-6
 BLOCK = 1_000_000
 
 
-def _table(seed: int, levels: int, segments: int, spacing: str, jumps: float, zeros: float) -> Mechanism:
+def _table(
+    seed: int, levels: int, segments: int, spacing: str, jumps: float, zeros: float
+) -> Mechanism:
     generator = np.random.default_rng(seed)
     knots = random_knots(generator, segments, spacing, jumps)
     weights = random_weights(generator, knots.size, levels, 6.0, zeros)
-    return Mechanism(knots=knots, levels=np.arange(levels), weights=weights, name=f"{spacing}, {levels} levels")
+    return Mechanism(
+        knots=knots, levels=np.arange(levels), weights=weights, name=f"{spacing}, {levels} levels"
+    )
 
 
 TABLES = [
-    Mechanism(knots=[-1, 1], levels=[-2, 2], weights=[[3 * 2**30, 2**30], [2**30, 3 * 2**30]], name="one bit"),
+    Mechanism(
+        knots=[-1, 1],
+        levels=[-2, 2],
+        weights=[[3 * 2**30, 2**30], [2**30, 3 * 2**30]],
+        name="one bit",
+    ),
     _table(1, 16, 15, "even", 1.0, 0.0),
     _table(2, 4, 64, "even", 0.0, 0.3),
     _table(3, 7, 10, "uneven", 0.5, 0.2),
@@ -41,7 +50,9 @@ def p_value(observed: np.ndarray, expected: np.ndarray) -> float:
     if observed[expected == 0].any():
         return 0.0
     cells: list[list[float]] = [[0.0, 0.0]]
-    for cell in np.argsort(expected):  # poorest first: what is left over at the end joins the richest
+    for cell in np.argsort(
+        expected
+    ):  # poorest first: what is left over at the end joins the richest
         if cells[-1][1] >= 20:
             cells.append([0.0, 0.0])
         cells[-1][0] += observed[cell]
@@ -63,7 +74,8 @@ def chi_squares(mechanism: Mechanism, draws: int, rng: Any, dtype: str) -> list[
         pmf = mechanism.pmf(points.astype(dtype)).T @ np.bincount(np.arange(x.size) % points.size)
         repeats = draws // 4 // x.size
         observed = sum(
-            np.bincount(mechanism.privatize(x, rng), minlength=mechanism.levels.size) for _ in range(repeats)
+            np.bincount(mechanism.privatize(x, rng), minlength=mechanism.levels.size)
+            for _ in range(repeats)
         )
         values.append(p_value(np.asarray(observed, dtype=np.float64), pmf * repeats))
     return values

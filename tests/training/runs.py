@@ -9,12 +9,23 @@ from mezzotint.training import models, trainer
 
 
 def make(
-    data: Dataset, method: Any, *, model: str = "logreg", steps: int = 20, seed: int | None = 1, **settings: Any
+    data: Dataset,
+    method: Any,
+    *,
+    model: str = "logreg",
+    steps: int = 20,
+    seed: int | None = 1,
+    **settings: Any,
 ) -> Any:
     """A trainer on small data."""
     task = models.task(model, shape=data.train_x.shape[1:], classes=data.classes)
     chosen = trainer.TrainingSettings(
-        steps=steps, batch_size=20, step_size=settings.pop("step_size", 1.0), delta=1e-5, seed=seed, **settings
+        steps=steps,
+        batch_size=20,
+        step_size=settings.pop("step_size", 1.0),
+        delta=1e-5,
+        seed=seed,
+        **settings,
     )
     return trainer.Trainer(data=data, task=task, method=method, settings=chosen)
 

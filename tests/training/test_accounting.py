@@ -23,8 +23,14 @@ DIAGNOSTIC = {"sampling_rate": 10 / 455, "steps": 46, "delta": 1e-7}
     ("settings", "noise"),
     [
         (DIAGNOSTIC, 1.279),
-        pytest.param({"sampling_rate": 64 / 60_000, "steps": 938, "delta": 1e-7}, 0.756, marks=pytest.mark.slow),
-        pytest.param({"sampling_rate": 1 / 445, "steps": 445, "delta": 1e-7}, 0.833, marks=pytest.mark.slow),
+        pytest.param(
+            {"sampling_rate": 64 / 60_000, "steps": 938, "delta": 1e-7},
+            0.756,
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            {"sampling_rate": 1 / 445, "steps": 445, "delta": 1e-7}, 0.833, marks=pytest.mark.slow
+        ),
     ],
 )
 def test_noise_for_one_and_a_ten_millionth(settings: dict[str, float], noise: float) -> None:
@@ -46,8 +52,15 @@ def test_replacement_lowers_the_noise_by_kappa_and_no_more() -> None:
 
 def test_the_paper_s_sampler_costs_far_more() -> None:
     # m draws with replacement, one record replaced, at the noise that Poisson sampling needs for (1, 1e-7).
-    first = rqp.epsilon(1.279, steps=46, delta=1e-7, sampling=rqp.WithReplacement(batch_size=10, dataset_size=455))
-    second = rqp.epsilon(0.756, steps=938, delta=1e-7, sampling=rqp.WithReplacement(batch_size=64, dataset_size=60_000))
+    first = rqp.epsilon(
+        1.279, steps=46, delta=1e-7, sampling=rqp.WithReplacement(batch_size=10, dataset_size=455)
+    )
+    second = rqp.epsilon(
+        0.756,
+        steps=938,
+        delta=1e-7,
+        sampling=rqp.WithReplacement(batch_size=64, dataset_size=60_000),
+    )
     assert first.epsilon == pytest.approx(21.1, abs=0.05)  # one printed decimal
     assert second.epsilon == pytest.approx(27.3, abs=0.05)  # one printed decimal
 
@@ -70,7 +83,9 @@ def test_sum_of_phases_is_their_composition() -> None:
     one = rqp.Phase(noise_multiplier=1.0, kappa=1.0, sampling=poisson, steps=10)
     two = replace(one, steps=5)
     whole = privacy.account(rqp.training_release([one], delta=1e-6)).epsilon
-    assert privacy.account(rqp.training_release([two, two], delta=1e-6)).epsilon == pytest.approx(whole, rel=MANY)
+    assert privacy.account(rqp.training_release([two, two], delta=1e-6)).epsilon == pytest.approx(
+        whole, rel=MANY
+    )
     # Noise so different that the grids of losses differ, and a phase that costs nothing.
     loud = replace(one, noise_multiplier=0.15, steps=1)
     free = replace(one, kappa=0.0)
@@ -83,7 +98,9 @@ def test_curves_dominate_brute_force_mixtures() -> None:
     # Records with gradients +1, -1 or 0 against the curves for replacing and for drawing with replacement, one step.
     noise, rate, delta = 1.1, 0.2, 1e-3
     grid = np.linspace(-12, 12, 24_001)
-    poisson = rqp.epsilon(noise, sampling_rate=rate, steps=1, delta=delta, neighboring="replace_one").epsilon
+    poisson = rqp.epsilon(
+        noise, sampling_rate=rate, steps=1, delta=delta, neighboring="replace_one"
+    ).epsilon
     drawn = rqp.epsilon(
         noise,
         steps=1,
@@ -97,8 +114,12 @@ def test_curves_dominate_brute_force_mixtures() -> None:
             r = reference.mixture_on_a_grid([0, second], [1 - rate, rate], noise, grid)
             assert reference.hockey_stick_on_a_grid(p, r, poisson) <= delta
             copies = [math.comb(3, k) * 0.1**k * 0.9 ** (3 - k) for k in range(4)]
-            p = reference.mixture_on_a_grid([others * (3 - k) + first * k for k in range(4)], copies, noise, grid)
-            r = reference.mixture_on_a_grid([others * (3 - k) + second * k for k in range(4)], copies, noise, grid)
+            p = reference.mixture_on_a_grid(
+                [others * (3 - k) + first * k for k in range(4)], copies, noise, grid
+            )
+            r = reference.mixture_on_a_grid(
+                [others * (3 - k) + second * k for k in range(4)], copies, noise, grid
+            )
             assert reference.hockey_stick_on_a_grid(p, r, drawn) <= delta
 
 
@@ -124,10 +145,18 @@ def test_pure_epsilon() -> None:
         assert claim.epsilon == pytest.approx(printed, rel=0.015)  # two printed digits
         assert claim.delta == 0
         twice = rqp.pure_epsilon(
-            noise, q=q, bits=4, dimension=31, steps=46, sampling_rate=10 / 455, neighboring="replace_one"
+            noise,
+            q=q,
+            bits=4,
+            dimension=31,
+            steps=46,
+            sampling_rate=10 / 455,
+            neighboring="replace_one",
         )
         assert twice.epsilon > claim.epsilon
-    assert math.isinf(rqp.pure_epsilon(1.0, q=1.0, bits=4, dimension=31, steps=46, sampling_rate=0.1).epsilon)
+    assert math.isinf(
+        rqp.pure_epsilon(1.0, q=1.0, bits=4, dimension=31, steps=46, sampling_rate=0.1).epsilon
+    )
     # Large losses neither overflow nor lose their size.
     big = rqp.pure_epsilon(0.01, q=0.99, bits=4, dimension=10_000, steps=2, sampling_rate=0.5)
     assert math.isfinite(big.epsilon)
@@ -148,7 +177,10 @@ def test_the_pure_bound_is_taken_where_it_is_smaller() -> None:
     # Elsewhere nothing changes, and q = 1 has no pure bound.
     plain = {"steps": 5, "sampling_rate": 0.1, "delta": 1e-5}
     for q in (0.9, 1.0):
-        assert rqp.epsilon(2.0, q=q, dimension=1000, **plain).epsilon == rqp.epsilon(2.0, q=q, **plain).epsilon
+        assert (
+            rqp.epsilon(2.0, q=q, dimension=1000, **plain).epsilon
+            == rqp.epsilon(2.0, q=q, **plain).epsilon
+        )
     drawn = rqp.WithReplacement(batch_size=3, dataset_size=10)
     assert rqp.epsilon(1.0, q=0.5, steps=1, delta=1e-5, sampling=drawn, dimension=1).epsilon > 0
 
@@ -171,7 +203,9 @@ def test_the_sentence() -> None:
     assert claim.releases == 46
     facts = claim.as_dict()
     assert facts["neighboring"] == "add_or_remove_one"
-    assert facts["phases"] == [{"noise_multiplier": 1.1967, "kappa": rqp.contraction(0.9, 4), "steps": 46}]
+    assert facts["phases"] == [
+        {"noise_multiplier": 1.1967, "kappa": rqp.contraction(0.9, 4), "steps": 46}
+    ]
     paper = rqp.epsilon(
         1.0,
         steps=1,
@@ -217,7 +251,9 @@ def test_bad_input() -> None:
 
 
 @pytest.mark.parametrize("neighboring", ["add_or_remove_one", "replace_one"])
-@pytest.mark.parametrize("sampling", [rqp.Poisson(rate=0.1), rqp.WithReplacement(batch_size=3, dataset_size=20)])
+@pytest.mark.parametrize(
+    "sampling", [rqp.Poisson(rate=0.1), rqp.WithReplacement(batch_size=3, dataset_size=20)]
+)
 def test_next_to_no_noise_has_a_claim_that_says_so(neighboring: Any, sampling: Any) -> None:
     """Losses in the millions and more: a number that falls with the noise, or infinity; never a failed exponential."""
     spent = [

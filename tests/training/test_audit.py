@@ -25,7 +25,9 @@ def test_clopper_pearson_limits() -> None:
     grid = np.linspace(0, 1, 200_001)
     power = grid[binom.sf(899, 1000, grid) <= 0.0125].max()
     alarm = grid[binom.cdf(100, 1000, grid) <= 0.0125].min()
-    assert found.epsilon == pytest.approx(math.log(power / alarm), abs=1e-3)  # the grid of 5e-6, over rates from .1 on
+    assert found.epsilon == pytest.approx(
+        math.log(power / alarm), abs=1e-3
+    )  # the grid of 5e-6, over rates from .1 on
     assert (found.hits, found.misses, found.false_alarms, found.rejections) == (900, 100, 100, 900)
 
 
@@ -55,7 +57,9 @@ def _codes(
     """(runs, dimension) codes after noise around one mean, nearest rounding and keep-or-replace."""
     levels, shape = settings.levels, (runs, settings.dimension)
     noisy = mean + settings.weight_noise * rng.standard_normal(shape)
-    codes = np.clip(np.rint((noisy + settings.bound) / (2 * settings.half_cell)), 0, levels - 1).astype(np.int64)
+    codes = np.clip(
+        np.rint((noisy + settings.bound) / (2 * settings.half_cell)), 0, levels - 1
+    ).astype(np.int64)
     replaced = rng.random(shape) < levels / (levels - 1) * (1 - q)
     return np.where(replaced, rng.integers(0, levels, shape), codes)
 
@@ -72,9 +76,16 @@ def test_breaks_the_published_epsilon_and_not_ours() -> None:
     rng = np.random.default_rng(13)
     means = (0.276 + 0.045 / math.sqrt(31), 0.276)
     ratio = np.log(
-        np.divide(*(np.bincount(_codes(once, q=q, mean=mean, runs=20_000, rng=rng).ravel()) for mean in means))
+        np.divide(
+            *(
+                np.bincount(_codes(once, q=q, mean=mean, runs=20_000, rng=rng).ravel())
+                for mean in means
+            )
+        )
     )
-    present, absent = (ratio[_codes(once, q=q, mean=mean, runs=50_000, rng=rng)].sum(axis=1) for mean in means)
+    present, absent = (
+        ratio[_codes(once, q=q, mean=mean, runs=50_000, rng=rng)].sum(axis=1) for mean in means
+    )
     broken = audit(present, absent, threshold=2.5, confidence=0.999)
     assert broken.epsilon > 2 * nominal
     honest = rqp.pure_epsilon(0.1, q=q, bits=4, dimension=31, steps=1, sampling_rate=1.0)

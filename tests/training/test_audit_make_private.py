@@ -49,11 +49,15 @@ class Attack:
     def replaced(self) -> bool:
         return self.settings.get("neighboring") == "replace_one"
 
-    def script(self, seed: int, fault: Callable[[Any, Any], None]) -> tuple[np.ndarray, np.ndarray, Claim]:
+    def script(
+        self, seed: int, fault: Callable[[Any, Any], None]
+    ) -> tuple[np.ndarray, np.ndarray, Claim]:
         """(BLOCKS, steps + 1) weights, (BLOCKS,) part of each record, and the claim, of one run of the user's loop."""
         features = np.zeros((BLOCKS, BLOCKS), dtype=np.float32)
         here = np.arange(BLOCKS) % 2 == 0
-        features[np.arange(BLOCKS), np.arange(BLOCKS)] = np.where(here, 100.0, -100.0 * self.replaced)
+        features[np.arange(BLOCKS), np.arange(BLOCKS)] = np.where(
+            here, 100.0, -100.0 * self.replaced
+        )
         module = torch.nn.Linear(BLOCKS, 1, bias=False)
         torch.nn.init.zeros_(module.weight)
         batch = round(self.rate * BLOCKS)
@@ -63,7 +67,13 @@ class Attack:
         # A step of one clip norm to a sampled record: a weight moves by 1 and by noise of the multiplier.
         inner = torch.optim.SGD(module.parameters(), lr=float(batch))
         module, optimizer, loader, accountant = training.make_private(
-            module, inner, loader, noise_multiplier=self.noise, delta=self.delta, seed=seed, **self.settings
+            module,
+            inner,
+            loader,
+            noise_multiplier=self.noise,
+            delta=self.delta,
+            seed=seed,
+            **self.settings,
         )
         fault(optimizer, loader)
         weight = next(module.parameters())
@@ -87,7 +97,9 @@ class Attack:
             return self._scores_of_codes(weights)
         moves, bands = np.diff(weights), self.settings.get("bands", 1)
         column = np.array(coefficients(bands)) / 256
-        mixed = sum(c * np.pad(moves, ((0, 0), (j, 0)))[:, : self.steps] for j, c in enumerate(column))
+        mixed = sum(
+            c * np.pad(moves, ((0, 0), (j, 0)))[:, : self.steps] for j, c in enumerate(column)
+        )
         # What a record adds in step t stands in C X from t on, times the column: matched filter.
         padded = np.pad(mixed, ((0, 0), (0, bands)))
         met = sum(c * padded[:, j : j + self.steps] for j, c in enumerate(column))
@@ -114,10 +126,16 @@ class Attack:
             return moved * projected.q + (1 - moved) * other
 
         here = (1 - self.rate) * chances(0.0) + self.rate * chances(1.0)
-        away = (1 - self.rate) * chances(0.0) + self.rate * chances(-1.0) if self.replaced else chances(0.0)
+        away = (
+            (1 - self.rate) * chances(0.0) + self.rate * chances(-1.0)
+            if self.replaced
+            else chances(0.0)
+        )
         return np.log(here / away)[codes[:, :-1], codes[:, 1:]].sum(axis=1)
 
-    def result(self, fault: Callable[[Any, Any], None] = lambda optimizer, loader: None) -> tuple[Audit, Claim]:
+    def result(
+        self, fault: Callable[[Any, Any], None] = lambda optimizer, loader: None
+    ) -> tuple[Audit, Claim]:
         """What is proved at the claim's delta, by a threshold that was chosen on the first runs, and the claim."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", TrainingWarning)
@@ -130,7 +148,9 @@ class Attack:
 
         def proved(some: np.ndarray, threshold: float, confidence: float) -> Audit:
             present, absent = some[:, ::2].ravel(), some[:, 1::2].ravel()
-            return audit(present, absent, threshold=threshold, delta=self.delta, confidence=confidence)
+            return audit(
+                present, absent, threshold=threshold, delta=self.delta, confidence=confidence
+            )
 
         best = max(candidates, key=lambda threshold: proved(tried, threshold, 0.9).epsilon)
         return proved(judged, float(best), CONFIDENCE), drawn[0][2]
@@ -165,7 +185,9 @@ def test_claims_of_scripts_withstand_canaries(kind: str) -> None:
 @pytest.mark.slow
 def test_the_pure_bound_withstands_canaries() -> None:
     # Next to no noise and codes that are mostly replaced: what the noise hides is 3.4, what the codes hide far less.
-    attack = Attack(settings={"method": "rqp", "bits": 2, "q": 0.3, "bound": 0.9}, noise=0.1, rate=0.5, steps=1)
+    attack = Attack(
+        settings={"method": "rqp", "bits": 2, "q": 0.3, "bound": 0.9}, noise=0.1, rate=0.5, steps=1
+    )
     found, claim = replace(attack, delta=1e-5, runs=200).result()
     pure = rqp.epsilon(0.1, q=0.3, bits=2, sampling_rate=0.5, steps=1, delta=1e-5, dimension=1)
     assert pure.epsilon < 0.1 * claim.epsilon

@@ -65,10 +65,14 @@ def test_the_chance_by_its_definition() -> None:
     # Written as in the theorem: the largest gain of i more right guesses, over i.
     right, guesses, canaries, epsilon, delta = 45, 60, 80, 0.5, 1e-3
     known = 1 / (1 + math.exp(-epsilon))
-    tail = [sum(binom.pmf(k, guesses, known) for k in range(v, guesses + 1)) for v in range(right + 1)]
+    tail = [
+        sum(binom.pmf(k, guesses, known) for k in range(v, guesses + 1)) for v in range(right + 1)
+    ]
     gain = max((tail[right - i] - tail[right]) / i for i in range(1, right + 1))
     expected = tail[right] + 2 * canaries * delta * gain
-    assert chance_of(right, guesses, canaries, epsilon=epsilon, delta=delta) == pytest.approx(expected, rel=FEW)
+    assert chance_of(right, guesses, canaries, epsilon=epsilon, delta=delta) == pytest.approx(
+        expected, rel=FEW
+    )
 
 
 CANARIES, STEPS = 800, 16
@@ -102,7 +106,9 @@ def one_run(noise: float, *, tampered: float | None = None) -> tuple[OneRunAudit
                 optimizer.record, optimizer.noise_multiplier = accountant.record, noise
     scores = module.weight.detach().numpy().ravel()
     assert len(accountant) == STEPS
-    return audit_one_run(scores, coins, guesses=CANARIES // 2, delta=1e-5), accountant.claim().epsilon
+    return audit_one_run(
+        scores, coins, guesses=CANARIES // 2, delta=1e-5
+    ), accountant.claim().epsilon
 
 
 @pytest.mark.filterwarnings("ignore:Full backward hook is firing")

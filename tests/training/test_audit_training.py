@@ -21,7 +21,9 @@ LONGEST = 0.06  # the canary moves a weight by 0.018, the noise by 0.025 or less
 CONFIDENCE = 0.999  # a false alarm in one of a thousand seeds, per setting
 
 
-def _scores(method: Any, *, canary: bool, runs: int, steps: int, batch_size: int, first_seed: int) -> np.ndarray:
+def _scores(
+    method: Any, *, canary: bool, runs: int, steps: int, batch_size: int, first_seed: int
+) -> np.ndarray:
     """For each run, how far the iterates have moved along the canary's gradient, over all steps."""
     features = np.zeros((20, DIMENSION), dtype=np.float32)
     if canary:
@@ -40,8 +42,12 @@ def _scores(method: Any, *, canary: bool, runs: int, steps: int, batch_size: int
         layer = torch.nn.Linear(DIMENSION, 1, bias=False)
         torch.nn.init.zeros_(layer.weight)
         # The gradient of a record is minus its features: without the canary there is nothing but noise.
-        task = models.Task(module=layer, losses=lambda out, y: -out.squeeze(1), decide=lambda out: (out > 0).long())
-        settings = trainer.TrainingSettings(steps=steps, batch_size=batch_size, step_size=1.0, seed=first_seed + run)
+        task = models.Task(
+            module=layer, losses=lambda out, y: -out.squeeze(1), decide=lambda out: (out > 0).long()
+        )
+        settings = trainer.TrainingSettings(
+            steps=steps, batch_size=batch_size, step_size=1.0, seed=first_seed + run
+        )
         one = trainer.Trainer(data=data, task=task, method=method, settings=settings)
         for _ in range(steps):
             before = layer.weight.detach().numpy().copy()
@@ -62,7 +68,9 @@ def test_claims_withstand_a_canary(kind: str, batch_size: int) -> None:
         "stochastic": projection(bits=4),
         "rqp": projection(bits=4, rounding="nearest", q=0.8),
     }[kind]
-    method = methods.NoisySGD(noise_multiplier=noise, clip_norm=1.0, projection=projected, bound=0.2)
+    method = methods.NoisySGD(
+        noise_multiplier=noise, clip_norm=1.0, projection=projected, bound=0.2
+    )
     common = {"runs": runs, "steps": steps, "batch_size": batch_size}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TrainingWarning)
@@ -80,7 +88,10 @@ def test_claims_withstand_a_canary(kind: str, batch_size: int) -> None:
             contraction=1.0 if projected is None else projected.kappa,
         ).epsilon
         bounds = [
-            audit(present[200:], absent[200:], threshold=t, delta=delta, confidence=CONFIDENCE).epsilon for t in tried
+            audit(
+                present[200:], absent[200:], threshold=t, delta=delta, confidence=CONFIDENCE
+            ).epsilon
+            for t in tried
         ]
         assert max(bounds) <= claimed
         if batch_size == 20:

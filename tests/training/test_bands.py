@@ -55,7 +55,9 @@ def test_coefficients_fall_and_their_norm_is_at_most_one(bands: int) -> None:
 @pytest.mark.parametrize("bands", [1, 2, 4, 8])
 def test_noise_of_the_last_iterate_is_that_of_the_full_matrix(bands: int) -> None:
     inverse = np.linalg.inv(matrix(bands, 30))
-    assert toeplitz.last_noise(bands, 30) == pytest.approx(np.linalg.norm(inverse.sum(axis=0)), rel=MANY)
+    assert toeplitz.last_noise(bands, 30) == pytest.approx(
+        np.linalg.norm(inverse.sum(axis=0)), rel=MANY
+    )
     # Math note: .743 of the noise at 600 steps, where eight bands need 1.471 in the place of .833.
     if bands == 8:
         left = 1.471 / 0.833 * toeplitz.last_noise(8, 600) / toeplitz.last_noise(1, 600)
@@ -76,15 +78,21 @@ def test_solutions_are_the_sums_where_there_is_no_noise() -> None:
         mixed = mixed + rng.integers(-1000, 1000, 5)
         released.append(mixed)
         solved = noise.solve(mixed)
-        expected = np.linalg.solve(matrix(4, 9)[: t + 1, : t + 1] * toeplitz.SCALE, np.array(released, dtype=float))
-        np.testing.assert_allclose(solved, expected[t], rtol=1e-9, atol=1e-3)  # of numbers near 2^30
+        expected = np.linalg.solve(
+            matrix(4, 9)[: t + 1, : t + 1] * toeplitz.SCALE, np.array(released, dtype=float)
+        )
+        np.testing.assert_allclose(
+            solved, expected[t], rtol=1e-9, atol=1e-3
+        )  # of numbers near 2^30
 
 
 AXIS = np.arange(-5.5, 5.5001, 0.11)
 RATE, LOUD = 0.4, 1.3
 
 
-def densities(coins: Any, gradients: tuple[Any, Any, Any], spread: tuple[float, float]) -> np.ndarray:
+def densities(
+    coins: Any, gradients: tuple[Any, Any, Any], spread: tuple[float, float]
+) -> np.ndarray:
     """Density of three released numbers, summed over the coins of a record, beside another record that answers them.
 
     coins: chance of every triple of the record's coins; gradients: the record's in each step, given what was released.
@@ -119,12 +127,23 @@ def test_steps_of_correlated_noise_cost_what_blocks_cost(ratio: float) -> None:
     # those of another record, answer to what was released.
     c = np.array(toeplitz.coefficients(2)) / toeplitz.SCALE
     spread, shifts = (float(c[0]), float(c[1])), (float(np.hypot(*c)), float(c[0]))
-    coins = {(a, 0, b): (RATE if a else 1 - RATE) * (RATE if b else 1 - RATE) for a in (0, 1) for b in (0, 1)}
+    coins = {
+        (a, 0, b): (RATE if a else 1 - RATE) * (RATE if b else 1 - RATE)
+        for a in (0, 1)
+        for b in (0, 1)
+    }
 
     def answers(sign: int) -> tuple[Any, Any, Any]:
-        return sign, lambda y0: 0.0, lambda y0, y1: sign * np.where(np.sin(2 * y0 + y1) > 0, 1.0, -1.0)
+        return (
+            sign,
+            lambda y0: 0.0,
+            lambda y0, y1: sign * np.where(np.sin(2 * y0 + y1) > 0, 1.0, -1.0),
+        )
 
-    there, gone = densities(coins, answers(1), spread), densities({(0, 0, 0): 1.0}, answers(1), spread)
+    there, gone = (
+        densities(coins, answers(1), spread),
+        densities({(0, 0, 0): 1.0}, answers(1), spread),
+    )
     swapped = densities(coins, answers(-1), spread)
     for p, q, kinds in ((there, gone, (1, 0)), (gone, there, (0, 1)), (there, swapped, (1, -1))):
         found = float(np.maximum(p - ratio * q, 0).sum())
@@ -138,7 +157,11 @@ def test_steps_of_correlated_noise_cost_what_blocks_cost(ratio: float) -> None:
 def test_a_record_in_overlapping_blocks_would_cost_more() -> None:
     # What the optimizer refuses: the same record in two steps in a row.
     c = np.array(toeplitz.coefficients(2)) / toeplitz.SCALE
-    coins = {(a, b, 0): (RATE if a else 1 - RATE) * (RATE if b else 1 - RATE) for a in (0, 1) for b in (0, 1)}
+    coins = {
+        (a, b, 0): (RATE if a else 1 - RATE) * (RATE if b else 1 - RATE)
+        for a in (0, 1)
+        for b in (0, 1)
+    }
     gradients = 1, lambda y0: 1.0, lambda y0, y1: 0.0
     there = densities(coins, gradients, (float(c[0]), float(c[1])))
     gone = densities({(0, 0, 0): 1.0}, gradients, (float(c[0]), float(c[1])))
@@ -183,20 +206,31 @@ def test_a_script_with_bands(blobs: Dataset, bits: int | None) -> None:
     assert claim.releases == 30
     assert "correlated over 4 steps" in str(claim)
     phase = rqp.Phase(
-        noise_multiplier=optimizer.noise_multiplier, kappa=1.0, sampling=rqp.Poisson(rate=0.4), steps=8
+        noise_multiplier=optimizer.noise_multiplier,
+        kappa=1.0,
+        sampling=rqp.Poisson(rate=0.4),
+        steps=8,
     )  # 30 steps, one in four
-    assert claim.epsilon == pytest.approx(privacy.account(rqp.training_release([phase], delta=1e-5)).epsilon, rel=1e-6)
+    assert claim.epsilon == pytest.approx(
+        privacy.account(rqp.training_release([phase], delta=1e-5)).epsilon, rel=1e-6
+    )
     with torch.no_grad():
-        right = ((module(torch.from_numpy(blobs.test_x)).squeeze(1) > 0).numpy() == blobs.test_y).mean()
+        right = (
+            (module(torch.from_numpy(blobs.test_x)).squeeze(1) > 0).numpy() == blobs.test_y
+        ).mean()
     assert right > 0.9
     assert prove(claim.release)[1] is None
     with pytest.raises(ParameterError, match="bands=4"):
-        rqp.to_event(rqp.training_release([dataclasses.replace(phase, steps=30, bands=4)], delta=1e-5))
+        rqp.to_event(
+            rqp.training_release([dataclasses.replace(phase, steps=30, bands=4)], delta=1e-5)
+        )
 
 
 def test_what_bands_do_not_go_with(blobs: Dataset) -> None:
     def call(*given: Any, bands: Any = 4, **more: Any) -> Any:
-        return training.make_private(*given, **{"noise_multiplier": 1.0, "delta": 1e-5, "bands": bands, **more})
+        return training.make_private(
+            *given, **{"noise_multiplier": 1.0, "delta": 1e-5, "bands": bands, **more}
+        )
 
     for given, settings, words in (
         (parts(blobs), {"method": "rqp", "q": 0.9}, "replaced codes"),
@@ -252,7 +286,12 @@ def test_the_number_of_bands_follows_from_noise_and_matrix(
 
 def banded(data: Dataset, *, bands: int = 4, seed: int | None = None) -> Any:
     """A trainer of 22 steps."""
-    return make(data, methods.NoisySGD(noise_multiplier=2.0, clip_norm=0.5, bands=bands), steps=22, seed=seed)
+    return make(
+        data,
+        methods.NoisySGD(noise_multiplier=2.0, clip_norm=0.5, bands=bands),
+        steps=22,
+        seed=seed,
+    )
 
 
 def epsilon_of(blocks: int) -> float:
@@ -295,11 +334,16 @@ def test_an_interrupted_run_begins_new_blocks(blobs: Dataset, tmp_path: Path, ki
     assert again.claim().epsilon == pytest.approx(epsilon_of(8 + 6), rel=MANY)
 
 
-def test_two_processes_on_one_ledger_pay_for_the_blocks_of_both(blobs: Dataset, tmp_path: Path) -> None:
+def test_two_processes_on_one_ledger_pay_for_the_blocks_of_both(
+    blobs: Dataset, tmp_path: Path
+) -> None:
     runs = [banded(blobs) for _ in range(2)]
     ledgers = [trainer.StepLedger(run, tmp_path / "run.pt") for run in runs]
     # The second takes six steps, then is gone; the first goes on.
-    assert [ledger.reserve(steps) for ledger, steps in ((ledgers[0], 4), (ledgers[1], 6), (ledgers[0], 4))] == [4, 6, 4]
+    assert [
+        ledger.reserve(steps)
+        for ledger, steps in ((ledgers[0], 4), (ledgers[1], 6), (ledgers[0], 4))
+    ] == [4, 6, 4]
     assert ledgers[0].reserved == 4 + 8 + 4
     # What is left of the target goes into whole blocks.
     assert ledgers[0].reserve(8, target_epsilon=epsilon_of(5)) == 4
@@ -315,18 +359,33 @@ def test_bands_that_a_method_does_not_know(blobs: Dataset) -> None:
     for bands, projected in ((0, None), (65, None), (2, projection(bits=4, q=0.9))):
         with pytest.raises(ParameterError, match=f"bands={bands}"):
             methods.NoisySGD(noise_multiplier=1.0, clip_norm=1.0, projection=projected, bands=bands)
-    with pytest.raises(ParameterError, match="bands=11: each part needs a batch; 10 is the most here"):
+    with pytest.raises(
+        ParameterError, match="bands=11: each part needs a batch; 10 is the most here"
+    ):
         banded(blobs, bands=11)
 
 
 def _trained(capsys: pytest.CaptureFixture[str], *more: str) -> Any:
-    words = ["train", "--data", "breast-cancer", "--steps", "40", "--delta", "1e-5", "--batch-size", "20", "--json"]
+    words = [
+        "train",
+        "--data",
+        "breast-cancer",
+        "--steps",
+        "40",
+        "--delta",
+        "1e-5",
+        "--batch-size",
+        "20",
+        "--json",
+    ]
     status, printed = verb([*words, *more]), capsys.readouterr()
     return printed.err if status else json.loads(printed.out)
 
 
 @pytest.mark.slow
-def test_the_verb_chooses_bands(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_verb_chooses_bands(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(clipped, "CHOICES", (1, 4))
     chosen = _trained(capsys, "--target-epsilon", "2", "--bands", "auto")
     assert 1.99 < chosen["epsilon"] <= 2
@@ -338,12 +397,27 @@ def test_the_verb_chooses_bands(capsys: pytest.CaptureFixture[str], monkeypatch:
 
 
 def test_the_verb_takes_bands_or_says_why_not(capsys: pytest.CaptureFixture[str]) -> None:
-    levels = ("--method", "proj-dp-sgd", "--bands", "2", "--neighboring", "replace_one", "--noise-multiplier", "2")
+    levels = (
+        "--method",
+        "proj-dp-sgd",
+        "--bands",
+        "2",
+        "--neighboring",
+        "replace_one",
+        "--noise-multiplier",
+        "2",
+    )
     assert _trained(capsys, *levels)["neighboring"] == "replace_one"
     for words, said in (
         (("--bands", "many", "--target-epsilon", "2"), "--bands=many: give a number"),
-        (("--bands", "auto", "--noise-multiplier", "2"), "--bands=auto: auto needs --target-epsilon without"),
-        (("--bands", "4", "--method", "rqp", "--target-epsilon", "2"), "only to dp-sgd, proj-dp-sgd"),
+        (
+            ("--bands", "auto", "--noise-multiplier", "2"),
+            "--bands=auto: auto needs --target-epsilon without",
+        ),
+        (
+            ("--bands", "4", "--method", "rqp", "--target-epsilon", "2"),
+            "only to dp-sgd, proj-dp-sgd",
+        ),
         (("--bands", "23", "--target-epsilon", "2"), "--bands=23: each part needs a batch"),
     ):
         assert said in _trained(capsys, *words)

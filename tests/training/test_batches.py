@@ -30,7 +30,9 @@ def test_a_record_enters_if_its_word_is_below_the_threshold() -> None:
     for size in (BLOCK, 5000):
         words.append(np.empty(size, dtype=np.uint64))
         stream.fill(words[-1])
-    expected = [i for i, word in enumerate(np.concatenate(words).tolist()) if word < batches.threshold]
+    expected = [
+        i for i, word in enumerate(np.concatenate(words).tolist()) if word < batches.threshold
+    ]
     assert batches.draw(key).tolist() == expected
 
 

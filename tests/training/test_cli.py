@@ -92,7 +92,10 @@ def test_dp_sgd_to_a_target(invoke: Invoke, tmp_path: Path) -> None:
     assert model.weights == 31
     assert facts["file_bytes"] == (tmp_path / "m.mz").stat().st_size > 16
     assert model.note["claim"] == facts["claim"]
-    lines = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text(encoding="utf-8").splitlines()]
+    lines = [
+        json.loads(line)
+        for line in (tmp_path / "run.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
     assert [line.get("step") for line in lines] == [None, 5, 10, 12, None]
     assert lines[1]["epsilon"] < lines[3]["epsilon"] == facts["epsilon"]
     assert lines[-1]["claim"] == facts["claim"]
@@ -103,18 +106,26 @@ def test_dp_sgd_to_a_target(invoke: Invoke, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_random_replacement_warns_and_needs_less_noise(invoke: Invoke) -> None:
     plain, _ = invoke("--method", "proj-dp-sgd", "--target-epsilon", 2)
-    facts, err = invoke("--method", "rqp", "--q", 0.9, "--projection", "nearest", "--target-epsilon", 2)
+    facts, err = invoke(
+        "--method", "rqp", "--q", 0.9, "--projection", "nearest", "--target-epsilon", 2
+    )
     assert facts["kappa"] == pytest.approx(0.936, abs=1e-3)  # three printed decimals
     # Kappa's search.
-    assert facts["noise_multiplier"] == pytest.approx(plain["noise_multiplier"] * facts["kappa"], rel=1e-6)
+    assert facts["noise_multiplier"] == pytest.approx(
+        plain["noise_multiplier"] * facts["kappa"], rel=1e-6
+    )
     assert facts["epsilon"] <= 2
     assert "warning" in err
     assert "kappa" in facts["claim"]
 
 
 def test_any_table_can_replace_randomized_response(invoke: Invoke, tmp_path: Path) -> None:
-    families.k_randomized_response(lower=-1.0, upper=1.0, levels=4, epsilon=4.0).save(tmp_path / "m.json")
-    facts, _ = invoke("--method", "rqp", "--mechanism", tmp_path / "m.json", "--target-epsilon", 2, "--bits", 2)
+    families.k_randomized_response(lower=-1.0, upper=1.0, levels=4, epsilon=4.0).save(
+        tmp_path / "m.json"
+    )
+    facts, _ = invoke(
+        "--method", "rqp", "--mechanism", tmp_path / "m.json", "--target-epsilon", 2, "--bits", 2
+    )
     assert 0.5 < facts["kappa"] < 1
     assert facts["bits"] == 2
     assert 1.99 < facts["epsilon"] <= 2
@@ -130,7 +141,9 @@ def test_nothing_private(invoke: Invoke) -> None:
 def test_quantized_gradients(invoke: Invoke, tmp_path: Path) -> None:
     table = families.k_randomized_response(lower=-1.0, upper=1.0, levels=4, epsilon=1.0)
     table.save(tmp_path / "m.json")
-    facts, _ = invoke("--method", "quantized-gradient", "--mechanism", tmp_path / "m.json", "--clip", 0.1)
+    facts, _ = invoke(
+        "--method", "quantized-gradient", "--mechanism", tmp_path / "m.json", "--clip", 0.1
+    )
     # 31 coordinates in 12 steps cost far more than the 1 of a single coordinate, and the verb says so.
     assert facts["epsilon"] > 10
     assert facts["neighboring"] == "replace_one"
@@ -141,7 +154,9 @@ def test_resumption(invoke: Invoke, tmp_path: Path) -> None:
     whole, _ = invoke("--noise-multiplier", 1)
     place = tmp_path / "run.pt"
     invoke("--noise-multiplier", 1, "--checkpoint", place, "--log", tmp_path / "run.jsonl")
-    again, _ = invoke("--noise-multiplier", 1, "--checkpoint", place, "--resume", "--log", tmp_path / "run.jsonl")
+    again, _ = invoke(
+        "--noise-multiplier", 1, "--checkpoint", place, "--resume", "--log", tmp_path / "run.jsonl"
+    )
     assert again["test_accuracy"] == whole["test_accuracy"]
     assert again["epsilon"] == whole["epsilon"]
     with pytest.raises(ParameterError, match="exists"):
@@ -153,7 +168,17 @@ def test_resumption(invoke: Invoke, tmp_path: Path) -> None:
 def test_a_run_whose_budget_is_spent_writes_nothing_over_a_trained_model(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["train", "--data", "breast-cancer", "--steps", "6", "--batch-size", "20", "--target-epsilon", "1"]
+    words = [
+        "train",
+        "--data",
+        "breast-cancer",
+        "--steps",
+        "6",
+        "--batch-size",
+        "20",
+        "--target-epsilon",
+        "1",
+    ]
     kept = {name: str(tmp_path / f"run.{name}") for name in ("checkpoint", "log", "out", "plot")}
     kept["out"], kept["plot"] = str(tmp_path / "model.mz"), str(tmp_path / "run.png")
     words += [word for name, place in kept.items() for word in (f"--{name}", place)]
@@ -168,12 +193,24 @@ def test_a_run_whose_budget_is_spent_writes_nothing_over_a_trained_model(
     # What the message advises: the trained model is written.
     again = [str(tmp_path / "again.mz") if word == kept["out"] else word for word in words]
     assert run([*again, "--resume", "--overwrite"]) == 0
-    first, second = (PackedModel.load(tmp_path / f"{name}.mz").values() for name in ("model", "again"))
+    first, second = (
+        PackedModel.load(tmp_path / f"{name}.mz").values() for name in ("model", "again")
+    )
     assert all((first[name] == second[name]).all() for name in first)
 
 
-def test_a_budget_below_one_step_trains_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["train", "--data", "breast-cancer", "--noise-multiplier", "1", "--target-epsilon", "0.001"]
+def test_a_budget_below_one_step_trains_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [
+        "train",
+        "--data",
+        "breast-cancer",
+        "--noise-multiplier",
+        "1",
+        "--target-epsilon",
+        "0.001",
+    ]
     words += ["--checkpoint", str(tmp_path / "run.pt"), "--out", str(tmp_path / "model.mz")]
     assert run(words) == 2
     assert "0 steps are spent and one more would exceed epsilon 0.001" in capsys.readouterr().err
@@ -190,15 +227,23 @@ def test_a_killed_run_goes_on(tmp_path: Path, seed: int | None) -> None:
         "--checkpoint", str(place), "--log", str(log), "--json", *([] if seed is None else ["--seed", str(seed)]),
     ]  # fmt: skip
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as started:
-        while started.poll() is None and (not log.exists() or log.read_text(encoding="utf-8").count("\n") < 10):
+        while started.poll() is None and (
+            not log.exists() or log.read_text(encoding="utf-8").count("\n") < 10
+        ):
             time.sleep(0.01)
         started.kill()
     ledger = (tmp_path / "run.pt.ledger.jsonl").read_text(encoding="utf-8")
     reserved = json.loads(ledger[: ledger.rfind("\n")].splitlines()[-1])["reserved"]
     assert 30 <= reserved < 300
-    done = subprocess.run([*command, "--resume", "--plot", str(tmp_path / "run.png")], capture_output=True, check=True)
+    done = subprocess.run(
+        [*command, "--resume", "--plot", str(tmp_path / "run.png")], capture_output=True, check=True
+    )
     facts = json.loads(done.stdout)
-    steps = [line["step"] for line in map(json.loads, log.read_text(encoding="utf-8").splitlines()) if "step" in line]
+    steps = [
+        line["step"]
+        for line in map(json.loads, log.read_text(encoding="utf-8").splitlines())
+        if "step" in line
+    ]
     assert steps == sorted(steps)
     assert steps[-1] == 300
     if seed is None:
@@ -208,7 +253,13 @@ def test_a_killed_run_goes_on(tmp_path: Path, seed: int | None) -> None:
         assert (f"the interruption lost {lost} step(s)" in done.stderr.decode()) == (lost > 0)
     else:
         whole = subprocess.run(
-            [*command, "--checkpoint", str(tmp_path / "whole.pt"), "--log", str(tmp_path / "whole.jsonl")],
+            [
+                *command,
+                "--checkpoint",
+                str(tmp_path / "whole.pt"),
+                "--log",
+                str(tmp_path / "whole.jsonl"),
+            ],
             capture_output=True,
             check=True,
         )
@@ -227,10 +278,16 @@ def test_a_killed_run_goes_on(tmp_path: Path, seed: int | None) -> None:
         (["--method", "none", "--bits", "0"], "bits=0"),
         # Options that the method would ignore.
         (["--method", "none", "--target-epsilon", "1"], "target_epsilon=1"),
-        (["--target-epsilon", "1", "--q", "0.9"], r"q=0\.9: does not apply to --method dp-sgd, only to rqp"),
+        (
+            ["--target-epsilon", "1", "--q", "0.9"],
+            r"q=0\.9: does not apply to --method dp-sgd, only to rqp",
+        ),
         (["--target-epsilon", "1", "--mechanism", "m.json"], "mechanism=m.json"),
         (["--method", "quantized-gradient", "--noise-multiplier", "1"], r"noise_multiplier=1\.0"),
-        (["--method", "rqp", "--target-epsilon", "1", "--mechanism", "m.json", "--q", "0.9"], r"q=0\.9"),
+        (
+            ["--method", "rqp", "--target-epsilon", "1", "--mechanism", "m.json", "--q", "0.9"],
+            r"q=0\.9",
+        ),
     ],
 )
 def test_bad_input(invoke: Invoke, arguments: list[str], named: str) -> None:
@@ -264,7 +321,9 @@ number = 3
 
 
 @pytest.mark.parametrize("ending", ["csv", pytest.param("parquet", marks=pytest.mark.slow)])
-def test_tables_modules_of_one_s_own_and_other_optimizers(invoke: Invoke, tmp_path: Path, ending: str) -> None:
+def test_tables_modules_of_one_s_own_and_other_optimizers(
+    invoke: Invoke, tmp_path: Path, ending: str
+) -> None:
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 2, 300)
     columns = {f"x{i}": rng.normal(size=300) + 2 * labels for i in range(3)}
@@ -291,7 +350,9 @@ def test_tables_modules_of_one_s_own_and_other_optimizers(invoke: Invoke, tmp_pa
     assert [event.step for event in seen.Scalars("accuracy/test")] == [10, 20, 30]
     (spent,) = [name for name in seen.Tags()["scalars"] if name.startswith("epsilon")]
     assert "not private" in spent
-    assert seen.Scalars(spent)[-1].value == pytest.approx(facts["epsilon"], rel=1e-6)  # TensorBoard keeps 32 bits
+    assert seen.Scalars(spent)[-1].value == pytest.approx(
+        facts["epsilon"], rel=1e-6
+    )  # TensorBoard keeps 32 bits
 
 
 def test_images_in_folders(invoke: Invoke, tmp_path: Path) -> None:
@@ -303,7 +364,14 @@ def test_images_in_folders(invoke: Invoke, tmp_path: Path) -> None:
             pixels = np.clip(rng.normal(level, 30, size=(6, 5)), 0, 255).astype(np.uint8)
             image.fromarray(pixels).save(tmp_path / "set" / name / f"{i:03}.png")
     facts, _ = invoke(
-        "--data", tmp_path / "set", "--model", "softmax", "--noise-multiplier", 1, "--optimizer", "momentum"
+        "--data",
+        tmp_path / "set",
+        "--model",
+        "softmax",
+        "--noise-multiplier",
+        1,
+        "--optimizer",
+        "momentum",
     )
     assert facts["test_accuracy"] > 0.9
     assert facts["data"] == "set"

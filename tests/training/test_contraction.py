@@ -16,7 +16,11 @@ from tolerances import FEW, MANY
 
 # Table of math note 3.2 (the paper has none), to three digits; see test_eight_bits for the third row.
 TABLE = [
-    (4, (0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99), (0.2995, 0.434, 0.636, 0.797, 0.869, 0.936, 0.968, 0.994)),
+    (
+        4,
+        (0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99),
+        (0.2995, 0.434, 0.636, 0.797, 0.869, 0.936, 0.968, 0.994),
+    ),
     (2, (0.5, 0.7, 0.9), (0.371, 0.633, 0.880)),
 ]
 
@@ -73,7 +77,9 @@ def test_brute_force_never_exceeds_and_attains(bits: int, q: float) -> None:
                 first = reference.codes_after_noise(mean, noise, edges, rows)
                 second = reference.codes_after_noise(mean + shift * noise, noise, edges, rows)
                 distance = reference.gaussian_distance(first, second)
-                assert distance <= kappa * shift * (1 + 1e-7) + MANY  # differences of erf, near 1 where codes are rare
+                assert (
+                    distance <= kappa * shift * (1 + 1e-7) + MANY
+                )  # differences of erf, near 1 where codes are rare
                 best = max(best, distance / shift)
     assert best >= 0.99 * kappa
 

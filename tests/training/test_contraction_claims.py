@@ -55,12 +55,19 @@ def attacked(inner: Callable[[Any], Any], *, runs: int, delta: float) -> tuple[A
     weights = scores[0][:, :tried].mean(axis=1) - scores[1][:, :tried].mean(axis=1)
     present, absent = (weights @ codes for codes in scores)
     threshold = float(np.quantile(np.concatenate([present[:tried], absent[:tried]]), 0.8))
-    phase = rqp.Phase(noise_multiplier=1 / SHIFT, kappa=claimed, sampling=rqp.Poisson(rate=1.0), steps=STEPS)
-    found = audit(present[tried:], absent[tried:], threshold=threshold, delta=delta, confidence=0.999)
+    phase = rqp.Phase(
+        noise_multiplier=1 / SHIFT, kappa=claimed, sampling=rqp.Poisson(rate=1.0), steps=STEPS
+    )
+    found = audit(
+        present[tried:], absent[tried:], threshold=threshold, delta=delta, confidence=0.999
+    )
     return found, privacy.account(rqp.training_release([phase], delta=delta)).epsilon
 
 
-@judges("training.optimizers.ProjectedOptimizer.contraction", "training.optimizers.NoisyOptimizer.contraction")
+@judges(
+    "training.optimizers.ProjectedOptimizer.contraction",
+    "training.optimizers.NoisyOptimizer.contraction",
+)
 @pytest.mark.parametrize(
     "inner",
     [
@@ -73,7 +80,9 @@ def attacked(inner: Callable[[Any], Any], *, runs: int, delta: float) -> tuple[A
 def test_memory_breaks_the_contracted_claim_and_not_ours(inner: Callable[[Any], Any]) -> None:
     # False alarm: one seed in a thousand, per optimizer.
     found, claimed = attacked(inner, runs=100_000, delta=1e-2)
-    phase = rqp.Phase(noise_multiplier=1 / SHIFT, kappa=RQP.kappa, sampling=rqp.Poisson(rate=1.0), steps=STEPS)
+    phase = rqp.Phase(
+        noise_multiplier=1 / SHIFT, kappa=RQP.kappa, sampling=rqp.Poisson(rate=1.0), steps=STEPS
+    )
     contracted = privacy.account(rqp.training_release([phase], delta=1e-2)).epsilon
     assert contracted < found.epsilon <= claimed
 
@@ -142,7 +151,9 @@ def test_what_was_stateful_once_stays_so() -> None:
 
 def test_global_hooks_count() -> None:
     optimizer = wrapped(lambda p: SGD(p, lr=1.0))
-    handle = sys.modules[torch.optim.Optimizer.__module__].register_optimizer_step_post_hook(lambda *_: None)
+    handle = sys.modules[torch.optim.Optimizer.__module__].register_optimizer_step_post_hook(
+        lambda *_: None
+    )
     try:
         assert optimizer.contraction == 1.0
     finally:
@@ -163,7 +174,9 @@ def test_methods_put_in_place_of_its_own_count(name: str) -> None:
 @pytest.mark.parametrize("name", ["step", "pre_step", "add_noise", "scale_grad", "disturb"])
 def test_methods_put_in_place_of_the_noisy_ones_count(name: str) -> None:
     inner = wrapped(lambda p: SGD(p, lr=1.0))
-    noisy = optimizers.NoisyOptimizer(inner, noise_multiplier=1.0, clip_norm=1.0, expected_batch_size=1)
+    noisy = optimizers.NoisyOptimizer(
+        inner, noise_multiplier=1.0, clip_norm=1.0, expected_batch_size=1
+    )
     assert noisy.contraction == RQP.kappa
     setattr(noisy, name, getattr(noisy, name))
     assert noisy.contraction == 1.0
@@ -181,7 +194,9 @@ def test_loaded_state_counts() -> None:
 
 
 def test_the_trainer_claims_what_its_optimizer_allows(blobs: Dataset) -> None:
-    method = methods.NoisySGD(noise_multiplier=1.0, clip_norm=0.5, projection=projection(bits=4, q=0.7))
+    method = methods.NoisySGD(
+        noise_multiplier=1.0, clip_norm=0.5, projection=projection(bits=4, q=0.7)
+    )
     run, rounded = make(blobs, method), make(blobs, replace(method, projection=projection(bits=4)))
     assert run.claim(20).epsilon < rounded.claim(20).epsilon
     assert run.claim(20).release.mechanism.phases[0].kappa == method.projection.kappa

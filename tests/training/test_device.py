@@ -30,18 +30,30 @@ def test_words_lead_to_the_draws_of_the_kernel(sigma: float) -> None:
     words[:8] = [0, 2**38, 2**38 - 1, 2**63 - 1, 2**63, 2**64 - 1, 2**62, 2**63 + 1]
     law, expected = RoundedGaussian(sigma=sigma), np.empty(words.size, dtype=np.int64)
     draw(words, np.zeros(1), quantiles(), sigma, law.margin, expected)
-    found = clipped.decide(torch.from_numpy(words.view(np.int64)), torch.from_numpy(quantiles()), law)
+    found = clipped.decide(
+        torch.from_numpy(words.view(np.int64)), torch.from_numpy(quantiles()), law
+    )
     np.testing.assert_array_equal(found.numpy(), expected)
 
 
 @pytest.mark.parametrize("margin", [None, 0.3])
-def test_each_coordinate_takes_its_own_word(margin: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_coordinate_takes_its_own_word(
+    margin: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # With a wide margin most draws look closer, and come to the same.
     monkeypatch.setattr(gpu, "CHUNK", 64)
     law, key, size = RoundedGaussian(sigma=1000.0), bytes(range(32)), 300
-    words = gpu.halves(gpu.key_on(key, CPU), 0, 38).contiguous().view(torch.int64).flatten()[:size].numpy()
+    words = (
+        gpu.halves(gpu.key_on(key, CPU), 0, 38)
+        .contiguous()
+        .view(torch.int64)
+        .flatten()[:size]
+        .numpy()
+    )
     expected = np.empty(size, dtype=np.int64)
-    assert draw(words.view(np.uint64), np.zeros(1), quantiles(), law.sigma, law.margin, expected) == 0
+    assert (
+        draw(words.view(np.uint64), np.zeros(1), quantiles(), law.sigma, law.margin, expected) == 0
+    )
     if margin is not None:
         monkeypatch.setattr(RoundedGaussian, "margin", property(lambda self: margin))
     found = clipped.rounded_gaussian(law, key, size, CPU)
@@ -53,7 +65,10 @@ def test_each_coordinate_takes_its_own_word(margin: float | None, monkeypatch: p
 def test_sums_are_those_of_the_kernel(coordinates: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(2)
     shapes = ((9, 3), (5, 1))
-    arrays = [(rng.standard_t(1, (7, w)).astype(F32), rng.normal(size=(7, r)).astype(F32)) for w, r in shapes]
+    arrays = [
+        (rng.standard_t(1, (7, w)).astype(F32), rng.normal(size=(7, r)).astype(F32))
+        for w, r in shapes
+    ]
     arrays[0][0][2, 3], arrays[1][0][4, 1], arrays[0][1][5, 0] = np.nan, np.inf, 3e38
     sums = clipped.ClippedSums(clip_norm=0.5, coordinates=32 if coordinates == 32 else coordinates)
     kernel = clipped.ClippedSums(clip_norm=0.5, coordinates=32)
@@ -90,11 +105,15 @@ def test_floats_that_lie_about_the_norm_change_nothing(
 
 
 @pytest.mark.parametrize("bits", [None, 4])
-def test_a_script_on_a_device(blobs: Dataset, bits: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_script_on_a_device(
+    blobs: Dataset, bits: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(optimizers, "GPU", ("cpu",))
     torch.manual_seed(3)
     module = torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
-    records = torch.utils.data.TensorDataset(torch.from_numpy(blobs.train_x), torch.from_numpy(blobs.train_y))
+    records = torch.utils.data.TensorDataset(
+        torch.from_numpy(blobs.train_x), torch.from_numpy(blobs.train_y)
+    )
     made, optimizer, loader, accountant = training.make_private(
         module, torch.optim.SGD(module.parameters(), lr=0.5), torch.utils.data.DataLoader(records, batch_size=50),
         noise_multiplier=1.0, delta=1e-5, bits=bits, seed=1,
@@ -108,7 +127,11 @@ def test_a_script_on_a_device(blobs: Dataset, bits: int | None, monkeypatch: pyt
             for parameter in module.parameters():
                 units = parameter.grad.double() * 50 * 2**16
                 # Eight roundings of 32-bit floats, 2^-24 of the largest each.
-                assert (units - units.round()).abs().max() < 2.0**-7 * units.abs().max().clamp(min=1) / 2**14
+                assert (units - units.round()).abs().max() < 2.0**-7 * units.abs().max().clamp(
+                    min=1
+                ) / 2**14
     assert len(accountant) == 16
     with torch.no_grad():
-        assert ((module(torch.from_numpy(blobs.test_x)).squeeze(1) > 0).numpy() == blobs.test_y).mean() > 0.9
+        assert (
+            (module(torch.from_numpy(blobs.test_x)).squeeze(1) > 0).numpy() == blobs.test_y
+        ).mean() > 0.9

@@ -17,7 +17,13 @@ DELTA = 1e-5
 
 def phase(noise: float = 1.0, rate: float = 1.0, steps: int = 1, **other: Any) -> rqp.Phase:
     return rqp.Phase(
-        **{"noise_multiplier": noise, "kappa": 1.0, "sampling": rqp.Poisson(rate=rate), "steps": steps, **other}
+        **{
+            "noise_multiplier": noise,
+            "kappa": 1.0,
+            "sampling": rqp.Poisson(rate=rate),
+            "steps": steps,
+            **other,
+        }
     )
 
 
@@ -41,16 +47,24 @@ def test_events_say_the_same_and_cost_the_same(name: str) -> None:
     accountant = PLDAccountant(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
     # Both discretize losses upwards, on grids of 1e-4 and finer; a step's error adds up over the run at worst.
     steps = sum(one.steps for one in phases)
-    assert accountant.compose(event).get_epsilon(DELTA) == pytest.approx(claim.epsilon, abs=2e-4 * steps)  # two of them
+    assert accountant.compose(event).get_epsilon(DELTA) == pytest.approx(
+        claim.epsilon, abs=2e-4 * steps
+    )  # two of them
 
 
 def test_single_gaussians_and_repeated_sequences_are_read() -> None:
     one = rqp.from_event(dp_accounting.GaussianDpEvent(2.0), delta=DELTA)
     assert one == rqp.training_release([phase(2.0)], delta=DELTA)
-    pair = dp_accounting.ComposedDpEvent([dp_accounting.GaussianDpEvent(2.0), dp_accounting.GaussianDpEvent(3.0)])
+    pair = dp_accounting.ComposedDpEvent(
+        [dp_accounting.GaussianDpEvent(2.0), dp_accounting.GaussianDpEvent(3.0)]
+    )
     twice = rqp.from_event(dp_accounting.SelfComposedDpEvent(pair, 2), delta=DELTA)
-    assert twice == rqp.training_release([phase(2.0), phase(3.0), phase(2.0), phase(3.0)], delta=DELTA)
-    assert rqp.from_event(dp_accounting.NoOpDpEvent(), delta=DELTA) == rqp.training_release([], delta=DELTA)
+    assert twice == rqp.training_release(
+        [phase(2.0), phase(3.0), phase(2.0), phase(3.0)], delta=DELTA
+    )
+    assert rqp.from_event(dp_accounting.NoOpDpEvent(), delta=DELTA) == rqp.training_release(
+        [], delta=DELTA
+    )
     assert rqp.to_event(rqp.training_release([], delta=DELTA)) == dp_accounting.NoOpDpEvent()
 
 

@@ -29,7 +29,10 @@ def packed_of(
     for parameter in module.parameters():
         torch.nn.init.normal_(parameter, std=0.1)
     weights = {name: parameter.detach().numpy() for name, parameter in module.named_parameters()}
-    note = {"claim": "none", "architecture": {"model": model, "shape": list(shape), "classes": classes}}
+    note = {
+        "claim": "none",
+        "architecture": {"model": model, "shape": list(shape), "classes": classes},
+    }
     packed = pack_weights(weights, bits=bits, note=note, **scales)
     return packed, packed.load_into(module)
 
@@ -68,17 +71,25 @@ def test_safetensors(bits: int, tmp_path: Path) -> None:
     safetensors = pytest.importorskip("safetensors")
     packed, _ = packed_of("cnn", bits=bits)
     size = packed.export(tmp_path / "m.safetensors")
-    assert size == (tmp_path / "m.safetensors").stat().st_size < packed.packed_bytes + 8 * len(packed.levels) + 4000
+    assert (
+        size
+        == (tmp_path / "m.safetensors").stat().st_size
+        < packed.packed_bytes + 8 * len(packed.levels) + 4000
+    )
     with safetensors.safe_open(tmp_path / "m.safetensors", framework="np") as file:
         assert file.metadata()["bits"] == str(bits)
         levels = file.get_tensor("levels")
         for name, values in packed.values().items():
             shape = file.get_tensor(f"{name}.shape")
-            codes = unpack(file.get_tensor(name).tobytes(), bits, int(np.prod(shape))).reshape(shape)
+            codes = unpack(file.get_tensor(name).tobytes(), bits, int(np.prod(shape))).reshape(
+                shape
+            )
             scale = file.get_tensor(f"{name}.scale").astype(float)
             if bits < 4:
                 chosen, own = file.get_tensor(f"{name}.chosen"), codes.reshape(len(scale), -1)
-                codes = np.stack([row[code] for row, code in zip(chosen, own, strict=True)]).reshape(shape)
+                codes = np.stack(
+                    [row[code] for row, code in zip(chosen, own, strict=True)]
+                ).reshape(shape)
             weights = scale.reshape(-1, *(1,) * (codes.ndim - 1)) * levels[codes]
             np.testing.assert_array_equal(weights.astype(np.float32), values)
     with pytest.raises(ParameterError, match="exists"):
@@ -99,7 +110,9 @@ def assert_same(path: Path, module: Any, x: Any, products: int) -> None:
     with torch.no_grad():
         expected = module.eval()(x).numpy()
     # rtol: layers in a row, whose norms and softmax enlarge what the sums of the last one lost.
-    np.testing.assert_allclose(found, expected, atol=products * 2.0**-23 * np.abs(expected).max(), rtol=1e-4)
+    np.testing.assert_allclose(
+        found, expected, atol=products * 2.0**-23 * np.abs(expected).max(), rtol=1e-4
+    )
 
 
 @functools.cache
@@ -124,7 +137,11 @@ def traced_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("model", ["softmax", "cnn", "transformer"])
 @pytest.mark.parametrize(
     ("bits", "dense"),
-    [*((bits, "DequantizeLinear") for bits in (1, 2, 4, 7, 8)), (2, "MatMulNBits"), (4, "MatMulNBits")],
+    [
+        *((bits, "DequantizeLinear") for bits in (1, 2, 4, 7, 8)),
+        (2, "MatMulNBits"),
+        (4, "MatMulNBits"),
+    ],
 )
 def test_onnx(model: str, bits: int, dense: str, tmp_path: Path) -> None:
     pytest.importorskip("onnx")
@@ -136,11 +153,14 @@ def test_onnx(model: str, bits: int, dense: str, tmp_path: Path) -> None:
     # Half a byte or a byte for each weight; nodes, names, norms and biases take a few kilobytes.
     each = (0.5 if bits <= 4 else 1) * (1.3 if dense == "MatMulNBits" else 1)
     assert size < packed.weights * each + (24_000 if model == "transformer" else 6000)
-    assert session_of(tmp_path / "m.onnx").get_modelmeta().custom_metadata_map["note"].startswith("{")
+    assert (
+        session_of(tmp_path / "m.onnx").get_modelmeta().custom_metadata_map["note"].startswith("{")
+    )
 
 
 @pytest.mark.parametrize(
-    ("bits", "dense"), [*((bits, "DequantizeLinear") for bits in (2, 4, 8)), (2, "MatMulNBits"), (4, "MatMulNBits")]
+    ("bits", "dense"),
+    [*((bits, "DequantizeLinear") for bits in (2, 4, 8)), (2, "MatMulNBits"), (4, "MatMulNBits")],
 )
 def test_onnx_as_runtimes_take_it(bits: int, dense: Any, tmp_path: Path) -> None:
     # By default onnxruntime rounds a dense layer's inputs to 8 bits: an output moves by at most half a unit of the
@@ -161,7 +181,9 @@ def test_onnx_as_runtimes_take_it(bits: int, dense: Any, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("dense", ["DequantizeLinear", "MatMulNBits"])
 @pytest.mark.parametrize("scales", ["channel", "tensor"])
-def test_zero_points_are_integers_where_levels_allow_it(dense: str, scales: str, tmp_path: Path) -> None:
+def test_zero_points_are_integers_where_levels_allow_it(
+    dense: str, scales: str, tmp_path: Path
+) -> None:
     # Runtimes multiply slowly with others. Levels without a 0, as trained with, have none: they are exact as well,
     # also where a channel is turned around.
     onnx = pytest.importorskip("onnx")
@@ -174,7 +196,11 @@ def test_zero_points_are_integers_where_levels_allow_it(dense: str, scales: str,
     packed = replace(packed, tensors=tuple(turned))
     packed.export(tmp_path / "m.onnx", dense=dense, exact=True)
     graph = onnx.load(tmp_path / "m.onnx").graph
-    slow = [value.name for value in graph.initializer if value.name.endswith(".zero") and value.data_type == 1]
+    slow = [
+        value.name
+        for value in graph.initializer
+        if value.name.endswith(".zero") and value.data_type == 1
+    ]
     slow += [node.op_type for node in graph.node if node.op_type == "ReduceSum"]
     assert bool(slow) == (scales == "tensor")
     assert_same(tmp_path / "m.onnx", packed.to_module(), torch.rand(3, 28, 28), 784)
@@ -185,7 +211,10 @@ class Language(torch.nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.word, self.first = torch.nn.Embedding(17, 16), torch.nn.Parameter(torch.zeros(1, 6, 16))
+        self.word, self.first = (
+            torch.nn.Embedding(17, 16),
+            torch.nn.Parameter(torch.zeros(1, 6, 16)),
+        )
         self.own = torch.nn.MultiheadAttention(16, 2, batch_first=True)
         self.layer = torch.nn.TransformerEncoderLayer(16, 2, 24, batch_first=True)
         self.three, self.last = torch.nn.Linear(16, 48, bias=False), torch.nn.Linear(16, 17)
@@ -196,7 +225,9 @@ class Language(torch.nn.Module):
         x = self.word(tokens) + self.first
         x = self.layer(x + self.own(x, x, x, attn_mask=self.get_buffer("later"))[0])
         query, key, value = self.three(x).chunk(3, dim=-1)
-        scores = (query @ key.transpose(-2, -1) / 4.0).masked_fill(self.get_buffer("later"), float("-inf"))
+        scores = (query @ key.transpose(-2, -1) / 4.0).masked_fill(
+            self.get_buffer("later"), float("-inf")
+        )
         x = x + scores.softmax(dim=-1) @ value
         attention = torch.nn.functional.scaled_dot_product_attention
         x = x + attention(query, key, value, is_causal=True)
@@ -215,7 +246,11 @@ def convolutions() -> Any:
 
 
 def packed_module(module: Any, bits: int, scales: Any = "channel") -> PackedModel:
-    return pack_weights({name: p.detach().numpy() for name, p in module.named_parameters()}, bits=bits, scales=scales)
+    return pack_weights(
+        {name: p.detach().numpy() for name, p in module.named_parameters()},
+        bits=bits,
+        scales=scales,
+    )
 
 
 @pytest.mark.usefixtures("traced_once")
@@ -230,14 +265,20 @@ def test_modules_of_ones_own(kind: str, bits: int, scales: str, dense: Any, tmp_
         torch.nn.init.normal_(parameter, std=0.3)
     packed = packed_module(module, bits, scales)
     shape, inputs = ((6,), "int64") if kind == "tokens" else ((6, 5), "float32")
-    packed.export(tmp_path / "m.onnx", module=module, shape=shape, inputs=inputs, dense=dense, exact=True)
+    packed.export(
+        tmp_path / "m.onnx", module=module, shape=shape, inputs=inputs, dense=dense, exact=True
+    )
     for records in (1, 4):
         x = torch.randint(0, 17, (records, 6)) if kind == "tokens" else torch.randn(records, 6, 5)
         # Sums of at most 36 products, in up to a dozen layers.
         assert_same(tmp_path / "m.onnx", packed.to_module(module), x, 12 * 36)
     if kind == "tokens" and dense == "DequantizeLinear":
         # A weight that is used twice is stored once for both; MatMulNBits has its own order.
-        stored = [one for one in onnx.load(tmp_path / "m.onnx").graph.initializer if one.name.startswith("word")]
+        stored = [
+            one
+            for one in onnx.load(tmp_path / "m.onnx").graph.initializer
+            if one.name.startswith("word")
+        ]
         assert sum(one.name.endswith(".columns") for one in stored) == 1
 
 
@@ -311,7 +352,9 @@ def test_passes_that_cannot_be_followed_are_refused(looks: Any, tmp_path: Path) 
 def test_onnx_refuses_what_it_cannot_say(tmp_path: Path) -> None:
     pytest.importorskip("onnx")
     packed, module = packed_of("softmax", bits=4)
-    uneven = PackedModel(tensors=packed.tensors, levels=(*packed.levels[:-1], 30.0), note=packed.note)
+    uneven = PackedModel(
+        tensors=packed.tensors, levels=(*packed.levels[:-1], 30.0), note=packed.note
+    )
     with pytest.raises(ParameterError, match="inputs=int8"):
         packed.export(tmp_path / "m.onnx", inputs="int8")
     with pytest.raises(ParameterError, match="dense=Gemm"):

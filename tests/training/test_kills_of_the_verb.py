@@ -18,18 +18,43 @@ pytestmark = pytest.mark.slow
 
 STEPS, EVERY = 6, 2
 # Half of a run's time is torch's compiler, which the first optimizer of a process loads.
-LOADS = ("torch", "torch._dynamo", "opacus", "sklearn.datasets", "dp_accounting.pld.privacy_loss_distribution")
+LOADS = (
+    "torch",
+    "torch._dynamo",
+    "opacus",
+    "sklearn.datasets",
+    "dp_accounting.pld.privacy_loss_distribution",
+)
 
 
 def _words(folder: Path, *more: str) -> list[str]:
-    words = ["train", "--data", "breast-cancer", "--delta", "1e-5", "--steps", str(STEPS), "--batch-size", "10"]
-    words += ["--every", str(EVERY), "--checkpoint", str(folder / "run.pt"), "--log", str(folder / "log.jsonl")]
+    words = [
+        "train",
+        "--data",
+        "breast-cancer",
+        "--delta",
+        "1e-5",
+        "--steps",
+        str(STEPS),
+        "--batch-size",
+        "10",
+    ]
+    words += [
+        "--every",
+        str(EVERY),
+        "--checkpoint",
+        str(folder / "run.pt"),
+        "--log",
+        str(folder / "log.jsonl"),
+    ]
     return [*words, "--out", str(folder / "model.mzq"), "--noise-multiplier", "8", "--json", *more]
 
 
 def _reserved(folder: Path) -> int:
     ledger = folder / "run.pt.ledger.jsonl"
-    whole = ledger.read_text().split("\n")[:-1] if ledger.exists() else []  # a torn line promised nothing yet
+    whole = (
+        ledger.read_text().split("\n")[:-1] if ledger.exists() else []
+    )  # a torn line promised nothing yet
     return max([json.loads(line).get("reserved", 0) for line in whole], default=0)
 
 
@@ -57,7 +82,9 @@ def test_steps_are_paid_before_they_are_begun_and_never_forgotten(
             begun = marks.stat().st_size - before
             assert begun <= _reserved(folder)
             model = folder / "model.mzq"
-            if model.exists():  # killed after all steps: a whole model, which is kept unless told otherwise
+            if (
+                model.exists()
+            ):  # killed after all steps: a whole model, which is kept unless told otherwise
                 assert PackedModel.load(model).tensors
                 kept = model.read_bytes()
                 assert "exists already" in runs(*_words(folder, *more, "--resume")).output

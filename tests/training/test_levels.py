@@ -10,7 +10,14 @@ import pytest
 from scipy.stats import chisquare
 
 from mezzotint.core.sampler import ElementWords
-from mezzotint.training.projection import Projection, coin_type, coins_for, onto_levels, place, projection
+from mezzotint.training.projection import (
+    Projection,
+    coin_type,
+    coins_for,
+    onto_levels,
+    place,
+    projection,
+)
 
 F32 = np.float32
 KINDS = [
@@ -25,12 +32,20 @@ def others(projected: Projection) -> int:
     return int(projected.table.weights[0, 1]) if projected.q < 1 else 0
 
 
-def twin(weight: float, bound: float, projected: Projection, rounding_coin: int, replacing_coin: int) -> F32:
+def twin(
+    weight: float, bound: float, projected: Projection, rounding_coin: int, replacing_coin: int
+) -> F32:
     """One weight, in fractions."""
     top = projected.table.levels.size - 1
-    position = min(max(Fraction(weight) / Fraction(bound), Fraction(-1)), Fraction(1)) * top / 2 + Fraction(top, 2)
+    position = min(
+        max(Fraction(weight) / Fraction(bound), Fraction(-1)), Fraction(1)
+    ) * top / 2 + Fraction(top, 2)
     size = 8 * np.dtype(coin_type(projected)).itemsize
-    shift = Fraction(2 * rounding_coin + 1, 2 ** (size + 1)) if projected.rounding == "stochastic" else Fraction(1, 2)
+    shift = (
+        Fraction(2 * rounding_coin + 1, 2 ** (size + 1))
+        if projected.rounding == "stochastic"
+        else Fraction(1, 2)
+    )
     code, other = (position + shift).__floor__(), others(projected)
     if replacing_coin < other * top:
         code = (code + 1 + replacing_coin // other) % (top + 1)
@@ -56,24 +71,38 @@ def test_coins_lead_where_fractions_say(bits: int, rounding: Any, q: float, boun
     coins = rng.integers(0, last, 1200, dtype=kind, endpoint=True)
     coins[:2], coins[600:602] = (0, last), (last, 0)
     # Where the level that a coin leads to changes, floats must be exact.
-    edges = [k * other + d for k in range(projected.table.levels.size) for d in (-1, 0) if 0 <= k * other + d < 2**32]
+    edges = [
+        k * other + d
+        for k in range(projected.table.levels.size)
+        for d in (-1, 0)
+        if 0 <= k * other + d < 2**32
+    ]
     if other:
         coins[1200 - len(edges[:500]) :] = edges[:500]
     found = given.copy()
     top = projected.table.levels.size - 1
-    assert onto_levels(found, None, 0.0, coins, 600, rounding == "stochastic", other, top, bound) == 0
-    expected = [twin(float(x), bound, projected, int(coins[i]), int(coins[600 + i])) for i, x in enumerate(given)]
+    assert (
+        onto_levels(found, None, 0.0, coins, 600, rounding == "stochastic", other, top, bound) == 0
+    )
+    expected = [
+        twin(float(x), bound, projected, int(coins[i]), int(coins[600 + i]))
+        for i, x in enumerate(given)
+    ]
     # Positions are floats of 53 bits: one within 2^-40 of a boundary may fall on its other side, and none here is.
     np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize(("bits", "rounding", "q"), KINDS)
-def test_no_coin_is_used_twice(bits: int, rounding: Any, q: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_coin_is_used_twice(
+    bits: int, rounding: Any, q: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # Parts of 8 words, cut across tensors; the coins of each are words of its own range of the stream.
     monkeypatch.setattr("mezzotint.training.projection.PART", 8)
     rng, projected = np.random.default_rng(1), projection(bits=bits, rounding=rounding, q=q)
     each, bounds = coins_for(projected), (0.5, 1.0, 2.0, 1.0)
-    given = [weights_of(rng, size, bound) for size, bound in zip((21, 5, 40, 4), bounds, strict=True)]
+    given = [
+        weights_of(rng, size, bound) for size, bound in zip((21, 5, 40, 4), bounds, strict=True)
+    ]
     found, words = [one.copy() for one in given], np.empty(400, dtype=np.uint64)
     assert place(found, bounds, projected, bytes(range(32))) == 0
     ElementWords(bytes(range(32))).fill(words)
@@ -86,23 +115,34 @@ def test_no_coin_is_used_twice(bits: int, rounding: Any, q: float, monkeypatch: 
             part, place_in = divmod(number, length)
             first = most * part + place_in
             second = first + (min(length, total - part * length) if each == 2 else 0)
-            assert value == twin(float(weight), bound, projected, int(coins[first]), int(coins[second]))
+            assert value == twin(
+                float(weight), bound, projected, int(coins[first]), int(coins[second])
+            )
             used += [first, second][:each]
             number += 1
     assert len(used) == len(set(used)) == each * total
 
 
 @pytest.mark.parametrize(("bits", "rounding", "q"), KINDS)
-def test_moved_and_placed_in_one_pass(bits: int, rounding: Any, q: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_moved_and_placed_in_one_pass(
+    bits: int, rounding: Any, q: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # The same as moving first, in 53 bits. That 24 bits put a weight on the other side of a boundary happens to none.
     monkeypatch.setattr("mezzotint.training.projection.PART", 8)
     rng, projected = np.random.default_rng(2), projection(bits=bits, rounding=rounding, q=q)
     given = [weights_of(rng, size, 1.0) for size in (31, 60)]
-    moves = [(rng.normal(0, 1, one.size).astype(F32), rate) for one, rate in zip(given, (0.25, 0.0), strict=True)]
+    moves = [
+        (rng.normal(0, 1, one.size).astype(F32), rate)
+        for one, rate in zip(given, (0.25, 0.0), strict=True)
+    ]
     moved = [one.copy() for one in given]
     moved[0] = (given[0].astype(float) - 0.25 * moves[0][0].astype(float)).astype(F32)
     key = bytes(range(32))
-    assert place(given, [1.0, 1.0], projected, key, moves) == place(moved, [1.0, 1.0], projected, key) == 0
+    assert (
+        place(given, [1.0, 1.0], projected, key, moves)
+        == place(moved, [1.0, 1.0], projected, key)
+        == 0
+    )
     for one, other in zip(given, moved, strict=True):
         np.testing.assert_array_equal(one, other)
 
@@ -119,7 +159,10 @@ def test_the_law_is_the_tables(bits: int, rounding: Any, q: float) -> None:
         observed = np.bincount(numbers, minlength=expected.size)
         assert observed[expected == 0].sum() == 0
         if (expected > 0).sum() > 1:
-            assert chisquare(observed[expected > 0], expected[expected > 0], sum_check=False).pvalue > 1e-6
+            assert (
+                chisquare(observed[expected > 0], expected[expected > 0], sum_check=False).pvalue
+                > 1e-6
+            )
 
 
 def test_weights_that_are_not_numbers_are_counted() -> None:

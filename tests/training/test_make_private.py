@@ -15,7 +15,12 @@ from mezzotint.datasets import Dataset
 from mezzotint.training import methods, models, optimizers, rqp, trainer
 from mezzotint.training.audit import audit
 from mezzotint.training.methods import BudgetSpentError
-from mezzotint.training.projection import ContractionWarning, MemoryLossWarning, TrainingWarning, projection
+from mezzotint.training.projection import (
+    ContractionWarning,
+    MemoryLossWarning,
+    TrainingWarning,
+    projection,
+)
 from tolerances import FEW, SINGLE
 
 torch = pytest.importorskip("torch")
@@ -28,9 +33,13 @@ def parts(
     """Module, optimizer and loader of an ordinary script."""
     torch.manual_seed(3)
     module = torch.nn.Linear(5, 1) if module is None else module
-    records = torch.utils.data.TensorDataset(torch.from_numpy(data.train_x), torch.from_numpy(data.train_y))
+    records = torch.utils.data.TensorDataset(
+        torch.from_numpy(data.train_x), torch.from_numpy(data.train_y)
+    )
     make = inner or (lambda p: torch.optim.SGD(p, lr=0.5))
-    found = torch.utils.data.DataLoader(records, **{"batch_size": batch_size, "shuffle": True, **loader})
+    found = torch.utils.data.DataLoader(
+        records, **{"batch_size": batch_size, "shuffle": True, **loader}
+    )
     return [module, make(module.parameters()), found]
 
 
@@ -45,11 +54,15 @@ def run(module: Any, optimizer: Any, loader: Any, *, epochs: int = 1) -> None:
 
 @torch.no_grad()
 def accuracy(module: Any, data: Dataset) -> float:
-    return float(((module(torch.from_numpy(data.test_x)).squeeze(1) > 0).numpy() == data.test_y).mean())
+    return float(
+        ((module(torch.from_numpy(data.test_x)).squeeze(1) > 0).numpy() == data.test_y).mean()
+    )
 
 
 def weights(module: Any) -> np.ndarray:
-    return np.concatenate([parameter.detach().float().numpy().ravel() for parameter in module.parameters()])
+    return np.concatenate(
+        [parameter.detach().float().numpy().ravel() for parameter in module.parameters()]
+    )
 
 
 @judges("training.methods.Accountant.get_epsilon")
@@ -68,7 +81,9 @@ def weights(module: Any) -> np.ndarray:
 )
 @pytest.mark.filterwarnings("ignore::mezzotint.training.projection.ContractionWarning")
 @pytest.mark.filterwarnings("ignore::mezzotint.training.projection.DeadZoneWarning")
-def test_a_script_learns_and_stays_within_its_target(blobs: Dataset, settings: dict[str, Any], inner: Any) -> None:
+def test_a_script_learns_and_stays_within_its_target(
+    blobs: Dataset, settings: dict[str, Any], inner: Any
+) -> None:
     module, optimizer, loader, accountant = training.make_private(
         *parts(blobs, inner=inner), target_epsilon=4.0, delta=1e-5, epochs=4, seed=1, **settings
     )
@@ -105,9 +120,16 @@ def test_kappa_is_claimed_only_where_it_holds(blobs: Dataset) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", TrainingWarning)
             module, optimizer, loader, accountant = training.make_private(
-                *parts(blobs, inner=inner), target_epsilon=2.0, delta=1e-5, epochs=1, method="rqp", q=0.9
+                *parts(blobs, inner=inner),
+                target_epsilon=2.0,
+                delta=1e-5,
+                epochs=1,
+                method="rqp",
+                q=0.9,
             )
-        plain = rqp.noise_multiplier(2.0, sampling_rate=accountant.sampling.rate, steps=10, delta=1e-5)
+        plain = rqp.noise_multiplier(
+            2.0, sampling_rate=accountant.sampling.rate, steps=10, delta=1e-5
+        )
         assert optimizer.noise_multiplier == pytest.approx(expected * plain, rel=FEW)
         run(module, optimizer, loader)
         assert accountant.claim().release.mechanism.phases[0].kappa == expected
@@ -129,9 +151,13 @@ def test_memory_loss_is_told_with_what_would_work(blobs: Dataset) -> None:
     def told(q: float) -> list[str]:
         with warnings.catch_warnings(record=True) as found:
             warnings.simplefilter("always")
-            training.make_private(*parts(blobs), target_epsilon=2.0, delta=1e-5, epochs=20, method="rqp", q=q)
+            training.make_private(
+                *parts(blobs), target_epsilon=2.0, delta=1e-5, epochs=20, method="rqp", q=q
+            )
         told = [one for one in found if one.category is MemoryLossWarning]
-        assert all(one.filename == __file__ for one in told)  # points at the script, not into the package
+        assert all(
+            one.filename == __file__ for one in told
+        )  # points at the script, not into the package
         return [str(one.message) for one in told]
 
     (text,) = told(0.9)
@@ -142,18 +168,25 @@ def test_infeasible_targets_say_what_would_work(blobs: Dataset) -> None:
     with pytest.raises(InfeasibleError, match="choose a larger target") as refused:
         training.make_private(*parts(blobs), target_epsilon=1e-5, delta=1e-9, epochs=400)
     least = float(str(refused.value).split("gives epsilon ")[1].split(";")[0])
-    _, optimizer, _, _ = training.make_private(*parts(blobs), target_epsilon=1.01 * least, delta=1e-9, epochs=400)
+    _, optimizer, _, _ = training.make_private(
+        *parts(blobs), target_epsilon=1.01 * least, delta=1e-9, epochs=400
+    )
     assert optimizer.noise_multiplier <= 2e4
 
 
 def test_the_claim_follows_a_noise_schedule(blobs: Dataset) -> None:
-    module, optimizer, loader, accountant = training.make_private(*parts(blobs), noise_multiplier=2.0, delta=1e-5)
+    module, optimizer, loader, accountant = training.make_private(
+        *parts(blobs), noise_multiplier=2.0, delta=1e-5
+    )
     run(module, optimizer, loader)
     optimizer.noise_multiplier = 1.0
     run(module, optimizer, loader)
     rule = accountant.sampling
     phases = [rqp.Phase(noise_multiplier=z, kappa=1.0, sampling=rule, steps=10) for z in (2.0, 1.0)]
-    assert accountant.claim().epsilon == privacy.account(rqp.training_release(phases, delta=1e-5)).epsilon
+    assert (
+        accountant.claim().epsilon
+        == privacy.account(rqp.training_release(phases, delta=1e-5)).epsilon
+    )
     optimizer.noise_multiplier = 0.0
     with pytest.raises(ParameterError, match="noise_multiplier"):
         run(module, optimizer, loader)
@@ -164,14 +197,19 @@ def test_the_claim_follows_a_noise_schedule(blobs: Dataset) -> None:
 
 
 def test_an_old_state_does_not_forget_steps(blobs: Dataset) -> None:
-    module, optimizer, loader, accountant = training.make_private(*parts(blobs), noise_multiplier=2.0, delta=1e-5)
+    module, optimizer, loader, accountant = training.make_private(
+        *parts(blobs), noise_multiplier=2.0, delta=1e-5
+    )
     run(module, optimizer, loader)
     old = accountant.state_dict()
     run(module, optimizer, loader)
     claimed = accountant.claim()
     with pytest.raises(ParameterError, match="10 steps, 20 counted: released steps stay counted"):
         accountant.load_state_dict(old)
-    quiet = {**old, "history": [(9.0, *old["history"][0][1:2], 30)]}  # more steps, but not those that were taken
+    quiet = {
+        **old,
+        "history": [(9.0, *old["history"][0][1:2], 30)],
+    }  # more steps, but not those that were taken
     with pytest.raises(ParameterError, match="30 steps, 20 counted"):
         accountant.load_state_dict(quiet)
     assert accountant.claim() == claimed
@@ -215,7 +253,9 @@ def test_seeded_scripts_repeat_and_say_what_they_are(blobs: Dataset) -> None:
 
 
 def test_batches_are_poisson_samples(blobs: Dataset) -> None:
-    _, _, loader, accountant = training.make_private(*parts(blobs, batch_size=2), noise_multiplier=1.0, delta=1e-5)
+    _, _, loader, accountant = training.make_private(
+        *parts(blobs, batch_size=2), noise_multiplier=1.0, delta=1e-5
+    )
     sizes = [len(x) for x, _ in loader]
     assert len(sizes) == len(loader) == 100
     assert 0 in sizes  # whose records have the shape of the others
@@ -254,12 +294,19 @@ def test_what_cannot_be_made_private(blobs: Dataset) -> None:
     data = torch.utils.data
     module, optimizer, loader = parts(blobs)
     with pytest.raises(ParameterError, match="ModuleValidator"):
-        call(*parts(blobs, module=torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.BatchNorm1d(4))))
+        call(
+            *parts(
+                blobs, module=torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.BatchNorm1d(4))
+            )
+        )
     with pytest.raises(ParameterError, match="LBFGS"):
         call(module, torch.optim.LBFGS(module.parameters()), loader)
     with pytest.raises(ParameterError, match="the module does not have"):
         call(torch.nn.Linear(5, 1), optimizer, loader)
-    for sampler in (data.WeightedRandomSampler([1.0] * 200, 200), data.SubsetRandomSampler(range(10))):
+    for sampler in (
+        data.WeightedRandomSampler([1.0] * 200, 200),
+        data.SubsetRandomSampler(range(10)),
+    ):
         with pytest.raises(ParameterError, match="every record as likely"):
             call(*parts(blobs, sampler=sampler, shuffle=None))
     with pytest.raises(ParameterError, match="batch_size"):
@@ -275,8 +322,12 @@ def test_what_cannot_be_made_private(blobs: Dataset) -> None:
     for given, named in ((Stream(), "IterableDataset"), (list(loader), "list")):
         batches = data.DataLoader(given) if named == "IterableDataset" else given
         for settings in ({"noise_multiplier": 1.0}, {"epochs": 1}, {"epochs": 1, "bands": "auto"}):
-            with pytest.raises(ParameterError, match=f"loader={named}: .*DataLoader over a map-style data set"):
-                training.make_private(module, optimizer, batches, **{"delta": 1e-5, "target_epsilon": 2.0, **settings})
+            with pytest.raises(
+                ParameterError, match=f"loader={named}: .*DataLoader over a map-style data set"
+            ):
+                training.make_private(
+                    module, optimizer, batches, **{"delta": 1e-5, "target_epsilon": 2.0, **settings}
+                )
     module.requires_grad_(False)
     with pytest.raises(ParameterError, match="frozen"):
         call(module, optimizer, loader)
@@ -287,7 +338,9 @@ def test_what_cannot_be_made_private(blobs: Dataset) -> None:
 
 def test_accuracy_between_epochs_is_looked_at_without_gradients(blobs: Dataset) -> None:
     """As the page says; a pass with gradients that go nowhere makes Opacus's hooks refuse the next step."""
-    module, optimizer, loader, _ = training.make_private(*parts(blobs), noise_multiplier=1.0, delta=1e-5)
+    module, optimizer, loader, _ = training.make_private(
+        *parts(blobs), noise_multiplier=1.0, delta=1e-5
+    )
     run(module, optimizer, loader)
     accuracy(module, blobs)
     run(module, optimizer, loader)
@@ -324,7 +377,9 @@ def test_the_claim_withstands_a_canary(bits: int | None) -> None:
             found.append(float(next(module.parameters()).detach().sum()))
         scores[canary] = np.array(found)
     threshold = float(np.quantile(np.concatenate([scores[True][:200], scores[False][:200]]), 0.6))
-    proved = audit(scores[True][200:], scores[False][200:], threshold=threshold, delta=1e-2, confidence=0.999)
+    proved = audit(
+        scores[True][200:], scores[False][200:], threshold=threshold, delta=1e-2, confidence=0.999
+    )
     assert 0.15 * accountant.claim().epsilon < proved.epsilon <= accountant.claim().epsilon
     assert math.isfinite(accountant.claim().epsilon)
     assert optimizers.NoisyOptimizer is type(optimizer)

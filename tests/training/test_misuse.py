@@ -38,7 +38,9 @@ def script(
         for parameter in module.parameters():
             parameter.zero_()
     inner = torch.optim.SGD(module.parameters(), lr=float(size))
-    loader = torch.utils.data.DataLoader(data, batch_size=size, num_workers=workers, persistent_workers=persistent)
+    loader = torch.utils.data.DataLoader(
+        data, batch_size=size, num_workers=workers, persistent_workers=persistent
+    )
     return training.make_private(
         module, inner, loader, **{"noise_multiplier": noise, "delta": 1e-5, "seed": 1, **settings}
     )
@@ -55,7 +57,9 @@ def counts(module: Any) -> np.ndarray:
 
 def split(parts: Any, most: int) -> Any:
     manager = importlib.import_module("opacus.utils.batch_memory_manager")
-    return manager.BatchMemoryManager(data_loader=parts[2], max_physical_batch_size=most, optimizer=parts[1])
+    return manager.BatchMemoryManager(
+        data_loader=parts[2], max_physical_batch_size=most, optimizer=parts[1]
+    )
 
 
 def test_sums_are_forgotten_whoever_clears_the_gradients() -> None:
@@ -81,7 +85,9 @@ def test_sums_are_forgotten_whoever_clears_the_gradients() -> None:
 @pytest.mark.parametrize("after", ["plain", "split"])
 @pytest.mark.parametrize("parts_taken", [1, 2])
 @pytest.mark.parametrize("stepped", [True, False])
-def test_a_batch_that_is_left_in_its_midst_is_dropped(after: str, parts_taken: int, stepped: bool) -> None:
+def test_a_batch_that_is_left_in_its_midst_is_dropped(
+    after: str, parts_taken: int, stepped: bool
+) -> None:
     # Its records may be in the next batch as well, and would count twice under one noise.
     parts = module, optimizer, loader, accountant = script(size=RECORDS)
     with split(parts, 5) as small:
@@ -185,7 +191,11 @@ def test_steps_of_more_records_than_the_batch_are_refused() -> None:
     given = iter(loader)
     (first,), (second,) = next(given), next(given)
     assert 0 < len(second) < RECORDS
-    for x in (torch.cat([first, second]), 100 * torch.eye(RECORDS), torch.cat([second, second[:1]])):
+    for x in (
+        torch.cat([first, second]),
+        100 * torch.eye(RECORDS),
+        torch.cat([second, second[:1]]),
+    ):
         optimizer.zero_grad()
         backward(module, x)
         with pytest.raises(ParameterError, match="more per-sample gradients than records"):
@@ -227,7 +237,9 @@ def test_noise_is_projected_once() -> None:
 
 
 def test_gradients_from_before_are_not_applied() -> None:
-    layer = torch.nn.Sequential(torch.nn.Linear(RECORDS, RECORDS, bias=False), torch.nn.Linear(RECORDS, 1))
+    layer = torch.nn.Sequential(
+        torch.nn.Linear(RECORDS, RECORDS, bias=False), torch.nn.Linear(RECORDS, 1)
+    )
     layer(100 * torch.eye(RECORDS)).sum().backward()  # somebody tries whether the model runs
     layer[0].requires_grad_(False)
     module, optimizer, loader, _ = script(layer=layer)
@@ -255,7 +267,10 @@ def test_tensors_that_are_not_optimized_do_not_stop_the_others() -> None:
         optimizer.zero_grad()
         backward(made, x)
         optimizer.step()
-        assert not isinstance(module[0].weight.grad_sample, list) or len(module[0].weight.grad_sample) == 2
+        assert (
+            not isinstance(module[0].weight.grad_sample, list)
+            or len(module[0].weight.grad_sample) == 2
+        )
     assert torch.equal(module[0].weight, before)
     assert len(accountant) == 6
 
@@ -274,7 +289,10 @@ def test_empty_batches_are_steps() -> None:
             assert not torch.isclose(before, next(module.parameters())).any()
     assert empty > 8
     phase = rqp.Phase(
-        noise_multiplier=1.0, kappa=1.0, sampling=rqp.Poisson(rate=math.nextafter(1 / RECORDS, 1)), steps=2 * RECORDS
+        noise_multiplier=1.0,
+        kappa=1.0,
+        sampling=rqp.Poisson(rate=math.nextafter(1 / RECORDS, 1)),
+        steps=2 * RECORDS,
     )
     known = privacy.account(rqp.training_release([phase], delta=1e-5)).epsilon
     assert accountant.claim().epsilon == pytest.approx(known, rel=MANY)
@@ -332,8 +350,12 @@ def test_gradients_without_noise_are_left_to_no_plain_optimizer() -> None:
     torch.manual_seed(0)
     plain = torch.nn.Linear(RECORDS, 2)
     kept = torch.optim.SGD(plain.parameters(), lr=1.0)
-    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.eye(RECORDS)), batch_size=8)
-    module, optimizer, loader, accountant = training.make_private(plain, kept, loader, noise_multiplier=1.0, delta=1e-5)
+    loader = torch.utils.data.DataLoader(
+        torch.utils.data.TensorDataset(torch.eye(RECORDS)), batch_size=8
+    )
+    module, optimizer, loader, accountant = training.make_private(
+        plain, kept, loader, noise_multiplier=1.0, delta=1e-5
+    )
     for (x,) in loader:
         before = [parameter.detach().clone() for parameter in plain.parameters()]
         optimizer.zero_grad()

@@ -41,7 +41,11 @@ def counted_error(row: np.ndarray, levels: np.ndarray, counts: np.ndarray) -> fl
 def test_channels_have_the_best_scale_that_was_tried(channels: int, bits: int, seed: int) -> None:
     # By the slow twin: every scale tried on every channel, every level on every weight.
     rng = np.random.default_rng(seed)
-    weights = rng.standard_t(3, size=(channels, 40)) * rng.uniform(0.01, 2, size=(channels, 1)) * rng.random(40) ** 3
+    weights = (
+        rng.standard_t(3, size=(channels, 40))
+        * rng.uniform(0.01, 2, size=(channels, 1))
+        * rng.random(40) ** 3
+    )
     packed = pack_weights({"w": weights, "b": weights[0, :9]}, bits=bits)
     assert packed.bits == bits
     assert packed.tensors[0].scales.shape == (channels, 1)
@@ -55,9 +59,16 @@ def test_channels_have_the_best_scale_that_was_tried(channels: int, bits: int, s
             for k in range(-30, 3)
             for sign in (1, -1)
         ]
-        found, least = counts @ (mine - row) ** 2, min(counted_error(row, levels, counts) for levels in tried)
+        found, least = (
+            counts @ (mine - row) ** 2,
+            min(counted_error(row, levels, counts) for levels in tried),
+        )
         # Scales are rounded to 24 bits; below 4 bits levels are chosen from more than these.
-        assert found == pytest.approx(least, rel=1e-4, abs=1e-10) if bits >= 4 else found < least * (1 + 1e-4)
+        assert (
+            found == pytest.approx(least, rel=1e-4, abs=1e-10)
+            if bits >= 4
+            else found < least * (1 + 1e-4)
+        )
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -79,7 +90,9 @@ def test_few_bits_choose_the_best_of_the_integers(seed: int) -> None:
         # The twin's grid of scales: around the best one the error is flat.
         assert counts @ (mine - row) ** 2 == pytest.approx(least, rel=1e-4)
     even = pack_weights({"w": weights}, bits=2, scales="tensor").values()["w"]
-    assert np.sum(counts * (packed.values()["w"] - weights) ** 2) < 0.5 * np.sum(counts * (even - weights) ** 2)
+    assert np.sum(counts * (packed.values()["w"] - weights) ** 2) < 0.5 * np.sum(
+        counts * (even - weights) ** 2
+    )
 
 
 def test_a_channel_of_zeros_stays_zero() -> None:
@@ -139,7 +152,11 @@ def test_bad_input() -> None:
         PackedModel(tensors=(tensor,), levels=(-1.0, 0.0, 1.0), note={})
     for scale in (np.ones(2, dtype=np.float32), np.ones(1), np.zeros(1, dtype=np.float32)):
         with pytest.raises(ParameterError, match="scale="):
-            PackedModel(tensors=(replace(tensor, scale=scale),), levels=tuple(np.linspace(-1, 1, 16)), note={})
+            PackedModel(
+                tensors=(replace(tensor, scale=scale),),
+                levels=tuple(np.linspace(-1, 1, 16)),
+                note={},
+            )
     for chosen in (
         np.zeros((1, 4)),
         np.zeros((2, 4), np.uint8),
@@ -147,10 +164,16 @@ def test_bad_input() -> None:
         np.full((1, 4), 16, np.uint8),
     ):
         with pytest.raises(ParameterError, match="chosen="):
-            PackedModel(tensors=(replace(tensor, chosen=chosen),), levels=tuple(np.linspace(-1, 1, 16)), note={})
+            PackedModel(
+                tensors=(replace(tensor, chosen=chosen),),
+                levels=tuple(np.linspace(-1, 1, 16)),
+                note={},
+            )
     chosen = np.zeros((1, 4), np.uint8)
     with pytest.raises(ParameterError, match="codes=4"):
-        PackedModel(tensors=(replace(tensor, chosen=chosen),), levels=tuple(np.linspace(-1, 1, 16)), note={})
+        PackedModel(
+            tensors=(replace(tensor, chosen=chosen),), levels=tuple(np.linspace(-1, 1, 16)), note={}
+        )
     with pytest.raises(ParameterError, match="scales=row"):
         pack_weights({}, bits=4, scales="row")  # type: ignore[arg-type]
     with pytest.raises(ParameterError, match="tensors"):

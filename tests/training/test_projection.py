@@ -37,13 +37,17 @@ def test_replacement(rounding: str, bits: int, q: float) -> None:
     levels = 2**bits
     assert q - levels * GRAIN <= found.q <= q
     at_level = found.table.pmf(found.table.levels)
-    np.testing.assert_allclose(np.diag(at_level), q, atol=1e-7)  # up to 256 units of 2^-32 are given to the kept code
+    np.testing.assert_allclose(
+        np.diag(at_level), q, atol=1e-7
+    )  # up to 256 units of 2^-32 are given to the kept code
     np.testing.assert_allclose(at_level[0, 1:], (1 - q) / (levels - 1), atol=MANY)
     assert found.kappa == contraction(q, bits)
     if bits <= 4:
         # The table that is drawn from contracts no less than the formula says.
         assert table_contraction(found.table) <= found.kappa * (1 + 1e-6)
-    assert found.replacement == pytest.approx(levels * (1 - q) / (levels - 1), abs=2 * levels * GRAIN)
+    assert found.replacement == pytest.approx(
+        levels * (1 - q) / (levels - 1), abs=2 * levels * GRAIN
+    )
 
 
 def test_rounding_costs_and_buys_nothing() -> None:

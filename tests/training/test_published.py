@@ -30,9 +30,19 @@ FIGURE_1 = replace(DIAGNOSTIC, batch_size=1, dataset_size=445, steps=445)
     [
         *(
             (DIAGNOSTIC, z, q)
-            for z, q in ((0.1, 0.152), (0.5, 0.198), (1, 0.285), (1.5, 0.414), (2, 0.678), (2.3, 0.940))
+            for z, q in (
+                (0.1, 0.152),
+                (0.5, 0.198),
+                (1, 0.285),
+                (1.5, 0.414),
+                (2, 0.678),
+                (2.3, 0.940),
+            )
         ),
-        *((MNIST, z, q) for z, q in ((0.5, 0.153), (1, 0.154), (2, 0.168), (5, 0.250), (10, 0.442))),
+        *(
+            (MNIST, z, q)
+            for z, q in ((0.5, 0.153), (1, 0.154), (2, 0.168), (5, 0.250), (10, 0.442))
+        ),
         *(
             (FIGURE_1, s / 0.45, q)
             for s, q in ((0.01, 0.157), (0.045, 0.288), (0.06, 0.364), (0.08, 0.545), (0.1, 0.875))
@@ -43,13 +53,15 @@ def test_q_of_the_published_bound(settings: RQPSettings, noise: float, q: float)
     found = published_q(replace(settings, noise_multiplier=noise))
     # Printed to three digits; one of them was rounded from .28546 and one from .24962.
     assert float(found) == pytest.approx(q, abs=6e-4)
-    assert float(published_epsilon(replace(settings, noise_multiplier=noise), q=float(found))) == pytest.approx(
-        1.0, rel=FEW
-    )
+    assert float(
+        published_epsilon(replace(settings, noise_multiplier=noise), q=float(found))
+    ) == pytest.approx(1.0, rel=FEW)
 
 
 @pytest.mark.parametrize(("settings", "sigma"), [(DIAGNOSTIC, 1.060), (MNIST, 6.750)])
-def test_noise_from_which_the_published_bound_asks_no_replacement(settings: RQPSettings, sigma: float) -> None:
+def test_noise_from_which_the_published_bound_asks_no_replacement(
+    settings: RQPSettings, sigma: float
+) -> None:
     assert float(published_q(replace(settings, noise_multiplier=(sigma - 1e-3) / 0.45))) < 1
     assert float(published_q(replace(settings, noise_multiplier=(sigma + 1e-3) / 0.45))) == 1
 
@@ -63,10 +75,14 @@ def test_noise_from_which_the_published_bound_asks_no_replacement(settings: RQPS
         (1, 2.355, -0.06, 1.32),
     ],
 )
-def test_counterexamples_in_forty_digits(dimension: int, noise: float, start: float, true: float) -> None:
+def test_counterexamples_in_forty_digits(
+    dimension: int, noise: float, start: float, true: float
+) -> None:
     # q is chosen for a published epsilon of 1 over 46 steps at rate 10/455; one full step then costs .989 of it.
     q = float(published_q(replace(DIAGNOSTIC, noise_multiplier=noise)))
-    once = replace(DIAGNOSTIC, noise_multiplier=noise, dataset_size=10, steps=1, dimension=dimension)
+    once = replace(
+        DIAGNOSTIC, noise_multiplier=noise, dataset_size=10, steps=1, dimension=dimension
+    )
     nominal = published_epsilon(once, q=q)
     assert float(nominal) == pytest.approx(0.989, abs=1e-3)  # three printed decimals
     # The record's gradient has norm rho and equal coordinates; the others' gradients vanish
@@ -92,7 +108,13 @@ def test_reasons_name_the_flaws_that_apply() -> None:
 def test_published_utility_bound_is_broken_by_a_step_that_never_leaves_its_cell() -> None:
     # d=1, loss rho |w - M|, start at -M, no noise, nearest rounding: eta rho = .018 < h = .02 never moves the weight.
     settings = replace(
-        DIAGNOSTIC, step_size=0.04, noise_multiplier=1e-12, dimension=1, steps=10**9, batch_size=10, dataset_size=10
+        DIAGNOSTIC,
+        step_size=0.04,
+        noise_multiplier=1e-12,
+        dimension=1,
+        steps=10**9,
+        batch_size=10,
+        dataset_size=10,
     )
     levels = np.linspace(-0.3, 0.3, 16)
     weight = -0.3
@@ -101,7 +123,9 @@ def test_published_utility_bound_is_broken_by_a_step_that_never_leaves_its_cell(
         weight = float(levels[np.argmin(np.abs(levels - stepped))])
     excess = settings.clip_norm * abs(weight - 0.3)
     assert excess == pytest.approx(0.270, rel=FEW)
-    assert float(published_utility_bound(settings, q=1.0)) == pytest.approx(0.0045, abs=1e-4)  # four printed decimals
+    assert float(published_utility_bound(settings, q=1.0)) == pytest.approx(
+        0.0045, abs=1e-4
+    )  # four printed decimals
     assert excess <= utility_bound(settings, rounding="nearest", start_distance=0.6)
 
 

@@ -34,12 +34,17 @@ def test_equal_shares_are_worst() -> None:
         for shift in (0.3, 1.0, 6.0):
             bound = step_loss(shift, 4, gap, other)
             shares = rng.dirichlet([0.3] * 4, size=400)
-            totals = [sum(coordinate_loss(shift * math.sqrt(v), gap, other) for v in row) for row in shares]
+            totals = [
+                sum(coordinate_loss(shift * math.sqrt(v), gap, other) for v in row)
+                for row in shares
+            ]
             assert max(totals) <= bound + MANY
             assert step_loss(shift, 1, gap, other) <= bound + MANY
 
 
-@pytest.mark.parametrize(("noise", "q", "printed"), [(0.5, 0.198, 5.77), (1.0, 0.285, 3.93), (2.0, 0.678, 3.69)])
+@pytest.mark.parametrize(
+    ("noise", "q", "printed"), [(0.5, 0.198, 5.77), (1.0, 0.285, 3.93), (2.0, 0.678, 3.69)]
+)
 def test_a_step_on_the_published_curve(noise: float, q: float, printed: float) -> None:
     # 31 weights of 4 bits; math note 3.2, whose q are rounded to three digits.
     assert step_loss(1 / noise, 31, *_parts(q, 4)) == pytest.approx(printed, rel=0.01)

@@ -74,12 +74,18 @@ def test_same_codes_as_the_twin_for_the_same_words(seed: int, jumps: float) -> N
     # The twin rounds t by itself: a word within a unit of the threshold may fall on either side (probability 2^-31).
     _, limit = threshold(mechanism, x)
     clear = np.abs((words >> np.uint64(32)).astype(np.int64) - limit) > 1
-    np.testing.assert_array_equal(draw(grid, x, words)[clear], codes_from_words(mechanism, x, words)[clear])
+    np.testing.assert_array_equal(
+        draw(grid, x, words)[clear], codes_from_words(mechanism, x, words)[clear]
+    )
 
 
-@given(seed=st.integers(0, 2**32 - 1), segments=st.integers(1, 70), jumps=st.sampled_from([0.0, 1.0]))
+@given(
+    seed=st.integers(0, 2**32 - 1), segments=st.integers(1, 70), jumps=st.sampled_from([0.0, 1.0])
+)
 @settings(max_examples=100)
-def test_threshold_is_within_one_unit_of_the_rational_one(seed: int, segments: int, jumps: float) -> None:
+def test_threshold_is_within_one_unit_of_the_rational_one(
+    seed: int, segments: int, jumps: float
+) -> None:
     generator = np.random.default_rng(seed)
     mechanism = telltale(even_knots(generator, segments, jumps))
     grid = find_grid(mechanism)
@@ -88,7 +94,9 @@ def test_threshold_is_within_one_unit_of_the_rational_one(seed: int, segments: i
         return
     for x in inputs_for(mechanism, generator, 12).astype(F32):
         row, limit = exact_threshold(mechanism, float(x))
-        highs = np.array([h for h in (0, int(limit) - 1, int(limit) + 2, TOTAL - 1) if 0 <= h < TOTAL])
+        highs = np.array(
+            [h for h in (0, int(limit) - 1, int(limit) + 2, TOTAL - 1) if 0 <= h < TOTAL]
+        )
         expected = np.array([row + (h + 1 <= limit) for h in highs])
         clear = np.array([not -1 < h - limit < 1 for h in highs])
         codes = draw(grid, np.full(highs.size, x), highs.astype(np.uint64) << np.uint64(32))
@@ -125,8 +133,12 @@ def test_which_tables_have_a_grid() -> None:
         assert find_grid(table) is not None
     assert find_grid(telltale(np.array([-1.0, -0.2, 0.3, 1.0]))) is None
     assert find_grid(telltale(np.array([-1.5, 0.0, 1.0, 2.0]))) is None  # an end that sticks out
-    assert find_grid(telltale(np.array([0.0, 1e-9, 1.0, 2.0]) + 1)) is None  # and one that is cut to nearly nothing
-    far = 100.1 + 0.01 * np.arange(5)  # rounding leaves the origin 1e-12 segments off, which is little
+    assert (
+        find_grid(telltale(np.array([0.0, 1e-9, 1.0, 2.0]) + 1)) is None
+    )  # and one that is cut to nearly nothing
+    far = 100.1 + 0.01 * np.arange(
+        5
+    )  # rounding leaves the origin 1e-12 segments off, which is little
     assert find_grid(telltale(far)) is not None
     far[-1] -= 0.0099  # but not a hundred times that
     assert find_grid(telltale(far)) is None
@@ -136,38 +148,57 @@ def test_which_tables_have_a_grid() -> None:
 
 
 @given(
-    mechanism=mechanisms(max_levels=40), seed=st.integers(0, 2**32 - 1), how=st.sampled_from(["codes", "odd", "count"])
+    mechanism=mechanisms(max_levels=40),
+    seed=st.integers(0, 2**32 - 1),
+    how=st.sampled_from(["codes", "odd", "count"]),
 )
 @settings(max_examples=60)
 def test_sums_are_those_of_the_twin(mechanism: Mechanism, seed: int, how: str) -> None:
     generator = np.random.default_rng(seed)
     count, widths = int(generator.integers(0, 6)), generator.integers(0, 40, 3)
     factors = generator.choice([0.5, 1.0, 2.0], count).astype(F32)
-    tensors = [inputs_for(mechanism, generator, count * width).reshape(count, width).astype(F32) for width in widths]
+    tensors = [
+        inputs_for(mechanism, generator, count * width).reshape(count, width).astype(F32)
+        for width in widths
+    ]
     size = mechanism.levels.size
     integers = {"codes": np.arange(size), "odd": np.arange(size) ** 2 + 3, "count": None}[how]
     found, nans = RecordSums(mechanism, integers)(plain(*tensors), factors, seed)
     flat = np.concatenate([(rows * factors[:, None]).ravel() for rows in tensors])
     codes = np.split(drawn_codes(mechanism, flat, seed), np.cumsum(count * widths)[:-1])
-    shaped = np.concatenate([part.reshape(count, width) for part, width in zip(codes, widths, strict=True)], axis=1)
+    shaped = np.concatenate(
+        [part.reshape(count, width) for part, width in zip(codes, widths, strict=True)], axis=1
+    )
     assert nans == 0
     assert found.dtype == np.int64
     if integers is None:
-        assert found.tolist() == [np.bincount(column, minlength=size).tolist() for column in shaped.T]
+        assert found.tolist() == [
+            np.bincount(column, minlength=size).tolist() for column in shaped.T
+        ]
     else:
         assert found.tolist() == column_sums(shaped, integers)
 
 
 @pytest.mark.parametrize("levels", [16, 17])
-@pytest.mark.parametrize("shape", [(3, 1, 40), (5, 7, 11), (2, 3, 2050), (4, 6, 0), (4, 0, 6), (0, 3, 2)])
-def test_factored_gradients_are_multiplied_out_on_the_way(levels: int, shape: tuple[int, int, int]) -> None:
+@pytest.mark.parametrize(
+    "shape", [(3, 1, 40), (5, 7, 11), (2, 3, 2050), (4, 6, 0), (4, 0, 6), (0, 3, 2)]
+)
+def test_factored_gradients_are_multiplied_out_on_the_way(
+    levels: int, shape: tuple[int, int, int]
+) -> None:
     table, generator = (
         families.rqm(lower=-1.0, upper=1.0, levels=levels, extension=1.0, q=0.42),
         np.random.default_rng(3),
     )
     count, repeat, width = shape
-    gains, rows = generator.normal(size=(count, repeat)).astype(F32), generator.normal(size=(count, width)).astype(F32)
-    factors, summed = generator.uniform(0.1, 0.5, count).astype(F32), RecordSums(table, np.arange(levels))
+    gains, rows = (
+        generator.normal(size=(count, repeat)).astype(F32),
+        generator.normal(size=(count, width)).astype(F32),
+    )
+    factors, summed = (
+        generator.uniform(0.1, 0.5, count).astype(F32),
+        RecordSums(table, np.arange(levels)),
+    )
     whole = (gains[:, :, None] * rows[:, None, :]).reshape(count, repeat * width)
     found, nans = summed([Gradients(rows=rows, gains=gains), *plain(rows)], factors, 6)
     assert nans == 0
@@ -175,7 +206,9 @@ def test_factored_gradients_are_multiplied_out_on_the_way(levels: int, shape: tu
 
 
 @pytest.mark.parametrize("levels", [16, 17])
-def test_parts_share_no_word_and_threads_do_not_matter(levels: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_share_no_word_and_threads_do_not_matter(
+    levels: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # RQM with 17 levels has a jump at 0 and so no grid.
     table = families.rqm(lower=-1.0, upper=1.0, levels=levels, extension=1.0, q=0.42)
     rows, ones = np.zeros((1, 4096), dtype=F32), np.ones(1, dtype=F32)
@@ -204,7 +237,9 @@ def test_levels_have_the_table_s_probabilities(levels: int) -> None:
     # 6 inputs, 400,000 draws each from the system's entropy: a chi-square above its 1 - 1e-9 quantile, in 12 tests.
     table = families.rqm(lower=-1.0, upper=1.0, levels=levels, extension=1.0, q=0.42)
     x = np.array([-1.0, -0.97, -0.31, 0.0, 0.62, 3.0], dtype=F32)
-    counts, _ = RecordSums(table, None)(plain(np.tile(x / F32(2), (400_000, 1))), np.full(400_000, 2, dtype=F32))
+    counts, _ = RecordSums(table, None)(
+        plain(np.tile(x / F32(2), (400_000, 1))), np.full(400_000, 2, dtype=F32)
+    )
     for value, seen in zip(x.tolist(), counts, strict=True):
         row, limit = exact_threshold(table, value)
         t = float(limit / TOTAL)

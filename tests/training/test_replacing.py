@@ -27,7 +27,9 @@ def pair_on_a_grid(rate: float, shift: float, alpha: float) -> float:
     return float(max(np.max(first - alpha * second), 1 - alpha))
 
 
-def in_the_plane(rate: float, u: np.ndarray, v: np.ndarray, others: list[np.ndarray], alpha: float) -> float:
+def in_the_plane(
+    rate: float, u: np.ndarray, v: np.ndarray, others: list[np.ndarray], alpha: float
+) -> float:
     """H_alpha of two records in the plane, the others Poisson sampled as well, by sums over the cells of a grid."""
 
     def density(mean: np.ndarray) -> np.ndarray:
@@ -37,7 +39,9 @@ def in_the_plane(rate: float, u: np.ndarray, v: np.ndarray, others: list[np.ndar
     for chosen in range(2 ** len(others)):
         members = [bool(chosen >> i & 1) for i in range(len(others))]
         chance = math.prod(rate if member else 1 - rate for member in members)
-        mean = sum((one for one, member in zip(others, members, strict=True) if member), np.zeros(2))
+        mean = sum(
+            (one for one, member in zip(others, members, strict=True) if member), np.zeros(2)
+        )
         first = first + chance * ((1 - rate) * density(mean) + rate * density(mean + u))
         second = second + chance * ((1 - rate) * density(mean) + rate * density(mean + v))
     return float(np.maximum(first - alpha * second, 0).sum())
@@ -48,14 +52,20 @@ def test_no_pair_of_records_exceeds_the_pair() -> None:
     # Any two records in the plane, alone and beside two others, at ratios on both sides of 1.
     rng, tight = np.random.default_rng(0), 0
     for _ in range(40):
-        rate, shift, alpha = rng.uniform(0.05, 1), rng.uniform(0.2, 2.5), math.exp(rng.uniform(-2, 2))
+        rate, shift, alpha = (
+            rng.uniform(0.05, 1),
+            rng.uniform(0.2, 2.5),
+            math.exp(rng.uniform(-2, 2)),
+        )
         worst = pair_on_a_grid(rate, shift, alpha)
         angles = rng.uniform(0, 2 * math.pi, 4)
         directions = np.stack([np.cos(angles), np.sin(angles)], axis=1)
         lengths = shift * rng.choice([0.0, 0.3, 0.8, 1.0], 2)
         others = list(directions[2:] * shift)
         for aside in ([], others):
-            found = in_the_plane(rate, lengths[0] * directions[0], lengths[1] * directions[1], aside, alpha)
+            found = in_the_plane(
+                rate, lengths[0] * directions[0], lengths[1] * directions[1], aside, alpha
+            )
             # A smooth density is summed over a grid of 1/20 to within far less than 1e-6.
             assert found <= worst + 1e-6
         opposite = in_the_plane(rate, shift * directions[0], -shift * directions[0], [], alpha)

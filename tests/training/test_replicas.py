@@ -19,7 +19,9 @@ pytest.importorskip("opacus")
 EPOCHS = 3
 
 
-def train(*, whole: bool = False, noise: float = 1.0, bits: int | None = 4) -> tuple[np.ndarray, Any, list[list[int]]]:
+def train(
+    *, whole: bool = False, noise: float = 1.0, bits: int | None = 4
+) -> tuple[np.ndarray, Any, list[list[int]]]:
     """Weights, claim and records seen of a small run; of all its replicas if there is a group."""
     rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
     torch.manual_seed(rank)  # replicas start apart: rank 0 says where
@@ -41,14 +43,18 @@ def train(*, whole: bool = False, noise: float = 1.0, bits: int | None = 4) -> t
             losses = torch.nn.functional.softplus(-module(features).squeeze(1) * (2 * labels - 1))
             losses.mean().backward()
             optimizer.step()
-    weights = np.concatenate([parameter.detach().numpy().ravel() for parameter in module.parameters()])
+    weights = np.concatenate(
+        [parameter.detach().numpy().ravel() for parameter in module.parameters()]
+    )
     return weights, accountant.claim(), seen
 
 
 def replica(rank: int, folder: str, settings: dict[str, Any]) -> None:
     """One of two processes."""
     torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2
+    )
     weights, claim, seen = train(**settings)
     torch.distributed.destroy_process_group()
     torch.save((torch.from_numpy(weights), claim.epsilon, seen), f"{folder}/{rank}.pt")
@@ -56,7 +62,9 @@ def replica(rank: int, folder: str, settings: dict[str, Any]) -> None:
 
 def both(folder: Path, **settings: Any) -> list[Any]:
     """What two replicas end with."""
-    torch.multiprocessing.start_processes(replica, (str(folder), settings), nprocs=2, start_method="fork")
+    torch.multiprocessing.start_processes(
+        replica, (str(folder), settings), nprocs=2, start_method="fork"
+    )
     return [torch.load(folder / f"{rank}.pt") for rank in (0, 1)]
 
 
@@ -70,8 +78,12 @@ def test_replicas_end_in_the_same_bits(tmp_path: Path) -> None:
     assert all(name % 2 == 0 for batch in seen for name in batch)
     assert all(name % 2 == 1 for batch in also_seen for name in batch)
     assert len({tuple(batch) for batch in seen}) > 1
-    phase = rqp.Phase(noise_multiplier=1.0, kappa=1.0, sampling=rqp.Poisson(rate=0.2), steps=5 * EPOCHS)
-    assert epsilon == pytest.approx(privacy.account(rqp.training_release([phase], delta=1e-5)).epsilon, rel=MANY)
+    phase = rqp.Phase(
+        noise_multiplier=1.0, kappa=1.0, sampling=rqp.Poisson(rate=0.2), steps=5 * EPOCHS
+    )
+    assert epsilon == pytest.approx(
+        privacy.account(rqp.training_release([phase], delta=1e-5)).epsilon, rel=MANY
+    )
 
 
 @pytest.mark.slow

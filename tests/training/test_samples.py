@@ -51,16 +51,25 @@ def frozen(what: str) -> Any:
         (lambda: torch.nn.Linear(4, 3), (6, 4), [True, False]),
         (lambda: torch.nn.Linear(4, 3, bias=False), (6, 4), [True]),
         (lambda: torch.nn.Linear(4, 3), (6, 5, 4), [False, False]),
-        (lambda: models.task("cnn", shape=(28, 28), classes=10).module, (5, 28, 28), [False] * 4 + [True, False] * 2),
+        (
+            lambda: models.task("cnn", shape=(28, 28), classes=10).module,
+            (5, 28, 28),
+            [False] * 4 + [True, False] * 2,
+        ),
         (Twice, (6, 4), [False, False]),
         (lambda: frozen("weight"), (6, 4), [False, True, False]),
         (lambda: frozen("bias"), (6, 4), [True, True, False]),
     ],
     ids=["dense", "no bias", "sequences", "cnn", "called twice", "frozen weight", "frozen bias"],
 )
-def test_the_same_gradients_as_opacus(build: Any, shape: tuple[int, ...], factored: list[bool]) -> None:
+def test_the_same_gradients_as_opacus(
+    build: Any, shape: tuple[int, ...], factored: list[bool]
+) -> None:
     x = torch.randn(shape, generator=torch.Generator().manual_seed(1))
-    mine, theirs = (gradients(kind, build, x) for kind in (samples.FactoredGradSampleModule, opacus.GradSampleModule))
+    mine, theirs = (
+        gradients(kind, build, x)
+        for kind in (samples.FactoredGradSampleModule, opacus.GradSampleModule)
+    )
     assert [samples.factors(sample) is not None for sample in mine] == factored
     for one, other in zip(mine, theirs, strict=True):
         assert one.shape == other.shape
@@ -74,14 +83,18 @@ def test_the_same_gradients_as_opacus(build: Any, shape: tuple[int, ...], factor
 def test_opacus_s_own_optimizer_takes_no_step_on_factors(blobs: Dataset) -> None:
     module = samples.FactoredGradSampleModule(torch.nn.Linear(5, 1), loss_reduction="sum")
     inner = torch.optim.SGD(module.parameters(), lr=0.1)
-    optimizer = opacus.optimizers.DPOptimizer(inner, noise_multiplier=0.0, max_grad_norm=1.0, expected_batch_size=2)
+    optimizer = opacus.optimizers.DPOptimizer(
+        inner, noise_multiplier=0.0, max_grad_norm=1.0, expected_batch_size=2
+    )
     module(torch.from_numpy(blobs.train_x[:2])).sum().backward()
     optimizer.pre_step()
     assert all(torch.isnan(parameter.grad).all() for parameter in module.parameters())
 
 
 @pytest.mark.parametrize("model", ["softmax", "cnn"])
-def test_a_run_ends_in_the_weights_of_gradients_multiplied_out(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_ends_in_the_weights_of_gradients_multiplied_out(
+    model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     generator = np.random.default_rng(2)
     x, y = generator.random((60, 20, 20)).astype(np.float32), generator.integers(0, 3, 60)
     data = Dataset(name="noise", train_x=x, train_y=y, test_x=x, test_y=y, classes=3)
@@ -119,5 +132,8 @@ def test_gradients_are_scaled_to_a_norm_first(blobs: Dataset) -> None:
     scaled = np.array([[0, 0.3, 0, 0, 0, 0.4], [0, 0.25, 0, 0, 0, 0.25], [0] * 6], dtype=np.float32)
     words = np.concatenate([scaled[:, :5].ravel(), scaled[:, 5]])
     codes = drawn_codes(table, words, optimizer.rng())
-    expected = [*codes[:15].reshape(3, 5).astype(int).sum(axis=0).tolist(), int(codes[15:].astype(int).sum())]
+    expected = [
+        *codes[:15].reshape(3, 5).astype(int).sum(axis=0).tolist(),
+        int(codes[15:].astype(int).sum()),
+    ]
     assert optimizer.integer_sum([weight, bias]).tolist() == expected

@@ -34,18 +34,25 @@ def codes(gradients: list[Gradients], factors: Any) -> np.ndarray:
         record = []
         for gradient in gradients:
             for gain in gradient.gains[i]:
-                record += [int(F32(x * F32(gain * factor))) if factor else 0 for x in gradient.rows[i]]
+                record += [
+                    int(F32(x * F32(gain * factor))) if factor else 0 for x in gradient.rows[i]
+                ]
         found.append(record)
     return np.array(found, dtype=object)
 
 
 @given(
-    st.integers(0, 2**32 - 1), st.sampled_from([1e-6, 0.5, 1.0, 300.0]), st.sampled_from([1e-30, 1e-3, 1.0, 1e3, 1e30])
+    st.integers(0, 2**32 - 1),
+    st.sampled_from([1e-6, 0.5, 1.0, 300.0]),
+    st.sampled_from([1e-30, 1e-3, 1.0, 1e3, 1e30]),
 )
 def test_no_record_exceeds_its_clip_norm(seed: int, clip: float, size: float) -> None:
     rng = np.random.default_rng(seed)
     tensors = [
-        Gradients(rows=(size * rng.standard_t(1, (6, 9))).astype(F32), gains=rng.normal(size=(6, 3)).astype(F32)),
+        Gradients(
+            rows=(size * rng.standard_t(1, (6, 9))).astype(F32),
+            gains=rng.normal(size=(6, 3)).astype(F32),
+        ),
         plain(size * rng.standard_cauchy((6, 5))),
     ]
     summed = ClippedSums(clip_norm=clip, coordinates=32)
@@ -57,7 +64,8 @@ def test_no_record_exceeds_its_clip_norm(seed: int, clip: float, size: float) ->
     np.testing.assert_array_equal(total, each.sum(axis=0).astype(np.int64))
     # Clipping as it is meant: at most 2^-18 and the units lost shorter, and each coordinate towards zero.
     whole = np.concatenate(
-        [(t.gains[:, :, None] * t.rows[:, None, :].astype(float)).reshape(6, -1) for t in tensors], axis=1
+        [(t.gains[:, :, None] * t.rows[:, None, :].astype(float)).reshape(6, -1) for t in tensors],
+        axis=1,
     )
     norms = np.linalg.norm(whole, axis=1, keepdims=True)
     wanted = whole / np.maximum(norms, clip) * summed.units
@@ -67,7 +75,9 @@ def test_no_record_exceeds_its_clip_norm(seed: int, clip: float, size: float) ->
 
 
 @pytest.mark.parametrize("coordinates", [20, 10**6])
-def test_floats_that_lie_about_the_norm_change_nothing(coordinates: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_floats_that_lie_about_the_norm_change_nothing(
+    coordinates: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # The norm is a hint. Where it comes out too small, integers find out: a little, shortened; far too small, left out.
     rows = np.random.default_rng(3).normal(size=(8, 20))
     summed, true = ClippedSums(clip_norm=0.1, coordinates=coordinates), clipped.squares
@@ -91,13 +101,19 @@ def test_records_that_are_not_finite_are_left_out(bad: float) -> None:
         assert total[7] == pytest.approx(2 * 2**16 / 40**0.5 + 2**16, abs=3)
     else:
         assert left_out == 1
-        np.testing.assert_array_equal(total, ClippedSums(clip_norm=1.0, coordinates=40)([plain(rows[[0, 2]])])[0])
+        np.testing.assert_array_equal(
+            total, ClippedSums(clip_norm=1.0, coordinates=40)([plain(rows[[0, 2]])])[0]
+        )
     everything = np.full((2, 40), bad if bad != 3e38 else np.nan)
     assert summed([plain(everything)])[1] == 2
 
 
 def test_kernels_bound_what_they_add_even_unasked() -> None:
-    rows, gains, factors = np.array([[np.nan, 1e30, -1e30, 3.7]], F32), np.ones((1, 1), F32), np.ones(1, F32)
+    rows, gains, factors = (
+        np.array([[np.nan, 1e30, -1e30, 3.7]], F32),
+        np.ones((1, 1), F32),
+        np.ones(1, F32),
+    )
     totals, squares = np.zeros((1, 4), np.int64), np.zeros(1, np.int64)
     add_integers(rows, gains, factors, 2**16, totals, squares)
     assert totals.tolist() == [[-(2**16) - 1, 2**16 + 1, -(2**16) - 1, 3]]
@@ -106,7 +122,11 @@ def test_kernels_bound_what_they_add_even_unasked() -> None:
 
 def test_squares_do_not_overflow() -> None:
     # 2^24 coordinates of 2^20 units: the sum of squares is beyond 64 bits, and stops as soon as it is too large.
-    rows, squares, totals = np.ones((1, 2**24), F32), np.zeros(1, np.int64), np.zeros((1, 2**24), np.int32)
+    rows, squares, totals = (
+        np.ones((1, 2**24), F32),
+        np.zeros(1, np.int64),
+        np.zeros((1, 2**24), np.int32),
+    )
     add_integers(rows, np.ones((1, 1), F32), np.full(1, 2.0**20, F32), 2**20, totals, squares)
     assert 2**40 < squares[0] < 2**55
 

@@ -27,19 +27,28 @@ opacus = pytest.importorskip("opacus")
 SGD, schedulers = torch.optim.SGD, torch.optim.lr_scheduler
 
 
-def script(data: Dataset, *, module: Any = None, inner: Any = None, **settings: Any) -> tuple[Any, Any, Any, Any]:
+def script(
+    data: Dataset, *, module: Any = None, inner: Any = None, **settings: Any
+) -> tuple[Any, Any, Any, Any]:
     """A private script on small data, whole batches unless said otherwise."""
     torch.manual_seed(3)
     module = (
-        torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1)) if module is None else module
+        torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+        if module is None
+        else module
     )
-    records = torch.utils.data.TensorDataset(torch.from_numpy(data.train_x), torch.from_numpy(data.train_y))
+    records = torch.utils.data.TensorDataset(
+        torch.from_numpy(data.train_x), torch.from_numpy(data.train_y)
+    )
     loader = torch.utils.data.DataLoader(
         records, batch_size=settings.pop("batch_size", 200), **settings.pop("loader", {})
     )
     make = inner or (lambda p: SGD(p, lr=0.5))
     return training.make_private(
-        module, make(module.parameters()), loader, **{"noise_multiplier": 1.0, "delta": 1e-5, "seed": 1, **settings}
+        module,
+        make(module.parameters()),
+        loader,
+        **{"noise_multiplier": 1.0, "delta": 1e-5, "seed": 1, **settings},
     )
 
 
@@ -66,7 +75,9 @@ def steps(parts: Any, number: int) -> np.ndarray:
 
 
 def flat(module: Any) -> np.ndarray:
-    return np.concatenate([parameter.detach().float().numpy().ravel() for parameter in module.parameters()])
+    return np.concatenate(
+        [parameter.detach().float().numpy().ravel() for parameter in module.parameters()]
+    )
 
 
 INNER: dict[str, Callable[[Any], Any]] = {
@@ -106,7 +117,9 @@ def test_it_is_an_optimizer(blobs: Dataset, bits: int | None) -> None:
     assert isinstance(optimizer, torch.optim.Optimizer)
     assert isinstance(optimizer, opacus.optimizers.DPOptimizer)
     assert len(optimizer.param_groups) == 1
-    assert [id(p) for p in optimizer.param_groups[0]["params"]] == [id(p) for p in module.parameters()]
+    assert [id(p) for p in optimizer.param_groups[0]["params"]] == [
+        id(p) for p in module.parameters()
+    ]
     assert optimizer.defaults["lr"] == 0.05
     assert "Adam" in repr(optimizer)
 
@@ -179,7 +192,9 @@ def test_pickled_copies_release_nothing(blobs: Dataset, bits: int | None) -> Non
 
 def test_pickle() -> None:
     weight = torch.nn.Parameter(torch.linspace(-1, 1, 5))
-    made = optimizers.NoisyOptimizer(SGD([weight], lr=0.1), noise_multiplier=1.0, clip_norm=1.0, expected_batch_size=2)
+    made = optimizers.NoisyOptimizer(
+        SGD([weight], lr=0.1), noise_multiplier=1.0, clip_norm=1.0, expected_batch_size=2
+    )
     again = pickle.loads(pickle.dumps(made))
     again.params[0].grad_sample = torch.ones(2, 5)
     again.step()
@@ -193,7 +208,9 @@ def test_state_dict_round_trip(blobs: Dataset, kind: str) -> None:
     second = script(blobs, inner=INNER[kind])
     second[0].load_state_dict(first[0].state_dict())
     second[1].load_state_dict(copy.deepcopy(first[1].state_dict()))
-    second[1].rng.func._drawn.update(first[1].rng.func._drawn)  # where the seed's draws have come to
+    second[1].rng.func._drawn.update(
+        first[1].rng.func._drawn
+    )  # where the seed's draws have come to
     assert np.array_equal(steps(first, 2), steps(second, 2))
 
 
@@ -228,7 +245,9 @@ def test_a_group_that_is_added_is_clipped_noised_and_projected(blobs: Dataset) -
     ],
     ids=["step", "cosine", "one-cycle", "cyclic", "lambda", "sequential"],
 )
-def test_schedulers_set_the_learning_rate(blobs: Dataset, make: Callable[[Any], Any], bits: int | None) -> None:
+def test_schedulers_set_the_learning_rate(
+    blobs: Dataset, make: Callable[[Any], Any], bits: int | None
+) -> None:
     parts = script(blobs, bits=bits, inner=INNER["momentum"])
     plain = SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1, momentum=0.9)
     mine, its = make(parts[1]), make(plain)
@@ -279,7 +298,9 @@ def test_memory_manager_draws_noise_once_per_logical_batch(blobs: Dataset) -> No
     module, optimizer, loader, accountant = split
     parts = 0
     manager = importlib.import_module("opacus.utils.batch_memory_manager")
-    with manager.BatchMemoryManager(data_loader=loader, max_physical_batch_size=9, optimizer=optimizer) as small:
+    with manager.BatchMemoryManager(
+        data_loader=loader, max_physical_batch_size=9, optimizer=optimizer
+    ) as small:
         for batch in small:
             assert len(batch[0]) <= 9
             backward(module, optimizer, batch)
@@ -305,7 +326,10 @@ def test_parts_of_a_sum_that_are_not_parts_of_one_batch_are_refused(blobs: Datas
 def test_accumulated_batches_are_refused(blobs: Dataset) -> None:
     # A record may be in several of them, and would count as several.
     # Dense layers keep factors, others write their gradients out.
-    for module in (None, torch.nn.Sequential(torch.nn.LayerNorm(5), torch.nn.Linear(5, 1).requires_grad_(False))):
+    for module in (
+        None,
+        torch.nn.Sequential(torch.nn.LayerNorm(5), torch.nn.Linear(5, 1).requires_grad_(False)),
+    ):
         made, optimizer, loader, accountant = script(blobs, module=module, batch_size=50)
         for x, y in list(loader)[:2]:
             torch.nn.functional.softplus(-made(x).squeeze(1) * (2 * y - 1)).mean().backward()
@@ -319,9 +343,15 @@ def test_bfloat16_modules(blobs: Dataset, bits: int | None) -> None:
     parts = script(blobs, module=torch.nn.Linear(5, 1).to(torch.bfloat16), bits=bits, batch_size=50)
     steps(parts, 12)
     module = parts[0]
-    assert all(parameter.dtype == parameter.grad.dtype == torch.bfloat16 for parameter in module.parameters())
+    assert all(
+        parameter.dtype == parameter.grad.dtype == torch.bfloat16
+        for parameter in module.parameters()
+    )
     with torch.no_grad():
-        right = ((module(torch.from_numpy(blobs.test_x).bfloat16()).squeeze(1) > 0).numpy() == blobs.test_y).mean()
+        right = (
+            (module(torch.from_numpy(blobs.test_x).bfloat16()).squeeze(1) > 0).numpy()
+            == blobs.test_y
+        ).mean()
     assert right > 0.9
 
 
@@ -339,10 +369,15 @@ def test_autocast(blobs: Dataset, kind: Any) -> None:
                 loss = torch.nn.functional.softplus(-outputs.float() * (2 * y - 1)).mean()
             loss.backward()
             optimizer.step()
-    assert all(parameter.dtype == parameter.grad.dtype == torch.float32 for parameter in module.parameters())
+    assert all(
+        parameter.dtype == parameter.grad.dtype == torch.float32
+        for parameter in module.parameters()
+    )
     assert len(accountant) == 12
     with torch.no_grad():
-        assert ((module(torch.from_numpy(blobs.test_x)).squeeze(1) > 0).numpy() == blobs.test_y).mean() > 0.9
+        assert (
+            (module(torch.from_numpy(blobs.test_x)).squeeze(1) > 0).numpy() == blobs.test_y
+        ).mean() > 0.9
 
 
 def test_gradient_scalers_are_refused(blobs: Dataset) -> None:
@@ -351,7 +386,9 @@ def test_gradient_scalers_are_refused(blobs: Dataset) -> None:
     before = flat(module)
     scaler = torch.amp.GradScaler("cpu")
     ((x, y),) = loader
-    scaler.scale(torch.nn.functional.softplus(-module(x).squeeze(1) * (2 * y - 1)).mean()).backward()
+    scaler.scale(
+        torch.nn.functional.softplus(-module(x).squeeze(1) * (2 * y - 1)).mean()
+    ).backward()
     with pytest.raises(ParameterError, match="GradScaler"):
         scaler.step(optimizer)
     assert np.array_equal(before, flat(module))
@@ -377,19 +414,26 @@ def test_frozen_tensors_stay_as_they_are(blobs: Dataset, bits: int | None) -> No
     for name in ("0.weight", "0.bias"):
         assert torch.equal(before[name], after[name])
     assert not torch.equal(before["2.weight"], after["2.weight"])
-    module[0].requires_grad_(True)  # Opacus has no hooks there: the step is refused, not taken without the layer
+    module[0].requires_grad_(
+        True
+    )  # Opacus has no hooks there: the step is refused, not taken without the layer
     with pytest.raises((ValueError, AttributeError), match="grad"):
         steps(parts, 1)
 
 
 def test_norms_and_biases_stay_floats(blobs: Dataset) -> None:
     module = torch.nn.Sequential(
-        torch.nn.Linear(5, 4), torch.nn.LayerNorm(4), torch.nn.GroupNorm(2, 4), torch.nn.Linear(4, 1)
+        torch.nn.Linear(5, 4),
+        torch.nn.LayerNorm(4),
+        torch.nn.GroupNorm(2, 4),
+        torch.nn.Linear(4, 1),
     )
     parts = script(blobs, module=module, bits=2)
     steps(parts, 2)
     for name, parameter in module.named_parameters():
-        assert (len(torch.unique(parameter.detach())) <= 4) == (parameter.dim() == 2 or parameter.numel() <= 4), name
+        assert (len(torch.unique(parameter.detach())) <= 4) == (
+            parameter.dim() == 2 or parameter.numel() <= 4
+        ), name
     assert len(parts[1].original_optimizer.parameters) == 2
 
 
@@ -415,7 +459,9 @@ def test_tied_weights_are_one_tensor(blobs: Dataset) -> None:
     for x, y in zip(torch.from_numpy(blobs.train_x), torch.from_numpy(blobs.train_y), strict=True):
         weight = start.clone().requires_grad_(True)
         output = (torch.tanh(x @ weight.T) @ weight.T).sum()
-        (gradient,) = torch.autograd.grad(torch.nn.functional.softplus(-output * (2 * y - 1)), weight)
+        (gradient,) = torch.autograd.grad(
+            torch.nn.functional.softplus(-output * (2 * y - 1)), weight
+        )
         expected += gradient * min(1.0, 0.3 / float(gradient.norm()))
     steps(parts, 1)
     assert len(parts[1].params) == 1
@@ -432,13 +478,21 @@ def test_a_transformer_is_clipped_record_by_record() -> None:
     start = [parameter.detach().clone() for parameter in module.parameters()]
     expected = [torch.zeros_like(one) for one in start]
     for record, label in zip(x, y, strict=True):
-        gradients = torch.autograd.grad(loss(module(record[None]), label[None]), list(module.parameters()))
+        gradients = torch.autograd.grad(
+            loss(module(record[None]), label[None]), list(module.parameters())
+        )
         length = math.sqrt(sum(float(gradient.square().sum()) for gradient in gradients))
         for total, gradient in zip(expected, gradients, strict=True):
             total += gradient * min(1.0, clip / length) / 12
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=12)
     private, optimizer, loader, _ = training.make_private(
-        module, SGD(module.parameters(), lr=1.0), loader, noise_multiplier=1e-9, delta=1e-5, max_grad_norm=clip, seed=1
+        module,
+        SGD(module.parameters(), lr=1.0),
+        loader,
+        noise_multiplier=1e-9,
+        delta=1e-5,
+        max_grad_norm=clip,
+        seed=1,
     )
     for inputs, labels in loader:
         loss(private(inputs), labels).backward()
@@ -464,18 +518,26 @@ class Adapted(torch.nn.Module):
 
 @pytest.mark.parametrize("bits", [None, 4])
 def test_adapters_are_trained_and_their_base_is_not(blobs: Dataset, bits: int | None) -> None:
-    module = torch.nn.Sequential(Adapted(torch.nn.Linear(5, 4), 2), torch.nn.Tanh(), Adapted(torch.nn.Linear(4, 1), 2))
+    module = torch.nn.Sequential(
+        Adapted(torch.nn.Linear(5, 4), 2), torch.nn.Tanh(), Adapted(torch.nn.Linear(4, 1), 2)
+    )
     before = {name: value.clone() for name, value in module.state_dict().items()}
     trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
-    parts = script(blobs, module=module, inner=lambda _: SGD(trained, lr=0.5), bits=bits, batch_size=50)
+    parts = script(
+        blobs, module=module, inner=lambda _: SGD(trained, lr=0.5), bits=bits, batch_size=50
+    )
     steps(parts, 12)
     for name, value in module.state_dict().items():
         assert torch.equal(before[name], value) == ("base" in name), name
     if bits:
         for parameter in trained:
-            bound = parts[1].original_optimizer.bounds[[id(one) for one in trained].index(id(parameter))]
+            bound = parts[1].original_optimizer.bounds[
+                [id(one) for one in trained].index(id(parameter))
+            ]
             levels = np.linspace(-bound, bound, 16)
-            assert np.abs(parameter.detach().numpy()[..., None] - levels).min(axis=-1).max() < SINGLE
+            assert (
+                np.abs(parameter.detach().numpy()[..., None] - levels).min(axis=-1).max() < SINGLE
+            )
     # The clip norm and the noise are those of the adapters' coordinates alone.
     assert sum(parameter.numel() for parameter in parts[1].params) == 2 * (5 + 4) + 2 * (4 + 1)
     assert parts[3].claim().epsilon > 0
@@ -486,7 +548,9 @@ def test_adapters_are_trained_and_their_base_is_not(blobs: Dataset, bits: int | 
 def test_adapters_of_peft(blobs: Dataset, bits: int | None) -> None:
     peft = pytest.importorskip("peft")
     base = torch.nn.Sequential(torch.nn.Linear(5, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
-    module = peft.get_peft_model(base, peft.LoraConfig(r=2, target_modules=["0"], modules_to_save=["2"]))
+    module = peft.get_peft_model(
+        base, peft.LoraConfig(r=2, target_modules=["0"], modules_to_save=["2"])
+    )
     before = {name: value.clone() for name, value in module.state_dict().items()}
     # All parameters go to the optimizer, as in peft's own examples; the frozen ones are passed over.
     parts = script(blobs, module=module, bits=bits, batch_size=50)
@@ -499,11 +563,15 @@ def test_adapters_of_peft(blobs: Dataset, bits: int | None) -> None:
         inner = parts[1].original_optimizer
         for parameter, bound in zip(inner.parameters, inner.bounds, strict=True):
             levels = np.linspace(-bound, bound, 16)
-            assert np.abs(parameter.detach().numpy()[..., None] - levels).min(axis=-1).max() < SINGLE
+            assert (
+                np.abs(parameter.detach().numpy()[..., None] - levels).min(axis=-1).max() < SINGLE
+            )
         assert len(inner.parameters) == 3
     # The clip norm and the noise are those of what is trained.
     numbers = dict(module.named_parameters())
-    assert sum(parameter.numel() for parameter in parts[1].params) == sum(numbers[name].numel() for name in trained)
+    assert sum(parameter.numel() for parameter in parts[1].params) == sum(
+        numbers[name].numel() for name in trained
+    )
     assert parts[3].claim().releases == 12
 
 
@@ -512,7 +580,10 @@ def test_sharded_and_ghost_modules_are_refused_by_name(blobs: Dataset) -> None:
         with pytest.raises(ParameterError, match=words):
             script(blobs, module=module)
 
-    refused(opacus.grad_sample.GradSampleModuleFastGradientClipping(torch.nn.Linear(5, 1)), "ghost clipping")
+    refused(
+        opacus.grad_sample.GradSampleModuleFastGradientClipping(torch.nn.Linear(5, 1)),
+        "ghost clipping",
+    )
     distributed = torch.distributed
     distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
     try:
@@ -523,7 +594,9 @@ def test_sharded_and_ghost_modules_are_refused_by_name(blobs: Dataset) -> None:
         refused(whole, "not sharded")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # one process has nothing to shard, torch remarks
-            older = distributed.fsdp.FullyShardedDataParallel(torch.nn.Linear(5, 1), device_id=torch.device("cpu"))
+            older = distributed.fsdp.FullyShardedDataParallel(
+                torch.nn.Linear(5, 1), device_id=torch.device("cpu")
+            )
         refused(older, "not sharded")
     finally:
         distributed.destroy_process_group()
@@ -532,7 +605,9 @@ def test_sharded_and_ghost_modules_are_refused_by_name(blobs: Dataset) -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("bits", [None, 4])
 def test_modules_on_a_gpu(blobs: Dataset, bits: int | None) -> None:
-    module = torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1)).cuda()
+    module = torch.nn.Sequential(
+        torch.nn.Linear(5, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1)
+    ).cuda()
     parts = script(blobs, module=module, bits=bits, batch_size=50)
     for _ in range(3):
         for x, y in parts[2]:
@@ -566,7 +641,9 @@ def test_loaders(blobs: Dataset, loader: dict[str, Any]) -> None:
 
 def test_projection_alone_is_an_optimizer() -> None:
     weight = torch.nn.Parameter(torch.zeros(4))
-    made = optimizers.ProjectedOptimizer(SGD([weight], lr=0.1), projection=projection(bits=4), bounds=1.0)
+    made = optimizers.ProjectedOptimizer(
+        SGD([weight], lr=0.1), projection=projection(bits=4), bounds=1.0
+    )
     twin, seen = copy.deepcopy(made), []
     made.register_step_post_hook(lambda *_: seen.append(1))
     weight.grad = torch.ones(4)
@@ -600,7 +677,10 @@ def test_moving_and_projecting_in_one_pass_is_the_same_step(rounding: Any, q: fl
                 tensor.grad = gradient.clone()
             assert (made._plain_moves() is None) == (kind is SlowSGD)
             made.step()
-            assert all(torch.equal(*pair) for pair in zip([one.grad for one in tensors], gradients, strict=True))
+            assert all(
+                torch.equal(*pair)
+                for pair in zip([one.grad for one in tensors], gradients, strict=True)
+            )
         ends.append(tensors)
     for fast, slow in zip(*ends, strict=True):
         assert torch.equal(fast, slow)
@@ -608,12 +688,16 @@ def test_moving_and_projecting_in_one_pass_is_the_same_step(rounding: Any, q: fl
 
 
 @pytest.mark.parametrize(
-    "settings", [{"momentum": 0.9}, {"weight_decay": 0.1}, {"maximize": True}, {"lr": torch.tensor(0.1)}], ids=str
+    "settings",
+    [{"momentum": 0.9}, {"weight_decay": 0.1}, {"maximize": True}, {"lr": torch.tensor(0.1)}],
+    ids=str,
 )
 def test_other_steps_are_made_by_the_optimizer_inside(settings: dict[str, Any]) -> None:
     weight, plain = (torch.nn.Parameter(torch.linspace(-1, 1, 16)) for _ in range(2))
     made = optimizers.ProjectedOptimizer(
-        SGD([weight], **{"lr": 0.1, **settings}), projection=projection(bits=8, rounding="nearest"), bounds=1.0
+        SGD([weight], **{"lr": 0.1, **settings}),
+        projection=projection(bits=8, rounding="nearest"),
+        bounds=1.0,
     )
     twin = SGD([plain], **{"lr": 0.1, **settings})
     for one in (weight, plain):
@@ -627,7 +711,11 @@ def test_other_steps_are_made_by_the_optimizer_inside(settings: dict[str, Any]) 
 
 def test_the_page_names_tests_that_are_there() -> None:
     root = Path(__file__).parents[2]
-    rows = [line for line in (root / "docs/compatibility.md").read_text().splitlines() if line.startswith("| ")][1:]
+    rows = [
+        line
+        for line in (root / "docs/compatibility.md").read_text().splitlines()
+        if line.startswith("| ")
+    ][1:]
     written = "".join(path.read_text() for path in (root / "tests/training").glob("test_*.py"))
     assert len(rows) > 25
     for row in rows:

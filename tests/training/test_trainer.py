@@ -39,7 +39,9 @@ pytest.importorskip("opacus")
 
 def flat(run: Any) -> np.ndarray:
     """All weights of a run's module."""
-    return np.concatenate([parameter.detach().numpy().ravel() for parameter in run.task.module.parameters()])
+    return np.concatenate(
+        [parameter.detach().numpy().ravel() for parameter in run.task.module.parameters()]
+    )
 
 
 def noisy(**settings: Any) -> Any:
@@ -71,7 +73,9 @@ def test_noise_has_the_claimed_size(blobs: Dataset) -> None:
     # A model of zero features has gradient only in its bias: the weights' movement is noise alone,
     # eta z rho / m = 1 * 3 * 0.5 / 20 per coordinate. 2000 draws: off by more than 8 % has probability below 1e-6.
     still = replace(
-        blobs, train_x=np.zeros((200, 400), dtype=np.float32), test_x=np.zeros((100, 400), dtype=np.float32)
+        blobs,
+        train_x=np.zeros((200, 400), dtype=np.float32),
+        test_x=np.zeros((100, 400), dtype=np.float32),
     )
     run = make(still, noisy(noise_multiplier=3.0), steps=5)
     before, moves = flat(run), []
@@ -79,7 +83,9 @@ def test_noise_has_the_claimed_size(blobs: Dataset) -> None:
         run.step()
         moves.append((flat(run) - before)[:400])
         before = flat(run)
-    assert np.std(moves) == pytest.approx(0.075, rel=0.08)  # 2000 draws: a standard error of .016, five times
+    assert np.std(moves) == pytest.approx(
+        0.075, rel=0.08
+    )  # 2000 draws: a standard error of .016, five times
 
 
 @pytest.mark.parametrize("rounding", ["nearest", "stochastic"])
@@ -91,14 +97,18 @@ def test_weights_stay_on_levels(blobs: Dataset, rounding: str, q: float) -> None
         assert np.abs(flat(run)[:, None] - levels).min(axis=1).max() < SINGLE
         run.step()
     codes = run.method.codes(run.optimizer).codes
-    np.testing.assert_allclose(levels[np.concatenate([code.ravel() for code in codes])], flat(run), atol=SINGLE)
+    np.testing.assert_allclose(
+        levels[np.concatenate([code.ravel() for code in codes])], flat(run), atol=SINGLE
+    )
 
 
 def test_bounds_per_tensor(blobs: Dataset) -> None:
     run = make(blobs, noisy(projection=projection(bits=2), bound=(0.3, 2.0)))
     run.step()
     weight, bias = (parameter.detach().numpy() for parameter in run.task.module.parameters())
-    assert np.abs(np.abs(weight) / 0.3 * 3 - np.rint(np.abs(weight) / 0.3 * 3)).max() < 1e-5  # 32-bit floats, times 10
+    assert (
+        np.abs(np.abs(weight) / 0.3 * 3 - np.rint(np.abs(weight) / 0.3 * 3)).max() < 1e-5
+    )  # 32-bit floats, times 10
     assert np.abs(bias).max() in (pytest.approx(2 / 3), pytest.approx(2.0))
     with pytest.raises(ParameterError, match="bounds"):
         make(blobs, noisy(projection=projection(bits=2), bound=(0.3,)))
@@ -112,7 +122,10 @@ def test_a_table_of_one_s_own_after_the_noise(blobs: Dataset) -> None:
     plain = rqp.epsilon(1.0, sampling_rate=rate, steps=20, delta=1e-5).epsilon
     assert run.claim().epsilon < plain
     kappa = rqp.table_contraction(response)
-    assert run.claim().epsilon == rqp.epsilon(1.0 / kappa, sampling_rate=rate, steps=20, delta=1e-5).epsilon
+    assert (
+        run.claim().epsilon
+        == rqp.epsilon(1.0 / kappa, sampling_rate=rate, steps=20, delta=1e-5).epsilon
+    )
 
 
 @judges("training.methods.Method.claim")
@@ -124,7 +137,10 @@ def test_claim_counts_what_is_drawn(blobs: Dataset) -> None:
     # 20/200 in multiples of 2^-64, rounded up, and up again to a float.
     assert 0.1 <= run.sampling_rate <= 0.1 + 2**-50
     assert (
-        claim.epsilon == rqp.epsilon(1.0, q=0.9, bits=4, sampling_rate=run.sampling_rate, steps=7, delta=1e-5).epsilon
+        claim.epsilon
+        == rqp.epsilon(
+            1.0, q=0.9, bits=4, sampling_rate=run.sampling_rate, steps=7, delta=1e-5
+        ).epsilon
     )
     assert claim.neighboring == "add_or_remove_one"
     assert run.claim(3).epsilon < claim.epsilon
@@ -140,7 +156,12 @@ def test_learning(blobs: Dataset) -> None:
 
 @pytest.mark.parametrize(
     "more",
-    [{}, {"averaging": 0.6}, {"optimizer": "adam", "schedule": "cosine", "step_size": 0.05}, {"optimizer": "momentum"}],
+    [
+        {},
+        {"averaging": 0.6},
+        {"optimizer": "adam", "schedule": "cosine", "step_size": 0.05},
+        {"optimizer": "momentum"},
+    ],
     ids=["plain", "averaged", "adam", "momentum"],
 )
 @pytest.mark.parametrize("quantized", [False, True])
@@ -173,7 +194,9 @@ def test_resumed_runs_end_in_the_same_weights(
 
 @pytest.mark.parametrize("schedule", trainer.SCHEDULES)
 @pytest.mark.parametrize("kind", trainer.OPTIMIZERS)
-def test_steps_are_those_of_pytorch_s_optimizer_and_schedule(blobs: Dataset, kind: str, schedule: str) -> None:
+def test_steps_are_those_of_pytorch_s_optimizer_and_schedule(
+    blobs: Dataset, kind: str, schedule: str
+) -> None:
     # A plain optimizer, given the same noisy gradients and PyTorch's own schedule, ends in the same weights.
     run = make(blobs, noisy(), steps=6, step_size=0.1, optimizer=kind, schedule=schedule)
     mine = list(run.task.module.parameters())
@@ -215,7 +238,10 @@ def test_replaced_codes_are_claimed_around_plain_sgd_only(blobs: Dataset) -> Non
 
 def lines(place: Path) -> list[dict[str, Any]]:
     """What a checkpoint's ledger says, line after line."""
-    return [json.loads(line) for line in trainer.ledger_path(place).read_text(encoding="ascii").splitlines()[1:]]
+    return [
+        json.loads(line)
+        for line in trainer.ledger_path(place).read_text(encoding="ascii").splitlines()[1:]
+    ]
 
 
 def reserved(place: Path) -> list[int]:
@@ -242,7 +268,9 @@ def test_lost_steps_are_paid_for(blobs: Dataset, tmp_path: Path) -> None:
     assert second.claim().epsilon > run.claim().epsilon
 
 
-def test_a_run_started_anew_over_its_checkpoint_is_a_second_attempt(blobs: Dataset, tmp_path: Path) -> None:
+def test_a_run_started_anew_over_its_checkpoint_is_a_second_attempt(
+    blobs: Dataset, tmp_path: Path
+) -> None:
     place = tmp_path / "run.pt"
     for attempt in (1, 2):
         run = make(blobs, noisy(), seed=None)
@@ -267,9 +295,15 @@ def test_two_processes_on_one_checkpoint_pay_for_both(blobs: Dataset, tmp_path: 
     assert [run.spent for run in runs] == [10, 5]
 
 
-@judges("training.trainer.Trainer.claim", "training.trainer.Trainer.standing", "training.trainer.Trainer.run")
+@judges(
+    "training.trainer.Trainer.claim",
+    "training.trainer.Trainer.standing",
+    "training.trainer.Trainer.run",
+)
 @pytest.mark.parametrize("killed", [0, 7])
-def test_a_target_is_never_exceeded_however_often_the_run_dies(blobs: Dataset, tmp_path: Path, killed: int) -> None:
+def test_a_target_is_never_exceeded_however_often_the_run_dies(
+    blobs: Dataset, tmp_path: Path, killed: int
+) -> None:
     place = tmp_path / "run.pt"
     target = make(blobs, noisy(), seed=None).claim(20).epsilon
     lost = 0
@@ -304,7 +338,15 @@ def test_no_generator_state_is_written(blobs: Dataset, tmp_path: Path) -> None:
     run.step()
     trainer.save(run, tmp_path / "run.pt")
     state = torch.load(tmp_path / "run.pt", weights_only=True)
-    assert set(state) == {"schema", "identity", "taken", "spent", "weights", "averaged", "optimizer"}
+    assert set(state) == {
+        "schema",
+        "identity",
+        "taken",
+        "spent",
+        "weights",
+        "averaged",
+        "optimizer",
+    }
     assert (tmp_path / "run.pt").stat().st_size < torch.Generator().get_state().numel()
 
 
@@ -394,11 +436,18 @@ def test_convolutional_network(tmp_path: Path) -> None:
     for index, label in enumerate(labels):
         images[index, 8 * label : 8 * label + 8] += 0.8
     data = Dataset(
-        name="stripes", train_x=images[:90], train_y=labels[:90], test_x=images[90:], test_y=labels[90:], classes=3
+        name="stripes",
+        train_x=images[:90],
+        train_y=labels[:90],
+        test_x=images[90:],
+        test_y=labels[90:],
+        classes=3,
     )
     task = models.task("cnn", shape=(28, 28), classes=3)
     bounds = tuple(2 * float(p.detach().abs().max()) for p in task.module.parameters())
-    method = methods.NoisySGD(noise_multiplier=0.05, clip_norm=1.0, projection=projection(bits=8), bound=bounds)
+    method = methods.NoisySGD(
+        noise_multiplier=0.05, clip_norm=1.0, projection=projection(bits=8), bound=bounds
+    )
     settings = trainer.TrainingSettings(steps=40, batch_size=30, step_size=0.5, seed=5)
     run = trainer.Trainer(data=data, task=task, method=method, settings=settings)
     assert run.run().test_accuracy > 0.9
@@ -410,10 +459,14 @@ def test_convolutional_network(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("poisson", "mode"), [(True, "hooks"), (False, "hooks"), (True, "ghost")])
-def test_projection_works_under_opacus_s_own_engine(blobs: Dataset, poisson: bool, mode: str) -> None:
+def test_projection_works_under_opacus_s_own_engine(
+    blobs: Dataset, poisson: bool, mode: str
+) -> None:
     opacus = pytest.importorskip("opacus")
     module = torch.nn.Linear(5, 1)
-    found = torch.utils.data.TensorDataset(torch.from_numpy(blobs.train_x), torch.from_numpy(blobs.train_y))
+    found = torch.utils.data.TensorDataset(
+        torch.from_numpy(blobs.train_x), torch.from_numpy(blobs.train_y)
+    )
     inner = torch.optim.SGD(module.parameters(), lr=0.5)
     wrapped = optimizers.ProjectedOptimizer(inner, projection=projection(bits=4), bounds=0.5)
     with warnings.catch_warnings():
@@ -436,9 +489,16 @@ def test_projection_works_under_opacus_s_own_engine(blobs: Dataset, poisson: boo
             optimizer.zero_grad()
             criterion(private(x).squeeze(1), y.float()).backward()
             optimizer.step()
-            weights = np.concatenate([parameter.detach().numpy().ravel() for parameter in module.parameters()])
+            weights = np.concatenate(
+                [parameter.detach().numpy().ravel() for parameter in module.parameters()]
+            )
             assert np.abs(weights[:, None] - np.linspace(-0.5, 0.5, 16)).min(axis=1).max() < SINGLE
-    assert float(((module(torch.from_numpy(blobs.test_x)).squeeze(1) > 0).numpy() == blobs.test_y).mean()) > 0.9
+    assert (
+        float(
+            ((module(torch.from_numpy(blobs.test_x)).squeeze(1) > 0).numpy() == blobs.test_y).mean()
+        )
+        > 0.9
+    )
 
 
 def test_unseeded_runs_differ(blobs: Dataset) -> None:
@@ -448,7 +508,9 @@ def test_unseeded_runs_differ(blobs: Dataset) -> None:
     assert not np.array_equal(flat(first), flat(second))
 
 
-def test_unseeded_draws_take_keys_of_256_bits(blobs: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unseeded_draws_take_keys_of_256_bits(
+    blobs: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # PyTorch's generator keeps 32 bits of a seed. Every batch, noise and table has a key of its own instead.
     given: list[bytes] = []
 
@@ -462,7 +524,9 @@ def test_unseeded_draws_take_keys_of_256_bits(blobs: Dataset, monkeypatch: pytes
     run = make(blobs, noisy(projection=projection(bits=4), bound=0.5), seed=None, steps=3)
     for _ in range(3):
         run.step()
-    assert len(set(given)) == len(given) == 1 + 3 * 3  # the first projection, then three draws a step
+    assert (
+        len(set(given)) == len(given) == 1 + 3 * 3
+    )  # the first projection, then three draws a step
     assert all(len(key) == 32 for key in given)
 
 
@@ -479,8 +543,14 @@ def test_what_is_released_is_integers_on_a_public_grid(blobs: Dataset) -> None:
     grid = 0.5 / 2**16
     for _ in range(3):
         run.step()
-        moved = np.concatenate([parameter.grad.numpy().ravel() for parameter in run.optimizer.params]) * 20 / grid
-        np.testing.assert_allclose(moved, np.rint(moved), rtol=2.0**-20, atol=0)  # 16 roundings of 32-bit floats
+        moved = (
+            np.concatenate([parameter.grad.numpy().ravel() for parameter in run.optimizer.params])
+            * 20
+            / grid
+        )
+        np.testing.assert_allclose(
+            moved, np.rint(moved), rtol=2.0**-20, atol=0
+        )  # 16 roundings of 32-bit floats
 
 
 def test_the_noise_is_the_one_that_is_accounted(blobs: Dataset) -> None:
@@ -497,7 +567,10 @@ def test_a_seeded_run_says_so_wherever_its_claim_stands(blobs: Dataset, tmp_path
     table = families.k_randomized_response(lower=-1.0, upper=1.0, levels=4, epsilon=3.0)
     for method in (noisy(), methods.QuantizedSGD(table=table, clip=0.1)):
         for seed in (1, None):
-            run, place = make(blobs, method, seed=seed, steps=2), tmp_path / f"{method.describe()['method']}{seed}"
+            run, place = (
+                make(blobs, method, seed=seed, steps=2),
+                tmp_path / f"{method.describe()['method']}{seed}",
+            )
             last = run.run(checkpoint=place)
             for sentence in (run.sentence(), lines(place)[-1]["sentence"]):
                 assert sentence.startswith("Simulation; not private") == (seed is not None)
@@ -570,7 +643,9 @@ def test_without_the_extra_the_remedy_is_named() -> None:
         "try:\n    import mezzotint.training.trainer\n"
         "except ImportError as error: print(error)\n"
     )
-    out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    out = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True
+    ).stdout
     assert "0.636" in out
     assert "differential privacy" in out
     assert "pip install '.[torch]'" in out

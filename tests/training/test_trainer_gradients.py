@@ -29,7 +29,9 @@ def test_quantized_gradients_sum_integers(blobs: Dataset) -> None:
     # The step is the decoded sum of the codes' integers.
     codes = drawn_codes(table, (rows * 5).numpy(), optimizer.rng())
     np.testing.assert_array_equal(total, codes.astype(int).sum(axis=0))
-    np.testing.assert_allclose(optimizer.total([rows]).numpy(), 0.2 * table.decode(codes).sum(axis=0), rtol=SINGLE)
+    np.testing.assert_allclose(
+        optimizer.total([rows]).numpy(), 0.2 * table.decode(codes).sum(axis=0), rtol=SINGLE
+    )
     run.run()
     claim = run.claim()
     # Honest: 6 coordinates in 4 steps, each seen, of whoever takes part; never one coordinate's epsilon.
@@ -39,7 +41,9 @@ def test_quantized_gradients_sum_integers(blobs: Dataset) -> None:
     assert claim.epsilon > table.epsilon
     assert claim.epsilon <= 24 * table.epsilon * (1 + MANY)
     with pytest.raises(ParameterError, match="neighboring"):
-        make(blobs, methods.QuantizedSGD(table=table, clip=0.2), neighboring="add_or_remove_one").claim(1)
+        make(
+            blobs, methods.QuantizedSGD(table=table, clip=0.2), neighboring="add_or_remove_one"
+        ).claim(1)
 
 
 def test_quantized_gradients_are_unbiased(blobs: Dataset) -> None:
@@ -48,7 +52,9 @@ def test_quantized_gradients_are_unbiased(blobs: Dataset) -> None:
     rows = torch.tensor([[0.3, -0.5, 0.0, 0.9]]).repeat(40_000, 1)
     # Standard error below 0.5 * 2 / 200 = .005 per coordinate; 6 of them.
     mean = run.optimizer.total([rows]).numpy() / 40_000
-    np.testing.assert_allclose(mean, [0.3, -0.5, 0.0, 0.5], rtol=0, atol=0.03)  # the last is clipped
+    np.testing.assert_allclose(
+        mean, [0.3, -0.5, 0.0, 0.5], rtol=0, atol=0.03
+    )  # the last is clipped
 
 
 def test_levels_on_no_lattice_are_counted(blobs: Dataset) -> None:
@@ -58,7 +64,9 @@ def test_levels_on_no_lattice_are_counted(blobs: Dataset) -> None:
     counts = optimizer.integer_sum([rows])
     codes = drawn_codes(uneven, (rows * 10).numpy(), optimizer.rng())
     np.testing.assert_array_equal(counts, [np.bincount(column, minlength=4) for column in codes.T])
-    np.testing.assert_allclose(optimizer.total([rows]).numpy(), 0.1 * uneven.decode(codes).sum(axis=0), rtol=SINGLE)
+    np.testing.assert_allclose(
+        optimizer.total([rows]).numpy(), 0.1 * uneven.decode(codes).sum(axis=0), rtol=SINGLE
+    )
     assert optimizer.total([rows[:0]]).tolist() == [0.0, 0.0, 0.0]
 
 
@@ -84,7 +92,10 @@ def test_clipped_only(blobs: Dataset) -> None:
 def test_ranked_gradients_release_one_index_a_record(blobs: Dataset) -> None:
     scheme = ranked_codebook(6, 4.0, clip_norm=0.5)
     run = make(blobs, methods.RankedSGD(scheme=scheme), steps=4)
-    rows = [torch.tensor([[0.1, -0.5, 0.0, 0.2], [0.2, 0.05, -0.2, 0.0]]), torch.tensor([[[0.1], [0.0]]] * 2)]
+    rows = [
+        torch.tensor([[0.1, -0.5, 0.0, 0.2], [0.2, 0.05, -0.2, 0.0]]),
+        torch.tensor([[[0.1], [0.0]]] * 2),
+    ]
     reports, seeds = run.optimizer.reports(rows)
     assert reports.dtype == np.int64
     assert ((reports >= 0) & (reports < scheme.reports)).all()
@@ -112,11 +123,15 @@ def test_ranked_gradients_are_unbiased_and_clipped(blobs: Dataset) -> None:
     rows = torch.tensor([[0.3, -0.4, 0.0, 0.2, 0.0, 0.1]]).repeat(3000, 1)
     # Five standard errors of all coordinates together (false alarm below 1e-5).
     bound = 5 * math.sqrt(scheme.mse / 3000)
-    np.testing.assert_allclose(run.optimizer.total([rows]).numpy() / 3000, rows[0].numpy(), atol=bound)
+    np.testing.assert_allclose(
+        run.optimizer.total([rows]).numpy() / 3000, rows[0].numpy(), atol=bound
+    )
     longer = rows * 100
     clipped = (rows[0] / rows[0].norm()).numpy()
     np.testing.assert_allclose(run.optimizer.total([longer]).numpy() / 3000, clipped, atol=bound)
-    broken = torch.full((2, 6), math.nan)  # counts as 0, and stops nothing: that it was there is not told
+    broken = torch.full(
+        (2, 6), math.nan
+    )  # counts as 0, and stops nothing: that it was there is not told
     assert np.isfinite(run.optimizer.total([broken]).numpy()).all()
 
 

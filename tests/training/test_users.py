@@ -45,7 +45,9 @@ def half_lines(sign: int, records: int, rate: float, shift: float) -> Any:
     return sum(mass * norm.sf(LINE - sign * j * shift) for j, mass in enumerate(masses))
 
 
-def on_the_line(signs: tuple[int, int], records: int, rate: float, shift: float, alpha: float) -> float:
+def on_the_line(
+    signs: tuple[int, int], records: int, rate: float, shift: float, alpha: float
+) -> float:
     """H_alpha of the pair, by the best of many half-lines."""
     first, second = (half_lines(sign, records, rate, shift) for sign in signs)
     return float(max(np.max(first - alpha * second), 1 - alpha))
@@ -63,16 +65,25 @@ def test_no_records_of_users_exceed_the_pair(records: int) -> None:
             one *= (rng.choice([0.5, 1.0], records) * shift / np.linalg.norm(one, axis=1))[:, None]
         other, straight = rng.normal(size=2), shift * np.tile([[0.6, 0.8]], (records, 1))
         user, stranger, nobody, same, opposite = (
-            in_the_plane(one, rate, other) for one in (there, swapped, there[:0], straight, -straight)
+            in_the_plane(one, rate, other)
+            for one in (there, swapped, there[:0], straight, -straight)
         )
         alone, gone = (in_the_plane(one, rate, np.zeros(2)) for one in (straight, straight[:0]))
         for alpha in (0.5, 1.0, 2.0):
-            for p, q, signs in ((user, nobody, (1, 0)), (nobody, user, (0, -1)), (user, stranger, (1, -1))):
+            for p, q, signs in (
+                (user, nobody, (1, 0)),
+                (nobody, user, (0, -1)),
+                (user, stranger, (1, -1)),
+            ):
                 # A smooth density is summed over a grid of 1/20 to within far less than 1e-6.
-                assert np.maximum(p - alpha * q, 0).sum() <= on_the_line(signs, records, rate, shift, alpha) + 1e-6
+                assert (
+                    np.maximum(p - alpha * q, 0).sum()
+                    <= on_the_line(signs, records, rate, shift, alpha) + 1e-6
+                )
             # The same grid.
             assert (
-                np.maximum(same - alpha * opposite, 0).sum() <= on_the_line((1, -1), records, rate, shift, alpha) + 1e-6
+                np.maximum(same - alpha * opposite, 0).sum()
+                <= on_the_line((1, -1), records, rate, shift, alpha) + 1e-6
             )
             reached = float(np.maximum(alone - alpha * gone, 0).sum())
             assert reached == pytest.approx(
@@ -101,18 +112,26 @@ def test_curves_are_those_of_the_best_half_lines(records: int, rate: float) -> N
 
 def test_what_is_left_out_of_a_mixture_counts_against_us() -> None:
     whole = Shifts(np.array([0.9, 0.1]), np.array([0.0, 1.0]), 0.0)
-    part, nobody = Shifts(np.array([0.9]), np.array([0.0]), 0.1), Shifts(np.ones(1), np.zeros(1), 0.0)
+    part, nobody = (
+        Shifts(np.array([0.9]), np.array([0.0]), 0.1),
+        Shifts(np.ones(1), np.zeros(1), 0.0),
+    )
     target = np.linspace(0, 2, 201)
     assert np.all(mixture_curve(part, nobody)(target) >= mixture_curve(whole, nobody)(target))
     left = part._replace(missing=0.0)
-    assert np.all(mixture_curve(nobody, left)(target) >= mixture_curve(nobody, whole.mirrored())(target) - FEW)
+    assert np.all(
+        mixture_curve(nobody, left)(target) >= mixture_curve(nobody, whole.mirrored())(target) - FEW
+    )
 
 
 @judges("training.rqp.epsilon")
 @pytest.mark.parametrize(
-    ("records", "rate", "noise"), [pytest.param(4, 0.01, 1.0, marks=pytest.mark.slow), (10, 0.05, 5.0)]
+    ("records", "rate", "noise"),
+    [pytest.param(4, 0.01, 1.0, marks=pytest.mark.slow), (10, 0.05, 5.0)],
 )
-def test_a_run_costs_what_the_package_for_mixtures_says(records: int, rate: float, noise: float) -> None:
+def test_a_run_costs_what_the_package_for_mixtures_says(
+    records: int, rate: float, noise: float
+) -> None:
     rule = rqp.Poisson(rate=rate, records_per_user=records)
     claim = rqp.epsilon(noise, sampling=rule, steps=100, delta=1e-5)
     known = oracle.from_mixture_gaussian_mechanism(
@@ -122,7 +141,9 @@ def test_a_run_costs_what_the_package_for_mixtures_says(records: int, rate: floa
         value_discretization_interval=1e-3,
     )
     # Both are pessimistic, the package on a wider grid: within 1e-3 of itself, and of what is true.
-    assert claim.epsilon == pytest.approx(known.self_compose(100).get_epsilon_for_delta(1e-5), rel=1e-3)
+    assert claim.epsilon == pytest.approx(
+        known.self_compose(100).get_epsilon_for_delta(1e-5), rel=1e-3
+    )
     alone = rqp.epsilon(noise, sampling_rate=rate, steps=100, delta=1e-5)
     assert alone.epsilon < claim.epsilon
     replaced = rqp.epsilon(noise, sampling=rule, steps=100, delta=1e-5, neighboring="replace_one")
@@ -143,11 +164,14 @@ def test_the_claim_says_whom_it_is_about() -> None:
     assert "adding or removing all records of one user" in str(claim)
     assert "between data in which a user has at most 3 records" in str(claim)
     assert claim.as_dict()["records_per_user"] == 3
-    assert rqp.epsilon(1.0, sampling=replace(rule, records_per_user=1), steps=10, delta=1e-5).unit == "record"
-    # One record is accounted as ever, by its own pair.
-    assert rqp.epsilon(1.0, sampling=replace(rule, records_per_user=1), steps=10, delta=1e-5).epsilon == (
-        rqp.epsilon(1.0, sampling_rate=0.01, steps=10, delta=1e-5).epsilon
+    assert (
+        rqp.epsilon(1.0, sampling=replace(rule, records_per_user=1), steps=10, delta=1e-5).unit
+        == "record"
     )
+    # One record is accounted as ever, by its own pair.
+    assert rqp.epsilon(
+        1.0, sampling=replace(rule, records_per_user=1), steps=10, delta=1e-5
+    ).epsilon == (rqp.epsilon(1.0, sampling_rate=0.01, steps=10, delta=1e-5).epsilon)
     # Replaced codes hide nothing more of users.
     contracted = rqp.epsilon(1.0, q=0.5, sampling=rule, steps=10, delta=1e-5, dimension=1)
     assert contracted.epsilon == pytest.approx(claim.epsilon, rel=MANY)
@@ -160,7 +184,10 @@ def test_the_claim_says_whom_it_is_about() -> None:
         (lambda: rqp.Poisson(rate=0.01, records_per_user=0), "records_per_user=0"),
         (lambda: rqp.Poisson(rate=0.01, records_per_user=101), "100 is the most"),
         (lambda: replace(phase, bands=2), "several parts"),
-        (lambda: privacy.account(rqp.training_release([phase, other], delta=1e-5)), "use the largest"),
+        (
+            lambda: privacy.account(rqp.training_release([phase, other], delta=1e-5)),
+            "use the largest",
+        ),
     ):
         with pytest.raises(ParameterError, match=words):
             build()
@@ -201,7 +228,9 @@ def test_of_every_user_the_first_records_are_kept_whoever_else_is_there() -> Non
 def parts(data: Dataset, **loader: Any) -> tuple[Any, Any, Any]:
     module = torch.nn.Linear(5, 2)
     records = torch.utils.data.TensorDataset(
-        torch.from_numpy(data.train_x), torch.from_numpy(data.train_y), torch.arange(len(data.train_x))
+        torch.from_numpy(data.train_x),
+        torch.from_numpy(data.train_y),
+        torch.arange(len(data.train_x)),
     )
     made = torch.utils.data.DataLoader(records, **{"batch_size": 20, "shuffle": True, **loader})
     return module, torch.optim.SGD(module.parameters(), lr=1.0), made
@@ -212,7 +241,9 @@ def parts(data: Dataset, **loader: Any) -> tuple[Any, Any, Any]:
 def test_a_script_whose_users_have_several_records(blobs: Dataset) -> None:
     users = np.arange(200) % 30  # six or seven records each
     call = {"delta": 1e-5, "users": users, "records_per_user": 4}
-    module, optimizer, loader, accountant = training.make_private(*parts(blobs), **call, target_epsilon=8.0, epochs=3)
+    module, optimizer, loader, accountant = training.make_private(
+        *parts(blobs), **call, target_epsilon=8.0, epochs=3
+    )
     seen: set[int] = set()
     for _ in range(3):
         for x, y, names in loader:
@@ -227,7 +258,10 @@ def test_a_script_whose_users_have_several_records(blobs: Dataset) -> None:
     assert claim.unit == "user"
     rule = rqp.Poisson(rate=accountant.sampling.rate, records_per_user=4)
     assert rule.rate == pytest.approx(20 / 120, rel=FEW)
-    assert claim.epsilon == rqp.epsilon(optimizer.noise_multiplier, sampling=rule, steps=30, delta=1e-5).epsilon
+    assert (
+        claim.epsilon
+        == rqp.epsilon(optimizer.noise_multiplier, sampling=rule, steps=30, delta=1e-5).epsilon
+    )
     # A run that goes on is about the same users.
     other = training.make_private(*parts(blobs), delta=1e-5, noise_multiplier=1.0)[3]
     with pytest.raises(ParameterError, match="records_per_user=1"):
@@ -263,20 +297,42 @@ def test_a_trainer_keeps_so_many_records_of_each_user(blobs: Dataset) -> None:
         make(owned, methods.QuantizedSGD(table=table, clip=0.1), records_per_user=3).run()
 
 
-def test_the_verb_reads_users_from_a_column(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_verb_reads_users_from_a_column(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     rng = np.random.default_rng(0)
     outcome = rng.integers(0, 2, 300)
-    rows = [f"{x:.3f},{y},u{i % 61}" for i, (x, y) in enumerate(zip(rng.normal(2 * outcome, 1), outcome, strict=True))]
+    rows = [
+        f"{x:.3f},{y},u{i % 61}"
+        for i, (x, y) in enumerate(zip(rng.normal(2 * outcome, 1), outcome, strict=True))
+    ]
     (tmp_path / "t.csv").write_text("x,y,who\n" + "\n".join(rows) + "\n")
 
     def call(*more: str) -> Any:
-        words = ["train", "--data", str(tmp_path / "t.csv"), "--label", "y", "--steps", "10", "--delta", "1e-5"]
+        words = [
+            "train",
+            "--data",
+            str(tmp_path / "t.csv"),
+            "--label",
+            "y",
+            "--steps",
+            "10",
+            "--delta",
+            "1e-5",
+        ]
         words += ["--batch-size", "20", "--every", "10", "--json", *more]
         status, printed = verb(words), capsys.readouterr()
         return printed.err if status else json.loads(printed.out)
 
     facts = call(
-        "--users", "who", "--records-per-user", "3", "--noise-multiplier", "2", "--log", str(tmp_path / "log.jsonl")
+        "--users",
+        "who",
+        "--records-per-user",
+        "3",
+        "--noise-multiplier",
+        "2",
+        "--log",
+        str(tmp_path / "log.jsonl"),
     )
     assert "adding or removing all records of one user" in facts["claim"]
     assert "at most 3 records" in facts["claim"]
@@ -296,7 +352,10 @@ def test_the_verb_reads_users_from_a_column(tmp_path: Path, capsys: pytest.Captu
         (("--users", "whom", "--records-per-user", "3"), "--users=whom: no such column"),
         (("--users", "y", "--records-per-user", "3"), "this column is what is learned"),
         (("--users", "who", "--records-per-user", "3", "--bands", "2"), "omit it with --users"),
-        (("--users", "who", "--records-per-user", "3", "--method", "rqp"), "does not apply to --method rqp"),
+        (
+            ("--users", "who", "--records-per-user", "3", "--method", "rqp"),
+            "does not apply to --method rqp",
+        ),
         (("--data", "breast-cancer", "--users", "who", "--records-per-user", "3"), "only tables"),
     ):
         assert said in call("--target-epsilon", "8", *words)

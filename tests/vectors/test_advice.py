@@ -17,18 +17,35 @@ from mezzotint.cli.advise import candidates
 from mezzotint.core.errors import InfeasibleError
 from mezzotint.families import discrete_gaussian, skellam
 from mezzotint.privacy.tradeoffs import gaussian_epsilon, gaussian_shift
-from mezzotint.vectors import Advice, NoiseFamily, Option, RankedCodebook, Setting, advise, round_seeds
+from mezzotint.vectors import (
+    Advice,
+    NoiseFamily,
+    Option,
+    RankedCodebook,
+    Setting,
+    advise,
+    round_seeds,
+)
 from mezzotint.vectors.advice import CLOSE, ONE_BIT, rounding_variance, search
 from tolerances import FEW, MANY, SOLVED
 
 NOISES = [
-    NoiseFamily(name="discrete Gaussian", build=lambda deviation: discrete_gaussian(sigma=deviation)),
+    NoiseFamily(
+        name="discrete Gaussian", build=lambda deviation: discrete_gaussian(sigma=deviation)
+    ),
     NoiseFamily(name="Skellam", build=lambda deviation: skellam(variance=deviation**2)),
 ]
 
 
 def setting(**changes: Any) -> Setting:
-    basis: dict[str, Any] = {"clients": 200, "dimension": 1, "rounds": 1, "trust": "sum", "epsilon": 2.0, "delta": 1e-5}
+    basis: dict[str, Any] = {
+        "clients": 200,
+        "dimension": 1,
+        "rounds": 1,
+        "trust": "sum",
+        "epsilon": 2.0,
+        "delta": 1e-5,
+    }
     return Setting(**{**basis, **changes})
 
 
@@ -66,7 +83,9 @@ def simulated(one: Setting, option: Option, repeats: int) -> tuple[float, float]
     [
         {"clients": 60},
         {"trust": "local", "clients": 60, "delta": 1e-3},
-        pytest.param({"dimension": 20, "rounds": 3, "epsilon": 6.0, "clients": 60}, marks=pytest.mark.slow),
+        pytest.param(
+            {"dimension": 20, "rounds": 3, "epsilon": 6.0, "clients": 60}, marks=pytest.mark.slow
+        ),
     ],
 )
 def test_errors_are_those_of_running_the_schemes(changes):
@@ -112,9 +131,15 @@ def test_options_keep_the_claim_use_it_and_are_ranked(changes):
         assert option.epsilon <= one.epsilon
         assert option.claim.delta == one.delta
         assert option.claim.rounds == one.rounds
-        claim = option.scheme.claim(clients=one.clients, rounds=one.rounds, corrupted=one.corrupted, delta=one.delta)
+        claim = option.scheme.claim(
+            clients=one.clients, rounds=one.rounds, corrupted=one.corrupted, delta=one.delta
+        )
         assert claim.epsilon == option.epsilon
-        assert "least error" in option.reason or "error of the best" in option.reason or "as good" in option.reason
+        assert (
+            "least error" in option.reason
+            or "error of the best" in option.reason
+            or "as good" in option.reason
+        )
     for option in advice.options[len(feasible) :]:
         assert option.epsilon == math.inf
         assert "; try " in option.reason
@@ -123,23 +148,37 @@ def test_options_keep_the_claim_use_it_and_are_ranked(changes):
 
 def test_a_sum_of_one_is_a_single_report():
     alone, local = asked(clients=1), asked(clients=1, trust="local")
-    assert [(o.name, o.mse, o.epsilon) for o in alone.options] == [(o.name, o.mse, o.epsilon) for o in local.options]
+    assert [(o.name, o.mse, o.epsilon) for o in alone.options] == [
+        (o.name, o.mse, o.epsilon) for o in local.options
+    ]
     assert local.options[0].claim is not None
     assert local.options[0].claim.view == "local"
 
 
-@pytest.mark.parametrize("changes", [{}, {"dimension": 300, "rounds": 20}, {"dimension": 9, "corrupted": 50}])
+@pytest.mark.parametrize(
+    "changes", [{}, {"dimension": 300, "rounds": 20}, {"dimension": 9, "corrupted": 50}]
+)
 def test_rounded_gaussians_meet_the_claim_exactly_and_come_near_a_trusted_server(changes):
     one = setting(**changes)
-    option = next(option for option in advise(one, tables=[]).options if option.name == "rounded Gaussian")
+    option = next(
+        option for option in advise(one, tables=[]).options if option.name == "rounded Gaussian"
+    )
     assert option.claim is not None
     assert not option.claim.certified
     # A closed form is solved to a millionth from below.
     assert one.epsilon * (1 - SOLVED) <= option.epsilon <= one.epsilon
     # A trusted server's Gaussian, as much more as the corrupted add nothing, and a twelfth of a step squared a client.
-    least = 2 * math.sqrt(one.rounds * one.clients / one.honest) / gaussian_shift(one.epsilon, one.delta)
+    least = (
+        2
+        * math.sqrt(one.rounds * one.clients / one.honest)
+        / gaussian_shift(one.epsilon, one.delta)
+    )
     # Two steps of deviation and more: rounding adds 1 / 48 of the variance at most.
-    assert (least / one.clients) ** 2 <= option.mse <= (least / one.clients) ** 2 * (1 + 1 / 48) * (1 + MANY)
+    assert (
+        (least / one.clients) ** 2
+        <= option.mse
+        <= (least / one.clients) ** 2 * (1 + 1 / 48) * (1 + MANY)
+    )
 
 
 def test_too_few_bits_leave_nothing_and_the_reason_says_so():
@@ -151,14 +190,18 @@ def test_too_few_bits_leave_nothing_and_the_reason_says_so():
 
 def test_a_single_client_cannot_hide_and_is_told_so():
     advice = asked(clients=1)
-    assert all("worse than answering 0" in option.reason for option in advice.options if option.feasible)
+    assert all(
+        "worse than answering 0" in option.reason for option in advice.options if option.feasible
+    )
     assert any("even a trusted server" in remark for remark in advice.remarks)
 
 
 @pytest.mark.slow
 def test_schemes_worse_than_answering_0_say_so():
     advice = asked(dimension=1000, rounds=500, clients=50)
-    assert all("worse than answering 0" in option.reason for option in advice.options if option.feasible)
+    assert all(
+        "worse than answering 0" in option.reason for option in advice.options if option.feasible
+    )
     assert any("even a trusted server" in remark for remark in advice.remarks)
     local = asked(dimension=256, rounds=50, trust="local")
     assert any("2**-32" in option.reason for option in local.options if not option.feasible)
@@ -174,7 +217,9 @@ def test_fewer_bits_are_kept_and_cost_accuracy():
             assert option.mse >= named[option.name].mse * 0.97
 
 
-@pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-6), (8.0, 1e-6), (0.001, 1e-5), (0.1, 0.3), (100.0, 1e-12)])
+@pytest.mark.parametrize(
+    ("epsilon", "delta"), [(1.0, 1e-6), (8.0, 1e-6), (0.001, 1e-5), (0.1, 0.3), (100.0, 1e-12)]
+)
 def test_the_yardsticks_gaussian_is_exactly_as_private_as_asked(epsilon, delta):
     mu = gaussian_shift(epsilon, delta)
 
@@ -184,8 +229,12 @@ def test_the_yardsticks_gaussian_is_exactly_as_private_as_asked(epsilon, delta):
             return mpmath.ncdf(-e / m + m / 2) - mpmath.exp(e) * mpmath.ncdf(-e / m - m / 2)
 
     assert exact(mu) <= delta * (1 + MANY)
-    assert exact(mu * (1 + 1e-6)) > delta * (1 - 1e-4)  # a step of 1e-6 moves delta by less than 1e-4 of itself
-    assert epsilon == pytest.approx(gaussian_epsilon(mu, delta), rel=1e-9)  # brackets of 1e-12; delta errs by as much
+    assert exact(mu * (1 + 1e-6)) > delta * (
+        1 - 1e-4
+    )  # a step of 1e-6 moves delta by less than 1e-4 of itself
+    assert epsilon == pytest.approx(
+        gaussian_epsilon(mu, delta), rel=1e-9
+    )  # brackets of 1e-12; delta errs by as much
 
 
 def test_the_search_finds_the_edge_and_says_when_there_is_none():
@@ -212,7 +261,9 @@ def test_a_search_ends_where_a_jump_leaves_nothing_to_win():
 
     def find(error: Any) -> float:
         turns.clear()
-        return search(lambda x: x, cost, guess=1.0, target=2.0, least=1e-6, most=50.0, error=error)[0]
+        return search(lambda x: x, cost, guess=1.0, target=2.0, least=1e-6, most=50.0, error=error)[
+            0
+        ]
 
     plain, slow = find(None), len(turns)
     assert plain == pytest.approx(4, rel=5e-3)  # brackets of 2e-3
@@ -220,7 +271,9 @@ def test_a_search_ends_where_a_jump_leaves_nothing_to_win():
     assert quick < 4
     assert 1 + math.exp(-2 * quick) <= (1 + math.exp(-8)) * 1.005  # the share that may be left
     assert len(turns) < slow
-    assert find(lambda x: 1 / x) == pytest.approx(plain, rel=5e-3)  # brackets of 2e-3, a share of 5e-3
+    assert find(lambda x: 1 / x) == pytest.approx(
+        plain, rel=5e-3
+    )  # brackets of 2e-3, a share of 5e-3
 
 
 def test_rounding_variance_of_normal_numbers():
@@ -276,14 +329,18 @@ def page_tables() -> dict[str, dict[tuple[str, str], tuple[float, int]]]:
 @pytest.mark.parametrize("heading", SETTINGS)
 @pytest.mark.parametrize("trust", ["sum", "local"])
 def test_the_page_says_what_the_verb_says(heading, trust):
-    printed = {name: cells for (seen, name), cells in page_tables()[heading].items() if seen == trust}
+    printed = {
+        name: cells for (seen, name), cells in page_tables()[heading].items() if seen == trust
+    }
     one = setting(**SETTINGS[heading], trust=trust)
     tables, noises = candidates(one)
     advice = advise(one, tables=tables, noises=noises)
     computed = {option.name: option for option in advice.options if option.feasible}
     assert set(printed) == set(computed)
     for name, (mse, bits) in printed.items():
-        assert computed[name].mse == pytest.approx(mse, rel=0.01)  # as printed, with two digits and more
+        assert computed[name].mse == pytest.approx(
+            mse, rel=0.01
+        )  # as printed, with two digits and more
         assert computed[name].wire_bits == bits
 
 
@@ -314,7 +371,11 @@ def test_ranked_codebooks_are_an_option_for_vectors_that_everybody_sees(changes)
     assert isinstance(option.scheme, RankedCodebook)
     assert option.claim is not None
     assert 0.9 * one.epsilon <= option.epsilon <= one.epsilon
-    assert (option.claim.rounds, option.claim.delta, option.claim.view) == (one.rounds, one.delta, "local")
+    assert (option.claim.rounds, option.claim.delta, option.claim.view) == (
+        one.rounds,
+        one.delta,
+        "local",
+    )
     assert option.client_bits == option.scheme.bits <= (one.bits or 60) * one.dimension
     vectors = vectors_of(one, np.random.default_rng(3))
     errors: list[float] = []
@@ -324,4 +385,6 @@ def test_ranked_codebooks_are_an_option_for_vectors_that_everybody_sees(changes)
         errors.append(float(((mean - vectors.mean(axis=0)) ** 2).mean()))
     # Means of 16 with 20 coordinates each: five standard errors, below 1e-4.
     assert abs(float(np.mean(errors)) - option.mse) <= 5 * float(np.std(errors)) / math.sqrt(16)
-    assert not [one for one in advise(setting(dimension=20)).options if one.name == "ranked codebook"]
+    assert not [
+        one for one in advise(setting(dimension=20)).options if one.name == "ranked codebook"
+    ]

@@ -30,7 +30,9 @@ def table_noise(*masses: float, first: int) -> IntegerNoise:
     """Noise with given probabilities on first, first + 1, ..."""
     weights = np.floor(np.array(masses) / sum(masses) * TOTAL).astype(np.int64)
     weights[int(np.argmax(weights))] += TOTAL - weights.sum()
-    return IntegerNoise(offsets=np.arange(first, first + weights.size), weights=weights, truncated_mass=0.0)
+    return IntegerNoise(
+        offsets=np.arange(first, first + weights.size), weights=weights, truncated_mass=0.0
+    )
 
 
 LOPSIDED = table_noise(0.05, 0.2, 0.4, 0.3, 0.05, first=-1)
@@ -74,7 +76,11 @@ def test_epsilon_of_summed_noise_is_the_worst_exact_one(noise, clients, delta):
         assert max(hockey_stick(one, other, 500.0) for one, other in pairs) > delta * 0.999
         return
     assert max(hockey_stick(one, other, epsilon) for one, other in pairs) <= delta
-    assert epsilon == 0 or max(hockey_stick(one, other, epsilon * (1 - 1e-5)) for one, other in pairs) > delta * 0.9999
+    assert (
+        epsilon == 0
+        or max(hockey_stick(one, other, epsilon * (1 - 1e-5)) for one, other in pairs)
+        > delta * 0.9999
+    )
 
 
 def test_summed_noise_refuses_what_it_cannot_answer():
@@ -98,7 +104,9 @@ def test_chernoff_bounds_cover_the_tails(noise):
     for distance in (2.0, 8.0, 15.0, 25.0):
         assert pmf[np.abs(places) > distance].sum() <= tail_probability(noise, 20, distance)
     for probability in (0.1, 1e-3, 1e-9):
-        assert pmf[np.abs(places) > tail_distance(noise, 20, probability)].sum() <= probability * (1 + MANY)
+        assert pmf[np.abs(places) > tail_distance(noise, 20, probability)].sum() <= probability * (
+            1 + MANY
+        )
     assert tail_probability(noise, 20, 1e6) == 0.0
     assert tail_probability(noise, 20, -1.0) == 1.0
 
@@ -127,18 +135,24 @@ def test_decoded_sums_are_unbiased_and_as_noisy_as_planned(noise):
     assert (np.abs(estimates.mean(axis=0) - vectors.sum(axis=0)) <= 5 * error).all()
     # Noise of 20 clients, rounding adds at most 1/4 step^2 each; a standard deviation from 720 errors is within 14 %
     # (five of its own) with the same probability.
-    least, most = (0.05 * math.sqrt(20 * (float(noise.variance) + rounding)) for rounding in (0.0, 0.25))
+    least, most = (
+        0.05 * math.sqrt(20 * (float(noise.variance) + rounding)) for rounding in (0.0, 0.25)
+    )
     assert least * 0.86 <= math.sqrt((estimates.std(axis=0) ** 2).mean()) <= most * 1.14
 
 
 def test_rounded_vectors_stay_within_the_norms_that_claims_rest_on():
-    silent = IntegerNoise(offsets=np.zeros(1, dtype=np.int64), weights=np.array([TOTAL]), truncated_mass=0.0)
+    silent = IntegerNoise(
+        offsets=np.zeros(1, dtype=np.int64), weights=np.array([TOTAL]), truncated_mass=0.0
+    )
     rng = np.random.default_rng(5)
     for size, granularity in ((1, 1 / 3), (1, 0.7), (3, 0.5), (20, 0.4), (300, 0.3), (300, 0.01)):
         one = scheme(silent, size=size, granularity=granularity, clients=1)
         spike = np.zeros(size)
         spike[0] = 5.0
-        for number, vector in enumerate([spike, *rng.normal(size=(20, size)) * rng.choice([1e-3, 1, 1e3], (20, 1))]):
+        for number, vector in enumerate(
+            [spike, *rng.normal(size=(20, size)) * rng.choice([1e-3, 1, 1e3], (20, 1))]
+        ):
             code = one.encode(vector, number)
             steps = (code + one.modulus // 2) % one.modulus - one.modulus // 2
             assert np.linalg.norm(steps) <= one.rounded_norm * (1 + FEW)
@@ -146,7 +160,9 @@ def test_rounded_vectors_stay_within_the_norms_that_claims_rest_on():
             assert np.abs(
                 one.decode_sum(code, 1) - clip(vector, norm="l2", bound=1.0)
             ).max() <= granularity * math.sqrt(one.length)
-    assert scheme(silent, size=1, granularity=0.25).rounded_norm == 4  # whole steps: no stretch at all
+    assert (
+        scheme(silent, size=1, granularity=0.25).rounded_norm == 4
+    )  # whole steps: no stretch at all
 
 
 def test_planned_moduli_do_not_wrap_and_smaller_ones_are_refused():
@@ -158,7 +174,9 @@ def test_planned_moduli_do_not_wrap_and_smaller_ones_are_refused():
         same = np.tile(rng.normal(size=size) * 10, (clients, 1))  # all pull in one direction
         # Planned for one wrap in a million: 20 sums show one with probability below 1e-4.
         for repeat in range(20):
-            assert run_round(one, same, repeat) == pytest.approx(run_round(wide, same, repeat), rel=FEW)
+            assert run_round(one, same, repeat) == pytest.approx(
+                run_round(wide, same, repeat), rel=FEW
+            )
         assert one.wrap_probability(clients) <= 1e-6  # as planned
         with pytest.raises(ParameterError, match=f"use {one.bits} bits"):
             scheme(noise, size=size, clients=clients, granularity=0.1, modulus_bits=one.bits - 2)
@@ -181,7 +199,9 @@ def test_wraps_are_as_rare_as_stated():
 
 
 @pytest.mark.parametrize("noise", [discrete_gaussian(sigma=1.5), LOPSIDED])
-@pytest.mark.parametrize(("size", "clients", "delta"), [(1, 1, 0.2), (1, 3, 0.01), (2, 2, 0.1), (2, 4, 0.02)])
+@pytest.mark.parametrize(
+    ("size", "clients", "delta"), [(1, 1, 0.2), (1, 3, 0.01), (2, 2, 0.1), (2, 4, 0.02)]
+)
 def test_claims_are_never_below_enumeration(noise, size, clients, delta):
     one = scheme(noise, size=size, clients=clients, granularity=0.5)
     claim = one.claim(clients=clients, delta=delta)
@@ -192,7 +212,10 @@ def test_claims_are_never_below_enumeration(noise, size, clients, delta):
     if math.isfinite(claim.epsilon):
         assert worst <= delta
     if size == 1 and math.isfinite(claim.epsilon) and claim.epsilon > 0:
-        assert max(moved_vector_delta(pmf, move, claim.epsilon * 0.999) for move in moves) > delta * 0.99
+        assert (
+            max(moved_vector_delta(pmf, move, claim.epsilon * 0.999) for move in moves)
+            > delta * 0.99
+        )
 
 
 def test_a_run_costs_at_most_what_its_rounds_enumerated_together_cost():
@@ -211,9 +234,13 @@ def test_distributed_discrete_gaussian_is_no_worse_than_its_papers_bound(sigma, 
     reach = 2 * one.rounded_norm
     theirs = ddg_epsilon(sigma, reach, clients, one.length, 1e-6)
     gaussian = ddg_epsilon(1e4, reach * 1e4 / sigma, clients, one.length, 1e-6)
-    assert ours <= theirs * 1.003  # three orders are tried where the paper's bound is minimised over thousands
+    assert (
+        ours <= theirs * 1.003
+    )  # three orders are tried where the paper's bound is minimised over thousands
     if sigma < 0.8:
-        assert ours < theirs * 0.9  # where sums of discrete Gaussians are not one, exact accounting pays
+        assert (
+            ours < theirs * 0.9
+        )  # where sums of discrete Gaussians are not one, exact accounting pays
     assert ours >= gaussian * 0.98
 
 
@@ -233,7 +260,9 @@ def test_one_discrete_gaussian_agrees_with_dp_accounting():
             sigma, sensitivity=shift, value_discretization_interval=1e-4
         )
         ours = summed_noise(discrete_gaussian(sigma=sigma), 1).epsilon(1e-5, shift=shift)
-        assert ours == pytest.approx(theirs.get_epsilon_for_delta(1e-5), rel=2e-3)  # theirs discretizes losses by 1e-4
+        assert ours == pytest.approx(
+            theirs.get_epsilon_for_delta(1e-5), rel=2e-3
+        )  # theirs discretizes losses by 1e-4
 
 
 def test_claims_react_as_they_should():
@@ -244,8 +273,16 @@ def test_claims_react_as_they_should():
     assert epsilon(rounds=4) > epsilon() > epsilon(clients=200)
     assert epsilon(corrupted=25) == epsilon(clients=25)
     assert math.isinf(epsilon(delta=0.0))
-    for changes in ({"clients": 0}, {"rounds": 0}, {"rounds": 1.5}, {"corrupted": 50}, {"delta": 1.0}):
-        with pytest.raises(ParameterError, match=next(iter(changes)) if changes != {"clients": 0} else "clients"):
+    for changes in (
+        {"clients": 0},
+        {"rounds": 0},
+        {"rounds": 1.5},
+        {"corrupted": 50},
+        {"delta": 1.0},
+    ):
+        with pytest.raises(
+            ParameterError, match=next(iter(changes)) if changes != {"clients": 0} else "clients"
+        ):
             epsilon(**changes)
 
 

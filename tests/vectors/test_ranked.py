@@ -54,10 +54,17 @@ def test_there_is_a_codebook_for_each_epsilon_that_may_be_asked_for(epsilon, bit
 
 def test_sums_of_largest_normals():
     # S_1(2) = 1 / sqrt(pi) and S_1(3) = 3 / (2 sqrt(pi)) in closed form; the others by quadrature with 4000 nodes.
-    known = {(2, 1): math.pi**-0.5, (3, 1): 1.5 * math.pi**-0.5, (4096, 1): 3.6260821777, (4096, 100): 234.4674736}
+    known = {
+        (2, 1): math.pi**-0.5,
+        (3, 1): 1.5 * math.pi**-0.5,
+        (4096, 1): 3.6260821777,
+        (4096, 100): 234.4674736,
+    }
     for (count, top), value in known.items():
         assert order_statistics.top_normal(count, top)[0] == pytest.approx(value, rel=MANY)
-    assert order_statistics.top_folded(2, 1) == pytest.approx((math.sqrt(2 / math.pi), 1.0), rel=FEW)
+    assert order_statistics.top_folded(2, 1) == pytest.approx(
+        (math.sqrt(2 / math.pi), 1.0), rel=FEW
+    )
     # The larger of two |N(0,1)|: 2 / sqrt(pi).
     assert order_statistics.top_folded(4, 1)[0] == pytest.approx(2 / math.sqrt(math.pi), rel=1e-11)
 
@@ -65,11 +72,15 @@ def test_sums_of_largest_normals():
 @given(count=st.integers(2, 60), data=st.data())
 def test_sums_of_largest_normals_obey_their_symmetries(count, data):
     top = data.draw(st.integers(0, count))
-    (first, second), (left, others) = (order_statistics.top_normal(count, k) for k in (top, count - top))
+    (first, second), (left, others) = (
+        order_statistics.top_normal(count, k) for k in (top, count - top)
+    )
     assert first == pytest.approx(left, abs=1e-10)  # all M sum to 0
     assert second + others == pytest.approx(count, rel=1e-10)
     if count % 2 == 0:
-        (first, second), (left, others) = (order_statistics.top_folded(count, k) for k in (top, count - top))
+        (first, second), (left, others) = (
+            order_statistics.top_folded(count, k) for k in (top, count - top)
+        )
         assert first == pytest.approx(left, abs=MANY)
         assert second + others == pytest.approx(count, rel=MANY)
 
@@ -79,8 +90,13 @@ def test_largest_normals_agree_with_simulation():
     drawn = np.sort(np.random.default_rng(5).normal(size=(40000, 12)), axis=1)
     sums = drawn[:, -3:].sum(axis=1)
     assert abs(sums.mean() - order_statistics.top_normal(12, 3)[0]) < 5 * sums.std() / 200
-    folded = np.sort(np.abs(drawn[:, :6] * 0 + np.random.default_rng(6).normal(size=(40000, 6))), axis=1)[:, -2:]
-    assert abs(folded.sum(axis=1).mean() - order_statistics.top_folded(12, 2)[0]) < 5 * folded.sum(axis=1).std() / 200
+    folded = np.sort(
+        np.abs(drawn[:, :6] * 0 + np.random.default_rng(6).normal(size=(40000, 6))), axis=1
+    )[:, -2:]
+    assert (
+        abs(folded.sum(axis=1).mean() - order_statistics.top_folded(12, 2)[0])
+        < 5 * folded.sum(axis=1).std() / 200
+    )
 
 
 def test_constant_of_privunitg():
@@ -90,8 +106,12 @@ def test_constant_of_privunitg():
     }  # fmt: skip
     for epsilon, value in known.items():
         # Printed to four digits or more.
-        assert order_statistics.gaussian_constant(float(epsilon))[0] == pytest.approx(value, rel=5e-5)
-    assert order_statistics.gaussian_constant(4.0)[1] == pytest.approx(0.0648, abs=5e-5)  # four printed decimals
+        assert order_statistics.gaussian_constant(float(epsilon))[0] == pytest.approx(
+            value, rel=5e-5
+        )
+    assert order_statistics.gaussian_constant(4.0)[1] == pytest.approx(
+        0.0648, abs=5e-5
+    )  # four printed decimals
     assert order_statistics.mean_norm(100) ** 2 == pytest.approx(99.501256, rel=1e-7)  # as printed
 
 
@@ -116,7 +136,9 @@ def test_separation_of_the_means(codewords, epsilon, top, spread):
     ],
 )  # fmt: skip
 def test_error_constants_of_unit_codewords(kind, codewords, epsilon, value):
-    scheme = ranked_codebook(2000, epsilon, codewords.bit_length() - 1, codebook=kind, norms="unit", tolerance=0.05)
+    scheme = ranked_codebook(
+        2000, epsilon, codewords.bit_length() - 1, codebook=kind, norms="unit", tolerance=0.05
+    )
     constant = (scheme.mse + 1) / order_statistics.mean_norm(2000) ** 2
     assert constant == pytest.approx(value, rel=1e-5)  # six printed digits
     if codewords == 2:  # Duchi, Jordan and Wainwright's one bit
@@ -127,8 +149,12 @@ def test_error_constants_of_unit_codewords(kind, codewords, epsilon, value):
 
 def test_mean_squared_errors_of_designs():
     # As printed, here and below.
-    assert ranked_codebook(1000, 4.0, 8, codebook="S", norms="unit").mse == pytest.approx(438.792, abs=printed(3))
-    assert ranked_codebook(100, 1.0, 4, codebook="S", norms="unit").mse == pytest.approx(655.795, abs=printed(3))
+    assert ranked_codebook(1000, 4.0, 8, codebook="S", norms="unit").mse == pytest.approx(
+        438.792, abs=printed(3)
+    )
+    assert ranked_codebook(100, 1.0, 4, codebook="S", norms="unit").mse == pytest.approx(
+        655.795, abs=printed(3)
+    )
     assert simplex(50, 4.0, 16, 1, kind="G").mse == pytest.approx(25.3481, abs=printed(4))
     assert simplex(50, 4.0, 16, 1, kind="GX").mse == pytest.approx(26.5118, abs=printed(4))
     # A subspace of 10 of 50 dimensions, rotated uniformly: the formula with mean_norm(50), which is no power of two.
@@ -136,7 +162,9 @@ def test_mean_squared_errors_of_designs():
     inside = Codebook(kind="G", codewords=16, size=10, subspace=None, beacon="")
     first, _, total = (value / 2**32 for value in inside.moments(table.rows()[0]))
     squared = order_statistics.mean_norm(50) ** 2 / order_statistics.mean_norm(10) ** 2
-    assert squared * total / first**2 - 1 == pytest.approx(30.6048, abs=1e-4)  # four printed decimals
+    assert squared * total / first**2 - 1 == pytest.approx(
+        30.6048, abs=1e-4
+    )  # four printed decimals
 
 
 # The integers --------------------------------------------------------------------------------------------------
@@ -151,7 +179,12 @@ def test_integers_of_a_table(codewords, top, epsilon, low, high, raised):
 
 
 @judges("vectors.ranked_design.ranked_codebook", "vectors.ranked.RankedCodebook.epsilon")
-@given(codewords=st.integers(2, 2000), share=st.floats(0, 1), epsilon=st.floats(1e-3, 12), null=st.booleans())
+@given(
+    codewords=st.integers(2, 2000),
+    share=st.floats(0, 1),
+    epsilon=st.floats(1e-3, 12),
+    null=st.booleans(),
+)
 def test_tables_keep_to_epsilon_and_to_the_rules(codewords, share, epsilon, null):
     top = max(1, round(share * (codewords // 2)))
     try:
@@ -194,8 +227,12 @@ def test_exact_certificate_over_all_orders(codewords, epsilon, null):
         few, all_pairs = table.dominating.weights, everything
         if everything.shape[0] <= 121:
             for at in np.linspace(0, epsilon, 7):
-                assert loss.delta(few, at) == pytest.approx(loss.delta(all_pairs, at), rel=FEW, abs=UNIT)
-        assert table.dominating.epsilon == pytest.approx(float(loss.pure_epsilon(everything)), rel=FEW)
+                assert loss.delta(few, at) == pytest.approx(
+                    loss.delta(all_pairs, at), rel=FEW, abs=UNIT
+                )
+        assert table.dominating.epsilon == pytest.approx(
+            float(loss.pure_epsilon(everything)), rel=FEW
+        )
 
 
 @pytest.mark.parametrize("codewords", [2, 3, 4, 5, 6])
@@ -203,20 +240,29 @@ def test_exact_certificate_over_all_orders(codewords, epsilon, null):
 def test_the_kernel_finds_the_same_epsilon_in_the_table_over_all_orders(codewords, null):
     """All M! rows (and the zero vector's) as an ordinary table: another rule of the kernel."""
     for epsilon in (0.5, 2.0, 8.0):
-        table = rank_table(codewords=codewords, top=max(1, codewords // 3), epsilon=epsilon, null=null)
+        table = rank_table(
+            codewords=codewords, top=max(1, codewords // 3), epsilon=epsilon, null=null
+        )
         rows = table.rows()
         orders = twin.all_orders(rows[0][:codewords].tolist(), rows[0][codewords:].tolist())
         everything = np.vstack([orders, rows[1:]]).astype(np.int64)
         assert len(orders) == math.factorial(codewords)
         size, levels = everything.shape
-        whole = Mechanism(knots=np.arange(size, dtype=float), levels=np.arange(levels, dtype=float), weights=everything)
+        whole = Mechanism(
+            knots=np.arange(size, dtype=float),
+            levels=np.arange(levels, dtype=float),
+            weights=everything,
+        )
         claim, proof = privacy.prove(whole, delta=0.0)
         assert claim.certified
         found = claim.checked
         exact = Fraction(table.ratio)
         # The logarithm here errs by some UNIT; the claim states it rounded up to nine digits.
         assert math.log(exact) * (1 - 1e-15) <= found.epsilon <= math.log(exact) * (1 + 2e-8)
-        below = {**found.statement, "epsilon": str(Fraction(math.log(exact)) * (1 - Fraction(1, 10**9)))}
+        below = {
+            **found.statement,
+            "epsilon": str(Fraction(math.log(exact)) * (1 - Fraction(1, 10**9))),
+        }
         smaller = kernel.ExactClaim(release=found.release, statement=below)
         with pytest.raises(kernel.Refused, match="epsilon is too small"):
             kernel.check(smaller, {**proof, "claim_sha256": smaller.sha256})
@@ -290,7 +336,13 @@ def test_every_edit_of_a_file_is_seen(tmp_path):
         assert not privacy.verify(path).valid, (key, field)
         with pytest.raises(FileFormatError):
             RankedCodebook.from_json(json.dumps(edited))
-    for key, value in [("seed_rule", "clients choose"), ("indices", 2), ("indices", True), ("name", 1), ("table", [])]:
+    for key, value in [
+        ("seed_rule", "clients choose"),
+        ("indices", 2),
+        ("indices", True),
+        ("name", 1),
+        ("table", []),
+    ]:
         path.write_text(json.dumps({**document, key: value}))
         assert not privacy.verify(path).valid, key
     path.write_text(json.dumps({**document, "extra": 1}))
@@ -312,11 +364,17 @@ def test_claims_of_many_rounds():
 
 @judges("vectors.ranked.RankedCodebook.prove")
 def test_the_kernel_certifies_claims_and_refuses_smaller_ones():
-    for scheme, rounds in [(ranked_codebook(100, 4.0, 8), 1), (ranked_codebook(100, 1.0, 6), 7), (KINDS[-1], 2)]:
+    for scheme, rounds in [
+        (ranked_codebook(100, 4.0, 8), 1),
+        (ranked_codebook(100, 1.0, 6), 7),
+        (KINDS[-1], 2),
+    ]:
         outcome = scheme.prove(rounds=rounds)
         assert outcome.claim.certified
         # Rounded up, as above.
-        assert rounds * scheme.epsilon <= outcome.claim.epsilon <= rounds * scheme.epsilon * (1 + 2e-8)
+        assert (
+            rounds * scheme.epsilon <= outcome.claim.epsilon <= rounds * scheme.epsilon * (1 + 2e-8)
+        )
         claim, proof = kernel.read_claim(outcome.text)
         assert kernel.check(claim, proof).certified
         less = {**claim.statement, "epsilon": str(claim.epsilon * (1 - Fraction(1, 10**7)))}
@@ -366,8 +424,12 @@ def test_bits_are_the_fewest_that_suffice():
 
 def test_the_number_on_top_is_the_best_of_all():
     for dimension, epsilon, codewords in [(50, 1.0, 16), (50, 0.5, 32), (50, 6.0, 32)]:
-        best = min(simplex(dimension, epsilon, codewords, top).mse for top in range(1, codewords // 2 + 1))
-        found = ranked_codebook(dimension, epsilon, codewords.bit_length() - 1, codebook="S", norms="unit")
+        best = min(
+            simplex(dimension, epsilon, codewords, top).mse for top in range(1, codewords // 2 + 1)
+        )
+        found = ranked_codebook(
+            dimension, epsilon, codewords.bit_length() - 1, codebook="S", norms="unit"
+        )
         assert found.mse <= best * (1 + FEW)
 
 
@@ -414,13 +476,20 @@ def test_reports_and_estimates_are_those_of_dense_codewords(scheme):
         vector = rng.normal(size=scheme.dimension) * scheme.clip_norm * rng.uniform(0, 0.4)
         norm = min(1.0, np.linalg.norm(vector) / scheme.clip_norm)
         direction = vector / np.linalg.norm(vector)
-        lifted = direction if scheme.norms != "slack" else np.append(norm * direction, math.sqrt(1 - norm**2))
+        lifted = (
+            direction
+            if scheme.norms != "slack"
+            else np.append(norm * direction, math.sqrt(1 - norm**2))
+        )
         words = twin_words(11, scheme.indices)
         code, estimate = 0, np.zeros(scheme.dimension)
         for place, word in enumerate(words):
             rows = scheme.table.rows()
             codewords = twin.codewords(scheme, seed, place)
-            order = [*np.argsort(-(codewords @ lifted), kind="stable").tolist(), scheme.table.codewords]
+            order = [
+                *np.argsort(-(codewords @ lifted), kind="stable").tolist(),
+                scheme.table.codewords,
+            ]
             zero = scheme.norms == "null" and word >> 32 >= round(norm * 2**32)
             edge, rank = 0, -1
             while edge <= word & 0xFFFFFFFF:
@@ -454,11 +523,17 @@ def test_batches_tensors_and_weights():
     assert type(scheme.encode(vectors[0], 3)) is int
     tensor = scheme.encode(torch.from_numpy(vectors), seeds, rng=4)
     assert torch.equal(tensor, torch.from_numpy(reports))
-    assert (scheme.encode(vectors.astype(np.float32), seeds, rng=4) == reports).mean() > 0.8  # ranks, up to rounding
-    single = np.array([scheme.decode(int(report), int(seed)) for report, seed in zip(reports, seeds, strict=True)])
+    assert (
+        scheme.encode(vectors.astype(np.float32), seeds, rng=4) == reports
+    ).mean() > 0.8  # ranks, up to rounding
+    single = np.array(
+        [scheme.decode(int(report), int(seed)) for report, seed in zip(reports, seeds, strict=True)]
+    )
     weights = np.linspace(1, 2, 8)
     assert scheme.mean(reports, seeds) == pytest.approx(single.mean(axis=0), rel=FEW)
-    assert scheme.mean(tensor, seeds, weights=weights) == pytest.approx(weights @ single / weights.sum(), rel=FEW)
+    assert scheme.mean(tensor, seeds, weights=weights) == pytest.approx(
+        weights @ single / weights.sum(), rel=FEW
+    )
 
 
 def test_rounds_have_signs_of_their_own():
@@ -480,9 +555,17 @@ def test_refusals_say_nothing_of_the_vector():
         with pytest.raises(ParameterError):
             scheme.encode(vectors, seed)
     # Neither NaN nor overflow changes what is done: it counts as 0, or is clipped.
-    for vector in ([np.nan, 0, 0, 0], [np.inf, -np.inf, 0, 1e308], [1e308] * 4, [5e-324] * 4, [0, 0, 0, 0]):
+    for vector in (
+        [np.nan, 0, 0, 0],
+        [np.inf, -np.inf, 0, 1e308],
+        [1e308] * 4,
+        [5e-324] * 4,
+        [0, 0, 0, 0],
+    ):
         assert 0 <= scheme.encode(np.array(vector, dtype=float), 1) < scheme.table.outputs
-    assert scheme.encode(np.array([np.nan, 0.5, 0, 0]), 9, rng=1) == scheme.encode(np.array([0, 0.5, 0, 0]), 9, rng=1)
+    assert scheme.encode(np.array([np.nan, 0.5, 0, 0]), 9, rng=1) == scheme.encode(
+        np.array([0, 0.5, 0, 0]), 9, rng=1
+    )
     for reports, seeds, weights in [
         ([4], [0], None),
         ([-1], [0], None),

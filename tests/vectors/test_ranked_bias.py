@@ -64,7 +64,10 @@ def problems(scheme, vector, runs):
         wrong.append(f"across: {statistic:.1f} of {vector.size - 1}")
     errors = ((found - vector) ** 2).sum(axis=1)
     expected = scheme.error(norm)
-    if abs(errors.mean() - expected) > (SIGMAS * errors.std() / math.sqrt(runs)) + 2 * scheme.bias * expected:
+    if (
+        abs(errors.mean() - expected)
+        > (SIGMAS * errors.std() / math.sqrt(runs)) + 2 * scheme.bias * expected
+    ):
         wrong.append(f"error: {errors.mean():.3f} instead of {expected:.3f}")
     return wrong
 
@@ -86,14 +89,20 @@ def test_ranking_the_transform_itself_is_biased_and_seen(monkeypatch):
     """
     width = 64
     identity = np.eye(16, width)
-    monkeypatch.setattr(codebook, "normal_products", lambda key, count, vector: identity[:count] @ vector)
-    monkeypatch.setattr(codebook, "normal_rows", lambda key, first, count, size: identity[first : first + count])
+    monkeypatch.setattr(
+        codebook, "normal_products", lambda key, count, vector: identity[:count] @ vector
+    )
+    monkeypatch.setattr(
+        codebook, "normal_rows", lambda key, first, count, size: identity[first : first + count]
+    )
     mutant = structured()
     # The moments of a rotated cross-polytope in the same subspace.
     rotated = RankedCodebook(table=mutant.table, kind="X", dimension=width, norms="unit")
     monkeypatch.setitem(mutant.__dict__, "_moments", rotated._moments)
     assert any(text.startswith("along") for text in problems(mutant, inputs(256)["e_1"], 3000))
-    assert any(text.startswith("along") for text in problems(mutant, inputs(256)["eight equal"], 3000))
+    assert any(
+        text.startswith("along") for text in problems(mutant, inputs(256)["eight equal"], 3000)
+    )
 
 
 @pytest.mark.slow
@@ -133,8 +142,12 @@ def test_reports_of_several_indices_are_unbiased_and_as_noisy_as_predicted():
 
 def test_short_vectors_are_better_off_with_a_null_output():
     null, slack = (ranked_codebook(1000, 4.0, 8, norms=norms) for norms in ("null", "slack"))
-    assert null.mse / slack.mse == pytest.approx(1.0146, abs=2e-3)  # as printed, rounded by the design's own tolerance
+    assert null.mse / slack.mse == pytest.approx(
+        1.0146, abs=2e-3
+    )  # as printed, rounded by the design's own tolerance
     assert null.error(0.0) / slack.error(0.0) == pytest.approx(0.2225, abs=3e-3)  # as above
     zero = ranked_codebook(1000, 8.0, 10, norms="null").error(0.0)
     # Three printed decimals.
-    assert zero / ranked_codebook(1000, 8.0, 10, norms="slack").error(0.0) == pytest.approx(0.079, abs=1e-3)
+    assert zero / ranked_codebook(1000, 8.0, 10, norms="slack").error(0.0) == pytest.approx(
+        0.079, abs=1e-3
+    )

@@ -22,7 +22,10 @@ FOLDER = Path(__file__).resolve().parents[2] / "clients" / "vectors"
 
 
 def documents():
-    return [json.loads((FOLDER / f"ranks-{number}.json").read_text(encoding="utf-8")) for number in (1, 2, 3)]
+    return [
+        json.loads((FOLDER / f"ranks-{number}.json").read_text(encoding="utf-8"))
+        for number in (1, 2, 3)
+    ]
 
 
 @pytest.mark.parametrize("document", documents(), ids=["1", "2", "3"])
@@ -32,7 +35,10 @@ def test_published_reports_are_reproduced(document, tmp_path):
     path.write_text(json.dumps(document["mechanism"]))
     assert privacy.verify(path).valid
     for i, seed in enumerate(map(int, document["seeds"])):
-        vector, words = np.array(document["inputs"][i]), [int(word) for word in document["words"][i]]
+        vector, words = (
+            np.array(document["inputs"][i]),
+            [int(word) for word in document["words"][i]],
+        )
         code = int(document["codes"][i])
         assert scheme.report(vector, seed, words) == code
         assert scheme.decode(code, seed) == pytest.approx(document["estimates"][i], abs=MANY)
@@ -64,8 +70,12 @@ def test_published_streams_are_those_of_the_scalar_twin(document):
 def test_the_javascript_client_reproduces_them():
     """Keys, signs, positions, normal numbers, reports; one answer a round; edited files are refused."""
     script = FOLDER.parent / "javascript" / "ranked-conformance.mjs"
-    done = subprocess.run(["node", script, FOLDER], capture_output=True, text=True, timeout=120, check=False)
-    assert done.stdout.splitlines() == [f"ranks-{number}.json: reproduced" for number in (1, 2, 3)], done.stderr
+    done = subprocess.run(
+        ["node", script, FOLDER], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.stdout.splitlines() == [
+        f"ranks-{number}.json: reproduced" for number in (1, 2, 3)
+    ], done.stderr
     assert done.returncode == 0
 
 
@@ -85,13 +95,19 @@ def test_a_javascript_client_that_differs_is_seen(tmp_path):
         assert right in script
         (tmp_path / "ranked.mjs").write_text(script.replace(right, wrong), encoding="utf-8")
         command = ["node", tmp_path / "ranked-conformance.mjs", FOLDER]
-        assert subprocess.run(command, capture_output=True, timeout=120, check=False).returncode != 0, right
+        assert (
+            subprocess.run(command, capture_output=True, timeout=120, check=False).returncode != 0
+        ), right
 
 
 def test_the_published_table_is_pinned():
     table = json.loads((FOLDER / "normal-table.json").read_text(encoding="utf-8"))
-    assert hashlib.sha256(np.array(table, dtype="<i4").tobytes()).hexdigest() == codebooks.TABLE_SHA256
-    assert codebooks.TABLE_SHA256 in (FOLDER.parents[1] / "docs" / "file-format.md").read_text(encoding="utf-8")
+    assert (
+        hashlib.sha256(np.array(table, dtype="<i4").tobytes()).hexdigest() == codebooks.TABLE_SHA256
+    )
+    assert codebooks.TABLE_SHA256 in (FOLDER.parents[1] / "docs" / "file-format.md").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_the_published_files_are_those_of_their_script():

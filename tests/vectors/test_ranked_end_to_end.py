@@ -21,12 +21,19 @@ def test_the_mean_comes_back_from_a_mechanism_file_and_indices_alone(tmp_path, c
     total, predicted = np.zeros(DIMENSION), 0.0
     codes: list[np.ndarray] = []
     for start in range(0, CLIENTS, 1000):
-        vectors = centre + rng.normal(size=(1000, DIMENSION)) * rng.uniform(0, 1.2, size=(1000, 1)) / DIMENSION**0.5
+        vectors = (
+            centre
+            + rng.normal(size=(1000, DIMENSION))
+            * rng.uniform(0, 1.2, size=(1000, 1))
+            / DIMENSION**0.5
+        )
         norms = np.linalg.norm(vectors, axis=1)
         vectors *= np.minimum(1, scheme.clip_norm / norms)[:, None]
         total += vectors.sum(axis=0)
         predicted += sum(scheme.error(float(norm)) for norm in np.minimum(norms, scheme.clip_norm))
-        codes.append(scheme.encode(vectors, round_seeds(1, range(start, start + 1000))).astype(np.uint8))
+        codes.append(
+            scheme.encode(vectors, round_seeds(1, range(start, start + 1000))).astype(np.uint8)
+        )
     np.save(tmp_path / "reports.npy", np.concatenate(codes))
 
     # The server: a file, and a byte a client.

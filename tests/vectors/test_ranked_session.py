@@ -27,14 +27,20 @@ def test_seeds_are_made_of_rounds_and_slots():
 def test_the_same_question_gets_the_same_answer_and_costs_once(tmp_path):
     # 40 rounds, each asked five times about different vectors: by chance alike with probability 2**-300 or so.
     ledger = Ledger(tmp_path / "ledger.jsonl")
-    session = RankedSession(SCHEME, client="ann", ledger=ledger, budget=(40.0, 0.0), path=tmp_path / "answers.jsonl")
+    session = RankedSession(
+        SCHEME, client="ann", ledger=ledger, budget=(40.0, 0.0), path=tmp_path / "answers.jsonl"
+    )
     first = [session.answer(vector(i), round_number=i, slot=7) for i in range(40)]
     assert len(set(first)) > 10
     for attempt in range(4):
         if attempt % 2:  # another process, after a restart
             ledger = Ledger(tmp_path / "ledger.jsonl")
             session = RankedSession(
-                SCHEME, client="ann", ledger=ledger, budget=(40.0, 0.0), path=tmp_path / "answers.jsonl"
+                SCHEME,
+                client="ann",
+                ledger=ledger,
+                budget=(40.0, 0.0),
+                path=tmp_path / "answers.jsonl",
             )
         assert [session.answer(-vector(i), round_number=i, slot=7) for i in range(40)] == first
     assert ledger.spent("ann").releases == 40
@@ -103,7 +109,9 @@ def test_a_refusal_tells_nothing_of_a_second_draw():
     coarse = ranked_codebook(3, 1.0, 1)
     for _ in range(20):  # a refusal that depended on the bits would be missing in half of them
         ledger = Ledger()
-        first, second = (RankedSession(coarse, client="ann", ledger=ledger, budget=(1.0, 0.0)) for _ in range(2))
+        first, second = (
+            RankedSession(coarse, client="ann", ledger=ledger, budget=(1.0, 0.0)) for _ in range(2)
+        )
         first.answer([1.0, 0.0, 0.0], round_number=0, slot=0)
         with pytest.raises(BudgetError):
             second.answer([-1.0, 0.0, 0.0], round_number=0, slot=0)
@@ -113,6 +121,8 @@ def test_answers_that_a_caller_kept_are_charged_once():
     ledger = Ledger()
     first = RankedSession(SCHEME, client="ann", ledger=ledger, budget=(9.0, 0.0))
     report = first.answer(vector(0), round_number=0, slot=3)
-    later = RankedSession(SCHEME, client="ann", ledger=ledger, budget=(9.0, 0.0), answers=first.answers)
+    later = RankedSession(
+        SCHEME, client="ann", ledger=ledger, budget=(9.0, 0.0), answers=first.answers
+    )
     assert later.answer(-vector(0), round_number=0, slot=3) == report
     assert ledger.spent("ann").releases == 1

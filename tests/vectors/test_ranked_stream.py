@@ -17,7 +17,9 @@ from tolerances import FEW, MANY
 def normals(words):
     rows = np.empty((1, len(words)))
     numbers = np.array(words, dtype=np.uint32)
-    compiled.normal_numbers(numbers, codebooks.normal_table(), len(words), codebooks.OCTAVE_BITS, 1.0, rows)
+    compiled.normal_numbers(
+        numbers, codebooks.normal_table(), len(words), codebooks.OCTAVE_BITS, 1.0, rows
+    )
     return rows[0]
 
 
@@ -30,7 +32,9 @@ def test_normal_numbers_at_all_ends_of_pieces():
     starts = [twin.node(piece) for piece in range(6144)]
     words = [min(max(start + step, 0), 2**31 - 1) for start in starts for step in (-1, 0, 1)]
     assert normals(words).tolist() == [twin.normal(word) for word in words]
-    assert normals([word | 2**31 for word in words]).tolist() == [-twin.normal(word) for word in words]
+    assert normals([word | 2**31 for word in words]).tolist() == [
+        -twin.normal(word) for word in words
+    ]
 
 
 def test_the_table_is_that_of_exact_quantiles_and_far_from_ties():
@@ -64,9 +68,13 @@ def test_moments_of_all_normal_numbers():
     # The sum of squares of count points from left towards right, evenly spaced.
     step = (right - left) / counts
     squares = (
-        counts * left**2 + left * step * counts * (counts - 1) + step**2 * (counts - 1) * counts * (2 * counts - 1) / 6
+        counts * left**2
+        + left * step * counts * (counts - 1)
+        + step**2 * (counts - 1) * counts * (2 * counts - 1) / 6
     )
-    assert squares.sum() / 2**31 == pytest.approx(1.0, abs=2e-6)  # what linear interpolation adds, as above
+    assert squares.sum() / 2**31 == pytest.approx(
+        1.0, abs=2e-6
+    )  # what linear interpolation adds, as above
 
 
 @pytest.mark.parametrize("width", [1, 4, 7, 1000])
@@ -95,7 +103,9 @@ def test_products_of_long_rows_and_many():
 def test_positions_are_uniform():
     # 4,000 choices of 8 of 32: every place within 5 standard deviations (32 places: 2e-5).
     keys = [codebooks.stream_key("report", "", seed, 0) for seed in range(4000)]
-    counts = np.bincount(np.concatenate([codebooks.positions(key, 8, 32) for key in keys]), minlength=32)
+    counts = np.bincount(
+        np.concatenate([codebooks.positions(key, 8, 32) for key in keys]), minlength=32
+    )
     assert (np.abs(counts - 1000) < 5 * np.sqrt(4000 * 0.25 * 0.75)).all()
 
 

@@ -19,7 +19,14 @@ from mezzotint import ParameterError
 from mezzotint.core.sampler import ElementWords
 from mezzotint.vectors import gaussian
 from mezzotint.vectors.compiled import draw
-from mezzotint.vectors.gaussian import CELLS, ERROR, LOWEST_OCTAVE, TERMS, UNDECIDED, RoundedGaussian
+from mezzotint.vectors.gaussian import (
+    CELLS,
+    ERROR,
+    LOWEST_OCTAVE,
+    TERMS,
+    UNDECIDED,
+    RoundedGaussian,
+)
 
 SIGMA = 72_000.0
 NOWHERE = np.zeros(1)
@@ -32,24 +39,36 @@ def test_the_error_bound_holds_in_every_cell() -> None:
     table, unit = gaussian.quantiles(), 2.0**-53
     with flint.ctx.workprec(200):
         half = flint.arb(1) / (2 * CELLS)
-        for row, (octave, cell) in enumerate(itertools.product(range(LOWEST_OCTAVE, 63), range(CELLS))):
+        for row, (octave, cell) in enumerate(
+            itertools.product(range(LOWEST_OCTAVE, 63), range(CELLS))
+        ):
             scale = flint.arb(2) ** (octave - 64)
             ends = [
-                gaussian._tail_quantile((1 + Fraction(cell + end, CELLS)) * Fraction(2) ** (octave - 64))
+                gaussian._tail_quantile(
+                    (1 + Fraction(cell + end, CELLS)) * Fraction(2) ** (octave - 64)
+                )
                 for end in (0, 1)
             ]
             whole = ends[0].union(ends[1])  # z falls with u
             series = gaussian.taylor(whole, TERMS + 1)
             remainder = abs(series[TERMS]) * scale**TERMS * half**TERMS
             exact = gaussian.taylor(
-                gaussian._tail_quantile((1 + Fraction(2 * cell + 1, 2 * CELLS)) * Fraction(2) ** (octave - 64)), TERMS
+                gaussian._tail_quantile(
+                    (1 + Fraction(2 * cell + 1, 2 * CELLS)) * Fraction(2) ** (octave - 64)
+                ),
+                TERMS,
             )
             stored = sum(
-                (abs(flint.arb(float(table[row, n])) - exact[n] * scale**n) * half**n for n in range(TERMS)),
+                (
+                    abs(flint.arb(float(table[row, n])) - exact[n] * scale**n) * half**n
+                    for n in range(TERMS)
+                ),
                 flint.arb(0),
             )
             # Horner's rule with 2 (TERMS - 1) operations (Higham 2002, Section 5.1).
-            sizes = sum((abs(flint.arb(float(table[row, n]))) * half**n for n in range(TERMS)), flint.arb(0))
+            sizes = sum(
+                (abs(flint.arb(float(table[row, n]))) * half**n for n in range(TERMS)), flint.arb(0)
+            )
             evaluated = sizes * 2 * TERMS * unit / (1 - 2 * TERMS * unit)
             # |dz/du| = 1 / phi(z); w + 1 lies within 1 and a conversion of relative error 2^-53 of w.
             slope = 1 / gaussian._density(ends[0])
@@ -68,9 +87,14 @@ def twin(word: int, further: list[int], sigma: float, centre: float = 0.0) -> in
         return None
     with mpmath.workdps(25 + digits):
         # -Phi^-1(u) = sqrt(2) erfinv(1 - 2 u)
-        ends = [mpmath.sqrt(2) * mpmath.erfinv(1 - mpmath.mpf(2) * place / 2**digits) for place in (tail, tail + 1)]
+        ends = [
+            mpmath.sqrt(2) * mpmath.erfinv(1 - mpmath.mpf(2) * place / 2**digits)
+            for place in (tail, tail + 1)
+        ]
         sign = -1 if word >> 63 else 1
-        near, far = (int(mpmath.floor(centre + sign * sigma * end + mpmath.mpf(1) / 2)) for end in ends)
+        near, far = (
+            int(mpmath.floor(centre + sign * sigma * end + mpmath.mpf(1) / 2)) for end in ends
+        )
     return near if near == far else None
 
 
@@ -93,14 +117,18 @@ def test_draws_agree_with_the_slow_twin() -> None:
             if word & LOW:
                 more = [1234567, 89]
                 closer = law.closer(word, iter(more), centre)
-                assert closer == (expected if expected is not None else twin(word, more, sigma, centre))
+                assert closer == (
+                    expected if expected is not None else twin(word, more, sigma, centre)
+                )
 
 
 @given(st.integers(0, 2**64 - 1), st.floats(1e-3, 1e9), st.floats(-1e6, 1e6))
 def test_looking_closer_agrees_with_the_slow_twin(word: int, sigma: float, centre: float) -> None:
     more = [2**63, 5]
     for place in (0.0, centre):
-        expected = next(found for n in range(3) if (found := twin(word, more[:n], sigma, place)) is not None)
+        expected = next(
+            found for n in range(3) if (found := twin(word, more[:n], sigma, place)) is not None
+        )
         assert RoundedGaussian(sigma=sigma).closer(word, iter(more), place) == expected
 
 
@@ -111,13 +139,25 @@ def test_words_at_rounding_boundaries_are_not_decided_by_floats() -> None:
         for k in (1, 100, 65_536, 200_000):
             tail = int((law._beyond(k - 0.5) * flint.arb(2) ** 64).floor().unique_fmpz())
             noise = np.empty(1, dtype=np.int64)
-            assert draw(np.array([tail], dtype=np.uint64), NOWHERE, gaussian.quantiles(), SIGMA, law.margin, noise) == 1
+            assert (
+                draw(
+                    np.array([tail], dtype=np.uint64),
+                    NOWHERE,
+                    gaussian.quantiles(),
+                    SIGMA,
+                    law.margin,
+                    noise,
+                )
+                == 1
+            )
             assert [law.closer(tail, iter([0])), law.closer(tail, iter([2**64 - 1]))] == [k, k - 1]
             assert law.closer(tail + 2**63, iter([0])) == -k
 
 
 @pytest.mark.parametrize("sigma", [0.7, SIGMA])
-def test_a_draw_does_not_depend_on_what_floats_decide(sigma: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_draw_does_not_depend_on_what_floats_decide(
+    sigma: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     law, key = RoundedGaussian(sigma=sigma), bytes(range(32))
     centres = [None, np.random.default_rng(0).normal(size=3000)]
     usual = [law.draw(key, 3000, some) for some in centres]
@@ -147,7 +187,12 @@ def test_the_law_of_two_million_draws(sigma: float) -> None:
     edges = np.unique(np.round(sigma * norm.ppf(np.arange(1, bins) / bins)))
     expected = np.diff(np.concatenate([[0], norm.cdf((edges + 0.5) / sigma), [1]])) * noise.size
     observed = np.bincount(np.searchsorted(edges, noise), minlength=edges.size + 1)
-    assert chisquare(observed[expected > 0], expected[expected > 0] * (observed.sum() / expected.sum())).pvalue > 1e-6
+    assert (
+        chisquare(
+            observed[expected > 0], expected[expected > 0] * (observed.sum() / expected.sum())
+        ).pvalue
+        > 1e-6
+    )
 
 
 def test_tails_and_words_of_zeros() -> None:
@@ -161,7 +206,9 @@ def test_tails_and_words_of_zeros() -> None:
 def test_the_law_around_a_centre_off_the_lattice(centre: float) -> None:
     # Chi-square of every integer with 10 draws and more expected; false alarm one in a million per centre.
     sigma, size = 2.0, 1_000_000
-    drawn = RoundedGaussian(sigma=sigma).draw(b"law around a centre".ljust(32), size, np.full(size, centre))
+    drawn = RoundedGaussian(sigma=sigma).draw(
+        b"law around a centre".ljust(32), size, np.full(size, centre)
+    )
     edges = np.arange(math.floor(centre) - 8, math.floor(centre) + 9) + 0.5
     expected = np.diff(np.concatenate([[0], norm.cdf((edges - centre) / sigma), [1]])) * size
     observed = np.bincount(np.searchsorted(edges, drawn), minlength=edges.size + 1)

@@ -32,7 +32,9 @@ def run_round(scheme, vectors: np.ndarray, seed: int) -> np.ndarray:
 
 TABLE = rqm(lower=-1, upper=1, levels=8, extension=0.5, q=0.5)
 ROWS = [[0.6, 0.2, 0.2], [0.2, 0.2, 0.6]]
-UNEVEN = table(knots=[-1, 1], levels=[-2, 0, math.pi], probabilities=ROWS, name="uneven", unbiased=False)
+UNEVEN = table(
+    knots=[-1, 1], levels=[-2, 0, math.pi], probabilities=ROWS, name="uneven", unbiased=False
+)
 
 
 @pytest.mark.parametrize(("l2_norm", "kept"), [(None, None), (1.0, None), (None, 3), (1.0, 4)])
@@ -41,7 +43,9 @@ def test_table_scheme_estimates_the_sum_without_bias(l2_norm, kept):
     vectors = rng.uniform(-0.4, 0.4, size=(20, 6))
     estimates = []
     for repeat in range(150):
-        scheme = TableScheme(mechanism=TABLE, size=6, clients=20, l2_norm=l2_norm, kept=kept, seed=repeat)
+        scheme = TableScheme(
+            mechanism=TABLE, size=6, clients=20, l2_norm=l2_norm, kept=kept, seed=repeat
+        )
         estimates.append(run_round(scheme, vectors, repeat))
     estimates = np.array(estimates)
     truth = (vectors if l2_norm is None else clip(vectors, norm="l2", bound=l2_norm)).sum(axis=0)
@@ -52,7 +56,9 @@ def test_table_scheme_estimates_the_sum_without_bias(l2_norm, kept):
 
 def test_table_scheme_claims_are_those_of_its_coordinates():
     def few(**changes):
-        return TableScheme(mechanism=one_bit(1.0, 1.0), size=4, clients=50, **changes).claim(clients=50)
+        return TableScheme(mechanism=one_bit(1.0, 1.0), size=4, clients=50, **changes).claim(
+            clients=50
+        )
 
     assert few().dimension == 4
     assert few(kept=2).epsilon < few().epsilon
@@ -84,7 +90,13 @@ def tables_to_try():
     yield rqm(lower=-1, upper=1, levels=4, extension=1.0, q=0.4)
     for _ in range(4):
         rows = rng.dirichlet([2.0, 2.0, 2.0], size=3)
-        yield table(knots=[-1.0, 0.2, 1.0], levels=[-2.0, 0.0, 2.0], probabilities=rows, name="random", unbiased=False)
+        yield table(
+            knots=[-1.0, 0.2, 1.0],
+            levels=[-2.0, 0.0, 2.0],
+            probabilities=rows,
+            name="random",
+            unbiased=False,
+        )
 
 
 @pytest.mark.parametrize("mechanism", list(tables_to_try()), ids=lambda m: m.name[:12])
@@ -97,7 +109,9 @@ def test_claims_under_the_l2_bound_are_never_below_enumeration(mechanism, delta)
     seen = [reports(mechanism, point) for point in grid_ball(size, norm, 9)]
     assert max(hockey_stick(p, q, claim.epsilon) for p in seen for q in seen) <= delta + FEW
     assert claim.epsilon <= size * mechanism.epsilon * (1 + MANY)
-    assert pure_epsilon_l2(mechanism, coordinates=size, l2_norm=norm) <= size * mechanism.epsilon * (1 + MANY)
+    assert pure_epsilon_l2(
+        mechanism, coordinates=size, l2_norm=norm
+    ) <= size * mechanism.epsilon * (1 + MANY)
 
 
 @pytest.mark.parametrize("mechanism", list(tables_to_try()), ids=lambda m: m.name[:12])
@@ -117,7 +131,9 @@ def test_pure_claims_of_a_metric_table_agree_with_its_design():
     result = metric_table(2.0, dimension=16, l2_norm=1.0, levels=[-9, -3, 3, 9], inputs="real")
     ours = pure_epsilon_l2(result.mechanism, coordinates=16, l2_norm=1.0)
     theirs = vector_epsilon(result.mechanism, dimension=16, l2_distance=2.0, inputs="real")
-    assert theirs / 1.2 <= ours <= theirs * 1.1  # two upper bounds on one number, by different rules
+    assert (
+        theirs / 1.2 <= ours <= theirs * 1.1
+    )  # two upper bounds on one number, by different rules
     assert ours <= 16 * result.mechanism.epsilon
     scheme = TableScheme(mechanism=result.mechanism, size=16, clients=1, l2_norm=1.0)
     assert scheme.claim(clients=1, delta=0.0).epsilon <= min(ours * (1 + MANY), 2.0)
@@ -132,14 +148,19 @@ def test_kept_coordinates_redrawn_every_round_cost_less_and_never_too_little():
     pairs = [(i, j) for i in range(4) for j in range(i)]
     rng = np.random.default_rng(3)
     for _ in range(200):
-        x, y = (v / max(np.linalg.norm(v), 1.0) for v in rng.normal(size=(2, 4)) * rng.choice([0.1, 1, 10], (2, 4)))
+        x, y = (
+            v / max(np.linalg.norm(v), 1.0)
+            for v in rng.normal(size=(2, 4)) * rng.choice([0.1, 1, 10], (2, 4))
+        )
         terms = []
         for chosen in pairs:
             p, q = reports(mechanism, x[list(chosen)]), reports(mechanism, y[list(chosen)])
             terms.append((p**alpha * q ** (1 - alpha)).sum())
         assert math.log(np.mean(terms)) / (alpha - 1) <= share
     epsilons = [
-        TableScheme(mechanism=one_bit(0.3, 0.5), size=64, clients=1, l2_norm=1.0, kept=16, kept_for=how)
+        TableScheme(
+            mechanism=one_bit(0.3, 0.5), size=64, clients=1, l2_norm=1.0, kept=16, kept_for=how
+        )
         .claim(clients=1, rounds=100)
         .epsilon
         for how in ("round", "run")
@@ -150,7 +171,10 @@ def test_kept_coordinates_redrawn_every_round_cost_less_and_never_too_little():
 def test_the_best_order_is_found_right_before_losses_soar() -> None:
     """Bounds on tails soar between orders 10 and 12 here: the best of a coarse scan costs an eighth more."""
     scheme = TableScheme(
-        mechanism=rqm(lower=-0.28, upper=0.28, levels=16, extension=0.553, q=0.42), size=200, clients=5000, l2_norm=1.0
+        mechanism=rqm(lower=-0.28, upper=0.28, levels=16, extension=0.553, q=0.42),
+        size=200,
+        clients=5000,
+        l2_norm=1.0,
     )
     found, order = scheme.best_order(4999, 3, 1e-7)
     scanned = [scheme._at_order(4999, 3, 1e-7, alpha) for alpha in np.geomspace(5, 20, 40).tolist()]

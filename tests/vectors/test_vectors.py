@@ -40,7 +40,10 @@ def test_the_norm_is_at_most_the_bound_in_exact_arithmetic_at_any_scale(norm, bo
             given = np.array(row) * scale
             clipped = clip(given, norm=norm, bound=bound)
             order = ORDERS[norm]
-            size, whole = (sum(abs(Fraction(float(part))) ** order for part in parts) for parts in (clipped, given))
+            size, whole = (
+                sum(abs(Fraction(float(part))) ** order for part in parts)
+                for parts in (clipped, given)
+            )
             most = Fraction(bound) ** order
             assert size <= most
             assert (np.sign(clipped) * np.sign(given) >= 0).all()
@@ -64,8 +67,13 @@ def test_clipping_edges():
     assert np.linalg.norm(clip([1e300, 1e300], norm="l2", bound=1.0)) <= 1.0 + FEW
     assert clip(np.ones((2, 3, 4)), norm="l2", bound=1.0).shape == (2, 3, 4)
     assert clip(5.0, norm="l1", bound=1.0) == pytest.approx(1.0, rel=FEW)
-    assert clip([1e300, 1e-300], norm="l1", bound=1e-200).tolist() == [pytest.approx(1e-200, rel=FEW), 0.0]
-    assert clip([1e-300, 1e-300], norm="l2", bound=1e-300) == pytest.approx([2**-0.5 * 1e-300] * 2, rel=FEW)
+    assert clip([1e300, 1e-300], norm="l1", bound=1e-200).tolist() == [
+        pytest.approx(1e-200, rel=FEW),
+        0.0,
+    ]
+    assert clip([1e-300, 1e-300], norm="l2", bound=1e-300) == pytest.approx(
+        [2**-0.5 * 1e-300] * 2, rel=FEW
+    )
     assert clip([3.0, 4.0], norm="l2", bound=1e308).tolist() == [3.0, 4.0]
     bad: list[tuple[Any, str]] = [
         (([np.nan, 1.0], "l2", 1.0), "entry 0"),
@@ -113,7 +121,9 @@ def test_overlapping_transforms_spread_every_vector(dimension):
     middle = np.eye(dimension)[dimension - size]
     for vector in (np.eye(dimension)[0], middle, spike, tail, ones):
         unit = vector / np.linalg.norm(vector)
-        sizes = [np.abs(Rotation(dimension=dimension, seed=seed).apply(unit)).max() for seed in range(40)]
+        sizes = [
+            np.abs(Rotation(dimension=dimension, seed=seed).apply(unit)).max() for seed in range(40)
+        ]
         # Hoeffding: beyond 6.5 / sqrt(block) with probability below 1023 * 40 * 2 exp(-21) < 1e-4 in all.
         assert max(sizes) <= 6.5 / math.sqrt(size)
 
@@ -121,13 +131,19 @@ def test_overlapping_transforms_spread_every_vector(dimension):
 def test_a_spike_is_spread_evenly_and_seeds_differ():
     spike = np.zeros(1024)
     spike[3] = 1.0
-    assert np.abs(Rotation(dimension=1024, seed=1).apply(spike)) == pytest.approx(np.full(1024, 1 / 32), rel=FEW)
+    assert np.abs(Rotation(dimension=1024, seed=1).apply(spike)) == pytest.approx(
+        np.full(1024, 1 / 32), rel=FEW
+    )
     dense = np.random.default_rng(0).normal(size=1024)
     one, other = (Rotation(dimension=1024, seed=seed).apply(dense) for seed in (1, 2))
     assert np.abs(one - other).max() > 0.5
     with pytest.raises(ParameterError, match="dimension"):
         Rotation(dimension=0, seed=1)
-    for arguments, match in (({"dimension": 2.5}, "dimension"), ({"seed": -1}, "seed"), ({"seed": 1.5}, "seed")):
+    for arguments, match in (
+        ({"dimension": 2.5}, "dimension"),
+        ({"seed": -1}, "seed"),
+        ({"seed": 1.5}, "seed"),
+    ):
         with pytest.raises(ParameterError, match=match):
             Rotation(**{"dimension": 4, "seed": 1, **arguments})
     with pytest.raises(ParameterError, match="coordinates"):
@@ -144,6 +160,8 @@ def test_signs_are_the_stable_raw_bits_of_the_seed():
 
 def test_rotated_coordinates_of_any_vector_are_small():
     for vector in (np.eye(512)[7], np.full(512, 512**-0.5), np.repeat([0.5, 0.0], [4, 508])):
-        sizes = [np.abs(Rotation(dimension=512, seed=seed).apply(vector)).max() for seed in range(50)]
+        sizes = [
+            np.abs(Rotation(dimension=512, seed=seed).apply(vector)).max() for seed in range(50)
+        ]
         # Hoeffding: beyond 6 / sqrt(512) with probability below 512 * 50 * 2 exp(-18) < 1e-3 in all.
         assert max(sizes) <= 6 / math.sqrt(512)

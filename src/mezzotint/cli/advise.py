@@ -29,22 +29,34 @@ _KNOTS = 9
 def _rqm(strength: float, reach: float) -> Mechanism:
     """16 levels, q = 0.42 as in its paper; the levels reach as far out as those of a one-bit response."""
     extension = reach * (1 / math.tanh(strength / 2) - 1)
-    return mz.families.rqm(lower=-reach, upper=reach, levels=16, extension=max(extension, 1e-6 * reach), q=0.42)
+    return mz.families.rqm(
+        lower=-reach, upper=reach, levels=16, extension=max(extension, 1e-6 * reach), q=0.42
+    )
 
 
 def _pbm(strength: float, reach: float) -> Mechanism:
-    return mz.families.pbm(lower=-reach, upper=reach, trials=15, theta=math.tanh(strength / 4) / 2, knots=_KNOTS)
+    return mz.families.pbm(
+        lower=-reach, upper=reach, trials=15, theta=math.tanh(strength / 4) / 2, knots=_KNOTS
+    )
 
 
 def _optimal(count: int) -> Callable[[float, float], Mechanism]:
     def build(strength: float, reach: float) -> Mechanism:
         # Twice the margin of rounding to integers, so that the outermost levels stay wide enough.
         reaches = [reach / math.tanh(strength / 2) * further * (1 + 2e-6) for further in _REACHES]
-        how: Options = {"epsilon": strength, "lower": -reach, "upper": reach, "loss": "mse", "knots": _KNOTS}
+        how: Options = {
+            "epsilon": strength,
+            "lower": -reach,
+            "upper": reach,
+            "loss": "mse",
+            "knots": _KNOTS,
+        }
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                return common.best_on_even_levels(count, reaches, lambda even: mz.design.optimal(levels=even, **how))
+                return common.best_on_even_levels(
+                    count, reaches, lambda even: mz.design.optimal(levels=even, **how)
+                )
             except MezzotintError:
                 told = f"epsilon={strength:g}: no unbiased table on {count} even levels was found"
                 raise InfeasibleError(told) from None
@@ -52,7 +64,9 @@ def _optimal(count: int) -> Callable[[float, float], Mechanism]:
     return build
 
 
-def candidates(setting: mz.vectors.Setting) -> tuple[list[mz.vectors.Family], list[mz.vectors.NoiseFamily]]:
+def candidates(
+    setting: mz.vectors.Setting,
+) -> tuple[list[mz.vectors.Family], list[mz.vectors.NoiseFamily]]:
     """Tables and integer noise that `mezzotint advise` considers."""
     tables = [
         mz.vectors.Family(name="one-bit response", build=mz.vectors.one_bit),
@@ -62,24 +76,36 @@ def candidates(setting: mz.vectors.Setting) -> tuple[list[mz.vectors.Family], li
     if setting.dimension == 1:
         # Under strong noise, as rotated vectors need it, the best table on any levels is the one-bit response.
         tables[1:1] = [
-            mz.vectors.Family(name=f"optimal table, {count} even levels", build=_optimal(count)) for count in (4, 16)
+            mz.vectors.Family(name=f"optimal table, {count} even levels", build=_optimal(count))
+            for count in (4, 16)
         ]
     distributed = "distributed " if setting.trust == "sum" else ""
     named = common.INTEGER_NOISES.items()
-    return tables, [mz.vectors.NoiseFamily(name=distributed + name, build=build) for name, build in named]
+    return tables, [
+        mz.vectors.NoiseFamily(name=distributed + name, build=build) for name, build in named
+    ]
 
 
 def command(
     clients: Annotated[int, option("Clients per round.")],
-    target_epsilon: Annotated[float, option("Epsilon of the run, over all coordinates and rounds.")],
+    target_epsilon: Annotated[
+        float, option("Epsilon of the run, over all coordinates and rounds.")
+    ],
     dim: Annotated[int, option("Dimension of a client's vector, whose L2 norm is at most 1.")] = 1,
     rounds: Annotated[int, option("Rounds in the run.")] = 1,
-    population: Annotated[int | None, option("Number of clients, who take turns; default: all in every round.")] = None,
-    bits: Annotated[int | None, option("Maximum number of bits sent per value; default: no limit.")] = None,
-    trust: Annotated[str, option("What is visible. local: every report; sum: only secure sums.")] = "sum",
+    population: Annotated[
+        int | None, option("Number of clients, who take turns; default: all in every round.")
+    ] = None,
+    bits: Annotated[
+        int | None, option("Maximum number of bits sent per value; default: no limit.")
+    ] = None,
+    trust: Annotated[
+        str, option("What is visible. local: every report; sum: only secure sums.")
+    ] = "sum",
     delta: Annotated[float, option("Delta of the run; 0 for pure epsilon.")] = 1e-6,
     corrupted: Annotated[
-        int, option("Clients per round assumed corrupted (--trust sum); their noise does not count.")
+        int,
+        option("Clients per round assumed corrupted (--trust sum); their noise does not count."),
     ] = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -140,7 +166,11 @@ def _picture(advice: mz.vectors.Advice) -> list[RenderableType]:
         "-",
         "central DP baseline; the server sees every vector",
     )
-    rows += [None, trusted, ("answering 0", number(setting.answering_zero, 3), "0", "0", "0", "uses no data")]
+    rows += [
+        None,
+        trusted,
+        ("answering 0", number(setting.answering_zero, 3), "0", "0", "0", "uses no data"),
+    ]
     best = [] if advice.best is None else [f"Best: {advice.best.parameter}. {advice.best.claim}"]
     return [
         common.TerminalTable(columns, rows, left=("scheme", "why"), title=title),

@@ -75,13 +75,19 @@ EXTRAS = {
 
 def build(words: Sequence[str]) -> typer.Typer:
     """The application for a command line: verbs and rooms that are not among `words` are listed, but not built."""
-    app = typer.Typer(name="mezzotint", help=SUMMARY, pretty_exceptions_enable=False, rich_markup_mode="rich")
+    app = typer.Typer(
+        name="mezzotint", help=SUMMARY, pretty_exceptions_enable=False, rich_markup_mode="rich"
+    )
     app.callback(invoke_without_command=True, help=SUMMARY)(entrance)
     for name, (verb, example) in VERBS.items():
-        app.command(name, help=verb.__doc__, epilog=f"Example: {example}")(verb if name in words else _nothing)
+        app.command(name, help=verb.__doc__, epilog=f"Example: {example}")(
+            verb if name in words else _nothing
+        )
     for room, summary in ROOMS.items():
         if room in words:
-            app.add_typer(importlib.import_module(f"mezzotint.cli.{room}").app, name=room, help=summary)
+            app.add_typer(
+                importlib.import_module(f"mezzotint.cli.{room}").app, name=room, help=summary
+            )
         else:
             app.add_typer(typer.Typer(callback=_nothing), name=room, help=summary)
     return app
@@ -104,8 +110,13 @@ def _version(wanted: bool) -> None:
         raise typer.Exit(0)
 
 
-Version = Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print version and exit.")]
-NoColor = Annotated[bool, option("Print without colours, as the environment variable NO_COLOR asks.", "--no-color")]
+Version = Annotated[
+    bool,
+    typer.Option("--version", callback=_version, is_eager=True, help="Print version and exit."),
+]
+NoColor = Annotated[
+    bool, option("Print without colours, as the environment variable NO_COLOR asks.", "--no-color")
+]
 
 
 def entrance(context: typer.Context, version: Version = False, no_color: NoColor = False) -> None:
@@ -120,7 +131,9 @@ app = build((*VERBS,))
 
 def _complain(text: str) -> int:
     # Names and contents of files are printed as they are, but control no terminal and fit every encoding.
-    line = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in " ".join(text.split()))
+    line = "".join(
+        letter if letter.isprintable() else ascii(letter)[1:-1] for letter in " ".join(text.split())
+    )
     print(f"mezzotint: {line}", file=sys.stderr)
     return BAD_INPUT
 
@@ -146,7 +159,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
         given = [argument for argument in given if argument != "--no-color"]
     try:
         # What the shell asks completion for: bash; zsh, fish and PowerShell.
-        completed = " ".join(os.environ.get(name, "") for name in ("COMP_WORDS", "_TYPER_COMPLETE_ARGS")).split()
+        completed = " ".join(
+            os.environ.get(name, "") for name in ("COMP_WORDS", "_TYPER_COMPLETE_ARGS")
+        ).split()
         entered = _command(tuple(name for name in (*VERBS, *ROOMS) if name in (*given, *completed)))
         with common.command_line(entered, given):
             try:

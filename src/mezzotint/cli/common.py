@@ -45,10 +45,21 @@ _DATA = dict.fromkeys(("train_x", "train_y", "test_x", "test_y"), "data")
 ALIASES: dict[str, dict[str, str]] = {
     "account": {"trust": "view"},
     "advise": {"dimension": "dim", "epsilon": "target_epsilon"},
-    "estimate": {"source": "sources", "counts": "sources", "histogram": "bins", "quantiles": "probabilities"},
+    "estimate": {
+        "source": "sources",
+        "counts": "sources",
+        "histogram": "bins",
+        "quantiles": "probabilities",
+    },
     "federate": {"path": "out", "codebook": "mechanism", "dimension": "model"},
     "ledger": {"path": "file"},
-    "privatize": {"path": "ledger", "people": "charge_by", "users": "memoise_by", "key": "key_file", "rng": "seed"},
+    "privatize": {
+        "path": "ledger",
+        "people": "charge_by",
+        "users": "memoise_by",
+        "key": "key_file",
+        "rng": "seed",
+    },
     "report": {"source": "file", "counts": "file", "path": "file"},
     "train": {"path": "checkpoint", "module": "model", "rounding": "projection", **_DATA},
     "gradients": {"distributions": "distribution"},
@@ -87,7 +98,9 @@ def command_line(entered: object, words: Sequence[str]) -> Iterator[None]:
 def typed(text: str) -> str:
     """A message of the library with options as they are typed: max_level=3 is --max-level=3, other=True --other."""
     text = _TOLD.sub(r"\1", text)
-    return _WORD.sub(lambda found: _word(_option(found[0])) or found[0], _SETTING.sub(_setting, text))
+    return _WORD.sub(
+        lambda found: _word(_option(found[0])) or found[0], _SETTING.sub(_setting, text)
+    )
 
 
 def complaint(error: MezzotintError) -> str:
@@ -112,9 +125,13 @@ def renamed(**names: str) -> Iterator[None]:
     try:
         yield
     except ParameterError as error:
-        raise ParameterError(names.get(error.parameter, error.parameter), error.value, error.remedy) from error
+        raise ParameterError(
+            names.get(error.parameter, error.parameter), error.value, error.remedy
+        ) from error
     except InfeasibleError as error:
-        said = re.sub(r"(?<!\w)(\w+)=", lambda found: f"{names.get(found[1], found[1])}=", str(error))
+        said = re.sub(
+            r"(?<!\w)(\w+)=", lambda found: f"{names.get(found[1], found[1])}=", str(error)
+        )
         raise InfeasibleError(said) from error
 
 
@@ -147,7 +164,9 @@ def _setting(found: re.Match[str]) -> str:
     return option.opts[0] if flag or not bare else f"{option.opts[0]}={values.get(bare, bare)}"
 
 
-def option(text: str, *names: str, metavar: str | None = None, least: int | None = None) -> OptionInfo:
+def option(
+    text: str, *names: str, metavar: str | None = None, least: int | None = None
+) -> OptionInfo:
     """An option of a verb, for `Annotated`.
 
     Arguments:
@@ -160,7 +179,9 @@ def option(text: str, *names: str, metavar: str | None = None, least: int | None
 AsJson = Annotated[bool, option("Print a single JSON object on standard output.", "--json")]
 Overwrite = Annotated[bool, option("Replace the output if it exists.", "--overwrite")]
 Confidence = Annotated[float, option("Confidence of each interval, in (0, 1).")]
-Address = Annotated[str | None, option("Address of a Ray cluster; default: a cluster on this machine.")]
+Address = Annotated[
+    str | None, option("Address of a Ray cluster; default: a cluster on this machine.")
+]
 Lower = Annotated[float, option("Smallest input, in data units; smaller inputs are clipped to it.")]
 Upper = Annotated[float, option("Largest input, in data units; larger inputs are clipped to it.")]
 PriorOption = Annotated[
@@ -327,7 +348,9 @@ def picked(thing: object, *names: str) -> JsonObject:
 def load_mechanism(path: Path, *, parameter: str = "mechanism") -> Mechanism:
     """Reads a mechanism file; the error for a missing file names its parameter."""
     if not path.is_file():
-        raise ParameterError(parameter, str(path), "no such file; make one with: mezzotint design --out m.json")
+        raise ParameterError(
+            parameter, str(path), "no such file; make one with: mezzotint design --out m.json"
+        )
     return Mechanism.load(path)
 
 
@@ -339,7 +362,9 @@ def best_on_even_levels(
     refused: list[InfeasibleError] = []
     for reach in reaches:
         try:
-            found.append(design([reach * (2 * level / (count - 1) - 1) for level in range(count)]).mechanism)
+            found.append(
+                design([reach * (2 * level / (count - 1) - 1) for level in range(count)]).mechanism
+            )
         except InfeasibleError as error:
             refused.append(error)
     if not found:
@@ -363,7 +388,9 @@ def each(claim: mz.privacy.Claim | None) -> str:
 def cost_of(claim: mz.privacy.Claim | None, seeded: bool | None) -> str:
     """The cost of each report behind an estimate, as far as the files record it."""
     unsure = claim is not None and seeded is None
-    return each(claim) + (" unless they were drawn from a seed (the files do not say)" if unsure else "")
+    return each(claim) + (
+        " unless they were drawn from a seed (the files do not say)" if unsure else ""
+    )
 
 
 def bits(count: int) -> str:
@@ -374,7 +401,9 @@ def bits(count: int) -> str:
 def read_lines(path: Path, *, parameter: str) -> list[str]:
     """The non-empty lines of a text file."""
     if not path.is_file():
-        raise ParameterError(parameter, str(path), "no such file; give a text file with one name per line")
+        raise ParameterError(
+            parameter, str(path), "no such file; give a text file with one name per line"
+        )
     return [line for line in read_text(path).splitlines() if line]
 
 
@@ -387,7 +416,8 @@ def is_ranked(path: Path) -> bool:
 
 
 ProofOption = Annotated[
-    Path | None, option("Also certify the claim and write it with its proof to this file (.json).", "--proof")
+    Path | None,
+    option("Also certify the claim and write it with its proof to this file (.json).", "--proof"),
 ]
 
 
@@ -420,15 +450,25 @@ def progress(text: str, total: float = math.inf, *, unit: str = "") -> Iterator[
     from rich import progress as progress_bars
 
     shown = (progress_bars.BarColumn(), progress_bars.TextColumn("{task.fields[count]}"))
-    with live(*shown, progress_bars.TimeElapsedColumn(), progress_bars.TimeRemainingColumn()) as bars:
+    with live(
+        *shown, progress_bars.TimeElapsedColumn(), progress_bars.TimeRemainingColumn()
+    ) as bars:
         task = bars.add_task(text, total=None, count="")
 
         def tell(done: float, total: float) -> None:
             seconds = bars.tasks[0].elapsed or 0.0
             rate = done / seconds if seconds > 0 else 0.0
-            count = f"{done:,.0f} {unit}" if unit else f"{done:.0f}/{total:.0f}" if total > 1 else f"{done:.0%}"
+            count = (
+                f"{done:,.0f} {unit}"
+                if unit
+                else f"{done:.0f}/{total:.0f}"
+                if total > 1
+                else f"{done:.0%}"
+            )
             shown = f"{count} {rate:,.0f}/s" if rate >= 100 else f"{count} {rate:.2g}/s"
-            bars.update(task, completed=done, total=total if math.isfinite(total) else None, count=shown)
+            bars.update(
+                task, completed=done, total=total if math.isfinite(total) else None, count=shown
+            )
 
         if math.isfinite(total):
             tell(0, total)
@@ -451,7 +491,9 @@ def live(*columns: ProgressColumn, spinner: bool = False) -> Bars:
 
     first = [progress_bars.SpinnerColumn()] if spinner else []
     shown = (*first, progress_bars.TextColumn("{task.description}"), *columns)
-    return progress_bars.Progress(*shown, console=notices(), transient=True, disable=not sys.stderr.isatty())
+    return progress_bars.Progress(
+        *shown, console=notices(), transient=True, disable=not sys.stderr.isatty()
+    )
 
 
 PROSE = 24
@@ -482,10 +524,20 @@ class TerminalTable:
         caption: str | None = None,
         keys: int = 1,
     ) -> None:
-        self.columns, self.rows, self.title, self.caption, self.keys = list(columns), list(rows), title, caption, keys
-        self.left = [place == 0 if left is None else name in left for place, name in enumerate(self.columns)]
+        self.columns, self.rows, self.title, self.caption, self.keys = (
+            list(columns),
+            list(rows),
+            title,
+            caption,
+            keys,
+        )
+        self.left = [
+            place == 0 if left is None else name in left for place, name in enumerate(self.columns)
+        ]
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType]:
         room, filled = options.max_width, [row for row in self.rows if row is not None]
         cells = [[row[i] for row in filled] for i in range(len(self.columns))]
         needs = [
@@ -498,7 +550,9 @@ class TerminalTable:
         keys, groups, prose = range(self.keys), list[list[int]]([[]]), list[int]()
         for i in range(self.keys, len(needs)):
             # Long text, or remarks that most rows lack, moves below the table.
-            if self.left[i] and (needs[i] > PROSE or 2 * sum(bool(str(one)) for one in cells[i]) < len(cells[i])):
+            if self.left[i] and (
+                needs[i] > PROSE or 2 * sum(bool(str(one)) for one in cells[i]) < len(cells[i])
+            ):
                 prose.append(i)
                 continue
             if groups[-1] and _whole([needs[j] for j in (*keys, *groups[-1], i)]) > room:
@@ -520,12 +574,21 @@ class TerminalTable:
                 yield Text(f"{', '.join(names)}: {words}")
 
     def _part(
-        self, chosen: Sequence[int], named: Sequence[int], needs: Sequence[int], *, room: int, last: bool
+        self,
+        chosen: Sequence[int],
+        named: Sequence[int],
+        needs: Sequence[int],
+        *,
+        room: int,
+        last: bool,
     ) -> RichTable:
         """The chosen columns, headings for those named; title above the first part, caption below the last."""
         heads, headed = [self.columns[i] if i in named else "" for i in chosen], any(self.columns)
         # Else rich would narrow the widest column, and cut the last one after all.
-        broken = _whole([max(needs[i], cell_len(head)) for i, head in zip(chosen, heads, strict=True)]) > room
+        broken = (
+            _whole([max(needs[i], cell_len(head)) for i, head in zip(chosen, heads, strict=True)])
+            > room
+        )
         part = RichTable(
             title=self.title if 0 in named else None,
             title_justify="left",

@@ -26,13 +26,19 @@ _COLUMNS = ("mse", "mae", "worst", "cdf", "max_bias", "bits", "epsilon", "above_
 def command(
     epsilon: Annotated[float, option("Pure epsilon of one report, the same for every mechanism.")],
     bits: Annotated[int | None, option("Bits per report: 2**bits levels.")] = None,
-    levels: Annotated[str | None, option("Number of levels, or the levels themselves, instead of --bits.")] = None,
+    levels: Annotated[
+        str | None, option("Number of levels, or the levels themselves, instead of --bits.")
+    ] = None,
     lower: Lower = -1.0,
     upper: Upper = 1.0,
     prior: PriorOption = None,
-    png: Annotated[Path | None, option("Also plot MSE against epsilon for 1, 2 and 3 bits to this PNG file.")] = None,
+    png: Annotated[
+        Path | None, option("Also plot MSE against epsilon for 1, 2 and 3 bits to this PNG file.")
+    ] = None,
     data: Annotated[Path | None, option("Also write the plotted numbers to this CSV file.")] = None,
-    every: Annotated[bool, option("Include further mechanisms, some with continuous outputs.", "--all")] = False,
+    every: Annotated[
+        bool, option("Include further mechanisms, some with continuous outputs.", "--all")
+    ] = False,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
@@ -42,7 +48,9 @@ def command(
     if bits is not None and levels is not None:
         raise ParameterError("bits", bits, "give --bits or --levels, not both")
     size: JsonObject = (
-        {"levels": common.parse_levels(levels)} if levels is not None else {"bits": 2 if bits is None else bits}
+        {"levels": common.parse_levels(levels)}
+        if levels is not None
+        else {"bits": 2 if bits is None else bits}
     )
     sample = common.read_prior(prior, lower, upper)
     problem: Options = {"epsilon": epsilon, "lower": lower, "upper": upper, "prior": sample}
@@ -55,15 +63,21 @@ def command(
     facts = [row.as_dict() for row in rows]
     points = []
     if png is not None or data is not None:
-        points = _tradeoff(png, data, overwrite, epsilon=epsilon, lower=lower, upper=upper, prior=sample)
+        points = _tradeoff(
+            png, data, overwrite, epsilon=epsilon, lower=lower, upper=upper, prior=sample
+        )
     drawn = {"tradeoff": points} if points else {}
     asked = {"epsilon_asked": epsilon, "lower": lower, "upper": upper, **size}
     common.show(
-        {**asked, "mechanisms": facts, **drawn}, as_json, lambda: [_table(facts, epsilon, lower, upper), _MEANING]
+        {**asked, "mechanisms": facts, **drawn},
+        as_json,
+        lambda: [_table(facts, epsilon, lower, upper), _MEANING],
     )
 
 
-def _table(facts: list[JsonObject], epsilon: float, lower: float, upper: float) -> common.TerminalTable:
+def _table(
+    facts: list[JsonObject], epsilon: float, lower: float, upper: float
+) -> common.TerminalTable:
     stated = [row for row in facts if row["epsilon"] is not None]
     certified = any(row["certified"] for row in stated)
     for row in stated:
@@ -71,7 +85,10 @@ def _table(facts: list[JsonObject], epsilon: float, lower: float, upper: float) 
             row["note"] = "; ".join(filter(None, (row["note"], "epsilon computed")))
     title = f"epsilon at most {epsilon:g} ({mz.privacy.basis(certified=certified)}), inputs in [{lower:g}, {upper:g}]"
     columns = ("mechanism", *(name.replace("above_limit", "% above limit") for name in _COLUMNS))
-    rows = ((row["family"], *(number(row[name]) for name in _COLUMNS[:-1]), row["note"]) for row in facts)
+    rows = (
+        (row["family"], *(number(row[name]) for name in _COLUMNS[:-1]), row["note"])
+        for row in facts
+    )
     return common.TerminalTable(columns, rows, left=("mechanism", "note"), title=title)
 
 
@@ -87,13 +104,17 @@ def _tradeoff(
     png: Path | None, data: Path | None, overwrite: bool, *, epsilon: float, **problem: Any
 ) -> list[JsonObject]:
     """Plots and writes MSE against epsilon around the one requested; returns the points."""
-    epsilons = [epsilon * factor for factor in TRADEOFF if epsilon * factor <= GREATEST_EPSILON] or [epsilon]
+    epsilons = [
+        epsilon * factor for factor in TRADEOFF if epsilon * factor <= GREATEST_EPSILON
+    ] or [epsilon]
     with common.progress("trade-off") as tell:
         rows = mz.design.tradeoff(epsilons=epsilons, bits=(1, 2, 3), progress=tell, **problem)
     if png is not None:
         with replacing(png, overwrite=overwrite, parameter="png") as temporary:
             title = f"MSE against epsilon, inputs on [{problem['lower']:g}, {problem['upper']:g}]"
-            mz.report.sheet([mz.report.tradeoff_figure(rows)], title=title).savefig(temporary, format="png")
+            mz.report.sheet([mz.report.tradeoff_figure(rows)], title=title).savefig(
+                temporary, format="png"
+            )
     if data is not None:
         names = list(rows[0])
         lines = [",".join(names), *(",".join(repr(row[name]) for name in names) for row in rows)]

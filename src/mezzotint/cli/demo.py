@@ -38,7 +38,24 @@ FAMILIES: dict[str, tuple[str, int | list[float]]] = {
 
 SAVED = "optimal table"
 
-CARRIERS = ("9E", "AA", "AS", "B6", "DL", "EV", "F9", "FL", "HA", "MQ", "OO", "UA", "US", "VX", "WN", "YV")
+CARRIERS = (
+    "9E",
+    "AA",
+    "AS",
+    "B6",
+    "DL",
+    "EV",
+    "F9",
+    "FL",
+    "HA",
+    "MQ",
+    "OO",
+    "UA",
+    "US",
+    "VX",
+    "WN",
+    "YV",
+)
 """Carriers with schedules within the country then: public knowledge, too. Anyone else is "(other)"."""
 
 SHOWN = 5
@@ -46,7 +63,9 @@ SHOWN = 5
 
 
 def command(
-    folder: Annotated[Path, option("Folder for the mechanism, the reports and the summary.")] = Path("demo"),
+    folder: Annotated[
+        Path, option("Folder for the mechanism, the reports and the summary.")
+    ] = Path("demo"),
     as_json: AsJson = False,
 ) -> None:
     """Privatize the air time of 336,776 real flights with every family at epsilon 1, compare, save, and verify."""
@@ -56,7 +75,10 @@ def command(
         values = mz.collect.read_values(path, column=mz.datasets.AIR_TIME).clip(LOWER, UPPER)
     with tempfile.TemporaryDirectory() as aside:
         results = [_one(label, folder if label == SAVED else Path(aside)) for label in FAMILIES]
-    paths = {name: folder / name for name in ("mechanism.json", "reports.parquet", "groups.parquet", "report.md")}
+    paths = {
+        name: folder / name
+        for name in ("mechanism.json", "reports.parquet", "groups.parquet", "report.md")
+    }
     grouped = _groups(Mechanism.load(paths["mechanism.json"]), paths["groups.parquet"])
     checked = mz.privacy.verify(paths["mechanism.json"])
     facts = {
@@ -83,7 +105,9 @@ def _one(label: str, folder: Path) -> JsonObject:
     family, levels = FAMILIES[label]
     started = time.perf_counter()
     loss = "mae" if family == "optm" else "mse"
-    result = designs.make(family, epsilon=EPSILON, lower=LOWER, upper=UPPER, levels=levels, loss=loss, prior=None)
+    result = designs.make(
+        family, epsilon=EPSILON, lower=LOWER, upper=UPPER, levels=levels, loss=loss, prior=None
+    )
     mechanism: Mechanism = result.mechanism
     designed = time.perf_counter()
     reports = folder / "reports.parquet"
@@ -119,39 +143,80 @@ def _groups(mechanism: Mechanism, out: Path) -> JsonObject:
     tables = {mz.datasets.AIR_TIME: mechanism, mz.datasets.CARRIER: carriers}
     with mz.datasets.flights() as path, common.progress("carrier", unit="rows") as tell:
         written = mz.collect.privatize_columns(
-            path, out, mechanisms=tables, keep=[mz.datasets.ORIGIN], missing="drop", overwrite=True, progress=tell
+            path,
+            out,
+            mechanisms=tables,
+            keep=[mz.datasets.ORIGIN],
+            missing="drop",
+            overwrite=True,
+            progress=tell,
         )
         truth = parquet.read_table(path).drop_null()
     minutes = truth[mz.datasets.AIR_TIME].to_numpy().clip(LOWER, UPPER)
     origins, carriers = truth[mz.datasets.ORIGIN].to_numpy(), truth[mz.datasets.CARRIER].to_numpy()
     true_means = {name: float(minutes[origins == name].mean()) for name in sorted(set(origins))}
     true_shares = {name: float((carriers == name).mean()) for name in sorted(set(carriers))}
-    by_origin = mz.collect.read_groups(out, by=mz.datasets.ORIGIN, column=f"{mz.datasets.AIR_TIME}_code")
-    shares = mz.collect.parts_of(mz.collect.read_groups(out, by=None, column=f"{mz.datasets.CARRIER}_code")[""])
+    by_origin = mz.collect.read_groups(
+        out, by=mz.datasets.ORIGIN, column=f"{mz.datasets.AIR_TIME}_code"
+    )
+    shares = mz.collect.parts_of(
+        mz.collect.read_groups(out, by=None, column=f"{mz.datasets.CARRIER}_code")[""]
+    )
     return {
         "record_claim": str(written.claim),
         "by_origin": [
-            {"origin": name, "truth": true_means[name], **mz.collect.parts_of(group)["mean"].interval.as_dict()}
+            {
+                "origin": name,
+                "truth": true_means[name],
+                **mz.collect.parts_of(group)["mean"].interval.as_dict(),
+            }
             for name, group in by_origin.items()
         ],
         "carriers": sorted(
-            ({"carrier": n, "truth": true_shares.get(n, 0.0), **p.interval.as_dict()} for n, p in shares.items()),
+            (
+                {"carrier": n, "truth": true_shares.get(n, 0.0), **p.interval.as_dict()}
+                for n, p in shares.items()
+            ),
             key=lambda entry: -entry["value"],
         ),
     }
 
 
-_HEADINGS = ("mechanism", "epsilon", "bits", "mean (minutes)", "95 % interval", "std. error", "design s", "collect s")
+_HEADINGS = (
+    "mechanism",
+    "epsilon",
+    "bits",
+    "mean (minutes)",
+    "95 % interval",
+    "std. error",
+    "design s",
+    "collect s",
+)
 
 
 def _compared(facts: JsonObject) -> list[tuple[str, ...]]:
     """The truth, then every family."""
-    rows: list[tuple[str, ...]] = [("the truth (float64)", "none", "64", f"{facts['true_mean']:.2f}", "", "", "", "")]
+    rows: list[tuple[str, ...]] = [
+        ("the truth (float64)", "none", "64", f"{facts['true_mean']:.2f}", "", "", "", "")
+    ]
     for row in facts["mechanisms"]:
-        interval, error = f"{row['ci_low']:.2f} .. {row['ci_high']:.2f}", number(row["standard_error"], 3)
+        interval, error = (
+            f"{row['ci_low']:.2f} .. {row['ci_high']:.2f}",
+            number(row["standard_error"], 3),
+        )
         took = (f"{row[name]:.2f}" for name in ("design_seconds", "collect_seconds"))
         mean = f"{row['mean']:.2f}"
-        rows.append((row["mechanism"], f"{row['epsilon']:.6f}", str(row["bits"]), mean, interval, error, *took))
+        rows.append(
+            (
+                row["mechanism"],
+                f"{row['epsilon']:.6f}",
+                str(row["bits"]),
+                mean,
+                interval,
+                error,
+                *took,
+            )
+        )
     return rows
 
 

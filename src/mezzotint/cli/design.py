@@ -29,41 +29,72 @@ BINS = 10
 
 def command(
     epsilon: Annotated[
-        float, option("Privacy budget per report, never exceeded; see also --delta, --alpha and --metric.")
+        float,
+        option(
+            "Privacy budget per report, never exceeded; see also --delta, --alpha and --metric."
+        ),
     ],
-    levels: Annotated[str | None, option("Number of levels (default: 4), or the levels: --levels=-3,0.5,3.")] = None,
+    levels: Annotated[
+        str | None, option("Number of levels (default: 4), or the levels: --levels=-3,0.5,3.")
+    ] = None,
     lower: Lower = -1.0,
     upper: Upper = 1.0,
-    loss: Annotated[str, option("Loss: mse, mae, minimax (largest mse) or cdf (distribution function).")] = "mse",
+    loss: Annotated[
+        str, option("Loss: mse, mae, minimax (largest mse) or cdf (distribution function).")
+    ] = "mse",
     family: Annotated[str, option(f"One of {', '.join(FAMILIES)}.")] = "optimal",
     prior: PriorOption = None,
-    delta: Annotated[float, option("optimal only: design for (epsilon, delta) instead of pure epsilon.")] = 0.0,
+    delta: Annotated[
+        float, option("optimal only: design for (epsilon, delta) instead of pure epsilon.")
+    ] = 0.0,
     alpha: Annotated[
-        float | None, option("optimal only: epsilon bounds the Renyi divergence of this order, > 1.")
+        float | None,
+        option("optimal only: epsilon bounds the Renyi divergence of this order, > 1."),
     ] = None,
-    metric: Annotated[str | None, option("optimal only: epsilon per |x - x'| (absolute) or square (squared).")] = None,
-    max_bias: Annotated[float, option("optimal only: largest bias allowed, data units; inf: any.")] = 0.0,
-    max_level: Annotated[float | None, option("Largest distance of a searched level from the midpoint.")] = None,
-    knots: Annotated[int | None, option("Evenly spaced knots (inputs with a row); default: optimised.")] = None,
+    metric: Annotated[
+        str | None, option("optimal only: epsilon per |x - x'| (absolute) or square (squared).")
+    ] = None,
+    max_bias: Annotated[
+        float, option("optimal only: largest bias allowed, data units; inf: any.")
+    ] = 0.0,
+    max_level: Annotated[
+        float | None, option("Largest distance of a searched level from the midpoint.")
+    ] = None,
+    knots: Annotated[
+        int | None, option("Evenly spaced knots (inputs with a row); default: optimised.")
+    ] = None,
     categories: Annotated[
-        str | None, option("Design for categories: their names (a,b,c), or their number K: 0 to K - 1.")
+        str | None,
+        option("Design for categories: their names (a,b,c), or their number K: 0 to K - 1."),
     ] = None,
     method: Annotated[
-        str, option("--categories: best, krr, subset, hadamard, projective, affine, hashing, unary.")
+        str,
+        option("--categories: best, krr, subset, hadamard, projective, affine, hashing, unary."),
     ] = "best",
-    other: Annotated[bool, option("--categories only: add a category for values not listed.", "--other")] = False,
-    missing: Annotated[bool, option("--categories only: add a category for missing values.", "--missing")] = False,
+    other: Annotated[
+        bool, option("--categories only: add a category for values not listed.", "--other")
+    ] = False,
+    missing: Annotated[
+        bool, option("--categories only: add a category for missing values.", "--missing")
+    ] = False,
     out: Annotated[Path | None, option("Mechanism file to write (.json).")] = None,
     overwrite: Overwrite = False,
     limit: Annotated[
-        bool, option("Also print how far the loss is above a lower bound for any number of bits.", "--limit")
+        bool,
+        option(
+            "Also print how far the loss is above a lower bound for any number of bits.", "--limit"
+        ),
     ] = False,
     prove: Annotated[
-        bool, option("Also prove a lower bound on the loss of any levels, as many as these.", "--prove")
+        bool,
+        option("Also prove a lower bound on the loss of any levels, as many as these.", "--prove"),
     ] = False,
-    seconds: Annotated[float | None, option("Time limit for --prove, in seconds; default: 60.")] = None,
+    seconds: Annotated[
+        float | None, option("Time limit for --prove, in seconds; default: 60.")
+    ] = None,
     proof: Annotated[
-        Path | None, option("Write a proof of the claim (with --prove: of the bound) to this file (.json).")
+        Path | None,
+        option("Write a proof of the claim (with --prove: of the bound) to this file (.json)."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -71,14 +102,27 @@ def command(
     common.refuse_outputs(".json", overwrite=overwrite, out=out, proof=proof)
     if seconds is not None and not prove:
         raise ParameterError("seconds", seconds, "this option needs --prove")
-    given = {"levels": levels, "prior": prior, "delta": delta, "alpha": alpha, "metric": metric, "knots": knots}
+    given = {
+        "levels": levels,
+        "prior": prior,
+        "delta": delta,
+        "alpha": alpha,
+        "metric": metric,
+        "knots": knots,
+    }
     if categories is not None:
         given |= {"limit": limit, "prove": prove}
         common.refuse_given(given, "a table for categories does not take this option")
         how: Options = {"method": method, "other": other, "missing": missing}
-        names = [str(k) for k in range(int(categories))] if categories.isdecimal() else categories.split(",")
+        names = (
+            [str(k) for k in range(int(categories))]
+            if categories.isdecimal()
+            else categories.split(",")
+        )
         if len(names) < 2:
-            raise ParameterError("categories", categories, "need at least 2 categories, as in a,b,c or 3")
+            raise ParameterError(
+                "categories", categories, "need at least 2 categories, as in a,b,c or 3"
+            )
         mechanism = mz.families.categorical(categories=names, epsilon=epsilon, **how)
         _save(mechanism, out, proof, overwrite=overwrite)
         _categories(mechanism, epsilon, out, as_json)
@@ -86,19 +130,36 @@ def command(
     alone = {"method": method != "best" and method, "other": other, "missing": missing}
     common.refuse_given(alone, "this option needs --categories")
     if limit and (delta or alpha or metric or loss not in ("mse", "mae")):
-        raise ParameterError("limit", True, "limits are known only for pure epsilon and --loss mse or mae")
+        raise ParameterError(
+            "limit", True, "limits are known only for pure epsilon and --loss mse or mae"
+        )
     sample = common.read_prior(prior, lower, upper)
     constraint = {"delta": delta, "alpha": alpha, "metric": metric, "max_bias": max_bias}
-    problem: Options = {"epsilon": epsilon, "lower": lower, "upper": upper, "loss": loss, "prior": sample}
+    problem: Options = {
+        "epsilon": epsilon,
+        "lower": lower,
+        "upper": upper,
+        "loss": loss,
+        "prior": sample,
+    }
     problem |= {name: value for name, value in constraint.items() if value}
     problem |= {} if max_level is None else {"max_level": max_level}
-    ways: Options = {"prove": True, "seconds": 60.0 if seconds is None else seconds} if prove else {}
+    ways: Options = (
+        {"prove": True, "seconds": 60.0 if seconds is None else seconds} if prove else {}
+    )
     ways |= {} if knots is None else {"knots": knots}
     started, chosen = time.perf_counter(), None if levels is None else common.parse_levels(levels)
     with _watched(family, chosen, prove=prove) as watch:
         result = make(family, levels=chosen, **problem, **ways, **watch)
     took = time.perf_counter() - started
-    _save(result.mechanism, out, proof, delta=delta, overwrite=overwrite, bound=result.proof if prove else None)
+    _save(
+        result.mechanism,
+        out,
+        proof,
+        delta=delta,
+        overwrite=overwrite,
+        bound=result.proof if prove else None,
+    )
     facts = describe(family, result, loss=loss, prior=sample, seconds=took)
     facts |= {"epsilon_asked": epsilon, "out": None if out is None else str(out)}
     facts |= guarantee(result.mechanism, epsilon=epsilon, delta=delta, alpha=alpha, metric=metric)
@@ -125,7 +186,9 @@ def _save(
         with replacing(proof, overwrite=overwrite, parameter="proof") as temporary:
             Path(temporary).write_text(json.dumps(bound))
     elif proof is not None:
-        common.write_proof(mz.privacy.Release(mechanism=mechanism, delta=delta), proof, overwrite=overwrite)
+        common.write_proof(
+            mz.privacy.Release(mechanism=mechanism, delta=delta), proof, overwrite=overwrite
+        )
 
 
 def _categories(mechanism: Mechanism, asked: float, out: Path | None, as_json: bool) -> None:
@@ -191,13 +254,24 @@ def make(family: str, *, levels: Levels, **problem: Any) -> mz.design.DesignResu
 def _make(family: str, levels: Levels, problem: Options) -> mz.design.DesignResult:
     if family == "optimal":
         return mz.design.optimal(levels=4 if levels is None else levels, **problem)
-    problem = _without(problem, family, delta=None, alpha=None, metric=None, max_bias=None, prove=None, seconds=None)
+    problem = _without(
+        problem,
+        family,
+        delta=None,
+        alpha=None,
+        metric=None,
+        max_bias=None,
+        prove=None,
+        seconds=None,
+    )
     if family in CLOSED_FORMS:
         return mz.design.calibrate(family, levels=levels, **problem)
     levels = 4 if levels is None else levels
     if family == "optm":
         size: Options = {"bins": levels} if isinstance(levels, list) else {"levels": levels}
-        return mz.design.optm(**size, **_without(problem, "optm", loss="mae", max_level=None, knots=None))
+        return mz.design.optm(
+            **size, **_without(problem, "optm", loss="mae", max_level=None, knots=None)
+        )
     fixed: dict[str, str | None] = {"loss": "mse", "max_level": None, "prior": None}
     if family == "imvu":
         return mz.design.imvu(levels=levels, **_without(problem, family, **fixed))
@@ -238,7 +312,9 @@ def guarantee(
     return {**claim.standing, "certified": certified, "guarantee": f"{words} ({stated})", **found}
 
 
-def describe(family: str, result: mz.design.DesignResult, *, loss: str, prior: object, seconds: float) -> JsonObject:
+def describe(
+    family: str, result: mz.design.DesignResult, *, loss: str, prior: object, seconds: float
+) -> JsonObject:
     """The facts about a design, for JSON."""
     mechanism = result.mechanism
     return {
@@ -259,20 +335,24 @@ def describe(family: str, result: mz.design.DesignResult, *, loss: str, prior: o
 def _loss(loss: str, value: float) -> str:
     """A loss or a bound on it, with its name and unit; for cdf, the standard error instead of the variance."""
     if loss == "cdf":
-        return f"a standard error of {number(math.sqrt(value))} / sqrt(n) of the distribution function"
+        return (
+            f"a standard error of {number(math.sqrt(value))} / sqrt(n) of the distribution function"
+        )
     return f"{'a largest mse of' if loss == 'minimax' else loss} {number(value)}"
 
 
-_REACHED = {"optimal": "solved to optimality", "feasible": "solved, gap not closed", "heuristic": "found by a search"}
+_REACHED = {
+    "optimal": "solved to optimality",
+    "feasible": "solved, gap not closed",
+    "heuristic": "found by a search",
+}
 """How a design was found, avoiding words that are names of mechanisms."""
 
 
 def _summary(facts: JsonObject) -> str:
     bound = ""
     if facts["lower_bound"] is not None:
-        bound = (
-            f"; lower bound for {facts['scope']} within the bias limit: {_loss(facts['loss'], facts['lower_bound'])}"
-        )
+        bound = f"; lower bound for {facts['scope']} within the bias limit: {_loss(facts['loss'], facts['lower_bound'])}"
     if facts.get("limit") is not None:
         above = "" if facts["above_limit"] is None else f" ({facts['above_limit']:.3g} % above it)"
         bound += f"; for any number of bits: {_loss(facts['loss'], facts['limit'])}{above}"
@@ -287,5 +367,7 @@ def _summary(facts: JsonObject) -> str:
         f"{_REACHED.get(facts['status'], facts['status'])} in {facts['seconds']:.3g} s{written}",
     ]
     if "for_shares" in facts:
-        lines.append(f"This table is designed for means. For shares and quantiles: {facts['for_shares']}")
+        lines.append(
+            f"This table is designed for means. For shares and quantiles: {facts['for_shares']}"
+        )
     return "\n".join(lines)

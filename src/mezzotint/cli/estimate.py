@@ -26,34 +26,63 @@ _USUAL = {"method": "asymptotic", "engine": "local"}
 def command(
     sources: Annotated[
         list[str],
-        typer.Argument(help="Reports of one mechanism: files, folders, globs, counts (.json); - reads CSV from stdin."),
+        typer.Argument(
+            help="Reports of one mechanism: files, folders, globs, counts (.json); - reads CSV from stdin."
+        ),
     ],
-    column: Annotated[list[str] | None, option("Column of codes, if several; two are estimated jointly.")] = None,
-    mechanism: Annotated[Path | None, option("Mechanism file, for codes whose file does not carry one.")] = None,
+    column: Annotated[
+        list[str] | None, option("Column of codes, if several; two are estimated jointly.")
+    ] = None,
+    mechanism: Annotated[
+        Path | None, option("Mechanism file, for codes whose file does not carry one.")
+    ] = None,
     level: Confidence = 0.95,
-    method: Annotated[str, option("Intervals: asymptotic, or safe (wider, valid at any number of reports).")] = _USUAL[
-        "method"
-    ],
-    histogram: Annotated[bool, option("Also estimate the shares of equal bins.", "--histogram")] = False,
+    method: Annotated[
+        str, option("Intervals: asymptotic, or safe (wider, valid at any number of reports).")
+    ] = _USUAL["method"],
+    histogram: Annotated[
+        bool, option("Also estimate the shares of equal bins.", "--histogram")
+    ] = False,
     bins: Annotated[int, option("Number of bins of the histogram.")] = 10,
-    quantiles: Annotated[bool, option("Also estimate quantiles, with intervals.", "--quantiles")] = False,
-    probabilities: Annotated[str, option("Probabilities of the quantiles.")] = "0.05,0.25,0.5,0.75,0.95",
-    save_counts: Annotated[Path | None, option("Also write the counts per code (.json), to add to others.")] = None,
+    quantiles: Annotated[
+        bool, option("Also estimate quantiles, with intervals.", "--quantiles")
+    ] = False,
+    probabilities: Annotated[
+        str, option("Probabilities of the quantiles.")
+    ] = "0.05,0.25,0.5,0.75,0.95",
+    save_counts: Annotated[
+        Path | None, option("Also write the counts per code (.json), to add to others.")
+    ] = None,
     engine: Annotated[str, option("local, or ray: count on a Ray cluster.")] = _USUAL["engine"],
     address: Address = None,
     simultaneous: Annotated[
         bool, option("Make all intervals hold simultaneously at --level.", "--simultaneous")
     ] = False,
-    allow_seeded: Annotated[bool, option("Accept seeded reports, which are NOT PRIVATE.", "--allow-seeded")] = False,
-    by: Annotated[str | None, option("Public column kept with --keep: one estimate for each of its values.")] = None,
-    against: Annotated[str | None, option("With --by: also estimate each group's difference from this one.")] = None,
-    same_people: Annotated[bool, option("--against: the groups hold the same people.", "--same-people")] = False,
-    weights: Annotated[str | None, option("Public column of weights: 1 / probability of inclusion.")] = None,
-    sizes: Annotated[str | None, option("--by: sizes of the strata of a population, as in a=100,b=250.")] = None,
-    domain: Annotated[
-        Path | None, option("List given to privatize --domain: estimate its most frequent categories.")
+    allow_seeded: Annotated[
+        bool, option("Accept seeded reports, which are NOT PRIVATE.", "--allow-seeded")
+    ] = False,
+    by: Annotated[
+        str | None, option("Public column kept with --keep: one estimate for each of its values.")
     ] = None,
-    top: Annotated[int | None, option("With --domain: number of categories to list; default: 20.")] = None,
+    against: Annotated[
+        str | None, option("With --by: also estimate each group's difference from this one.")
+    ] = None,
+    same_people: Annotated[
+        bool, option("--against: the groups hold the same people.", "--same-people")
+    ] = False,
+    weights: Annotated[
+        str | None, option("Public column of weights: 1 / probability of inclusion.")
+    ] = None,
+    sizes: Annotated[
+        str | None, option("--by: sizes of the strata of a population, as in a=100,b=250.")
+    ] = None,
+    domain: Annotated[
+        Path | None,
+        option("List given to privatize --domain: estimate its most frequent categories."),
+    ] = None,
+    top: Annotated[
+        int | None, option("With --domain: number of categories to list; default: 20.")
+    ] = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
@@ -76,7 +105,12 @@ def command(
 
 def _check(options: Options) -> None:
     """Refuses options that estimates by groups, with weights, of large domains or of two columns would ignore."""
-    by, weights, domain, columns = options["by"], options["weights"], options["domain"], options["column"] or []
+    by, weights, domain, columns = (
+        options["by"],
+        options["weights"],
+        options["domain"],
+        options["column"] or [],
+    )
     for name in ("against", "sizes"):
         if options[name] is not None and by is None:
             raise ParameterError(name, options[name], "needs groups; name their column with --by")
@@ -85,13 +119,20 @@ def _check(options: Options) -> None:
     grouped = by is not None or weights is not None
     if domain is None and len(columns) < 2 and not grouped:
         return
-    alone = {name: options[name] for name in ("histogram", "quantiles", "simultaneous", "save_counts", "address")}
+    alone = {
+        name: options[name]
+        for name in ("histogram", "quantiles", "simultaneous", "save_counts", "address")
+    }
     alone |= {name: options[name] for name, usual in _USUAL.items() if options[name] != usual}
     alone |= {} if grouped else {"mechanism": options["mechanism"]}
     beside = "--domain" if domain else "--by" if by else "--weights" if weights else "two columns"
-    common.refuse_given(alone, f"does not go with {beside}; estimate one column or one group by itself")
+    common.refuse_given(
+        alone, f"does not go with {beside}; estimate one column or one group by itself"
+    )
     if domain is None and len(columns) > 1 and grouped:
-        raise ParameterError("column", ", ".join(columns), "give one column at a time with --by or --weights")
+        raise ParameterError(
+            "column", ", ".join(columns), "give one column at a time with --by or --weights"
+        )
 
 
 def _one_column(of: Options, options: Options) -> None:
@@ -106,7 +147,9 @@ def _one_column(of: Options, options: Options) -> None:
     asked = {name: options[name] for name in ("level", "method", "simultaneous", "allow_seeded")}
     asked |= {"histogram": options["bins"]} if options["histogram"] else {}
     if options["quantiles"]:
-        asked["quantiles"] = common.parse_numbers(options["probabilities"], parameter="probabilities")
+        asked["quantiles"] = common.parse_numbers(
+            options["probabilities"], parameter="probabilities"
+        )
     result = mz.collect.estimate(counts, **asked)
     common.show(result.as_dict(), options["as_json"], lambda: _picture(result, counts.mechanism))
 
@@ -125,8 +168,13 @@ def _counts(sources: list[str], **options: Any) -> mz.collect.CodeCounts:
 
 def _frequencies(result: mz.collect.Frequencies, title: str) -> Group:
     shares = zip(result.categories, result.shares, strict=True)
-    rows = ((Text(name), *(f"{end:.4f}" for end in (one.value, one.low, one.high))) for name, one in shares)
-    table = common.TerminalTable(("category", "share", *common.ends(result.level)), rows, title=title)
+    rows = (
+        (Text(name), *(f"{end:.4f}" for end in (one.value, one.low, one.high)))
+        for name, one in shares
+    )
+    table = common.TerminalTable(
+        ("category", "share", *common.ends(result.level)), rows, title=title
+    )
     below = any(share.value < 0 for share in result.shares)
     words = (
         "Estimates are unbiased, so sums and averages of them are right too. The share of a rare category may be "
@@ -145,16 +193,31 @@ def _picture(result: mz.collect.Estimate | mz.collect.Frequencies, mechanism: Me
         named |= {f"quantile {probability:g}": value for probability, value in found}
     rows = []
     for label, interval in named.items():
-        left = "" if interval.identified is None else " .. ".join(number(end, 4) for end in interval.identified)
-        rows.append((label, number(interval.value), number(interval.low), number(interval.high), left))
+        left = (
+            ""
+            if interval.identified is None
+            else " .. ".join(number(end, 4) for end in interval.identified)
+        )
+        rows.append(
+            (label, number(interval.value), number(interval.low), number(interval.high), left)
+        )
     if result.histogram is not None:
         bins = result.histogram
         for i, share in enumerate(bins.share):
             label = f"share in {bins.edges[i]:.4g} .. {bins.edges[i + 1]:.4g}"
             left = f"{bins.identified_low[i]:.4f} .. {bins.identified_high[i]:.4f}"
             rows.append((label, f"{share:.4f}", f"{bins.low[i]:.4f}", f"{bins.high[i]:.4f}", left))
-    columns = ("of the clipped inputs", "estimate", *common.ends(result.level), "left open by the table")
-    words = [_split(result), *_blame(result, mechanism), *(f"Note: {note}" for note in result.notes)]
+    columns = (
+        "of the clipped inputs",
+        "estimate",
+        *common.ends(result.level),
+        "left open by the table",
+    )
+    words = [
+        _split(result),
+        *_blame(result, mechanism),
+        *(f"Note: {note}" for note in result.notes),
+    ]
     return Group(common.TerminalTable(columns, rows, title=title), Text("\n".join(words)))
 
 
@@ -163,7 +226,10 @@ def _blame(result: mz.collect.Estimate, table: Mechanism) -> list[str]:
     bins, quantiles, scale = result.histogram, result.quantiles, table.upper - table.lower
     words: list[str] = []
     mean = result.mean
-    if mean.identified is not None and mean.identified[1] - mean.identified[0] >= (mean.high - mean.low) / 4:
+    if (
+        mean.identified is not None
+        and mean.identified[1] - mean.identified[0] >= (mean.high - mean.low) / 4
+    ):
         words.append(
             f"The mean is only as good as the table: its bias may reach {number(table.max_bias, 3)}, which more "
             "reports do not reduce and the standard error leaves out. For means: mezzotint design --loss mse"
@@ -211,13 +277,23 @@ def _split(result: mz.collect.Estimate) -> str:
 def _by_groups(of: Options, options: Options) -> None:
     """Prints means or frequencies of every group, differences from one of them, strata and totals."""
     by, weights, against, level = (options[name] for name in ("by", "weights", "against", "level"))
-    found = _grouped(options["sources"], by=by, weights=weights, allow_seeded=options["allow_seeded"], **of)
+    found = _grouped(
+        options["sources"], by=by, weights=weights, allow_seeded=options["allow_seeded"], **of
+    )
     if against is not None and against not in found:
-        raise ParameterError("against", against, f"no such group; use one of: {', '.join(list(found)[:20])}")
+        raise ParameterError(
+            "against", against, f"no such group; use one of: {', '.join(list(found)[:20])}"
+        )
     memoised = any(group.memoised for group in found.values())
     counts = reduce(lambda one, other: one.merge(other), (group.counts for group in found.values()))
     claim = None if counts.seeded else mz.privacy.report_claim(counts.mechanism)
-    facts: JsonObject = {"level": level, "by": by, "weights": weights, "memoised": memoised, **_priced(claim)}
+    facts: JsonObject = {
+        "level": level,
+        "by": by,
+        "weights": weights,
+        "memoised": memoised,
+        **_priced(claim),
+    }
     parts = {name: mz.collect.parts_of(group, level=level) for name, group in found.items()}
     facts["groups"] = [
         {"group": name, "n": group.counts.n, "seeded": group.counts.seeded,
@@ -227,7 +303,10 @@ def _by_groups(of: Options, options: Options) -> None:
     if against is not None:
         facts["against"], other, same = against, parts[against], memoised or options["same_people"]
         less = {
-            name: {what: mz.collect.difference(one[what], other[what], same_people=same) for what in one}
+            name: {
+                what: mz.collect.difference(one[what], other[what], same_people=same)
+                for what in one
+            }
             for name, one in parts.items()
             if name != against
         }
@@ -251,10 +330,14 @@ def _by_groups(of: Options, options: Options) -> None:
         whom = f"a person with at most one row in each {'group' if by is None else by} ({max(1, len(found))} of them)"
         facts["series"] = {"of": whom, **{what: claim.as_dict() for what, claim in series.items()}}
     cost = common.cost_of(claim, counts.seeded)
-    common.show(facts, options["as_json"], lambda: _pictures(facts, series.get("memoised"), cost=cost))
+    common.show(
+        facts, options["as_json"], lambda: _pictures(facts, series.get("memoised"), cost=cost)
+    )
 
 
-def _grouped(sources: list[str], *, allow_seeded: bool, **options: Any) -> dict[str, mz.collect.Group]:
+def _grouped(
+    sources: list[str], *, allow_seeded: bool, **options: Any
+) -> dict[str, mz.collect.Group]:
     """The groups of all sources together."""
     from mezzotint.collect.counts import refuse_seeded
 
@@ -264,9 +347,14 @@ def _grouped(sources: list[str], *, allow_seeded: bool, **options: Any) -> dict[
             try:
                 groups = mz.collect.read_groups(source, **options)
             except ParameterError as error:
-                asked = next((name for name in ("by", "weights") if options.get(name) == error.value), "column")
+                asked = next(
+                    (name for name in ("by", "weights") if options.get(name) == error.value),
+                    "column",
+                )
                 raise ParameterError(
-                    asked if error.parameter == "column" else error.parameter, error.value, error.remedy
+                    asked if error.parameter == "column" else error.parameter,
+                    error.value,
+                    error.remedy,
                 ) from error
             for name, group in groups.items():
                 found[name] = found[name].merge(group) if name in found else group
@@ -280,7 +368,9 @@ def _hitters(options: Options) -> None:
     sources, column, top, level = (options[name] for name in ("sources", "column", "top", "level"))
     top = 20 if top is None else top
     if len(sources) > 1 or len(column or ()) > 1:
-        raise ParameterError("sources", ", ".join(sources), "hashed reports are read from one column of one source")
+        raise ParameterError(
+            "sources", ", ".join(sources), "hashed reports are read from one column of one source"
+        )
     names = (*common.read_lines(options["domain"], parameter="domain"), OTHER)
     with common.busy("counting"):
         try:
@@ -294,7 +384,9 @@ def _hitters(options: Options) -> None:
                 raise
             remedy = "not made with --domain; leave out --domain"
             raise ParameterError("sources", sources[0], remedy) from None
-    found = mz.collect.heavy_hitters(counts, top=top, level=level, allow_seeded=options["allow_seeded"])
+    found = mz.collect.heavy_hitters(
+        counts, top=top, level=level, allow_seeded=options["allow_seeded"]
+    )
     title = f"{found.n:,} reports of {found.domain:,} categories, {common.cost_of(found.claim, found.seeded)}"
     columns = ("category", "share", *(f"{end}, all at once" for end in common.ends(level)), "")
     rows = []
@@ -313,21 +405,33 @@ def _priced(claim: mz.privacy.Claim | None) -> JsonObject:
 
 def _named(known: dict[str, mz.collect.Interval]) -> JsonObject:
     shown = {what: interval.as_dict() for what, interval in known.items()}
-    return shown if set(shown) == {"mean"} else {"frequencies": [{"category": k, **v} for k, v in shown.items()]}
+    return (
+        shown
+        if set(shown) == {"mean"}
+        else {"frequencies": [{"category": k, **v} for k, v in shown.items()]}
+    )
 
 
 def _sizes(text: str) -> dict[str, float]:
     try:
-        return {name: float(size) for name, size in (pair.rsplit("=", 1) for pair in text.split(","))}
+        return {
+            name: float(size) for name, size in (pair.rsplit("=", 1) for pair in text.split(","))
+        }
     except ValueError:
         raise ParameterError("sizes", text, "give the size of each group: a=100,b=250") from None
 
 
 def _pictures(facts: JsonObject, series: mz.privacy.Claim | None, *, cost: str) -> Group:
     n = sum(entry["n"] for entry in facts["groups"])
-    by, weighted = f" by {facts['by']}" if facts["by"] else "", ", weighted" if facts["weights"] else ""
+    by, weighted = (
+        f" by {facts['by']}" if facts["by"] else "",
+        ", weighted" if facts["weights"] else "",
+    )
     title = f"{n:,} reports{by}{weighted}, {cost}"
-    less = [{**entry, "group": f"{entry['group']} less {facts['against']}"} for entry in facts.get("differences", ())]
+    less = [
+        {**entry, "group": f"{entry['group']} less {facts['against']}"}
+        for entry in facts.get("differences", ())
+    ]
     whole = [{"group": "population", **facts["population"]}] if "population" in facts else []
     table = _group_table(title, [facts["groups"], less, whole], level=facts["level"])
     if series is None:
@@ -339,17 +443,33 @@ def _pictures(facts: JsonObject, series: mz.privacy.Claim | None, *, cost: str) 
     return Group(table, Text(words))
 
 
-def _group_table(title: str, sections: list[list[JsonObject]], *, level: float) -> common.TerminalTable:
+def _group_table(
+    title: str, sections: list[list[JsonObject]], *, level: float
+) -> common.TerminalTable:
     """One table with one set of headings; a line below each section."""
     columns = ("group", "reports", "of", "estimate", *common.ends(level))
     rows: list[tuple[RenderableType, ...] | None] = []
     for entries in sections:
         for entry in entries:
-            lines = [("mean", entry["mean"])] if "mean" in entry else [(f["category"], f) for f in entry["frequencies"]]
+            lines = (
+                [("mean", entry["mean"])]
+                if "mean" in entry
+                else [(f["category"], f) for f in entry["frequencies"]]
+            )
             lines += [("total", entry["total"])] if "total" in entry else []
             for i, (what, found) in enumerate(lines):
-                first = (Text(entry["group"]), f"{entry['n']:,}" if "n" in entry else "") if i == 0 else ("", "")
-                rows.append((*first, Text(what), *(number(found[end], 5) for end in ("value", "low", "high"))))
+                first = (
+                    (Text(entry["group"]), f"{entry['n']:,}" if "n" in entry else "")
+                    if i == 0
+                    else ("", "")
+                )
+                rows.append(
+                    (
+                        *first,
+                        Text(what),
+                        *(number(found[end], 5) for end in ("value", "low", "high")),
+                    )
+                )
         rows += [None] if entries else []
     return common.TerminalTable(columns, rows, left=("group", "of"), title=title)
 
@@ -365,21 +485,35 @@ def _together(sources: list[str], columns: list[str], options: Options) -> None:
     known, level = {name: options[name] for name in ("level", "allow_seeded")}, options["level"]
     kinds = [table.categories is not None for table in (pairs.first, pairs.second)]
     if kinds == [False, True]:
-        remedy = "name the column of categories first: the mean of the other is estimated within each"
+        remedy = (
+            "name the column of categories first: the mean of the other is estimated within each"
+        )
         raise ParameterError("column", ", ".join(columns), remedy)
     if kinds == [False, False]:
         found = mz.collect.relation(pairs, **known)
         slope = {} if found.slope is None else {"slope": found.slope}
-        rows = [("covariance", "", found.covariance), *((name, "", one) for name, one in slope.items())]
+        rows = [
+            ("covariance", "", found.covariance),
+            *((name, "", one) for name, one in slope.items()),
+        ]
     elif kinds == [True, True]:
         rows = [(*names, one) for names, one in mz.collect.two_way(pairs, **known).items()]
     else:
-        rows = [(name, "mean", one) for name, one in mz.collect.means_within(pairs, **known).items()]
+        rows = [
+            (name, "mean", one) for name, one in mz.collect.means_within(pairs, **known).items()
+        ]
     tables = dict(zip(columns, (pairs.first, pairs.second), strict=True))
     claim = None if pairs.seeded else mz.privacy.report_claim(tables)
-    entries = [{columns[0]: one, columns[1]: other, **found.as_dict()} for one, other, found in rows]
+    entries = [
+        {columns[0]: one, columns[1]: other, **found.as_dict()} for one, other, found in rows
+    ]
     facts = {"n": pairs.n, "level": level, "seeded": pairs.seeded, **_priced(claim)}
     title = f"{pairs.n:,} records, {common.cost_of(claim, pairs.seeded)}"
-    cells = [(Text(one), Text(other), *(number(end, 5) for end in (f.value, f.low, f.high))) for one, other, f in rows]
-    table = common.TerminalTable((*columns, "estimate", *common.ends(level)), cells, left=columns, title=title)
+    cells = [
+        (Text(one), Text(other), *(number(end, 5) for end in (f.value, f.low, f.high)))
+        for one, other, f in rows
+    ]
+    table = common.TerminalTable(
+        (*columns, "estimate", *common.ends(level)), cells, left=columns, title=title
+    )
     common.show({**facts, "together": entries}, options["as_json"], lambda: table)

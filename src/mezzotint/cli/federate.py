@@ -50,11 +50,16 @@ def command(
             "clip (16-bit grid, no noise); with --trust local: ranked."
         ),
     ] = "",
-    trust: Annotated[str, option("sum: the server sees secure sums only. local: each client's ranked report.")] = "sum",
+    trust: Annotated[
+        str, option("sum: the server sees secure sums only. local: each client's ranked report.")
+    ] = "sum",
     bits: Annotated[
-        int | None, option("Bits per report: 4 for named tables; for ranked, the fewest that suffice.")
+        int | None,
+        option("Bits per report: 4 for named tables; for ranked, the fewest that suffice."),
     ] = None,
-    clip: Annotated[float, option("Clipping range of a coordinate, data units, for tables and clip.")] = 0.4,
+    clip: Annotated[
+        float, option("Clipping range of a coordinate, data units, for tables and clip.")
+    ] = 0.4,
     report_epsilon: Annotated[
         float,
         option(
@@ -68,10 +73,14 @@ def command(
             "or 1 without --epsilon."
         ),
     ] = None,
-    l2_norm: Annotated[float, option("Clip a vector to this norm and rotate it; 0: off (noise and ranked: 1).")] = 0.0,
+    l2_norm: Annotated[
+        float, option("Clip a vector to this norm and rotate it; 0: off (noise and ranked: 1).")
+    ] = 0.0,
     clip_quantile: Annotated[
         float,
-        option("Start at --l2-norm and track this quantile of the updates' norms (rounded-gaussian); 0: a fixed norm."),
+        option(
+            "Start at --l2-norm and track this quantile of the updates' norms (rounded-gaussian); 0: a fixed norm."
+        ),
     ] = 0.0,
     l2_norm_range: Annotated[
         tuple[float, float], option("Bounds of --clip-quantile; 0 0: 1/100, 100 times --l2-norm.")
@@ -80,40 +89,74 @@ def command(
     data: Annotated[str, option("Folder or file of the data set; digits needs none.")] = "",
     model: Annotated[str, option("softmax, small-cnn or cnn.")] = "softmax",
     clients: Annotated[int, option("Total number of clients (femnist: writers, 0 for all).")] = 100,
-    dirichlet: Annotated[float, option("Dirichlet parameter of the split; smaller values split less evenly.")] = 0.5,
+    dirichlet: Annotated[
+        float, option("Dirichlet parameter of the split; smaller values split less evenly.")
+    ] = 0.5,
     per_round: Annotated[int, option("Clients per round.")] = 100,
     bands: Annotated[
-        int, option("Spread a client's update over this many rounds, all clients in each sum (rounded-gaussian).")
+        int,
+        option(
+            "Spread a client's update over this many rounds, all clients in each sum (rounded-gaussian)."
+        ),
     ] = 1,
-    spare: Annotated[int, option("Extra clients drawn per round, so that it need not wait for the slowest.")] = 0,
-    minimum: Annotated[int, option("Minimum number of clients in a sum; 0: half of those drawn, plus 1.")] = 0,
-    sampling: Annotated[str, option("fixed, poisson, or cyclic: all take turns.", "--participation")] = "fixed",
-    roster: Annotated[Path | None, option("Roster of all clients (`mezzotint roster make`); with --app.")] = None,
+    spare: Annotated[
+        int, option("Extra clients drawn per round, so that it need not wait for the slowest.")
+    ] = 0,
+    minimum: Annotated[
+        int, option("Minimum number of clients in a sum; 0: half of those drawn, plus 1.")
+    ] = 0,
+    sampling: Annotated[
+        str, option("fixed, poisson, or cyclic: all take turns.", "--participation")
+    ] = "fixed",
+    roster: Annotated[
+        Path | None, option("Roster of all clients (`mezzotint roster make`); with --app.")
+    ] = None,
     colluding: Annotated[float, option("Share of clients that may collude with the server.")] = 0.2,
     dropping: Annotated[float, option("Share of a round's clients that may drop out.")] = 0.2,
     rounds: Annotated[int, option("Rounds of the run.")] = 6,
     algorithm: Annotated[str, option("fedavg or fedsgd.")] = "fedavg",
     steps: Annotated[int, option("Local steps of fedavg.", "--local-steps")] = 5,
     rate: Annotated[float, option("Local step size of fedavg.", "--client-learning-rate")] = 0.5,
-    batch: Annotated[int, option("Maximum records per local step; 0: all.", "--client-batch-size")] = 0,
+    batch: Annotated[
+        int, option("Maximum records per local step; 0: all.", "--client-batch-size")
+    ] = 0,
     proximal: Annotated[float, option("FedProx: weight of the proximal term; 0: fedavg.")] = 0.0,
-    most_examples: Annotated[int, option("Weigh clients by their number of examples up to this; 0: equally.")] = 0,
-    learning_rate: Annotated[float, option("Server learning rate: factor applied to the mean update.")] = 2.0,
-    server_optimizer: Annotated[str, option("fedavg (the mean update), fedavgm, fedadam or fedyogi.")] = "fedavg",
+    most_examples: Annotated[
+        int, option("Weigh clients by their number of examples up to this; 0: equally.")
+    ] = 0,
+    learning_rate: Annotated[
+        float, option("Server learning rate: factor applied to the mean update.")
+    ] = 2.0,
+    server_optimizer: Annotated[
+        str, option("fedavg (the mean update), fedavgm, fedadam or fedyogi.")
+    ] = "fedavg",
     evaluate_every: Annotated[
         int,
-        option("Rounds between noisy secure sums of clients' own loss and accuracy, counted in every claim; 0: never."),
+        option(
+            "Rounds between noisy secure sums of clients' own loss and accuracy, counted in every claim; 0: never."
+        ),
     ] = 0,
-    evaluate_noise: Annotated[float, option("As --noise-multiplier, for the sum of measurements.")] = 8.0,
-    largest_loss: Annotated[float, option("Bound to which a client's loss is clipped in that sum.")] = 5.0,
+    evaluate_noise: Annotated[
+        float, option("As --noise-multiplier, for the sum of measurements.")
+    ] = 8.0,
+    largest_loss: Annotated[
+        float, option("Bound to which a client's loss is clipped in that sum.")
+    ] = 5.0,
     epsilon: Annotated[
-        float, option("Budget of the central (--trust local: local) claim, never exceeded; 0: none.")
+        float,
+        option("Budget of the central (--trust local: local) claim, never exceeded; 0: none."),
     ] = 0.0,
     delta: Annotated[float, option("Delta of all claims.")] = 1e-6,
-    seed: Annotated[int, option("Seed of the split and the initial model; private noise is never seeded.")] = 0,
+    seed: Annotated[
+        int, option("Seed of the split and the initial model; private noise is never seeded.")
+    ] = 0,
     out: Annotated[Path | None, option("Folder for model, ledger and report.")] = None,
-    resume: Annotated[bool, option("Continue the run in --out with its settings.", "--resume")] = False,
-    app: Annotated[Path | None, option("Write a folder for `flwr run` instead of simulating here.")] = None,
+    resume: Annotated[
+        bool, option("Continue the run in --out with its settings.", "--resume")
+    ] = False,
+    app: Annotated[
+        Path | None, option("Write a folder for `flwr run` instead of simulating here.")
+    ] = None,
     proof: ProofOption = None,
     as_json: AsJson = False,
 ) -> None:
@@ -125,7 +168,9 @@ def command(
             from mezzotint.federated.ledger import Checkpoint
 
             if out is None:
-                raise ParameterError("resume", "no folder", "name the run's folder: --out run --resume")
+                raise ParameterError(
+                    "resume", "no folder", "name the run's folder: --out run --resume"
+                )
             Checkpoint.load(out)
             settings = mz.federated.RunSettings.load(out)
         else:
@@ -133,7 +178,9 @@ def command(
             encoding = _encoding(options, settings)
             if out is not None and out.is_file():
                 raise ParameterError("out", str(out), "is a file, not a folder; name a folder")
-            if out is not None and (out / "ledger.jsonl").exists():  # after the errors of other options
+            if (
+                out is not None and (out / "ledger.jsonl").exists()
+            ):  # after the errors of other options
                 remedy = "contains a run already; continue it with --resume, or name another folder"
                 raise ParameterError("out", str(out), remedy)
             if app is not None:
@@ -142,17 +189,27 @@ def command(
                 return
             settings = replace(settings, mechanism=_place(encoding, out, Path(scratch)))
         try:
-            report = mz.federated.simulate(settings, tell=lambda line: common.say(line, on=common.notices()))
+            report = mz.federated.simulate(
+                settings, tell=lambda line: common.say(line, on=common.notices())
+            )
         except (KeyboardInterrupt, SystemExit):
-            kept = f"finished rounds are kept; continue with: mezzotint federate --out {out} --resume"
+            kept = (
+                f"finished rounds are kept; continue with: mezzotint federate --out {out} --resume"
+            )
             common.note(f"ended early; {kept if out else 'nothing is kept without --out'}")
             raise
     if proof is not None:
         _prove(report, proof)
-    facts = {"accuracy": report.accuracy[-1], "history": report.accuracy, "bits": report.report_bits}
+    facts = {
+        "accuracy": report.accuracy[-1],
+        "history": report.accuracy,
+        "bits": report.report_bits,
+    }
     facts |= {"wire_bits": report.bits, "mse": report.mse}
     facts |= {view: report.claims.get(view) for view in ("local", "central")}
-    common.show(facts | common.picked(report, *_FURTHER), as_json, lambda: _picture(report, settings))
+    common.show(
+        facts | common.picked(report, *_FURTHER), as_json, lambda: _picture(report, settings)
+    )
 
 
 def _refuse_idle(options: Options) -> None:
@@ -168,8 +225,14 @@ def _refuse_idle(options: Options) -> None:
             (not table and name != _RANKED) or (not local and name in ("", "quantize")),
             "applies only to named tables with noise (rqm, pbm, erm, optm, optimal) and to ranked; leave it out",
         ),
-        "noise_multiplier": (not noisy, f"needs a --mechanism that adds noise: {', '.join(NOISES)}"),
-        "clip": (local or not (table or name == _CLIP), "applies only to named tables and to clip; leave it out"),
+        "noise_multiplier": (
+            not noisy,
+            f"needs a --mechanism that adds noise: {', '.join(NOISES)}",
+        ),
+        "clip": (
+            local or not (table or name == _CLIP),
+            "applies only to named tables and to clip; leave it out",
+        ),
         "l2_norm_range": (not options["clip_quantile"], "needs --clip-quantile"),
         "evaluate_noise": (not options["evaluate_every"], measured),
         "largest_loss": (not options["evaluate_every"], measured),
@@ -200,30 +263,57 @@ def _unprovable(name: str, app: Path | None) -> tuple[bool, str]:
     if app is not None:
         return True, "a run's cost is proved when it has ended; leave it out with --app"
     if name == _ROUNDED:
-        return True, "claims of rounded-gaussian are computed, no proof is known; leave it out, or use ddg or skellam"
-    return name in ("", "quantize", _CLIP), "nothing is claimed without noise; leave it out, or name a mechanism"
+        return (
+            True,
+            "claims of rounded-gaussian are computed, no proof is known; leave it out, or use ddg or skellam",
+        )
+    return name in (
+        "",
+        "quantize",
+        _CLIP,
+    ), "nothing is claimed without noise; leave it out, or name a mechanism"
 
 
 def _settings(options: Options) -> RunSettings:
     """Those of a new run; what --mechanism names is added once it is made."""
-    given = {field.name: options[field.name] for field in fields(mz.federated.RunSettings) if field.name in options}
+    given = {
+        field.name: options[field.name]
+        for field in fields(mz.federated.RunSettings)
+        if field.name in options
+    }
     out, roster = options["out"], options["roster"]
     if roster is not None and options["app"] is None:
-        raise ParameterError("roster", str(roster), "simulated clients have no identities; use it with --app")
-    given |= {"mechanism": "", "out": "" if out is None else str(out.resolve()), "roster": str(roster or "")}
+        raise ParameterError(
+            "roster", str(roster), "simulated clients have no identities; use it with --app"
+        )
+    given |= {
+        "mechanism": "",
+        "out": "" if out is None else str(out.resolve()),
+        "roster": str(roster or ""),
+    }
     return mz.federated.RunSettings(**given)
 
 
 def _encoding(options: Options, settings: RunSettings) -> Scheme | None:
     """How to turn an update into a report; None for `clip`."""
     name, bits, report_epsilon = options["mechanism"], options["bits"], options["report_epsilon"]
-    most_examples, quantile, bands = options["most_examples"], options["clip_quantile"], options["bands"]
+    most_examples, quantile, bands = (
+        options["most_examples"],
+        options["clip_quantile"],
+        options["bands"],
+    )
     if not 0 <= report_epsilon < math.inf:
-        raise ParameterError("report_epsilon", report_epsilon, "need an epsilon > 0, or 0 for the default")
+        raise ParameterError(
+            "report_epsilon", report_epsilon, "need an epsilon > 0, or 0 for the default"
+        )
     if most_examples < 0:
-        raise ParameterError("most_examples", most_examples, "need a number of examples, or 0 for equal weights")
+        raise ParameterError(
+            "most_examples", most_examples, "need a number of examples, or 0 for equal weights"
+        )
     if not 0 <= quantile < 1:
-        raise ParameterError("clip_quantile", quantile, "need a quantile in (0, 1), or 0 for a fixed norm")
+        raise ParameterError(
+            "clip_quantile", quantile, "need a quantile in (0, 1), or 0 for a fixed norm"
+        )
     alike = settings.trust == "sum" and name == _ROUNDED and not most_examples
     if quantile and not alike:
         remedy = f"works only with --mechanism {_ROUNDED} and --trust sum, without --most-examples"
@@ -233,7 +323,9 @@ def _encoding(options: Options, settings: RunSettings) -> Scheme | None:
         raise ParameterError("bands", bands, remedy)
     if settings.trust == "local":
         if most_examples:
-            raise ParameterError("most_examples", most_examples, "single reports have equal weights; leave it out")
+            raise ParameterError(
+                "most_examples", most_examples, "single reports have equal weights; leave it out"
+            )
         return _ranked(name, settings, bits, report_epsilon)
     if name in NOISES:
         one_more = bool(most_examples or quantile)
@@ -246,13 +338,19 @@ def _encoding(options: Options, settings: RunSettings) -> Scheme | None:
             )  # fmt: skip
     else:
         norm = settings.l2_norm or None
-        encoding = _table(name or "quantize", 4 if bits is None else bits, settings.clip, report_epsilon, norm)
+        encoding = _table(
+            name or "quantize", 4 if bits is None else bits, settings.clip, report_epsilon, norm
+        )
     if not most_examples:
         return encoding
-    return mz.federated.WeightedEncoding(inner=encoding or settings.encoding(), most_examples=most_examples)
+    return mz.federated.WeightedEncoding(
+        inner=encoding or settings.encoding(), most_examples=most_examples
+    )
 
 
-def _ranked(name: str, settings: RunSettings, bits: int | None, report_epsilon: float) -> mz.vectors.RankedCodebook:
+def _ranked(
+    name: str, settings: RunSettings, bits: int | None, report_epsilon: float
+) -> mz.vectors.RankedCodebook:
     """The codebook of single reports: made for the model, or from a file."""
     if name not in ("", _RANKED):
         if not Path(name).exists():
@@ -261,7 +359,10 @@ def _ranked(name: str, settings: RunSettings, bits: int | None, report_epsilon: 
         return mz.vectors.RankedCodebook.load(name)
     with common.renamed(epsilon="report_epsilon"):
         return mz.vectors.ranked_codebook(
-            _size(settings), report_epsilon or _REPORT_EPSILON, bits, clip_norm=settings.l2_norm or 1.0
+            _size(settings),
+            report_epsilon or _REPORT_EPSILON,
+            bits,
+            clip_norm=settings.l2_norm or 1.0,
         )
 
 
@@ -276,15 +377,21 @@ def _prove(report: RunReport, path: Path) -> None:
     """Certify the central claim (the local one if there are no sums) in the report, if the kernel accepts it."""
     view = next((view for view in ("central", "local") if view in report.promises), None)
     if view is None:
-        raise ParameterError("proof", str(path), "nothing is claimed of this run; there is nothing to prove")
+        raise ParameterError(
+            "proof", str(path), "nothing is claimed of this run; there is nothing to prove"
+        )
     if report.promises[view].release is None:
         remedy = "what clients measured is added to what updates cost, and sums of claims are not proved; leave one out"
         raise ParameterError("proof", str(path), remedy)
-    found = common.write_proof(cast(mz.privacy.Release, report.promises[view].release), path, overwrite=True)
+    found = common.write_proof(
+        cast(mz.privacy.Release, report.promises[view].release), path, overwrite=True
+    )
     report.claims[view] |= {**found.as_dict(), "text": str(found)}
 
 
-def _table(name: str, bits: int, clip: float, report_epsilon: float, l2_norm: float | None) -> Encoding | None:
+def _table(
+    name: str, bits: int, clip: float, report_epsilon: float, l2_norm: float | None
+) -> Encoding | None:
     """The encoding of a table by name or from a file; None for `clip`, which has none."""
     if not 1 <= bits <= 12:
         raise ParameterError("bits", bits, "need 1 to 12 bits for a report of a table")
@@ -322,7 +429,9 @@ def _named(name: str, levels: int, clip: float, report_epsilon: float) -> Mechan
         return mz.families.pbm(lower=-clip, upper=clip, trials=levels - 1, theta=0.25)
     epsilon = report_epsilon or _REPORT_EPSILON
     if name in ("rqm", "pbm"):
-        return mz.design.calibrate(name, epsilon=epsilon, lower=-clip, upper=clip, levels=levels).mechanism
+        return mz.design.calibrate(
+            name, epsilon=epsilon, lower=-clip, upper=clip, levels=levels
+        ).mechanism
     return _on_even_levels(name, levels, clip, epsilon)
 
 
@@ -356,7 +465,12 @@ def _noise(
 
     def make(multiplier: float) -> Encoding:
         norm, clients = settings.l2_norm or 1.0, settings.per_round
-        asked: Options = {"noise_multiplier": multiplier, "l2_norm": norm, "clients": clients, "size": size}
+        asked: Options = {
+            "noise_multiplier": multiplier,
+            "l2_norm": norm,
+            "clients": clients,
+            "size": size,
+        }
         if name == _ROUNDED:
             return mz.federated.gaussian_encoding(**asked, bands=bands)
         adds: Adds = "server" if name == "gaussian" else "clients"
@@ -368,12 +482,18 @@ def _noise(
         return given, make(given)
     drawn = settings.per_round + settings.spare
     sampling = check_choice("sampling", settings.sampling, draws.SAMPLINGS)
-    rounds = draws.most_participations(sampling, rounds=settings.rounds, per_round=drawn, population=population)
+    rounds = draws.most_participations(
+        sampling, rounds=settings.rounds, per_round=drawn, population=population
+    )
     least = settings.minimum or drawn // 2 + 1
     epsilon, delta = _left_for_updates(settings, least)
-    found, encoding = ledger.noise_within(epsilon, make, rounds=rounds, clients=least, size=size, delta=delta)
+    found, encoding = ledger.noise_within(
+        epsilon, make, rounds=rounds, clients=least, size=size, delta=delta
+    )
     told = f"clients in {rounds} of {counted(settings.rounds, 'round')} (sums of {least} or more)"
-    common.note(f"--noise-multiplier {found:.6g} keeps {told} within --epsilon {settings.epsilon:g}")
+    common.note(
+        f"--noise-multiplier {found:.6g} keeps {told} within --epsilon {settings.epsilon:g}"
+    )
     return found, encoding
 
 
@@ -399,10 +519,14 @@ def _write_app(app: Path, settings: RunSettings, encoding: Scheme | None, out: P
 
     folders.write_app(app, replace(settings, out="" if out is None else str(out)), encoding)
     common.note(f"check it with: flwr build --app {app}; run it with: flwr run {app}")
-    simulated = f"flwr federation simulation-config @none/default local --num-supernodes {settings.clients}"
+    simulated = (
+        f"flwr federation simulation-config @none/default local --num-supernodes {settings.clients}"
+    )
     common.note(f"to simulate its clients on one machine, first: {simulated}")
     if settings.evaluate_every:
-        common.note("nodes tell what they measure only under a policy with evaluate_noise_multiplier; others refuse")
+        common.note(
+            "nodes tell what they measure only under a policy with evaluate_noise_multiplier; others refuse"
+        )
     if settings.data:
         common.note(
             "every node names its data in --node-config 'data=\"/path\"', the SuperLink's machine in the environment "
@@ -426,15 +550,25 @@ def _place(encoding: Scheme | None, out: Path | None, scratch: Path) -> str:
 def _picture(report: RunReport, settings: RunSettings) -> list[RenderableType]:
     from mezzotint.privacy.claim import basis, counted
 
-    views, smallest = (("local",), "mean") if settings.trust == "local" else (("local", "central"), "sum")
+    views, smallest = (
+        (("local",), "mean") if settings.trust == "local" else (("local", "central"), "sum")
+    )
     charges, claims = report.ledger["charges"], report.claims
     cells = {"bits": str(report.report_bits), "bits on the wire": str(report.bits)}
     cells |= {"MSE of a report": number(report.mse)}
     known = {view: claims.get(view, {}).get("epsilon") for view in views}
-    cells |= {f"{view} epsilon": "none" if one in (None, "inf") else above(float(one)) for view, one in known.items()}
+    cells |= {
+        f"{view} epsilon": "none" if one in (None, "inf") else above(float(one))
+        for view, one in known.items()
+    }
     cells |= {"rounds charged": str(max(charges.values(), default=0))}
-    stated = {view: basis(claim["observer"], certified=claim["certified"]) for view, claim in claims.items()}
-    lines = [f"{view}: {claims.get(view, {}).get('text', _unclaimed(view, report))}" for view in views]
+    stated = {
+        view: basis(claim["observer"], certified=claim["certified"])
+        for view, claim in claims.items()
+    }
+    lines = [
+        f"{view}: {claims.get(view, {}).get('text', _unclaimed(view, report))}" for view in views
+    ]
     for who, found in report.amplified.items():
         name = "the server" if who == "server" else "readers of the models"
         lines.append(f"against {name}: {found if isinstance(found, str) else found['text']}")
@@ -445,13 +579,18 @@ def _picture(report: RunReport, settings: RunSettings) -> list[RenderableType]:
         f"{counted(report.ledger['smallest_sum'], 'client')}, {counted(len(charges), 'client')} charged"
     )
     for one in report.measured[-1:]:
-        told = ", ".join(f"{name} {one[name][0]:.4f} (noise {one[name][1]:.2g})" for name in ("loss", "accuracy"))
+        told = ", ".join(
+            f"{name} {one[name][0]:.4f} (noise {one[name][1]:.2g})" for name in ("loss", "accuracy")
+        )
         lines.append(f"measured by {one['clients']} clients after round {one['round']}: {told}")
     if report.stopped:
         lines.append(f"stopped: {report.stopped}")
     title = f"{settings.dataset}, {settings.model}: accuracy {report.accuracy[-1]:.4f}"
     caption = "; ".join(f"{view} epsilon {text}" for view, text in stated.items())
-    return [common.TerminalTable(cells, [tuple(cells.values())], left=(), title=title, caption=caption), *lines]
+    return [
+        common.TerminalTable(cells, [tuple(cells.values())], left=(), title=title, caption=caption),
+        *lines,
+    ]
 
 
 def _unclaimed(view: str, report: RunReport) -> str:

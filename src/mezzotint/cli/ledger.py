@@ -40,16 +40,30 @@ def account(
         str, option("What is seen. local: every report; sum: secure sums; shuffled: random order.")
     ] = "local",
     clients: Annotated[int | None, option("Reports in a sum or shuffle.")] = None,
-    corrupted: Annotated[int, option("Number of these clients assumed corrupted; their noise is not counted.")] = 0,
+    corrupted: Annotated[
+        int, option("Number of these clients assumed corrupted; their noise is not counted.")
+    ] = 0,
     geometry: Annotated[
-        str, option("Sensitivity: coordinate (each value may change fully), or l2 with --l2-norm (--view sum).")
+        str,
+        option(
+            "Sensitivity: coordinate (each value may change fully), or l2 with --l2-norm (--view sum)."
+        ),
     ] = "coordinate",
-    l2_norm: Annotated[float | None, option("Bound on the L2 norm of a person's vector, in data units.")] = None,
-    sampling_rate: Annotated[float, option("Probability that a person participates in a round, in (0, 1].")] = 1.0,
+    l2_norm: Annotated[
+        float | None, option("Bound on the L2 norm of a person's vector, in data units.")
+    ] = None,
+    sampling_rate: Annotated[
+        float, option("Probability that a person participates in a round, in (0, 1].")
+    ] = 1.0,
     sampling: Annotated[
-        str, option("Who knows that a person participates. public: everyone; poisson, without_replacement: nobody.")
+        str,
+        option(
+            "Who knows that a person participates. public: everyone; poisson, without_replacement: nobody."
+        ),
     ] = "public",
-    neighboring: Annotated[str, option("Neighbouring relation: replace_one or add_or_remove_one.")] = "replace_one",
+    neighboring: Annotated[
+        str, option("Neighbouring relation: replace_one or add_or_remove_one.")
+    ] = "replace_one",
     delta: Annotated[float, option("Delta of the claim.")] = 1e-6,
     proof: ProofOption = None,
     overwrite: Overwrite = False,
@@ -69,8 +83,14 @@ def account(
         coordinates=coordinates, rounds=rounds, sampling_rate=sampling_rate, sampling=sampling, delta=delta, view=view,
         neighboring=neighboring, clients=clients, corrupted=corrupted, geometry=geometry, l2_norm=l2_norm,
     )  # fmt: skip
-    claim = mz.privacy.account(release) if proof is None else common.write_proof(release, proof, overwrite=overwrite)
-    others = "; ".join(f"epsilon {above(epsilon)} by {name}" for name, epsilon in claim.alternatives[1:])
+    claim = (
+        mz.privacy.account(release)
+        if proof is None
+        else common.write_proof(release, proof, overwrite=overwrite)
+    )
+    others = "; ".join(
+        f"epsilon {above(epsilon)} by {name}" for name, epsilon in claim.alternatives[1:]
+    )
     also = f"\nAlso valid ({mz.privacy.basis(claim.observer)}): {others}." if others else ""
     common.show({**claim.as_dict(), "claim": str(claim)}, as_json, lambda: str(claim) + also)
     if proof is not None and not claim.certified:
@@ -84,11 +104,17 @@ def ledger(
             help="Ledger (.jsonl) of privatize --ledger, federate --out, train --checkpoint, or of a client."
         ),
     ],
-    budget: Annotated[float | None, option("Epsilon that nobody may exceed; also show what is left.")] = None,
-    client: Annotated[str | None, option("Show only this client (a person, with --charge-by).")] = None,
+    budget: Annotated[
+        float | None, option("Epsilon that nobody may exceed; also show what is left.")
+    ] = None,
+    client: Annotated[
+        str | None, option("Show only this client (a person, with --charge-by).")
+    ] = None,
     delta: Annotated[
         float | None,
-        option("Delta for the epsilon of a federated client's ledger, by default 1e-5; others record theirs."),
+        option(
+            "Delta for the epsilon of a federated client's ledger, by default 1e-5; others record theirs."
+        ),
     ] = None,
     top: Annotated[int, option("Number of clients to list, largest totals first.", least=1)] = 20,
     as_json: AsJson = False,
@@ -99,27 +125,41 @@ def ledger(
     """
     if file.is_dir():
         inside = file / "ledger.jsonl"
-        remedy = f"name the ledger in it: {inside}" if inside.is_file() else "it holds no ledger.jsonl; name a ledger"
+        remedy = (
+            f"name the ledger in it: {inside}"
+            if inside.is_file()
+            else "it holds no ledger.jsonl; name a ledger"
+        )
         raise ParameterError("file", str(file), f"is a folder; {remedy}")
     if not file.is_file():
-        raise ParameterError("file", str(file), "no such file; privatize --ledger and federate --out write ledgers")
+        raise ParameterError(
+            "file", str(file), "no such file; privatize --ledger and federate --out write ledgers"
+        )
     if budget is not None and not budget >= 0:
         raise ParameterError("budget", budget, "need an epsilon >= 0")
     header = _header(file)
     kind = header.get("format")
     if budget is not None and kind in (FEDERATED, TRAINING):
-        remedy = (
-            f"{file.name} counts rounds, whose price the run's report states: leave it out, and see mezzotint report"
-        )
+        remedy = f"{file.name} counts rounds, whose price the run's report states: leave it out, and see mezzotint report"
         raise ParameterError("budget", budget, remedy)
     if client is not None and kind in (LIFETIME, TRAINING):
-        raise ParameterError("client", client, f"{file.name} has no clients to choose from; leave it out")
+        raise ParameterError(
+            "client", client, f"{file.name} has no clients to choose from; leave it out"
+        )
     if delta is not None and kind != LIFETIME:
-        raise ParameterError("delta", delta, f"{file.name} is not a federated client's ledger; leave it out")
+        raise ParameterError(
+            "delta", delta, f"{file.name} is not a federated client's ledger; leave it out"
+        )
     if kind == FEDERATED:
         _show_rounds(file, header, client, top, as_json)
     elif kind == LIFETIME:
-        _show_sums(file, header, check_probability("delta", 1e-5 if delta is None else delta), budget, as_json)
+        _show_sums(
+            file,
+            header,
+            check_probability("delta", 1e-5 if delta is None else delta),
+            budget,
+            as_json,
+        )
     elif kind == TRAINING:
         _show_steps(file, header, as_json)
     else:
@@ -130,7 +170,9 @@ def ledger(
             common.warn(f"{file.name}: {text}")
         facts = _facts(opened, budget=budget, client=client)
         if client is not None and client not in opened.by_client():
-            common.note(f"no release is charged to {client} alone; releases about everyone count for every client")
+            common.note(
+                f"no release is charged to {client} alone; releases about everyone count for every client"
+            )
         common.show({"file": str(file), **facts}, as_json, lambda: _picture(file, facts, top))
         if budget is not None and facts["worst"]["epsilon"] > budget:
             raise typer.Exit(1)
@@ -148,7 +190,9 @@ def _header(file: Path) -> JsonObject:
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
         header = {}
     if header.get("format") not in (releases_of.FORMAT, FEDERATED, LIFETIME, TRAINING):
-        raise FileFormatError(f"{file.name}: is not a ledger; name one that privatize --ledger or federate --out wrote")
+        raise FileFormatError(
+            f"{file.name}: is not a ledger; name one that privatize --ledger or federate --out wrote"
+        )
     return header
 
 
@@ -187,7 +231,11 @@ def _facts(ledger: mz.privacy.Ledger, *, budget: float | None, client: str | Non
         "clients": sorted(clients, key=lambda one: -one["epsilon"]),
         "claims": _claims(charge.release.description for charge in counted),
         **({} if budget is None else {"budget": budget}),
-        **({} if fixed is None else {"fixed": dict(zip(("epsilon", "delta", "slack"), fixed, strict=True))}),
+        **(
+            {}
+            if fixed is None
+            else {"fixed": dict(zip(("epsilon", "delta", "slack"), fixed, strict=True))}
+        ),
     }
 
 
@@ -215,11 +263,21 @@ def _picture(file: Path, facts: JsonObject, top: int) -> Group:
     for one in facts["clients"][:top]:
         left = [below(one["left"])] if "left" in one else []
         counts = (str(one["releases"]), str(one["repeated"]))
-        rows.append((Text(_name(one["client"])), *counts, above(one["epsilon"]), above(one["delta"]), *left))
-    table = common.TerminalTable(("client", "releases", "of them repeated", "epsilon", "delta", *budgeted), rows)
-    again = f", {facts['repeated']:,} of them another attempt at the same release" if facts["repeated"] else ""
+        rows.append(
+            (Text(_name(one["client"])), *counts, above(one["epsilon"]), above(one["delta"]), *left)
+        )
+    table = common.TerminalTable(
+        ("client", "releases", "of them repeated", "epsilon", "delta", *budgeted), rows
+    )
+    again = (
+        f", {facts['repeated']:,} of them another attempt at the same release"
+        if facts["repeated"]
+        else ""
+    )
     withdrawn = f", {facts['withdrawn']:,} withdrawn" if facts["withdrawn"] else ""
-    title = f"{file.name}: {facts['charges']:,} charge{'s' * (facts['charges'] != 1)}{again}{withdrawn}"
+    title = (
+        f"{file.name}: {facts['charges']:,} charge{'s' * (facts['charges'] != 1)}{again}{withdrawn}"
+    )
     return Group(Text(title), table, Text("\n".join(_words(facts, top))))
 
 
@@ -229,10 +287,16 @@ def _words(facts: JsonObject, top: int) -> Sequence[str]:
     worst, others = facts["worst"], len(facts["clients"]) - top
     lines = [f"{others:,} more clients spent no more than these (--top)"] if others > 0 else []
     whom = _name(worst["client"])
-    lines.append(f"Largest total: {whom}, epsilon {above(worst['epsilon'])}, delta {above(worst['delta'])}.")
+    lines.append(
+        f"Largest total: {whom}, epsilon {above(worst['epsilon'])}, delta {above(worst['delta'])}."
+    )
     if "budget" in facts:
         exceeded = worst["epsilon"] > facts["budget"]
-        left = "exceeded" if exceeded else f"{below(worst['left'])} of it left for whoever has spent most"
+        left = (
+            "exceeded"
+            if exceeded
+            else f"{below(worst['left'])} of it left for whoever has spent most"
+        )
         lines.append(f"Budget: epsilon {facts['budget']:g}, {left}.")
     if "fixed" in facts:
         epsilon, delta, slack = facts["fixed"].values()
@@ -251,12 +315,20 @@ def _words(facts: JsonObject, top: int) -> Sequence[str]:
         )
     lines.append(f"The claim{'s' * (len(facts['claims']) != 1)}:")
     for one in facts["claims"][:top]:
-        about = f"{one['sources']} source{'s' * (one['sources'] != 1)}" if one["sources"] else "sources not recorded"
-        lines.append(f"{one['charges']:,} x ({about}) {one['claim'] or 'a release without a claim'}")
+        about = (
+            f"{one['sources']} source{'s' * (one['sources'] != 1)}"
+            if one["sources"]
+            else "sources not recorded"
+        )
+        lines.append(
+            f"{one['charges']:,} x ({about}) {one['claim'] or 'a release without a claim'}"
+        )
     return lines
 
 
-def _show_sums(file: Path, header: JsonObject, delta: float, budget: float | None, as_json: bool) -> None:
+def _show_sums(
+    file: Path, header: JsonObject, delta: float, budget: float | None, as_json: bool
+) -> None:
     """Show the cost of all sums of a federated client's life; exit status 1 where that exceeds the budget."""
     from mezzotint.privacy.claim import counted
 
@@ -274,7 +346,11 @@ def _show_sums(file: Path, header: JsonObject, delta: float, budget: float | Non
         "observer": "secure_sum",
         "certified": False,
     }
-    paid = f"epsilon {above(epsilon)}, delta {above(delta)}" if math.isfinite(epsilon) else "no epsilon can be claimed"
+    paid = (
+        f"epsilon {above(epsilon)}, delta {above(delta)}"
+        if math.isfinite(epsilon)
+        else "no epsilon can be claimed"
+    )
     words = (
         f"{file.name}: {counted(ledger.sums, 'secure sum')} that this client was in, or was charged for\n"
         f"Computed: {paid}, for replacing all data of this client (replace_one), to an observer of the secure sums "
@@ -289,7 +365,9 @@ def _show_sums(file: Path, header: JsonObject, delta: float, budget: float | Non
         raise typer.Exit(1)
 
 
-def _show_rounds(file: Path, header: JsonObject, client: str | None, top: int, as_json: bool) -> None:
+def _show_rounds(
+    file: Path, header: JsonObject, client: str | None, top: int, as_json: bool
+) -> None:
     """A federated run: rounds charged, whose price the run's report states."""
     about = {key: value for key, value in header.items() if key not in ("format", "version")}
     ledger = mz.federated.RunLedger(file, about)
@@ -303,7 +381,9 @@ def _show_rounds(file: Path, header: JsonObject, client: str | None, top: int, a
         ("client", "rounds charged"), ((Text(name), str(count)) for name, count in charged[:top])
     )
     others = len(charged) - top
-    more = f"{others:,} more clients were charged for no more rounds (--top)\n" if others > 0 else ""
+    more = (
+        f"{others:,} more clients were charged for no more rounds (--top)\n" if others > 0 else ""
+    )
     price = "see the report that the run writes when it ends (go on with --resume)"
     if (file.parent / "report.json").is_file():
         price = f"mezzotint report {file.parent} --out run.html"
@@ -312,12 +392,16 @@ def _show_rounds(file: Path, header: JsonObject, client: str | None, top: int, a
         f"round counts for all who were asked. The smallest sum is of {facts['smallest_sum']} clients. "
         f"What that costs: {price}"
     )
-    common.show({"file": str(file), **facts}, as_json, lambda: Group(Text(title), table, Text(words)))
+    common.show(
+        {"file": str(file), **facts}, as_json, lambda: Group(Text(title), table, Text(words))
+    )
 
 
 def _show_steps(file: Path, header: JsonObject, as_json: bool) -> None:
     """A training run: the steps that were reserved, and the sentence that stands beside the last of them."""
-    lines: list[JsonObject] = [{"reserved": 0, "claim": None, "sentence": "nothing was reserved yet"}]
+    lines: list[JsonObject] = [
+        {"reserved": 0, "claim": None, "sentence": "nothing was reserved yet"}
+    ]
     AppendLog(file, header=header, take=lines.append, what="ledger")
     words = f"{file.name}: {lines[-1]['reserved']:,} steps reserved\n{lines[-1]['sentence']}"
     common.show({"file": str(file), **lines[-1]}, as_json, lambda: words)

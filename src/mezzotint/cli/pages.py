@@ -32,10 +32,15 @@ REPRODUCE = "mezzotint reproduce optm-table1 --json"
 
 def report(
     file: Annotated[
-        Path, typer.Argument(help="Mechanism, claim, reports, training log, federated run or smoothed result.")
+        Path,
+        typer.Argument(
+            help="Mechanism, claim, reports, training log, federated run or smoothed result."
+        ),
     ],
     out: Annotated[Path, option("Page to write (.html).")] = Path("report.html"),
-    png: Annotated[Path | None, option("Existing folder in which to save every figure as a PNG file.")] = None,
+    png: Annotated[
+        Path | None, option("Existing folder in which to save every figure as a PNG file.")
+    ] = None,
     column: Annotated[str | None, option("Column of codes, if the reports have several.")] = None,
     level: Confidence = 0.95,
     overwrite: Overwrite = False,
@@ -71,7 +76,11 @@ def report(
         "seconds": time.perf_counter() - started,
     }
     size = f"{facts['bytes'] / 1e6:.1f} MB"
-    lines = [page.summary, f"Written: {out} ({size}, needs no network)", *(f"Written: {path}" for path in drawn)]
+    lines = [
+        page.summary,
+        f"Written: {out} ({size}, needs no network)",
+        *(f"Written: {path}" for path in drawn),
+    ]
     common.show(facts, as_json, lambda: "\n".join(lines))
 
 
@@ -79,7 +88,11 @@ def explore(
     port: Annotated[int, option("Port on the loopback address; 0 picks a free port.")] = 0,
     no_browser: Annotated[bool, option("Only print the address.", "--no-browser")] = False,
     prior: Annotated[
-        str | None, option("Public column distributed like the inputs, preselected on the page.", metavar="FILE:COLUMN")
+        str | None,
+        option(
+            "Public column distributed like the inputs, preselected on the page.",
+            metavar="FILE:COLUMN",
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -107,7 +120,9 @@ def explore(
 
 
 def reproduce(
-    name: Annotated[str, typer.Argument(help="What to reproduce; `list` prints all names and what they are.")],
+    name: Annotated[
+        str, typer.Argument(help="What to reproduce; `list` prints all names and what they are.")
+    ],
     png: Annotated[Path | None, option("Also plot it to this PNG file.")] = None,
     html: Annotated[Path | None, option("Also write it as a page to this file.")] = None,
     overwrite: Overwrite = False,
@@ -121,12 +136,19 @@ def reproduce(
     common.refuse_outputs(".html", overwrite=overwrite, html=html)
     known = _reproductions()
     if name == "list":
-        lines = (f"{key:<24}{(inspect.getdoc(known[key]) or '').partition(chr(10))[0]}" for key in sorted(known))
+        lines = (
+            f"{key:<24}{(inspect.getdoc(known[key]) or '').partition(chr(10))[0]}"
+            for key in sorted(known)
+        )
         common.show({"names": sorted(known)}, as_json, lambda: "\n".join(lines))
         return
-    name = f"optm-{name}" if f"optm-{name}" in known else name  # what these were called before there were other papers
+    name = (
+        f"optm-{name}" if f"optm-{name}" in known else name
+    )  # what these were called before there were other papers
     if name not in known:
-        raise ParameterError("name", name, f"use one of: {', '.join(sorted(known)) or 'none are built in'}")
+        raise ParameterError(
+            "name", name, f"use one of: {', '.join(sorted(known)) or 'none are built in'}"
+        )
     if "progress" in inspect.signature(known[name]).parameters:
         with common.progress(name) as tell:
             result = known[name](progress=tell)
@@ -170,7 +192,9 @@ def _picture(facts: JsonObject) -> Group:
             remarks.setdefault(str(row["note"]), []).append(" ".join(first))
     words = [name for name in names if not any(isinstance(row.get(name), float) for row in rows)]
     cells = [[_cell(row.get(name)) for name in names] for row in rows]
-    table = common.TerminalTable(names, cells, left=words, title=str(facts.get("title", "")), keys=2)
+    table = common.TerminalTable(
+        names, cells, left=words, title=str(facts.get("title", "")), keys=2
+    )
     below = [f"{', '.join(whose)}: {remark}." for remark, whose in remarks.items()]
     basis = "Epsilon and delta: the paper's as printed, ours computed; to the observer that the paper has in mind."
     return Group(table, Text("\n".join([str(facts.get("note", "")), *below, basis])))

@@ -19,43 +19,76 @@ EXAMPLE = "mezzotint privatize in.parquet --column x --mechanism m.json --out re
 
 def command(
     source: Annotated[
-        str, typer.Argument(help="A file, a folder of files, a quoted glob or s3://bucket/...; - reads CSV from stdin.")
+        str,
+        typer.Argument(
+            help="A file, a folder of files, a quoted glob or s3://bucket/...; - reads CSV from stdin."
+        ),
     ],
     column: Annotated[list[str], option("Column to privatize; may be repeated.", "--column")],
-    out: Annotated[str, option(".parquet, .csv or .csv.gz; - writes CSV to stdout; NAME/ writes a folder of parts.")],
+    out: Annotated[
+        str,
+        option(
+            ".parquet, .csv or .csv.gz; - writes CSV to stdout; NAME/ writes a folder of parts."
+        ),
+    ],
     mechanism: Annotated[
-        list[Path] | None, option("Mechanism file (.json): one for all, or one per --column.", "--mechanism")
+        list[Path] | None,
+        option("Mechanism file (.json): one for all, or one per --column.", "--mechanism"),
     ] = None,
     domain: Annotated[
-        Path | None, option("Public list of categories, one per line; needs --epsilon and replaces --mechanism.")
+        Path | None,
+        option(
+            "Public list of categories, one per line; needs --epsilon and replaces --mechanism."
+        ),
     ] = None,
-    epsilon: Annotated[float | None, option("With --domain: privacy budget per report, never exceeded.")] = None,
-    keep: Annotated[list[str] | None, option("Column to copy unchanged, WITHOUT protection; may be repeated.")] = None,
+    epsilon: Annotated[
+        float | None, option("With --domain: privacy budget per report, never exceeded.")
+    ] = None,
+    keep: Annotated[
+        list[str] | None, option("Column to copy unchanged, WITHOUT protection; may be repeated.")
+    ] = None,
     missing: Annotated[str, option("Missing values: error, or drop those rows.")] = "error",
     on_out_of_range: Annotated[str, option("Values out of range: clip, or error.")] = "clip",
     record_counts: Annotated[
         bool,
-        option("Store the counts of clipped and missing values in the file; they are NOT PRIVATE.", "--record-counts"),
+        option(
+            "Store the counts of clipped and missing values in the file; they are NOT PRIVATE.",
+            "--record-counts",
+        ),
     ] = False,
-    resume: Annotated[bool, option("Resume the unfinished run in OUT; it is charged once.", "--resume")] = False,
-    engine: Annotated[str, option("local, or ray: run on a Ray cluster, into a shared folder.")] = "local",
+    resume: Annotated[
+        bool, option("Resume the unfinished run in OUT; it is charged once.", "--resume")
+    ] = False,
+    engine: Annotated[
+        str, option("local, or ray: run on a Ray cluster, into a shared folder.")
+    ] = "local",
     address: Address = None,
     threads: Annotated[int | None, option("Maximum number of threads; default: all cores.")] = None,
     memoise_by: Annotated[
         str | None,
-        option("Column of user ids: equal values of a user give the same report in every round.", metavar="COLUMN"),
+        option(
+            "Column of user ids: equal values of a user give the same report in every round.",
+            metavar="COLUMN",
+        ),
     ] = None,
-    key_file: Annotated[Path | None, option("Secret key of memoised reports, the same in every round.")] = None,
+    key_file: Annotated[
+        Path | None, option("Secret key of memoised reports, the same in every round.")
+    ] = None,
     new_key: Annotated[bool, option("Create the key file first.", "--new-key")] = False,
-    ledger: Annotated[Path | None, option("Ledger file, charged before anything is written.", "--ledger")] = None,
+    ledger: Annotated[
+        Path | None, option("Ledger file, charged before anything is written.", "--ledger")
+    ] = None,
     budget: Annotated[
-        float | None, option("Limit on the epsilon charged to the ledger; status 2 rather than exceed it.")
+        float | None,
+        option("Limit on the epsilon charged to the ledger; status 2 rather than exceed it."),
     ] = None,
     charge_by: Annotated[
         str | None, option("Person ids: charge each person for their own rows.", metavar="COLUMN")
     ] = None,
     proof: ProofOption = None,
-    seed: Annotated[int | None, option("Reproducible draw, NOT PRIVATE: who knows the seed recovers inputs.")] = None,
+    seed: Annotated[
+        int | None, option("Reproducible draw, NOT PRIVATE: who knows the seed recovers inputs.")
+    ] = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
@@ -67,23 +100,40 @@ def command(
     """
     given = dict(locals())
     if as_json and out == "-":
-        raise ParameterError("out", out, "standard output cannot carry both reports and JSON; name a file")
+        raise ParameterError(
+            "out", out, "standard output cannot carry both reports and JSON; name a file"
+        )
     if budget is not None and not budget >= 0:
         raise ParameterError("budget", budget, "need an epsilon >= 0")
     if epsilon is not None and domain is None:
         raise ParameterError(
-            "epsilon", epsilon, "this option needs --domain; the epsilon of --mechanism is in its file"
+            "epsilon",
+            epsilon,
+            "this option needs --domain; the epsilon of --mechanism is in its file",
         )
-    tables = _tables(column, mechanism or []) if domain is None else _hashed(column, mechanism, domain, epsilon)
+    tables = (
+        _tables(column, mechanism or [])
+        if domain is None
+        else _hashed(column, mechanism, domain, epsilon)
+    )
     if proof is not None and seed is not None:
         raise ParameterError(
-            "proof", str(proof), "a seeded draw is not private, so there is nothing to prove; omit --seed"
+            "proof",
+            str(proof),
+            "a seeded draw is not private, so there is nothing to prove; omit --seed",
         )
     common.refuse_outputs(".json", overwrite=overwrite, proof=proof)
     if seed is not None:
         common.warn("a seeded draw is reproducible and NOT PRIVATE; use it for tests only")
-    options: Options = {name: value for name, value in given.items() if name in mz.collect.Options.__annotations__}
-    options |= {"keep": keep or (), "memo": _memo(memoise_by, key_file, new_key), "people": charge_by, "rng": seed}
+    options: Options = {
+        name: value for name, value in given.items() if name in mz.collect.Options.__annotations__
+    }
+    options |= {
+        "keep": keep or (),
+        "memo": _memo(memoise_by, key_file, new_key),
+        "people": charge_by,
+        "rng": seed,
+    }
     with common.progress("privatizing", unit="rows") as tell:
         how: Options = {**options, "progress": tell}
         if len(tables) == 1:
@@ -92,15 +142,26 @@ def command(
         else:
             result = mz.collect.privatize_columns(source, out, mechanisms=tables, **how)
     if proof is not None:
-        drawn = {name: one if isinstance(one, Mechanism) else one.mechanism for name, one in tables.items()}
+        drawn = {
+            name: one if isinstance(one, Mechanism) else one.mechanism
+            for name, one in tables.items()
+        }
         whole = next(iter(drawn.values())) if len(drawn) == 1 else drawn
-        common.write_proof(mz.privacy.Release(mechanism=whole, delta=0.0), proof, overwrite=overwrite)
+        common.write_proof(
+            mz.privacy.Release(mechanism=whole, delta=0.0), proof, overwrite=overwrite
+        )
     on = common.notices() if out == "-" else None
-    numeric = {name for name, one in tables.items() if isinstance(one, Mechanism) and one.categories is None}
+    numeric = {
+        name
+        for name, one in tables.items()
+        if isinstance(one, Mechanism) and one.categories is None
+    }
     common.show(result.as_dict(), as_json, lambda: "\n".join(_lines(result, numeric)), on=on)
 
 
-def _hashed(columns: list[str], files: list[Path] | None, domain: Path, epsilon: float | None) -> JsonObject:
+def _hashed(
+    columns: list[str], files: list[Path] | None, domain: Path, epsilon: float | None
+) -> JsonObject:
     """The column -> its hashed domain."""
     if files or len(columns) != 1:
         raise ParameterError("domain", str(domain), "replaces --mechanism and takes one --column")
@@ -135,7 +196,9 @@ def _memo(users: str | None, key_file: Path | None, new_key: bool) -> mz.collect
         return None
     if key_file is None:
         raise ParameterError(
-            "memoise_by", users, "needs the secret key that all rounds share: --key-file FILE [--new-key]"
+            "memoise_by",
+            users,
+            "needs the secret key that all rounds share: --key-file FILE [--new-key]",
         )
     key = mz.collect.new_memo_key(key_file) if new_key else mz.collect.load_memo_key(key_file)
     return mz.collect.Memo(users=users, key=key)
@@ -153,11 +216,15 @@ def _lines(result: Result, numeric: set[str]) -> list[str]:
         lines = [f"{result.reports:,} reports of {common.bits(result.bits)}, {cost}, {written}/s)"]
         columns = [("", result)] * bool(numeric)
     else:
-        lines = [f"{result.reports:,} rows of {sum(one.bits for one in result.columns)} bits {written} rows/s)"]
+        lines = [
+            f"{result.reports:,} rows of {sum(one.bits for one in result.columns)} bits {written} rows/s)"
+        ]
         lines.append(f"claim: {result.claim or common.SEEDED}")
         columns = [(f"{one.column} ", one) for one in result.columns if one.column in numeric]
     if result.resumed:
-        lines.append(f"{result.resumed} of {result.blocks} parts existed already; the counts below leave them out")
+        lines.append(
+            f"{result.resumed} of {result.blocks} parts existed already; the counts below leave them out"
+        )
     lines += _charged(result)
     clipped = "; ".join(f"{name}{one.below:,} below, {one.above:,} above" for name, one in columns)
     seen = [f"clipped: {clipped}"] * bool(clipped) + [f"dropped as missing: {result.missing:,}"]
@@ -169,10 +236,16 @@ def _charged(result: Result) -> list[str]:
     charged = result.charged
     if charged is None:
         return []
-    whom = "everyone" if charged.people is None else f"{charged.people:,} people for their rows, each at most"
+    whom = (
+        "everyone"
+        if charged.people is None
+        else f"{charged.people:,} people for their rows, each at most"
+    )
     again = f" (attempt {charged.attempt} at this run)" if charged.attempt > 1 else ""
     basis = "" if result.claim is None else f" ({result.claim.basis})"
-    whose = "record" if charged.people is None else "person"  # ids alone tell which rows are one person's
+    whose = (
+        "record" if charged.people is None else "person"
+    )  # ids alone tell which rows are one person's
     left = "" if charged.left is None else f", which leaves {below(charged.left)} of the budget"
     return [
         f"ledger: charged {whom} epsilon {above(charged.epsilon)}{basis}{again}; "

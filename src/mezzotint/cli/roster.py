@@ -26,7 +26,9 @@ app = typer.Typer(
 
 @app.command("identity", epilog="Example: mezzotint roster identity identity.key")
 def identity(
-    file: Annotated[Path, typer.Argument(help="File of the new secret; it never leaves the client's machine.")],
+    file: Annotated[
+        Path, typer.Argument(help="File of the new secret; it never leaves the client's machine.")
+    ],
     as_json: AsJson = False,
 ) -> None:
     """Make a client's long-term secret key and print its public card, for the maker of the roster."""
@@ -39,7 +41,8 @@ def identity(
 
 @app.command("card", epilog="Example: mezzotint roster card identity.key")
 def card(
-    file: Annotated[Path, typer.Argument(help="File written by `roster identity`.")], as_json: AsJson = False
+    file: Annotated[Path, typer.Argument(help="File written by `roster identity`.")],
+    as_json: AsJson = False,
 ) -> None:
     """Print the card of an identity again; a card is public, and signed by its owner."""
     _print_card(_introduced(file, "file"), as_json)
@@ -48,15 +51,21 @@ def card(
 @app.command("make", epilog="Example: mezzotint roster make cards.txt --out roster.json")
 def make(
     cards: Annotated[Path, typer.Argument(help="File with one card per line, of all clients.")],
-    out: Annotated[Path, option("Roster to write; clients name it in their policy, as roster = ...")],
+    out: Annotated[
+        Path, option("Roster to write; clients name it in their policy, as roster = ...")
+    ],
     as_json: AsJson = False,
 ) -> None:
     """Make the roster of all clients, with the random beacon that determines clients and committee of every round."""
-    lines = [line.strip() for line in read_text(_present(cards, "cards")).splitlines() if line.strip()]
+    lines = [
+        line.strip() for line in read_text(_present(cards, "cards")).splitlines() if line.strip()
+    ]
     if len(lines) < 2:
         remedy = "put each card that `mezzotint roster card` prints on its own line"
         raise ParameterError(
-            "cards", str(cards), f"lists {len(lines)} client{'s' * (len(lines) != 1)}, needs at least 2; {remedy}"
+            "cards",
+            str(cards),
+            f"lists {len(lines)} client{'s' * (len(lines) != 1)}, needs at least 2; {remedy}",
         )
     roster = mz.federated.Roster.drawn(
         _read_card(f"{cards.name}, line {place}", line) for place, line in enumerate(lines, start=1)
@@ -65,7 +74,9 @@ def make(
     roster.save(out)
     _print_roster(roster, as_json, out=str(out))
     if not as_json:
-        common.note("every client compares this SHA-256 with what `mezzotint roster check` prints of its file")
+        common.note(
+            "every client compares this SHA-256 with what `mezzotint roster check` prints of its file"
+        )
 
 
 @app.command("check", epilog="Example: mezzotint roster check roster.json --identity identity.key")
@@ -81,13 +92,16 @@ def check(
     if identity is not None:
         card = read_introduction(_introduced(identity, "identity"))
         if card not in roster.members:
-            raise ParameterError("identity", str(identity), "this roster does not list its card; ask who made it")
+            raise ParameterError(
+                "identity", str(identity), "this roster does not list its card; ask who made it"
+            )
     _print_roster(roster, as_json)
 
 
 @app.command("blame", epilog="Example: mezzotint roster blame run/blame-0123.json")
 def blame(
-    file: Annotated[Path, typer.Argument(help="Proof written by a run beside its ledger.")], as_json: AsJson = False
+    file: Annotated[Path, typer.Argument(help="Proof written by a run beside its ledger.")],
+    as_json: AsJson = False,
 ) -> None:
     """Check a proof that a client dealt invalid shares; exit status 2 if the proof is not valid."""
     from mezzotint.federated.secagg import Blame
@@ -125,4 +139,6 @@ def _read_card(place: str, line: str) -> Card:
     try:
         return read_introduction(bytes.fromhex(line))
     except (ValueError, MezzotintError):
-        raise ParameterError("cards", place, "is not a card; `mezzotint roster card` prints them") from None
+        raise ParameterError(
+            "cards", place, "is not a card; `mezzotint roster card` prints them"
+        ) from None

@@ -29,7 +29,9 @@ _MOST = 40
 
 def show(
     file: Annotated[Path, typer.Argument(help="Mechanism file (.json).")],
-    at: Annotated[str | None, option("Inputs to show, separated by commas; default: evenly spaced inputs.")] = None,
+    at: Annotated[
+        str | None, option("Inputs to show, separated by commas; default: evenly spaced inputs.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show a mechanism: the distribution of its reports at some inputs, its errors and its certificate.
@@ -50,12 +52,16 @@ def show(
             common.note(f"{x:g} is clipped to {np.clip(x, mechanism.lower, mechanism.upper):g}")
     named = mechanism.categories is not None
     facts = _as_dict(mechanism, inputs)
-    common.show(facts, as_json, lambda: _categories(mechanism) if named else _picture(mechanism, inputs))
+    common.show(
+        facts, as_json, lambda: _categories(mechanism) if named else _picture(mechanism, inputs)
+    )
 
 
 def _ranked(scheme: mz.vectors.RankedCodebook) -> JsonObject:
     return {
-        **common.picked(scheme, "name", "kind", "dimension", "clip_norm", "norms", "subspace", "indices"),
+        **common.picked(
+            scheme, "name", "kind", "dimension", "clip_norm", "norms", "subspace", "indices"
+        ),
         "table": scheme.table.as_dict(),
         **common.picked(scheme, "bits", "epsilon"),
         **scheme.claim().standing,
@@ -68,7 +74,9 @@ def _ranked(scheme: mz.vectors.RankedCodebook) -> JsonObject:
 
 def _as_dict(mechanism: Mechanism, inputs: FloatArray) -> JsonObject:
     return {
-        **common.picked(mechanism, "name", "lower", "upper", "levels", "knots", "bits", "categories", "epsilon"),
+        **common.picked(
+            mechanism, "name", "lower", "upper", "levels", "knots", "bits", "categories", "epsilon"
+        ),
         **mz.privacy.report_claim(mechanism).standing,
         "mse": mechanism.mse(),
         "mae": mechanism.mae(),
@@ -125,7 +133,9 @@ def _shrink(row: FloatArray) -> list[float]:
     """At most `_WIDEST` probabilities, by summing neighbours."""
     if row.size <= _WIDEST:
         return row.tolist()
-    return np.add.reduceat(row, np.linspace(0, row.size, _WIDEST, endpoint=False).astype(int)).tolist()
+    return np.add.reduceat(
+        row, np.linspace(0, row.size, _WIDEST, endpoint=False).astype(int)
+    ).tolist()
 
 
 def verify(
@@ -141,7 +151,11 @@ def verify(
     if not file.is_file():
         raise ParameterError("file", str(file), "no such file; check the path")
     report = mz.privacy.verify(file, seconds=budget)
-    status = _checked_claim(report, as_json) if report.subject == "claim" else _checked_mechanism(file, report, as_json)
+    status = (
+        _checked_claim(report, as_json)
+        if report.subject == "claim"
+        else _checked_mechanism(file, report, as_json)
+    )
     if status:
         raise typer.Exit(status)
 
@@ -150,7 +164,9 @@ def _checked_claim(report: mz.privacy.VerificationReport, as_json: bool) -> int:
     claim, sentence = report.claim, "; ".join(report.problems) or str(report)
     status = 0 if report.valid else 2 if claim is None else 1
     facts = {"valid": status == 0, "certified": status == 0, "status": status, "verdict": sentence}
-    facts |= {} if claim is None or claim.release is None else common.picked(claim, "observer", "trust")
+    facts |= (
+        {} if claim is None or claim.release is None else common.picked(claim, "observer", "trust")
+    )
     facts |= {"claim": None if claim is None else claim.document()}
     common.show(facts, as_json, lambda: sentence, style=_STYLES[status == 0])
     return status
@@ -161,10 +177,17 @@ def _checked_mechanism(file: Path, report: mz.privacy.VerificationReport, as_jso
     if report.valid:
         ranked, load = common.is_ranked(file), mz.vectors.RankedCodebook.load
         claim = load(file).claim() if ranked else mz.privacy.report_claim(Mechanism.load(file))
-    facts: JsonObject = {"valid": report.valid, "max_bias_exact": None if bias is None else str(bias)}
+    facts: JsonObject = {
+        "valid": report.valid,
+        "max_bias_exact": None if bias is None else str(bias),
+    }
     facts |= {**common.picked(report, "sha256", "problems"), "epsilon": report.epsilon_upper}
     facts |= {"max_bias": None if bias is None else float(bias)}
-    facts |= {"observer": "reports", "certified": False} if claim is None else {**claim.standing, "claim": str(claim)}
+    facts |= (
+        {"observer": "reports", "certified": False}
+        if claim is None
+        else {**claim.standing, "claim": str(claim)}
+    )
     text = str(report) if claim is None else f"{report}\n{claim}"
     common.show(facts, as_json, lambda: text, style=_STYLES[report.valid])
     return 0 if report.valid else 1

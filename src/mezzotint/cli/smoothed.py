@@ -32,7 +32,8 @@ app = typer.Typer(
 
 Counts = Annotated[str | None, option("Number of records of each type, separated by commas.")]
 Name = Annotated[
-    str | None, option("A bundled election instead of --counts: a year, or a state for 2020.", "--election")
+    str | None,
+    option("A bundled election instead of --counts: a year, or a state for 2020.", "--election"),
 ]
 LossRate = Annotated[str | None, option("Share of records lost: 0.002 or 1/500.")]
 Sampled = Annotated[int | None, option("Number of records sampled, instead of --loss-rate.")]
@@ -40,11 +41,16 @@ Epsilon = Annotated[float | None, option("Privacy loss (natural logarithm).")]
 Ratio = Annotated[str | None, option("e^epsilon as an exact rational instead, such as 51/49.")]
 Replacement = Annotated[bool, option("Sample with replacement.", "--replacement")]
 Poisson = Annotated[bool, option("Keep each record independently.", "--poisson")]
-AtMost = Annotated[float | None, option("Exit with status 1 if the upper bound of log10 delta exceeds this.")]
+AtMost = Annotated[
+    float | None, option("Exit with status 1 if the upper bound of log10 delta exceeds this.")
+]
 Seed = Annotated[int, option("Seed of the random databases.")]
 
 
-@app.command("profile", epilog="Example: mezzotint smoothed profile --election 2020 --loss-rate 0.002 --ratio 51/49")
+@app.command(
+    "profile",
+    epilog="Example: mezzotint smoothed profile --election 2020 --loss-rate 0.002 --ratio 51/49",
+)
 def profile(
     counts: Counts = None,
     election: Name = None,
@@ -65,7 +71,10 @@ def profile(
     _finish("profile", asked, mz.smoothed.profile(**asked), as_json, at_most)
 
 
-@app.command("utility", epilog="Example: mezzotint smoothed utility --election 2020 --loss-rate 0.002 --threshold 0.51")
+@app.command(
+    "utility",
+    epilog="Example: mezzotint smoothed utility --election 2020 --loss-rate 0.002 --threshold 0.51",
+)
 def utility(
     threshold: Annotated[str, option("Accuracy that a guess must exceed, in [1/2, 1).")],
     counts: Counts = None,
@@ -91,14 +100,20 @@ def utility(
 def expected(
     n: Annotated[int, option("Number of records.")],
     vertices: Annotated[
-        str, option("Distributions: 0.0554,0.22863 (shares of the first of two types) or 0.5,0.3,0.2;0.4,0.4,0.2")
+        str,
+        option(
+            "Distributions: 0.0554,0.22863 (shares of the first of two types) or 0.5,0.3,0.2;0.4,0.4,0.2"
+        ),
     ],
     loss_rate: LossRate = None,
     sampled: Sampled = None,
     epsilon: Epsilon = None,
     ratio: Ratio = None,
     method: Annotated[
-        str, option("auto; two types: certificate, all_splits; more types: enumeration, bracket, monte_carlo.")
+        str,
+        option(
+            "auto; two types: certificate, all_splits; more types: enumeration, bracket, monte_carlo."
+        ),
     ] = "auto",
     draws: Annotated[int, option("Random histograms for monte_carlo.")] = 1000,
     seed: Seed = 0,
@@ -112,13 +127,21 @@ def expected(
     _finish("expected", asked, result, as_json, at_most)
 
 
-@app.command("elections", epilog="Example: mezzotint smoothed elections --loss-rate 0.002 --ratio 51/49 --json")
+@app.command(
+    "elections",
+    epilog="Example: mezzotint smoothed elections --loss-rate 0.002 --ratio 51/49 --json",
+)
 def elections(
     file: Annotated[
-        str | None, typer.Argument(help="CSV file of counts, one election per row; - for standard input.")
+        str | None,
+        typer.Argument(help="CSV file of counts, one election per row; - for standard input."),
     ] = None,
-    which: Annotated[str, option("national (1920-2024), states or districts (2020).", "--set")] = "national",
-    columns: Annotated[str | None, option("Columns of counts, by commas, if more than two hold counts.")] = None,
+    which: Annotated[
+        str, option("national (1920-2024), states or districts (2020).", "--set")
+    ] = "national",
+    columns: Annotated[
+        str | None, option("Columns of counts, by commas, if more than two hold counts.")
+    ] = None,
     top: Annotated[int, option("Number of leading candidates whose counts are published.")] = 2,
     loss_rate: LossRate = "0.002",
     epsilon: Epsilon = None,
@@ -136,13 +159,18 @@ def elections(
     threshold = f"epsilon {epsilon:g}" if ratio is None else f"e^epsilon = {ratio}"
     words = f"log10 at {threshold}, loss rate {loss_rate}; private if delta is well below 1/n."
     counted = [] if file is None else [Text(f"Columns of counts: {', '.join(found[0].candidates)}")]
-    cells = ([f"{one:,}" if isinstance(one, int) else _cell(one) for one in row.values()] for row in rows)
+    cells = (
+        [f"{one:,}" if isinstance(one, int) else _cell(one) for one in row.values()] for row in rows
+    )
     table = common.TerminalTable(rows[0], cells, title=f"Values are {words} {_BASIS}")
     facts = {**asked, **used, **_STANDING, "elections": rows}
     common.show(facts, as_json, lambda: Group(*counted, table))
 
 
-@app.command("gradients", epilog="Example: mezzotint smoothed gradients --n 400 --epsilon 1 --draws 20 --json")
+@app.command(
+    "gradients",
+    epilog="Example: mezzotint smoothed gradients --n 400 --epsilon 1 --draws 20 --json",
+)
 def gradients(
     n: Annotated[int, option("Number of records.")],
     distribution: Annotated[
@@ -166,7 +194,11 @@ def gradients(
 
 def _asked(options: Options) -> Options:
     """A verb's options as its function takes them; the options of printing left out."""
-    asked = {name: value for name, value in options.items() if name not in ("as_json", "at_most", "election")}
+    asked = {
+        name: value
+        for name, value in options.items()
+        if name not in ("as_json", "at_most", "election")
+    }
     if "election" in options:
         asked["counts"] = _counts(options["counts"], options["election"])
     if "vertices" in options:
@@ -178,14 +210,21 @@ def _counts(counts: str | None, election: str | None) -> list[int]:
     if (counts is None) == (election is None):
         raise ParameterError("counts", counts, "give exactly one of --counts and --election")
     if election is not None:
-        known = {one.name: one for one in (*mz.datasets.national_elections(), *mz.datasets.state_elections())}
+        known = {
+            one.name: one
+            for one in (*mz.datasets.national_elections(), *mz.datasets.state_elections())
+        }
         if election not in known:
-            raise ParameterError("election", election, "use a year such as 2020 (to 2024), or a state such as CA")
+            raise ParameterError(
+                "election", election, "use a year such as 2020 (to 2024), or a state such as CA"
+            )
         return list(known[election].top(2).counts)
     try:
         return [int(part) for part in (counts or "").split(",")]
     except ValueError:
-        raise ParameterError("counts", str(counts), "give whole numbers: --counts 81283501,74223975") from None
+        raise ParameterError(
+            "counts", str(counts), "give whole numbers: --counts 81283501,74223975"
+        ) from None
 
 
 def _vertices(text: str) -> list[str] | list[list[str]]:
@@ -211,7 +250,9 @@ def _distribution(text: str) -> Any:
     except (KeyError, ValueError) as error:
         if isinstance(error, ParameterError):
             raise
-        raise ParameterError("distribution", text, "give gaussian:0:0.12 or laplace:0.2:0.12") from None
+        raise ParameterError(
+            "distribution", text, "give gaussian:0:0.12 or laplace:0.2:0.12"
+        ) from None
 
 
 def _elections(file: str | None, which: str, columns: str | None) -> tuple[Election, ...]:
@@ -228,13 +269,22 @@ def _elections(file: str | None, which: str, columns: str | None) -> tuple[Elect
     return sets[which]()
 
 
-def _row(election: Election, loss_rate: str | None, epsilon: float | None, ratio: str | None) -> JsonObject:
-    profile = mz.smoothed.profile(election.counts, loss_rate=loss_rate, epsilon=epsilon, ratio=ratio)
-    row: JsonObject = {"election": election.name, **common.picked(profile, "records", "log10_delta", "log10_upper")}
+def _row(
+    election: Election, loss_rate: str | None, epsilon: float | None, ratio: str | None
+) -> JsonObject:
+    profile = mz.smoothed.profile(
+        election.counts, loss_rate=loss_rate, epsilon=epsilon, ratio=ratio
+    )
+    row: JsonObject = {
+        "election": election.name,
+        **common.picked(profile, "records", "log10_delta", "log10_upper"),
+    }
     if ratio is not None:
         odds = mz.smoothed.read_rational("ratio", ratio)
         threshold = odds / (1 + odds)  # matches the ratio, exactly
-        row["log10_utility"] = mz.smoothed.utility(election.counts, threshold=threshold, loss_rate=loss_rate).log10
+        row["log10_utility"] = mz.smoothed.utility(
+            election.counts, threshold=threshold, loss_rate=loss_rate
+        ).log10
     row["log10_worst_case"] = profile.log10_worst_case
     return row
 
@@ -245,7 +295,9 @@ def _cell(value: object) -> str:
     return number(value, 8) if isinstance(value, float) else str(value)
 
 
-def _finish(verb: str, asked: JsonObject, result: Any, as_json: bool, at_most: float | None) -> None:
+def _finish(
+    verb: str, asked: JsonObject, result: Any, as_json: bool, at_most: float | None
+) -> None:
     """Prints the result, as JSON with the question beside it; status 1 where its bound is above `at_most`."""
     facts = dataclasses.asdict(result) | _STANDING
     shown = [(name, _cell(value)) for name, value in facts.items() if value not in ((), None)]

@@ -55,11 +55,15 @@ def filesystem(name: str) -> tuple[AbstractFileSystem, str]:
 
         return fsspec.core.url_to_fs(name)
     except ImportError as error:
-        library = (error.name or "fsspec").split(".")[0]  # fsspec says in words which package of a store it lacks
+        library = (error.name or "fsspec").split(".")[
+            0
+        ]  # fsspec says in words which package of a store it lacks
         said = f"{not_installed(library, 'cloud')}, or the store's own package"
         raise ParameterError("source", name, said if error.name else f"{said} ({error})") from None
     except ValueError as error:
-        raise ParameterError("source", name, f"is not an address that fsspec knows ({error}); try s3://") from None
+        raise ParameterError(
+            "source", name, f"is not an address that fsspec knows ({error}); try s3://"
+        ) from None
 
 
 def is_file(name: str) -> bool:
@@ -80,7 +84,10 @@ def open_binary(name: str) -> BinaryIO:
         return Path(name).open("rb")
     files, path = filesystem(name)
     with _answering(name):
-        return cast(BinaryIO, io.BufferedReader(_Stored(name, files.open(path, "rb", block_size=_PAGE)), _PAGE))
+        return cast(
+            BinaryIO,
+            io.BufferedReader(_Stored(name, files.open(path, "rb", block_size=_PAGE)), _PAGE),
+        )
 
 
 @contextmanager
@@ -91,7 +98,9 @@ def _answering(name: str) -> Generator[None]:
     except (OSError, ParameterError):
         raise
     except Exception as error:
-        raise OSError(f"{name}: the store did not answer ({type(error).__name__}); try again later") from error
+        raise OSError(
+            f"{name}: the store did not answer ({type(error).__name__}); try again later"
+        ) from error
 
 
 @final
@@ -130,7 +139,9 @@ def stamp(name: str) -> tuple[int, int | str]:
     files.invalidate_cache()  # what the store says now, not what it said before
     with _answering(name):
         known = files.info(path)
-    return int(known["size"]), str(known.get("ETag") or known.get("etag") or known.get("LastModified") or "")
+    return int(known["size"]), str(
+        known.get("ETag") or known.get("etag") or known.get("LastModified") or ""
+    )
 
 
 def files_under(name: str) -> list[str]:
@@ -141,7 +152,9 @@ def files_under(name: str) -> list[str]:
     else:
         refuse_tables_of_others(name, lambda inside: files.exists(f"{path.rstrip('/')}/{inside}"))
         if files.exists(f"{path.rstrip('/')}/_delta_log"):
-            raise ParameterError("source", name, "is a Delta table in a store; copy it to this machine to read it")
+            raise ParameterError(
+                "source", name, "is a Delta table in a store; copy it to this machine to read it"
+            )
         found = files.find(path)
     return sorted(str(files.unstrip_protocol(str(one))) for one in found)
 
@@ -178,7 +191,9 @@ def local_table(folder: str) -> list[str] | None:
         remedy = f"is a Delta table, whose folder also holds deleted rows; {not_installed('deltalake', 'delta')}"
         raise ParameterError("source", folder, remedy) from None
     except Exception as error:  # the library's errors share no base
-        raise FileFormatError(f"{folder}: a Delta table that cannot be read ({str(error)[:200]})") from None
+        raise FileFormatError(
+            f"{folder}: a Delta table that cannot be read ({str(error)[:200]})"
+        ) from None
     features = sorted(set(table.protocol().reader_features or []) - {"timestampNtz"})
     if features or table.protocol().min_reader_version not in (1, 3):
         remedy = f"is a Delta table with {', '.join(features) or 'column mapping'}, which this release does not read"
@@ -207,10 +222,14 @@ COMMENT = b"# mezzotint: "
 
 _BROKEN_GZIP = (EOFError, gzip.BadGzipFile, zlib.error)
 _BAD_GZIP = "damaged or truncated gzip; compress it again"
-_MAX_LINE = 1 << 28  # the first line may hold a table of 65536 levels, not a complete file without line ends
+_MAX_LINE = (
+    1 << 28
+)  # the first line may hold a table of 65536 levels, not a complete file without line ends
 
 
-def file_kind(path: str | os.PathLike[str], *, parameter: str = "source", written: bool = False) -> FileKind:
+def file_kind(
+    path: str | os.PathLike[str], *, parameter: str = "source", written: bool = False
+) -> FileKind:
     """The format that a file name stands for, of reports to write if `written`; "-" is CSV on a standard stream.
 
     Raises:
@@ -222,7 +241,11 @@ def file_kind(path: str | os.PathLike[str], *, parameter: str = "source", writte
     for ending in endings:
         if name.lower().endswith(f".{ending}"):
             return _ENDINGS[ending]
-    known = "a .parquet, .csv or .csv.gz file" if written else f"a file whose name ends in one of {', '.join(endings)}"
+    known = (
+        "a .parquet, .csv or .csv.gz file"
+        if written
+        else f"a file whose name ends in one of {', '.join(endings)}"
+    )
     raise ParameterError(parameter, name, f"name {known}, or - for CSV on a standard stream")
 
 
@@ -236,7 +259,11 @@ class ColumnReader(ABC):
 
     @abstractmethod
     def batches(
-        self, *, numeric: Sequence[str], keep: Sequence[str] = (), groups: tuple[int, int] | None = None
+        self,
+        *,
+        numeric: Sequence[str],
+        keep: Sequence[str] = (),
+        groups: tuple[int, int] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Batches of the `numeric` columns, then those of `keep`, at most `BATCH_ROWS` rows each where it can.
 
@@ -256,7 +283,9 @@ class ColumnReader(ABC):
         found = self.names.count(column)
         if found != 1:
             listed = ", ".join(self.names[:20]) + (", ..." if len(self.names) > 20 else "")
-            wrong = "no such column" if found == 0 else "stands more than once in the header, rename it"
+            wrong = (
+                "no such column" if found == 0 else "stands more than once in the header, rename it"
+            )
             raise ParameterError(parameter, column, f"{wrong}; {self.name} has: {listed}")
 
 
@@ -269,17 +298,25 @@ class ParquetReader(ColumnReader):
         self._file, self._rows = file, 0
 
     def batches(
-        self, *, numeric: Sequence[str], keep: Sequence[str] = (), groups: tuple[int, int] | None = None
+        self,
+        *,
+        numeric: Sequence[str],
+        keep: Sequence[str] = (),
+        groups: tuple[int, int] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         for column in numeric:
             require_numbers(self.kind_of(column), column)
         try:
             chosen = None if groups is None else list(range(*groups))
-            for batch in self._file.iter_batches(BATCH_ROWS, row_groups=chosen, columns=[*numeric, *keep]):
+            for batch in self._file.iter_batches(
+                BATCH_ROWS, row_groups=chosen, columns=[*numeric, *keep]
+            ):
                 self._rows += batch.num_rows
                 yield batch.select([*numeric, *keep])
         except pa.ArrowInvalid as error:
-            raise FileFormatError(f"{self.name}: damaged Parquet ({_first_line(error)}); write it again") from None
+            raise FileFormatError(
+                f"{self.name}: damaged Parquet ({_first_line(error)}); write it again"
+            ) from None
 
     def done(self) -> float:
         return self._rows / max(1, self._file.metadata.num_rows)
@@ -299,28 +336,44 @@ class DatasetReader(ColumnReader):
             self._open = partial(dataset.dataset, path, format=formats[kind], filesystem=files)
             self._file = self._open()
         except (pa.ArrowInvalid, OSError) as error:
-            raise FileFormatError(f"{name}: not a complete {kind} file ({_first_line(error)})") from None
+            raise FileFormatError(
+                f"{name}: not a complete {kind} file ({_first_line(error)})"
+            ) from None
         super().__init__(name, self._file.schema)
 
     def batches(
-        self, *, numeric: Sequence[str], keep: Sequence[str] = (), groups: tuple[int, int] | None = None
+        self,
+        *,
+        numeric: Sequence[str],
+        keep: Sequence[str] = (),
+        groups: tuple[int, int] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         if groups is not None:
-            raise ParameterError("groups", groups, f"{self.name} is not a Parquet file and has no row groups")
+            raise ParameterError(
+                "groups", groups, f"{self.name} is not a Parquet file and has no row groups"
+            )
         found = self._file
         for column in numeric:
             kind = self.kind_of(column)
-            if not (self._json and pa.types.is_null(kind)):  # only missing values in the first block
+            if not (
+                self._json and pa.types.is_null(kind)
+            ):  # only missing values in the first block
                 require_numbers(kind, column)
         if self._json:  # types were guessed from the first block: whole numbers may end there
-            fields = [pa.field(f.name, pa.float64()) if f.name in numeric else f for f in found.schema]
+            fields = [
+                pa.field(f.name, pa.float64()) if f.name in numeric else f for f in found.schema
+            ]
             found = self._open(schema=pa.schema(fields))
         try:
-            for batch in found.to_batches(columns=[*numeric, *keep], batch_size=BATCH_ROWS, use_threads=False):
+            for batch in found.to_batches(
+                columns=[*numeric, *keep], batch_size=BATCH_ROWS, use_threads=False
+            ):
                 for begin in range(0, batch.num_rows, BATCH_ROWS):
                     yield batch.slice(begin, BATCH_ROWS)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise FileFormatError(f"{self.name}: cannot be read any further ({_first_line(error)})") from None
+            raise FileFormatError(
+                f"{self.name}: cannot be read any further ({_first_line(error)})"
+            ) from None
 
 
 @final
@@ -330,7 +383,9 @@ class CsvReader(ColumnReader):
     Columns are separated by commas; where the header has none, by whichever of tab, semicolon and bar is most frequent.
     """
 
-    def __init__(self, *, name: str, stream: BinaryIO, raw: BinaryIO | None = None, size: int = 0) -> None:
+    def __init__(
+        self, *, name: str, stream: BinaryIO, raw: BinaryIO | None = None, size: int = 0
+    ) -> None:
         self.name, self._stream, self._raw, self._size = name, stream, raw, size
         line, description = self._line(), None
         if line.startswith(COMMENT):
@@ -339,15 +394,23 @@ class CsvReader(ColumnReader):
         # A quoted name may hold line ends: the header lasts until its quotes balance.
         while line.count(b'"') % 2 and (more := self._line()):
             line += more
-        self._delimiter = "," if b"," in line else max("\t;|", key=lambda mark: line.count(mark.encode()))
+        self._delimiter = (
+            "," if b"," in line else max("\t;|", key=lambda mark: line.count(mark.encode()))
+        )
         try:
             names = next(csv.reader([line.decode("utf-8-sig")], delimiter=self._delimiter), [])
         except (UnicodeDecodeError, csv.Error):
-            raise FileFormatError(f"{name}: the header is not UTF-8 CSV; is this a CSV file?") from None
+            raise FileFormatError(
+                f"{name}: the header is not UTF-8 CSV; is this a CSV file?"
+            ) from None
         if not names:
-            raise FileFormatError(f"{name}: is empty; a CSV file starts with a line of column names")
+            raise FileFormatError(
+                f"{name}: is empty; a CSV file starts with a line of column names"
+            )
         described = None if description is None else {METADATA_KEY: description}
-        super().__init__(name, pa.schema([pa.field(one, pa.string()) for one in names], metadata=described))
+        super().__init__(
+            name, pa.schema([pa.field(one, pa.string()) for one in names], metadata=described)
+        )
 
     def _line(self) -> bytes:
         try:
@@ -359,21 +422,32 @@ class CsvReader(ColumnReader):
         return line
 
     def batches(
-        self, *, numeric: Sequence[str], keep: Sequence[str] = (), groups: tuple[int, int] | None = None
+        self,
+        *,
+        numeric: Sequence[str],
+        keep: Sequence[str] = (),
+        groups: tuple[int, int] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         if groups is not None:
             raise ParameterError("groups", groups, f"{self.name} is CSV and has no row groups")
         # Only the numeric columns are typed; types guessed from a first block would break on a later one.
         # `require` saw to it that the columns asked for stand once; any others get a name of their own.
-        labels = [name if self.names.count(name) == 1 else f"{name}#{i}" for i, name in enumerate(self.names)]
+        labels = [
+            name if self.names.count(name) == 1 else f"{name}#{i}"
+            for i, name in enumerate(self.names)
+        ]
         types = {label: pa.float64() if label in numeric else pa.string() for label in labels}
         try:
             yield from pacsv.open_csv(
                 self._stream,
-                read_options=pacsv.ReadOptions(column_names=labels, use_threads=False, block_size=1 << 22),
+                read_options=pacsv.ReadOptions(
+                    column_names=labels, use_threads=False, block_size=1 << 22
+                ),
                 # In a file of one column an empty line is a missing value, not nothing.
                 parse_options=pacsv.ParseOptions(
-                    delimiter=self._delimiter, newlines_in_values=True, ignore_empty_lines=len(labels) > 1
+                    delimiter=self._delimiter,
+                    newlines_in_values=True,
+                    ignore_empty_lines=len(labels) > 1,
                 ),
                 convert_options=pacsv.ConvertOptions(
                     column_types=types, include_columns=[*numeric, *keep], strings_can_be_null=False
@@ -394,7 +468,9 @@ class CsvReader(ColumnReader):
         where = f"data row {row[1]}" if row else "a row"
         others = ", ".join(name for name in self.names[:20] if name != column) or "none"
         value = text.split("invalid value", 1)[-1].strip()
-        return ParameterError("column", column, f"{where} holds {value}, not a number; other columns: {others}")
+        return ParameterError(
+            "column", column, f"{where} holds {value}, not a number; other columns: {others}"
+        )
 
     def done(self) -> float:
         return self._raw.tell() / self._size if self._raw is not None and self._size > 0 else 0.0
@@ -410,7 +486,9 @@ def whole_parquet(path: str) -> pq.ParquetFile:
     try:
         return pq.ParquetFile(source, buffer_size=1 << 20, pre_buffer=False)
     except pa.ArrowInvalid as error:
-        raise FileFormatError(f"{path}: not a complete Parquet file ({_first_line(error)})") from None
+        raise FileFormatError(
+            f"{path}: not a complete Parquet file ({_first_line(error)})"
+        ) from None
 
 
 @contextmanager
@@ -503,7 +581,11 @@ def find_files(source: str | os.PathLike[str]) -> list[SourceFile]:
         return [SourceFile(path=name, name=os.path.basename(name))]
     root = _fixed_part(name)
     found = files_under(name) if is_remote(name) else _local_files(name, root)
-    files = [_source_file(path, root) for path in found if not _hidden(os.path.relpath(path, root or "."))]
+    files = [
+        _source_file(path, root)
+        for path in found
+        if not _hidden(os.path.relpath(path, root or "."))
+    ]
     if not files:
         place = "address" if is_remote(name) else "folder"
         raise ParameterError("source", name, f"names no files; check the {place} or the pattern")
@@ -520,14 +602,18 @@ def _local_files(name: str, root: str) -> list[str]:
         what = "file" if Path(name).suffix else "file or folder"
         raise ParameterError("source", name, f"no such {what}; check the path")
     live = local_table(name) if root == name else None
-    return live or sorted(path for path in glob.glob(pattern, recursive=True) if Path(path).is_file())
+    return live or sorted(
+        path for path in glob.glob(pattern, recursive=True) if Path(path).is_file()
+    )
 
 
 def _fixed_part(name: str) -> str:
     """A folder itself, or the folders of a pattern before its first wildcard."""
     if is_remote(name):
         parts = name.rstrip("/").split("/")
-        return "/".join(parts[: next((i for i, part in enumerate(parts) if _MAGIC & set(part)), len(parts))])
+        return "/".join(
+            parts[: next((i for i, part in enumerate(parts) if _MAGIC & set(part)), len(parts))]
+        )
     if Path(name).is_dir():
         return name
     parts = Path(name).parts
@@ -538,13 +624,17 @@ def _fixed_part(name: str) -> str:
 def _hidden(relative: str) -> bool:
     parts = Path(relative).parts
     # A folder may spell a partition whose key begins with an underscore.
-    return any(part[0] in "._" and not ("=" in part and i < len(parts) - 1) for i, part in enumerate(parts))
+    return any(
+        part[0] in "._" and not ("=" in part and i < len(parts) - 1) for i, part in enumerate(parts)
+    )
 
 
 def _source_file(path: str, root: str) -> SourceFile:
     relative = Path(os.path.relpath(path, root or "."))
     pairs = [part.split("=", 1) for part in relative.parts[:-1] if part.find("=") > 0]
-    partition = tuple((unquote(key), None if value == NO_VALUE else unquote(value)) for key, value in pairs)
+    partition = tuple(
+        (unquote(key), None if value == NO_VALUE else unquote(value)) for key, value in pairs
+    )
     return SourceFile(path=path, name=relative.as_posix(), partition=partition)
 
 
@@ -558,14 +648,18 @@ def _check(files: Sequence[SourceFile], name: str) -> None:
             raise ParameterError("source", name, remedy) from None
     if len(kinds) > 1:
         listed = ", ".join(sorted(kinds))
-        remedy = f"holds files of several kinds ({listed}); choose one with a pattern: DIR/**/*.parquet"
+        remedy = (
+            f"holds files of several kinds ({listed}); choose one with a pattern: DIR/**/*.parquet"
+        )
         raise ParameterError("source", name, remedy)
     seen: dict[tuple[int, int], str] = {}
     for file in () if is_remote(name) else files:
         status = os.stat(file.path)
         other = seen.setdefault((status.st_dev, status.st_ino), file.name)
         if other != file.name:
-            raise ParameterError("source", name, f"{other} and {file.name} are one file; its rows would count twice")
+            raise ParameterError(
+                "source", name, f"{other} and {file.name} are one file; its rows would count twice"
+            )
 
 
 def blocks_of(files: Sequence[SourceFile], *, block_rows: int = BLOCK_ROWS) -> list[Block]:
@@ -576,13 +670,17 @@ def blocks_of(files: Sequence[SourceFile], *, block_rows: int = BLOCK_ROWS) -> l
             blocks.append(Block(index=len(blocks), file=file, groups=None, offset=0, rows=None))
             continue
         with whole_parquet(file.path) as opened:
-            sizes = [opened.metadata.row_group(i).num_rows for i in range(opened.metadata.num_row_groups)]
+            sizes = [
+                opened.metadata.row_group(i).num_rows for i in range(opened.metadata.num_row_groups)
+            ]
         first = before = rows = 0
         for i, size in enumerate(sizes):
             rows += size
             if rows and (rows >= block_rows or i == len(sizes) - 1):
                 groups = (first, i + 1)
-                blocks.append(Block(index=len(blocks), file=file, groups=groups, offset=before, rows=rows))
+                blocks.append(
+                    Block(index=len(blocks), file=file, groups=groups, offset=before, rows=rows)
+                )
                 first, before, rows = i + 1, before + rows, 0
     return blocks
 
@@ -620,14 +718,19 @@ class OpenFile:
 
     def kinds(self) -> list[pa.DataType]:
         """Types of the extra columns."""
-        return [pa.string() if name in self._partition else self.reader.kind_of(name) for name in self._extra]
+        return [
+            pa.string() if name in self._partition else self.reader.kind_of(name)
+            for name in self._extra
+        ]
 
     def batches(self, groups: tuple[int, int] | None = None) -> Iterator[pa.RecordBatch]:
         """Batches of the columns to privatize, then of the extra ones."""
         stored = [name for name in self._extra if name not in self._partition]
         names = [*self._numeric, *self._extra]
         typed = [name for name in self._numeric if name not in self._labels]
-        for batch in self.reader.batches(numeric=typed, keep=[*self._labels, *stored], groups=groups):
+        for batch in self.reader.batches(
+            numeric=typed, keep=[*self._labels, *stored], groups=groups
+        ):
             if len(stored) == len(self._extra):
                 yield batch.select(names)
                 continue
@@ -642,7 +745,11 @@ class OpenFile:
 
 @contextmanager
 def open_file(
-    file: SourceFile, *, numeric: Sequence[str], extra: Mapping[str, str], labels: Sequence[str] = ()
+    file: SourceFile,
+    *,
+    numeric: Sequence[str],
+    extra: Mapping[str, str],
+    labels: Sequence[str] = (),
 ) -> Iterator[OpenFile]:
     """Opens one file of a data set; raises ParameterError unless it has the columns. See `OpenFile`."""
     with open_columns(file.path) as reader:
@@ -655,8 +762,14 @@ def open_file(
 def require_numbers(kind: pa.DataType, column: str) -> None:
     """Raises ParameterError unless the Arrow type holds numbers; booleans and dates are not taken for numbers."""
     inner = kind.value_type if pa.types.is_dictionary(kind) else kind
-    if not (pa.types.is_integer(inner) or pa.types.is_floating(inner) or pa.types.is_decimal(inner)):
-        raise ParameterError("column", column, f"holds {kind}, not numbers; convert it first or choose another column")
+    if not (
+        pa.types.is_integer(inner) or pa.types.is_floating(inner) or pa.types.is_decimal(inner)
+    ):
+        raise ParameterError(
+            "column",
+            column,
+            f"holds {kind}, not numbers; convert it first or choose another column",
+        )
 
 
 # By buffers, not by `to_numpy` and `pa.array`, which import pandas wherever it is installed: half a second for nothing.
@@ -680,13 +793,17 @@ def validity(array: pa.Array) -> npt.NDArray[np.bool_]:
     return bits[array.offset : array.offset + len(array)].astype(bool)
 
 
-def arrow(values: npt.NDArray[np.generic], present: npt.NDArray[np.bool_] | None = None) -> pa.Array:
+def arrow(
+    values: npt.NDArray[np.generic], present: npt.NDArray[np.bool_] | None = None
+) -> pa.Array:
     """An Arrow array over the memory of integers, with nulls where they are not present; or of booleans, copied."""
     if values.dtype == np.bool_:
         bits = np.packbits(values.astype(np.bool_, copy=False), bitorder="little")
         return pa.Array.from_buffers(pa.bool_(), values.size, [None, pa.py_buffer(bits)])
     mask = None if present is None else pa.py_buffer(np.packbits(present, bitorder="little"))
-    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), values.size, [mask, pa.py_buffer(values)])
+    return pa.Array.from_buffers(
+        pa.from_numpy_dtype(values.dtype), values.size, [mask, pa.py_buffer(values)]
+    )
 
 
 def numbers(array: pa.Array) -> tuple[npt.NDArray[np.floating], npt.NDArray[np.bool_] | None]:
@@ -730,7 +847,10 @@ def category_positions(
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     kind, of = array.type, pa.types
-    if not any(test(kind) for test in (of.is_string, of.is_large_string, of.is_boolean, of.is_integer, of.is_null)):
+    if not any(
+        test(kind)
+        for test in (of.is_string, of.is_large_string, of.is_boolean, of.is_integer, of.is_null)
+    ):
         remedy = f"holds {kind}, not categories (text, integers, true and false); convert it first"
         raise ParameterError("column", column, remedy)
     text = array.cast(pa.large_string())

@@ -88,7 +88,9 @@ class CodeCounts:
             need = f"need {self.mechanism.levels.size} integers, one per level"
             raise wrong_kind("counts", raw, "iu", need)
         if (raw < 0).any():
-            raise ParameterError("counts", int(raw.min()), "a count cannot be negative; count reports per code")
+            raise ParameterError(
+                "counts", int(raw.min()), "a count cannot be negative; count reports per code"
+            )
         owned = raw.astype(np.int64, copy=True)
         owned.setflags(write=False)
         object.__setattr__(self, "counts", owned)
@@ -99,17 +101,23 @@ class CodeCounts:
         return int(self.counts.sum())
 
     @classmethod
-    def from_codes(cls, codes: npt.ArrayLike, *, mechanism: Mechanism, seeded: bool | None = None) -> Self:
+    def from_codes(
+        cls, codes: npt.ArrayLike, *, mechanism: Mechanism, seeded: bool | None = None
+    ) -> Self:
         """Counts the codes of an array of any shape; raises ParameterError for a code that names no level."""
         array = mechanism.check_codes(codes)
         size = mechanism.levels.size
-        return cls(mechanism=mechanism, counts=np.bincount(array.ravel(), minlength=size), seeded=seeded)
+        return cls(
+            mechanism=mechanism, counts=np.bincount(array.ravel(), minlength=size), seeded=seeded
+        )
 
     def merge(self, other: Self) -> Self:
         """The counts of both; raises ParameterError when the mechanisms differ, or reports would count twice."""
         if other.mechanism != self.mechanism:
             raise ParameterError(
-                "mechanism", other.mechanism.name, "reports of different tables cannot be added; estimate them apart"
+                "mechanism",
+                other.mechanism.name,
+                "reports of different tables cannot be added; estimate them apart",
             )
         twice = sorted(self.runs & other.runs)
         if twice:
@@ -134,16 +142,30 @@ class CodeCounts:
             drawn["sources"] = sorted(map(list, self.sources))
         if self.memoised:
             drawn["memoised"] = self.memoised
-        return {**embedded(self.mechanism, seeded=self.seeded), "counts": self.counts.tolist(), **drawn}
+        return {
+            **embedded(self.mechanism, seeded=self.seeded),
+            "counts": self.counts.tolist(),
+            **drawn,
+        }
 
     @classmethod
     def from_dict(cls, values: JsonObject) -> Self:
         """The counts that `as_dict` described; raises FileFormatError for anything else."""
-        seeded, runs, sources = values.get("seeded"), values.get("runs", []), values.get("sources", [])
+        seeded, runs, sources = (
+            values.get("seeded"),
+            values.get("runs", []),
+            values.get("sources", []),
+        )
         memoised = values.get("memoised", 0)
         keys = {"table" if seeded else "mechanism", "counts"}
-        pairs = isinstance(sources, list) and all(isinstance(one, list) and len(one) == 2 for one in sources)
-        named = [*runs, *(name for one in sources for name in one)] if pairs and isinstance(runs, list) else [None]
+        pairs = isinstance(sources, list) and all(
+            isinstance(one, list) and len(one) == 2 for one in sources
+        )
+        named = (
+            [*runs, *(name for one in sources for name in one)]
+            if pairs and isinstance(runs, list)
+            else [None]
+        )
         if (
             set(values) - {"seeded", "runs", "sources", "memoised"} != keys
             or type(memoised) is not int
@@ -162,7 +184,9 @@ class CodeCounts:
         )
 
 
-def save_counts(counts: CodeCounts, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+def save_counts(
+    counts: CodeCounts, path: str | os.PathLike[str], *, overwrite: bool = False
+) -> None:
     """Writes counts to a .json file, whole or not at all.
 
     Arguments:
@@ -248,7 +272,9 @@ def read_counts(
     """
     chosen = Settings(engine=engine, address=address, threads=threads, progress=progress)
     counter = BlockCounter(column=column, mechanism=mechanism)
-    total, runs, about = total_of(source, counter.count, CodeCounts.merge, column=column, chosen=chosen)
+    total, runs, about = total_of(
+        source, counter.count, CodeCounts.merge, column=column, chosen=chosen
+    )
     # One run's folder is one release, in however many parts.
     memoised = total.memoised if expected_reports(source) is None else min(total.memoised, 1)
     return replace(total, runs=runs, sources=about, memoised=memoised)
@@ -281,9 +307,13 @@ def total_of(
             total, done = part if total is None else merge(total, part), done + rows(part)
             chosen.tell(done, share=i / len(blocks))
     if total is None or not done:
-        raise ParameterError("column", column or "codes", f"is empty: {os.fspath(source)} holds no reports")
+        raise ParameterError(
+            "column", column or "codes", f"is empty: {os.fspath(source)} holds no reports"
+        )
     if expected is not None and done != expected:
-        raise FileFormatError(f"{os.fspath(source)}: its parts hold {done} reports, its manifest says {expected}")
+        raise FileFormatError(
+            f"{os.fspath(source)}: its parts hold {done} reports, its manifest says {expected}"
+        )
     return total, *runs_of(files)
 
 
@@ -324,9 +354,7 @@ def refuse_two_runs(sources: Collection[tuple[str, str]], *, parameter: str) -> 
     first: dict[str, str] = {}
     for source, run in sorted(sources):
         if first.setdefault(source, run) != run:
-            remedy = (
-                "privatized the same rows twice; together their intervals would be too narrow; estimate each run alone"
-            )
+            remedy = "privatized the same rows twice; together their intervals would be too narrow; estimate each run alone"
             raise ParameterError(parameter, f"runs {first[source]} and {run}", remedy)
 
 
@@ -339,7 +367,9 @@ def expected_reports(source: str | os.PathLike[str]) -> int | None:
         try:
             return int(read_object(folder / MANIFEST)["reports"])
         except (ValueError, TypeError, KeyError):
-            raise FileFormatError(f"{folder / MANIFEST}: is damaged; the parts beside it may still be whole") from None
+            raise FileFormatError(
+                f"{folder / MANIFEST}: is damaged; the parts beside it may still be whole"
+            ) from None
     if (folder / STATE).is_file():
         remedy = "holds an unfinished run; continue it with: mezzotint privatize --resume"
         raise ParameterError("source", str(folder), remedy)
@@ -366,7 +396,10 @@ class BlockCounter:
                 rows += batch.num_rows
         first = block.groups is None or block.groups[0] == 0  # every file counts once
         return CodeCounts(
-            mechanism=table, counts=total, seeded=seeded, memoised=int(first and bool(described.memoised))
+            mechanism=table,
+            counts=total,
+            seeded=seeded,
+            memoised=int(first and bool(described.memoised)),
         )
 
     def field(self, reader: ColumnReader) -> tuple[str, Description]:
@@ -376,16 +409,22 @@ class BlockCounter:
             described = read_description(reader.description, name=reader.name)
         if self.column is None and len(described.tables) != 1:
             listed = ", ".join(described.tables) or "none described"
-            raise ParameterError("column", "none given", f"name the field that holds the codes; candidates: {listed}")
+            raise ParameterError(
+                "column", "none given", f"name the field that holds the codes; candidates: {listed}"
+            )
         field = next(iter(described.tables)) if self.column is None else self.column
         table = described.tables.get(field, self.mechanism)
         if table is None:
             listed, meant = ", ".join(described.tables), f"{field}_code"
             listed += f"; did you mean {meant}?" if meant in described.tables else ""
-            raise ParameterError("column", field, f"no such column of codes; the file has: {listed}")
+            raise ParameterError(
+                "column", field, f"no such column of codes; the file has: {listed}"
+            )
         if self.mechanism is not None and self.mechanism != table:
             raise ParameterError(
-                "mechanism", self.mechanism.name, f"{reader.name} was made by another table: {table!r}"
+                "mechanism",
+                self.mechanism.name,
+                f"{reader.name} was made by another table: {table!r}",
             )
         reader.require(field)
         return field, replace(described, tables={**described.tables, field: table})
@@ -400,12 +439,16 @@ def codes_in(array: pa.Array, size: int, field: str, before: int) -> npt.NDArray
     values, present = numbers(array)
     if present is not None:
         row = before + int(np.argmin(present)) + 1
-        raise FileFormatError(f"{field}: report {row} is missing; a reports file has one code per row")
+        raise FileFormatError(
+            f"{field}: report {row} is missing; a reports file has one code per row"
+        )
     bad = (values < 0) | (values >= size) | (values != np.floor(values))
     if bad.any():
         row = before + int(np.argmax(bad)) + 1
         value = float(values[np.argmax(bad)])
-        raise FileFormatError(f"{field}: report {row} is {value:g}; codes are integers from 0 to {size - 1}")
+        raise FileFormatError(
+            f"{field}: report {row} is {value:g}; codes are integers from 0 to {size - 1}"
+        )
     return values.astype(np.int64)
 
 
@@ -450,8 +493,13 @@ class Counter:
     def __init__(self, *mechanisms: Mechanism, log: str | os.PathLike[str] | None = None) -> None:
         self._tables = {mechanism.sha256: mechanism for mechanism in mechanisms}
         if not mechanisms or len(self._tables) != len(mechanisms):
-            raise ParameterError("mechanisms", f"{len(mechanisms)} given", "give at least one table, each once")
-        self._counts = {name: np.zeros(table.levels.size, dtype=np.int64) for name, table in self._tables.items()}
+            raise ParameterError(
+                "mechanisms", f"{len(mechanisms)} given", "give at least one table, each once"
+            )
+        self._counts = {
+            name: np.zeros(table.levels.size, dtype=np.int64)
+            for name, table in self._tables.items()
+        }
         self._run: str | None = None
         header = {"format": LOG_FORMAT, "version": LOG_VERSION, "tables": sorted(self._tables)}
         self._log = AppendLog(log, header=header, take=self._take, what="log of reports")
@@ -480,10 +528,14 @@ class Counter:
             mechanism: of which table; None where there is one only.
         """
         if mechanism is None and len(self._tables) > 1:
-            raise ParameterError("mechanism", "none given", f"name one of the {len(self._tables)} tables")
+            raise ParameterError(
+                "mechanism", "none given", f"name one of the {len(self._tables)} tables"
+            )
         table = next(iter(self._tables.values())) if mechanism is None else mechanism
         if table.sha256 not in self._tables:
-            raise ParameterError("mechanism", table.name, "none of its reports is counted here; name another")
+            raise ParameterError(
+                "mechanism", table.name, "none of its reports is counted here; name another"
+            )
         self._log.refresh()
         runs = frozenset([cast(str, self._run)])
         return CodeCounts(mechanism=table, counts=self._counts[table.sha256], runs=runs)
@@ -494,14 +546,26 @@ class Counter:
         except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict) or set(found) != {"format", "version", "sha256", "code"}:
-            raise FileFormatError("report: not the JSON object that reporters send (docs/file-format.md)")
-        if found["format"] != FORMAT or type(found["version"]) is not int or found["version"] != LOG_VERSION:
+            raise FileFormatError(
+                "report: not the JSON object that reporters send (docs/file-format.md)"
+            )
+        if (
+            found["format"] != FORMAT
+            or type(found["version"]) is not int
+            or found["version"] != LOG_VERSION
+        ):
             raise FileFormatError(f'report: not of format "{FORMAT}", version {LOG_VERSION}')
         table = self._tables.get(found["sha256"]) if isinstance(found["sha256"], str) else None
         if table is None:
-            raise FileFormatError("report: of a table that is not collected here; let reporters fetch it again")
+            raise FileFormatError(
+                "report: of a table that is not collected here; let reporters fetch it again"
+            )
         code = found["code"]
-        if type(code) is not int or not 0 <= code < table.levels.size or not table.weights[:, code].any():
+        if (
+            type(code) is not int
+            or not 0 <= code < table.levels.size
+            or not table.weights[:, code].any()
+        ):
             raise FileFormatError("report: its code is not in its table")
         return {"sha256": table.sha256, "code": code}
 

@@ -31,7 +31,14 @@ from mezzotint.core.files import refuse_existing, sync_folder
 from mezzotint.core.loss import Codes, Words
 from mezzotint.core.mechanism import MISSING, OTHER, Mechanism, Seed
 from mezzotint.core.records import JsonObject
-from mezzotint.core.sampler import BLOCK, KEY_BYTES, ElementWords, codes_from_words, fresh_key, key_from
+from mezzotint.core.sampler import (
+    BLOCK,
+    KEY_BYTES,
+    ElementWords,
+    codes_from_words,
+    fresh_key,
+    key_from,
+)
 
 compute: Any = pc  # its functions are made at import time, unseen by type checkers
 
@@ -94,7 +101,12 @@ class Memo:
 
 
 def memoised(
-    values: npt.ArrayLike | pa.Array, users: npt.ArrayLike | pa.Array, *, mechanism: Mechanism, key: bytes, column: str
+    values: npt.ArrayLike | pa.Array,
+    users: npt.ArrayLike | pa.Array,
+    *,
+    mechanism: Mechanism,
+    key: bytes,
+    column: str,
 ) -> Codes:
     """One memoised report per value.
 
@@ -137,16 +149,27 @@ def memoised(
 # which collide with the chance of a 120-bit hash) and B2 the 8 bytes of the value, the word is half of
 # E(E(B1) xor B2): CBC-MAC on messages of two blocks always, a pseudorandom function (Bellare, Kilian, Rogaway 2000).
 def memo_words(
-    users: pa.Array, values: npt.NDArray[np.floating], *, key: bytes, column: str, mechanism: Mechanism
+    users: pa.Array,
+    values: npt.NDArray[np.floating],
+    *,
+    key: bytes,
+    column: str,
+    mechanism: Mechanism,
 ) -> Words:
     """(n,) uint64, one per pair of user and value; see `memoised`."""
     if len(users) != values.size:
         raise ParameterError("users", f"{len(users)} ids", f"need one per value, {values.size}")
     purpose = b"mezzotint memo\0" + bytes.fromhex(mechanism.sha256) + column.encode()
     derived = hmac.digest(key, purpose, "sha256")
-    clipped = np.clip(values.astype(np.float64), mechanism.lower, mechanism.upper) + 0.0  # -0.0 becomes 0.0
+    clipped = (
+        np.clip(values.astype(np.float64), mechanism.lower, mechanism.upper) + 0.0
+    )  # -0.0 becomes 0.0
     encryptor = Cipher(algorithms.AES(derived), modes.ECB()).encryptor()
-    state = np.frombuffer(encryptor.update(_id_blocks(users, derived).tobytes()), dtype="<u8").reshape(-1, 2).copy()
+    state = (
+        np.frombuffer(encryptor.update(_id_blocks(users, derived).tobytes()), dtype="<u8")
+        .reshape(-1, 2)
+        .copy()
+    )
     state[:, 0] ^= clipped.astype("<f8").view("<u8")
     return np.frombuffer(encryptor.update(state.tobytes()), dtype="<u8")[::2].astype(np.uint64)
 
@@ -154,7 +177,9 @@ def memo_words(
 def _id_blocks(users: pa.Array, key: bytes) -> npt.NDArray[np.uint8]:
     """(n, 16) bytes: length and text of short ids, a keyed hash of long ones."""
     text = _as_text(users)
-    offsets = np.frombuffer(text.buffers()[1], dtype=np.int64, count=len(text) + 1, offset=8 * text.offset)
+    offsets = np.frombuffer(
+        text.buffers()[1], dtype=np.int64, count=len(text) + 1, offset=8 * text.offset
+    )
     data = np.frombuffer(text.buffers()[2] or b"", dtype=np.uint8)
     sizes = np.diff(offsets)
     blocks = np.zeros((len(text), BLOCK_BYTES), dtype=np.uint8)
@@ -164,7 +189,9 @@ def _id_blocks(users: pa.Array, key: bytes) -> npt.NDArray[np.uint8]:
         blocks[here, j + 1] = data[offsets[:-1][here] + j]
     for i in np.flatnonzero(sizes > SHORT):
         blocks[i, 0] = _LONG
-        hashed = hashlib.blake2b(data[offsets[i] : offsets[i + 1]].tobytes(), key=key, digest_size=SHORT)
+        hashed = hashlib.blake2b(
+            data[offsets[i] : offsets[i + 1]].tobytes(), key=key, digest_size=SHORT
+        )
         blocks[i, 1:] = np.frombuffer(hashed.digest(), dtype=np.uint8)
     return blocks
 
@@ -174,8 +201,12 @@ def _as_text(users: pa.Array) -> pa.Array:
         users = users.dictionary_decode()
     kind = users.type
     if pa.types.is_null(kind) or users.null_count:
-        raise ParameterError("users", "missing", "every row needs a user id; drop rows without one first")
-    if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        raise ParameterError(
+            "users", "missing", "every row needs a user id; drop rows without one first"
+        )
+    if not (
+        pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    ):
         raise ParameterError("users", str(kind), "user ids are integers or text")
     return compute.cast(users, pa.large_string())
 
@@ -228,13 +259,17 @@ def load_memo_key(path: str | os.PathLike[str]) -> bytes:
         remedy = "no such file; make one with mezzotint.collect.new_memo_key, or --new-key"
         raise ParameterError("key_file", str(target), remedy)
     if os.name == "posix" and target.stat().st_mode & 0o077:
-        raise ParameterError("key_file", str(target), "others may read this secret; run chmod 600 on it")
+        raise ParameterError(
+            "key_file", str(target), "others may read this secret; run chmod 600 on it"
+        )
     try:
         key = bytes.fromhex(target.read_text(encoding="ascii").strip())
     except ValueError:
         key = b""
     if len(key) != KEY_BYTES:
-        raise FileFormatError(f"{target}: holds no memo key; it has {2 * KEY_BYTES} hexadecimal digits on one line")
+        raise FileFormatError(
+            f"{target}: holds no memo key; it has {2 * KEY_BYTES} hexadecimal digits on one line"
+        )
     return key
 
 
@@ -257,7 +292,9 @@ class Hashing(Protocol):
     @property
     def chances(self) -> tuple[float, float]: ...
 
-    def cell(self, positions: npt.NDArray[np.int64], hashes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]: ...
+    def cell(
+        self, positions: npt.NDArray[np.int64], hashes: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.int64]: ...
 
     def supports(self, counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]: ...
 
@@ -280,7 +317,9 @@ class Tally:
     def nothing(self, column: str, where: str) -> ParameterError:
         """The error to raise where no report was made."""
         why = f"all {self.missing} values are missing" if self.missing else "it has no rows"
-        return ParameterError("column", column, f"is empty: {why} in {where}; name another column or source")
+        return ParameterError(
+            "column", column, f"is empty: {why} in {where}; name another column or source"
+        )
 
     def clip(self, column: str, below: int, above: int) -> None:
         """Adds the clipped inputs of one batch."""
@@ -334,21 +373,29 @@ class Plan:
         for column in self.mechanisms:
             if column in self.keep:
                 raise ParameterError(
-                    "keep", column, "keeping the raw column would reveal what its reports protect; leave it out"
+                    "keep",
+                    column,
+                    "keeping the raw column would reveal what its reports protect; leave it out",
                 )
             for taken in (code_field(column), hash_field(column)):
                 if taken in self.keep:
-                    raise ParameterError("keep", taken, "the reports take this name; rename that column first")
+                    raise ParameterError(
+                        "keep", taken, "the reports take this name; rename that column first"
+                    )
         if self.hashed and self.memo is not None:
             remedy = "hashed reports are not memoised: every report draws a new hash; leave out one of them"
             raise ParameterError("memo", self.memo.users, remedy)
         if len(set(self.keep)) != len(self.keep):
             raise ParameterError("keep", ", ".join(self.keep), "names a column twice; name it once")
         if self.memo is not None and self.memo.users in self.mechanisms:
-            raise ParameterError("users", self.memo.users, "is privatized itself; name the column of user ids")
+            raise ParameterError(
+                "users", self.memo.users, "is privatized itself; name the column of user ids"
+            )
         if self.memo is not None and self.seeded:
             raise ParameterError(
-                "rng", "a seed", "memoised reports take their randomness from the memo key; leave it out"
+                "rng",
+                "a seed",
+                "memoised reports take their randomness from the memo key; leave it out",
             )
 
     @property
@@ -359,18 +406,28 @@ class Plan:
     @property
     def labels(self) -> tuple[str, ...]:
         """Those of them that hold categories."""
-        return tuple(column for column, mechanism in self.mechanisms.items() if mechanism.categories is not None)
+        return tuple(
+            column
+            for column, mechanism in self.mechanisms.items()
+            if mechanism.categories is not None
+        )
 
     @property
     def extra(self) -> dict[str, str]:
         """Other columns to read -> the parameter that names them."""
-        users = {} if self.memo is None or self.memo.users in self.keep else {self.memo.users: "users"}
+        users = (
+            {} if self.memo is None or self.memo.users in self.keep else {self.memo.users: "users"}
+        )
         return {**dict.fromkeys(self.keep, "keep"), **users}
 
     def new_run(self) -> str:
         """A name for one run of this plan: of a seed's runs always the same, as their reports are; else a fresh one."""
         seeds = b"".join(self.keys)
-        name = hashlib.sha256(b"mezzotint run" + seeds).hexdigest() if self.seeded else secrets.token_hex(32)
+        name = (
+            hashlib.sha256(b"mezzotint run" + seeds).hexdigest()
+            if self.seeded
+            else secrets.token_hex(32)
+        )
         return name[:32]
 
     def describe(self, run: str, source: str | None) -> str:
@@ -382,12 +439,16 @@ class Plan:
     def schema(self, kinds: Sequence[pa.DataType]) -> pa.Schema:
         """Arrow schema of the output, given the types of the extra columns."""
         fields = [
-            pa.field(code_field(column), pa.uint8() if mechanism.levels.size <= 256 else pa.uint16())
+            pa.field(
+                code_field(column), pa.uint8() if mechanism.levels.size <= 256 else pa.uint16()
+            )
             for column, mechanism in self.mechanisms.items()
         ]
         fields += [pa.field(hash_field(column), pa.uint32()) for column in self.hashed]
         extra = zip(self.extra, kinds, strict=True)
-        return pa.schema([*fields, *(pa.field(name, kind) for name, kind in extra if name in self.keep)])
+        return pa.schema(
+            [*fields, *(pa.field(name, kind) for name, kind in extra if name in self.keep)]
+        )
 
     def for_block(self, index: int) -> Plan:
         """The plan of one block by itself, whose rows count from 0.
@@ -417,7 +478,9 @@ class Plan:
         split = [
             numbers(batch.column(i))
             if mechanism.categories is None
-            else _places(batch.column(i), column, self.hashed.get(column, mechanism).categories or (), place)
+            else _places(
+                batch.column(i), column, self.hashed.get(column, mechanism).categories or (), place
+            )
             for i, (column, mechanism) in enumerate(self.mechanisms.items())
         ]
         present = self._present([mask for _, mask in split], place)
@@ -436,7 +499,9 @@ class Plan:
             if self.on_out_of_range == "error":
                 _refuse_outside(values, present, column, mechanism, place)
             words = self._words(i, batch, first, present, values)
-            codes, below, above = draw(mechanism, values, words=words, rows=batch.num_rows, present=present)
+            codes, below, above = draw(
+                mechanism, values, words=words, rows=batch.num_rows, present=present
+            )
             tally.clip(column, below, above)
             fields.append(arrow(codes))
         others = batch.select(list(self.keep))
@@ -444,10 +509,16 @@ class Plan:
             others = others.filter(arrow(present))
         tally.rows += batch.num_rows
         tally.reports += len(fields[0])
-        names = [*map(code_field, self.columns), *map(hash_field, self.hashed), *others.schema.names]
+        names = [
+            *map(code_field, self.columns),
+            *map(hash_field, self.hashed),
+            *others.schema.names,
+        ]
         return pa.RecordBatch.from_arrays([*fields, *hashes, *others.columns], names=names)
 
-    def _hashes(self, i: int, many: int, first: int, rows: int, present: Present | None) -> npt.NDArray[np.int64]:
+    def _hashes(
+        self, i: int, many: int, first: int, rows: int, present: Present | None
+    ) -> npt.NDArray[np.int64]:
         """The hash of each present row: from a keystream of its own, and from nothing in the row."""
         key = hashlib.sha256(b"mezzotint hashes" + self.keys[i]).digest()
         words, fill = np.empty(rows, dtype=np.uint64), keystream_words(key, first)
@@ -456,11 +527,15 @@ class Plan:
         drawn = ((words >> np.uint64(11)) * 2.0**-53 * many).astype(np.int64)
         return drawn if present is None else drawn[present]
 
-    def _words(self, i: int, batch: pa.RecordBatch, first: int, present: Present | None, values: Values) -> NextWords:
+    def _words(
+        self, i: int, batch: pa.RecordBatch, first: int, present: Present | None, values: Values
+    ) -> NextWords:
         if self.memo is None:
             return keystream_words(self.keys[i], first)
         column = self.columns[i]
-        return self.memo.words(batch.column(self.memo.users), values, present, column, self.mechanisms[column])
+        return self.memo.words(
+            batch.column(self.memo.users), values, present, column, self.mechanisms[column]
+        )
 
     def _present(self, masks: Sequence[Present | None], place: _Place) -> Present | None:
         """A mask of the rows that have all their values; None when all do."""
@@ -468,9 +543,13 @@ class Plan:
         if not found:
             return None
         if self.missing == "error":
-            column, mask = next((c, m) for c, m in zip(self.columns, masks, strict=True) if m is not None)
+            column, mask = next(
+                (c, m) for c, m in zip(self.columns, masks, strict=True) if m is not None
+            )
             remedy = 'missing="drop" (--missing drop) leaves such rows out'
-            raise ParameterError("column", column, f"{place.row(int(np.argmin(mask)))} is missing; {remedy}")
+            raise ParameterError(
+                "column", column, f"{place.row(int(np.argmin(mask)))} is missing; {remedy}"
+            )
         return found[0] if len(found) == 1 else np.logical_and.reduce(found)
 
 
@@ -488,7 +567,10 @@ def plan(
     generator = np.random.default_rng(check_count("rng", rng, least=0)) if seeded else rng
     hashed = {column: one for column, one in mechanisms.items() if not isinstance(one, Mechanism)}
     return Plan(
-        mechanisms={name: one if isinstance(one, Mechanism) else one.mechanism for name, one in mechanisms.items()},
+        mechanisms={
+            name: one if isinstance(one, Mechanism) else one.mechanism
+            for name, one in mechanisms.items()
+        },
         hashed=hashed,
         keys=tuple(key_from(generator) for _ in mechanisms),
         keep=tuple(keep),
@@ -524,7 +606,12 @@ def keystream_words(key: bytes, first: int) -> NextWords:
 
 
 def draw(
-    mechanism: Mechanism, values: Values, *, words: NextWords, rows: int, present: Present | None = None
+    mechanism: Mechanism,
+    values: Values,
+    *,
+    words: NextWords,
+    rows: int,
+    present: Present | None = None,
 ) -> tuple[Codes, int, int]:
     """The codes of one column of a batch of rows, and the inputs clipped below and above.
 
@@ -551,7 +638,9 @@ def draw(
     return codes, int(below), int(above)
 
 
-def _places(array: pa.Array, column: str, names: Sequence[str], place: _Place) -> tuple[Values, Present | None]:
+def _places(
+    array: pa.Array, column: str, names: Sequence[str], place: _Place
+) -> tuple[Values, Present | None]:
     """The inputs that the present categories of a column stand for, and which are present (None when all are)."""
     places, present = category_positions(array, names, column)
     if MISSING in names:
@@ -568,7 +657,9 @@ def _places(array: pa.Array, column: str, names: Sequence[str], place: _Place) -
     return places[present], None if present.all() else present
 
 
-def _refuse_outside(values: Values, present: Present | None, column: str, mechanism: Mechanism, place: _Place) -> None:
+def _refuse_outside(
+    values: Values, present: Present | None, column: str, mechanism: Mechanism, place: _Place
+) -> None:
     outside = np.flatnonzero((values < mechanism.lower) | (values > mechanism.upper))
     if outside.size:
         row = int(outside[0]) if present is None else int(np.flatnonzero(present)[outside[0]])

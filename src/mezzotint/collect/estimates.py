@@ -94,13 +94,18 @@ class Frequencies(Claimed):
     @property
     def frequencies(self) -> list[JsonObject]:
         """Each category with its share."""
-        return [{"category": name, **share.as_dict()} for name, share in zip(self.categories, self.shares, strict=True)]
+        return [
+            {"category": name, **share.as_dict()}
+            for name, share in zip(self.categories, self.shares, strict=True)
+        ]
 
     def _rows(self) -> list[JsonObject]:
         return self.frequencies
 
 
-def frequencies(counts: CodeCounts, *, level: float, method: Method, simultaneous: bool) -> Frequencies:
+def frequencies(
+    counts: CodeCounts, *, level: float, method: Method, simultaneous: bool
+) -> Frequencies:
     """The frequencies behind reports of a table for categories; see `estimate`.
 
     Each is the mean of a decoder that is unbiased for its category's indicator: a number per report, so that the score
@@ -154,14 +159,21 @@ class HashedCounts:
 
     @classmethod
     def from_reports(
-        cls, codes: npt.ArrayLike, hashes: npt.ArrayLike, *, domain: Hashing, seeded: bool | None = None
+        cls,
+        codes: npt.ArrayLike,
+        hashes: npt.ArrayLike,
+        *,
+        domain: Hashing,
+        seeded: bool | None = None,
     ) -> Self:
         """Counts reports, (n,) codes with their hashes; raises ParameterError for any that cannot be."""
         cells = domain.mechanism.levels.size
         one, other = (np.asarray(part, dtype=np.int64) for part in (codes, hashes))
         for name, part, size in (("codes", one, cells), ("hashes", other, domain.hashes)):
             if one.shape != other.shape or (part.size and not 0 <= part.min() <= part.max() < size):
-                raise ParameterError(name, part.shape, f"need integers below {size}, as many codes as hashes")
+                raise ParameterError(
+                    name, part.shape, f"need integers below {size}, as many codes as hashes"
+                )
         counts = np.bincount(other * cells + one, minlength=domain.hashes * cells)
         return cls(domain=domain, counts=counts.reshape(domain.hashes, cells), seeded=seeded)
 
@@ -177,7 +189,10 @@ class HashedCounts:
 
 
 def read_hashed(
-    source: str | os.PathLike[str], *, domain: Hashing | Callable[[Mechanism], Hashing], column: str | None = None
+    source: str | os.PathLike[str],
+    *,
+    domain: Hashing | Callable[[Mechanism], Hashing],
+    column: str | None = None,
 ) -> HashedCounts:
     """Counts the hashed reports of a file or data set.
 
@@ -215,7 +230,9 @@ def read_hashed(
                 codes = codes_in(batch.column(0), made.mechanism.levels.size, field, rows)
                 hashes, present = numbers(batch.column(1))
                 if present is not None:
-                    raise FileFormatError(f"{beside}: report {rows + int(np.argmin(present)) + 1} is missing")
+                    raise FileFormatError(
+                        f"{beside}: report {rows + int(np.argmin(present)) + 1} is missing"
+                    )
                 total += HashedCounts.from_reports(codes, hashes, domain=made).counts
                 rows += batch.num_rows
         return HashedCounts(domain=made, counts=total, seeded=described.seeded)
@@ -264,7 +281,9 @@ class HeavyHitters(Claimed):
     def heavy_hitters(self) -> list[JsonObject]:
         """Each category with its share and whether it is certain."""
         listed = zip(self.categories, self.shares, self.certain, strict=True)
-        return [{"category": name, **share.as_dict(), "certain": sure} for name, share, sure in listed]
+        return [
+            {"category": name, **share.as_dict(), "certain": sure} for name, share, sure in listed
+        ]
 
     def _rows(self) -> list[JsonObject]:
         return self.heavy_hitters
@@ -304,7 +323,9 @@ def heavy_hitters(
     domain, n = counts.domain, counts.n
     refuse_seeded(counts.seeded, allowed=allow_seeded)
     if top < 1 or n == 0:
-        raise ParameterError("top", top, f"need at least one category to list, and reports: there are {n}")
+        raise ParameterError(
+            "top", top, f"need at least one category to list, and reports: there are {n}"
+        )
     supports = domain.supports(counts.counts)
     order = np.argsort(-supports, kind="stable")
     listed, tail = order[:top], (1 - level) / supports.size / 2
@@ -320,7 +341,9 @@ def heavy_hitters(
     unlisted = float(ends[1, -1]) if supports.size > top else 0.0
     shares = tuple(
         within(value, least, most)
-        for value, least, most in zip(share(seen / n)[:top].tolist(), *ends[:, :top].tolist(), strict=True)
+        for value, least, most in zip(
+            share(seen / n)[:top].tolist(), *ends[:, :top].tolist(), strict=True
+        )
     )
     return HeavyHitters(
         n=n,
@@ -363,7 +386,10 @@ class Histogram(Record):
 
     def _rows(self) -> list[JsonObject]:
         ends = {"from": self.edges[:-1], "to": self.edges[1:]}
-        shares = {name: getattr(self, name) for name in ("share", "low", "high", "identified_low", "identified_high")}
+        shares = {
+            name: getattr(self, name)
+            for name in ("share", "low", "high", "identified_low", "identified_high")
+        }
         columns = {name: values.tolist() for name, values in (ends | shares).items()}
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
@@ -475,12 +501,19 @@ class Estimate(Claimed):
         if bins is not None:
             rows = zip(pairwise(bins.edges), bins.share, bins.low, bins.high, strict=True)
             told |= {
-                f"share in {ends[0]:.4g} to {ends[1]:.4g}": Interval(value=share, low=low, high=high).as_dict()
+                f"share in {ends[0]:.4g} to {ends[1]:.4g}": Interval(
+                    value=share, low=low, high=high
+                ).as_dict()
                 for ends, share, low, high in rows
             }
         of = "all intervals together" if self.simultaneous else "each interval"
-        told |= {"standard error": self.standard_error, "confidence": f"{self.level:g} of {of}, {self.method}"}
-        told |= {name: shown[name] for name in ("epsilon", "certified", "observer") if name in shown}
+        told |= {
+            "standard error": self.standard_error,
+            "confidence": f"{self.level:g} of {of}, {self.method}",
+        }
+        told |= {
+            name: shown[name] for name in ("epsilon", "certified", "observer") if name in shown
+        }
         if self.claim is None:
             told["epsilon"] = "none: drawn from a seed, which is not private"
         return {**told, "notes": " ".join(self.notes)} if self.notes else told
@@ -488,7 +521,9 @@ class Estimate(Claimed):
 
 def _per_mean(variance: Interval, n: int) -> Interval:
     return Interval(
-        value=math.sqrt(variance.value / n), low=math.sqrt(variance.low / n), high=math.sqrt(variance.high / n)
+        value=math.sqrt(variance.value / n),
+        low=math.sqrt(variance.low / n),
+        high=math.sqrt(variance.high / n),
     )
 
 
@@ -547,7 +582,9 @@ def estimate(
     if mechanism.categories is not None:
         for name, value in (("histogram", histogram), ("quantiles", quantiles)):
             if value is not None:
-                raise ParameterError(name, value, "categories have frequencies, and no order; leave it out")
+                raise ParameterError(
+                    name, value, "categories have frequencies, and no order; leave it out"
+                )
         return frequencies(counts, level=level, method=method, simultaneous=simultaneous)
     edges = None if histogram is None else _edges(histogram, mechanism.lower, mechanism.upper)
     wanted = None if quantiles is None else _probabilities(quantiles)
@@ -587,7 +624,9 @@ def _check(counts: CodeCounts, level: float, method: str, allow_seeded: bool) ->
 
 def _rest(total: float, spread: Interval, floor: float) -> Interval:
     # Var(report) = Var(input) + E[variance added]; the second part is never below the table's least.
-    low, value, high = (min(max(total - part, floor), total) for part in (spread.high, spread.value, spread.low))
+    low, value, high = (
+        min(max(total - part, floor), total) for part in (spread.high, spread.value, spread.low)
+    )
     return Interval(value=value, low=low, high=high)
 
 
@@ -604,7 +643,9 @@ def _edges(histogram: int | Sequence[float], lower: float, upper: float) -> Floa
     if edges.ndim != 1 or edges.size < 2 or not (np.diff(edges) > 0).all():
         raise ParameterError("histogram", edges.tolist(), remedy)
     if edges[0] < lower or edges[-1] > upper:
-        raise ParameterError("histogram", edges.tolist(), f"edges must lie inside [{lower:g}, {upper:g}]")
+        raise ParameterError(
+            "histogram", edges.tolist(), f"edges must lie inside [{lower:g}, {upper:g}]"
+        )
     return edges
 
 

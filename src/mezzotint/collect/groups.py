@@ -125,15 +125,25 @@ def read_groups(
         >>> {name: group.counts.n for name, group in mz.collect.read_groups("out.csv", by="town").items()}
         {'a': 50, 'b': 50}
     """
-    counter = _GroupCounter(reader=BlockCounter(column=column, mechanism=mechanism), by=by, weights=weights)
+    counter = _GroupCounter(
+        reader=BlockCounter(column=column, mechanism=mechanism), by=by, weights=weights
+    )
     total, runs, sources = total_of(
         source, counter.count, counter.merge, column=column, chosen=Settings(threads=threads),
         rows=lambda groups: sum(group.counts.n for group in groups.values()),
     )  # fmt: skip
-    return {name: _named(total[name], by, name, runs, sources) for name in sorted(total, key=_order)}
+    return {
+        name: _named(total[name], by, name, runs, sources) for name in sorted(total, key=_order)
+    }
 
 
-def _named(group: Group, by: str | None, name: str, runs: frozenset[str], sources: frozenset[tuple[str, str]]) -> Group:
+def _named(
+    group: Group,
+    by: str | None,
+    name: str,
+    runs: frozenset[str],
+    sources: frozenset[tuple[str, str]],
+) -> Group:
     """The group under its own name: reports of other groups of the same run are different reports."""
     own = frozenset(run if by is None else f"{run} where {by} is {name}" for run in runs)
     return replace(group, counts=replace(group.counts, runs=own, sources=sources))
@@ -164,12 +174,16 @@ class _GroupCounter:
             field, described = self.reader.field(reader)
             table, rows = described.tables[field], block.offset
             numeric = [field] if self.weights is None else [field, self.weights]
-            for batch in OpenFile(file=block.file, reader=reader, numeric=numeric, extra=extra).batches(block.groups):
+            for batch in OpenFile(
+                file=block.file, reader=reader, numeric=numeric, extra=extra
+            ).batches(block.groups):
                 self._add(sums, batch, table.levels.size, field, rows)
                 rows += batch.num_rows
         found = {
             name: Group(
-                counts=CodeCounts(mechanism=table, counts=parts[0].astype(np.int64), seeded=described.seeded),
+                counts=CodeCounts(
+                    mechanism=table, counts=parts[0].astype(np.int64), seeded=described.seeded
+                ),
                 weights=parts[1],
                 squares=parts[2],
                 memoised=described.memoised,
@@ -183,17 +197,27 @@ class _GroupCounter:
         for name, group in part.items():
             total[name] = total[name].merge(group) if name in total else group
         if len(total) > MAX_GROUPS:
-            raise ParameterError("by", self.by, f"has more than {MAX_GROUPS:,} values; choose a column of groups")
+            raise ParameterError(
+                "by", self.by, f"has more than {MAX_GROUPS:,} values; choose a column of groups"
+            )
         return total
 
-    def _add(self, sums: dict[str, FloatArray], batch: pa.RecordBatch, size: int, field: str, rows: int) -> None:
+    def _add(
+        self, sums: dict[str, FloatArray], batch: pa.RecordBatch, size: int, field: str, rows: int
+    ) -> None:
         codes = codes_in(batch.column(field), size, field, rows).astype(np.int64)
-        weights = None if self.weights is None else _weights(batch.column(self.weights), self.weights, rows)
+        weights = (
+            None
+            if self.weights is None
+            else _weights(batch.column(self.weights), self.weights, rows)
+        )
         names, places = _labels(batch, self.by)
         cells = places * size + codes
         shape = (len(names), size)
         parts = [
-            np.bincount(cells, weights=one, minlength=len(names) * size).reshape(shape).astype(np.float64)
+            np.bincount(cells, weights=one, minlength=len(names) * size)
+            .reshape(shape)
+            .astype(np.float64)
             for one in (None, weights, None if weights is None else weights**2)
         ]
         for i, name in enumerate(names):
@@ -204,10 +228,14 @@ class _GroupCounter:
 def _weights(array: pa.Array, column: str, before: int) -> FloatArray:
     values, present = numbers(array)
     if present is not None:
-        raise ParameterError("weights", column, f"report {before + int(np.argmin(present)) + 1} has none: give one")
+        raise ParameterError(
+            "weights", column, f"report {before + int(np.argmin(present)) + 1} has none: give one"
+        )
     bad = ~(np.isfinite(values) & (values > 0))
     if bad.any():
-        raise ParameterError("weights", column, f"report {before + int(np.argmax(bad)) + 1} needs a positive number")
+        raise ParameterError(
+            "weights", column, f"report {before + int(np.argmax(bad)) + 1} needs a positive number"
+        )
     return values.astype(np.float64)
 
 
@@ -215,7 +243,9 @@ def _labels(batch: pa.RecordBatch, by: str | None) -> tuple[list[str], npt.NDArr
     """The groups of a batch, and which of them each row is in."""
     if by is None:
         return [""], np.zeros(batch.num_rows, dtype=np.int64)
-    text = compute.fill_null(compute.cast(batch.column(by), pa.string()), MISSING).dictionary_encode()
+    text = compute.fill_null(
+        compute.cast(batch.column(by), pa.string()), MISSING
+    ).dictionary_encode()
     return text.dictionary.to_pylist(), plain(text.indices).astype(np.int64)
 
 
@@ -281,12 +311,16 @@ def parts_of(group: Group, *, level: float = 0.95) -> dict[str, Part]:
         bounds = (mechanism.lower, mechanism.upper)
         return {"mean": _part(group, spread_of(mechanism), level, mechanism.max_bias, bounds)}
     return {
-        name: _part(group, Spread(pmf=mechanism.probabilities, values=decoder), level, 0.0, (0.0, 1.0))
+        name: _part(
+            group, Spread(pmf=mechanism.probabilities, values=decoder), level, 0.0, (0.0, 1.0)
+        )
         for name, decoder in zip(mechanism.categories, mechanism.frequency_decoders.T, strict=True)
     }
 
 
-def _part(group: Group, spread: Spread, level: float, bias: float, bounds: tuple[float, float]) -> Part:
+def _part(
+    group: Group, spread: Spread, level: float, bias: float, bounds: tuple[float, float]
+) -> Part:
     shares, n = group.weights / group.weights.sum(), group.size
     mean = float(shares @ spread.values)
     # Of the weighted mean: sum of d^2 (b - mean)^2 over (sum d)^2, times what the reports are worth.
@@ -296,7 +330,9 @@ def _part(group: Group, spread: Spread, level: float, bias: float, bounds: tuple
     # `total`, to the extent that the weights cost reports and that the table does not drown the inputs in noise.
     uneven, greatest = max(0.0, 1 - n / group.counts.n), spread.greatest_of_all
     clear = 1 - float(spread.variances.min()) / greatest if greatest > 0 else 0.0
-    jumps = uneven * clear * (float(special.ndtri((1 + level) / 2)) + WIDER) ** 2 / 2 * spread.reach / n
+    jumps = (
+        uneven * clear * (float(special.ndtri((1 + level) / 2)) + WIDER) ** 2 / 2 * spread.reach / n
+    )
     below, above = (side + jumps for side in sides)
     return Part(value=mean, below=below, above=above, bias=bias, bounds=bounds, n=group.counts.n)
 
@@ -354,12 +390,16 @@ def stratified(parts: Mapping[str, Part], shares: Mapping[str, float]) -> Interv
     each = sizes / sizes.sum()
     found = list(parts.values())
     value, bias = (
-        math.fsum(w * getattr(p, what) for w, p in zip(each, found, strict=True)) for what in ("value", "bias")
+        math.fsum(w * getattr(p, what) for w, p in zip(each, found, strict=True))
+        for what in ("value", "bias")
     )
     below, above = (
-        math.hypot(*(w * getattr(p, side) for w, p in zip(each, found, strict=True))) for side in ("below", "above")
+        math.hypot(*(w * getattr(p, side) for w, p in zip(each, found, strict=True)))
+        for side in ("below", "above")
     )
-    low, high = (math.fsum(w * p.bounds[i] for w, p in zip(each, found, strict=True)) for i in (0, 1))
+    low, high = (
+        math.fsum(w * p.bounds[i] for w, p in zip(each, found, strict=True)) for i in (0, 1)
+    )
     n = sum(p.n for p in found)
     return Part(value=value, below=below, above=above, bias=bias, bounds=(low, high), n=n).interval
 
@@ -392,25 +432,40 @@ def total(group: Group, *, level: float = 0.95) -> Interval:
     """
     mechanism = group.counts.mechanism
     if mechanism.categories is not None:
-        raise ParameterError("mechanism", mechanism.name, "categories have no total; multiply frequencies by the size")
+        raise ParameterError(
+            "mechanism",
+            mechanism.name,
+            "categories have no total; multiply frequencies by the size",
+        )
     if group.weights.sum() < group.counts.n:
-        raise ParameterError("weights", "below 1", "a weight is 1 / the probability of inclusion, so at least 1")
+        raise ParameterError(
+            "weights", "below 1", "a weight is 1 / the probability of inclusion, so at least 1"
+        )
     levels, spread = mechanism.levels, spread_of(mechanism)
     squares = np.zeros(levels.size)
     if levels.size <= MAX_CODES:
         nodes = nodes_of(group.counts)
-        least = nodes.x**2 - nodes.widest() ** 2 / 4  # between nodes the chord of x^2 lies above it by no more
+        least = (
+            nodes.x**2 - nodes.widest() ** 2 / 4
+        )  # between nodes the chord of x^2 lies above it by no more
         squares = -dominating(nodes.pmf, -least, group.weights / group.weights.sum(), width=0.0)
-    value, z = float(group.weights @ levels), float(special.ndtri((1 + check_level(level)) / 2)) + WIDER
+    value, z = (
+        float(group.weights @ levels),
+        float(special.ndtri((1 + check_level(level)) / 2)) + WIDER,
+    )
     variance = float(group.squares @ levels**2 - group.weights @ squares)
     floor = float(group.squares.sum() * spread.variances.min())
     # A count K of jumps b has variance b^2 K, and (K - k)^2 <= z^2 k for all k up to K + z^2/2 + z sqrt(K + z^2/4).
     typical = float(group.squares.sum() / group.weights.sum())
-    below, above = (typical * max(0.0, jump) for jump in (-float(spread.used.min()), float(spread.used.max())))
+    below, above = (
+        typical * max(0.0, jump) for jump in (-float(spread.used.min()), float(spread.used.max()))
+    )
     half = z * math.sqrt(max(variance, floor) + (z * max(below, above) / 2) ** 2)
     bias = mechanism.max_bias * float(group.weights.sum())
     return Interval(
-        value=value, low=value - half - below * z**2 / 2 - bias, high=value + half + above * z**2 / 2 + bias
+        value=value,
+        low=value - half - below * z**2 / 2 - bias,
+        high=value + half + above * z**2 / 2 + bias,
     )
 
 
@@ -448,11 +503,15 @@ class PairCounts:
         shape = (self.first.levels.size, self.second.levels.size)
         if self.counts.shape != shape or (self.counts < 0).any():
             raise ParameterError(
-                "counts", self.counts.shape, f"need integers from 0 on, one per pair of codes: {shape}"
+                "counts",
+                self.counts.shape,
+                f"need integers from 0 on, one per pair of codes: {shape}",
             )
         if self.first.weights.size * self.second.weights.size > MAX_CELLS:
             raise ParameterError(
-                "counts", shape, "these tables are too large together; use tables of fewer levels or categories"
+                "counts",
+                shape,
+                "these tables are too large together; use tables of fewer levels or categories",
             )
 
     @classmethod
@@ -463,9 +522,12 @@ class PairCounts:
         one, other = (np.asarray(codes, dtype=np.int64) for codes in (first, second))
         sizes = [table.levels.size for table in tables]
         if one.shape != other.shape or any(
-            c.size and not 0 <= c.min() <= c.max() < m for c, m in zip((one, other), sizes, strict=True)
+            c.size and not 0 <= c.min() <= c.max() < m
+            for c, m in zip((one, other), sizes, strict=True)
         ):
-            raise ParameterError("codes", f"{one.shape}, {other.shape}", "need as many codes of each table")
+            raise ParameterError(
+                "codes", f"{one.shape}, {other.shape}", "need as many codes of each table"
+            )
         counts = np.bincount(one * sizes[1] + other, minlength=sizes[0] * sizes[1]).reshape(sizes)
         return cls(first=tables[0], second=tables[1], counts=counts)
 
@@ -477,12 +539,20 @@ class PairCounts:
     def merge(self, other: PairCounts) -> PairCounts:
         """The counts of both; raises ParameterError when their tables differ."""
         if (self.first, self.second) != (other.first, other.second):
-            raise ParameterError("mechanism", other.first.name, "estimate reports of different tables apart")
-        return replace(self, counts=self.counts + other.counts, seeded=seeded_together(self.seeded, other.seeded))
+            raise ParameterError(
+                "mechanism", other.first.name, "estimate reports of different tables apart"
+            )
+        return replace(
+            self,
+            counts=self.counts + other.counts,
+            seeded=seeded_together(self.seeded, other.seeded),
+        )
 
     @cached_property
     def _pmf(self) -> FloatArray:
-        return np.asarray(np.kron(self.first.probabilities, self.second.probabilities), dtype=np.float64)
+        return np.asarray(
+            np.kron(self.first.probabilities, self.second.probabilities), dtype=np.float64
+        )
 
     def expectation(self, first: FloatArray, second: FloatArray, *, level: float) -> Interval:
         """The mean of a(first code) times b(second code): of E a given x times E b given y over the records.
@@ -526,14 +596,21 @@ def read_pairs(source: str | os.PathLike[str], *, columns: tuple[str, str]) -> P
         100
     """
     if columns[0] == columns[1]:
-        raise ParameterError("column", columns[0], "is named twice; name two columns of the same records")
+        raise ParameterError(
+            "column", columns[0], "is named twice; name two columns of the same records"
+        )
 
     def count(block: Block) -> PairCounts:
         with open_columns(block.file.path) as reader:
-            described = [BlockCounter(column=name, mechanism=None).field(reader)[1] for name in columns]
+            described = [
+                BlockCounter(column=name, mechanism=None).field(reader)[1] for name in columns
+            ]
             first, second = (one.tables[name] for one, name in zip(described, columns, strict=True))
             seeded = seeded_together(*(one.seeded for one in described))
-            total, rows = np.zeros((first.levels.size, second.levels.size), dtype=np.int64), block.offset
+            total, rows = (
+                np.zeros((first.levels.size, second.levels.size), dtype=np.int64),
+                block.offset,
+            )
             for batch in reader.batches(numeric=columns, groups=block.groups):
                 codes = (
                     codes_in(batch.column(i), table.levels.size, columns[i], rows)
@@ -574,7 +651,9 @@ class Relation(Record):
     slope: Interval | None
 
 
-def _check(pairs: PairCounts, level: float, allow_seeded: bool, categories: tuple[bool, bool]) -> None:
+def _check(
+    pairs: PairCounts, level: float, allow_seeded: bool, categories: tuple[bool, bool]
+) -> None:
     check_level(level)
     if pairs.n < 2:
         raise ParameterError("counts", pairs.n, "two columns need at least two records")
@@ -582,7 +661,9 @@ def _check(pairs: PairCounts, level: float, allow_seeded: bool, categories: tupl
     kinds = tuple(table.categories is not None for table in (pairs.first, pairs.second))
     if kinds != categories:
         wanted = " and ".join("categories" if one else "numbers" for one in categories)
-        raise ParameterError("column", pairs.first.name, f"this needs columns of {wanted}, in this order")
+        raise ParameterError(
+            "column", pairs.first.name, f"this needs columns of {wanted}, in this order"
+        )
 
 
 def relation(pairs: PairCounts, *, level: float = 0.95, allow_seeded: bool = False) -> Relation:
@@ -611,7 +692,10 @@ def relation(pairs: PairCounts, *, level: float = 0.95, allow_seeded: bool = Fal
     """
     _check(pairs, level, allow_seeded, (False, False))
     covariance = _covariance(pairs, level)
-    spread, slope = CrossFitted(pairs.margins()[0], level=(1 + level) / 2, edges=None).variance(), None
+    spread, slope = (
+        CrossFitted(pairs.margins()[0], level=(1 + level) / 2, edges=None).variance(),
+        None,
+    )
     if spread.low > 0 and spread.value > 0:
         wide = _covariance(pairs, (1 + level) / 2)
         ends = [c / v for c in (wide.low, wide.high) for v in (spread.low, spread.high)]
@@ -626,19 +710,26 @@ def _covariance(pairs: PairCounts, level: float) -> Interval:
         mean = float(counts.counts @ table.levels) / n
         variance = float(counts.counts @ (table.levels - mean) ** 2) / n
         # A twentieth of the error for each mean: what they may be off is of second order.
-        narrow = half_width(spread_of(table), mean=mean, variance=variance, n=n, level=1 - (1 - level) / 20)
+        narrow = half_width(
+            spread_of(table), mean=mean, variance=variance, n=n, level=1 - (1 - level) / 20
+        )
         means.append(mean)
         halves.append(narrow + table.max_bias)
     deviations = [table.levels - mean for table, mean in zip(tables, means, strict=True)]
     product = pairs.expectation(deviations[0], deviations[1], level=1 - 0.9 * (1 - level))
-    reach = [max(table.upper - mean, mean - table.lower) for table, mean in zip(tables, means, strict=True)]
+    reach = [
+        max(table.upper - mean, mean - table.lower)
+        for table, mean in zip(tables, means, strict=True)
+    ]
     bias = tables[0].max_bias * (reach[1] + tables[1].max_bias) + tables[1].max_bias * reach[0]
     off = halves[0] * halves[1] + bias
     value = product.value * n / (n - 1)
     return within(value, product.low - off, product.high + off)
 
 
-def two_way(pairs: PairCounts, *, level: float = 0.95, allow_seeded: bool = False) -> dict[tuple[str, str], Interval]:
+def two_way(
+    pairs: PairCounts, *, level: float = 0.95, allow_seeded: bool = False
+) -> dict[tuple[str, str], Interval]:
     """The shares of the pairs of categories of two columns, unbiased.
 
     Arguments:
@@ -655,8 +746,12 @@ def two_way(pairs: PairCounts, *, level: float = 0.95, allow_seeded: bool = Fals
     """
     _check(pairs, level, allow_seeded, (True, True))
     found = {}
-    for name, one in zip(pairs.first.categories or (), pairs.first.frequency_decoders.T, strict=True):
-        for other, two in zip(pairs.second.categories or (), pairs.second.frequency_decoders.T, strict=True):
+    for name, one in zip(
+        pairs.first.categories or (), pairs.first.frequency_decoders.T, strict=True
+    ):
+        for other, two in zip(
+            pairs.second.categories or (), pairs.second.frequency_decoders.T, strict=True
+        ):
             share = pairs.expectation(one, two, level=level)
             found[name, other] = within(share.value, share.low, share.high, bounds=(0.0, 1.0))
     return found
@@ -666,7 +761,9 @@ RATIO_STEPS, BISECTIONS = 33, 10
 """Means that are tried, and halvings of the steps at both ends of the possible ones."""
 
 
-def means_within(pairs: PairCounts, *, level: float = 0.95, allow_seeded: bool = False) -> dict[str, Interval]:
+def means_within(
+    pairs: PairCounts, *, level: float = 0.95, allow_seeded: bool = False
+) -> dict[str, Interval]:
     """The mean of a column of numbers within each category of another: the groups are as private as the numbers.
 
     Arguments:
@@ -687,7 +784,9 @@ def means_within(pairs: PairCounts, *, level: float = 0.95, allow_seeded: bool =
     _check(pairs, level, allow_seeded, (True, False))
     table = pairs.second
     found = {}
-    for name, decoder in zip(pairs.first.categories or (), pairs.first.frequency_decoders.T, strict=True):
+    for name, decoder in zip(
+        pairs.first.categories or (), pairs.first.frequency_decoders.T, strict=True
+    ):
         joint = float((pairs.counts * np.outer(decoder, table.levels)).sum())
         share = float(pairs.counts.sum(axis=1) @ decoder)
         value = float(np.clip(joint / share if share > 0 else math.inf, table.lower, table.upper))
@@ -695,7 +794,9 @@ def means_within(pairs: PairCounts, *, level: float = 0.95, allow_seeded: bool =
     return found
 
 
-def _possible_means(pairs: PairCounts, decoder: FloatArray, value: float, level: float) -> tuple[float, float]:
+def _possible_means(
+    pairs: PairCounts, decoder: FloatArray, value: float, level: float
+) -> tuple[float, float]:
     """The hull of the means that the reports do not rule out; where they rule out all, the full range."""
     table = pairs.second
 

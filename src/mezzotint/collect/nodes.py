@@ -89,7 +89,9 @@ class SupportPoints:
         return cells
 
 
-def nodes_of(counts: CodeCounts, *, edges: FloatArray | None = None, sparing: bool = False) -> SupportPoints:
+def nodes_of(
+    counts: CodeCounts, *, edges: FloatArray | None = None, sparing: bool = False
+) -> SupportPoints:
     """The nodes for one set of reports.
 
     Arguments:
@@ -98,7 +100,9 @@ def nodes_of(counts: CodeCounts, *, edges: FloatArray | None = None, sparing: bo
     """
     mechanism = counts.mechanism
     grid = np.linspace(mechanism.lower, mechanism.upper, FINE_CELLS + 1)
-    breaks = np.unique(np.concatenate([grid, mechanism.knots, np.empty(0) if edges is None else edges]))
+    breaks = np.unique(
+        np.concatenate([grid, mechanism.knots, np.empty(0) if edges is None else edges])
+    )
     breaks = breaks[(breaks >= mechanism.lower) & (breaks <= mechanism.upper)]
     left, right = breaks[:-1], breaks[1:]
     at_left, at_right = _ends(mechanism, left, right)
@@ -122,9 +126,13 @@ def nodes_of(counts: CodeCounts, *, edges: FloatArray | None = None, sparing: bo
     )
 
 
-def _ends(mechanism: Mechanism, left: FloatArray, right: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _ends(
+    mechanism: Mechanism, left: FloatArray, right: FloatArray
+) -> tuple[FloatArray, FloatArray]:
     """pmf at the two ends of each cell, as limits from inside the cell: (S, m) each."""
-    segment, _ = mechanism.locate(left)  # not of the middle: between neighbouring floats that may be the next knot
+    segment, _ = mechanism.locate(
+        left
+    )  # not of the middle: between neighbouring floats that may be the next knot
     start, stop = mechanism.knots[segment], mechanism.knots[segment + 1]
     low, high = mechanism.probabilities[segment], mechanism.probabilities[segment + 1]
 
@@ -142,7 +150,9 @@ def _groups(counts: CodeCounts, wanted: int) -> IndexArray:
     if size <= allowed:
         return np.arange(size)
     share = np.cumsum(counts.mechanism.probabilities.mean(axis=0))
-    place = np.minimum((share - share[0]) / (share[-1] - share[0]) * allowed, allowed - 1).astype(np.intp)
+    place = np.minimum((share - share[0]) / (share[-1] - share[0]) * allowed, allowed - 1).astype(
+        np.intp
+    )
     return np.flatnonzero(np.diff(place, prepend=-1))
 
 
@@ -213,7 +223,10 @@ def _uniform(nodes: SupportPoints) -> FloatArray:
 def score(nodes: SupportPoints, masses: FloatArray) -> FloatArray:
     """(J,) derivative of the log-likelihood per report in each mass; at the maximum none exceeds 1."""
     shares = nodes.counts / nodes.n
-    return np.divide(shares, masses @ nodes.pmf, out=np.zeros_like(shares), where=shares > 0) @ nodes.pmf.T
+    return (
+        np.divide(shares, masses @ nodes.pmf, out=np.zeros_like(shares), where=shares > 0)
+        @ nodes.pmf.T
+    )
 
 
 def gap_at(nodes: SupportPoints, masses: FloatArray) -> float:
@@ -228,7 +241,9 @@ def gap_at(nodes: SupportPoints, masses: FloatArray) -> float:
 def _em(pmf: FloatArray, shares: FloatArray, masses: FloatArray, *, steps: int = 1) -> FloatArray:
     # Arrays are made once, not in every step: they are so small that making them costs more than the arithmetic.
     masses, codes = masses.copy(), pmf.T
-    seen, some = (True if which.all() else which for which in (shares > 0, shares.any(axis=-1, keepdims=True)))
+    seen, some = (
+        True if which.all() else which for which in (shares > 0, shares.any(axis=-1, keepdims=True))
+    )
     fitted, ratio, moved = np.empty(shares.shape), np.zeros_like(shares), np.empty(masses.shape)
     for _ in range(steps):
         np.matmul(masses, pmf, out=fitted)
@@ -251,7 +266,9 @@ def _squarem(pmf: FloatArray, shares: FloatArray, start: FloatArray) -> FloatArr
     one = _em(pmf, shares, start)
     two = _em(pmf, shares, one)
     first, second = one - start, two - 2 * one + start
-    size, speed = (np.sqrt(np.add.reduce(move * move, axis=-1, keepdims=True)) for move in (second, first))
+    size, speed = (
+        np.sqrt(np.add.reduce(move * move, axis=-1, keepdims=True)) for move in (second, first)
+    )
     length = -np.maximum(1.0, np.divide(speed, size, out=np.ones_like(size), where=size > 0))
     leap = start - 2 * length * first + length**2 * second
     # A leap out of the simplex is pulled back to where it stays inside, keeping every mass positive.
@@ -267,14 +284,20 @@ _SOLVED = ("Solved", "AlmostSolved")
 
 
 def cone_program(
-    quadratic: sparse.spmatrix | None, linear: FloatArray, rows: Any, right: FloatArray, cones: list[object]
+    quadratic: sparse.spmatrix | None,
+    linear: FloatArray,
+    rows: Any,
+    right: FloatArray,
+    cones: list[object],
 ) -> tuple[Any, str]:
     """min 1/2 z'Pz + q'z with right - rows z in the cones; rows are dense, or sparse by columns."""
     square = _no_quadratic(linear.size) if quadratic is None else sparse.csc_matrix(quadratic)
     settings = clarabel.DefaultSettings()
     settings.verbose = False
     settings.max_threads = 1
-    solution = clarabel.DefaultSolver(square, linear, _by_columns(rows), right, cones, settings).solve()
+    solution = clarabel.DefaultSolver(
+        square, linear, _by_columns(rows), right, cones, settings
+    ).solve()
     return solution, str(solution.status)
 
 
@@ -288,7 +311,9 @@ def _by_columns(rows: Any) -> sparse.csc_matrix:
         return sparse.csc_matrix(rows)
     columns, used = rows.T, rows.T != 0  # made by hand in half of scipy's time
     starts = np.append(np.int32(0), np.cumsum(used.sum(axis=1), dtype=np.int32))
-    return sparse.csc_matrix((columns[used], np.nonzero(used)[1].astype(np.int32), starts), shape=rows.shape)
+    return sparse.csc_matrix(
+        (columns[used], np.nonzero(used)[1].astype(np.int32), starts), shape=rows.shape
+    )
 
 
 _NEAR = 1e-3
@@ -369,7 +394,9 @@ def _reach(room: float) -> tuple[float, float]:
 
     high = optimize.root_scalar(short, bracket=(1e-13, 4 * room + 4 * np.sqrt(room))).root
     nearest = -1 + 1e-16
-    return optimize.root_scalar(short, bracket=(nearest, -1e-13)).root if short(nearest) > 0 else -1.0, high
+    return optimize.root_scalar(short, bracket=(nearest, -1e-13)).root if short(
+        nearest
+    ) > 0 else -1.0, high
 
 
 @final
@@ -421,7 +448,14 @@ class ConfidenceSet:
             [None, None, -np.ones((1, 1))],
             [None, -2 * tall, None],
         ]
-        right = [np.zeros(2 + codes), self.centre, weight * high, -weight * low, [2.0, 0.0], np.zeros(codes)]
+        right = [
+            np.zeros(2 + codes),
+            self.centre,
+            weight * high,
+            -weight * low,
+            [2.0, 0.0],
+            np.zeros(codes),
+        ]
         cones = [
             clarabel.ZeroConeT(2 + codes),
             clarabel.NonnegativeConeT(size + 2 * codes),
@@ -480,7 +514,9 @@ class ConfidenceSet:
         columns = np.append(kept, np.arange(x.size, rows.shape[1]))
         return rows[:, columns][used], right, [cones[0], fewer, cones[2]], centre
 
-    def _maximise(self, values: FloatArray, square: FloatArray | None, corners: BoolArray | None = None) -> float:
+    def _maximise(
+        self, values: FloatArray, square: FloatArray | None, corners: BoolArray | None = None
+    ) -> float:
         """max of values.w - (square.w)^2 over the region."""
         (rows, right, cones), centre = self._constraints, self.centre
         if corners is not None:
@@ -495,14 +531,20 @@ class ConfidenceSet:
         quadratic = None
         if square is not None:
             # One more variable, square.d / sqrt(scale), whose square is subtracted.
-            defined = sparse.csc_matrix(np.concatenate([square / np.sqrt(scale), np.zeros(spare), [-1.0]])[None, :])
-            rows = sparse.vstack([defined, sparse.hstack([rows, sparse.csc_matrix((rows.shape[0], 1))])])
+            defined = sparse.csc_matrix(
+                np.concatenate([square / np.sqrt(scale), np.zeros(spare), [-1.0]])[None, :]
+            )
+            rows = sparse.vstack(
+                [defined, sparse.hstack([rows, sparse.csc_matrix((rows.shape[0], 1))])]
+            )
             right = np.append(0.0, right)
             cones = [clarabel.ZeroConeT(1), *cones]
             linear = np.append(linear, 0.0)
             quadratic = sparse.diags(np.append(np.zeros(linear.size - 1), 2.0))
         solution, status = cone_program(quadratic, linear, rows, right, cones)
         if status not in _SOLVED:
-            raise InfeasibleError(f"estimate: the solver stopped ({status}); ask for fewer bins or another level")
+            raise InfeasibleError(
+                f"estimate: the solver stopped ({status}); ask for fewer bins or another level"
+            )
         # The dual value bounds the maximum from above.
         return offset - mean**2 - scale * min(solution.obj_val, solution.obj_val_dual)

@@ -91,7 +91,9 @@ def _coder(
         given, present = numbers(values)
         if present is not None and missing == "error":
             remedy = 'drop missing values first, or keep them as nulls with missing="keep"'
-            raise ParameterError("values", "missing", f"value {int(np.argmin(present))} is missing; {remedy}")
+            raise ParameterError(
+                "values", "missing", f"value {int(np.argmin(present))} is missing; {remedy}"
+            )
         drawn, _ = privatize(mechanism, given, rng=rng, on_out_of_range=on_out_of_range)
         if present is None:
             return arrow(drawn)
@@ -102,7 +104,9 @@ def _coder(
     return codes
 
 
-def register_arrow_function(name: str, mechanism: Mechanism, **options: Unpack[CodeHandling]) -> str:
+def register_arrow_function(
+    name: str, mechanism: Mechanism, **options: Unpack[CodeHandling]
+) -> str:
     """Makes `arrow_codes` a function of Arrow's compute engine, for `pyarrow.compute.call_function` and data sets.
 
     Arguments:
@@ -128,16 +132,23 @@ def register_arrow_function(name: str, mechanism: Mechanism, **options: Unpack[C
     def function(_: object, values: pa.Array | pa.Scalar) -> Values | pa.Scalar:
         return coder(pa.array([values]))[0] if isinstance(values, pa.Scalar) else coder(values)
 
-    doc = {"summary": f"private reports by {mechanism.name}", "description": "a fresh draw per value and call"}
+    doc = {
+        "summary": f"private reports by {mechanism.name}",
+        "description": "a fresh draw per value and call",
+    }
     kind = pa.uint8() if _width(mechanism) == 8 else pa.uint16()
     try:
         pc.register_scalar_function(function, name, doc, {"values": pa.float64()}, kind)
     except (pa.ArrowKeyError, KeyError):
-        raise ParameterError("name", name, "Arrow has a function of this name already; choose another") from None
+        raise ParameterError(
+            "name", name, "Arrow has a function of this name already; choose another"
+        ) from None
     return name
 
 
-def polars_codes(column: str | polars.Expr, mechanism: Mechanism, **options: Unpack[CodeOptions]) -> polars.Expr:
+def polars_codes(
+    column: str | polars.Expr, mechanism: Mechanism, **options: Unpack[CodeOptions]
+) -> polars.Expr:
     """A Polars expression that turns a column into reports, for eager, lazy and streaming queries.
 
     Arguments:
@@ -171,7 +182,9 @@ def polars_codes(column: str | polars.Expr, mechanism: Mechanism, **options: Unp
             values = values.cast(pa.float64())
         try:
             return polars.Series(series.name, coder(values))
-        except ParameterError as error:  # Polars makes errors anew from their text alone, which ours do not allow
+        except (
+            ParameterError
+        ) as error:  # Polars makes errors anew from their text alone, which ours do not allow
             raise polars.exceptions.ComputeError(str(error)) from None
 
     kind = getattr(polars, f"UInt{_width(mechanism)}")
@@ -238,13 +251,17 @@ def register_pandas(name: str = NAME) -> None:
             """Codes of the series' values, under its own index and name."""
             codes = arrow_codes(pa.array(self._series, from_pandas=True), mechanism, **options)
             kept = f"{'UInt' if codes.null_count else 'uint'}{_width(mechanism)}"
-            return pandas.Series(codes.to_pylist(), index=self._series.index, name=self._series.name, dtype=kept)
+            return pandas.Series(
+                codes.to_pylist(), index=self._series.index, name=self._series.name, dtype=kept
+            )
 
     if not _is_ours(getattr(pandas.Series, name, None)):
         pandas.api.extensions.register_series_accessor(name)(Accessor)
 
 
-def register_duckdb_function(connection: Any, name: str, mechanism: Mechanism, **options: Unpack[CodeHandling]) -> str:
+def register_duckdb_function(
+    connection: Any, name: str, mechanism: Mechanism, **options: Unpack[CodeHandling]
+) -> str:
     """Makes `arrow_codes` a function of a DuckDB connection: `SELECT privatize_age(age) FROM people`.
 
     Arguments:
@@ -278,11 +295,15 @@ def register_duckdb_function(connection: Any, name: str, mechanism: Mechanism, *
     try:
         connection.create_function(name, coder, ["DOUBLE"], kind, **how)
     except duckdb.Error:
-        raise ParameterError("name", name, "DuckDB has a function of this name already; choose another") from None
+        raise ParameterError(
+            "name", name, "DuckDB has a function of this name already; choose another"
+        ) from None
     return name
 
 
-def transformer(mechanisms: Mapping[Hashable, Mechanism] | Sequence[Mechanism], *, decoded: bool = True) -> Any:
+def transformer(
+    mechanisms: Mapping[Hashable, Mechanism] | Sequence[Mechanism], *, decoded: bool = True
+) -> Any:
     """A scikit-learn transformer that replaces every column by reports about it.
 
     Arguments:
@@ -317,7 +338,11 @@ def transformer(mechanisms: Mapping[Hashable, Mechanism] | Sequence[Mechanism], 
         def transform(self, X: npt.ArrayLike) -> NumberArray:
             values = _columns(X, tables, names)
             codes = [table.privatize(values[:, i]) for i, table in enumerate(tables)]
-            parts = [table.decode(one) for table, one in zip(tables, codes, strict=True)] if decoded else codes
+            parts = (
+                [table.decode(one) for table, one in zip(tables, codes, strict=True)]
+                if decoded
+                else codes
+            )
             return np.stack(parts, axis=1)
 
         def __sklearn_is_fitted__(self) -> bool:
@@ -326,9 +351,13 @@ def transformer(mechanisms: Mapping[Hashable, Mechanism] | Sequence[Mechanism], 
     return Privatizer()
 
 
-def _columns(given: npt.ArrayLike, tables: Sequence[Mechanism], names: Sequence[Hashable] | None) -> FloatArray:
+def _columns(
+    given: npt.ArrayLike, tables: Sequence[Mechanism], names: Sequence[Hashable] | None
+) -> FloatArray:
     if names is not None and list(getattr(given, "columns", [])) != names:
-        raise ParameterError("X", "columns", f"need exactly these, in this order: {', '.join(map(str, names))}")
+        raise ParameterError(
+            "X", "columns", f"need exactly these, in this order: {', '.join(map(str, names))}"
+        )
     values = np.asarray(given, dtype=np.float64)
     if values.ndim != 2 or values.shape[1] != len(tables):
         raise ParameterError("X", values.shape, f"need (rows, {len(tables)}), a column per table")

@@ -91,7 +91,12 @@ def describe(
 ) -> str:
     """The description of a reports file, of the columns' mechanisms, as one line of JSON; see `Description`."""
     entries = [
-        {"column": name, "field": code_field(name), **embedded(table, seeded=seeded), "sha256": table.sha256}
+        {
+            "column": name,
+            "field": code_field(name),
+            **embedded(table, seeded=seeded),
+            "sha256": table.sha256,
+        }
         for name, table in reports.items()
     ]
     said = {name: value for name, value in (("run", run), ("source", source)) if value is not None}
@@ -144,14 +149,22 @@ def run_of(text: str | None) -> tuple[str | None, str | None]:
 
 def _entry(entry: Json, name: str, seeded: bool | None) -> tuple[str, Mechanism]:
     keys = _ENTRY_KEYS | {"table" if seeded else "mechanism"}
-    if not isinstance(entry, dict) or set(entry) != keys or not all(isinstance(value, str) for value in entry.values()):
-        raise FileFormatError(f"{name}: an entry of its description must hold: {', '.join(sorted(keys))}")
+    if (
+        not isinstance(entry, dict)
+        or set(entry) != keys
+        or not all(isinstance(value, str) for value in entry.values())
+    ):
+        raise FileFormatError(
+            f"{name}: an entry of its description must hold: {', '.join(sorted(keys))}"
+        )
     try:
         mechanism = extracted(entry, seeded=seeded)
     except FileFormatError as error:
         raise FileFormatError(f"{name}: {error}") from None
     if mechanism.sha256 != entry["sha256"]:
-        raise FileFormatError(f"{name}: the mechanism is not the one its sha256 names; the file was edited")
+        raise FileFormatError(
+            f"{name}: the mechanism is not the one its sha256 names; the file was edited"
+        )
     return str(entry["field"]), mechanism
 
 
@@ -168,11 +181,17 @@ class ReportsWriter:
         columns: those that the codes are of.
     """
 
-    def __init__(self, place: Path | BinaryIO, schema: pa.Schema, description: str, columns: Sequence[str]) -> None:
+    def __init__(
+        self, place: Path | BinaryIO, schema: pa.Schema, description: str, columns: Sequence[str]
+    ) -> None:
         if isinstance(place, Path):
             described = schema.with_metadata({METADATA_KEY: description})
-            coded: Any = [code_field(column) for column in columns]  # pyarrow's own annotation knows only a bool
-            self._writer: Any = pq.ParquetWriter(place, described, compression="zstd", use_dictionary=coded)
+            coded: Any = [
+                code_field(column) for column in columns
+            ]  # pyarrow's own annotation knows only a bool
+            self._writer: Any = pq.ParquetWriter(
+                place, described, compression="zstd", use_dictionary=coded
+            )
         else:
             place.write(COMMENT + description.encode() + b"\n")
             place.flush()
@@ -190,7 +209,9 @@ class ReportsWriter:
         """
         if raw_counts is not None:
             if isinstance(self._writer, pacsv.CSVWriter):
-                raise ParameterError("record_counts", True, "a CSV of reports has no place for counts; write Parquet")
+                raise ParameterError(
+                    "record_counts", True, "a CSV of reports has no place for counts; write Parquet"
+                )
             self._writer.add_key_value_metadata({COUNTS_KEY: json.dumps(dict(raw_counts)).encode()})
         self._writer.close()
 
@@ -215,7 +236,12 @@ def draft_of(target: Path) -> Iterator[Path]:
 
 @contextmanager
 def open_reports(
-    out: str | os.PathLike[str], schema: pa.Schema, description: str, columns: Sequence[str], *, overwrite: bool
+    out: str | os.PathLike[str],
+    schema: pa.Schema,
+    description: str,
+    columns: Sequence[str],
+    *,
+    overwrite: bool,
 ) -> Iterator[ReportsWriter]:
     """Opens a reports file (.parquet, .csv, .csv.gz, or "-" for standard output); the caller ends it with `close`.
 

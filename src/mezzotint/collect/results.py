@@ -114,13 +114,17 @@ class Settings:
         if self.address is not None and self.engine != "ray":
             raise ParameterError("address", self.address, 'needs engine="ray" (--engine ray)')
         if self.threads is not None and self.threads < 1:
-            raise ParameterError("threads", self.threads, "need at least one thread; without it all are used")
+            raise ParameterError(
+                "threads", self.threads, "need at least one thread; without it all are used"
+            )
         if self.budget is not None and self.ledger is None:
             raise ParameterError("budget", self.budget, "needs a ledger; name it (--ledger)")
         if self.people is not None and self.ledger is None:
             raise ParameterError("people", self.people, "needs a ledger; name it (--ledger)")
         if self.ledger is not None and self.rng is not None:
-            raise ParameterError("ledger", str(self.ledger), "a seeded draw cannot be charged; leave one out")
+            raise ParameterError(
+                "ledger", str(self.ledger), "a seeded draw cannot be charged; leave one out"
+            )
         if self.block_rows < 1:
             raise ParameterError("block_rows", self.block_rows, "a block has at least one row")
 
@@ -189,7 +193,13 @@ class Charged:
 
 
 def charge(
-    work: Plan, chosen: Settings, *, files: Sequence[SourceFile], run: str, source: str | None, once: bool = False
+    work: Plan,
+    chosen: Settings,
+    *,
+    files: Sequence[SourceFile],
+    run: str,
+    source: str | None,
+    once: bool = False,
 ) -> Charged | None:
     """Charges a run to the ledger of its settings, BEFORE anything is written; None where there is none.
 
@@ -215,7 +225,9 @@ def charge(
                 priced,
                 identity=f"{identity} of {person}",
                 client=person,
-                epsilon=priced.epsilon if rows == 1 else math.nextafter(rows * priced.epsilon, math.inf),
+                epsilon=priced.epsilon
+                if rows == 1
+                else math.nextafter(rows * priced.epsilon, math.inf),
             )
             for person, rows in rows_of_people(files, chosen.people).items()
         ]
@@ -240,20 +252,26 @@ def rows_of_people(files: Sequence[SourceFile], column: str) -> dict[str, int]:
     found: Counter[str] = Counter()
     for file in files:
         if file.path == "-":
-            raise ParameterError("people", column, "is read before the rows are; name a file, not standard input")
+            raise ParameterError(
+                "people", column, "is read before the rows are; name a file, not standard input"
+            )
         rows = 0
         with open_file(file, numeric=(), extra={column: "people"}) as opened:
             for batch in opened.batches():
                 counted = compute.value_counts(compute.cast(batch.column(0), pa.string()))
                 for one in counted.to_pylist():
                     if one["values"] is None:
-                        raise ParameterError("people", column, f"has no id in {file.name}, after data row {rows}")
+                        raise ParameterError(
+                            "people", column, f"has no id in {file.name}, after data row {rows}"
+                        )
                     found[one["values"]] += one["counts"]
                 rows += batch.num_rows
     return dict(found)
 
 
-RAW_COUNTS_REMARK = "these counts were computed on the raw data and are not private; do not publish them"
+RAW_COUNTS_REMARK = (
+    "these counts were computed on the raw data and are not private; do not publish them"
+)
 
 
 class Seen(Claimed):
@@ -366,7 +384,9 @@ class PrivatizeResult(Seen):
     charged: Charged | None = None
 
 
-def result_of(work: Plan, tally: Tally, *, out: str | os.PathLike[str], started: float) -> ColumnsResult:
+def result_of(
+    work: Plan, tally: Tally, *, out: str | os.PathLike[str], started: float
+) -> ColumnsResult:
     """The result of a run that wrote all its output at once."""
     claim, seeded = report_claim(work.mechanisms), work.seeded
     columns = tuple(
@@ -394,5 +414,7 @@ def result_of(work: Plan, tally: Tally, *, out: str | os.PathLike[str], started:
 
 def of_one_column(result: ColumnsResult) -> PrivatizeResult:
     """The same, for a run over one column."""
-    known = asdict(result.columns[0]) | {one.name: getattr(result, one.name) for one in fields(result)}
+    known = asdict(result.columns[0]) | {
+        one.name: getattr(result, one.name) for one in fields(result)
+    }
     return PrivatizeResult(**{one.name: known[one.name] for one in fields(PrivatizeResult)})

@@ -56,7 +56,15 @@ from mezzotint.collect.results import (
 )
 from mezzotint.core import not_installed
 from mezzotint.core.errors import FileFormatError, MezzotintError, ParameterError
-from mezzotint.core.files import locked, parse_json, publish, read_object, refuse_existing, sync_folder, write_text
+from mezzotint.core.files import (
+    locked,
+    parse_json,
+    publish,
+    read_object,
+    refuse_existing,
+    sync_folder,
+    write_text,
+)
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import Json, JsonObject
 from mezzotint.privacy.accounting import report_claim
@@ -70,7 +78,12 @@ AnyPath = str | os.PathLike[str]
 
 
 def privatize(
-    source: AnyPath, out: AnyPath, *, column: str, mechanism: Mechanism | Hashing, **options: Unpack[Options]
+    source: AnyPath,
+    out: AnyPath,
+    *,
+    column: str,
+    mechanism: Mechanism | Hashing,
+    **options: Unpack[Options],
 ) -> PrivatizeResult:
     """Privatizes one column of a file or data set into reports, in constant memory.
 
@@ -96,7 +109,11 @@ def privatize(
 
 
 def privatize_columns(
-    source: AnyPath, out: AnyPath, *, mechanisms: Mapping[str, Mechanism | Hashing], **options: Unpack[Options]
+    source: AnyPath,
+    out: AnyPath,
+    *,
+    mechanisms: Mapping[str, Mechanism | Hashing],
+    **options: Unpack[Options],
 ) -> ColumnsResult:
     """Privatizes columns of a file or data set in one pass, each by its own table, in constant memory.
 
@@ -133,10 +150,19 @@ def privatize_columns(
     """
     chosen = Settings(**options)
     how = ("keep", "missing", "on_out_of_range", "memo", "rng")
-    work, files = plan(mechanisms, **{name: getattr(chosen, name) for name in how}), find_files(source)
-    if os.fspath(out) != "-" and Path(source).is_dir() and Path(out).resolve().is_relative_to(Path(source).resolve()):
+    work, files = (
+        plan(mechanisms, **{name: getattr(chosen, name) for name in how}),
+        find_files(source),
+    )
+    if (
+        os.fspath(out) != "-"
+        and Path(source).is_dir()
+        and Path(out).resolve().is_relative_to(Path(source).resolve())
+    ):
         # A later run would take reports for data.
-        raise ParameterError("out", os.fspath(out), f"lies inside the source {os.fspath(source)}; name another place")
+        raise ParameterError(
+            "out", os.fspath(out), f"lies inside the source {os.fspath(source)}; name another place"
+        )
     if is_folder(out):
         return Run(work=work, files=tuple(files), out=Path(out), settings=chosen).execute()
     _check_one_file(files, out, chosen)
@@ -146,16 +172,24 @@ def privatize_columns(
 def _check_one_file(files: Sequence[SourceFile], out: AnyPath, chosen: Settings) -> None:
     if columns.is_remote(os.fspath(out)):
         raise ParameterError(
-            "out", os.fspath(out), "reports are written to this machine, whole or not at all; copy them"
+            "out",
+            os.fspath(out),
+            "reports are written to this machine, whole or not at all; copy them",
         )
     if file_kind(out, parameter="out", written=True) != "parquet" and chosen.record_counts:
-        raise ParameterError("record_counts", True, "a CSV of reports has no place for counts; write Parquet")
+        raise ParameterError(
+            "record_counts", True, "a CSV of reports has no place for counts; write Parquet"
+        )
     if chosen.resume:
         raise ParameterError(
-            "resume", True, "only an output folder (NAME/) can be resumed; a single file is complete or absent"
+            "resume",
+            True,
+            "only an output folder (NAME/) can be resumed; a single file is complete or absent",
         )
     if chosen.engine == "ray":
-        raise ParameterError("engine", "ray", "writes a folder of parts; end the name of the output with /")
+        raise ParameterError(
+            "engine", "ray", "writes a folder of parts; end the name of the output with /"
+        )
     if os.fspath(out) == "-" or not Path(out).exists():
         return
     if any(Path(file.path).exists() and Path(out).samefile(file.path) for file in files):
@@ -165,7 +199,9 @@ def _check_one_file(files: Sequence[SourceFile], out: AnyPath, chosen: Settings)
 # One file ----------------------------------------------------------------------------------------------------
 
 
-def _one_file(work: Plan, files: Sequence[SourceFile], out: AnyPath, chosen: Settings) -> ColumnsResult:
+def _one_file(
+    work: Plan, files: Sequence[SourceFile], out: AnyPath, chosen: Settings
+) -> ColumnsResult:
     started, tally = time.perf_counter(), Tally()
     # A thread that waits for a terminal could not be interrupted.
     several = chosen.workers > 1 and files[0].path != "-"
@@ -174,11 +210,15 @@ def _one_file(work: Plan, files: Sequence[SourceFile], out: AnyPath, chosen: Set
         coded = stage(_code(work, stage(_read(work, files)), tally, len(files)))
         first = _first(coded, work.columns[0], files, tally)
         if os.fspath(out) != "-":
-            refuse_existing(out, overwrite=chosen.overwrite)  # a run that cannot be written is not charged
+            refuse_existing(
+                out, overwrite=chosen.overwrite
+            )  # a run that cannot be written is not charged
         run, source = work.new_run(), fingerprint(chosen, files)
         charged = charge(work, chosen, files=files, run=run, source=source)
         description = work.describe(run, source)
-        with open_reports(out, first[0].schema, description, work.columns, overwrite=chosen.overwrite) as writer:
+        with open_reports(
+            out, first[0].schema, description, work.columns, overwrite=chosen.overwrite
+        ) as writer:
             for batch, done in chain([first], coded):
                 writer.write(batch)
                 chosen.tell(tally.rows, share=done)
@@ -186,7 +226,9 @@ def _one_file(work: Plan, files: Sequence[SourceFile], out: AnyPath, chosen: Set
     return replace(result_of(work, tally, out=out, started=started), charged=charged)
 
 
-def _read(work: Plan, files: Sequence[SourceFile]) -> Iterator[tuple[pa.RecordBatch, SourceFile, int, int, float]]:
+def _read(
+    work: Plan, files: Sequence[SourceFile]
+) -> Iterator[tuple[pa.RecordBatch, SourceFile, int, int, float]]:
     """Batches of values, each with its file, the rows before it in the run and in its file, and the fraction read."""
     rows = 0
     for i, file in enumerate(files):
@@ -198,7 +240,10 @@ def _read(work: Plan, files: Sequence[SourceFile]) -> Iterator[tuple[pa.RecordBa
 
 
 def _code(
-    work: Plan, reads: Iterator[tuple[pa.RecordBatch, SourceFile, int, int, float]], tally: Tally, files: int
+    work: Plan,
+    reads: Iterator[tuple[pa.RecordBatch, SourceFile, int, int, float]],
+    tally: Tally,
+    files: int,
 ) -> Iterator[tuple[pa.RecordBatch, float]]:
     schema = None
     for values, file, first, before, done in reads:
@@ -208,12 +253,17 @@ def _code(
         if batch.schema != schema:
             odd = next(field for field in batch.schema if field != schema.field(field.name))
             was = schema.field(odd.name).type
-            raise FileFormatError(f"{file.path}: column {odd.name} holds {odd.type}, in files before it {was}")
+            raise FileFormatError(
+                f"{file.path}: column {odd.name} holds {odd.type}, in files before it {was}"
+            )
         yield batch, done
 
 
 def _first(
-    coded: Iterator[tuple[pa.RecordBatch, float]], column: str, files: Sequence[SourceFile], tally: Tally
+    coded: Iterator[tuple[pa.RecordBatch, float]],
+    column: str,
+    files: Sequence[SourceFile],
+    tally: Tally,
 ) -> tuple[pa.RecordBatch, float]:
     """The first batch with reports in it; before it nothing is written."""
     for batch, done in coded:
@@ -251,7 +301,9 @@ def is_folder(out: str | os.PathLike[str]) -> bool:
     name = os.fspath(out)
     if columns.is_remote(name):
         return False
-    return name != "-" and (name.endswith(("/", os.sep)) or Path(name).is_dir() or not Path(name).suffix)
+    return name != "-" and (
+        name.endswith(("/", os.sep)) or Path(name).is_dir() or not Path(name).suffix
+    )
 
 
 def part_name(index: int) -> str:
@@ -281,13 +333,19 @@ class PartWriter:
         work, tally = self.work.for_block(block.index), Tally()
         description = work.describe(f"{self.run}/{block.index}", self.source)
         with (
-            open_file(block.file, numeric=work.columns, extra=work.extra, labels=work.labels) as opened,
+            open_file(
+                block.file, numeric=work.columns, extra=work.extra, labels=work.labels
+            ) as opened,
             draft_of(target) as draft,
             ReportsWriter(draft, work.schema(opened.kinds()), description, work.columns) as writer,
         ):
             for batch in opened.batches(block.groups):
                 where = f" of {block.file.name}"
-                writer.write(work.encode(batch, first=tally.rows, tally=tally, offset=block.offset, where=where))
+                writer.write(
+                    work.encode(
+                        batch, first=tally.rows, tally=tally, offset=block.offset, where=where
+                    )
+                )
             writer.close(tally.as_dict() if self.record_counts else None)
             return tally if publish(draft, target) else None
 
@@ -308,9 +366,13 @@ class Run:
     def execute(self) -> ColumnsResult:
         """Begins or continues the run and ends it; see `privatize_columns`."""
         if self.settings.overwrite:
-            raise ParameterError("overwrite", True, "a folder of reports is never overwritten; delete it yourself")
+            raise ParameterError(
+                "overwrite", True, "a folder of reports is never overwritten; delete it yourself"
+            )
         if any(file.path == "-" for file in self.files):
-            raise ParameterError("source", "-", "standard input cannot be read again by a resumed run; name one file")
+            raise ParameterError(
+                "source", "-", "standard input cannot be read again by a resumed run; name one file"
+            )
         started = time.perf_counter()
         finished = self._finished()
         if finished is not None:
@@ -319,11 +381,19 @@ class Run:
             blocks = blocks_of(self.files, block_rows=state["block_rows"])
             left = [block for block in blocks if not (self.out / part_name(block.index)).exists()]
             run, source = state["run"], fingerprint(self.settings, self.files)
-            charged = charge(self.work, self.settings, files=self.files, run=run, source=source, once=True)
+            charged = charge(
+                self.work, self.settings, files=self.files, run=run, source=source, once=True
+            )
             tally = self._write(run, source, left, len(blocks))
             reports = self._finish(run, source, blocks, tally)
         result = result_of(self.work, tally, out=self.out, started=started)
-        return replace(result, reports=reports, blocks=len(blocks), resumed=len(blocks) - len(left), charged=charged)
+        return replace(
+            result,
+            reports=reports,
+            blocks=len(blocks),
+            resumed=len(blocks) - len(left),
+            charged=charged,
+        )
 
     def _finished(self) -> ColumnsResult | None:
         """The result of a resumed run that had ended: nothing is left to do, to draw or to charge."""
@@ -334,7 +404,9 @@ class Run:
             found = read_object(manifest)
             parts, reports = int(found["parts"]), int(found["reports"])
         except (ValueError, TypeError, KeyError):
-            raise FileFormatError(f"{manifest}: is damaged; the parts beside it may still be whole") from None
+            raise FileFormatError(
+                f"{manifest}: is damaged; the parts beside it may still be whole"
+            ) from None
         wanted = self._manifest("", [])
         for name in ("tables", "seeded", "memoised"):
             if found.get(name) != wanted[name]:
@@ -345,9 +417,13 @@ class Run:
 
     def _write(self, run: str, source: str | None, blocks: list[Block], total: int) -> Tally:
         tally, before = Tally(), total - len(blocks)
-        work = self.work if self.work.seeded else replace(self.work, keys=(b"",) * len(self.work.keys))
+        work = (
+            self.work if self.work.seeded else replace(self.work, keys=(b"",) * len(self.work.keys))
+        )
         counted = self.settings.record_counts
-        writer = PartWriter(work=work, folder=self.out.absolute(), run=run, source=source, record_counts=counted)
+        writer = PartWriter(
+            work=work, folder=self.out.absolute(), run=run, source=source, record_counts=counted
+        )
         with closing(each_block(writer.write, blocks, self.settings)) as finished:
             for count, part in enumerate(finished, start=before + 1):
                 if part is not None:
@@ -365,7 +441,9 @@ class Run:
                 self.out.rmdir()
             raise tally.nothing(self.work.columns[0], f"{len(self.files)} files")
         if not (self.out / MANIFEST).exists():
-            write_text(self.out / MANIFEST, json.dumps(self._manifest(run, sizes, source), indent=1) + "\n")
+            write_text(
+                self.out / MANIFEST, json.dumps(self._manifest(run, sizes, source), indent=1) + "\n"
+            )
         (self.out / STATE).unlink()
         return sum(sizes)
 
@@ -379,7 +457,9 @@ class Run:
             "parts": len(sizes),
             "seeded": self.work.seeded,
             "memoised": self.work.memo is not None,
-            "tables": {column: mechanism.sha256 for column, mechanism in self.work.mechanisms.items()},
+            "tables": {
+                column: mechanism.sha256 for column, mechanism in self.work.mechanisms.items()
+            },
         }
         if self.work.seeded:  # reproducible, hence not private: there is nothing to claim
             return manifest
@@ -400,7 +480,9 @@ class Run:
         # If the system has locks: whoever comes second is turned away at once.
         with (
             path.open("r+b") as handle,
-            locked(handle.fileno(), self.out, wait=0.0, **busy) if os.name == "posix" else nullcontext(),
+            locked(handle.fileno(), self.out, wait=0.0, **busy)
+            if os.name == "posix"
+            else nullcontext(),
         ):
             try:
                 found = parse_json(handle.read(), name=str(path))
@@ -414,9 +496,13 @@ class Run:
     def _check_folder(self, state: Path) -> None:
         out = str(self.out)
         if self.out.exists() and not self.out.is_dir():
-            raise ParameterError("out", out, "is a file; end a folder's name with / or give a file an extension")
+            raise ParameterError(
+                "out", out, "is a file; end a folder's name with / or give a file an extension"
+            )
         if not self.out.parent.is_dir():
-            raise ParameterError("out", out, f"folder {str(self.out.parent)!r} does not exist; create it first")
+            raise ParameterError(
+                "out", out, f"folder {str(self.out.parent)!r} does not exist; create it first"
+            )
         if state.exists():
             if not self.settings.resume:
                 remedy = "holds an unfinished run; continue it with resume=True (--resume), whose claim covers both"
@@ -424,7 +510,9 @@ class Run:
             return
         if (self.out / MANIFEST).exists():
             raise ParameterError("out", out, "holds a finished run; name another folder")
-        if self.out.is_dir() and any(not name.endswith(".partial") for name in os.listdir(self.out)):
+        if self.out.is_dir() and any(
+            not name.endswith(".partial") for name in os.listdir(self.out)
+        ):
             raise ParameterError("out", out, "is a folder with other files in it; name a new one")
 
     def _record(self) -> JsonObject:
@@ -434,7 +522,9 @@ class Run:
             "format": RUN_FORMAT,
             "version": VERSION,
             "run": work.new_run(),
-            "mechanisms": {column: mechanism.sha256 for column, mechanism in work.mechanisms.items()},
+            "mechanisms": {
+                column: mechanism.sha256 for column, mechanism in work.mechanisms.items()
+            },
             "keep": list(work.keep),
             "rng": _fingerprint(seeds) if work.seeded else None,
             "memo": memo,
@@ -449,8 +539,14 @@ _FREE = {"run", "block_rows"}
 
 
 def _compare(found: Json, wanted: JsonObject, out: Path) -> JsonObject:
-    if not isinstance(found, dict) or found.get("format") != RUN_FORMAT or found.get("version") != VERSION:
-        raise FileFormatError(f"{out / STATE}: is not the record of a run that this release can continue")
+    if (
+        not isinstance(found, dict)
+        or found.get("format") != RUN_FORMAT
+        or found.get("version") != VERSION
+    ):
+        raise FileFormatError(
+            f"{out / STATE}: is not the record of a run that this release can continue"
+        )
     if not isinstance(found.get("block_rows"), int) or not isinstance(found.get("run"), str):
         raise FileFormatError(f"{out / STATE}: is damaged; the run cannot be continued")
     for name, value in wanted.items():
@@ -476,7 +572,9 @@ PATIENCE = 10.0
 """Seconds that cancelled blocks have to end."""
 
 
-def each_block(work: Callable[[Block], T], blocks: Sequence[Block], chosen: Settings) -> Generator[T]:
+def each_block(
+    work: Callable[[Block], T], blocks: Sequence[Block], chosen: Settings
+) -> Generator[T]:
     """The results of `work` for each block, as they come; the first failure stops the rest. The caller closes it."""
     if chosen.engine == "ray":
         return on_cluster(work, blocks, chosen.address)
@@ -498,7 +596,9 @@ def in_threads(work: Callable[[Block], T], blocks: Sequence[Block], threads: int
             raise
 
 
-def on_cluster(work: Callable[[Block], T], blocks: Sequence[Block], address: str | None) -> Generator[T]:
+def on_cluster(
+    work: Callable[[Block], T], blocks: Sequence[Block], address: str | None
+) -> Generator[T]:
     """The same on a cluster."""
     if importlib.util.find_spec("ray") is None:
         raise ParameterError("engine", "ray", not_installed("ray", "ray"))
@@ -517,7 +617,9 @@ def on_cluster(work: Callable[[Block], T], blocks: Sequence[Block], address: str
                 # Some wait at the cluster for each core, which also tells one that can grow to.
                 room = AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1))) - len(running)
                 for block in islice(waiting, max(0, room)):
-                    file = replace(block.file, path=os.path.abspath(block.file.path))  # workers have another folder
+                    file = replace(
+                        block.file, path=os.path.abspath(block.file.path)
+                    )  # workers have another folder
                     running.append(remote.remote(shared, replace(block, file=file)))
                 if not running:
                     return
@@ -549,7 +651,9 @@ def _knock(address: str) -> None:
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
     except (OSError, OverflowError) as error:
-        raise ParameterError("address", address, f"no Ray cluster answers there ({error}); start it") from None
+        raise ParameterError(
+            "address", address, f"no Ray cluster answers there ({error}); start it"
+        ) from None
 
 
 @contextmanager
@@ -569,10 +673,15 @@ def _cluster(address: str | None) -> Iterator[None]:
             # Of a cluster that runs already, Ray takes no such option at all.
             board = None if named else False
             ray.init(
-                address=named or "local", include_dashboard=board, log_to_driver=False, logging_level=logging.ERROR
+                address=named or "local",
+                include_dashboard=board,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
             )
     except ConnectionError as error:
-        raise ParameterError("address", str(named), f"no Ray cluster answers there ({error}); start it") from None
+        raise ParameterError(
+            "address", str(named), f"no Ray cluster answers there ({error}); start it"
+        ) from None
     try:
         yield
     finally:

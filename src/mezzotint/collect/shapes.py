@@ -68,9 +68,13 @@ class Interval(Record):
     identified: tuple[float, float] | None = None
 
 
-def within(value: float, low: float, high: float, *, bounds: tuple[float, float] = (-math.inf, math.inf)) -> Interval:
+def within(
+    value: float, low: float, high: float, *, bounds: tuple[float, float] = (-math.inf, math.inf)
+) -> Interval:
     """The interval, cut to what is possible, but never so that it loses the estimate."""
-    return Interval(value=value, low=min(value, max(low, bounds[0])), high=max(value, min(high, bounds[1])))
+    return Interval(
+        value=value, low=min(value, max(low, bounds[0])), high=max(value, min(high, bounds[1]))
+    )
 
 
 def check_level(level: float) -> float:
@@ -180,7 +184,10 @@ def _hull(points: FloatArray, *, sign: int) -> FloatArray:
 
     hull: list[list[float]] = []
     for point in points[np.lexsort((sign * points[:, 1], points[:, 0]))].tolist():
-        while hull and (hull[-1][0] == point[0] or (len(hull) > 1 and sign * turn(hull[-2], hull[-1], point) >= 0)):
+        while hull and (
+            hull[-1][0] == point[0]
+            or (len(hull) > 1 and sign * turn(hull[-2], hull[-1], point) >= 0)
+        ):
             hull.pop()
         hull.append(point)
     return np.array(hull)
@@ -232,13 +239,17 @@ def _possible(table: Mechanism, mean: float, low: float, high: float) -> Interva
     ends = np.clip([mean - table.max_bias, mean + table.max_bias], table.lower, table.upper)
     biased = table.max_bias > 1e-6 * (table.upper - table.lower)
     identified = (float(ends[0]), float(ends[1])) if biased else None
-    return replace(within(mean, low, high, bounds=(table.lower, table.upper)), identified=identified)
+    return replace(
+        within(mean, low, high, bounds=(table.lower, table.upper)), identified=identified
+    )
 
 
 _MEANS = 1025
 
 
-def score_interval(counts: npt.NDArray[np.int64], spread: Spread, *, mean: float, level: float) -> tuple[float, float]:
+def score_interval(
+    counts: npt.NDArray[np.int64], spread: Spread, *, mean: float, level: float
+) -> tuple[float, float]:
     """All expected values of a decoded report that its table does not find too far from the observed mean.
 
     Under a mean mu the variance of a report lies between known bounds; the observed spread, corrected by mu and by a
@@ -258,19 +269,25 @@ def score_interval(counts: npt.NDArray[np.int64], spread: Spread, *, mean: float
         end = float(np.clip(mean, bottom, top))
         return end, end
     means = np.append(means, np.clip(mean, means[0], means[-1]))
-    kept = means[np.abs(mean - means) <= score_widths(spread, means, seen + (mean - means) ** 2, n=n, z=z)]
+    kept = means[
+        np.abs(mean - means) <= score_widths(spread, means, seen + (mean - means) ** 2, n=n, z=z)
+    ]
     step = 2 * farthest / (_MEANS - 1)  # what lies between two candidates is given away
     low, high = (kept.min() - step, kept.max() + step) if kept.size else (means[-1], means[-1])
     rounding = 1e-12 * float(np.abs(spread.values).max())
     return max(float(low), bottom) - rounding, min(float(high), top) + rounding
 
 
-def score_widths(spread: Spread, means: FloatArray, second: FloatArray, *, n: float, z: float) -> FloatArray:
+def score_widths(
+    spread: Spread, means: FloatArray, second: FloatArray, *, n: float, z: float
+) -> FloatArray:
     """How far the mean of n decoded reports may be from each expected value, given their mean square about it."""
     least, greatest = spread.least(means), spread.greatest(means)
     believed = np.clip(second, least, greatest) + min(1.0, 8 / n) * (greatest - least)
     flat = np.divide(least, greatest, out=np.ones_like(least), where=greatest > 0)
-    usual = (z + WIDER) * np.sqrt(np.minimum(believed, greatest) / n) + 2 * spread.reach * (1 - flat) / n
+    usual = (z + WIDER) * np.sqrt(np.minimum(believed, greatest) / n) + 2 * spread.reach * (
+        1 - flat
+    ) / n
     return np.minimum(usual, (z + WIDEST) * np.sqrt(greatest / n)) + spread.lattice / n
 
 
@@ -286,7 +303,9 @@ def half_width(spread: Spread, *, mean: float, variance: float, n: float, level:
     return float(score_widths(spread, centre, variance + (mean - centre) ** 2, n=n, z=z)[0])
 
 
-def score_sides(spread: Spread, *, mean: float, variance: float, n: float, level: float) -> tuple[float, float]:
+def score_sides(
+    spread: Spread, *, mean: float, variance: float, n: float, level: float
+) -> tuple[float, float]:
     """How far below and above an observed mean the expected one may lie, not cut to what the table can give.
 
     Such distances may be combined, each with that of the side to which it errs (Zou and Donner 2008): intervals are
@@ -299,7 +318,10 @@ def score_sides(spread: Spread, *, mean: float, variance: float, n: float, level
     away, step = np.linspace(0.0, farthest, _MEANS, retstep=True)
     below, above = (
         float(
-            away[away <= score_widths(spread, mean + sign * away, variance + away**2, n=n, z=z)].max(initial=0.0) + step
+            away[
+                away <= score_widths(spread, mean + sign * away, variance + away**2, n=n, z=z)
+            ].max(initial=0.0)
+            + step
         )
         for sign in (-1, 1)
     )
@@ -330,7 +352,9 @@ def bernstein(spread: Spread, *, n: int, level: float) -> float:
     """Half the width of an interval for the expected value of a decoded report, at every n >= 1."""
     # P(|mean - E mean| >= t) <= 2 exp(-n t^2 / (2 v + 2 R t / 3)) with v >= the average variance and R >= |B - E B|;
     # setting the right side to 1 - level gives a quadratic in t.
-    reach = max(float(spread.used.max() - spread.means.min()), float(spread.means.max() - spread.used.min()))
+    reach = max(
+        float(spread.used.max() - spread.means.min()), float(spread.means.max() - spread.used.min())
+    )
     log = math.log(2 / (1 - level))
     linear = reach * log / 3
     return (linear + math.sqrt(linear**2 + 2 * n * spread.greatest_of_all * log)) / n
@@ -369,7 +393,10 @@ def folds_of(nodes: SupportPoints) -> list[tuple[Fold, ...]]:
 
     Guarantees: depends on a data set's counts alone; parts are independent of each other given their sizes.
     """
-    deals = (np.random.default_rng(FOLD_SEED).multinomial(counts, [1 / FOLDS] * FOLDS) for counts in nodes.counts)
+    deals = (
+        np.random.default_rng(FOLD_SEED).multinomial(counts, [1 / FOLDS] * FOLDS)
+        for counts in nodes.counts
+    )
     parts = np.stack([deal.T for deal in deals])
     fitted = quick_fit(nodes.with_counts(nodes.counts[:, None] - parts), steps=STEPS)
     expected = (1 - FLOOR) * (fitted @ nodes.pmf) + FLOOR * nodes.pmf.mean(axis=0)
@@ -401,7 +428,9 @@ class Bounds:
     def _bases(self) -> list[FloatArray]:
         return [decoder_basis(self.rows, fold.expected) for fold in self.folds]
 
-    def upper(self, pmf: FloatArray, function: Callable[[Fold], FloatArray], *, tail: float) -> float:
+    def upper(
+        self, pmf: FloatArray, function: Callable[[Fold], FloatArray], *, tail: float
+    ) -> float:
         """Upper end of the interval of E v at one-sided error `tail`.
 
         Arguments:
@@ -449,7 +478,12 @@ def greatest_expectation(pmf: FloatArray, values: FloatArray, shares: FloatArray
 
 
 def dominating(
-    pmf: FloatArray, values: FloatArray, shares: FloatArray, *, width: float, basis: FloatArray | None = None
+    pmf: FloatArray,
+    values: FloatArray,
+    shares: FloatArray,
+    *,
+    width: float,
+    basis: FloatArray | None = None,
 ) -> FloatArray:
     """The decoder a, pmf a >= values, of the least shares.a + width * (standard deviation of a under the shares).
 
@@ -470,7 +504,13 @@ def dominating(
         return constant
     if width > 0 and basis is None:
         basis = decoder_basis(pmf, shares)
-    found = _solve(pmf[:, used], (values - top) / scale, shares[used], width, None if basis is None else basis[used])
+    found = _solve(
+        pmf[:, used],
+        (values - top) / scale,
+        shares[used],
+        width,
+        None if basis is None else basis[used],
+    )
     if found is None:
         return constant
     decoder = constant.copy()
@@ -534,7 +574,12 @@ class Shapes(ABC):
     """
 
     def __init__(
-        self, counts: CodeCounts, *, level: float, edges: FloatArray | None, masses: FloatArray | None = None
+        self,
+        counts: CodeCounts,
+        *,
+        level: float,
+        edges: FloatArray | None,
+        masses: FloatArray | None = None,
     ) -> None:
         self.counts, self.level, self.edges = counts, level, edges
         self.notes: list[str] = []
@@ -577,13 +622,17 @@ class Shapes(ABC):
         left_open = self._quantile_ends(probability, self._open)
         return _around(value, ends, left_open, (float(breaks[0]), float(breaks[-1])))
 
-    def _quantile_ends(self, probability: float, bound: Callable[[FloatArray, Edges], float]) -> tuple[float, float]:
+    def _quantile_ends(
+        self, probability: float, bound: Callable[[FloatArray, Edges], float]
+    ) -> tuple[float, float]:
         # The quantile is at least any break up to which even the greatest P(X <= break) falls short, and at most any
         # break from which on even the least P(X < break) suffices. Both are searched for from outside.
         breaks = self.base.breaks
         inner = range(1, breaks.size - 1)
         low = _last_leading(inner, lambda i: self._cdf(bound, i, greatest=True) < probability)
-        high = _last_leading(inner[::-1], lambda i: self._cdf(bound, i, greatest=False) >= probability)
+        high = _last_leading(
+            inner[::-1], lambda i: self._cdf(bound, i, greatest=False) >= probability
+        )
         return float(breaks[0 if low is None else low]), float(breaks[-1 if high is None else high])
 
     def _cdf(self, bound: Callable[[FloatArray, Edges], float], i: int, *, greatest: bool) -> float:
@@ -619,13 +668,21 @@ class Shapes(ABC):
 
 
 def _around(
-    value: float, ends: tuple[float, float], left_open: tuple[float, float], possible: tuple[float, float]
+    value: float,
+    ends: tuple[float, float],
+    left_open: tuple[float, float],
+    possible: tuple[float, float],
 ) -> Interval:
     """The interval that holds the point, the ends and what is open, within what is possible at all."""
     low, high = (float(np.clip(end, *possible)) for end in left_open)
     identified = (min(low, value), max(high, value))
     low, high = (float(np.clip(end, *possible)) for end in ends)
-    return Interval(value=value, low=min(low, identified[0]), high=max(high, identified[1]), identified=identified)
+    return Interval(
+        value=value,
+        low=min(low, identified[0]),
+        high=max(high, identified[1]),
+        identified=identified,
+    )
 
 
 def _last_leading(indices: range, holds: Callable[[int], bool]) -> int | None:
@@ -648,7 +705,9 @@ class CrossFitted(Shapes):
     """Bounds by decoders that are chosen on some of the reports and evaluated on others."""
 
     @classmethod
-    def of_many(cls, many: Sequence[CodeCounts], *, level: float, edges: FloatArray | None) -> Iterator[CrossFitted]:
+    def of_many(
+        cls, many: Sequence[CodeCounts], *, level: float, edges: FloatArray | None
+    ) -> Iterator[CrossFitted]:
         """Those of equally large data sets of one table, whose fits are computed together: much faster than in turn."""
         nodes = nodes_of(many[0])
         nodes = nodes.with_counts(np.stack([nodes_of(counts).counts for counts in many]))
@@ -672,18 +731,25 @@ class CrossFitted(Shapes):
 
     def _greatest(self, values: FloatArray, edges: Edges) -> float:
         corners = self.corners(edges)
-        return self._bounds.upper(self.nodes.pmf[corners], lambda _: values[corners], tail=self._tail)
+        return self._bounds.upper(
+            self.nodes.pmf[corners], lambda _: values[corners], tail=self._tail
+        )
 
     def _variance_ends(self) -> tuple[float, float]:
         # Var X <= E(X - c)^2 for every c, and Var X = E(X - c)^2 - (E X - c)^2: with c from the other folds both
         # expectations are those of a function that does not depend on the fold.
         bounds, corners = self._bounds, self.corners(())
         knots, x = self.nodes.x[corners], self.base.x
-        upper = bounds.upper(self.nodes.pmf[corners], lambda fold: (knots - fold.centre) ** 2, tail=self._tail)
-        lower = -bounds.upper(self.base.pmf, lambda fold: -((x - fold.centre) ** 2), tail=self._tail / 2)
+        upper = bounds.upper(
+            self.nodes.pmf[corners], lambda fold: (knots - fold.centre) ** 2, tail=self._tail
+        )
+        lower = -bounds.upper(
+            self.base.pmf, lambda fold: -((x - fold.centre) ** 2), tail=self._tail / 2
+        )
         mean = mean_interval(self.counts, level=1 - self._tail, method="asymptotic")
         off = max(
-            math.fsum(fold.share * (end - fold.centre) ** 2 for fold in bounds.folds) for end in (mean.low, mean.high)
+            math.fsum(fold.share * (end - fold.centre) ** 2 for fold in bounds.folds)
+            for end in (mean.low, mean.high)
         )
         return lower - off - self.base.widest() ** 2 / 4, upper
 
@@ -699,7 +765,10 @@ class OfRegion(Shapes):
     def _region(self) -> ConfidenceSet:
         nodes = nodes_of(self.counts, edges=self.edges, sparing=True)
         peak = least_deviance(nodes)
-        limit, least = finite_sample_limit(nodes.counts.size, level=self.level), deviance(nodes, peak)
+        limit, least = (
+            finite_sample_limit(nodes.counts.size, level=self.level),
+            deviance(nodes, peak),
+        )
         if least >= limit:
             raise InfeasibleError(
                 f"estimate: the reports deviate from this table by {least:.4g}, beyond {limit:.4g} at level "
@@ -708,7 +777,9 @@ class OfRegion(Shapes):
         return ConfidenceSet(nodes=nodes, centre=peak, threshold=limit - least)
 
     def _tried(self, bound: Callable[[], float], *, otherwise: float) -> float:
-        _ = self._region  # reports that do not fit the table are an error, the solver's failure is not
+        _ = (
+            self._region
+        )  # reports that do not fit the table are an error, the solver's failure is not
         try:
             return bound()
         except InfeasibleError as error:  # of the solver
@@ -717,12 +788,16 @@ class OfRegion(Shapes):
 
     def _greatest(self, values: FloatArray, edges: Edges) -> float:
         corners = self.corners(edges)
-        return self._tried(lambda: self._region.greatest(values, corners=corners), otherwise=float(values.max()))
+        return self._tried(
+            lambda: self._region.greatest(values, corners=corners), otherwise=float(values.max())
+        )
 
     def _variance_ends(self) -> tuple[float, float]:
         corners = self.corners(())
         low = self._tried(lambda: self._region.least_variance(corners=corners), otherwise=0.0)
-        return low, self._tried(lambda: self._region.greatest_variance(corners=corners), otherwise=math.inf)
+        return low, self._tried(
+            lambda: self._region.greatest_variance(corners=corners), otherwise=math.inf
+        )
 
 
 def finite_sample_limit(codes: int, *, level: float) -> float:

@@ -44,7 +44,9 @@ def by_name(function: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(function)
     def called(*values: P.args, **options: P.kwargs) -> R:
         if extra := dict(zip(names, values[placed:], strict=False)):
-            remedy = "give it by name: " + ", ".join(f"{name}={value!r}" for name, value in extra.items())
+            remedy = "give it by name: " + ", ".join(
+                f"{name}={value!r}" for name, value in extra.items()
+            )
             raise ParameterError(names[0], values[placed], remedy)
         return function(*values, **options)
 
@@ -74,7 +76,11 @@ def check_choice(name: str, value: object, known: Iterable[Word]) -> Word:
     """The word itself; ParameterError unless it is one of these."""
     words = list(known)
     if value not in words:
-        remedy = f'use "{words[0]}" or "{words[1]}"' if len(words) == 2 else f"use one of {', '.join(words)}"
+        remedy = (
+            f'use "{words[0]}" or "{words[1]}"'
+            if len(words) == 2
+            else f"use one of {', '.join(words)}"
+        )
         raise ParameterError(name, value, remedy)
     return cast(Word, value)
 
@@ -141,14 +147,18 @@ def check_others(clients: int, corrupted: int) -> int:
     count = check_count("clients", clients)
     absent = check_count("corrupted", corrupted, least=0)
     if absent > count - 1:
-        raise ParameterError("corrupted", corrupted, f"between 0 and clients - 1 = {count - 1} can be dishonest")
+        raise ParameterError(
+            "corrupted", corrupted, f"between 0 and clients - 1 = {count - 1} can be dishonest"
+        )
     return min(count - 1 - absent, MAX_CLIENTS)
 
 
 def check_epsilon(epsilon: object) -> float:
     """The number itself, as a float; ParameterError unless it is finite and above 0."""
     return check_positive(
-        "epsilon", check_finite("epsilon", epsilon), "must be above 0: at 0 a report says nothing about its input"
+        "epsilon",
+        check_finite("epsilon", epsilon),
+        "must be above 0: at 0 a report says nothing about its input",
     )
 
 
@@ -156,15 +166,21 @@ def check_range(lower: object, upper: object) -> tuple[float, float]:
     """The input range: finite, lower < upper, and neither too wide nor too narrow for float64."""
     low, high = check_finite("lower", lower), check_finite("upper", upper)
     if not low < high:
-        raise ParameterError("lower", low, f"must lie below upper={high:g}; swap them, or widen the range")
+        raise ParameterError(
+            "lower", low, f"must lie below upper={high:g}; swap them, or widen the range"
+        )
     if not math.isfinite(high - low) or high - low <= 1e-12 * max(abs(low), abs(high)):
         raise ParameterError(
-            "upper", high, f"upper - lower = {high - low!r} is too narrow for float64; rescale the data"
+            "upper",
+            high,
+            f"upper - lower = {high - low!r} is too narrow for float64; rescale the data",
         )
     return low, high
 
 
-def check_vector(vector: npt.ArrayLike, size: int | None = None, *, name: str = "vector") -> FloatArray:
+def check_vector(
+    vector: npt.ArrayLike, size: int | None = None, *, name: str = "vector"
+) -> FloatArray:
     """(size,) float64; ParameterError unless it is one vector of `size` finite numbers (None: at least one)."""
     wanted = "some" if size is None else size
     values = as_reals(name, vector, f"need {wanted} real numbers")
@@ -172,7 +188,9 @@ def check_vector(vector: npt.ArrayLike, size: int | None = None, *, name: str = 
         raise ParameterError(name, str(values.shape), f"need {wanted} coordinates in one dimension")
     if not np.isfinite(values).all():
         place = int(np.argmin(np.isfinite(values)))
-        raise ParameterError(name, float(values[place]), f"entry {place} is not finite; drop it first")
+        raise ParameterError(
+            name, float(values[place]), f"entry {place} is not finite; drop it first"
+        )
     return values
 
 
@@ -192,7 +210,9 @@ def check_increasing(name: str, values: npt.ArrayLike) -> FloatArray:
     if not np.isfinite(array).all():
         raise ParameterError(name, array.tolist(), "every value must be finite")
     if (np.diff(array) <= 0).any():
-        raise ParameterError(name, array.tolist(), "must increase strictly; sort the values, drop duplicates")
+        raise ParameterError(
+            name, array.tolist(), "must increase strictly; sort the values, drop duplicates"
+        )
     return array
 
 

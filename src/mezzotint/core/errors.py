@@ -43,7 +43,11 @@ class ParameterError(MezzotintError, ValueError):
         super().__init__(f"{parameter}={shown}: {remedy}")
 
     def __reduce__(self) -> tuple[type[ParameterError], tuple[str, object, str]]:
-        return type(self), (self.parameter, self.value, self.remedy)  # so that other processes can send it back
+        return type(self), (
+            self.parameter,
+            self.value,
+            self.remedy,
+        )  # so that other processes can send it back
 
 
 def as_real(parameter: str, value: object, holds: Callable[[float], bool], remedy: str) -> float:
@@ -66,7 +70,11 @@ def as_reals(parameter: str, values: npt.ArrayLike, remedy: str) -> npt.NDArray[
     if np.isnan(array).any():  # as numpy reads None
         for place, value in np.ndenumerate(np.asarray(values, dtype=object)):
             if value is None:
-                raise ParameterError(f"{parameter}[{', '.join(map(str, place))}]" if place else parameter, None, remedy)
+                raise ParameterError(
+                    f"{parameter}[{', '.join(map(str, place))}]" if place else parameter,
+                    None,
+                    remedy,
+                )
     return array
 
 
@@ -75,7 +83,9 @@ def wrong_kind(parameter: str, array: npt.NDArray[Any], kinds: str, remedy: str)
     for place, value in np.ndenumerate(array) if array.dtype == object else ():
         if np.asarray(value).dtype.kind not in kinds:
             where = ", ".join(map(str, place))
-            shown = None if value is None else type(value).__name__  # an input of a privatization stays out of messages
+            shown = (
+                None if value is None else type(value).__name__
+            )  # an input of a privatization stays out of messages
             return ParameterError(f"{parameter}[{where}]" if where else parameter, shown, remedy)
     return ParameterError(parameter, f"{array.dtype} of shape {array.shape}", remedy)
 
@@ -84,7 +94,9 @@ def refuse_nan(parameter: str, values: npt.NDArray[np.float64], noun: str = "inp
     """Raises ParameterError for the first NaN, in row-major order."""
     missing = np.isnan(values)
     if missing.any():
-        raise ParameterError(parameter, math.nan, f"{noun} {int(np.argmax(missing))} is NaN; drop it first")
+        raise ParameterError(
+            parameter, math.nan, f"{noun} {int(np.argmax(missing))} is NaN; drop it first"
+        )
 
 
 class StorageError(ParameterError):

@@ -51,7 +51,9 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
         with Path(path).open("rb") as file:
             body = file.read(LARGEST + 1)
     except OSError as error:
-        raise FileFormatError(f"{path}: cannot be read ({error.strerror}); check the path") from None
+        raise FileFormatError(
+            f"{path}: cannot be read ({error.strerror}); check the path"
+        ) from None
     if len(body) > LARGEST:
         raise FileFormatError(f"{path}: larger than {LARGEST >> 20} MB, which no such file is")
     return body
@@ -74,14 +76,20 @@ def parse_json(text: str | bytes, *, name: str, strict: bool = False) -> Json:
     def distinct(pairs: list[tuple[str, Json]]) -> JsonObject:
         document = dict(pairs)
         if len(document) != len(pairs):
-            raise FileFormatError(f"{name}: a key occurs twice; two readers could see two documents")
+            raise FileFormatError(
+                f"{name}: a key occurs twice; two readers could see two documents"
+            )
         return document
 
     def refuse(constant: str) -> NoReturn:
         raise FileFormatError(f"{name}: {constant} is not a number that JSON can hold")
 
     try:
-        return json.loads(text, object_pairs_hook=distinct, parse_constant=refuse) if strict else json.loads(text)
+        return (
+            json.loads(text, object_pairs_hook=distinct, parse_constant=refuse)
+            if strict
+            else json.loads(text)
+        )
     except RecursionError:
         raise FileFormatError(f"{name}: nested too deeply to be a file of ours") from None
     except FileFormatError:
@@ -110,9 +118,19 @@ def read_arrays(source: Path | io.BytesIO, *, name: str) -> dict[str, npt.NDArra
     import zipfile  # slow to load
     import zlib
 
-    damaged = (OSError, ValueError, KeyError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error)
+    damaged = (
+        OSError,
+        ValueError,
+        KeyError,
+        EOFError,
+        NotImplementedError,
+        zipfile.BadZipFile,
+        zlib.error,
+    )
     try:
-        with zipfile.ZipFile(source) as archive:  # its index states sizes, and zipfile unpacks no more than that
+        with zipfile.ZipFile(
+            source
+        ) as archive:  # its index states sizes, and zipfile unpacks no more than that
             if sum(part.file_size for part in archive.infolist()) > 16 * LARGEST:
                 raise FileFormatError(f"{name}: unpacks to more than {16 * LARGEST >> 20} MB")
         with np.load(source, allow_pickle=False) as file:
@@ -126,11 +144,15 @@ def read_arrays(source: Path | io.BytesIO, *, name: str) -> dict[str, npt.NDArra
 # Whole files -------------------------------------------------------------------------------------------------
 
 
-def refuse_existing(path: str | os.PathLike[str], *, overwrite: bool | None = False, parameter: str = "out") -> Path:
+def refuse_existing(
+    path: str | os.PathLike[str], *, overwrite: bool | None = False, parameter: str = "out"
+) -> Path:
     """The path, checked: its folder exists, and nothing is there yet unless `overwrite`; None never offers that."""
     target = Path(path)
     if not target.parent.is_dir():
-        raise ParameterError(parameter, str(target), f"folder {str(target.parent)!r} does not exist; create it first")
+        raise ParameterError(
+            parameter, str(target), f"folder {str(target.parent)!r} does not exist; create it first"
+        )
     if target.is_dir():
         raise ParameterError(parameter, str(target), "is a folder; name a file")
     if target.exists() and not overwrite:
@@ -154,14 +176,18 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def write_text(path: str | os.PathLike[str], text: str, *, overwrite: bool = False, parameter: str = "out") -> None:
+def write_text(
+    path: str | os.PathLike[str], text: str, *, overwrite: bool = False, parameter: str = "out"
+) -> None:
     """Writes a text file, completely or not at all; see `replacing`."""
     with replacing(path, overwrite=overwrite, parameter=parameter) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 @contextmanager
-def replacing(path: str | os.PathLike[str], *, overwrite: bool = False, parameter: str = "out") -> Generator[Path]:
+def replacing(
+    path: str | os.PathLike[str], *, overwrite: bool = False, parameter: str = "out"
+) -> Generator[Path]:
     """A temporary path beside `path`; renamed to it when the block ends well, removed when it does not.
 
     Guarantees: a reader sees the old file or the complete new one, never a part; a kill leaves at most a hidden
@@ -234,7 +260,9 @@ def locked(
             break
         except OSError as error:
             if error.errno not in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES):
-                remedy = f"its file system gives no locks ({error.strerror}); keep it on a local disk"
+                remedy = (
+                    f"its file system gives no locks ({error.strerror}); keep it on a local disk"
+                )
                 raise StorageError(parameter, str(path), remedy) from None
             if time.monotonic() >= deadline:
                 raise StorageError(parameter, str(path), busy) from None
@@ -291,7 +319,9 @@ class AppendLog:
         what: str = "log",
         wait: float = WAIT,
     ) -> None:
-        self.path = None if path is None else Path(path).absolute()  # whatever becomes of the working directory
+        self.path = (
+            None if path is None else Path(path).absolute()
+        )  # whatever becomes of the working directory
         self.what = what
         self.repairs: list[str] = []
         self._header = dict(header)
@@ -305,7 +335,9 @@ class AppendLog:
         self._known: tuple[int, int] | None = None  # device and inode of the file that was read
         if self.path is not None:
             if not self.path.parent.is_dir():
-                raise ParameterError("path", str(self.path), "its folder does not exist; create it first")
+                raise ParameterError(
+                    "path", str(self.path), "its folder does not exist; create it first"
+                )
             if self.path.exists() and not self.path.is_file():
                 raise ParameterError("path", str(self.path), f"a {what} must be a regular file")
             self.refresh()
@@ -320,7 +352,9 @@ class AppendLog:
         """Holds the lock and is up to date; gives the function that appends lines. Transactions do not nest."""
         # Not for ever: a signal handler that comes back here would wait for the very thread that it interrupts.
         if not self._mutex.acquire(timeout=self._wait):
-            raise StorageError("path", str(self.path), "is in use by this process; wait for its end")
+            raise StorageError(
+                "path", str(self.path), "is in use by this process; wait for its end"
+            )
         try:
             if self.path is None:
                 yield self._remember
@@ -343,7 +377,9 @@ class AppendLog:
         while True:
             try:
                 # Made only before anything was read: a ledger that vanished must not come back empty.
-                descriptor = os.open(path, flags | (os.O_CREAT if self._known is None else 0), 0o666)
+                descriptor = os.open(
+                    path, flags | (os.O_CREAT if self._known is None else 0), 0o666
+                )
             except OSError as error:
                 raise self._failed(error) from None
             try:
@@ -372,7 +408,10 @@ class AppendLog:
         if not new:
             if (found.st_dev, found.st_ino) != self._known:
                 raise self._damaged("was replaced by another file since it was read")
-            if found.st_size < self._size or self._read(descriptor, self._size - len(self._last)) != self._last:
+            if (
+                found.st_size < self._size
+                or self._read(descriptor, self._size - len(self._last)) != self._last
+            ):
                 raise self._damaged("lost or changed lines since it was read; restore them")
         raw = self._read(descriptor, self._size, found.st_size)
         *whole, torn = raw.split(b"\n")
@@ -399,14 +438,20 @@ class AppendLog:
         line, chain = self._checked(raw)
         if self._count == 0:
             if line != _plain(self._header):
-                raise self._damaged("is of another run, kind or version, or damaged in its first line")
+                raise self._damaged(
+                    "is of another run, kind or version, or damaged in its first line"
+                )
         elif line is None:
-            raise self._damaged(f"line {self._count + 1} was edited or damaged; restore a copy of the file")
+            raise self._damaged(
+                f"line {self._count + 1} was edited or damaged; restore a copy of the file"
+            )
         elif "repaired" not in line:
             try:
                 self._take(line)
             except (KeyError, TypeError, ValueError, AttributeError) as error:
-                raise self._damaged(f"line {self._count + 1} is unknown to this version ({error})") from None
+                raise self._damaged(
+                    f"line {self._count + 1} is unknown to this version ({error})"
+                ) from None
         self._advance(raw + b"\n", chain)
 
     def _advance(self, raw: bytes, chain: str) -> None:
@@ -450,11 +495,16 @@ class AppendLog:
             f"a crash had cut its last line ({len(torn)} bytes, kept on record); it is set aside, for whatever wrote "
             "it was still waiting and had released nothing on it"
         )
-        self._append(descriptor, {"repaired": len(torn), "text": torn[:_KEPT].decode("ascii", "backslashreplace")})
+        self._append(
+            descriptor,
+            {"repaired": len(torn), "text": torn[:_KEPT].decode("ascii", "backslashreplace")},
+        )
 
     def _say(self, text: str) -> None:
         self.repairs.append(text)
-        warnings.warn(f"{self.what} {Path(self.path or '').name}: {text}", RepairWarning, stacklevel=2)
+        warnings.warn(
+            f"{self.what} {Path(self.path or '').name}: {text}", RepairWarning, stacklevel=2
+        )
 
     def _append(self, descriptor: int, *lines: JsonObject) -> None:
         chain, encoded = self._chain, list[tuple[bytes, str]]()

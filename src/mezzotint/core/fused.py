@@ -87,9 +87,24 @@ def _eight(
 def _words(key: tensor, counter: tensor, blocks: constexpr) -> tensor:
     """Low and high halves, (blocks, 8) uint32 each, of the words of the ChaCha20 blocks of these numbers (int64)."""
     zero = tl.zeros([blocks], tl.uint32)
-    n0, n1, n2, n3 = zero + 0x61707865, zero + 0x3320646E, zero + 0x79622D32, zero + 0x6B206574  # "expand 32-byte k"
-    k0, k1, k2, k3 = _word(key, 0, zero), _word(key, 1, zero), _word(key, 2, zero), _word(key, 3, zero)
-    k4, k5, k6, k7 = _word(key, 4, zero), _word(key, 5, zero), _word(key, 6, zero), _word(key, 7, zero)
+    n0, n1, n2, n3 = (
+        zero + 0x61707865,
+        zero + 0x3320646E,
+        zero + 0x79622D32,
+        zero + 0x6B206574,
+    )  # "expand 32-byte k"
+    k0, k1, k2, k3 = (
+        _word(key, 0, zero),
+        _word(key, 1, zero),
+        _word(key, 2, zero),
+        _word(key, 3, zero),
+    )
+    k4, k5, k6, k7 = (
+        _word(key, 4, zero),
+        _word(key, 5, zero),
+        _word(key, 6, zero),
+        _word(key, 7, zero),
+    )
     t0, t1 = counter.to(tl.uint32), (counter >> 32).to(tl.uint32)
     a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3, d0, d1, d2, d3 = _rounds(
         n0, n1, n2, n3, k0, k1, k2, k3, k4, k5, k6, k7, t0, t1, zero, zero
@@ -165,13 +180,17 @@ def _kernel(
         segment, threshold = _locate(value, numbers, first, knots, slope, last, search, steps)
         low, high = _words(key, counter, blocks)
         row = (segment << 1) | (high.to(tl.int64) < threshold).to(tl.int64)
-        tl.store(codes + index, _level(cells, row, low, bits).to(codes.dtype.element_ty), mask=inside)
+        tl.store(
+            codes + index, _level(cells, row, low, bits).to(codes.dtype.element_ty), mask=inside
+        )
     tl.atomic_add(counts, tl.sum(below.to(tl.int64)))
     tl.atomic_add(counts + 1, tl.sum(above.to(tl.int64)))
     tl.atomic_add(counts + 2, tl.sum(nans.to(tl.int64)))
 
 
-def draw(tables: Tables, x: torch.Tensor, key: torch.Tensor, codes: torch.Tensor, blocks: int = BLOCKS) -> torch.Tensor:
+def draw(
+    tables: Tables, x: torch.Tensor, key: torch.Tensor, codes: torch.Tensor, blocks: int = BLOCKS
+) -> torch.Tensor:
     """As `gpu.draw_plainly`, in one kernel; `blocks`, a power of 2, changes how work is shared out and nothing else."""
     counts = torch.zeros(3, dtype=torch.int64, device=x.device)
     chunks = triton.cdiv(x.numel(), 8 * blocks)

@@ -118,7 +118,9 @@ def _quarters(
     return a, b, c, d
 
 
-def halves(key: torch.Tensor, first: int, blocks: int, nonce: tuple[int, int] = (0, 0)) -> torch.Tensor:
+def halves(
+    key: torch.Tensor, first: int, blocks: int, nonce: tuple[int, int] = (0, 0)
+) -> torch.Tensor:
     """Consecutive words of the keystream: (8 * blocks, 2) int32, whose bytes in memory are the keystream.
 
     Arguments:
@@ -131,7 +133,9 @@ def halves(key: torch.Tensor, first: int, blocks: int, nonce: tuple[int, int] = 
     """
     counters = torch.arange(first, first + blocks, dtype=torch.int64, device=key.device)
     halves_of_counter = counters.view(torch.int32).reshape(-1, 2).T
-    fixed = torch.tensor([*_CONSTANTS, *nonce], dtype=torch.int32, device=key.device)[:, None].expand(-1, blocks)
+    fixed = torch.tensor([*_CONSTANTS, *nonce], dtype=torch.int32, device=key.device)[
+        :, None
+    ].expand(-1, blocks)
     rows = (fixed[:4], key[:4, None].expand(-1, blocks), key[4:, None].expand(-1, blocks))
     start = (*rows, torch.cat([halves_of_counter, fixed[4:]]))
     a, b, c, d = start
@@ -170,7 +174,9 @@ def _searched(tables: Tables, value: torch.Tensor) -> tuple[torch.Tensor, torch.
     segment = torch.zeros_like(value, dtype=torch.int64)
     for step in range(tables.last - 1, -1, -1):
         segment = segment + ((value >= tables.knots[segment + (1 << step)]).long() << step)
-    return segment, ((value - tables.knots[segment]) * tables.slope[segment] + tables.numbers[3]).long()
+    return segment, (
+        (value - tables.knots[segment]) * tables.slope[segment] + tables.numbers[3]
+    ).long()
 
 
 _LOCATE = {"uniform": _even, "bucketed": _bucketed, "searched": _searched}
@@ -184,7 +190,9 @@ def _level(tables: Tables, rows: torch.Tensor, low: torch.Tensor) -> torch.Tenso
     return torch.where((((low << bits) & _WHOLE) | ones) < entry, cell, entry & ones)
 
 
-def _chunk(tables: Tables, x: torch.Tensor, words: torch.Tensor, codes: torch.Tensor) -> torch.Tensor:
+def _chunk(
+    tables: Tables, x: torch.Tensor, words: torch.Tensor, codes: torch.Tensor
+) -> torch.Tensor:
     """Overwrites `codes`; returns (3,) how many inputs lay below, above, and were NaN, on the device."""
     lower, upper = tables.numbers[0], tables.numbers[1]
     given = x.double()
@@ -198,7 +206,9 @@ def _chunk(tables: Tables, x: torch.Tensor, words: torch.Tensor, codes: torch.Te
     return counts
 
 
-def draw_plainly(tables: Tables, x: torch.Tensor, key: torch.Tensor, codes: torch.Tensor) -> torch.Tensor:
+def draw_plainly(
+    tables: Tables, x: torch.Tensor, key: torch.Tensor, codes: torch.Tensor
+) -> torch.Tensor:
     """Overwrites `codes`; element i of the 1-D, contiguous x takes word i of the ChaCha20 keystream of `key`.
 
     Returns: (3,) int64 on the device: how many inputs lay below, above, and were NaN.
@@ -224,7 +234,9 @@ def as_floats(x: torch.Tensor) -> torch.Tensor:
     It stays on its device, and in its own memory where nothing needs casting.
     """
     if x.is_complex() or x.layout != torch.strided or x.is_quantized:
-        raise ParameterError("x", f"tensor of {x.dtype}, {x.layout}", "need a dense tensor of real numbers")
+        raise ParameterError(
+            "x", f"tensor of {x.dtype}, {x.layout}", "need a dense tensor of real numbers"
+        )
     small = x.is_floating_point() and x.element_size() <= 4
     # resolve_neg: `z.conj().imag` is a view of z.imag with a mark to negate it, which raw memory does not show.
     return x.detach().resolve_neg().to(torch.float32 if small else torch.float64)
@@ -256,7 +268,9 @@ def draw(
     """
     values = as_floats(x)
     flat = values.contiguous().reshape(-1)
-    tables = tables_on(mechanism, np.dtype(np.float32 if flat.dtype == torch.float32 else np.float64), flat.device)
+    tables = tables_on(
+        mechanism, np.dtype(np.float32 if flat.dtype == torch.float32 else np.float64), flat.device
+    )
     codes = torch.empty(flat.numel(), dtype=tables.code_type, device=flat.device)
     device_key = key_on(key, flat.device)
     work = draw_plainly
@@ -270,7 +284,9 @@ def draw(
     return codes.reshape(values.shape), (below, above, nans)
 
 
-def find(mechanism: Mechanism, x: torch.Tensor, what: Literal["nan", "outside"]) -> tuple[tuple[int, ...], float]:
+def find(
+    mechanism: Mechanism, x: torch.Tensor, what: Literal["nan", "outside"]
+) -> tuple[tuple[int, ...], float]:
     """Index and value of the first input, in row-major order, that is NaN or lies outside; there must be one."""
     given = as_floats(x).double()
     bad = given.isnan() if what == "nan" else (given < mechanism.lower) | (given > mechanism.upper)

@@ -81,13 +81,17 @@ def _mark(module: Any, access: Any, mine: str, other: str) -> None:
     access.set_metadata("noalias", _scope(module, other))
 
 
-def _address(context: Any, builder: Any, array_type: object, array: object, index: object) -> object:
+def _address(
+    context: Any, builder: Any, array_type: object, array: object, index: object
+) -> object:
     return builder.gep(context.make_array(array_type)(context, builder, array).data, [index])
 
 
 def _reader(mine: str, other: str) -> Callable[..., object]:
     def read(_typing: object, array: Any, index: object) -> tuple[object, Callable[..., object]]:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Sequence[object]) -> object:
+        def generate(
+            context: Any, builder: Any, signature: Any, arguments: Sequence[object]
+        ) -> object:
             value = builder.load(_address(context, builder, signature.args[0], *arguments))
             _mark(builder.module, value, mine, other)
             return value
@@ -97,7 +101,9 @@ def _reader(mine: str, other: str) -> Callable[..., object]:
     return read
 
 
-def _writer(_typing: object, array: Any, index: object, value: object) -> tuple[object, Callable[..., object]]:
+def _writer(
+    _typing: object, array: Any, index: object, value: object
+) -> tuple[object, Callable[..., object]]:
     def generate(context: Any, builder: Any, signature: Any, arguments: Sequence[object]) -> object:
         address = _address(context, builder, signature.args[0], *arguments[:2])
         _mark(builder.module, builder.store(arguments[2], address), _STREAMS, _TABLES)
@@ -160,7 +166,9 @@ HALF = np.uint64(32)
 
 
 @inlined
-def _level(cells: Cells, segment: np.int64 | int, threshold: np.int64, word: np.uint64, bits: int) -> np.uint64:
+def _level(
+    cells: Cells, segment: np.int64 | int, threshold: np.int64, word: np.uint64, bits: int
+) -> np.uint64:
     row = (segment << 1) | (np.int64(word >> HALF) < threshold)
     low = word & WHOLE
     cell = low >> np.uint64(32 - bits)
@@ -187,7 +195,13 @@ Lanes = npt.NDArray[np.uint32]
 
 @inlined
 def _pick_rows(
-    x: Floats, start: int, size: int, words: Words, numbers: tuple[float, ...], rows: Lanes, lows: Lanes
+    x: Floats,
+    start: int,
+    size: int,
+    words: Words,
+    numbers: tuple[float, ...],
+    rows: Lanes,
+    lows: Lanes,
 ) -> Any:
     """The row that each input's word picks, and the word's low half; how many inputs lay below, above, and were NaN."""
     lower, upper, origin, scale, last, first_stretch, last_stretch = numbers
@@ -212,13 +226,18 @@ def _pick_rows(
 
 
 @inlined
-def _pick_levels(rows: Lanes, lows: Lanes, size: int, cells: Cells, bits: np.uint32, codes: Codes, start: int) -> None:
+def _pick_levels(
+    rows: Lanes, lows: Lanes, size: int, cells: Cells, bits: np.uint32, codes: Codes, start: int
+) -> None:
     """The level that a word's low half names in its row's alias cells: as `_level`, in 32 bits."""
     ones = U32((1 << bits) - 1)
     for i in range(size):
         low = take(lows, i)
         cell = U32(low >> U32(U32(32 - bits) & _SHIFTS))
-        entry = look_up(cells, np.int64(U32(U32(U32(take(rows, i) << U32(U32(bits) & _SHIFTS)) | cell) & _POSITIVE)))
+        entry = look_up(
+            cells,
+            np.int64(U32(U32(U32(take(rows, i) << U32(U32(bits) & _SHIFTS)) | cell) & _POSITIVE)),
+        )
         own = U32(U32(low << U32(U32(bits) & _SHIFTS)) | ones) < entry
         put(codes, start + i, cell if own else U32(entry & ones))
 
@@ -285,7 +304,9 @@ def draw_bucketed(
         right = value >= knot
         segment = np.int64(look_up(first, bucket)) + right
         # Counted from the knot: up from 0 on its right, down from 1 on its left.
-        threshold = np.int64((value - knot) * look_up(slope, segment) + (0.5 if right else UNIT + 0.5))
+        threshold = np.int64(
+            (value - knot) * look_up(slope, segment) + (0.5 if right else UNIT + 0.5)
+        )
         put(codes, i, _level(cells, segment, threshold, take(words, i), bits))
     return below, above, nans
 
@@ -402,19 +423,25 @@ _Way: TypeAlias = tuple[Callable[..., tuple[int, int, int]], tuple[object, ...]]
 
 
 @lru_cache(maxsize=32)
-def compile_lookup(mechanism: Mechanism, dtype: np.dtype[np.floating], *, cut: bool = False) -> Lookup:
+def compile_lookup(
+    mechanism: Mechanism, dtype: np.dtype[np.floating], *, cut: bool = False
+) -> Lookup:
     """The tables to draw from `mechanism` for inputs of type float32 or float64; the 32 used last are kept.
 
     With `cut` knots also count as even where an end is cut short: faster, but no device draws in that way.
     """
-    rows = np.flatnonzero(np.diff(mechanism.knots) > 0)  # a jump has no width: no input falls into it
+    rows = np.flatnonzero(
+        np.diff(mechanism.knots) > 0
+    )  # a jump has no width: no input falls into it
     edges = np.append(mechanism.knots[rows], mechanism.upper)
     cells = alias_cells(mechanism.weights, mechanism.bits)
     end = cells[-1:, None, :].repeat(2, axis=1)
     flat = np.concatenate([np.stack([cells[rows], cells[rows + 1]], axis=1), end]).reshape(-1)
     jump = np.flatnonzero(np.diff(rows) > 1) + 1
     even = _uniform(edges, jump, dtype) or (_uniform(edges, jump, dtype, cut=True) if cut else None)
-    even = even if flat.size <= 2**31 else None  # cells are counted in lanes of 32 bits, one of them a sign
+    even = (
+        even if flat.size <= 2**31 else None
+    )  # cells are counted in lanes of 32 bits, one of them a sign
     kernel, tables = even or _bucketed(edges) or _searched(edges)
     return Lookup(
         kernel=kernel,
@@ -429,7 +456,9 @@ def compile_lookup(mechanism: Mechanism, dtype: np.dtype[np.floating], *, cut: b
 # gives t = 1 in one segment instead of 0 in the next: the same row. (3) At a jump those are two rows: there, the
 # smallest input of this type from the knot on must land in its segment and the largest below it must not. A last-digit
 # change of `scale` often helps.
-def _uniform(edges: FloatArray, jump: IndexArray, dtype: np.dtype[np.floating], *, cut: bool = False) -> _Way | None:
+def _uniform(
+    edges: FloatArray, jump: IndexArray, dtype: np.dtype[np.floating], *, cut: bool = False
+) -> _Way | None:
     count, origin, first, last = edges.size - 1, float(edges[0]), 0.0, 0.0
     scale = count / float(edges[-1] - edges[0])
     if cut:
@@ -438,7 +467,9 @@ def _uniform(edges: FloatArray, jump: IndexArray, dtype: np.dtype[np.floating], 
         scale, origin, first = 1 / pitch, float(edges[1]) - pitch, max(0.0, pitch / widths[0] - 1)
         last = max(0.0, pitch / widths[-1] - 1) if count > 1 else 0.0
     stretched = 1 + max(first, last)
-    if count * stretched > (MOST_STRETCHED if cut else MOST_SEGMENTS) or not math.isfinite(FIXED * scale):
+    if count * stretched > (MOST_STRETCHED if cut else MOST_SEGMENTS) or not math.isfinite(
+        FIXED * scale
+    ):
         return None
     off = (edges - origin) * scale - np.arange(count + 1)
     # An end may fall short of its place, but not lie beyond it.
@@ -451,7 +482,13 @@ def _uniform(edges: FloatArray, jump: IndexArray, dtype: np.dtype[np.floating], 
         tried = FIXED * scale * (1 + digits * 2.0**-52)
         right, left = (at.astype(np.float64) - origin) * tried, (before - origin) * tried
         if ((right >= jump * FIXED) & (left < jump * FIXED)).all():
-            return draw_uniform, (origin, float(tried), (count - 1) * FIXED, float(first), float(last))
+            return draw_uniform, (
+                origin,
+                float(tried),
+                (count - 1) * FIXED,
+                float(first),
+                float(last),
+            )
     return None
 
 
@@ -466,7 +503,12 @@ def _bucketed(edges: FloatArray) -> _Way | None:
         bucket = ((start - edges[0]) * scale).astype(np.int64)
         if np.unique(bucket[1:]).size == bucket.size - 1:
             last = np.searchsorted(bucket, np.arange(count + 1), side="right") - 1
-            return draw_bucketed, (scale, (last - 1).astype(np.int32), start[last], TOTAL / np.diff(edges))
+            return draw_bucketed, (
+                scale,
+                (last - 1).astype(np.int32),
+                start[last],
+                TOTAL / np.diff(edges),
+            )
         count *= 2
     return None
 

@@ -60,14 +60,20 @@ def check_weights(weights: NumberArray) -> IntArray:
         raise wrong_kind("weights", weights, "iu", "need a 2-D array of integers, one row per knot")
     if weights.min() < 0:
         row, column = np.argwhere(weights < 0)[0].tolist()
-        raise ParameterError("weights", int(weights[row, column]), f"row {row}, level {column} is negative; use 0")
+        raise ParameterError(
+            "weights", int(weights[row, column]), f"row {row}, level {column} is negative; use 0"
+        )
     if weights.max() > TOTAL:
-        raise ParameterError("weights", int(weights.max()), f"no weight can exceed the row sum {TOTAL}")
+        raise ParameterError(
+            "weights", int(weights.max()), f"no weight can exceed the row sum {TOTAL}"
+        )
     table = weights.astype(np.int64, copy=False)
     sums = table.sum(axis=1)
     if (sums != TOTAL).any():
         row = int(np.flatnonzero(sums != TOTAL)[0])
-        raise ParameterError("weights", int(sums[row]), f"row {row} must sum to exactly 2**32 = {TOTAL}")
+        raise ParameterError(
+            "weights", int(sums[row]), f"row {row} must sum to exactly 2**32 = {TOTAL}"
+        )
     return table
 
 
@@ -143,7 +149,9 @@ def exp_below(epsilon: float) -> Fraction:
     Above 40 it stays at e**40, which is more than any finite ratio of weights.
     """
     # exp errs by less than one ulp = 2 * UNIT relative; 8 * UNIT are given away. e**epsilon >= 1 holds anyway.
-    return max(Fraction(1), Fraction(math.exp(min(epsilon, _ABOVE_EVERY_RATIO))) * (1 - Fraction(1, 2**50)))
+    return max(
+        Fraction(1), Fraction(math.exp(min(epsilon, _ABOVE_EVERY_RATIO))) * (1 - Fraction(1, 2**50))
+    )
 
 
 def float_above(value: Fraction) -> float:
@@ -154,7 +162,9 @@ def float_above(value: Fraction) -> float:
 
 def check_epsilon(epsilon: float) -> float:
     """The number itself; ParameterError for NaN and below 0."""
-    return as_real("epsilon", epsilon, lambda value: value >= 0, "need a number >= 0 (inf is allowed)")
+    return as_real(
+        "epsilon", epsilon, lambda value: value >= 0, "need a number >= 0 (inf is allowed)"
+    )
 
 
 def _exact_hockey_stick(first: list[int], second: list[int], ratio: Fraction) -> int:
@@ -197,13 +207,16 @@ def delta(weights: IntArray, epsilon: float) -> float:
     table = np.unique(table, axis=0)
     ratio = exp_below(value)
     rows = table.astype(np.float64)
-    screened = np.stack([np.maximum(rows - float(ratio) * row, 0.0).sum(axis=1) for row in rows], axis=1)
+    screened = np.stack(
+        [np.maximum(rows - float(ratio) * row, 0.0).sum(axis=1) for row in rows], axis=1
+    )
     # A positive term has ratio * W_b <= W_a up to rounding, so its error is at most 4 * UNIT * W_a; the terms add up
     # to at most 2**32 and summing m of them adds m * UNIT: together (m + 4) * UNIT * 2**32. Twice that separates pairs.
     margin = (table.shape[1] + 8) * 2 * UNIT * TOTAL
     near = np.argwhere(screened >= screened.max() - margin)
     exact = max(
-        _exact_hockey_stick(table[a].tolist(), table[b].tolist(), ratio) for a, b in near[:_EXACT_PAIRS].tolist()
+        _exact_hockey_stick(table[a].tolist(), table[b].tolist(), ratio)
+        for a, b in near[:_EXACT_PAIRS].tolist()
     )
     bound = Fraction(exact, ratio.denominator * TOTAL)
     if len(near) > _EXACT_PAIRS:
@@ -266,13 +279,19 @@ def _renyi_below_one(weights: IntArray, alpha: float) -> FloatArray:
         near, far = np.minimum(weights, weights[b]), np.abs(weights - weights[b])
         common = near > 0
         # S: logarithms are at most 23 and err by UNIT of that, as do exponents: `unit` covers them and the sum.
-        powers = np.where(common, alpha * np.where(common, logs, 0.0) - beta * np.where(common, logs[b], 0.0), -np.inf)
+        powers = np.where(
+            common,
+            alpha * np.where(common, logs, 0.0) - beta * np.where(common, logs[b], 0.0),
+            -np.inf,
+        )
         with np.errstate(divide="ignore"):
             direct = (np.log(np.exp(powers).sum(axis=1)) - unit) / beta
         # S - 1 = sum over common levels of P_a (e^(beta L) - 1), less what P_a has elsewhere; L = log(P_a / P_b), from
         # exact differences. expm1 passes relative errors of its argument on, 24 times at most.
         sizes = np.log1p(np.where(common, far, 0) / np.maximum(near, 1))
-        terms = np.where(common, shares * np.expm1(beta * np.where(weights > weights[b], sizes, -sizes)), -shares)
+        terms = np.where(
+            common, shares * np.expm1(beta * np.where(weights > weights[b], sizes, -sizes)), -shares
+        )
         lowest = terms.sum(axis=1) - unit * np.abs(terms).sum(axis=1)
         with np.errstate(divide="ignore"):
             small = np.log1p(np.clip(lowest, -1.0, 0.0)) / beta
@@ -387,7 +406,9 @@ class Certificate:
 
     def as_dict(self) -> JsonObject:
         """Plain values for JSON: integers as integers, max_bias as "a/b", an unbounded epsilon as "inf"."""
-        return {name: plain(value) for name, value in {"epsilon": self.epsilon, **vars(self)}.items()}
+        return {
+            name: plain(value) for name, value in {"epsilon": self.epsilon, **vars(self)}.items()
+        }
 
     def __str__(self) -> str:
         table = f"table {self.sha256[:12]}"
@@ -419,4 +440,6 @@ def certify(mechanism: Mechanism) -> Certificate:
         >>> mz.privacy.certify(mz.families.randomized_response(epsilon=1.0)).max_bias < 1e-8
         True
     """
-    return Certificate(**vars(mechanism.worst_ratio), max_bias=mechanism.exact_max_bias, sha256=mechanism.sha256)
+    return Certificate(
+        **vars(mechanism.worst_ratio), max_bias=mechanism.exact_max_bias, sha256=mechanism.sha256
+    )

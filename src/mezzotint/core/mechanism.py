@@ -69,7 +69,9 @@ def _array(parameter: str, values: npt.ArrayLike, kinds: str, remedy: str) -> Nu
 
 def _check_knots(knots: FloatArray) -> None:
     if knots.ndim != 1 or knots.size < 2:
-        raise ParameterError("knots", knots.tolist(), "need a 1-D sequence of at least 2 inputs, lower and upper")
+        raise ParameterError(
+            "knots", knots.tolist(), "need a 1-D sequence of at least 2 inputs, lower and upper"
+        )
     if not np.isfinite(knots).all():
         raise ParameterError("knots", knots.tolist(), "every knot must be finite")
     with np.errstate(over="ignore"):
@@ -77,10 +79,19 @@ def _check_knots(knots: FloatArray) -> None:
         spread = knots[-1] - knots[0]
     near = not np.isfinite(spread) or ((steps > 0) & (steps < NARROWEST)).any()
     for wrong, remedy in (
-        (near, f"upper - lower overflows or knots are closer than {NARROWEST:.1g}; rescale the data"),
+        (
+            near,
+            f"upper - lower overflows or knots are closer than {NARROWEST:.1g}; rescale the data",
+        ),
         ((steps < 0).any(), "knots must be sorted; sort them with their rows"),
-        (steps[0] == 0 or steps[-1] == 0, "no jump can be at lower or upper: drop the row never drawn"),
-        (((steps[:-1] == 0) & (steps[1:] == 0)).any(), "a knot may stand at most twice: drop the rows in the middle"),
+        (
+            steps[0] == 0 or steps[-1] == 0,
+            "no jump can be at lower or upper: drop the row never drawn",
+        ),
+        (
+            ((steps[:-1] == 0) & (steps[1:] == 0)).any(),
+            "a knot may stand at most twice: drop the rows in the middle",
+        ),
     ):
         if wrong:
             raise ParameterError("knots", knots.tolist(), remedy)
@@ -92,11 +103,15 @@ def _check_levels(levels: FloatArray) -> None:
     if levels.size < 2:
         raise ParameterError("levels", levels.size, "need at least 2 output levels; try levels=4")
     if levels.size > MAX_LEVELS:
-        raise ParameterError("levels", levels.size, f"at most {MAX_LEVELS} levels fit a 16-bit code")
+        raise ParameterError(
+            "levels", levels.size, f"at most {MAX_LEVELS} levels fit a 16-bit code"
+        )
     if not np.isfinite(levels).all():
         raise ParameterError("levels", levels.tolist(), "every level must be finite")
     if (np.diff(levels) <= 0).any():
-        raise ParameterError("levels", levels.tolist(), "levels must increase strictly; sort them, drop duplicates")
+        raise ParameterError(
+            "levels", levels.tolist(), "levels must increase strictly; sort them, drop duplicates"
+        )
 
 
 OTHER, MISSING = "(other)", "(missing)"
@@ -111,14 +126,20 @@ def category_name(value: object) -> str:
         return value
     if isinstance(value, (int, np.integer)):
         return str(int(cast(int, value)))
-    raise ParameterError("categories", type(value).__name__, "a category is text, an integer, or true or false")
+    raise ParameterError(
+        "categories", type(value).__name__, "a category is text, an integer, or true or false"
+    )
 
 
 def _check_categories(categories: tuple[str, ...], knots: FloatArray) -> None:
-    if len(set(categories)) != len(categories) or not all(isinstance(cast(object, one), str) for one in categories):
+    if len(set(categories)) != len(categories) or not all(
+        isinstance(cast(object, one), str) for one in categories
+    ):
         raise ParameterError("categories", ", ".join(map(str, categories)), "need distinct text")
     if knots.tolist() != list(range(len(categories))):
-        raise ParameterError("knots", knots.tolist(), "category i has the row of knot i: 0, 1, 2, ...")
+        raise ParameterError(
+            "knots", knots.tolist(), "category i has the row of knot i: 0, 1, 2, ..."
+        )
 
 
 def cdf_variance(rows: FloatArray, shares: FloatArray) -> float:
@@ -131,7 +152,10 @@ def cdf_variance(rows: FloatArray, shares: FloatArray) -> float:
     used = pmf > 0
     information = (rows[:, used] / pmf[used]) @ rows[:, used].T
     below = np.tri(shares.size)[:-1]
-    if np.linalg.matrix_rank(information, tol=1e-11 * float(information.trace()), hermitian=True) < shares.size:
+    if (
+        np.linalg.matrix_rank(information, tol=1e-11 * float(information.trace()), hermitian=True)
+        < shares.size
+    ):
         return math.inf
     inner = below @ np.linalg.solve(information, below.T)
     return float((inner.trace() - ((below @ shares) ** 2).sum()) / len(below))
@@ -255,7 +279,9 @@ class Mechanism:
         values = as_reals("x", x, "need real numbers")
         refuse_nan("x", values)
         clipped = np.clip(values, self.lower, self.upper)
-        segment = np.minimum(np.searchsorted(self.knots, clipped, side="right") - 1, self.knots.size - 2)
+        segment = np.minimum(
+            np.searchsorted(self.knots, clipped, side="right") - 1, self.knots.size - 2
+        )
         left, right = self.knots[segment], self.knots[segment + 1]
         return segment, (clipped - left) / (right - left)
 
@@ -293,7 +319,9 @@ class Mechanism:
         weighed = np.divide(rows, shares, out=np.zeros_like(rows), where=shares > 0)
         gram = weighed @ rows.T
         if np.linalg.matrix_rank(gram, hermitian=True) < gram.shape[0]:
-            remedy = "are linearly dependent: reports cannot tell the inputs apart; use another table"
+            remedy = (
+                "are linearly dependent: reports cannot tell the inputs apart; use another table"
+            )
             raise ParameterError("weights", f"{gram.shape[0]} rows", remedy)
         return np.asarray(weighed.T @ np.linalg.inv(gram), dtype=np.float64)
 
@@ -343,7 +371,9 @@ class Mechanism:
             raise ParameterError("cells", cells, "need a number of cells, at least 1")
         edges = np.linspace(self.lower, self.upper, int(cells) + 1)
         shares = np.maximum(self._prior(prior).moments(edges)[:, 0], 1e-6)
-        return math.sqrt(cdf_variance(self.pmf((edges[1:] + edges[:-1]) / 2), shares / shares.sum()))
+        return math.sqrt(
+            cdf_variance(self.pmf((edges[1:] + edges[:-1]) / 2), shares / shares.sum())
+        )
 
     def worst_mse(self) -> float:
         """The largest mean squared error over all inputs, squared data units."""
@@ -373,12 +403,16 @@ class Mechanism:
     def _expected_loss(self, loss: Literal["mse", "mae"], prior: object) -> float:
         from mezzotint.core.priors import cost_matrix
 
-        table = cost_matrix(knots=self.knots, levels=self.levels, prior=self._prior(prior), loss=loss)
+        table = cost_matrix(
+            knots=self.knots, levels=self.levels, prior=self._prior(prior), loss=loss
+        )
         return float((table * self.probabilities).sum())
 
     # Reports -------------------------------------------------------------------------------------------------
 
-    def privatize(self, x: Any, rng: Seed = None, *, on_out_of_range: Literal["clip", "error"] = "clip") -> Any:
+    def privatize(
+        self, x: Any, rng: Seed = None, *, on_out_of_range: Literal["clip", "error"] = "clip"
+    ) -> Any:
         """Draws one report per input: codes 0..m-1, uint8 up to 256 levels else uint16, same shape as x.
 
         Arguments:
@@ -412,7 +446,8 @@ class Mechanism:
         array = np.asarray(labels, dtype=object)
         found = [
             place.get(
-                MISSING if label is None else category_name(label), -1.0 if label is None else place.get(OTHER, -1.0)
+                MISSING if label is None else category_name(label),
+                -1.0 if label is None else place.get(OTHER, -1.0),
             )
             for label in array.ravel()
         ]
@@ -515,7 +550,11 @@ _PLACE = frozenset({"numerator", "denominator", "level", "row_high", "row_low"})
 def _content(mechanism: Mechanism) -> JsonObject:
     """The bytes that are hashed."""
     table = {name: getattr(mechanism, name).tolist() for name in ("knots", "levels", "weights")}
-    return table if mechanism.categories is None else {**table, "categories": list(mechanism.categories)}
+    return (
+        table
+        if mechanism.categories is None
+        else {**table, "categories": list(mechanism.categories)}
+    )
 
 
 def dumps(mechanism: Mechanism, *, certified: bool = True) -> str:
@@ -546,7 +585,9 @@ def parse_object(text: str, *, wanted: str = FORMAT) -> JsonObject:
 
     document = parse_json(text, name="mechanism file", strict=True)
     if not isinstance(document, dict) or cast("JsonObject", document).get("format") != wanted:
-        raise FileFormatError(f'mechanism file: "format" must be "{wanted}"; this is some other file')
+        raise FileFormatError(
+            f'mechanism file: "format" must be "{wanted}"; this is some other file'
+        )
     document = cast("JsonObject", document)
     version = document.get("version")
     if type(version) is not int or version != VERSION:  # True and 1.0 equal 1
@@ -579,7 +620,9 @@ def _reals(values: Json, key: str) -> FloatArray:
     try:
         return np.array(numbers, dtype=np.float64)
     except OverflowError:
-        raise FileFormatError(f"mechanism file: a number of {key} is too large for a float") from None
+        raise FileFormatError(
+            f"mechanism file: a number of {key} is too large for a float"
+        ) from None
 
 
 # The certificate ---------------------------------------------------------------------------------------------------
@@ -612,7 +655,9 @@ def _check_certificate(stated: Json, mechanism: Mechanism) -> None:
     """Refuses a certificate that is not that of its table: what `privacy.verify` accepts, and nothing else."""
     truth = mechanism.certificate().as_dict()
     if not isinstance(stated, dict):
-        raise FileFormatError("mechanism file: certificate is not a JSON object; take the file as its maker wrote it")
+        raise FileFormatError(
+            "mechanism file: certificate is not a JSON object; take the file as its maker wrote it"
+        )
     claims = cast("JsonObject", stated)
     if set(claims) != set(truth):
         odd = ", ".join(sorted(set(claims) ^ set(truth)))
@@ -621,7 +666,11 @@ def _check_certificate(stated: Json, mechanism: Mechanism) -> None:
     free = _PLACE if _stands(claims, truth, mechanism.weights) else frozenset[str]()
     for key, true in truth.items():
         same = type(claims[key]) is type(true) and claims[key] == true
-        if not same and key not in free and not (key == "epsilon" and _same_epsilon(claims[key], true)):
+        if (
+            not same
+            and key not in free
+            and not (key == "epsilon" and _same_epsilon(claims[key], true))
+        ):
             raise FileFormatError(
                 f"mechanism file: the certificate says {key}={claims[key]!r}, but the table gives {true!r}: the file "
                 "was edited or forged; go back to the original, or rebuild the mechanism from its table and save it"
@@ -641,7 +690,9 @@ def loads(text: str, *, certified: bool = True) -> Mechanism:
     wanted, keys = (FORMAT, _KEYS) if certified else (TABLE_FORMAT, _KEYS - {"name", "certificate"})
     document = parse_object(text, wanted=wanted)
     if document.get("kind") == "ranks":
-        raise FileFormatError("mechanism file: a ranked codebook; load it with mezzotint.vectors.RankedCodebook.load")
+        raise FileFormatError(
+            "mechanism file: a ranked codebook; load it with mezzotint.vectors.RankedCodebook.load"
+        )
     if odd := sorted((set(document) - {"categories"}) ^ keys):
         raise FileFormatError(f"mechanism file: keys missing or unknown: {', '.join(odd)}")
     if certified and not isinstance(document["name"], str):
@@ -659,7 +710,9 @@ def loads(text: str, *, certified: bool = True) -> Mechanism:
     except (ParameterError, TypeError) as error:
         raise FileFormatError(f"mechanism file: {error}") from None
     if mechanism.sha256 != document["sha256"]:
-        raise FileFormatError("mechanism file: the table is not the one its sha256 names; it was edited or damaged")
+        raise FileFormatError(
+            "mechanism file: the table is not the one its sha256 names; it was edited or damaged"
+        )
     if certified:
         _check_certificate(document["certificate"], mechanism)
     return mechanism

@@ -90,7 +90,10 @@ _BLOCK = 256
 def _shifted(moments: FloatArray, gap: FloatArray) -> FloatArray:
     """(n, ORDERS) moments from origins that lie (n,) gaps further left."""
     powers = _powers(gap)
-    terms = [[math.comb(k, j) * powers[:, k - j] * moments[:, j] for j in range(k + 1)] for k in range(ORDERS)]
+    terms = [
+        [math.comb(k, j) * powers[:, k - j] * moments[:, j] for j in range(k + 1)]
+        for k in range(ORDERS)
+    ]
     return np.stack([sum(row) for row in terms], axis=1)
 
 
@@ -122,12 +125,19 @@ class DistributionPrior(Prior):
 _NODES, _NODE_WEIGHTS = np.polynomial.legendre.leggauss(16)
 _GAP = (1 - _NODES[-1]) / 2
 """Share of a piece between an end and the first node."""
-_TO_ENDS = np.array([[np.prod([(end - b) / (a - b) for b in _NODES if b != a]) for a in _NODES] for end in (-1.0, 1.0)])
+_TO_ENDS = np.array(
+    [
+        [np.prod([(end - b) / (a - b) for b in _NODES if b != a]) for a in _NODES]
+        for end in (-1.0, 1.0)
+    ]
+)
 """(2, 16): values at both ends of the polynomial through the nodes."""
 _DEEPEST = 60  # halvings: a piece is then shorter than the spacing of floats
 
 
-def _integrate_tails(cdf: Callable[[FloatArray], FloatArray], edges: FloatArray, at_edges: FloatArray) -> FloatArray:
+def _integrate_tails(
+    cdf: Callable[[FloatArray], FloatArray], edges: FloatArray, at_edges: FloatArray
+) -> FloatArray:
     """(pieces, 3): int k (x-a)^(k-1) (F(b)-F(x)) dx by Gauss-Legendre, halved until halving changes nothing.
 
     Nor may the integrand's polynomial miss the ends of a piece: F grows, so mass between two nodes is seen at the next
@@ -141,7 +151,9 @@ def _integrate_tails(cdf: Callable[[FloatArray], FloatArray], edges: FloatArray,
         tail = at_edges[piece + 1][:, None] - np.asarray(cdf(x.ravel())).reshape(x.shape)
         return orders * (x - edges[piece][:, None])[..., None] ** (orders - 1) * tail[..., None]
 
-    def quadrature(piece: IndexArray, start: FloatArray, stop: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def quadrature(
+        piece: IndexArray, start: FloatArray, stop: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
         """The integrals, and what each may miss beyond its outer nodes."""
         width = (stop - start)[:, None]
         known = integrand(piece, start[:, None] + width * (_NODES + 1) / 2)
@@ -154,13 +166,19 @@ def _integrate_tails(cdf: Callable[[FloatArray], FloatArray], edges: FloatArray,
     scale = (edges[-1] - edges[0]) ** orders * 1e-14
     for _ in range(_DEEPEST):
         middle = (start + stop) / 2
-        (left, below), (right, above) = quadrature(piece, start, middle), quadrature(piece, middle, stop)
+        (left, below), (right, above) = (
+            quadrature(piece, start, middle),
+            quadrature(piece, middle, stop),
+        )
         rough = (np.maximum(np.abs(left + right - coarse), below + above) > scale).any(axis=1)
         np.add.at(result, piece[~rough], (left + right)[~rough])
         if not rough.any():
             return result
         piece = np.concatenate([piece[rough], piece[rough]])
-        start, stop = (np.concatenate([start[rough], middle[rough]]), np.concatenate([middle[rough], stop[rough]]))
+        start, stop = (
+            np.concatenate([start[rough], middle[rough]]),
+            np.concatenate([middle[rough], stop[rough]]),
+        )
         coarse = np.concatenate([left[rough], right[rough]])
     np.add.at(result, piece, coarse)
     return result
@@ -174,7 +192,9 @@ def as_prior(prior: object, *, lower: float, upper: float) -> Prior:
             something else altogether; a range whose fourth power is not a float.
     """
     if not 1e-70 <= upper - lower <= 1e70:
-        raise ParameterError("upper", upper, "fourth powers of the range exceed float64: rescale the data")
+        raise ParameterError(
+            "upper", upper, "fourth powers of the range exceed float64: rescale the data"
+        )
     if prior is None:
         return UniformPrior()
     if isinstance(prior, Prior):
@@ -182,14 +202,18 @@ def as_prior(prior: object, *, lower: float, upper: float) -> Prior:
     # A histogram needs no parameters to be frozen.
     if callable(getattr(prior, "freeze", None)) and type(prior).__name__ != "rv_histogram":
         raise ParameterError(
-            "prior", type(prior).__name__, "give a frozen distribution: with its parameters, as in norm(0, 1)"
+            "prior",
+            type(prior).__name__,
+            "give a frozen distribution: with its parameters, as in norm(0, 1)",
         )
     cdf = cast("Callable[[npt.ArrayLike], FloatArray] | None", getattr(prior, "cdf", None))
     if not callable(cdf):
         return _sample(prior, lower, upper)
     below, within = float(cdf(lower)), float(cdf(upper))
     if not 0 <= below <= within <= 1:
-        raise ParameterError("prior", (below, within), "its cdf at lower and upper: check its parameters")
+        raise ParameterError(
+            "prior", (below, within), "its cdf at lower and upper: check its parameters"
+        )
     if callable(getattr(prior, "pmf", None)) and not callable(getattr(prior, "pdf", None)):
         return _discrete(prior, lower, upper)
     return DistributionPrior(cdf=cdf)
@@ -198,12 +222,16 @@ def as_prior(prior: object, *, lower: float, upper: float) -> Prior:
 def _discrete(distribution: Any, lower: float, upper: float) -> Prior:
     # scipy's discrete distributions live on loc + integers.
     shift = float(distribution.ppf(0.5)) % 1.0
-    points = np.arange(int(np.ceil(lower - shift)), int(np.floor(upper - shift)) + 1, dtype=np.float64) + shift
+    points = (
+        np.arange(int(np.ceil(lower - shift)), int(np.floor(upper - shift)) + 1, dtype=np.float64)
+        + shift
+    )
     masses = np.asarray(distribution.pmf(points), dtype=np.float64)
     below = float(distribution.cdf(lower)) - masses[points <= lower].sum()
     above = max(0.0, 1.0 - below - masses.sum())
     return SamplePrior(
-        points=np.concatenate([[lower], points, [upper]]), masses=np.concatenate([[max(0.0, below)], masses, [above]])
+        points=np.concatenate([[lower], points, [upper]]),
+        masses=np.concatenate([[max(0.0, below)], masses, [above]]),
     )
 
 
@@ -231,7 +259,9 @@ def _means(prior: Prior, edges: FloatArray) -> tuple[SamplePrior, float]:
     return SamplePrior(points=edges[:-1][used] + first / mass, masses=mass), spread
 
 
-def cost_matrix(*, knots: FloatArray, levels: FloatArray, prior: Prior, loss: Literal["mse", "mae"]) -> FloatArray:
+def cost_matrix(
+    *, knots: FloatArray, levels: FloatArray, prior: Prior, loss: Literal["mse", "mae"]
+) -> FloatArray:
     """(K+1, m) matrix C with expected loss = sum(C * P) for every table P of row probabilities on these knots.
 
     Arguments:
@@ -308,7 +338,9 @@ class Law:
         """This law (and 1) or that of -x (and -1), so rounded that a law and its mirror image give the same."""
         odd = (self.totals - 2 * self.integrals(np.zeros(1))[0])[[0, 2]]
         sign = next((int(np.sign(-one)) for one in (self.totals[1], *odd) if abs(one) > 1e-9), 1)
-        low, high = [round(float(one), 10) for one in (self.below[0, 0], self.totals[0] - self.below[-1, 0])][::sign]
+        low, high = [
+            round(float(one), 10) for one in (self.below[0, 0], self.totals[0] - self.below[-1, 0])
+        ][::sign]
         edges = np.round(sign * self.edges[::sign], 10)
         below = np.concatenate([[0.0], np.cumsum((self.density * np.diff(self.edges))[::sign])])
         wide = np.append(np.diff(edges) > 0, True)
@@ -380,7 +412,12 @@ def law_of(prior: Prior, lower: float, upper: float, *, spread: float = 1e-3) ->
     if isinstance(prior, SamplePrior) and has_few_atoms(prior):
         return _atoms(*centred_atoms(prior, lower, upper), spread)
     edges, below, _ = _cells(prior, lower, upper)
-    return Law.of(edges, np.maximum(np.diff(below), 0.0), low=float(below[0]), high=max(1 - float(below[-1]), 0.0))
+    return Law.of(
+        edges,
+        np.maximum(np.diff(below), 0.0),
+        low=float(below[0]),
+        high=max(1 - float(below[-1]), 0.0),
+    )
 
 
 def condensed(prior: Prior, lower: float, upper: float) -> tuple[Prior, float]:
@@ -402,12 +439,16 @@ def has_few_atoms(prior: Prior) -> bool:
     return isinstance(prior, SamplePrior) and prior.points.size <= _FEW
 
 
-def split_atoms(points: FloatArray, masses: FloatArray, edges: FloatArray, spread: float) -> FloatArray:
+def split_atoms(
+    points: FloatArray, masses: FloatArray, edges: FloatArray, spread: float
+) -> FloatArray:
     """(pieces, n) how much of each point mass lies between the edges when it is spread: all centred units."""
     left, right = np.maximum(points - spread, -1.0), np.minimum(points + spread, 1.0)
     inside = (points > -1) & (points < 1)
     below = np.clip((edges[:, None] - left) / (right - left), 0.0, 1.0)
-    below = np.where(inside, below, np.where(points < 0, edges[:, None] > points, edges[:, None] >= points))
+    below = np.where(
+        inside, below, np.where(points < 0, edges[:, None] > points, edges[:, None] >= points)
+    )
     below[0], below[-1] = 0.0, 1.0
     return np.diff(below, axis=0) * masses
 
@@ -420,7 +461,9 @@ def centred_atoms(prior: SamplePrior, lower: float, upper: float) -> tuple[Float
 def exact_law(prior: Prior, lower: float, upper: float, edges: FloatArray) -> Law:
     """A law whose integrals are the prior's own at `edges` (centred, increasing), the only inputs to ask them at."""
     half = (upper - lower) / 2
-    inputs, place = np.unique(np.clip(lower + half + edges * half, lower, upper), return_inverse=True)
+    inputs, place = np.unique(
+        np.clip(lower + half + edges * half, lower, upper), return_inverse=True
+    )
     inputs[0], inputs[-1] = lower, upper
     moments = prior.moments(inputs)[:, :3] / half ** np.arange(3)
     left = ((inputs - lower) / half - 1)[:-1]

@@ -38,7 +38,9 @@ def plain(value: object) -> Json:
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): plain(inner) for key, inner in cast("Mapping[object, object]", value).items()}
+        return {
+            str(key): plain(inner) for key, inner in cast("Mapping[object, object]", value).items()
+        }
     if isinstance(value, (list, tuple)):
         return [plain(inner) for inner in cast("list[object]", value)]
     array = getattr(value, "tolist", None)
@@ -67,7 +69,10 @@ def above(value: float, digits: int = 6) -> str:
     if math.isinf(value):
         return "unbounded"
     # The shortest decimal, not the binary one: 1e-05 lies just above a hundred-thousandth, and would read 1.00001e-05.
-    return number(float(Context(prec=digits, rounding=ROUND_CEILING).create_decimal(repr(float(value)))), digits)
+    return number(
+        float(Context(prec=digits, rounding=ROUND_CEILING).create_decimal(repr(float(value)))),
+        digits,
+    )
 
 
 def below(value: float, digits: int = 6) -> str:
@@ -97,7 +102,9 @@ class Record:
         """Plain values for JSON."""
         known = [field for field in fields(cast("DataclassInstance", self)) if field.repr]
         values = {field.name: getattr(self, field.name) for field in known}
-        absent = {field.name for field in known if field.default is None and values[field.name] is None}
+        absent = {
+            field.name for field in known if field.default is None and values[field.name] is None
+        }
         shown = {name: value for name, value in values.items() if name not in absent}
         shown |= {name: getattr(self, name) for name in self.beside}
         return {name: plain(value) for name, value in shown.items()}
@@ -120,7 +127,9 @@ class Record:
     def __str__(self) -> str:
         cells = self._cells()
         width = max(map(len, cells), default=0) + 2
-        lines = textwrap.TextWrapper(80, subsequent_indent=" " * width, break_long_words=False, break_on_hyphens=False)
+        lines = textwrap.TextWrapper(
+            80, subsequent_indent=" " * width, break_long_words=False, break_on_hyphens=False
+        )
         return "\n".join(lines.fill(f"{name:<{width}}{text}") for name, text in cells.items())
 
     def _repr_html_(self) -> str:
@@ -160,14 +169,20 @@ class Records(list[Item]):
         import html
 
         (names, *rows), shared = self._table()
-        table = _html([[("th", name) for name in names], *([("td", text) for text in row] for row in rows)])
+        table = _html(
+            [[("th", name) for name in names], *([("td", text) for text in row] for row in rows)]
+        )
         return f"{table}<p>{html.escape(shared)}</p>" if shared else table
 
     def _table(self) -> tuple[list[list[str]], str]:
         """Headings and rows, and what all rows have in common."""
         rows = [_cells_of(record.as_dict()) for record in self]
         names = list(dict.fromkeys(name for row in rows for name in row))
-        alike = [name for name in names if len(rows) > 1 and len({row.get(name, "") for row in rows}) == 1]
+        alike = [
+            name
+            for name in names
+            if len(rows) > 1 and len({row.get(name, "") for row in rows}) == 1
+        ]
         told = [name for name in names if name not in alike]
         shared = ", ".join(f"{name} {rows[0][name]}" for name in alike if rows[0][name])
         return [told, *([row.get(name, "") for name in told] for row in rows)], shared
@@ -197,12 +212,17 @@ def _html(rows: Iterable[Iterable[tuple[str, str]]]) -> str:
 def _cells_of(told: JsonObject) -> dict[str, str]:
     rounded = {**dict.fromkeys(_UPWARDS, above), **dict.fromkeys(_DOWNWARDS, below)}
     return {
-        name.replace("_", " "): rounded.get(name, _cell)(value) if isinstance(value, float) else _cell(value)
+        name.replace("_", " "): rounded.get(name, _cell)(value)
+        if isinstance(value, float)
+        else _cell(value)
         for name, value in told.items()
     }
 
 
-_UPWARDS, _DOWNWARDS = ("epsilon", "delta", "log10_delta", "log10_upper"), ("lower_bound", "log10_lower")
+_UPWARDS, _DOWNWARDS = (
+    ("epsilon", "delta", "log10_delta", "log10_upper"),
+    ("lower_bound", "log10_lower"),
+)
 """Fields that are rounded against us where a record is printed: bounds from above, and from below."""
 
 

@@ -36,13 +36,17 @@ def ratio_below(epsilon: float) -> Fraction:
 def _check_probabilities(probabilities: npt.ArrayLike) -> FloatArray:
     rows = as_reals("probabilities", probabilities, "need numbers in rows of one length")
     if rows.ndim != 2 or rows.size == 0:
-        raise ParameterError("probabilities", rows.shape, "need a 2-D array, one row per knot, at least one row")
+        raise ParameterError(
+            "probabilities", rows.shape, "need a 2-D array, one row per knot, at least one row"
+        )
     if not np.isfinite(rows).all() or (rows < -1e-9).any():
         raise ParameterError("probabilities", float(np.min(rows)), "need finite probabilities >= 0")
     rows = np.maximum(rows, 0.0)
     sums = rows.sum(axis=1, keepdims=True)
     if (np.abs(sums - 1) > 1e-6).any():
-        raise ParameterError("probabilities", float(sums.ravel()[np.argmax(np.abs(sums - 1))]), "rows must sum to 1")
+        raise ParameterError(
+            "probabilities", float(sums.ravel()[np.argmax(np.abs(sums - 1))]), "rows must sum to 1"
+        )
     return rows / sums
 
 
@@ -80,7 +84,9 @@ def _fit_sum(row: IntArray, low: IntArray, high: IntArray, slope: FloatArray, ai
     while missing != 0:
         room = high - row if missing > 0 else row - low
         if not (room > 0).any():
-            raise InfeasibleError("rounding: no table of integers meets this epsilon; ask for a slightly larger one")
+            raise InfeasibleError(
+                "rounding: no table of integers meets this epsilon; ask for a slightly larger one"
+            )
         residual = aim - float(row @ slope)
         step = np.sign(missing)
         # After the move the mean should be as close to its aim as possible.
@@ -97,14 +103,18 @@ def _candidates(room: IntArray) -> npt.NDArray[np.intp]:
     if able.size <= CANDIDATES:
         return able
     roomiest = able[np.argsort(-room[able], kind="stable")[: CANDIDATES // 2]]
-    return np.union1d(roomiest, able[np.linspace(0, able.size - 1, CANDIDATES // 2).astype(np.intp)])
+    return np.union1d(
+        roomiest, able[np.linspace(0, able.size - 1, CANDIDATES // 2).astype(np.intp)]
+    )
 
 
 _APART = 1e-6
 """Share of the levels' span below which two of them count as one when means are brought to their targets."""
 
 
-def _cancel_residual(row: IntArray, low: IntArray, high: IntArray, slope: FloatArray, aim: float) -> None:
+def _cancel_residual(
+    row: IntArray, low: IntArray, high: IntArray, slope: FloatArray, aim: float
+) -> None:
     """Moves units between pairs of levels while that brings the row's mean closer to its aim."""
     gaps = slope[1:] - slope[:-1]
     # Between levels that nearly coincide it would take nearly all units to cancel what a unit elsewhere does.
@@ -114,7 +124,9 @@ def _cancel_residual(row: IntArray, low: IntArray, high: IntArray, slope: FloatA
         givers, takers = _candidates(row - low), _candidates(high - row)
         if givers.size == 0 or takers.size == 0:
             return
-        gap = slope[takers] - slope[givers][:, None]  # what one unit from giver to taker adds to the mean
+        gap = (
+            slope[takers] - slope[givers][:, None]
+        )  # what one unit from giver to taker adds to the mean
         room = np.minimum((row - low)[givers][:, None], (high - row)[takers])
         wanted = np.divide(residual, gap, out=np.zeros(gap.shape), where=gap != 0)
         units = np.minimum(np.maximum(np.rint(wanted), 0), room)
@@ -129,11 +141,21 @@ def _cancel_residual(row: IntArray, low: IntArray, high: IntArray, slope: FloatA
         row[takers[best[1]]] += amount
 
 
-def _check_request(levels: FloatArray, target_means: FloatArray, rows: FloatArray, epsilon: float) -> None:
-    if levels.shape != rows.shape[1:] or not np.isfinite(levels).all() or (np.diff(levels) <= 0).any():
-        raise ParameterError("levels", levels.tolist(), f"need {rows.shape[1]} increasing levels, one per column")
+def _check_request(
+    levels: FloatArray, target_means: FloatArray, rows: FloatArray, epsilon: float
+) -> None:
+    if (
+        levels.shape != rows.shape[1:]
+        or not np.isfinite(levels).all()
+        or (np.diff(levels) <= 0).any()
+    ):
+        raise ParameterError(
+            "levels", levels.tolist(), f"need {rows.shape[1]} increasing levels, one per column"
+        )
     if target_means.shape != rows.shape[:1] or not np.isfinite(target_means).all():
-        raise ParameterError("target_means", target_means.tolist(), f"need {rows.shape[0]} finite means, one per row")
+        raise ParameterError(
+            "target_means", target_means.tolist(), f"need {rows.shape[0]} finite means, one per row"
+        )
     if not epsilon >= 0:
         raise ParameterError("epsilon", epsilon, "a privacy loss is >= 0; inf sets no limit")
 
@@ -167,20 +189,28 @@ def round_rows(
     """
     rows = _check_probabilities(probabilities)
     slope = np.asarray(levels, dtype=np.float64)
-    targets = np.full(len(rows), 0.0) if target_means is None else np.asarray(target_means, dtype=np.float64)
+    targets = (
+        np.full(len(rows), 0.0)
+        if target_means is None
+        else np.asarray(target_means, dtype=np.float64)
+    )
     _check_request(slope, targets, rows, epsilon)
     if target_means is None:
         targets = rows @ slope
     # Deviations from the row's own aim keep float64 sums accurate to far below one unit.
     weights = _largest_remainder(rows)
     if epsilon < math.inf:
-        floors, ceilings = (np.broadcast_to(edge, rows.shape) for edge in _boxes(weights, ratio_below(epsilon)))
+        floors, ceilings = (
+            np.broadcast_to(edge, rows.shape) for edge in _boxes(weights, ratio_below(epsilon))
+        )
     else:
         floors, ceilings = np.minimum(weights, 1), np.where(weights > 0, TOTAL, 0)
     for row, target, low, high in zip(weights, targets, floors, ceilings, strict=True):
         np.clip(row, low, high, out=row)
         _fit_sum(row, low, high, slope - target, 0.0)
-        _cancel_residual(row, np.maximum(low, row - most), np.minimum(high, row + most), slope - target, 0.0)
+        _cancel_residual(
+            row, np.maximum(low, row - most), np.minimum(high, row + most), slope - target, 0.0
+        )
     moved = float(np.abs(weights / TOTAL - rows).max())
     if moved > NEAR:
         raise InfeasibleError(
@@ -213,9 +243,17 @@ def table(
     """
     knots = np.asarray(knots, dtype=np.float64)
     weights = round_rows(
-        probabilities, levels=levels, target_means=knots if unbiased else None, epsilon=epsilon, most=most
+        probabilities,
+        levels=levels,
+        target_means=knots if unbiased else None,
+        epsilon=epsilon,
+        most=most,
     )
-    mechanism = Mechanism(knots=knots, levels=np.asarray(levels, dtype=np.float64), weights=weights, name=name)
+    mechanism = Mechanism(
+        knots=knots, levels=np.asarray(levels, dtype=np.float64), weights=weights, name=name
+    )
     if mechanism.epsilon > epsilon:
-        raise InfeasibleError(f"rounding: certified epsilon {mechanism.epsilon!r} exceeds epsilon={epsilon!r}")
+        raise InfeasibleError(
+            f"rounding: certified epsilon {mechanism.epsilon!r} exceeds epsilon={epsilon!r}"
+        )
     return mechanism

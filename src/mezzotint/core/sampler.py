@@ -79,7 +79,9 @@ def key_from(rng: Seed) -> bytes:
     except TypeError:
         seed = None
     if seed is None or isinstance(rng, bool):
-        raise ParameterError("rng", type(rng).__name__, "give None (private), an integer seed or a numpy Generator")
+        raise ParameterError(
+            "rng", type(rng).__name__, "give None (private), an integer seed or a numpy Generator"
+        )
     if seed < 0:
         raise ParameterError("rng", seed, "a seed is an integer >= 0")
     return hashlib.sha256(b"mezzotint seed %d" % seed).digest()
@@ -110,7 +112,11 @@ class Keystream:
         if odd or start < 0:
             raise ParameterError("start", start, "a range of words starts on an even index >= 0")
         nonce, low = divmod(count, 2**32)
-        mode = modes.GCM(nonce.to_bytes(12, "big")) if low == GCM_FIRST else modes.CTR(count.to_bytes(16, "big"))
+        mode = (
+            modes.GCM(nonce.to_bytes(12, "big"))
+            if low == GCM_FIRST
+            else modes.CTR(count.to_bytes(16, "big"))
+        )
         self._encryptor = Cipher(algorithms.AES(key), mode).encryptor()
 
     def fill(self, words: Words) -> None:
@@ -218,7 +224,9 @@ def privatize(
         from mezzotint.core import gpu as device
 
         codes, counts = device.draw(mechanism, x, key_from(rng))
-        return codes, _check(mechanism, x.numel(), counts, on_out_of_range, partial(device.find, mechanism, x))
+        return codes, _check(
+            mechanism, x.numel(), counts, on_out_of_range, partial(device.find, mechanism, x)
+        )
     from mezzotint.core.kernels import compile_lookup
 
     values, wrap = _as_array(x)
@@ -227,7 +235,9 @@ def privatize(
     flat = np.ascontiguousarray(values).reshape(-1)
     codes = np.empty(flat.size, dtype=lookup.code_dtype)
     counts = _draw_all(lookup, flat, codes, key, threads)
-    stats = _check(mechanism, values.size, counts, on_out_of_range, partial(_find, mechanism, values))
+    stats = _check(
+        mechanism, values.size, counts, on_out_of_range, partial(_find, mechanism, values)
+    )
     return wrap(codes.reshape(values.shape)), stats
 
 
@@ -242,7 +252,9 @@ def codes_from_words(mechanism: Mechanism, x: npt.ArrayLike, words: npt.ArrayLik
     given = np.asarray(words)
     if given.dtype != np.uint64 or given.shape != values.shape:
         raise ParameterError(
-            "words", f"{given.dtype} of shape {given.shape}", f"need uint64 of the shape of x, {values.shape}"
+            "words",
+            f"{given.dtype} of shape {given.shape}",
+            f"need uint64 of the shape of x, {values.shape}",
         )
     lookup = compile_lookup(mechanism, values.dtype)
     codes = np.empty(values.size, dtype=lookup.code_dtype)
@@ -264,16 +276,22 @@ def _as_array(x: object) -> tuple[Floats, Callable[[Codes], object]]:
     """x as float32 or float64, and what turns codes into the caller's kind of array."""
     if _is_tensor(x):
         if x.device.type != "cpu":
-            raise ParameterError("x", f"tensor on {x.device}", f"draws on cpu, {', '.join(GPU)}; pass x.cpu()")
+            raise ParameterError(
+                "x", f"tensor on {x.device}", f"draws on cpu, {', '.join(GPU)}; pass x.cpu()"
+            )
         from mezzotint.core.gpu import as_floats
 
         return as_floats(x).numpy(), _to_torch
     if np.ma.is_masked(x):
-        raise ParameterError("x", "masked array", "some inputs are masked; drop them or fill them in first")
+        raise ParameterError(
+            "x", "masked array", "some inputs are masked; drop them or fill them in first"
+        )
     try:
         array: NumberArray = np.asarray(x)
     except ValueError:
-        raise ParameterError("x", type(x).__name__, "need numbers in an array of one shape") from None
+        raise ParameterError(
+            "x", type(x).__name__, "need numbers in an array of one shape"
+        ) from None
     if array.dtype.kind not in "fiub":
         raise wrong_kind("x", array, "fiub", "need real numbers; convert or drop the rest")
     small = array.dtype.kind == "f" and array.dtype.itemsize <= 4
@@ -284,13 +302,17 @@ def _as_array(x: object) -> tuple[Floats, Callable[[Codes], object]]:
 
 def _to_torch(codes: Codes) -> torch.Tensor:
     # Few torch operations know uint16, so wide codes come as int32.
-    return sys.modules["torch"].from_numpy(codes if codes.dtype == np.uint8 else codes.astype(np.int32))
+    return sys.modules["torch"].from_numpy(
+        codes if codes.dtype == np.uint8 else codes.astype(np.int32)
+    )
 
 
 # Work ----------------------------------------------------------------------------------------------------------------
 
 
-def _draw_range(lookup: Lookup, x: Floats, codes: Codes, key: bytes, first: int) -> tuple[int, int, int]:
+def _draw_range(
+    lookup: Lookup, x: Floats, codes: Codes, key: bytes, first: int
+) -> tuple[int, int, int]:
     """Elements from number `first` on: each has its own word, so seeded draws do not depend on how work is split."""
     words = ElementWords(key, first)
     buffer = np.empty(min(BLOCK, x.size), dtype=np.uint64)
@@ -321,7 +343,9 @@ def in_threads(tasks: Sequence[Callable[[], T]], *, threads: int) -> list[T]:
         return [future.result() for future in [pool.submit(task) for task in tasks]]
 
 
-def _draw_all(lookup: Lookup, x: Floats, codes: Codes, key: bytes, threads: int | None) -> tuple[int, int, int]:
+def _draw_all(
+    lookup: Lookup, x: Floats, codes: Codes, key: bytes, threads: int | None
+) -> tuple[int, int, int]:
     workers = min(threads or usable_cores(), x.size // PART) if x.size >= 2 * PART else 1
     if workers == 1:
         return _draw_range(lookup, x, codes, key, 0)
@@ -329,7 +353,9 @@ def _draw_all(lookup: Lookup, x: Floats, codes: Codes, key: bytes, threads: int 
     share = -(-x.size // (workers * PART)) * PART
     parts = [slice(begin, begin + share) for begin in range(0, x.size, share)]
     tasks = [partial(_draw_range, lookup, x[part], codes[part], key, part.start) for part in parts]
-    below, above, nans = (sum(counts) for counts in zip(*in_threads(tasks, threads=workers), strict=True))
+    below, above, nans = (
+        sum(counts) for counts in zip(*in_threads(tasks, threads=workers), strict=True)
+    )
     return below, above, nans
 
 
@@ -338,7 +364,9 @@ def _check(
 ) -> PrivatizeStats:
     below, above, nans = counts
     if nans:
-        raise ParameterError("x", math.nan, f"input {_spelled(find('nan')[0])} is NaN; drop it first")
+        raise ParameterError(
+            "x", math.nan, f"input {_spelled(find('nan')[0])} is NaN; drop it first"
+        )
     if on_out_of_range == "error" and below + above:
         index, value = find("outside")
         raise ParameterError(
@@ -350,10 +378,14 @@ def _check(
     return PrivatizeStats(below=below, above=above, total=total)
 
 
-def _find(mechanism: Mechanism, values: Floats, what: Literal["nan", "outside"]) -> tuple[tuple[int, ...], float]:
+def _find(
+    mechanism: Mechanism, values: Floats, what: Literal["nan", "outside"]
+) -> tuple[tuple[int, ...], float]:
     # In float64, as the kernels compare: numpy would round the limits to float32 for float32 values.
     given = values.astype(np.float64)
-    bad = np.isnan(given) if what == "nan" else (given < mechanism.lower) | (given > mechanism.upper)
+    bad = (
+        np.isnan(given) if what == "nan" else (given < mechanism.lower) | (given > mechanism.upper)
+    )
     index = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), values.shape))
     return index, float(given[index])
 
@@ -392,11 +424,15 @@ def pack(codes: npt.ArrayLike, bits: int) -> bytes:
     if array.size == 0:
         return b""
     if array.dtype.kind not in "iu" or int(array.min()) < 0 or int(array.max()) >> bits:
-        raise ParameterError("codes", str(array.dtype), f"codes of {bits} bits are integers from 0 to {2**bits - 1}")
+        raise ParameterError(
+            "codes", str(array.dtype), f"codes of {bits} bits are integers from 0 to {2**bits - 1}"
+        )
     return pack_words(array.ravel(), bits)
 
 
-def unpack(data: bytes | bytearray | memoryview, bits: int, count: int) -> npt.NDArray[np.unsignedinteger]:
+def unpack(
+    data: bytes | bytearray | memoryview, bits: int, count: int
+) -> npt.NDArray[np.unsignedinteger]:
     """The `count` codes that `pack` put into `data`, 1-D; uint8 up to 8 bits, else uint16.
 
     Raises:
@@ -407,10 +443,14 @@ def unpack(data: bytes | bytearray | memoryview, bits: int, count: int) -> npt.N
         raise ParameterError("count", count, "a number of codes is >= 0")
     if len(data) != packed_size(count, bits):
         raise ParameterError(
-            "data", f"{len(data)} bytes", f"{count} codes of {bits} bits take {packed_size(count, bits)}"
+            "data",
+            f"{len(data)} bytes",
+            f"{count} codes of {bits} bits take {packed_size(count, bits)}",
         )
     if surplus_bits(data, bits, count):
-        raise ParameterError("data", "bits after the last code", "they must be zero; the data or `count` is wrong")
+        raise ParameterError(
+            "data", "bits after the last code", "they must be zero; the data or `count` is wrong"
+        )
     return unpack_words(data, bits, count)
 
 
@@ -460,7 +500,9 @@ def pack_words(words: npt.NDArray[np.integer], bits: int) -> bytes:
     return eights.tobytes()[: packed_size(words.size, bits)]
 
 
-def unpack_words(data: bytes | bytearray | memoryview, bits: int, count: int) -> npt.NDArray[np.unsignedinteger]:
+def unpack_words(
+    data: bytes | bytearray | memoryview, bits: int, count: int
+) -> npt.NDArray[np.unsignedinteger]:
     """The `count` integers that `pack_words` put into `data`, in the smallest `word_type`."""
     result = np.empty(count, dtype=word_type(bits))
     for begin in range(0, count, _AT_ONCE):
@@ -468,7 +510,9 @@ def unpack_words(data: bytes | bytearray | memoryview, bits: int, count: int) ->
         eights = -(-part.size // 8)
         source = np.frombuffer(data, dtype=np.uint8)[begin * bits // 8 :][: eights * bits]
         lanes = np.zeros((eights, -(-bits // 8)), dtype="<u8")
-        lanes.view(np.uint8)[:, :bits] = np.pad(source, (0, eights * bits - source.size)).reshape(eights, bits)
+        lanes.view(np.uint8)[:, :bits] = np.pad(source, (0, eights * bits - source.size)).reshape(
+            eights, bits
+        )
         width = bits * 8 // result.itemsize
         held: npt.NDArray[np.integer] = np.empty((eights, 8 * bits // width), dtype="<u8")
         for column, (lane, shift) in zip(held.T, _places(width, bits), strict=True):

@@ -81,7 +81,11 @@ def descend(objective: Objective, points: FloatArray, steps: int) -> tuple[Float
             good = value <= values[waiting, None] + 1e-4 * lengths * fall[waiting, None]
             found, first = good.any(axis=1), good.argmax(axis=1)[:, None]
             done, first = waiting[found], first[found, 0]
-            moved[done], at[done], by[done] = tried[found, first], value[found, first], slope[found, first]
+            moved[done], at[done], by[done] = (
+                tried[found, first],
+                value[found, first],
+                slope[found, first],
+            )
             waiting, tries = waiting[~found], tries - ahead
             length[waiting] = lengths[~found, -1] / 3
         step, change = moved - points, by - slopes

@@ -43,7 +43,9 @@ CARRIER = "carrier"
 
 def flights() -> AbstractContextManager[Path]:
     """The Parquet file as a path, for a `with` block; its licence stands beside it."""
-    return resources.as_file(resources.files("mezzotint.datasets").joinpath("flights", "air_time.parquet"))
+    return resources.as_file(
+        resources.files("mezzotint.datasets").joinpath("flights", "air_time.parquet")
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +124,11 @@ def district_elections() -> tuple[Election, ...]:
 
 
 def _two_party(row: dict[str, str]) -> Election:
-    return Election(name=row["district"], candidates=("Biden", "Trump"), counts=(int(row["biden"]), int(row["trump"])))
+    return Election(
+        name=row["district"],
+        candidates=("Biden", "Trump"),
+        counts=(int(row["biden"]), int(row["trump"])),
+    )
 
 
 def _shipped(name: str) -> list[dict[str, str]]:
@@ -161,15 +167,21 @@ def read_elections(
         with opener(path, "rt", encoding="utf-8-sig", newline="") as stream:
             return _parse(stream, columns, label)
     except (UnicodeDecodeError, gzip.BadGzipFile, EOFError, csv.Error) as error:
-        raise FileFormatError(f"{path.name}: not a CSV file in UTF-8 ({error}); save it as CSV again") from None
+        raise FileFormatError(
+            f"{path.name}: not a CSV file in UTF-8 ({error}); save it as CSV again"
+        ) from None
 
 
-def _parse(stream: IO[str], columns: Sequence[str] | None, label: str | None) -> tuple[Election, ...]:
+def _parse(
+    stream: IO[str], columns: Sequence[str] | None, label: str | None
+) -> tuple[Election, ...]:
     reader = csv.DictReader(stream)
     rows = list(reader)
     header = list(reader.fieldnames or [])
     if not rows or not header:
-        raise FileFormatError("the CSV file has no rows below its header; give one row per election")
+        raise FileFormatError(
+            "the CSV file has no rows below its header; give one row per election"
+        )
     for asked in [*(columns or []), *([label] if label is not None else [])]:
         if asked not in header:
             raise ParameterError("columns", asked, f"is not in the header: {', '.join(header)}")
@@ -206,7 +218,9 @@ _NUMERIC = re.compile(r"\s*[-+(]?[$€£]?\s*[0-9][0-9.,'_\s]*(e[-+]?[0-9]+)?[%)
 
 
 def _refuse_near_numbers(name: str, cells: list[str]) -> None:
-    line, cell = next((line, cell) for line, cell in enumerate(cells, start=2) if not _WHOLE.fullmatch(cell))
+    line, cell = next(
+        (line, cell) for line, cell in enumerate(cells, start=2) if not _WHOLE.fullmatch(cell)
+    )
     raise FileFormatError(
         f"line {line}, column {name}: {cell!r} is not a whole number of votes, although other cells of the column look "
         "like numbers; write plain digits (12345), or name the columns of counts with columns= (--columns)"
@@ -217,9 +231,13 @@ def _count(text: str | None, name: str, line: int) -> int:
     try:
         value = int((text or "").strip().replace("_", "x"))
     except ValueError:
-        raise FileFormatError(f"line {line}, column {name}: {text!r} is not a whole number of votes") from None
+        raise FileFormatError(
+            f"line {line}, column {name}: {text!r} is not a whole number of votes"
+        ) from None
     if value < 0:
-        raise FileFormatError(f"line {line}, column {name}: {value} votes; counts must not be negative")
+        raise FileFormatError(
+            f"line {line}, column {name}: {value} votes; counts must not be negative"
+        )
     return value
 
 
@@ -247,7 +265,9 @@ def _bytes_of(path: Path) -> bytes:
     except (OSError, EOFError, zlib.error) as error:
         raise FileFormatError(f"{path.name}: cannot be read ({error})") from error
     if len(raw) > LARGEST:
-        raise FileFormatError(f"{path.name}: holds more than {LARGEST >> 20} MB, which no file of these data sets does")
+        raise FileFormatError(
+            f"{path.name}: holds more than {LARGEST >> 20} MB, which no file of these data sets does"
+        )
     return raw
 
 
@@ -262,7 +282,9 @@ def read_idx(path: Path) -> npt.NDArray[np.uint8]:
         raise FileFormatError(f"{path.name}: header cut short")
     shape = struct.unpack(f">{dimensions}I", raw[4:start])
     if len(raw) - start != int(np.prod(shape, dtype=np.int64)):
-        raise FileFormatError(f"{path.name}: holds {len(raw) - start} bytes where its header says {shape}")
+        raise FileFormatError(
+            f"{path.name}: holds {len(raw) - start} bytes where its header says {shape}"
+        )
     return np.frombuffer(raw, dtype=np.uint8, offset=start).reshape(shape)
 
 
@@ -278,13 +300,21 @@ def read_image_set(folder: Path) -> ImageSet:
     """
     parts: list[npt.NDArray[np.uint8]] = []
     for name in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"):
-        found = [path for path in (folder / f"{name}-ubyte.gz", folder / f"{name}-ubyte") if path.is_file()]
+        found = [
+            path
+            for path in (folder / f"{name}-ubyte.gz", folder / f"{name}-ubyte")
+            if path.is_file()
+        ]
         if not found:
-            raise ParameterError("data", str(folder), f"no {name}-ubyte[.gz] there; name a folder with MNIST's files")
+            raise ParameterError(
+                "data", str(folder), f"no {name}-ubyte[.gz] there; name a folder with MNIST's files"
+            )
         parts.append(read_idx(found[0]))
     for images, labels in (parts[:2], parts[2:]):
         if images.ndim != 3 or labels.shape != images.shape[:1]:
-            raise FileFormatError(f"{folder.name}: images {images.shape} do not match labels {labels.shape}")
+            raise FileFormatError(
+                f"{folder.name}: images {images.shape} do not match labels {labels.shape}"
+            )
     return ImageSet(*parts)
 
 
@@ -319,13 +349,22 @@ class Dataset:
     train_users: npt.NDArray[np.generic] | None = None
 
     def __post_init__(self) -> None:
-        for part, x, y in (("train", self.train_x, self.train_y), ("test", self.test_x, self.test_y)):
+        for part, x, y in (
+            ("train", self.train_x, self.train_y),
+            ("test", self.test_x, self.test_y),
+        ):
             if len(x) != len(y) or len(x) == 0:
-                raise ParameterError(f"{part}_x", len(x), f"need as many records as labels ({len(y)}), at least one")
+                raise ParameterError(
+                    f"{part}_x", len(x), f"need as many records as labels ({len(y)}), at least one"
+                )
             if not np.isfinite(x).all():
-                raise ParameterError(f"{part}_x", "not finite", "drop records with missing or infinite features")
+                raise ParameterError(
+                    f"{part}_x", "not finite", "drop records with missing or infinite features"
+                )
             if y.min() < 0 or y.max() >= self.classes:
-                raise ParameterError(f"{part}_y", int(y.max()), f"labels go from 0 to {self.classes - 1}")
+                raise ParameterError(
+                    f"{part}_y", int(y.max()), f"labels go from 0 to {self.classes - 1}"
+                )
 
 
 def _scikit_learn(name: str) -> Any:
@@ -415,11 +454,16 @@ def _held_out(
     if users is None and check_neighboring(neighboring) == "replace_one":
         tested = np.arange(len(x)) % EVERY == EVERY - 1
     elif users is None:
-        tested = _by_hash(row.tobytes() + classes[label].encode() for row, label in zip(x, y.tolist(), strict=True))
+        tested = _by_hash(
+            row.tobytes() + classes[label].encode()
+            for row, label in zip(x, y.tolist(), strict=True)
+        )
     else:
         tested = _by_hash(str(user).encode() for user in users.tolist())
     if tested.all() or not tested.any():
-        raise ParameterError("data", name, f"one record, or user, in {EVERY} tests, at least one: give more")
+        raise ParameterError(
+            "data", name, f"one record, or user, in {EVERY} tests, at least one: give more"
+        )
     return Dataset(
         name=name, train_x=x[~tested], train_y=y[~tested], test_x=x[tested], test_y=y[tested], classes=len(classes),
         note=f"the names of the {len(classes)} classes are read from the data, which the claim does not cover",
@@ -428,7 +472,11 @@ def _held_out(
 
 
 def table_file(
-    path: str | Path, *, label: str, users: str | None = None, neighboring: Neighboring = "add_or_remove_one"
+    path: str | Path,
+    *,
+    label: str,
+    users: str | None = None,
+    neighboring: Neighboring = "add_or_remove_one",
 ) -> Dataset:
     """A table of numbers, in CSV or Parquet; a fifth of the rows, or of the users, is kept for testing.
 
@@ -448,9 +496,14 @@ def table_file(
     from pyarrow import csv, parquet
 
     place = Path(path)
-    readers: dict[str, Callable[[Path], pa.Table]] = {".csv": csv.read_csv, ".parquet": parquet.read_table}
+    readers: dict[str, Callable[[Path], pa.Table]] = {
+        ".csv": csv.read_csv,
+        ".parquet": parquet.read_table,
+    }
     if place.suffix not in readers or not place.is_file():
-        raise ParameterError("data", str(path), f"give a file that is there, ending in {' or '.join(readers)}")
+        raise ParameterError(
+            "data", str(path), f"give a file that is there, ending in {' or '.join(readers)}"
+        )
     try:
         table = readers[place.suffix](place)
     except (pa.ArrowException, OSError) as error:
@@ -459,7 +512,9 @@ def table_file(
         if column is None:
             continue
         if column not in table.column_names:
-            raise ParameterError(option, column, f"no such column; there are {', '.join(table.column_names)}")
+            raise ParameterError(
+                option, column, f"no such column; there are {', '.join(table.column_names)}"
+            )
         if table[column].null_count:
             raise ParameterError(option, column, "some rows have none; drop them")
     if users == label:
@@ -469,12 +524,16 @@ def table_file(
         kind = table.schema.field(name).type
         if name in (label, users):
             continue
-        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+        if not (
+            pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+        ):
             remedy = f"column {name} holds values of type {kind}; features must be numbers: encode or drop it"
             raise ParameterError("data", place.name, remedy)
         columns.append(table[name].cast(pa.float64()).to_numpy())
     if not columns:
-        raise ParameterError("data", place.name, "has no column but the label; give it others to learn from")
+        raise ParameterError(
+            "data", place.name, "has no column but the label; give it others to learn from"
+        )
     found, y = np.unique(np.asarray(table[label].to_pylist()), return_inverse=True)
     owners = None if users is None else np.asarray(table[users].to_pylist())
     return _held_out(
@@ -508,18 +567,25 @@ def image_folder(folder: str | Path, *, neighboring: Neighboring = "add_or_remov
     images: list[Features] = []
     labels: list[int] = []
     for label, place in enumerate(classes):
-        files = sorted(path for path in place.iterdir() if path.is_file() and not path.name.startswith("."))
+        files = sorted(
+            path for path in place.iterdir() if path.is_file() and not path.name.startswith(".")
+        )
         if not files:
-            raise ParameterError("data", place.name, "holds no images; give a folder of them for each class")
+            raise ParameterError(
+                "data", place.name, "holds no images; give a folder of them for each class"
+            )
         for file in files:
             try:
                 with Image.open(file) as opened:
                     grey = opened.mode in ("1", "L")
                     images.append(
-                        np.asarray(opened.convert("L" if grey else "RGB"), dtype=np.float32) / np.float32(255)
+                        np.asarray(opened.convert("L" if grey else "RGB"), dtype=np.float32)
+                        / np.float32(255)
                     )
             except (OSError, ValueError, Image.DecompressionBombError) as error:
-                raise FileFormatError(f"{place.name}/{file.name}: no image ({type(error).__name__})") from None
+                raise FileFormatError(
+                    f"{place.name}/{file.name}: no image ({type(error).__name__})"
+                ) from None
         labels += [label] * len(files)
     shapes = {image.shape for image in images}
     if len(shapes) > 1:
@@ -552,7 +618,9 @@ class Federation:
     classes: int
 
 
-def dirichlet_split(labels: Labels, clients: int, dirichlet: float, seed: int) -> list[npt.NDArray[np.int64]]:
+def dirichlet_split(
+    labels: Labels, clients: int, dirichlet: float, seed: int
+) -> list[npt.NDArray[np.int64]]:
     """Indices of each client's records: shares of every class drawn from Dirichlet(a, ..., a), a = `dirichlet`.
 
     Arguments:
@@ -564,9 +632,13 @@ def dirichlet_split(labels: Labels, clients: int, dirichlet: float, seed: int) -
     Guarantees: every record goes to exactly one client; clients without a record are given one from the largest.
     """
     if clients < 1 or clients > len(labels):
-        raise ParameterError("clients", clients, f"need 1 to {len(labels)} clients, one record each at least")
+        raise ParameterError(
+            "clients", clients, f"need 1 to {len(labels)} clients, one record each at least"
+        )
     if not dirichlet > 0:
-        raise ParameterError("dirichlet", dirichlet, "need a number > 0; 0.5 is clearly uneven, 100 nearly even")
+        raise ParameterError(
+            "dirichlet", dirichlet, "need a number > 0; 0.5 is clearly uneven, 100 nearly even"
+        )
     rng = np.random.default_rng(check_count("seed", seed, least=0))
     parts: list[list[int]] = [[] for _ in range(clients)]
     for label in np.unique(labels):
@@ -581,17 +653,25 @@ def dirichlet_split(labels: Labels, clients: int, dirichlet: float, seed: int) -
     return [np.sort(np.array(part, dtype=np.int64)) for part in parts]
 
 
-def _split(x: Features, y: Labels, clients: int, dirichlet: float, seed: int) -> tuple[tuple[Features, Labels], ...]:
+def _split(
+    x: Features, y: Labels, clients: int, dirichlet: float, seed: int
+) -> tuple[tuple[Features, Labels], ...]:
     return tuple((x[part], y[part]) for part in dirichlet_split(y, clients, dirichlet, seed))
 
 
 def _digits(_: str, clients: int, dirichlet: float, seed: int) -> Federation:
     bunch = _scikit_learn("digits")
-    x, y = (np.asarray(bunch.data) / 16).astype(np.float32), np.asarray(bunch.target, dtype=np.int64)
+    x, y = (
+        (np.asarray(bunch.data) / 16).astype(np.float32),
+        np.asarray(bunch.target, dtype=np.int64),
+    )
     order = np.random.default_rng(check_count("seed", seed, least=0)).permutation(len(y))
     test, train = order[:360], order[360:]
     return Federation(
-        clients=_split(x[train], y[train], clients, dirichlet, seed), test_x=x[test], test_y=y[test], classes=10
+        clients=_split(x[train], y[train], clients, dirichlet, seed),
+        test_x=x[test],
+        test_y=y[test],
+        classes=10,
     )
 
 
@@ -610,10 +690,14 @@ def _femnist(folder: str, clients: int, dirichlet: float, seed: int) -> Federati
         return _leaf(path, clients)
     arrays = read_arrays(path, name=path.name)
     if missing := {"x", "y", "writer", "split"} - arrays.keys():
-        raise FileFormatError(f"{path.name}: holds no {', '.join(sorted(missing))}; need x, y, writer and split")
+        raise FileFormatError(
+            f"{path.name}: holds no {', '.join(sorted(missing))}; need x, y, writer and split"
+        )
     # LEAF draws dark ink on a white background; the other way round, most pixels are 0.
     x = (1 - arrays["x"].astype(np.float32) / 255).astype(np.float32)
-    return _by_writer(x, arrays["y"].astype(np.int64), arrays["writer"], arrays["split"] == 1, clients)
+    return _by_writer(
+        x, arrays["y"].astype(np.int64), arrays["writer"], arrays["split"] == 1, clients
+    )
 
 
 def _leaf(folder: Path, clients: int) -> Federation:
@@ -624,7 +708,9 @@ def _leaf(folder: Path, clients: int) -> Federation:
     for part in ("train", "test"):
         files = sorted((folder / part).glob("*.json"))
         if not files:
-            raise ParameterError("data", str(folder), f"no {part}/*.json there; name a folder that LEAF made")
+            raise ParameterError(
+                "data", str(folder), f"no {part}/*.json there; name a folder that LEAF made"
+            )
         for file in files:
             users = read_object(file).get("user_data", {})
             for name, records in users.items():
@@ -633,14 +719,18 @@ def _leaf(folder: Path, clients: int) -> Federation:
                 writer += [name] * len(records["y"])
                 test += [part == "test"] * len(records["y"])
     images = (1 - np.asarray(x, dtype=np.float32)).reshape(-1, 28, 28)
-    return _by_writer(images, np.asarray(y, dtype=np.int64), np.asarray(writer), np.asarray(test), clients)
+    return _by_writer(
+        images, np.asarray(y, dtype=np.int64), np.asarray(writer), np.asarray(test), clients
+    )
 
 
 def _mnist(folder: str, clients: int, dirichlet: float, seed: int) -> Federation:
     """Any set in MNIST's four files."""
     data = idx_folder(folder)
     parts = _split(data.train_x, data.train_y, clients, dirichlet, seed)
-    return Federation(clients=parts, test_x=data.test_x, test_y=data.test_y, classes=int(data.train_y.max()) + 1)
+    return Federation(
+        clients=parts, test_x=data.test_x, test_y=data.test_y, classes=int(data.train_y.max()) + 1
+    )
 
 
 @final
@@ -658,7 +748,9 @@ class _ArraysOnly(pickle.Unpickler):
 
     def find_class(self, module_name: str, global_name: str, /) -> object:
         if (module_name, global_name) not in self._ALLOWED:
-            raise FileFormatError(f"a pickle that wants {module_name}.{global_name} is not a CIFAR file; refused")
+            raise FileFormatError(
+                f"a pickle that wants {module_name}.{global_name} is not a CIFAR file; refused"
+            )
         return super().find_class(module_name, global_name)
 
 
@@ -667,7 +759,9 @@ def _cifar_batches(files: list[Path], label: bytes) -> tuple[Features, Labels]:
     y: list[int] = []
     for file in files:
         if not file.is_file():
-            raise ParameterError("data", str(file), "no such file; name the folder of CIFAR (Python version)")
+            raise ParameterError(
+                "data", str(file), "no such file; name the folder of CIFAR (Python version)"
+            )
         try:
             batch = _ArraysOnly(io.BytesIO(_bytes_of(file)), encoding="bytes").load()
             x.append(np.asarray(batch[b"data"]).reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
@@ -675,16 +769,25 @@ def _cifar_batches(files: list[Path], label: bytes) -> tuple[Features, Labels]:
         except FileFormatError:
             raise
         except Exception as error:  # a damaged pickle may raise anything
-            raise FileFormatError(f"{file.name}: no batch of CIFAR's python version ({type(error).__name__})") from None
+            raise FileFormatError(
+                f"{file.name}: no batch of CIFAR's python version ({type(error).__name__})"
+            ) from None
     return (np.concatenate(x) / np.float32(255)).astype(np.float32), np.asarray(y, dtype=np.int64)
 
 
-def _cifar(names: list[str], test: str, label: bytes, classes: int) -> Callable[[str, int, float, int], Federation]:
+def _cifar(
+    names: list[str], test: str, label: bytes, classes: int
+) -> Callable[[str, int, float, int], Federation]:
     def load(folder: str, clients: int, dirichlet: float, seed: int) -> Federation:
         root = Path(folder)
         x, y = _cifar_batches([root / name for name in names], label)
         test_x, test_y = _cifar_batches([root / test], label)
-        return Federation(clients=_split(x, y, clients, dirichlet, seed), test_x=test_x, test_y=test_y, classes=classes)
+        return Federation(
+            clients=_split(x, y, clients, dirichlet, seed),
+            test_x=test_x,
+            test_y=test_y,
+            classes=classes,
+        )
 
     return load
 

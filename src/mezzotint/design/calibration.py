@@ -33,7 +33,14 @@ from mezzotint.core.arguments import (
 )
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import MAX_LEVELS, TOTAL, FloatArray, Mechanism
-from mezzotint.core.priors import Prior, SamplePrior, UniformPrior, as_prior, cell_means, cost_matrix
+from mezzotint.core.priors import (
+    Prior,
+    SamplePrior,
+    UniformPrior,
+    as_prior,
+    cell_means,
+    cost_matrix,
+)
 from mezzotint.core.rounding import MARGIN, table
 from mezzotint.core.search import bracket
 from mezzotint.design.problem import DesignResult, Problem, without_bound
@@ -135,21 +142,29 @@ def calibrate(
         if levels is None:
             levels = 2 if family == "randomized_response" else 4
         check_choice("loss", loss, ("mse", "mae"))
-        bins = None if np.ndim(levels) == 0 else check_covering("levels", levels, lower=low, upper=high)
+        bins = (
+            None
+            if np.ndim(levels) == 0
+            else check_covering("levels", levels, lower=low, upper=high)
+        )
         asked = check_epsilon(epsilon)
         if asked < 1e-8:
             remedy = "2**32 units cannot tell inputs so little apart; ask for 1e-8 or more"
             raise ParameterError("epsilon", asked, remedy)
         request = _Calibration(
             problem=Problem(epsilon=asked, lower=low, upper=high, loss=loss, prior=known),
-            count=check_count("levels", levels, least=2, most=MAX_LEVELS) if bins is None else bins.size,
+            count=check_count("levels", levels, least=2, most=MAX_LEVELS)
+            if bins is None
+            else bins.size,
             bins=bins,
             max_level=math.inf if max_level is None else check_finite("max_level", max_level),
             knots=check_count("knots", knots, least=2, most=MAX_LEVELS),
         )
         mechanism, evaluations = _within_reach(family, request)
     value = mechanism.mse(known) if loss == "mse" else mechanism.mae(known)
-    return without_bound(mechanism, loss=value, status="calibrated", started=started, iterations=evaluations)
+    return without_bound(
+        mechanism, loss=value, status="calibrated", started=started, iterations=evaluations
+    )
 
 
 def _within_reach(family: str, request: _Calibration) -> tuple[Mechanism, int]:
@@ -183,7 +198,9 @@ def member_of(build: Callable[[float], Mechanism], epsilon: float) -> Mechanism:
         except (InfeasibleError, ParameterError):
             return math.nan
         if not isinstance(table, Mechanism):
-            raise ParameterError("family", type(table).__name__, "the function must return a Mechanism")
+            raise ParameterError(
+                "family", type(table).__name__, "the function must return a Mechanism"
+            )
         if table.epsilon <= epsilon:
             found.append((table.epsilon, table))
         return table.epsilon
@@ -196,7 +213,9 @@ def member_of(build: Callable[[float], Mechanism], epsilon: float) -> Mechanism:
         inside, outside = (a, b) if one <= epsilon else (b, a)
         bracket(lambda exponent: spent(exponent) <= epsilon, inside, outside, steps=40)
     if not found:
-        raise InfeasibleError(f"epsilon={epsilon:g}: no number from 2**-40 to 2**40 gives a table within it")
+        raise InfeasibleError(
+            f"epsilon={epsilon:g}: no number from 2**-40 to 2**40 gives a table within it"
+        )
     return max(found, key=lambda pair: pair[0])[1]
 
 
@@ -213,7 +232,10 @@ def _searched(request: _Calibration, build: Callable[..., SearchedFamily]) -> tu
     most = min(least * max(_WIDEST, request.count - 1), request.max_level / half)
     family = build(request.count, least, max(least, most), request.unit_bins)
     search = FamilySearch(
-        family, epsilon=aims[0], loss="mae" if problem.loss == "mae" else "mse", prior=request.unit_prior()
+        family,
+        epsilon=aims[0],
+        loss="mae" if problem.loss == "mae" else "mse",
+        prior=request.unit_prior(),
     )
     best = search.run()
     for aim in aims:
@@ -243,8 +265,13 @@ def _searched(request: _Calibration, build: Callable[..., SearchedFamily]) -> tu
 
 def _rqm(request: _Calibration) -> tuple[Mechanism, int]:
     unit = request.unit_bins
-    if unit is not None and np.abs(unit - np.linspace(-unit[-1], unit[-1], unit.size)).max() > 1e-9 * unit[-1]:
-        raise ParameterError("levels", unit.tolist(), "RQM needs evenly spaced bins around the middle of the range")
+    if (
+        unit is not None
+        and np.abs(unit - np.linspace(-unit[-1], unit[-1], unit.size)).max() > 1e-9 * unit[-1]
+    ):
+        raise ParameterError(
+            "levels", unit.tolist(), "RQM needs evenly spaced bins around the middle of the range"
+        )
     return _searched(request, rqm_family)
 
 
@@ -262,7 +289,9 @@ def _pbm(request: _Calibration) -> tuple[Mechanism, int]:
         return pbm_exact(lower=problem.lower, upper=problem.upper, trials=trials, theta=theta)
 
     def excess(theta: float, aim: float) -> float:
-        return float(float_epsilon(at(theta).pmf(np.array([[problem.lower, problem.upper]])))[0]) - aim
+        return (
+            float(float_epsilon(at(theta).pmf(np.array([[problem.lower, problem.upper]])))[0]) - aim
+        )
 
     for tries, aim in enumerate(_aims(problem.epsilon), start=1):
         # epsilon = n log((1/2 + theta) / (1/2 - theta)) = 2 n atanh(2 theta), while no report is rarer than one unit.
@@ -274,7 +303,13 @@ def _pbm(request: _Calibration) -> tuple[Mechanism, int]:
         rows = raw.pmf(grid)
         name = f"PBM(trials={trials}, theta={raw.theta:.6g})"
         with contextlib.suppress(InfeasibleError):
-            return table(knots=grid, levels=raw.levels, probabilities=rows, name=name, epsilon=problem.epsilon), tries
+            return table(
+                knots=grid,
+                levels=raw.levels,
+                probabilities=rows,
+                name=name,
+                epsilon=problem.epsilon,
+            ), tries
     raise InfeasibleError(
         f"epsilon={problem.epsilon:g}: PBM does not survive rounding to 2**32 units; use fewer levels"
     )
@@ -283,18 +318,27 @@ def _pbm(request: _Calibration) -> tuple[Mechanism, int]:
 def _response(request: _Calibration, family: str) -> tuple[Mechanism, int]:
     levels = _counted(request, family)
     if family == "randomized_response" and levels != 2:
-        raise ParameterError("levels", levels, "one-bit response has 2 levels; try k_randomized_response")
+        raise ParameterError(
+            "levels", levels, "one-bit response has 2 levels; try k_randomized_response"
+        )
     if levels > _MOST_POINTS:
-        raise ParameterError("levels", levels, f"rounding levels**2 cells takes too long beyond {_MOST_POINTS}")
+        raise ParameterError(
+            "levels", levels, f"rounding levels**2 cells takes too long beyond {_MOST_POINTS}"
+        )
     problem = request.problem
-    return k_randomized_response(lower=problem.lower, upper=problem.upper, levels=levels, epsilon=problem.epsilon), 1
+    return k_randomized_response(
+        lower=problem.lower, upper=problem.upper, levels=levels, epsilon=problem.epsilon
+    ), 1
 
 
 _FAMILIES: dict[str, Callable[[_Calibration], tuple[Mechanism, int]]] = {
     "rqm": _rqm,
     "erm": lambda request: _searched(request, erm_family),
     "pbm": _pbm,
-    **{name: partial(_response, family=name) for name in ("randomized_response", "k_randomized_response")},
+    **{
+        name: partial(_response, family=name)
+        for name in ("randomized_response", "k_randomized_response")
+    },
 }
 
 
@@ -320,7 +364,9 @@ class SearchedFamily:
     privacy_parameters: FloatArray  # (D,) increasing
     axes: list[FloatArray]
     batch: Callable[[FloatArray, FloatArray], Batch]  # of shape numbers and privacy parameters
-    name: Callable[[FloatArray, float, float], str]  # of shape, privacy parameter and half the range, data units
+    name: Callable[
+        [FloatArray, float, float], str
+    ]  # of shape, privacy parameter and half the range, data units
 
 
 def rqm_family(levels: int, least: float, most: float, bins: FloatArray | None) -> SearchedFamily:
@@ -336,8 +382,12 @@ def rqm_family(levels: int, least: float, most: float, bins: FloatArray | None) 
         is_large=is_large,
         privacy_parameters=np.concatenate([[0.0], inner, [1.0]]),
         axes=[axis] if bins is None else [],
-        batch=lambda shape, q: rqm_rows(lower=-1.0, upper=1.0, levels=levels, extension=extension(shape), q=q),
-        name=lambda shape, q, half: f"RQM(levels={levels}, extension={extension(shape) * half:.6g}, q={q:.6g})",
+        batch=lambda shape, q: rqm_rows(
+            lower=-1.0, upper=1.0, levels=levels, extension=extension(shape), q=q
+        ),
+        name=lambda shape, q, half: (
+            f"RQM(levels={levels}, extension={extension(shape) * half:.6g}, q={q:.6g})"
+        ),
     )
 
 
@@ -347,7 +397,9 @@ def erm_family(levels: int, least: float, most: float, bins: FloatArray | None) 
     if levels >= 4:  # there is an inner bin to move
         # Bins closer together than this share of R would only be one bin twice, and are beyond rounding.
         first = 2 / (levels - 1) if levels % 2 else 1 / (levels - 1)
-        axes.append(np.linspace(math.log(0.25), math.log(min(8.0, math.log(_CLOSEST) / math.log(first))), 9))
+        axes.append(
+            np.linspace(math.log(0.25), math.log(min(8.0, math.log(_CLOSEST) / math.log(first))), 9)
+        )
 
     def batch(shape: FloatArray, gamma: FloatArray) -> Batch:
         chosen = bins
@@ -358,7 +410,9 @@ def erm_family(levels: int, least: float, most: float, bins: FloatArray | None) 
 
     return SearchedFamily(
         is_large=levels > _MANY_LEVELS,
-        privacy_parameters=np.sinh(np.linspace(-math.asinh(400), math.asinh(400), 21 if levels > _MANY_LEVELS else 41)),
+        privacy_parameters=np.sinh(
+            np.linspace(-math.asinh(400), math.asinh(400), 21 if levels > _MANY_LEVELS else 41)
+        ),
         axes=axes if bins is None else [],
         batch=batch,
         name=lambda shape, gamma, half: f"ERM(levels={levels}, gamma={gamma:.6g})",
@@ -400,7 +454,9 @@ def _apart(settings: list[Member], axes: list[FloatArray], most: int) -> list[Me
 class FamilySearch:
     """Minimises the loss of a family's members with float epsilon <= `epsilon`; counts batches in `evaluations`."""
 
-    def __init__(self, family: SearchedFamily, *, epsilon: float, loss: Literal["mse", "mae"], prior: Prior) -> None:
+    def __init__(
+        self, family: SearchedFamily, *, epsilon: float, loss: Literal["mse", "mae"], prior: Prior
+    ) -> None:
         self.family = family
         self.epsilon = epsilon
         self.loss: Literal["mse", "mae"] = loss
@@ -420,10 +476,15 @@ class FamilySearch:
         cut = np.linspace(0, 1, self.points)
         for _ in range(self.refinements):
             parameters = inside[:, None] + (outside - inside)[:, None] * cut
-            broken = self._evaluate(shape, parameters.ravel())[1].reshape(parameters.shape) > self.epsilon
+            broken = (
+                self._evaluate(shape, parameters.ravel())[1].reshape(parameters.shape)
+                > self.epsilon
+            )
             broken[:, 0], broken[:, -1] = False, True
             first = np.argmax(broken, axis=1)[:, None]
-            inside, outside = (np.take_along_axis(parameters, first - back, axis=1)[:, 0] for back in (1, 0))
+            inside, outside = (
+                np.take_along_axis(parameters, first - back, axis=1)[:, 0] for back in (1, 0)
+            )
         return inside
 
     def best(self, shape: FloatArray) -> Member:
@@ -433,24 +494,43 @@ class FamilySearch:
         meets = epsilons <= self.epsilon
         # Epsilon need not be monotone in the privacy parameter: every place where it crosses is a candidate beside the
         # best scanned value that meets it, unless both of its ends are worse than that one.
-        best = int(np.argmin(np.where(meets, losses, np.inf))) if meets.any() else int(np.argmin(epsilons))
-        crossing = np.flatnonzero((meets[:-1] != meets[1:]) & (np.minimum(losses[:-1], losses[1:]) <= losses[best]))
+        best = (
+            int(np.argmin(np.where(meets, losses, np.inf)))
+            if meets.any()
+            else int(np.argmin(epsilons))
+        )
+        crossing = np.flatnonzero(
+            (meets[:-1] != meets[1:]) & (np.minimum(losses[:-1], losses[1:]) <= losses[best])
+        )
         if meets.any() and crossing.size:
-            inner, outer = np.where(meets[crossing], [crossing, crossing + 1], [crossing + 1, crossing])
-            parameters = np.append(self._edges(shape, parameters[inner], parameters[outer]), parameters[best])
+            inner, outer = np.where(
+                meets[crossing], [crossing, crossing + 1], [crossing + 1, crossing]
+            )
+            parameters = np.append(
+                self._edges(shape, parameters[inner], parameters[outer]), parameters[best]
+            )
             losses, epsilons = self._evaluate(shape, parameters)
             best = int(np.argmin(np.where(epsilons <= self.epsilon, losses, np.inf)))
         loss = float(losses[best]) if epsilons[best] <= self.epsilon else math.inf
-        return Member(loss=loss, epsilon=float(epsilons[best]), shape=shape, privacy_parameter=float(parameters[best]))
+        return Member(
+            loss=loss,
+            epsilon=float(epsilons[best]),
+            shape=shape,
+            privacy_parameter=float(parameters[best]),
+        )
 
     def run(self) -> Member:
         """The best member found: a grid of shapes, then a simplex search from the best; InfeasibleError if none is."""
         axes = self.family.axes
         shapes = (
-            np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes)) if axes else np.zeros((1, 0))
+            np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
+            if axes
+            else np.zeros((1, 0))
         )
         settings = sorted((self.best(shape) for shape in shapes), key=attrgetter("loss"))
-        settings += [self._improve(setting) for setting in _apart(settings, axes, self.starts) if axes]
+        settings += [
+            self._improve(setting) for setting in _apart(settings, axes, self.starts) if axes
+        ]
         best = min(settings, key=attrgetter("loss"))
         if best.loss == math.inf:
             least = min(setting.epsilon for setting in settings)
@@ -469,8 +549,15 @@ class FamilySearch:
 
         bounds = [(axis[0], axis[-1]) for axis in self.family.axes]
         steps = [axis[1] - axis[0] for axis in self.family.axes]
-        simplex = np.clip(np.stack([start.shape, *(start.shape + np.diag(steps) / 2)]), *np.array(bounds).T)
-        options = {"initial_simplex": simplex, "xatol": 1e-4, "fatol": 1e-7 * start.loss, "maxfev": 30 * len(bounds)}
+        simplex = np.clip(
+            np.stack([start.shape, *(start.shape + np.diag(steps) / 2)]), *np.array(bounds).T
+        )
+        options = {
+            "initial_simplex": simplex,
+            "xatol": 1e-4,
+            "fatol": 1e-7 * start.loss,
+            "maxfev": 30 * len(bounds),
+        }
         minimize(loss, start.shape, method="Nelder-Mead", bounds=bounds, options=options)
         return min(tried, key=attrgetter("loss"))
 
@@ -501,7 +588,11 @@ class Variance:
 
 
 def _duchi(epsilon: float) -> Variance:
-    return Variance(constant=1 / math.tanh(epsilon / 2) ** 2, square=-1.0, note="two outputs: randomized_response")
+    return Variance(
+        constant=1 / math.tanh(epsilon / 2) ** 2,
+        square=-1.0,
+        note="two outputs: randomized_response",
+    )
 
 
 def _piecewise(epsilon: float) -> Variance:
@@ -531,7 +622,10 @@ def _gaussian(epsilon: float) -> Variance:
         return float(ndtr(near) - math.exp(epsilon) * ndtr(far)) - DELTA
 
     root = cast(float, brentq(excess, math.log(1e-3), math.log(1e9), xtol=1e-12))
-    return Variance(constant=math.exp(2 * root), note=f"continuous output; (epsilon, {DELTA:g}), no pure epsilon")
+    return Variance(
+        constant=math.exp(2 * root),
+        note=f"continuous output; (epsilon, {DELTA:g}), no pure epsilon",
+    )
 
 
 _VARIANCES: dict[str, Callable[[float], Variance]] = {

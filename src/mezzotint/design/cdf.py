@@ -22,7 +22,14 @@ from mezzotint.core.arguments import by_name, check_count, check_epsilon
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import MAX_LEVELS, TOTAL, FloatArray, Mechanism, cdf_variance
 from mezzotint.core.rounding import round_rows
-from mezzotint.design.problem import DesignResult, FloatDesign, Problem, check_knots, first_certified, record
+from mezzotint.design.problem import (
+    DesignResult,
+    FloatDesign,
+    Problem,
+    check_knots,
+    first_certified,
+    record,
+)
 from mezzotint.families.categories import square_wave
 
 Sets = npt.NDArray[np.bool_]
@@ -59,7 +66,9 @@ class ColumnProgram:
         known: (K, K) information about the shares from elsewhere, per report, such as a prior's; None for none.
     """
 
-    def __init__(self, sets: Sets, shares: FloatArray, epsilon: float, known: FloatArray | None = None) -> None:
+    def __init__(
+        self, sets: Sets, shares: FloatArray, epsilon: float, known: FloatArray | None = None
+    ) -> None:
         # Symmetric around 1: the same columns, scaled.
         self.columns = np.exp(np.where(sets, epsilon / 2, -epsilon / 2))
         self.chances, self.below = self.columns @ shares, np.tri(shares.size)[:-1]
@@ -95,14 +104,18 @@ class ColumnProgram:
                 half, slopes = np.linalg.solve(information, self.scaled.T), self.slopes(information)
                 decoded = (self.below @ half).T
                 linear = -float(slopes @ often)
-                value = float((self.below.T * np.linalg.solve(information, self.below.T)).sum()) / len(self.below)
+                value = float(
+                    (self.below.T * np.linalg.solve(information, self.below.T)).sum()
+                ) / len(self.below)
                 curve = 2 * (self.scaled @ half) * (decoded @ decoded.T) / len(self.below)
                 slack = np.full(count, value / often.sum()) if step == 0 else slack
                 missing = 1 - columns.T @ often
                 feasible = float(np.abs(missing).max()) < 1e-10
                 best = max(best, self.bound(value + linear, slopes, prices))
                 if feasible and value - self.offset - best <= _TARGET * value:
-                    return Use(often=often, prices=prices, information=information, bound=best, steps=step)
+                    return Use(
+                        often=often, prices=prices, information=information, bound=best, steps=step
+                    )
                 target = (0.1 if feasible else 0.3) * float(slack @ often) / count
                 right = columns @ prices - slopes + target / often
                 move, change = _newton(curve + np.diag(slack / often), columns, right, missing)
@@ -111,9 +124,17 @@ class ColumnProgram:
             slide = target / often - slack - slack / often * move
             if not np.isfinite(move).all():
                 break
-            length = min(1.0, 0.95 / max(1e-300, float((-move / often).max()), float((-slide / slack).max())))
-            often, slack, prices = often + length * move, slack + length * slide, prices + length * change
-        raise InfeasibleError(f"levels={count}: these columns make no table that tells the cells apart; allow more")
+            length = min(
+                1.0, 0.95 / max(1e-300, float((-move / often).max()), float((-slide / slack).max()))
+            )
+            often, slack, prices = (
+                often + length * move,
+                slack + length * slide,
+                prices + length * change,
+            )
+        raise InfeasibleError(
+            f"levels={count}: these columns make no table that tells the cells apart; allow more"
+        )
 
     def rows(self, rare: float = -1.0) -> FloatArray:
         """(K, n) the pmf of a report from each cell, without the reports that are no more frequent than `rare`."""
@@ -122,7 +143,9 @@ class ColumnProgram:
         return rows / rows.sum(axis=1, keepdims=True)
 
 
-def _newton(curve: Floats, columns: Floats, right: Floats, missing: Floats) -> tuple[Floats, Floats]:
+def _newton(
+    curve: Floats, columns: Floats, right: Floats, missing: Floats
+) -> tuple[Floats, Floats]:
     """(move, change) with curve @ move = right + columns @ change and columns.T @ move = missing."""
     both = np.linalg.solve(curve, np.column_stack([right, columns]))
     change = np.linalg.solve(columns.T @ both[:, 1:], missing - columns.T @ both[:, 0])
@@ -132,7 +155,11 @@ def _newton(curve: Floats, columns: Floats, right: Floats, missing: Floats) -> t
 def intervals(cells: int) -> Sets:
     """(n, cells) which cells are likelier under a report: every interval but the full range; single cells first."""
     index = np.arange(cells)
-    parts = [(index >= a) & (index < a + length) for length in range(1, cells) for a in range(cells - length + 1)]
+    parts = [
+        (index >= a) & (index < a + length)
+        for length in range(1, cells)
+        for a in range(cells - length + 1)
+    ]
     return np.array(parts)
 
 
@@ -150,7 +177,11 @@ def candidates(cells: int) -> tuple[Sets, str]:
 
 
 def _informed(
-    shares: FloatArray, edges: FloatArray, epsilon: float, levels: int, known: FloatArray | None = None
+    shares: FloatArray,
+    edges: FloatArray,
+    epsilon: float,
+    levels: int,
+    known: FloatArray | None = None,
 ) -> tuple[Mechanism, FloatDesign]:
     """The most informative table of at most `levels` reports, >= K, about the cells' shares, and a bound over others.
 
@@ -158,14 +189,23 @@ def _informed(
     """
     sets, often, bound, scope, steps = _best(shares, epsilon, known)
     sets, more = _fewer(sets, often, shares, epsilon, levels, known)
-    mechanism = stepped(lambda less: ColumnProgram(sets, shares, less, known).rows(), shares, edges, epsilon)
+    mechanism = stepped(
+        lambda less: ColumnProgram(sets, shares, less, known).rows(), shares, edges, epsilon
+    )
     return mechanism, FloatDesign(lower_bound=bound, scope=scope, iterations=steps + more)
 
 
-def _best(shares: FloatArray, epsilon: float, known: FloatArray | None) -> tuple[Sets, FloatArray, float, str, int]:
+def _best(
+    shares: FloatArray, epsilon: float, known: FloatArray | None
+) -> tuple[Sets, FloatArray, float, str, int]:
     """The best columns and how often each is used, a bound over all candidates, its scope, and steps."""
     pool, scope = candidates(shares.size)
-    everything, sets, best, steps = ColumnProgram(pool, shares, epsilon, known), intervals(shares.size), -math.inf, 0
+    everything, sets, best, steps = (
+        ColumnProgram(pool, shares, epsilon, known),
+        intervals(shares.size),
+        -math.inf,
+        0,
+    )
     while True:
         program = ColumnProgram(sets, shares, epsilon, known)
         use = program.solve()
@@ -184,7 +224,12 @@ def _best(shares: FloatArray, epsilon: float, known: FloatArray | None) -> tuple
 
 
 def _fewer(
-    sets: Sets, often: FloatArray, shares: FloatArray, epsilon: float, most: int, known: FloatArray | None
+    sets: Sets,
+    often: FloatArray,
+    shares: FloatArray,
+    epsilon: float,
+    most: int,
+    known: FloatArray | None,
 ) -> tuple[Sets, int]:
     """At most `most` of the columns: the least used are left out, a few at a time; and steps."""
     single, steps = intervals(shares.size)[: shares.size], 0
@@ -195,7 +240,10 @@ def _fewer(
             use = often * ColumnProgram(sets, shares, epsilon, known).chances
             kept = use > least
             if kept.sum() > most:
-                kept &= use > np.sort(use[kept])[min(int(0.08 * kept.sum()), int(kept.sum()) - most - 1)]
+                kept &= (
+                    use
+                    > np.sort(use[kept])[min(int(0.08 * kept.sum()), int(kept.sum()) - most - 1)]
+                )
             if kept.all():
                 break
             if kept.sum() < shares.size:
@@ -205,7 +253,9 @@ def _fewer(
             often, steps = found.often, steps + found.steps
     except InfeasibleError:
         return single, steps
-    few, response = (ColumnProgram(chosen, shares, epsilon, known).solve().bound for chosen in (sets, single))
+    few, response = (
+        ColumnProgram(chosen, shares, epsilon, known).solve().bound for chosen in (sets, single)
+    )
     return sets if few < response else single, steps
 
 
@@ -254,9 +304,17 @@ def design_cells(
 ) -> DesignResult:
     """The table for the distribution of its inputs: see `optimal`, loss "cdf"."""
     if not problem.is_pure or problem.max_bias:
-        raise ParameterError("loss", "cdf", "tables for distributions are for pure epsilon, without max_bias")
-    if isinstance(levels, bool) or not isinstance(levels, int | np.integer) or not 2 <= levels <= MAX_LEVELS:
-        raise ParameterError("levels", levels, 'with loss="cdf" give the largest number of different reports')
+        raise ParameterError(
+            "loss", "cdf", "tables for distributions are for pure epsilon, without max_bias"
+        )
+    if (
+        isinstance(levels, bool)
+        or not isinstance(levels, int | np.integer)
+        or not 2 <= levels <= MAX_LEVELS
+    ):
+        raise ParameterError(
+            "levels", levels, 'with loss="cdf" give the largest number of different reports'
+        )
     if knots is None:
         many = math.exp(problem.epsilon) >= 3 * levels
         knots = min(MOST_CELLS, max(2, int(levels) if many else int(levels) // 2)) + 1
@@ -271,7 +329,9 @@ def design_cells(
     mechanism, draft = _informed(shares, edges, problem.epsilon, int(levels))
     loss = cdf_variance(mechanism.probabilities[::2], shares)
     if not math.isfinite(loss):
-        raise InfeasibleError(f"epsilon={problem.epsilon:g}: weights of 2**-32 do not tell the cells apart; raise it")
+        raise InfeasibleError(
+            f"epsilon={problem.epsilon:g}: weights of 2**-32 do not tell the cells apart; raise it"
+        )
     return record(problem, draft, mechanism, started=started, loss=loss)
 
 
@@ -298,7 +358,11 @@ def interpolated(mechanism: Mechanism) -> Mechanism:
         True
     """
     knots, weights = mechanism.knots, mechanism.weights
-    stepped = knots.size % 2 == 0 and (knots[1:-1:2] == knots[2::2]).all() and (weights[::2] == weights[1::2]).all()
+    stepped = (
+        knots.size % 2 == 0
+        and (knots[1:-1:2] == knots[2::2]).all()
+        and (weights[::2] == weights[1::2]).all()
+    )
     if not stepped:
         remedy = 'has no constant rows between jumps; design it with loss="cdf"'
         raise ParameterError("mechanism", mechanism.name, remedy)
@@ -334,12 +398,16 @@ def shape_error(mechanism: Mechanism, *, reports: int = 50_000) -> float:
         >>> round(mz.design.shape_error(mz.design.for_shape(1.0, levels=16), reports=10_000), 4)
         0.0155
     """
-    inputs = mechanism.lower + (np.arange(_FINE) + 0.5) / _FINE * (mechanism.upper - mechanism.lower)
+    inputs = mechanism.lower + (np.arange(_FINE) + 0.5) / _FINE * (
+        mechanism.upper - mechanism.lower
+    )
     rows, shares = mechanism.pmf(inputs), np.full(_FINE, 1 / _FINE)
     prior = (np.diag(shares) - np.outer(shares, shares)) / (_ROUGHNESS + 1)
     pmf, seen = shares @ rows, prior @ rows
     noise = (np.diag(pmf) - np.outer(pmf, pmf)) / reports
-    left = prior - seen @ np.linalg.pinv(noise + rows.T @ seen, rcond=1e-12, hermitian=True) @ seen.T
+    left = (
+        prior - seen @ np.linalg.pinv(noise + rows.T @ seen, rcond=1e-12, hermitian=True) @ seen.T
+    )
     below = np.tri(_FINE)[:-1]
     variance = np.einsum("ij,jk,ik->i", below, left, below)
     return float(np.sqrt(np.maximum(0, variance)).mean() * math.sqrt(2 / math.pi))
@@ -347,7 +415,12 @@ def shape_error(mechanism: Mechanism, *, reports: int = 50_000) -> float:
 
 @by_name
 def for_shape(
-    epsilon: float = 1.0, *, lower: float = -1.0, upper: float = 1.0, levels: int = 32, reports: int = 50_000
+    epsilon: float = 1.0,
+    *,
+    lower: float = -1.0,
+    upper: float = 1.0,
+    levels: int = 32,
+    reports: int = 50_000,
 ) -> Mechanism:
     """The best table for the entire shape of a distribution that this release knows, by `shape_error`.
 
@@ -371,7 +444,9 @@ def for_shape(
 
     def favouring(cells: int) -> Mechanism:
         shares, edges = np.full(cells, 1 / cells), np.linspace(lower, upper, cells + 1)
-        return _informed(shares, edges, epsilon, levels, _expected(shares, _EVENER * _ROUGHNESS, reports))[0]
+        return _informed(
+            shares, edges, epsilon, levels, _expected(shares, _EVENER * _ROUGHNESS, reports)
+        )[0]
 
     designs = [
         partial(favouring, cells)
@@ -412,7 +487,9 @@ def _waves(cells: int, epsilon: float, edges: FloatArray, levels: int, reports: 
     """
     shares = np.full(cells, 1 / cells)
     known = _expected(shares, _ROUGHNESS, reports)
-    widths = sorted({max(2, round(cells * 2 ** (-i / _PER_HALVING))) for i in range(1, 4 * _PER_HALVING)})
+    widths = sorted(
+        {max(2, round(cells * 2 ** (-i / _PER_HALVING))) for i in range(1, 4 * _PER_HALVING)}
+    )
     while widths:
         windows = [_windows(cells, width) for width in widths]
         program = ColumnProgram(np.concatenate(windows), shares, epsilon, known)

@@ -29,7 +29,14 @@ from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.priors import Law, SamplePrior
 from mezzotint.design import problem as designs
 from mezzotint.design.problem import FloatDesign, Problem, ratio_above
-from mezzotint.design.program import BETWEEN, SolverError, program_on, proven_design, ratio_part, solve
+from mezzotint.design.program import (
+    BETWEEN,
+    SolverError,
+    program_on,
+    proven_design,
+    ratio_part,
+    solve,
+)
 
 
 def error(loss: str, levels: FloatArray, x: FloatArray) -> FloatArray:
@@ -76,19 +83,27 @@ class _Rooms:
     def rows(self, starts: FloatArray) -> tuple[FloatArray, FloatArray]:
         """The rows (..., K, m) of windows from `starts` (..., K), and their means (..., K)."""
         a, ends = starts[..., None], self.ends[..., None, :]
-        filled = np.minimum(a + self.spare[..., None], ends[..., 1:]) - np.maximum(a, ends[..., :-1])
+        filled = np.minimum(a + self.spare[..., None], ends[..., 1:]) - np.maximum(
+            a, ends[..., :-1]
+        )
         extra = np.minimum(np.maximum(filled, 0.0), self.rooms[..., None, :])
         base = (self.floors * self.levels).sum(axis=-1, keepdims=True)
-        return self.floors[..., None, :] + extra, base + np.einsum("...km,...m->...k", extra, self.levels)
+        return self.floors[..., None, :] + extra, base + np.einsum(
+            "...km,...m->...k", extra, self.levels
+        )
 
 
-def outer_rows(levels: FloatArray, floors: FloatArray, ratio: float) -> tuple[FloatArray, FloatArray]:
+def outer_rows(
+    levels: FloatArray, floors: FloatArray, ratio: float
+) -> tuple[FloatArray, FloatArray]:
     """The rows (..., 2, m) of the first window and of the last one, and their means (..., 2)."""
     rooms = _Rooms(levels, floors, ratio)
     return rooms.rows(np.concatenate([np.zeros_like(rooms.last), rooms.last], axis=-1))
 
 
-def make_windows(levels: FloatArray, floors: FloatArray, ratio: float, *, split: bool = False) -> Windows:
+def make_windows(
+    levels: FloatArray, floors: FloatArray, ratio: float, *, split: bool = False
+) -> Windows:
     """The windows of floors with 1/ratio <= sum(floors) <= 1, `split` at levels too for a loss that has kinks there."""
     rooms = _Rooms(levels, floors, ratio)
     ends, spare, last = rooms.ends, rooms.spare, rooms.last
@@ -111,7 +126,14 @@ def make_windows(levels: FloatArray, floors: FloatArray, ratio: float, *, split:
     rows, means = rooms.rows(starts)
     left, right = np.clip(left, 0, count - 1), np.clip(right, 0, count - 1)
     return Windows(
-        levels=levels, floors=floors, ratio=ratio, starts=starts, rows=rows, means=means, left=left, right=right
+        levels=levels,
+        floors=floors,
+        ratio=ratio,
+        starts=starts,
+        rows=rows,
+        means=means,
+        left=left,
+        right=right,
     )
 
 
@@ -137,7 +159,9 @@ def _tilt(loss: str, low: FloatArray, high: FloatArray, x: FloatArray) -> FloatA
     return np.where(apart, rise / np.where(apart, high - low, 1.0), _slope(loss, low, x))
 
 
-def prices(levels: FloatArray, x: FloatArray, left: IndexArray, right: IndexArray, loss: str) -> Prices:
+def prices(
+    levels: FloatArray, x: FloatArray, left: IndexArray, right: IndexArray, loss: str
+) -> Prices:
     """Multipliers of mass and mean at inputs `x` (...,) with windows that end in the rooms `left`, `right` (...,)."""
     levels = np.broadcast_to(levels, (*x.shape, levels.shape[-1]))
     errors = error(loss, levels, x[..., None])
@@ -162,7 +186,9 @@ class Value:
     by_floor: FloatArray
 
 
-def _values(windows: Windows, x: FloatArray, loss: str) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _values(
+    windows: Windows, x: FloatArray, loss: str
+) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Losses (..., P) at one input of each piece, and derivatives (..., P, m) by levels and floors."""
     levels, left, right = windows.levels[..., None, :], windows.left, windows.right
     paid = prices(levels, x, left, right, loss)
@@ -193,13 +219,20 @@ def average(windows: Windows, law: Law, loss: str) -> Value:
     by_level = np.einsum("...p,...pm->...m", mass, by_level)
     # On a piece losses bend downwards, and no derivative bends but this one.
     if loss == "mae":
-        low, high = (np.take_along_axis(windows.levels, side, axis=-1) for side in (windows.left, windows.right))
-        spread = spread * np.where((low < x) & (x < high), 2 / np.where(high > low, high - low, 1.0), 0.0)
+        low, high = (
+            np.take_along_axis(windows.levels, side, axis=-1)
+            for side in (windows.left, windows.right)
+        )
+        spread = spread * np.where(
+            (low < x) & (x < high), 2 / np.where(high > low, high - low, 1.0), 0.0
+        )
         wide = np.diff(windows.means, axis=-1)
         turn = spread / np.where(wide > 0, wide, 1.0)
         by_level = by_level + np.einsum("...p,...pm->...m", turn, np.diff(windows.rows, axis=-2))
     total = (mass * losses - spread).sum(axis=-1)
-    return Value(loss=total, by_level=by_level, by_floor=np.einsum("...p,...pm->...m", mass, by_floor))
+    return Value(
+        loss=total, by_level=by_level, by_floor=np.einsum("...p,...pm->...m", mass, by_floor)
+    )
 
 
 def peaks(windows: Windows) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
@@ -322,7 +355,12 @@ class _TwoRows:
         return np.stack([rows - floors, self.ratio * floors - rows])
 
     def newton(
-        self, gradient: FloatArray, hessian: FloatArray, point: FloatArray, weights: FloatArray, pulls: FloatArray
+        self,
+        gradient: FloatArray,
+        hessian: FloatArray,
+        point: FloatArray,
+        weights: FloatArray,
+        pulls: FloatArray,
     ) -> tuple[FloatArray, FloatArray]:
         """The step for the loss's derivatives by floors and a barrier's on the slacks; (2, 2) multipliers of the ends.
 
@@ -381,10 +419,16 @@ class _JustReaching:
         last = levels.size - 1 - outer
         share = 0.5
         while True:
-            floors = np.where(others, share * self.moment / (count * np.maximum(self.distance, 1e-300)), 0.0)
+            floors = np.where(
+                others, share * self.moment / (count * np.maximum(self.distance, 1e-300)), 0.0
+            )
             floors[last] += (1 - share) * self.moment / self.distance[last]
             rest = float(floors.sum())
-            if rest * (ratio + 1) < 1 - 1e-3 * (1 - self.moment / self.distance[last] * (ratio + 1)) or share < 1e-15:
+            if (
+                rest * (ratio + 1)
+                < 1 - 1e-3 * (1 - self.moment / self.distance[last] * (ratio + 1))
+                or share < 1e-15
+            ):
                 break
             share /= 2
         floors[outer] = (1 - ratio * rest + (1 - rest) / ratio) / 2
@@ -394,7 +438,12 @@ class _JustReaching:
         return self.matrix @ point + (0.0 if change else self.constant)
 
     def newton(
-        self, gradient: FloatArray, hessian: FloatArray, point: FloatArray, weights: FloatArray, pulls: FloatArray
+        self,
+        gradient: FloatArray,
+        hessian: FloatArray,
+        point: FloatArray,
+        weights: FloatArray,
+        pulls: FloatArray,
     ) -> tuple[FloatArray, FloatArray]:
         matrix = hessian + (self.matrix.T * weights) @ self.matrix
         both = _solve(matrix, np.stack([pulls @ self.matrix - gradient, -self.distance], axis=1))
@@ -407,8 +456,15 @@ class _JustReaching:
         others = np.arange(self.levels.size) != self.outer
         least = float(self.distance[others].min())
         far = max(at_far / least, (-at_near / least - price) / self.ratio, 0.0)
-        near, sign, anchor = price + self.ratio * far, 1.0 if self.outer == 0 else -1.0, self.levels[self.outer]
-        rows = [(at_near - near * sign * anchor, near * sign), (at_far + far * sign * anchor, -far * sign)]
+        near, sign, anchor = (
+            price + self.ratio * far,
+            1.0 if self.outer == 0 else -1.0,
+            self.levels[self.outer],
+        )
+        rows = [
+            (at_near - near * sign * anchor, near * sign),
+            (at_far + far * sign * anchor, -far * sign),
+        ]
         return step, np.array(rows if self.outer == 0 else rows[::-1])
 
 
@@ -447,7 +503,9 @@ def best_floors(
     excess = (np.abs(levels[[0, -1]]) - 1) / overhang(ratio) - 1
     ways: list[Callable[[], _Reach]] = [partial(_TwoRows, levels, ratio)]
     if excess.min() < _THINNEST:
-        just = partial(_JustReaching, levels, ratio, 0 if excess[0] < excess[1] else levels.size - 1)
+        just = partial(
+            _JustReaching, levels, ratio, 0 if excess[0] < excess[1] else levels.size - 1
+        )
         ways.insert(0 if excess.max() > 100 * _THINNEST else 1, just)
     found: list[tuple[float, Optimum]] = []
     for way in ways:
@@ -459,7 +517,9 @@ def best_floors(
             if doubt is not None or found[-1][0] < 1e-6:
                 break
     if not found:
-        raise ConvergenceError(f"no floors were found for {levels.size} levels at a ratio of {ratio:g}")
+        raise ConvergenceError(
+            f"no floors were found for {levels.size} levels at a ratio of {ratio:g}"
+        )
     return min(found, key=lambda pair: pair[0])[1]
 
 
@@ -484,15 +544,25 @@ def _newton(
     step, stalled = 0, 0
     while step < _STEPS:
         step, height, slacks = step + 1, float(value.loss), reach.slacks(point)
-        gap, found = float((duals * slacks).sum()), lower_bound(value, point[:count], levels, ends, ratio)
+        gap, found = (
+            float((duals * slacks).sum()),
+            lower_bound(value, point[:count], levels, ends, ratio),
+        )
         stalled = 0 if found > bound else stalled + 1
         bound, multipliers = (found, ends) if found > bound else (bound, multipliers)
         # Before the equations are met windows may end short of the range: then their loss is not that of a mechanism.
-        if height < least and max(float(windows.means[0]) + 1, 1 - float(windows.means[-1])) <= _CLOSE:
+        if (
+            height < least
+            and max(float(windows.means[0]) + 1, 1 - float(windows.means[-1])) <= _CLOSE
+        ):
             least, floors = height, point[:count]
         # Of what lies far from the loss in doubt a tenth of the distance is enough to know.
         relative = _TARGET if doubt is None else min(max(1e-6, 0.1 * abs(least / doubt - 1)), 1e-2)
-        if least - bound <= relative * least or (stalled > 8 and gap < relative * least) or not (slacks > 0).all():
+        if (
+            least - bound <= relative * least
+            or (stalled > 8 and gap < relative * least)
+            or not (slacks > 0).all()
+        ):
             break
         centre = gap / duals.size
         # How centred the point is decides how far ahead to aim.
@@ -501,26 +571,34 @@ def _newton(
         weights, pulls = duals / slacks, target / slacks
         try:
             with np.errstate(all="ignore"):
-                change, ends = reach.newton(value.by_floor, curvature(windows, law, loss), point, weights, pulls)
+                change, ends = reach.newton(
+                    value.by_floor, curvature(windows, law, loss), point, weights, pulls
+                )
         except np.linalg.LinAlgError:
             break
         if not np.isfinite(change).all():
             break
         d_slacks = reach.slacks(change, change=True)
         d_duals = pulls - duals - weights * d_slacks
-        length, along = (min(1.0, 0.99 * _longest(v, d)) for v, d in ((slacks, d_slacks), (duals, d_duals)))
+        length, along = (
+            min(1.0, 0.99 * _longest(v, d)) for v, d in ((slacks, d_slacks), (duals, d_duals))
+        )
         # Where the loss is flat on one side and curved on the other, full steps would swing to and fro.
         merit = height - target * float(np.log(slacks).sum())
         for _ in range(_HALVINGS):
             windows, value = at(point + length * change)
-            after = float(value.loss) - target * float(np.log(np.maximum(slacks + length * d_slacks, 1e-300)).sum())
+            after = float(value.loss) - target * float(
+                np.log(np.maximum(slacks + length * d_slacks, 1e-300)).sum()
+            )
             if after <= merit + 1e-9 * abs(target) + 1e-13 * height:
                 break
             length /= 2
         point, duals = point + length * change, duals + along * d_duals
     if math.isinf(least):
         raise ConvergenceError("no windows were found that reach both ends of the range")
-    return (least - bound) / least, Optimum(floors=floors, ends=multipliers, iterations=step, point=point)
+    return (least - bound) / least, Optimum(
+        floors=floors, ends=multipliers, iterations=step, point=point
+    )
 
 
 def _longest(values: FloatArray, change: FloatArray) -> float:
@@ -528,15 +606,21 @@ def _longest(values: FloatArray, change: FloatArray) -> float:
     return float((values[falling] / -change[falling]).min()) if falling.any() else math.inf
 
 
-def lower_bound(value: Value, floors: FloatArray, levels: FloatArray, ends: FloatArray, ratio: float) -> float:
+def lower_bound(
+    value: Value, floors: FloatArray, levels: FloatArray, ends: FloatArray, ratio: float
+) -> float:
     """A lower bound on the loss of all mechanisms at these levels, from the value of the windows of any floors.
 
     Their prices are multipliers of averages over inputs; `ends` (2, 2) are any of mass and mean of the rows at -1, 1.
     """
-    return bound_with(float(value.loss - floors @ value.by_floor), value.by_floor, levels, ends, ratio)
+    return bound_with(
+        float(value.loss - floors @ value.by_floor), value.by_floor, levels, ends, ratio
+    )
 
 
-def bound_with(constant: float, cost: FloatArray, levels: FloatArray, ends: FloatArray, ratio: float) -> float:
+def bound_with(
+    constant: float, cost: FloatArray, levels: FloatArray, ends: FloatArray, ratio: float
+) -> float:
     """`lower_bound` from what averages over inputs cost: a constant, and for each floor (m,)."""
     reduced = ends[:, :1] + ends[:, 1:] * levels
     cost = cost + np.minimum(reduced, ratio * reduced).sum(axis=0)
@@ -562,13 +646,17 @@ def best_ends(cost: FloatArray, levels: FloatArray, ratio: float) -> FloatArray:
         ),
     ]
     limits = np.concatenate([cost, np.zeros(4 * count)])
-    value = np.array([-1.0, 1.0, -1.0, -1.0, 1 - 2 / float(levels[-1] - levels[0]), *np.zeros(2 * count)])
+    value = np.array(
+        [-1.0, 1.0, -1.0, -1.0, 1 - 2 / float(levels[-1] - levels[0]), *np.zeros(2 * count)]
+    )
     free = [(None, None)] * 4 + [(None, 0.0)] + [(None, None)] * (2 * count)
     found = optimize.linprog(-value, A_ub=np.vstack(rows), b_ub=limits, bounds=free)
     return found.x[:4].reshape(2, 2) if found.status == 0 else np.zeros((2, 2))
 
 
-def costs_of_atoms(points: FloatArray, parts: FloatArray, windows: Windows, loss: str) -> tuple[float, FloatArray]:
+def costs_of_atoms(
+    points: FloatArray, parts: FloatArray, windows: Windows, loss: str
+) -> tuple[float, FloatArray]:
     """The costs of point masses, each priced at the lines of the pieces among which `parts` (P, n) splits it.
 
     Any split is right: see `bound_with`.
@@ -605,7 +693,9 @@ def _reaching(units: FloatArray, geometric: FloatArray, epsilon: float) -> Float
     if _misses(units, floors, ratio) <= _CLOSE:
         return floors
     # Those of the best average error.
-    reached = best_floors(units, ratio, priors.law_of(priors.UniformPrior(), -1.0, 1.0), "mse").floors
+    reached = best_floors(
+        units, ratio, priors.law_of(priors.UniformPrior(), -1.0, 1.0), "mse"
+    ).floors
     for share in np.geomspace(1e-9, 1.0, 46):
         mixed = (1 - share) * floors + share * reached
         if _misses(units, mixed, ratio) <= _CLOSE:
@@ -625,7 +715,14 @@ def _by_newton(problem: Problem, levels: FloatArray) -> FloatDesign:
     loss, span = "mae" if problem.loss == "mae" else "mse", (problem.lower, problem.upper)
     prior, between = priors.condensed(problem.prior, *span)
     few = priors.has_few_atoms(prior)
-    optimum, floors, least, bound, price, iterations = None, np.zeros(units.size), math.inf, -math.inf, 0.0, 0
+    optimum, floors, least, bound, price, iterations = (
+        None,
+        np.zeros(units.size),
+        math.inf,
+        -math.inf,
+        0.0,
+        0,
+    )
     for spread in _SPREADS if few else _SPREADS[:1]:
         law, share = priors.law_of(prior, *span, spread=spread), 1.0 if optimum is None else spread
         optimum = best_floors(units, ratio, law, loss, near=optimum, share=share)
@@ -645,7 +742,9 @@ def _by_newton(problem: Problem, levels: FloatArray) -> FloatDesign:
             better = bound_with(constant, cost, units, exact, ratio)
             ends, height = (exact, better) if better > height else (ends, height)
         # Per piece the multiplier of the mean is a sum of two levels (MSE), or at most 1 (MAE).
-        price = (1.0 if loss == "mae" else 2 * float(np.ptp(units))) + float(np.abs(ends[:, 1]).sum())
+        price = (1.0 if loss == "mae" else 2 * float(np.ptp(units))) + float(
+            np.abs(ends[:, 1]).sum()
+        )
         bound, iterations, before = max(bound, height), iterations + optimum.iterations, least
         if value.loss < least:
             least, floors = float(value.loss), optimum.floors
@@ -653,7 +752,9 @@ def _by_newton(problem: Problem, levels: FloatArray) -> FloatDesign:
             break
     scale, less = (half, math.sqrt(between)) if loss == "mae" else (half**2, between)
     bound, price = bound * scale - less, price * scale / half
-    return FloatDesign(floors=floors, lower_bound=bound, scope=AT_LEVELS, iterations=iterations, price=price)
+    return FloatDesign(
+        floors=floors, lower_bound=bound, scope=AT_LEVELS, iterations=iterations, price=price
+    )
 
 
 def _on_knots(
@@ -679,7 +780,9 @@ def _by_worst_inputs(problem: Problem, levels: FloatArray) -> FloatDesign:
         bound, price = max(bound, draft.lower_bound or bound), max(price, draft.price)
         iterations += draft.iterations
         windows = make_windows(problem.centered(levels), draft.floors, ratio_above(problem.epsilon))
-        worst, errors = (part * scale for part, scale in zip(peaks(windows), (half, half**2), strict=False))
+        worst, errors = (
+            part * scale for part, scale in zip(peaks(windows), (half, half**2), strict=False)
+        )
         if errors.max() < least:
             least, floors = float(errors.max()), draft.floors
         if least - bound <= 10 * _ENOUGH * least:
@@ -690,7 +793,9 @@ def _by_worst_inputs(problem: Problem, levels: FloatArray) -> FloatDesign:
         moments = np.interp(units, windows.means, windows.rows @ windows.levels**2)
         kept = ((moments - units**2) * half**2 >= _BINDING * bound) | (np.abs(units) == 1)
         inputs = np.union1d(inputs[kept], np.clip(worst, problem.lower, problem.upper))
-    return FloatDesign(floors=floors, lower_bound=bound, scope=AT_LEVELS, iterations=iterations, price=price)
+    return FloatDesign(
+        floors=floors, lower_bound=bound, scope=AT_LEVELS, iterations=iterations, price=price
+    )
 
 
 def floors_at(problem: Problem, levels: FloatArray, knots: FloatArray | None) -> FloatDesign:

@@ -69,7 +69,9 @@ class Space:
         levels = np.concatenate([np.zeros((len(points), 1)), np.cumsum(gaps, axis=1)], axis=1)
         return levels, total * share, (1 - 1 / self.ratio) * logistic * (1 - logistic) / total
 
-    def _reach(self, levels: FloatArray, floors: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def _reach(
+        self, levels: FloatArray, floors: FloatArray
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Levels above the least mean, the (B, 1) slope that makes the means reach 2 far, the (B, 2, m) outer rows."""
         rows, means = outer_rows(levels, floors, self.ratio)
         return levels - means[:, :1], 2 / np.maximum(means[:, 1:] - means[:, :1], 1e-12), rows
@@ -84,7 +86,9 @@ class Space:
         levels, floors, growth = self.unpack(points)
         above, slope, rows = self._reach(levels, floors)
         mapped = slope * above - 1
-        loss, by_level, by_floor = self._loss(make_windows(mapped, floors, self.ratio, split=self.loss == "mae"))
+        loss, by_level, by_floor = self._loss(
+            make_windows(mapped, floors, self.ratio, split=self.loss == "mae")
+        )
         beyond = np.maximum(np.abs(mapped) - self.largest, 0.0)
         factor = 1 + 0.5 * _TOO_FAR * (beyond**2).sum(axis=1)
         by_level = by_level / loss[:, None] + _TOO_FAR * beyond * np.sign(mapped) / factor[:, None]
@@ -98,8 +102,12 @@ class Space:
             np.minimum((ends <= place).sum(axis=1, keepdims=True), self.count - 1)
             for place in (spare, ends[:, -1:] - spare)
         )
-        low_by_floor = np.where(index < first, self.ratio, 1.0) * (levels - np.take_along_axis(levels, first, axis=1))
-        high_by_floor = np.where(index > last, self.ratio, 1.0) * (levels - np.take_along_axis(levels, last, axis=1))
+        low_by_floor = np.where(index < first, self.ratio, 1.0) * (
+            levels - np.take_along_axis(levels, first, axis=1)
+        )
+        high_by_floor = np.where(index > last, self.ratio, 1.0) * (
+            levels - np.take_along_axis(levels, last, axis=1)
+        )
         turn = 0.5 * slope**2 * (by_level * above).sum(axis=1, keepdims=True)
         shift = slope * by_level.sum(axis=1, keepdims=True)
         by_level = slope * by_level + (turn - shift) * low - turn * high
@@ -107,7 +115,12 @@ class Space:
         pull = (floors * by_floor).sum(axis=1, keepdims=True)
         after = np.cumsum(by_level[:, ::-1], axis=1)[:, ::-1]
         return np.log(loss), np.concatenate(
-            [floors * (by_floor - pull / total), pull * growth, np.diff(levels, axis=1) * after[:, 1:]], axis=1
+            [
+                floors * (by_floor - pull / total),
+                pull * growth,
+                np.diff(levels, axis=1) * after[:, 1:],
+            ],
+            axis=1,
         )
 
     def _loss(self, windows: Windows) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -131,21 +144,32 @@ def _starts(count: int, ratio: float, rng: np.random.Generator) -> FloatArray:
     """Clusters of levels around the two least far ones and in the middle, of all sizes; and noisy copies."""
     far = 1 + overhang(ratio)
     rows = []
-    splits = [(low, count - low - high, high) for low, high in itertools.product(range(1, count), repeat=2)]
+    splits = [
+        (low, count - low - high, high)
+        for low, high in itertools.product(range(1, count), repeat=2)
+    ]
     splits = [split for split in splits if split[1] >= 0]
     if len(splits) > 60:  # many levels: sizes that differ little
-        splits = [split for split in splits if abs(split[0] - split[2]) <= 1][:: max(1, count // 60)]
+        splits = [split for split in splits if abs(split[0] - split[2]) <= 1][
+            :: max(1, count // 60)
+        ]
     for low, middle, high in splits:
         sizes = np.repeat([low, max(middle, 1), high], [low, middle, high])
         share = np.repeat([0.42, 0.16, 0.42], [low, middle, high]) / sizes
-        outer = [centre * far * np.linspace(0.65, 1.35, size) for centre, size in ((-1, low), (1, high))]
+        outer = [
+            centre * far * np.linspace(0.65, 1.35, size) for centre, size in ((-1, low), (1, high))
+        ]
         levels = np.sort(np.concatenate([outer[0], np.linspace(-0.3, 0.3, middle), outer[1]]))
         gaps = np.maximum(np.diff(levels), 1e-2)
         rows.append(np.concatenate([np.log(share / share.sum()), [0.0], np.log(gaps)]))
     plain = np.array(rows)
     noisy = plain + _NOISE * rng.normal(size=plain.shape)
     # Mirror images too: the search must not prefer a side.
-    mirrored = [noisy[:, :count][:, ::-1], noisy[:, count : count + 1], noisy[:, count + 1 :][:, ::-1]]
+    mirrored = [
+        noisy[:, :count][:, ::-1],
+        noisy[:, count : count + 1],
+        noisy[:, count + 1 :][:, ::-1],
+    ]
     return np.concatenate([plain, noisy, np.concatenate(mirrored, axis=1)])
 
 
@@ -159,7 +183,13 @@ def _mirrored(count: int) -> FloatArray:
 
 
 def search(
-    count: int, law: Law, ratio: float, loss: str, *, largest: float = np.inf, symmetric: bool = False
+    count: int,
+    law: Law,
+    ratio: float,
+    loss: str,
+    *,
+    largest: float = np.inf,
+    symmetric: bool = False,
 ) -> FloatArray:
     """The best `count` levels found (centred units), from all sizes of clusters; symmetric ones alone, or others too.
 
@@ -171,8 +201,12 @@ def search(
     shapes = [np.eye(2 * count)] if count < 5 else [np.eye(2 * count), _mirrored(count)]
     for shape in [_mirrored(count)] if symmetric else shapes:
         points = _starts(count, ratio, rng) @ np.linalg.pinv(shape).T
-        for steps, sharpness in list(zip(_STEPS, _SHARPNESS, strict=True))[: 3 if loss == "minimax" else 2]:
-            space = Space(count=count, law=law, ratio=ratio, loss=loss, largest=largest, sharpness=sharpness)
+        for steps, sharpness in list(zip(_STEPS, _SHARPNESS, strict=True))[
+            : 3 if loss == "minimax" else 2
+        ]:
+            space = Space(
+                count=count, law=law, ratio=ratio, loss=loss, largest=largest, sharpness=sharpness
+            )
 
             def objective(
                 at: FloatArray, space: Space = space, shape: FloatArray = shape
@@ -184,7 +218,10 @@ def search(
             order = np.argsort(values)[: _MOST_STARTS if count < 5 else 3 * _MOST_STARTS // 2]
             values, points = descend(objective, points[order], steps)
             order = np.argsort(values)
-            near = [points[order[:3]] + _NEAR * rng.normal(size=points[order[:3]].shape) for _ in range(_AROUND)]
+            near = [
+                points[order[:3]] + _NEAR * rng.normal(size=points[order[:3]].shape)
+                for _ in range(_AROUND)
+            ]
             winner = (float(values[order[0]]), space.levels(points[order[:1]] @ shape.T)[0])
             points = np.concatenate([points[order[:3]], *near])
         best.append(winner)
@@ -195,7 +232,9 @@ def _renyi(these: FloatArray, those: FloatArray, alpha: float) -> float:
     """Renyi divergence of order alpha of one distribution on two outcomes from another."""
     p, q = these[these > 0], those[these > 0]
     with np.errstate(divide="ignore"):
-        exponents = np.log(p) + (alpha - 1) * np.log(p / q)  # of the terms p (p / q)^(alpha - 1), which may overflow
+        exponents = np.log(p) + (alpha - 1) * np.log(
+            p / q
+        )  # of the terms p (p / q)^(alpha - 1), which may overflow
     return float(np.logaddexp.reduce(exponents)) / (alpha - 1)
 
 
@@ -209,7 +248,10 @@ def _pair_holds(problem: Problem, bottom: float, top: float, low: float, high: f
     at_low, at_high = np.array([[low - bottom, top - low], [high - bottom, top - high]])
     if problem.alpha is not None:
         order = problem.alpha
-        both = max(_renyi(at_low / span, at_high / span, order), _renyi(at_high / span, at_low / span, order))
+        both = max(
+            _renyi(at_low / span, at_high / span, order),
+            _renyi(at_high / span, at_low / span, order),
+        )
         return both <= problem.epsilon * (1 + 1e-14)
     ratio, delta = math.exp(problem.epsilon) * (1 + 1e-14), problem.delta * span
     return bool(at_high[0] - ratio * at_low[0] <= delta and at_low[1] - ratio * at_high[1] <= delta)
@@ -265,14 +307,18 @@ def check_reach(problem: Problem, levels: FloatArray, knots: FloatArray) -> None
             f"levels=[{levels[0]:g} .. {levels[-1]:g}]: one unit of 2**-32 moves a mean by {grain:.2g}, more than an "
             f"eighth of the range [{problem.lower:g}, {problem.upper:g}]; bring the levels nearer, or raise epsilon"
         )
-    if math.isinf(problem.max_bias) or two_levels_hold(problem, float(levels[0]), float(levels[-1]), knots):
+    if math.isinf(problem.max_bias) or two_levels_hold(
+        problem, float(levels[0]), float(levels[-1]), knots
+    ):
         return
     needed = required_overhang(problem, knots)
     below, above = problem.lower - float(levels[0]), float(levels[-1]) - problem.upper
     kind = "unbiased" if problem.max_bias == 0 else f"within a bias of {problem.max_bias:g}"
     refused = f"levels=[{levels[0]:g} .. {levels[-1]:g}]: no mechanism on them is {kind} at epsilon={problem.epsilon:g}"
     if math.isinf(needed):
-        raise InfeasibleError(f"{refused}, however far they reach; raise epsilon, use fewer knots or allow max_bias")
+        raise InfeasibleError(
+            f"{refused}, however far they reach; raise epsilon, use fewer knots or allow max_bias"
+        )
     missing = " and ".join(
         f"{needed - reach:.6g} more {side}"
         for reach, side in ((below, "below lower"), (above, "above upper"))
@@ -312,7 +358,9 @@ def _outside() -> int:
     return level
 
 
-def level_bounds(problem: Problem, max_level: float | None, knots: FloatArray | None = None) -> tuple[float, float]:
+def level_bounds(
+    problem: Problem, max_level: float | None, knots: FloatArray | None = None
+) -> tuple[float, float]:
     """Least and largest distance of the outer levels from the middle of the range, centred units.
 
     For loss "mae" without `max_level` twice the required overhang is assumed, with an UnboundedLevelsWarning. Knots
@@ -322,7 +370,9 @@ def level_bounds(problem: Problem, max_level: float | None, knots: FloatArray | 
     ends = np.array([problem.lower, problem.upper]) if knots is None else knots
     overhang = 0.0 if math.isinf(problem.max_bias) else required_overhang(problem, ends) / half
     if math.isinf(overhang):
-        raise InfeasibleError(f"epsilon={problem.epsilon:g}: no levels, however far, are enough; use fewer knots")
+        raise InfeasibleError(
+            f"epsilon={problem.epsilon:g}: no levels, however far, are enough; use fewer knots"
+        )
     least = 1 + overhang
     if max_level is not None:
         largest = check_finite("max_level", max_level) / half
@@ -345,7 +395,9 @@ def level_bounds(problem: Problem, max_level: float | None, knots: FloatArray | 
     return least, max(4 * least, 8.0)
 
 
-def value_and_gradient(problem: Problem, knots: FloatArray, levels: FloatArray) -> tuple[float, FloatArray]:
+def value_and_gradient(
+    problem: Problem, knots: FloatArray, levels: FloatArray
+) -> tuple[float, FloatArray]:
     """Optimal loss on these knots and its gradient in the levels, data units; minimax has its value only.
 
     Envelope theorem: at an optimum the derivative of the value is that of the Lagrangian,
@@ -359,7 +411,9 @@ def value_and_gradient(problem: Problem, knots: FloatArray, levels: FloatArray) 
     # Costs are quadratic in the level for the MSE, so central differences are exact; for the MAE they are once
     # differentiable wherever the prior has no point mass.
     step = min(1e-5 * problem.width, float(np.diff(levels).min()) / 4)
-    slopes = (problem.costs(knots, levels + step) - problem.costs(knots, levels - step)) / (2 * step)
+    slopes = (problem.costs(knots, levels + step) - problem.costs(knots, levels - step)) / (
+        2 * step
+    )
     gradient = (solution.rows * slopes).sum(axis=0)
     if problem.max_bias < math.inf:
         multipliers = solution.dual[knots.size : 2 * knots.size]
@@ -409,7 +463,9 @@ def _descended(
         start,
         jac=True if smooth else "2-point",
         method="SLSQP",
-        constraints=[{"type": "ineq", "fun": lambda v: linear @ v + offset, "jac": lambda v: linear}],
+        constraints=[
+            {"type": "ineq", "fun": lambda v: linear @ v + offset, "jac": lambda v: linear}
+        ],
         options={"maxiter": 25, "ftol": 1e-10} | ({} if smooth else {"eps": 1e-6}),
     )
     return best

@@ -24,9 +24,22 @@ from mezzotint.core.arguments import by_name
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import FloatArray
 from mezzotint.core.records import JsonObject, Progress
-from mezzotint.design.floors import ConvergenceError, best_floors, design_fixed, make_windows, overhang
+from mezzotint.design.floors import (
+    ConvergenceError,
+    best_floors,
+    design_fixed,
+    make_windows,
+    overhang,
+)
 from mezzotint.design.levels import level_bounds
-from mezzotint.design.problem import DesignResult, Problem, check_knots, make_problem, ratio_above, record
+from mezzotint.design.problem import (
+    DesignResult,
+    Problem,
+    check_knots,
+    make_problem,
+    ratio_above,
+    record,
+)
 from mezzotint.design.program import assemble, design_general, ratio_part, safe_bound, solve
 from mezzotint.privacy.propose import bound_document
 
@@ -53,7 +66,9 @@ def least_of_quadratics(
     points = np.unique(np.concatenate([axis, roots[(roots > axis[0]) & (roots < axis[-1])]]))
     starts, stops = points[:-1], points[1:]
     # On an unbounded piece any point tells the signs.
-    finite = np.clip(points, points[np.isfinite(points)].min() - 1e3, points[np.isfinite(points)].max() + 1e3)
+    finite = np.clip(
+        points, points[np.isfinite(points)].min() - 1e3, points[np.isfinite(points)].max() + 1e3
+    )
     middle = (finite[1:] + finite[:-1]) / 2
     factor = np.where((a[:, None] * middle + b[:, None]) * middle + c[:, None] < 0, ratio, 1.0)
     total = np.stack([c, b, a]) @ factor
@@ -118,7 +133,9 @@ class Cut:
         )
 
 
-def cut_at(levels: FloatArray, ratio: float, problem: Problem, *, doubt: float | None = None) -> tuple[Cut, FloatArray]:
+def cut_at(
+    levels: FloatArray, ratio: float, problem: Problem, *, doubt: float | None = None
+) -> tuple[Cut, FloatArray]:
     """The cut of the best design on these levels (centred units) for the problem's prior, and its floors (m,)."""
     span, spread = (problem.lower, problem.upper), 1e-4
     prior, between = priors.condensed(problem.prior, *span)
@@ -133,11 +150,15 @@ def cut_at(levels: FloatArray, ratio: float, problem: Problem, *, doubt: float |
     if isinstance(prior, priors.SamplePrior) and priors.has_few_atoms(prior):
         # Any split of the point masses gives a bound; that of the law does so with these multipliers.
         points, masses = priors.centred_atoms(prior, *span)
-        moments = priors.split_atoms(points, masses, edges, spread) @ points[:, None] ** np.arange(3)
+        moments = priors.split_atoms(points, masses, edges, spread) @ points[:, None] ** np.arange(
+            3
+        )
     else:
         moments = np.diff(priors.exact_law(prior, *span, edges).integrals(edges), axis=0)
     moments[0, 2] += between / (problem.width / 2) ** 2
-    return Cut(edges=edges, roots=np.sort(pairs, axis=1), ends=optimum.ends, moments=moments), optimum.floors
+    return Cut(
+        edges=edges, roots=np.sort(pairs, axis=1), ends=optimum.ends, moments=moments
+    ), optimum.floors
 
 
 Box = tuple[tuple[int, int], ...]
@@ -175,7 +196,11 @@ class Prover:
         for name in ("values", "after", "before"):
             rows = getattr(self, name)
             if len(rows) < known + 2:  # room for twice as many
-                setattr(self, name, np.concatenate([rows, np.zeros((known + 2, rows.shape[1]), dtype=rows.dtype)]))
+                setattr(
+                    self,
+                    name,
+                    np.concatenate([rows, np.zeros((known + 2, rows.shape[1]), dtype=rows.dtype)]),
+                )
         # Beyond the axis g only grows: its slope there is that of the outermost quadratics.
         self.values[known : known + 2] = [one.least(self.axis, self.ratio)[0] for one in both]
         self.programs += 1
@@ -199,7 +224,10 @@ class Prover:
         meets = self.constants[first:, None] + share * values < target + 1e-11 * abs(target)
         index = np.arange(cells)
         after = np.where(meets, index, cells)[:, ::-1]
-        self.after[first:last, :-1], self.after[first:last, -1] = np.minimum.accumulate(after, axis=1)[:, ::-1], cells
+        self.after[first:last, :-1], self.after[first:last, -1] = (
+            np.minimum.accumulate(after, axis=1)[:, ::-1],
+            cells,
+        )
         self.before[first:last, 1:] = np.maximum.accumulate(np.where(meets, index + 1, 0), axis=1)
 
     def shrunk(self, box: Box) -> Box | None:
@@ -241,7 +269,9 @@ class Prover:
                 parts.append(np.linspace(start, stop, each))
         levels = np.unique(np.concatenate(parts))
         outer = self.needed * (1 + 1e-9)
-        levels = np.unique(np.concatenate([[min(levels[0], -outer)], levels, [max(levels[-1], outer)]]))
+        levels = np.unique(
+            np.concatenate([[min(levels[0], -outer)], levels, [max(levels[-1], outer)]])
+        )
         levels = levels[np.concatenate([[True], np.diff(levels) > 1e-6])]
         cut, floors = cut_at(levels, self.ratio, self.problem, doubt=self.target)
         self.add(cut)
@@ -252,7 +282,10 @@ class Prover:
         spreads: list[tuple[float, int, float]] = []
         for j, (low, high) in enumerate(box):
             if high - low >= 2:
-                weights = np.where((levels >= self.axis[low]) & (levels <= self.axis[high]), floors, 0.0) + 1e-12
+                weights = (
+                    np.where((levels >= self.axis[low]) & (levels <= self.axis[high]), floors, 0.0)
+                    + 1e-12
+                )
                 mean = float(np.average(levels, weights=weights))
                 spreads.append((float(weights @ (levels - mean) ** 2), -j, mean))
         if not spreads:
@@ -318,7 +351,13 @@ def check_provable(problem: Problem) -> None:
 
 
 def prove(
-    problem: Problem, count: int, loss: float, *, seconds: float, progress: Progress | None = None, least: float = 0.0
+    problem: Problem,
+    count: int,
+    loss: float,
+    *,
+    seconds: float,
+    progress: Progress | None = None,
+    least: float = 0.0,
 ) -> Proven:
     """The largest lower bound found within `seconds`, for all mechanisms with `count` levels; see `check_provable`.
 
@@ -327,7 +366,13 @@ def prove(
     """
     check_provable(problem)
     ratio = ratio_above(problem.epsilon)
-    prover = Prover(count=count, ratio=ratio, problem=problem, deadline=time.monotonic() + seconds, progress=progress)
+    prover = Prover(
+        count=count,
+        ratio=ratio,
+        problem=problem,
+        deadline=time.monotonic() + seconds,
+        progress=progress,
+    )
     # Dense levels: what no number of levels can beat is a bound too, and the first cut.
     reach = 1.6 * prover.needed + 0.4
     best = prover.add(cut_at(np.linspace(-reach, reach, 161), ratio, problem)[0])
@@ -342,21 +387,27 @@ def prove(
         if not prover.proves(target):
             break
         best, needed = target, len(prover.cuts)
-    return Proven(bound=best, proof=proof_of(prover, problem.epsilon, best, needed), programs=prover.programs)
+    return Proven(
+        bound=best, proof=proof_of(prover, problem.epsilon, best, needed), programs=prover.programs
+    )
 
 
 def proof_of(prover: Prover, epsilon: float, bound: float, needed: int) -> JsonObject:
     """The claim file of a bound (kind `dual`, docs/proofs/design.md): one of each two mirrored cuts needed, rounded."""
 
     def whole(values: FloatArray) -> npt.NDArray[np.object_]:
-        return np.array([int(one) for one in np.rint(np.ldexp(values, _SCALE)).flat], dtype=object).reshape(
-            values.shape
-        )
+        return np.array(
+            [int(one) for one in np.rint(np.ldexp(values, _SCALE)).flat], dtype=object
+        ).reshape(values.shape)
 
     def cut_of(cut: Cut) -> JsonObject:
         edges, roots = whole(cut.edges), whole(cut.roots)
         wide = np.append(np.diff(edges) > 0, True)
-        return {"edges": edges[wide].tolist(), "roots": roots[wide[:-1]].tolist(), "ends": whole(cut.ends).tolist()}
+        return {
+            "edges": edges[wide].tolist(),
+            "roots": roots[wide[:-1]].tolist(),
+            "ends": whole(cut.ends).tolist(),
+        }
 
     return bound_document(
         levels=prover.count, epsilon=Fraction(epsilon), scale=_SCALE, axis=whole(prover.axis[1:-1]).tolist(),
@@ -382,7 +433,10 @@ def _mse_limit(problem: Problem, least: float, largest: float) -> tuple[float, F
     """
     half, ratio = problem.width / 2, ratio_above(problem.epsilon)
     reach = min(1.6 * least + 0.4, largest)
-    levels, bound = np.linspace(-reach, reach, _LEVELS if problem.epsilon <= 5 else 2 * _LEVELS - 1), 0.0
+    levels, bound = (
+        np.linspace(-reach, reach, _LEVELS if problem.epsilon <= 5 else 2 * _LEVELS - 1),
+        0.0,
+    )
     while True:
         cut, floors = cut_at(levels, ratio, problem)
         values, places = cut.least(np.concatenate([[-np.inf], levels, [np.inf]]), ratio)
@@ -390,7 +444,9 @@ def _mse_limit(problem: Problem, least: float, largest: float) -> tuple[float, F
         # Floors of mass S cost S times the prior's variance at least: rare where the loss is small.
         bound = max(bound, height + lowest, height * cut.variance() / (cut.variance() - lowest))
         kept = floors > _USED * floors.max()
-        if bound >= height * (1 - _CLOSE) or levels.size > _MOST_LEVELS * (1 + (problem.epsilon > 5)):
+        if bound >= height * (1 - _CLOSE) or levels.size > _MOST_LEVELS * (
+            1 + (problem.epsilon > 5)
+        ):
             error = 1e-13 * ratio * float((levels[[0, -1]] ** 2).sum())
             return (bound * (1 - 1e-11) - error) * half**2, levels[kept]
         kept[[0, -1]] = True
@@ -401,7 +457,9 @@ def _mse_limit(problem: Problem, least: float, largest: float) -> tuple[float, F
 # With a bias budget, or for the MAE: programs over averages -----------------------------------------------------
 
 
-def averages(problem: Problem, edges: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+def averages(
+    problem: Problem, edges: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """Two averages of reports per cell of inputs, weighted by 1 - t and t, t the position in the cell; centred units.
 
     Any mechanism's averages satisfy the constraints of a table with these target means. docs/proofs/design.md, "Cells".
@@ -438,7 +496,9 @@ def _biased_limit(problem: Problem, reach: float) -> float:
     """The limit of the MSE with a bias budget: multipliers from dense levels, the least over all real ones."""
     half, ratio = problem.width / 2, ratio_above(problem.epsilon)
     budget = problem.max_bias / half
-    target_means, weights, points, _ = averages(problem, np.linspace(problem.lower, problem.upper, _INPUT_CELLS + 1))
+    target_means, weights, points, _ = averages(
+        problem, np.linspace(problem.lower, problem.upper, _INPUT_CELLS + 1)
+    )
     levels, count = np.linspace(-reach, reach, 2 * _SHOWN_LEVELS - 1), target_means.size
     # (B - x)^2 - x^2 is linear in x; no mechanism can change the mean of x^2.
     coefficients = np.stack([np.zeros(count), -2 * weights * points, weights])
@@ -453,10 +513,14 @@ def _biased_limit(problem: Problem, reach: float) -> float:
     mass, mean = -dual[:count], np.zeros(count)
     if budget < math.inf:
         mean = (dual[2 * count : 3 * count] - dual[count : 2 * count]) / max(1.0, reach)
-    height = math.fsum([*mass, *(mean * target_means)]) - (float(budget * np.abs(mean).sum()) if mean.any() else 0.0)
+    height = math.fsum([*mass, *(mean * target_means)]) - (
+        float(budget * np.abs(mean).sum()) if mean.any() else 0.0
+    )
     coefficients = coefficients - np.stack([mass, mean, np.zeros(count)])
     line = np.array([-np.inf, np.inf])
-    lowest = min(0.0, float(least_of_quadratics(coefficients, real_roots(coefficients), line, ratio)[0][0]))
+    lowest = min(
+        0.0, float(least_of_quadratics(coefficients, real_roots(coefficients), line, ratio)[0][0])
+    )
     error = 1e-13 * ratio * float(np.abs(coefficients).sum())
     _, first, second = problem.prior.moments(np.array([problem.lower, problem.upper]))[0, :3]
     constant = float(second / half**2 - 2 * first / half + 1)
@@ -500,7 +564,9 @@ def _mae_limit(problem: Problem, largest: float) -> float:
 def limit_of(problem: Problem, max_level: float | None) -> tuple[float, FloatArray]:
     """The certified limit of a pure-epsilon problem, and dense levels (data units) on which it is nearly attained."""
     if not problem.is_pure or problem.loss not in ("mse", "mae"):
-        raise ParameterError("loss", problem.loss, 'limits are known for pure epsilon and loss "mse" or "mae"')
+        raise ParameterError(
+            "loss", problem.loss, 'limits are known for pure epsilon and loss "mse" or "mae"'
+        )
     least, largest = level_bounds(problem, max_level)
     reach, half = min(1.6 * least + 0.4, largest), problem.width / 2
     if problem.loss == "mae":
@@ -554,7 +620,9 @@ def limit(
         0.26
     """
     started = time.perf_counter()
-    problem = make_problem(epsilon=epsilon, lower=lower, upper=upper, loss=loss, prior=prior, max_bias=max_bias)
+    problem = make_problem(
+        epsilon=epsilon, lower=lower, upper=upper, loss=loss, prior=prior, max_bias=max_bias
+    )
     bound, levels = limit_of(problem, max_level)
     if max_bias:
         draft, mechanism = design_general(problem, levels, check_knots(_SHOWN_LEVELS, problem))

@@ -21,7 +21,13 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core import rounding
-from mezzotint.core.arguments import by_name, check_count, check_finite, check_increasing, check_positive
+from mezzotint.core.arguments import (
+    by_name,
+    check_count,
+    check_finite,
+    check_increasing,
+    check_positive,
+)
 from mezzotint.core.errors import InfeasibleError, ParameterError, as_reals
 from mezzotint.core.mechanism import MAX_LEVELS, FloatArray, Mechanism
 from mezzotint.core.priors import as_prior
@@ -30,7 +36,12 @@ from mezzotint.core.search import bracket
 from mezzotint.design.calibration import CONTINUOUS, calibrate, member_of, variance
 from mezzotint.design.cdf import design_cells
 from mezzotint.design.floors import design_fixed
-from mezzotint.design.levels import UnboundedLevelsWarning, check_reach, search_levels, symmetric_levels
+from mezzotint.design.levels import (
+    UnboundedLevelsWarning,
+    check_reach,
+    search_levels,
+    symmetric_levels,
+)
 from mezzotint.design.limits import check_provable, limit_of
 from mezzotint.design.limits import prove as prove_levels
 from mezzotint.design.pair_selection import optm
@@ -135,7 +146,9 @@ def optimal(
     )  # fmt: skip
     if problem.loss == "cdf":
         if prove:
-            raise ParameterError("prove", True, 'with loss="cdf" every bound is proven, see scope: leave prove out')
+            raise ParameterError(
+                "prove", True, 'with loss="cdf" every bound is proven, see scope: leave prove out'
+            )
         return design_cells(problem, levels, knots, started=started)
     if prove:
         check_provable(problem)
@@ -156,7 +169,11 @@ def optimal(
 
 
 def _designed(
-    problem: Problem, levels: npt.ArrayLike, knots: npt.ArrayLike | None, max_level: float | None, started: float
+    problem: Problem,
+    levels: npt.ArrayLike,
+    knots: npt.ArrayLike | None,
+    max_level: float | None,
+    started: float,
 ) -> DesignResult:
     inputs = None if knots is None else check_knots(knots, problem)
     searched = isinstance(levels, int | np.integer) and not isinstance(levels, bool)
@@ -164,10 +181,14 @@ def _designed(
         count = check_count("levels", levels, least=2, most=MAX_LEVELS)
         values = search_levels(problem, count, max_level=max_level, knots=inputs)
     elif max_level is not None:
-        raise ParameterError("max_level", max_level, "leave it out: these levels are fixed, not searched")
+        raise ParameterError(
+            "max_level", max_level, "leave it out: these levels are fixed, not searched"
+        )
     else:
         values = check_increasing("levels", levels)
-    check_reach(problem, values, np.array([problem.lower, problem.upper]) if inputs is None else inputs)
+    check_reach(
+        problem, values, np.array([problem.lower, problem.upper]) if inputs is None else inputs
+    )
     if problem.is_pure and problem.max_bias == 0:
         made = design_fixed(problem, values, inputs, free=searched)
     elif inputs is not None:
@@ -212,7 +233,12 @@ def _token(name: str, value: Any) -> Hashable:
 
 @by_name
 def cache(
-    epsilon: float = 1.0, *, bits: int | None = None, lower: float = -1.0, upper: float = 1.0, **options: Any
+    epsilon: float = 1.0,
+    *,
+    bits: int | None = None,
+    lower: float = -1.0,
+    upper: float = 1.0,
+    **options: Any,
 ) -> DesignResult:
     """`optimal` with a memory: a run can request (bits, range, epsilon) as it goes.
 
@@ -258,7 +284,12 @@ def clear_cache() -> None:
 
 @by_name
 def mvu(
-    epsilon: float = 1.0, *, lower: float = -1.0, upper: float = 1.0, levels: npt.ArrayLike = 4, input_bits: int = 2
+    epsilon: float = 1.0,
+    *,
+    lower: float = -1.0,
+    upper: float = 1.0,
+    levels: npt.ArrayLike = 4,
+    input_bits: int = 2,
 ) -> DesignResult:
     """The minimum variance unbiased mechanism: inputs dithered onto an even grid, matrix and alphabet optimised.
 
@@ -291,7 +322,9 @@ def mvu(
     problem = make_problem(epsilon=epsilon, lower=lower, upper=upper)
     grid = np.linspace(problem.lower, problem.upper, 2**input_bits)
     found = optimal(epsilon, lower=lower, upper=upper, levels=levels, prior=grid, knots=grid)
-    return replace(found, mechanism=replace(found.mechanism, name="MVU"), seconds=time.perf_counter() - started)
+    return replace(
+        found, mechanism=replace(found.mechanism, name="MVU"), seconds=time.perf_counter() - started
+    )
 
 
 def _between(rows: FloatArray, t: FloatArray) -> FloatArray:
@@ -305,7 +338,12 @@ def _between(rows: FloatArray, t: FloatArray) -> FloatArray:
 
 @by_name
 def imvu(
-    epsilon: float = 1.0, *, lower: float = -1.0, upper: float = 1.0, levels: npt.ArrayLike = 4, knots: int = 65
+    epsilon: float = 1.0,
+    *,
+    lower: float = -1.0,
+    upper: float = 1.0,
+    levels: npt.ArrayLike = 4,
+    knots: int = 65,
 ) -> DesignResult:
     """Interpolated MVU: between the two ends of the range the natural parameters of the pmf are interpolated.
 
@@ -336,7 +374,9 @@ def imvu(
     inputs = np.linspace(lower, upper, knots)
     t = (inputs - lower) / (upper - lower)
     for shortfall in (0.0, *(1e-7 * 2.0 ** np.arange(30))):
-        ends = mvu(problem.epsilon * (1 - shortfall), lower=lower, upper=upper, levels=levels, input_bits=1).mechanism
+        ends = mvu(
+            problem.epsilon * (1 - shortfall), lower=lower, upper=upper, levels=levels, input_bits=1
+        ).mechanism
         try:
             mechanism = rounding.table(
                 knots=inputs,
@@ -349,9 +389,15 @@ def imvu(
         except InfeasibleError:
             continue  # rows between two others lose no more than they do; their integers may
         return without_bound(
-            mechanism, loss=achieved_loss(problem, mechanism), status="heuristic", started=started, iterations=1
+            mechanism,
+            loss=achieved_loss(problem, mechanism),
+            status="heuristic",
+            started=started,
+            iterations=1,
         )
-    raise InfeasibleError(f"epsilon={epsilon:g}: no interpolated table within it was found; use design.optimal")
+    raise InfeasibleError(
+        f"epsilon={epsilon:g}: no interpolated table within it was found; use design.optimal"
+    )
 
 
 Inputs = Literal["grid", "real"]
@@ -401,10 +447,20 @@ def vector(
     dimension = check_count("dimension", dimension, least=1)
 
     def design(rate: float, metric: Literal["squared"] | None = "squared") -> DesignResult:
-        return optimal(rate, lower=-l2_norm, upper=l2_norm, levels=levels, prior=prior, knots=knots, metric=metric)
+        return optimal(
+            rate,
+            lower=-l2_norm,
+            upper=l2_norm,
+            levels=levels,
+            prior=prior,
+            knots=knots,
+            metric=metric,
+        )
 
     def fits(result: DesignResult) -> bool:
-        spent = vector_epsilon(result.mechanism, dimension=dimension, l2_distance=2 * l2_norm, inputs=inputs)
+        spent = vector_epsilon(
+            result.mechanism, dimension=dimension, l2_distance=2 * l2_norm, inputs=inputs
+        )
         return spent <= epsilon
 
     # On the grid the metric's rate times the squared distance is the vector's epsilon; dithering needs a smaller one.
@@ -435,7 +491,9 @@ def vector(
         found += [even] if fits(even) else []
     if not found:
         raise failure
-    return replace(min(found, key=lambda result: result.loss), seconds=time.perf_counter() - started)
+    return replace(
+        min(found, key=lambda result: result.loss), seconds=time.perf_counter() - started
+    )
 
 
 Family = str | Mechanism | Callable[[float], Mechanism]
@@ -444,7 +502,17 @@ Family = str | Mechanism | Callable[[float], Mechanism]
 BASELINES = ("cdf", "three_outputs", "n_outputs", *CONTINUOUS)
 """What `compare` takes beside `FAMILIES`: the table for distributions, and rivals of the literature."""
 
-FAMILIES = ("optimal", "optm", "mvu", "imvu", "rqm", "erm", "pbm", "k_randomized_response", "randomized_response")
+FAMILIES = (
+    "optimal",
+    "optm",
+    "mvu",
+    "imvu",
+    "rqm",
+    "erm",
+    "pbm",
+    "k_randomized_response",
+    "randomized_response",
+)
 
 _LAST: tuple[Family, ...] = ("imvu", "mvu", "cdf", "three_outputs", "n_outputs", "optimal", "optm")
 """Families that solve programs, by how long that takes; the others are closed forms."""
@@ -507,7 +575,9 @@ class Row(Record):
 Item = TypeVar("Item")
 
 
-def _of_family(family: str, problem: Problem, levels: int | list[float], loss: Literal["mse", "mae"]) -> DesignResult:
+def _of_family(
+    family: str, problem: Problem, levels: int | list[float], loss: Literal["mse", "mae"]
+) -> DesignResult:
     epsilon, prior, span = problem.epsilon, problem.prior, problem.span
     count = levels if isinstance(levels, int) else len(levels)
     if family == "optimal":
@@ -515,12 +585,16 @@ def _of_family(family: str, problem: Problem, levels: int | list[float], loss: L
             warnings.simplefilter("ignore", UnboundedLevelsWarning)
             return optimal(epsilon, levels=levels, prior=prior, loss=loss, **span)
     if family == "cdf":
-        return optimal(epsilon, levels=count, prior=prior, loss="cdf", knots=max(2, count // 2) + 1, **span)
+        return optimal(
+            epsilon, levels=count, prior=prior, loss="cdf", knots=max(2, count // 2) + 1, **span
+        )
     if family in ("three_outputs", "n_outputs"):
         size = 3 if family == "three_outputs" else symmetric_levels(epsilon, count, **span)
         return optimal(epsilon, levels=size, loss="minimax", **span)
     if family == "optm":
-        sized = partial(optm, levels=levels) if isinstance(levels, int) else partial(optm, bins=levels)
+        sized = (
+            partial(optm, levels=levels) if isinstance(levels, int) else partial(optm, bins=levels)
+        )
         return sized(epsilon, prior=prior, **span)
     if family in ("mvu", "imvu"):
         return (mvu if family == "mvu" else imvu)(epsilon, levels=levels, **span)
@@ -544,8 +618,16 @@ def _continuous(family: str, problem: Problem, floor: float) -> Row:
 def own(family: Family, problem: Problem) -> tuple[str, Callable[[], Mechanism]]:
     """The name of a user's mechanism, and how to get it at the problem's epsilon and range."""
     if not callable(family) and not isinstance(family, Mechanism):
-        raise ParameterError("families", family, f"use {', '.join((*FAMILIES, *BASELINES))}, a Mechanism or a function")
-    name = family.name if isinstance(family, Mechanism) else getattr(family, "__name__", type(family).__name__)
+        raise ParameterError(
+            "families",
+            family,
+            f"use {', '.join((*FAMILIES, *BASELINES))}, a Mechanism or a function",
+        )
+    name = (
+        family.name
+        if isinstance(family, Mechanism)
+        else getattr(family, "__name__", type(family).__name__)
+    )
 
     def build() -> Mechanism:
         table = family if isinstance(family, Mechanism) else member_of(family, problem.epsilon)
@@ -559,12 +641,22 @@ def own(family: Family, problem: Problem) -> tuple[str, Callable[[], Mechanism]]
 
 def _listed(name: str, values: Iterable[Item], *, least: int = 1) -> list[Item]:
     """The values as a list; a string is refused."""
-    if isinstance(values, str) or not isinstance(values, Iterable) or len(listed := list(values)) < least:
+    if (
+        isinstance(values, str)
+        or not isinstance(values, Iterable)
+        or len(listed := list(values)) < least
+    ):
         raise ParameterError(name, values, f"give a list of at least {least}")
     return listed
 
 
-def _row(family: str, design: Callable[[], DesignResult | Mechanism], prior: object, floor: float, cells: int) -> Row:
+def _row(
+    family: str,
+    design: Callable[[], DesignResult | Mechanism],
+    prior: object,
+    floor: float,
+    cells: int,
+) -> Row:
     started = time.perf_counter()
     try:
         result = design()
@@ -639,22 +731,30 @@ def compare(
     """
     count = _levels(bits, levels)
     families = _listed("families", families)
-    unknown = [name for name in families if isinstance(name, str) and name not in (*FAMILIES, *BASELINES)]
+    unknown = [
+        name for name in families if isinstance(name, str) and name not in (*FAMILIES, *BASELINES)
+    ]
     if unknown:
-        raise ParameterError("families", unknown, f"use some of {', '.join((*FAMILIES, *BASELINES))}")
+        raise ParameterError(
+            "families", unknown, f"use some of {', '.join((*FAMILIES, *BASELINES))}"
+        )
     # The prior is read once: a sample of many rows takes long to sort.
     problem = make_problem(epsilon=epsilon, lower=lower, upper=upper, prior=prior)
     floor = limit_of(problem, None)[0]
     cells = max(2, (count if isinstance(count, int) else len(count)) // 2)
     rows: list[tuple[float, int, Row]] = []
     done = ticks(progress, len(families))
-    for place, name in sorted(enumerate(families), key=lambda item: _LAST.index(item[1]) if item[1] in _LAST else -1):
+    for place, name in sorted(
+        enumerate(families), key=lambda item: _LAST.index(item[1]) if item[1] in _LAST else -1
+    ):
         if not isinstance(name, str):
             row = _row(*own(name, problem), problem.prior, floor, cells)
         elif name in CONTINUOUS:
             row = _continuous(name, problem, floor)
         else:
-            row = _row(name, partial(_of_family, name, problem, count, loss), problem.prior, floor, cells)
+            row = _row(
+                name, partial(_of_family, name, problem, count, loss), problem.prior, floor, cells
+            )
         rows.append((math.inf if row.mse is None else row.mse, place, row))
         done()
     return Records(row for *_, row in sorted(rows, key=itemgetter(0, 1)))
@@ -690,8 +790,13 @@ def tradeoff(
     """
     epsilons, bits = _listed("epsilons", epsilons), _listed("bits", bits)
     counts, rows = [_levels(count, None) for count in bits], []
-    prior, done = as_prior(prior, lower=lower, upper=upper), ticks(progress, len(epsilons) * len(bits))
-    problems = [make_problem(epsilon=epsilon, lower=lower, upper=upper, prior=prior) for epsilon in epsilons]
+    prior, done = (
+        as_prior(prior, lower=lower, upper=upper),
+        ticks(progress, len(epsilons) * len(bits)),
+    )
+    problems = [
+        make_problem(epsilon=epsilon, lower=lower, upper=upper, prior=prior) for epsilon in epsilons
+    ]
     for problem in problems:
         floor = limit_of(problem, None)[0]
         for count, levels in zip(bits, counts, strict=True):

@@ -25,7 +25,14 @@ from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.priors import Prior, UniformPrior
 from mezzotint.core.records import Progress
 from mezzotint.core.rounding import table
-from mezzotint.design.problem import DesignResult, Problem, achieved_loss, first_certified, make_problem, without_bound
+from mezzotint.design.problem import (
+    DesignResult,
+    Problem,
+    achieved_loss,
+    first_certified,
+    make_problem,
+    without_bound,
+)
 from mezzotint.families.numeric import cells, erm_choices, pair_rows, rqm_choices
 
 Found = tuple[float, FloatArray]
@@ -107,7 +114,9 @@ class SelectionTables:
             y[:, row] = pinned[row]
         for side in range(self.sides):
             y[:, self.row(side, 1)] = 1.0
-        left, right = ([y[:, self.row(side, n)] for n in range(1, self.bins.size)] for side in (0, 1))
+        left, right = (
+            [y[:, self.row(side, n)] for n in range(1, self.bins.size)] for side in (0, 1)
+        )
         values = pair_rows(self.bins, left, right, lower=self.lower, upper=self.upper)[1]
         result = np.zeros((self.size, *values.shape[1:]))
         result[0], result[free] = values[0], values[1:] - values[0]
@@ -186,7 +195,9 @@ def solve_rows(
 
     Columns of `target` and `rows` beyond those of y are numbers >= 0 that are free otherwise.
     """
-    slices = [tables.row(side, n) for side in range(tables.sides) for n in range(1, tables.bins.size)]
+    slices = [
+        tables.row(side, n) for side in range(tables.sides) for n in range(1, tables.bins.size)
+    ]
     sums = np.zeros((len(slices), target.size))
     for total, row in zip(sums, slices, strict=True):
         total[row] = 1.0
@@ -223,17 +234,25 @@ def bin_sets(problem: Problem, levels: int) -> list[FloatArray]:
     """Symmetric bin sets: 10 outer distances times up to 11 inner spreads, about as many as the paper's code has."""
     half, needed = problem.width / 2, 1 + 2 / math.expm1(problem.epsilon)
     spreads = [inner for inner in _INNER if inner > 0 or levels <= 3]
-    inside = [np.linspace(-inner, inner, levels - 2) for inner in (spreads if levels > 3 else spreads[:1])]
+    inside = [
+        np.linspace(-inner, inner, levels - 2) for inner in (spreads if levels > 3 else spreads[:1])
+    ]
     return [
         problem.center + half * np.concatenate([[-outer * needed], middle, [outer * needed]])
         for outer, middle in itertools.product(_OUTER, inside)
     ]
 
 
-def table_of(problem: Problem, tables: SelectionTables, y: FloatArray, *, name: str, epsilon: float) -> Mechanism:
+def table_of(
+    problem: Problem, tables: SelectionTables, y: FloatArray, *, name: str, epsilon: float
+) -> Mechanism:
     """The certified table of selection probabilities y."""
     knots, rows = pair_rows(
-        tables.bins, tables.choices(y, 0), tables.choices(y, 1), lower=problem.lower, upper=problem.upper
+        tables.bins,
+        tables.choices(y, 0),
+        tables.choices(y, 1),
+        lower=problem.lower,
+        upper=problem.upper,
     )
     return table(knots=knots, levels=tables.bins, probabilities=rows, name=name, epsilon=epsilon)
 
@@ -268,11 +287,15 @@ class BoxSearch:
     def run(self) -> Found | None:
         """The best point found, or None where no point of the grid has a solution."""
         answers = (self.at(pinned) for pinned in self._grid())
-        found = min((answer for answer in answers if answer is not None), key=itemgetter(0), default=None)
+        found = min(
+            (answer for answer in answers if answer is not None), key=itemgetter(0), default=None
+        )
         step = 1 / (self.points + 1)
         while found is not None and step > self.finest:
             moved = (self.at(pinned) for pinned in self._moves(found[1], step))
-            better = min([found, *(answer for answer in moved if answer is not None)], key=itemgetter(0))
+            better = min(
+                [found, *(answer for answer in moved if answer is not None)], key=itemgetter(0)
+            )
             if better[0] >= found[0] - 1e-12:
                 step /= 2
             found = better
@@ -285,7 +308,9 @@ class BoxSearch:
             for q in np.linspace(0.01, 0.7, 30).tolist():
                 yield self._joined([rqm_choices(tables.bins.size, q)] * 2)
             for gamma in np.linspace(-6, 6, 30).tolist():
-                yield self._joined([erm_choices(tables.bins, gamma), erm_choices(-tables.bins[::-1], gamma)])
+                yield self._joined(
+                    [erm_choices(tables.bins, gamma), erm_choices(-tables.bins[::-1], gamma)]
+                )
             return
         total = self.points + 1
         cuts = [itertools.combinations(range(1, total), count - 1) for count in counts]
@@ -353,15 +378,22 @@ def optm(
     problem = make_problem(epsilon=epsilon, lower=lower, upper=upper, loss="mae", prior=prior)
     epsilon = problem.epsilon
     check_choice("constraints", constraints, BUILDERS)
-    boxes, levels = check_count("boxes", boxes, most=10_000), check_count("levels", levels, least=3, most=64)
+    boxes, levels = (
+        check_count("boxes", boxes, most=10_000),
+        check_count("levels", levels, least=3, most=64),
+    )
     sets = (
         bin_sets(problem, levels)
         if bins is None
         else [check_covering("bins", bins, lower=problem.lower, upper=problem.upper)]
     )
     if constraints == "theorem6" and not is_mirrored(sets[0], problem):
-        raise ParameterError("constraints", constraints, "Theorem 6 is about symmetric bins and priors; use theorem5")
-    best = best_pairs(problem, sets, BUILDERS[constraints], boxes=boxes, started=started, progress=progress)
+        raise ParameterError(
+            "constraints", constraints, "Theorem 6 is about symmetric bins and priors; use theorem5"
+        )
+    best = best_pairs(
+        problem, sets, BUILDERS[constraints], boxes=boxes, started=started, progress=progress
+    )
     if best is None:
         hint = "; it always needs epsilon > ln 2" if constraints == "theorem6" else ""
         raise InfeasibleError(
@@ -396,7 +428,12 @@ def best_pairs(
         def build(epsilon: float) -> Mechanism | None:
             nonlocal programs
             search = BoxSearch(
-                tables=tables, problem=problem, epsilon=epsilon, constraints=constraints, points=points, finest=finest
+                tables=tables,
+                problem=problem,
+                epsilon=epsilon,
+                constraints=constraints,
+                points=points,
+                finest=finest,
             )
             answer, programs = search.run(), programs + search.programs
             allowed = problem.epsilon if is_private else math.inf

@@ -100,7 +100,9 @@ def _check_privacy(epsilon: float, delta: float, alpha: float | None, metric: st
         raise ParameterError("epsilon", epsilon, "must be positive; try epsilon=1.0")
     if metric is None and epsilon > _LARGEST_EPSILON:
         raise ParameterError(
-            "epsilon", epsilon, f"a table of 32-bit weights supports epsilon up to {_LARGEST_EPSILON:g}"
+            "epsilon",
+            epsilon,
+            f"a table of 32-bit weights supports epsilon up to {_LARGEST_EPSILON:g}",
         )
     if not 0 <= delta < 1:
         raise ParameterError("delta", delta, "must be in [0, 1); 0 is pure differential privacy")
@@ -110,7 +112,11 @@ def _check_privacy(epsilon: float, delta: float, alpha: float | None, metric: st
         remedy = f"{1 + 1e-5!r} implies it" if alpha < 2 else "inf, pure epsilon, implies it"
         raise ParameterError("alpha", alpha, f"no order for a solver; {remedy}")
     if (delta > 0) + (alpha is not None) + (metric is not None) > 1:
-        raise ParameterError("delta", delta, "delta=, alpha= and metric= are three different guarantees; give only one")
+        raise ParameterError(
+            "delta",
+            delta,
+            "delta=, alpha= and metric= are three different guarantees; give only one",
+        )
 
 
 def make_problem(
@@ -126,7 +132,11 @@ def make_problem(
     max_bias: float = 0.0,
 ) -> Problem:
     """A checked `Problem` from a caller's values; alpha=inf becomes pure epsilon."""
-    epsilon, lower, upper = check_finite("epsilon", epsilon), check_finite("lower", lower), check_finite("upper", upper)
+    epsilon, lower, upper = (
+        check_finite("epsilon", epsilon),
+        check_finite("lower", lower),
+        check_finite("upper", upper),
+    )
     delta = check_finite("delta", delta)
     remedy = "0 for unbiased, a bound in data units, or inf for no bound"
     max_bias = as_real("max_bias", max_bias, lambda value: value == 0 or value >= 1e-300, remedy)
@@ -158,14 +168,27 @@ def check_knots(knots: int | Sequence[float] | npt.ArrayLike, problem: Problem) 
     """Knots as an array: a number of even knots, or the given ones, which must run from lower to upper."""
     if isinstance(knots, (int, np.integer)) and not isinstance(knots, bool):
         if knots < 2:
-            raise ParameterError("knots", int(knots), "need at least 2 knots, lower and upper; try knots=65")
-        return np.linspace(problem.lower, problem.upper, check_count("knots", knots, most=MAX_LEVELS))
+            raise ParameterError(
+                "knots", int(knots), "need at least 2 knots, lower and upper; try knots=65"
+            )
+        return np.linspace(
+            problem.lower, problem.upper, check_count("knots", knots, most=MAX_LEVELS)
+        )
     values = as_reals("knots", knots, "give None, a number of knots or a sorted sequence of inputs")
-    if values.ndim != 1 or values.size < 2 or not np.isfinite(values).all() or (np.diff(values) < 0).any():
-        raise ParameterError("knots", values.tolist(), "need a sorted 1-D sequence of at least 2 finite inputs")
+    if (
+        values.ndim != 1
+        or values.size < 2
+        or not np.isfinite(values).all()
+        or (np.diff(values) < 0).any()
+    ):
+        raise ParameterError(
+            "knots", values.tolist(), "need a sorted 1-D sequence of at least 2 finite inputs"
+        )
     if values[0] != problem.lower or values[-1] != problem.upper:
         raise ParameterError(
-            "knots", [values[0], values[-1]], f"must run from lower={problem.lower!r} to upper={problem.upper!r}"
+            "knots",
+            [values[0], values[-1]],
+            f"must run from lower={problem.lower!r} to upper={problem.upper!r}",
         )
     return values
 
@@ -228,7 +251,9 @@ class DesignResult(Record):
         return None if not limit.lower_bound else 100 * (self.loss / limit.lower_bound - 1)
 
 
-def without_bound(mechanism: Mechanism, *, loss: float, status: str, started: float, iterations: int) -> DesignResult:
+def without_bound(
+    mechanism: Mechanism, *, loss: float, status: str, started: float, iterations: int
+) -> DesignResult:
     """The record of a design that proves nothing about other mechanisms; `started` by `time.perf_counter`."""
     seconds = time.perf_counter() - started
     return DesignResult(
@@ -258,14 +283,18 @@ class IntegerWindows:
     def __init__(self, levels: FloatArray, floors: list[int], ratio: Fraction) -> None:
         self.floors, self.ratio = floors, ratio
         ceilings = [min(floor * ratio.numerator // ratio.denominator, TOTAL) for floor in floors]
-        self.rooms = np.array([top - floor for top, floor in zip(ceilings, floors, strict=True)], dtype=np.int64)
+        self.rooms = np.array(
+            [top - floor for top, floor in zip(ceilings, floors, strict=True)], dtype=np.int64
+        )
         self.ends = np.concatenate([[0], np.cumsum(self.rooms)])
         self.spare = TOTAL - sum(floors)
         self.last = int(self.ends[-1]) - self.spare
         # Floats are dyadic: over one power of two all means are integer sums.
         pairs = [float(level).as_integer_ratio() for level in levels]
         self.scale = max(denominator for _, denominator in pairs)
-        self.integers = np.array([numerator * (self.scale // below) for numerator, below in pairs], dtype=object)
+        self.integers = np.array(
+            [numerator * (self.scale // below) for numerator, below in pairs], dtype=object
+        )
 
     def rows(self, starts: IntArray) -> IntArray:
         """(n, m) rows of windows that start there."""
@@ -275,7 +304,10 @@ class IntegerWindows:
 
     def means(self, rows: IntArray) -> list[Fraction]:
         """Their exact means, data units."""
-        return [Fraction(int(total), self.scale * TOTAL) for total in rows.astype(object) @ self.integers]
+        return [
+            Fraction(int(total), self.scale * TOTAL)
+            for total in rows.astype(object) @ self.integers
+        ]
 
     def kinks(self) -> IntArray:
         """All starts at which an end of the window passes into another room, and the two outermost."""
@@ -294,14 +326,19 @@ class IntegerWindows:
         return a if high == low else a + round((target - low) / (high - low) * (b - a))
 
 
-def _misses(levels: list[int], floors: list[int], ratio: Fraction, end: int) -> Callable[[int], int]:
+def _misses(
+    levels: list[int], floors: list[int], ratio: Fraction, end: int
+) -> Callable[[int], int]:
     """N times the mean nearest to the first (0) or last (-1) level, as a distance from it, by the floor of that level.
 
     The ceiling of the other outermost level does not count: the windows of the other end see to it.
     """
     order = range(1, len(floors)) if end == 0 else range(len(floors) - 2, -1, -1)
     others, apart = [floors[j] for j in order], [abs(levels[j] - levels[end]) for j in order]
-    rooms = [*(floor * ratio.numerator // ratio.denominator - floor for floor in others[:-1]), 2 * TOTAL]
+    rooms = [
+        *(floor * ratio.numerator // ratio.denominator - floor for floor in others[:-1]),
+        2 * TOTAL,
+    ]
     filled = [0, *itertools.accumulate(rooms)]
     base = sum(map(operator.mul, others, apart))
     moments = list(itertools.accumulate(map(operator.mul, rooms, apart), initial=base))
@@ -315,7 +352,9 @@ def _misses(levels: list[int], floors: list[int], ratio: Fraction, end: int) -> 
     return miss
 
 
-def _reaching(levels: list[int], floors: list[int], ratio: Fraction, most: Sequence[int]) -> list[int] | None:
+def _reaching(
+    levels: list[int], floors: list[int], ratio: Fraction, most: Sequence[int]
+) -> list[int] | None:
     """The floors, the outer two raised by as little as makes both ends miss by at most `most`; None if nothing does.
 
     A larger floor of an outer level brings the means at both ends nearer to it: so raising both in turn by what their
@@ -327,7 +366,9 @@ def _reaching(levels: list[int], floors: list[int], ratio: Fraction, most: Seque
         if room < 0:
             return None
         tried = range(before, before + room + 1)
-        floors[end] += bisect.bisect_left(tried, True, key=lambda floor, miss=miss, end=end: miss(floor) <= most[end])
+        floors[end] += bisect.bisect_left(
+            tried, True, key=lambda floor, miss=miss, end=end: miss(floor) <= most[end]
+        )
         settled = settled + 1 if floors[end] == before else 0
         if settled == 2:
             return floors
@@ -359,7 +400,9 @@ def integer_windows(
     for share in _SHRINKS:
         kept = [(1 - share) * value for value in wanted[1:-1]]
         inners = [[round(value) for value in kept]]
-        inners.extend([_friendly(math.floor(value), ratio, nearby) for value in kept] for nearby in _NEARBY)
+        inners.extend(
+            [_friendly(math.floor(value), ratio, nearby) for value in kept] for nearby in _NEARBY
+        )
         # Outer floors as found; then from below, where they are as small as may be.
         ways = inners, (Fraction(1, 2), 1), ((wanted[0], wanted[-1]), (0, 0))
         for inner, units, outer in itertools.product(*ways):
@@ -367,7 +410,9 @@ def integer_windows(
             found = _reaching(whole, [round(outer[0]), *inner, round(outer[1])], ratio, most)
             if found is not None:
                 return IntegerWindows(levels, found, ratio)
-    raise InfeasibleError(f"epsilon={epsilon:g}: integer weights of 2**-32 are too coarse for it on these levels")
+    raise InfeasibleError(
+        f"epsilon={epsilon:g}: integer weights of 2**-32 are too coarse for it on these levels"
+    )
 
 
 def refitted(windows: IntegerWindows, levels: FloatArray, lower: float, upper: float) -> FloatArray:
@@ -381,7 +426,12 @@ def refitted(windows: IntegerWindows, levels: FloatArray, lower: float, upper: f
 
 
 def table(
-    windows: IntegerWindows, levels: FloatArray, *, lower: float, upper: float, knots: FloatArray | None = None
+    windows: IntegerWindows,
+    levels: FloatArray,
+    *,
+    lower: float,
+    upper: float,
+    knots: FloatArray | None = None,
 ) -> Mechanism:
     """The mechanism of integer windows, on the given knots (sorted, from lower to upper) or where its rows bend.
 
@@ -402,9 +452,14 @@ def table(
             # Rows whose means are one float are one knot.
             if knot - chosen[-1][1] >= NARROWEST:
                 chosen.append((start, knot))
-        starts, knots = np.array([start for start, _ in chosen]), np.array([knot for _, knot in chosen])
+        starts, knots = (
+            np.array([start for start, _ in chosen]),
+            np.array([knot for _, knot in chosen]),
+        )
     else:
-        starts = np.array([windows.start_of(Fraction(knot), starts, means) for knot in knots.tolist()])
+        starts = np.array(
+            [windows.start_of(Fraction(knot), starts, means) for knot in knots.tolist()]
+        )
     return Mechanism(knots=knots, levels=levels, weights=windows.rows(starts), name="optimal")
 
 
@@ -427,8 +482,12 @@ class FloatDesign:
     scope: str
     iterations: int
     price: float = 0.0
-    floors: FloatArray = field(default_factory=lambda: np.zeros(0))  # (m,) under pure epsilon at given levels
-    pairs: IndexArray = field(default_factory=lambda: np.zeros((0, 2), dtype=np.intp))  # of knots that bind
+    floors: FloatArray = field(
+        default_factory=lambda: np.zeros(0)
+    )  # (m,) under pure epsilon at given levels
+    pairs: IndexArray = field(
+        default_factory=lambda: np.zeros((0, 2), dtype=np.intp)
+    )  # of knots that bind
 
 
 def without_unused(rows: FloatArray) -> FloatArray:
@@ -465,21 +524,39 @@ def weighed(loss: float, bound: float | None, slack: float) -> JsonObject:
     """The fields of a result that say how a loss lies to its bound; BoundError if below it by more than `slack`."""
     gap = None if bound is None else loss - bound
     if gap is not None and gap < -slack:
-        raise BoundError(f"loss {loss!r} is below its lower bound {bound!r}: please report this problem")
+        raise BoundError(
+            f"loss {loss!r} is below its lower bound {bound!r}: please report this problem"
+        )
     # "optimal" claims a proven gap; anything wider is said to be what it is.
     proven = gap is not None and abs(gap) <= 1e-5 * max(abs(loss), math.ulp(1.0))
-    return {"lower_bound": bound, "gap": gap, "status": "optimal" if proven else "feasible", "slack": slack}
+    return {
+        "lower_bound": bound,
+        "gap": gap,
+        "status": "optimal" if proven else "feasible",
+        "slack": slack,
+    }
 
 
 def record(
-    problem: Problem, draft: FloatDesign, mechanism: Mechanism, *, started: float, loss: float | None = None
+    problem: Problem,
+    draft: FloatDesign,
+    mechanism: Mechanism,
+    *,
+    started: float,
+    loss: float | None = None,
 ) -> DesignResult:
     """The result of a finished design; `started` is its time.perf_counter() at the beginning."""
     loss = achieved_loss(problem, mechanism) if loss is None else loss
     bound = None if draft.lower_bound is None else float(draft.lower_bound)
     beyond = max(0.0, mechanism.max_bias - problem.max_bias)
-    span = 1.0 if problem.loss == "cdf" else float(mechanism.levels[-1]) - float(mechanism.levels[0])
+    span = (
+        1.0 if problem.loss == "cdf" else float(mechanism.levels[-1]) - float(mechanism.levels[0])
+    )
     # Sums of floats in a loss and its bound err by a multiple of their terms' unit roundoff.
-    slack = draft.price * beyond + (1e-10 * abs(loss) + 1e-13 * (span if problem.loss == "mae" else span**2))
+    slack = draft.price * beyond + (
+        1e-10 * abs(loss) + 1e-13 * (span if problem.loss == "mae" else span**2)
+    )
     facts = weighed(loss, bound, slack) | {"scope": draft.scope, "iterations": draft.iterations}
-    return DesignResult(mechanism=mechanism, loss=loss, seconds=time.perf_counter() - started, **facts)
+    return DesignResult(
+        mechanism=mechanism, loss=loss, seconds=time.perf_counter() - started, **facts
+    )

@@ -76,11 +76,17 @@ class Program:
         for block in self.blocks:
             for rows, columns, values in block.terms:
                 values = values if isinstance(values, np.ndarray) else np.full(rows.size, values)
-                found.append((rows + first, columns, values, np.arange(size + rows.size - 1, size - 1, -1)))
+                found.append(
+                    (rows + first, columns, values, np.arange(size + rows.size - 1, size - 1, -1))
+                )
                 size += rows.size
             first += block.rhs.size
-        rows, columns, values, backwards = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        return (rows, columns, values, backwards), np.concatenate([block.rhs for block in self.blocks])
+        rows, columns, values, backwards = (
+            np.concatenate(parts) for parts in zip(*found, strict=True)
+        )
+        return (rows, columns, values, backwards), np.concatenate(
+            [block.rhs for block in self.blocks]
+        )
 
     @cached_property
     def fold(self) -> Folding | None:
@@ -118,7 +124,10 @@ def assemble(
     """
     entries, size = np.arange(costs.size).reshape(costs.shape), costs.size
     index, row = entries.ravel(), np.arange(size) // levels.size
-    caps, added = [(levels.size, 1.0)] * target_means.size, list[ConeBlock]()  # each row's entries sum to 1
+    caps, added = (
+        [(levels.size, 1.0)] * target_means.size,
+        list[ConeBlock](),
+    )  # each row's entries sum to 1
     for part in parts:
         own, made = part(entries, size)
         caps += own
@@ -129,20 +138,33 @@ def assemble(
     blocks = [ConeBlock(terms=((row, index, 1.0),), rhs=np.ones(target_means.size), cone="zero")]
     if max_bias < math.inf:
         scale = max(1.0, float(np.abs(levels).max()))
-        aim, budget, means = target_means / scale, max_bias / scale, np.tile(levels / scale, target_means.size)
+        aim, budget, means = (
+            target_means / scale,
+            max_bias / scale,
+            np.tile(levels / scale, target_means.size),
+        )
         if max_bias == 0:
             blocks.append(ConeBlock(terms=((row, index, means),), rhs=aim, cone="zero"))
         else:
-            rows, values = np.concatenate([row, row + target_means.size]), np.concatenate([means, -means])
+            rows, values = (
+                np.concatenate([row, row + target_means.size]),
+                np.concatenate([means, -means]),
+            )
             both = (rows, np.tile(index, 2), values)
-            blocks.append(ConeBlock(terms=(both,), rhs=np.concatenate([aim + budget, budget - aim])))
+            blocks.append(
+                ConeBlock(terms=(both,), rhs=np.concatenate([aim + budget, budget - aim]))
+            )
     blocks += added
-    target = np.append(costs.ravel() if worst == 0 else np.zeros(costs.size), np.zeros(size - costs.size))
+    target = np.append(
+        costs.ravel() if worst == 0 else np.zeros(costs.size), np.zeros(size - costs.size)
+    )
     if worst:
         target[-1] = worst
     counts, most = zip(*caps, strict=True)
     groups = np.repeat(np.arange(len(caps)), counts)
-    return Program(entries=entries, objective=target, blocks=tuple(blocks), groups=groups, caps=np.array(most))
+    return Program(
+        entries=entries, objective=target, blocks=tuple(blocks), groups=groups, caps=np.array(most)
+    )
 
 
 def ratio_part(entries: IndexArray, first: int, *, epsilon: float) -> Made:
@@ -154,25 +176,40 @@ def ratio_part(entries: IndexArray, first: int, *, epsilon: float) -> Made:
     low = (index, entries.ravel(), -1.0), (index, floors, 1 / root)
     high = (count + index, entries.ravel(), 1.0), (count + index, floors, -root)
     # g_i <= e**(epsilon/2) min_k P[k, i], and the minima sum to at most 1.
-    return [(columns, root)], [ConeBlock(terms=(*low, *high), rhs=np.zeros(2 * count), cone="ratio", split=count)]
+    return [(columns, root)], [
+        ConeBlock(terms=(*low, *high), rhs=np.zeros(2 * count), cone="ratio", split=count)
+    ]
 
 
 def _differences(
-    entries: IndexArray, pairs: IndexArray, ratios: npt.ArrayLike, *own: IndexArray, spare: float = 0.0
+    entries: IndexArray,
+    pairs: IndexArray,
+    ratios: npt.ArrayLike,
+    *own: IndexArray,
+    spare: float = 0.0,
 ) -> ConeBlock:
     """P[a, i] + spare - ratio (P[b, i] - spare) - own <= 0 for each pair (a, b) of rows and each column i."""
     above, below = (entries[side].ravel() for side in pairs.T)
-    row, factors = np.arange(above.size), np.repeat(np.broadcast_to(ratios, len(pairs)), entries.shape[1])
+    row, factors = (
+        np.arange(above.size),
+        np.repeat(np.broadcast_to(ratios, len(pairs)), entries.shape[1]),
+    )
     less = [(row, variables, -1.0) for variables in own]
-    return ConeBlock(terms=((row, above, 1.0), (row, below, -factors), *less), rhs=-spare * (1 + factors))
+    return ConeBlock(
+        terms=((row, above, 1.0), (row, below, -factors), *less), rhs=-spare * (1 + factors)
+    )
 
 
 def _sums(own: IndexArray, most: FloatArray) -> ConeBlock:
     """Equally many consecutive own variables for each pair sum to at most so much."""
-    return ConeBlock(terms=((np.repeat(np.arange(most.size), own.size // most.size), own, 1.0),), rhs=most)
+    return ConeBlock(
+        terms=((np.repeat(np.arange(most.size), own.size // most.size), own, 1.0),), rhs=most
+    )
 
 
-def delta_part(entries: IndexArray, first: int, *, pairs: IndexArray, epsilon: float, delta: float) -> Made:
+def delta_part(
+    entries: IndexArray, first: int, *, pairs: IndexArray, epsilon: float, delta: float
+) -> Made:
     """sum_i max(P[a, i] - e**epsilon P[b, i], 0) <= delta for each pair (a, b) of rows."""
     count, columns = len(pairs), entries.shape[1]
     own = first + np.arange(count * columns)
@@ -192,7 +229,13 @@ def pair_ratio_part(
 
 
 def renyi_part(
-    entries: IndexArray, first: int, *, pairs: IndexArray, alpha: float, epsilon: float, spare: float = 0.0
+    entries: IndexArray,
+    first: int,
+    *,
+    pairs: IndexArray,
+    alpha: float,
+    epsilon: float,
+    spare: float = 0.0,
 ) -> Made:
     """sum_i P[a, i]**alpha P[b, i]**(1 - alpha) <= e**((alpha - 1) epsilon) for each pair (a, b) of rows.
 
@@ -216,7 +259,12 @@ def largest_error(levels: FloatArray) -> float:
 
 
 def worst_error_part(
-    entries: IndexArray, first: int, *, target_means: FloatArray, levels: FloatArray, between: tuple[float, ...]
+    entries: IndexArray,
+    first: int,
+    *,
+    target_means: FloatArray,
+    levels: FloatArray,
+    between: tuple[float, ...],
 ) -> Made:
     """E(report - x)^2 <= z at all knots and at points between two; z / `largest_error` is the only own variable."""
     knots, columns = np.arange(target_means.size), levels.size
@@ -224,17 +272,25 @@ def worst_error_part(
     def errors(at: FloatArray) -> FloatArray:
         return (levels - at[:, None]) ** 2 / largest_error(levels)
 
-    terms, count = [(np.repeat(knots, columns), entries.ravel(), errors(target_means).ravel())], knots.size
+    terms, count = (
+        [(np.repeat(knots, columns), entries.ravel(), errors(target_means).ravel())],
+        knots.size,
+    )
     inside = list[Term]()
     for t in between:
         error = errors((1 - t) * target_means[:-1] + t * target_means[1:])
         row = count + np.repeat(knots[:-1], columns)
-        inside += [(row, entries[:-1].ravel(), (1 - t) * error.ravel()), (row, entries[1:].ravel(), t * error.ravel())]
+        inside += [
+            (row, entries[:-1].ravel(), (1 - t) * error.ravel()),
+            (row, entries[1:].ravel(), t * error.ravel()),
+        ]
         count += knots.size - 1
     if inside:
         rows, places, values = (np.concatenate(parts) for parts in zip(*inside, strict=True))
         terms.append((rows, places, values))
-    terms += [(rows, np.full(rows.size, first), -1.0) for rows in (knots, np.arange(knots.size, count))]
+    terms += [
+        (rows, np.full(rows.size, first), -1.0) for rows in (knots, np.arange(knots.size, count))
+    ]
     return [(1, 1.0)], [ConeBlock(terms=tuple(terms), rhs=np.zeros(count), split=knots.size)]
 
 
@@ -315,13 +371,19 @@ def _folded(program: Program) -> Folding | None:
     """How a program folds; None for one that is not its own mirror image, and for small ones: few levels, a metric."""
     blocks, table = program.blocks, program.entries.size
     index, own = np.arange(program.objective.size), np.arange(table, program.objective.size)
-    lone = int(own.size > 0 and program.objective[-1] != 0)  # the largest error is its own mirror image
+    lone = int(
+        own.size > 0 and program.objective[-1] != 0
+    )  # the largest error is its own mirror image
     small = own.size == lone if program.ratio < 0 else program.entries.shape[1] < _FOLDED
     if small or (program.ratio >= 0 and any(block.cone == "nonnegative" for block in blocks)):
         return None
-    image = np.concatenate([index[:table][::-1], own[: own.size - lone][::-1], own[own.size - lone :]])
+    image = np.concatenate(
+        [index[:table][::-1], own[: own.size - lone][::-1], own[own.size - lone :]]
+    )
     starts = np.cumsum([0, *(block.rhs.size for block in blocks)])
-    twins = np.concatenate([start + block.twins for start, block in zip(starts, blocks, strict=False)])
+    twins = np.concatenate(
+        [start + block.twins for start, block in zip(starts, blocks, strict=False)]
+    )
     signs = np.ones(starts[-1])
     if blocks[1].cone == "zero":
         signs[starts[1] : starts[2]] = -1.0  # means change their sign
@@ -335,7 +397,9 @@ def _folded(program: Program) -> Folding | None:
     ):
         return None
     every = np.arange(rhs.size)
-    kept = every[(every < twins) | ((every == twins) & (signs > 0))]  # its own negative is 0 on mirrored tables
+    kept = every[
+        (every < twins) | ((every == twins) & (signs > 0))
+    ]  # its own negative is 0 on mirrored tables
     places = (np.cumsum(index <= image) - 1)[np.minimum(index, image)]
     return Folding(places=places, kept=kept, twins=twins[kept], signs=signs[kept])
 
@@ -365,19 +429,31 @@ def _attempted(program: Program, fold: Folding | None) -> Solution:
     matrix = sparse.csc_matrix((values, (rows, columns)), shape=(rhs.size, objective.size))
     status, iterations, settings = "", 0, clarabel.DefaultSettings()
     settings.verbose, settings.max_iter = False, 1000
-    settings.tol_infeas_abs = settings.tol_infeas_rel = 1e-14  # feasibility is settled: nothing is called infeasible
+    settings.tol_infeas_abs = settings.tol_infeas_rel = (
+        1e-14  # feasibility is settled: nothing is called infeasible
+    )
     quadratic = sparse.csc_matrix((objective.size, objective.size))
     for factor, step in ATTEMPTS:
         settings.max_step_fraction = step
         settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = _TOLERANCE * factor
-        answer = clarabel.DefaultSolver(quadratic, objective, matrix, rhs, _cones(blocks, sizes), settings).solve()
-        point, status, iterations = np.array(answer.x), str(answer.status), iterations + int(answer.iterations)
+        answer = clarabel.DefaultSolver(
+            quadratic, objective, matrix, rhs, _cones(blocks, sizes), settings
+        ).solve()
+        point, status, iterations = (
+            np.array(answer.x),
+            str(answer.status),
+            iterations + int(answer.iterations),
+        )
         point = point if fold is None else point[fold.places]
         # "InsufficientProgress" and the like still end at a point: it is used if it is nearly a table, since callers
         # measure its loss and its bound anew.
         found = np.maximum(point[program.entries], 0.0)
         sums = found.sum(axis=1, keepdims=True)
-        if "Infeasible" not in status and np.isfinite(point).all() and (np.abs(sums - 1) <= 1e-6).all():
+        if (
+            "Infeasible" not in status
+            and np.isfinite(point).all()
+            and (np.abs(sums - 1) <= 1e-6).all()
+        ):
             break
     else:
         remedy = "use fewer knots or levels, or another epsilon"
@@ -437,7 +513,9 @@ def safe_bound(program: Program, dual: FloatArray) -> float:
     matrix = sparse.csc_matrix((values, (rows, columns)), shape=(rhs.size, program.objective.size))
     many = np.diff(matrix.indptr)
     columns, products = np.repeat(np.arange(many.size), many), matrix.data * point[matrix.indices]
-    priced, sizes = (np.bincount(columns, weights, many.size) for weights in (products, np.abs(products)))
+    priced, sizes = (
+        np.bincount(columns, weights, many.size) for weights in (products, np.abs(products))
+    )
     residual, unit = program.objective + priced, np.finfo(np.float64).eps
     error = (int(many.max()) + 4) * unit * (np.abs(program.objective) + sizes)
     lowest = np.zeros(program.caps.size)
@@ -476,7 +554,9 @@ def program_on(
     )
 
 
-def proven_design(problem: Problem, asked: Program, levels: FloatArray, solution: Solution) -> FloatDesign:
+def proven_design(
+    problem: Problem, asked: Program, levels: FloatArray, solution: Solution
+) -> FloatDesign:
     """The design that a solution's multipliers prove: with some pairs of rows a bound of the program with all."""
     half = problem.width / 2
     unit, price = half**2 if problem.loss == "minimax" else 1.0, 0.0
@@ -486,7 +566,9 @@ def proven_design(problem: Problem, asked: Program, levels: FloatArray, solution
         prices = np.abs(solution.dual[start : start + mean.rhs.size]).sum()
         price = float(prices) / max(1.0, float(np.abs(problem.centered(levels)).max()))
     bound = safe_bound(asked, solution.dual) * unit
-    return FloatDesign(lower_bound=bound, scope=ON_KNOTS, iterations=solution.iterations, price=price * unit / half)
+    return FloatDesign(
+        lower_bound=bound, scope=ON_KNOTS, iterations=solution.iterations, price=price * unit / half
+    )
 
 
 _UNITS = (0, 0, 0, 0, *(2 * 4**k for k in range(11)))
@@ -529,10 +611,16 @@ class KnottedProblem:
             delta = self.delta if self.spare_rounding else problem.delta
             return partial(delta_part, pairs=pairs, epsilon=epsilon, delta=delta)
         if problem.alpha is not None:
-            return partial(renyi_part, pairs=pairs, alpha=problem.alpha, epsilon=epsilon, spare=self.spare)
+            return partial(
+                renyi_part, pairs=pairs, alpha=problem.alpha, epsilon=epsilon, spare=self.spare
+            )
         distance = np.abs(self.knots[pairs[:, 0]] - self.knots[pairs[:, 1]])
         is_absolute = problem.metric == "absolute"
-        ratios = 1 + epsilon * distance if is_absolute else np.exp(np.minimum(epsilon * distance**2, 40.0))
+        ratios = (
+            1 + epsilon * distance
+            if is_absolute
+            else np.exp(np.minimum(epsilon * distance**2, 40.0))
+        )
         return partial(pair_ratio_part, pairs=pairs, ratios=ratios, spare=self.spare)
 
     @property
@@ -540,8 +628,12 @@ class KnottedProblem:
         """delta less what rounding to integers can add to the hockey-stick divergence of two rows."""
         room = 2 * self.levels.size * (1 + math.exp(self.problem.epsilon)) / TOTAL
         if self.problem.delta <= 2 * room:
-            least = "no delta at this epsilon" if 2 * room >= 1 else f"no delta up to {2 * room:.2g}"
-            raise ParameterError("delta", self.problem.delta, f"a 32-bit table resolves {least}; use delta=0")
+            least = (
+                "no delta at this epsilon" if 2 * room >= 1 else f"no delta up to {2 * room:.2g}"
+            )
+            raise ParameterError(
+                "delta", self.problem.delta, f"a 32-bit table resolves {least}; use delta=0"
+            )
         return self.problem.delta - room
 
     def excess(self, rows: FloatArray, epsilon: float) -> FloatArray:
@@ -549,7 +641,9 @@ class KnottedProblem:
         problem = self.problem
         if problem.delta > 0:
             ratio = math.exp(epsilon)
-            sticks = np.stack([np.maximum(rows - ratio * row, 0).sum(axis=1) for row in rows], axis=1)
+            sticks = np.stack(
+                [np.maximum(rows - ratio * row, 0).sum(axis=1) for row in rows], axis=1
+            )
             return sticks - self.delta
         low = np.log(np.maximum(rows - self.spare, 1e-15))
         losses = np.log(np.maximum(rows + self.spare, 1e-15))[:, None] - low
@@ -580,7 +674,9 @@ class KnottedProblem:
         return np.stack(np.divmod(np.unique(pairs @ [knots, 1]), knots), axis=1)
 
     def program(self, pairs: IndexArray, epsilon: float) -> Program:
-        return program_on(self.problem, self.levels, self.knots, self.part(pairs, epsilon), costs=self.costs)
+        return program_on(
+            self.problem, self.levels, self.knots, self.part(pairs, epsilon), costs=self.costs
+        )
 
 
 def _beside(pairs: IndexArray, knots: int) -> IndexArray:
@@ -609,7 +705,10 @@ def solve_pairs(
     solution = solve(setting.program(pairs, epsilon))
     for _ in range(0 if setting.is_complete else _PAIR_ROUNDS):
         excess = setting.excess(solution.rows, epsilon)
-        firsts, seconds = np.append(index, excess.argmax(axis=0)), np.append(excess.argmax(axis=1), index)
+        firsts, seconds = (
+            np.append(index, excess.argmax(axis=0)),
+            np.append(excess.argmax(axis=1), index),
+        )
         violated = np.stack([firsts, seconds], axis=1)[excess[firsts, seconds] > _VIOLATION]
         fresh = setting.ordered(np.concatenate([pairs, violated]))
         if len(fresh) == len(pairs):
@@ -658,8 +757,14 @@ def design_general(
     """
     if problem.metric == "squared":
         spacing_of(knots)  # refuses uneven knots
-    setting = KnottedProblem(problem=problem, levels=levels, knots=knots, costs=problem.costs(knots, levels))
-    rows, drafts, used = np.zeros((knots.size, levels.size)), list[FloatDesign](), np.ones(levels.size, dtype=bool)
+    setting = KnottedProblem(
+        problem=problem, levels=levels, knots=knots, costs=problem.costs(knots, levels)
+    )
+    rows, drafts, used = (
+        np.zeros((knots.size, levels.size)),
+        list[FloatDesign](),
+        np.ones(levels.size, dtype=bool),
+    )
     known = np.zeros((0, 2), dtype=np.intp) if known is None else known
     failure: MezzotintError = InfeasibleError(
         f"epsilon={problem.epsilon:g}: the rows found, as integers, spend more; use fewer knots or levels, or raise it"
@@ -669,7 +774,9 @@ def design_general(
         # Levels that are hardly ever used have no probability to spare: they are left out.
         less = max(problem.max_bias - (2 + units) * grain, problem.max_bias / 2)
         asked, costs = replace(problem, max_bias=less), setting.costs[:, used]
-        tried = replace(setting, problem=asked, levels=levels[used], costs=costs, spare=units / TOTAL)
+        tried = replace(
+            setting, problem=asked, levels=levels[used], costs=costs, spare=units / TOTAL
+        )
         try:
             solution, pairs = solve_pairs(tried, problem.epsilon * (1 - margin), known)
             known = tried.binding(pairs, solution.rows, problem.epsilon * (1 - margin))
@@ -685,7 +792,9 @@ def design_general(
         beyond = spent(problem, mechanism) / problem.epsilon - 1
         if beyond <= 0 and mechanism.max_bias <= max(problem.max_bias, grain):
             # The multipliers of the least margin bound best, those of rare levels' rounding far worse.
-            return replace(max(drafts, key=lambda draft: draft.lower_bound or -math.inf), pairs=known), mechanism
+            return replace(
+                max(drafts, key=lambda draft: draft.lower_bound or -math.inf), pairs=known
+            ), mechanism
         used = without_unused(rows).any(axis=0)
         more = 1.5 * beyond + (_MARGIN if problem.metric is None else 0.0)
         margin = min(margin + (margin if beyond >= _SMALL else more if beyond > 0 else 0.0), _MOST)
@@ -700,8 +809,12 @@ def refine_even(problem: Problem, levels: FloatArray) -> tuple[FloatDesign, Mech
     for count in (9, 17, 33, 65, 129, 257):
         if best is not None and count * levels.size > most:
             break
-        known = None if best is None else _beside(2 * best[0].pairs, count)  # every other knot is one of the last grid
-        best = design_general(problem, levels, np.linspace(problem.lower, problem.upper, count), known)
+        known = (
+            None if best is None else _beside(2 * best[0].pairs, count)
+        )  # every other knot is one of the last grid
+        best = design_general(
+            problem, levels, np.linspace(problem.lower, problem.upper, count), known
+        )
         value = best[0].lower_bound or 0.0
         if previous - value <= 1e-5 * abs(value):
             break

@@ -16,8 +16,12 @@ if TYPE_CHECKING:
     from mezzotint.families.noise import IntegerNoise as IntegerNoise
     from mezzotint.families.noise import discrete_gaussian as discrete_gaussian
     from mezzotint.families.noise import discrete_laplace as discrete_laplace
-    from mezzotint.families.noise import published_discrete_gaussian_renyi as published_discrete_gaussian_renyi
-    from mezzotint.families.noise import published_discrete_laplace_epsilon as published_discrete_laplace_epsilon
+    from mezzotint.families.noise import (
+        published_discrete_gaussian_renyi as published_discrete_gaussian_renyi,
+    )
+    from mezzotint.families.noise import (
+        published_discrete_laplace_epsilon as published_discrete_laplace_epsilon,
+    )
     from mezzotint.families.noise import published_skellam_renyi as published_skellam_renyi
     from mezzotint.families.noise import skellam as skellam
     from mezzotint.families.numeric import PoissonBinomial as PoissonBinomial

@@ -25,7 +25,14 @@ from typing import Literal, final, get_args
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.arguments import Values, check_choice, check_count, check_epsilon, check_range, grid_or_values
+from mezzotint.core.arguments import (
+    Values,
+    check_choice,
+    check_count,
+    check_epsilon,
+    check_range,
+    grid_or_values,
+)
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import (
     MAX_LEVELS,
@@ -68,7 +75,9 @@ def k_randomized_response(
     low, high = check_range(lower, upper)
     points = grid_or_values("levels", levels, lower=low, upper=high)
     if points[0] != low or points[-1] != high:
-        raise ParameterError("levels", points.tolist(), f"must run from lower={low:g} to upper={high:g} exactly")
+        raise ParameterError(
+            "levels", points.tolist(), f"must run from lower={low:g} to upper={high:g} exactly"
+        )
     # No ratio of two weights exceeds 2**32: beyond that nothing changes, and e**epsilon need not be a float.
     asked = min(epsilon := check_epsilon(epsilon), _LARGEST)
     # In units of 2**-32, of every other point and of the own point: the largest ratio that is at most e**epsilon.
@@ -111,7 +120,9 @@ def randomized_response(*, lower: float = -1.0, upper: float = 1.0, epsilon: flo
     return k_randomized_response(lower=lower, upper=upper, levels=2, epsilon=epsilon)
 
 
-def stochastic_rounding(*, lower: float = -1.0, upper: float = 1.0, levels: int | Values = 4) -> Mechanism:
+def stochastic_rounding(
+    *, lower: float = -1.0, upper: float = 1.0, levels: int | Values = 4
+) -> Mechanism:
     """Plain stochastic rounding to the two nearest levels: unbiased, and not private.
 
     Arguments:
@@ -136,10 +147,17 @@ def stochastic_rounding(*, lower: float = -1.0, upper: float = 1.0, levels: int 
     rows = np.zeros((knots.size, outputs.size))
     rows[np.arange(knots.size), left] = 1 - up
     rows[np.arange(knots.size), left + 1] = up
-    return table(knots=knots, levels=outputs, probabilities=rows, name=f"stochastic rounding to {outputs.size} levels")
+    return table(
+        knots=knots,
+        levels=outputs,
+        probabilities=rows,
+        name=f"stochastic rounding to {outputs.size} levels",
+    )
 
 
-def square_wave(*, lower: float = -1.0, upper: float = 1.0, outputs: int = 32, epsilon: float) -> Mechanism:
+def square_wave(
+    *, lower: float = -1.0, upper: float = 1.0, outputs: int = 32, epsilon: float
+) -> Mechanism:
     """The square wave: a report near the input is e**epsilon times as probable as one far from it.
 
     For distributions, not for means: reports reach beyond the range by half a window and are not decoded to the input.
@@ -170,7 +188,9 @@ def square_wave(*, lower: float = -1.0, upper: float = 1.0, outputs: int = 32, e
     # Rounding takes up to a unit from each probability and gives them all to the greatest one of its row.
     spare = (2 / float(rows.min()) + outputs / float(rows.max(axis=1).min())) / TOTAL
     if spare > asked / 8:
-        raise ParameterError("epsilon", epsilon, f"is too small for {outputs} outputs in units of 2**-32")
+        raise ParameterError(
+            "epsilon", epsilon, f"is too small for {outputs} outputs in units of 2**-32"
+        )
     bins, knots, rows = _wave(asked - spare, outputs)
     weights = np.floor(rows * TOTAL).astype(np.int64)
     weights[np.arange(len(weights)), rows.argmax(axis=1)] += TOTAL - weights.sum(axis=1)
@@ -193,7 +213,9 @@ def _wave(epsilon: float, outputs: int) -> tuple[FloatArray, FloatArray, FloatAr
     knots = np.unique(np.clip(np.concatenate([bins - half, bins + half, [0.0, 1.0]]), 0, 1))
     knots = knots[np.append(np.diff(knots) > 1e-9, True)]
     knots[0] = 0.0
-    inside = np.minimum(bins[1:], knots[:, None] + half) - np.maximum(bins[:-1], knots[:, None] - half)
+    inside = np.minimum(bins[1:], knots[:, None] + half) - np.maximum(
+        bins[:-1], knots[:, None] - half
+    )
     rows = far * (bins[1] - bins[0]) + (near - far) * np.maximum(inside, 0)
     return bins, knots, rows / rows.sum(axis=1, keepdims=True)
 
@@ -209,15 +231,23 @@ _SEED = 20240611
 """Of the public sets of `subset` and `hashing` where there are too many to take all."""
 
 
-def domain_names(categories: Sequence[str | int | bool], *, other: bool, missing: bool, most: int) -> list[str]:
+def domain_names(
+    categories: Sequence[str | int | bool], *, other: bool, missing: bool, most: int
+) -> list[str]:
     """Texts of the categories, those of other and missing values last; ParameterError unless 2 to `most` different."""
     names = [category_name(one) for one in categories]
     for name in (OTHER, MISSING):
         if name in names:
-            raise ParameterError("categories", name, "has a meaning of its own: ask for it with other= or missing=")
+            raise ParameterError(
+                "categories", name, "has a meaning of its own: ask for it with other= or missing="
+            )
     names += [OTHER] * other + [MISSING] * missing
     if len(set(names)) != len(names) or not 2 <= len(names) <= most:
-        raise ParameterError("categories", ", ".join(names), f"need 2 to {most} different names, not {len(set(names))}")
+        raise ParameterError(
+            "categories",
+            ", ".join(names),
+            f"need 2 to {most} different names, not {len(set(names))}",
+        )
     return names
 
 
@@ -260,7 +290,9 @@ def categorical(
     names = domain_names(categories, other=other, missing=missing, most=MAX_CATEGORIES)
     asked = min(epsilon := check_epsilon(epsilon), _LARGEST)
     check_choice("method", method, get_args(Method))
-    methods = ("krr", "subset", "hadamard", "projective", "affine") if method == "best" else (method,)
+    methods = (
+        ("krr", "subset", "hadamard", "projective", "affine") if method == "best" else (method,)
+    )
     found: list[Mechanism] = []
     refused: list[ParameterError] = []
     for one in methods:
@@ -275,7 +307,9 @@ def categorical(
 
 def _mechanism(method: str, names: Sequence[str], asked: float, epsilon: float) -> Mechanism:
     k = len(names)
-    weights = _one_hot(k, asked) if method == "unary" else _two_valued(_SETS[method](k, asked), asked)
+    weights = (
+        _one_hot(k, asked) if method == "unary" else _two_valued(_SETS[method](k, asked), asked)
+    )
     return Mechanism(
         knots=np.arange(k, dtype=np.float64),
         levels=np.arange(weights.shape[1], dtype=np.float64),
@@ -318,7 +352,11 @@ def _two_valued(sets: Sets, epsilon: float) -> npt.NDArray[np.int64]:
         low += 1
     high, extra = divmod(left, inside)
     if high <= low:
-        raise ParameterError("epsilon", epsilon, f"too small for {m} reports in units of 2**-32; ask for a larger one")
+        raise ParameterError(
+            "epsilon",
+            epsilon,
+            f"too small for {m} reports in units of 2**-32; ask for a larger one",
+        )
     weights = np.where(sets, high, low).astype(np.int64)
     # The last units go to the first reports of each set.
     return weights + (sets & (np.cumsum(sets, axis=1) <= extra))
@@ -333,8 +371,14 @@ def _one_hot(k: int, epsilon: float) -> npt.NDArray[np.int64]:
     _check_size("unary", k, 2**k)
     ratio, flip = ratio_below(epsilon), 1 / (math.exp(epsilon) + 1)
     sets = np.arange(2**k) >> np.arange(k)[:, None] & 1 > 0
-    low = np.array([math.floor(TOTAL / 2 * flip**s * (1 - flip) ** (k - 1 - s)) for s in range(k)] + [0])
-    high = np.array([0] + [math.floor(ratio * int(low[s])) for s in range(1, k)] + [int(TOTAL / 2 * flip ** (k - 1))])
+    low = np.array(
+        [math.floor(TOTAL / 2 * flip**s * (1 - flip) ** (k - 1 - s)) for s in range(k)] + [0]
+    )
+    high = np.array(
+        [0]
+        + [math.floor(ratio * int(low[s])) for s in range(1, k)]
+        + [int(TOTAL / 2 * flip ** (k - 1))]
+    )
     weights = np.where(sets, high[sets.sum(axis=0)], low[sets.sum(axis=0)])
     weights[:, 0] += TOTAL - weights.sum(axis=1)
     return weights
@@ -421,12 +465,16 @@ def _affine(k: int, epsilon: float) -> Sets:
     designs: list[tuple[float, int]] = []
     for d in range(1, b):
         inside = odds * 2**d / (odds * 2**d + 2**b - 2**d)
-        chance = (2**d - 1) / (2**b - 1)  # that another element lies in a set beside one of its elements
+        chance = (2**d - 1) / (
+            2**b - 1
+        )  # that another element lies in a set beside one of its elements
         others = inside * chance + (1 - inside) * 2**d / (2**b - 1)
         if (reports := (2**b - 1) * 2 ** (b - d)) <= MAX_LEVELS and k * reports <= MAX_ENTRIES:
             designs.append((_variance(k, inside, others), d))
     if not designs:
-        raise ParameterError("method", "affine", f"needs too large a table for {k} categories; try best")
+        raise ParameterError(
+            "method", "affine", f"needs too large a table for {k} categories; try best"
+        )
     d, rule = min(designs)[1], primitive(b)
     element, cosets, parts = np.arange(2**b), np.arange(2 ** (b - d)), []
     for _ in range(2**b - 1):
@@ -445,7 +493,9 @@ def _orbit(rule: int, b: int) -> list[int]:
 
 def primitive(b: int) -> int:
     """A polynomial of degree b over GF(2), as bits, modulo which the powers of x are all elements but 0."""
-    return next(rule for rule in range(2**b + 1, 2 ** (b + 1), 2) if len(_orbit(rule, b)) == 2**b - 1)
+    return next(
+        rule for rule in range(2**b + 1, 2 ** (b + 1), 2) if len(_orbit(rule, b)) == 2**b - 1
+    )
 
 
 def _prime_power(order: int) -> tuple[int, int] | None:
@@ -465,7 +515,9 @@ def _field(order: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     digits = np.arange(order)[:, None] // places % prime
     x = np.arange(prime)
     rules = (
-        rest for rest in digits if power == 1 or ((x**power - rest @ x ** np.arange(power)[:, None]) % prime).all()
+        rest
+        for rest in digits
+        if power == 1 or ((x**power - rest @ x ** np.arange(power)[:, None]) % prime).all()
     )
     rest = next(rules)
     product = np.zeros((order, order, 2 * power - 1), dtype=np.int64)
@@ -573,7 +625,9 @@ class HashedDomain:
         """(n,) the cells of categories, by their positions in the list, each under a hash of its own."""
         return self._kept[(self._logarithms[positions] - hashes) % self.hashes]
 
-    def privatize(self, values: Sequence[str | int | bool | None], *, rng: Seed = None) -> tuple[IntArray, IntArray]:
+    def privatize(
+        self, values: Sequence[str | int | bool | None], *, rng: Seed = None
+    ) -> tuple[IntArray, IntArray]:
         """One report per value.
 
         Arguments:
@@ -584,7 +638,10 @@ class HashedDomain:
             ParameterError: a value that is not a category.
         """
         places = {name: i for i, name in enumerate(self.categories)}
-        found = [places.get(MISSING if one is None else category_name(one), places.get(OTHER, -1)) for one in values]
+        found = [
+            places.get(MISSING if one is None else category_name(one), places.get(OTHER, -1))
+            for one in values
+        ]
         if -1 in found:
             remedy = "is not a category; build the domain with other=True"
             raise ParameterError("values", f"value {found.index(-1)}", remedy)
@@ -608,7 +665,9 @@ class HashedDomain:
         """
         total = np.zeros(self.hashes // 2 + 1, dtype=np.complex128)
         for cell in range(self.cells):
-            total += np.fft.rfft(counts[:, cell]) * np.fft.rfft((self._kept == cell).astype(np.float64))
+            total += np.fft.rfft(counts[:, cell]) * np.fft.rfft(
+                (self._kept == cell).astype(np.float64)
+            )
         return np.rint(np.fft.irfft(total, n=self.hashes)).astype(np.int64)[self._logarithms]
 
     @property
@@ -620,7 +679,11 @@ class HashedDomain:
 
 
 def hashed(
-    *, categories: Sequence[str | int | bool], epsilon: float, other: bool = False, missing: bool = False
+    *,
+    categories: Sequence[str | int | bool],
+    epsilon: float,
+    other: bool = False,
+    missing: bool = False,
 ) -> HashedDomain:
     """Reports about a large public domain, whose most frequent categories `collect.heavy_hitters` finds.
 

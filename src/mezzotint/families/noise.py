@@ -60,13 +60,21 @@ class IntegerNoise:
         offsets, weights = _integers("offsets", self.offsets), _integers("weights", self.weights)
         far = offsets.size > 0 and max(abs(int(offsets[0])), abs(int(offsets[-1]))) > 2**62
         if offsets.ndim != 1 or offsets.size == 0 or far or (np.diff(offsets) != 1).any():
-            raise ParameterError("offsets", offsets.tolist(), "must be consecutive increasing integers within 2**62")
+            raise ParameterError(
+                "offsets", offsets.tolist(), "must be consecutive increasing integers within 2**62"
+            )
         if weights.shape != offsets.shape or (weights < 0).any() or sum(weights.tolist()) != TOTAL:
-            raise ParameterError("weights", weights.tolist(), "need one weight >= 0 per offset, summing to 2**32")
+            raise ParameterError(
+                "weights", weights.tolist(), "need one weight >= 0 per offset, summing to 2**32"
+            )
         if weights[0] == 0 or weights[-1] == 0:
-            raise ParameterError("weights", weights.tolist(), "drop the outer offsets that have no weight")
+            raise ParameterError(
+                "weights", weights.tolist(), "drop the outer offsets that have no weight"
+            )
         if self.modulus is not None:
-            object.__setattr__(self, "modulus", check_count("modulus", self.modulus, least=2, most=2**62))
+            object.__setattr__(
+                self, "modulus", check_count("modulus", self.modulus, least=2, most=2**62)
+            )
         for field, array in (("offsets", offsets), ("weights", weights)):
             array = array.copy()
             array.setflags(write=False)
@@ -75,7 +83,10 @@ class IntegerNoise:
     @property
     def mean(self) -> Fraction:
         """Exact mean of the noise before any wrapping."""
-        return Fraction(sum(w * o for w, o in zip(self.weights.tolist(), self.offsets.tolist(), strict=True)), TOTAL)
+        return Fraction(
+            sum(w * o for w, o in zip(self.weights.tolist(), self.offsets.tolist(), strict=True)),
+            TOTAL,
+        )
 
     @property
     def variance(self) -> Fraction:
@@ -99,7 +110,9 @@ class IntegerNoise:
             rows = [row % self.modulus for row in rows]
         reports = np.unique(np.concatenate(rows)).astype(np.float64)
         if reports.size > MAX_LEVELS:
-            raise ParameterError("shift", step, f"makes {reports.size} reports possible, above {MAX_LEVELS}")
+            raise ParameterError(
+                "shift", step, f"makes {reports.size} reports possible, above {MAX_LEVELS}"
+            )
         if reports.size == 1:  # a table needs a second level; nothing is ever put there
             reports = np.array([reports[0], reports[0] + 1])
         table = np.zeros((2, reports.size), dtype=np.int64)
@@ -150,7 +163,9 @@ class IntegerNoise:
         """
         values = _integers("x", x)
         if values.size and max(abs(int(values.min())), abs(int(values.max()))) >= 2**62:
-            raise ParameterError("x", "beyond 2**62", "integers must leave room for the noise; scale them down")
+            raise ParameterError(
+                "x", "beyond 2**62", "integers must leave room for the noise; scale them down"
+            )
         reports = values + self.sample(values.shape, rng)
         return reports if self.modulus is None else reports % self.modulus
 
@@ -168,17 +183,26 @@ class IntegerNoise:
         Raises:
             ParameterError: bounds that are not increasing integers; a modulus (wrapped reports are biased).
         """
-        low, high = (check_count(n, v, least=-(2**31), most=2**31) for n, v in (("lower", lower), ("upper", upper)))
+        low, high = (
+            check_count(n, v, least=-(2**31), most=2**31)
+            for n, v in (("lower", lower), ("upper", upper))
+        )
         if not low < high:
             raise ParameterError("lower", low, f"must lie below upper={high}")
         if self.modulus is not None:
-            raise ParameterError("modulus", self.modulus, "wrapped reports are biased; build the noise without modulus")
+            raise ParameterError(
+                "modulus",
+                self.modulus,
+                "wrapped reports are biased; build the noise without modulus",
+            )
         points = high - low + 1
         levels = np.arange(points + self.offsets.size - 1.0) + (low + int(self.offsets[0]))
         table = np.zeros((points, levels.size), dtype=np.int64)
         for k in range(points):
             table[k, k : k + self.offsets.size] = self.weights
-        return Mechanism(knots=np.arange(low, high + 1.0), levels=levels, weights=table, name=self.name)
+        return Mechanism(
+            knots=np.arange(low, high + 1.0), levels=levels, weights=table, name=self.name
+        )
 
 
 def _symmetric(
@@ -205,11 +229,15 @@ def _symmetric(
 def _scale(parameter: str, value: object, *, most: float) -> float:
     number = check_finite(parameter, value)
     if number <= 0 or number > most:
-        raise ParameterError(parameter, number, f"must lie in (0, {most:g}], so that the noise fits a 16-bit table")
+        raise ParameterError(
+            parameter, number, f"must lie in (0, {most:g}], so that the noise fits a 16-bit table"
+        )
     return number
 
 
-def discrete_laplace(*, scale: float, bound: int | None = None, modulus: int | None = None) -> IntegerNoise:
+def discrete_laplace(
+    *, scale: float, bound: int | None = None, modulus: int | None = None
+) -> IntegerNoise:
     """Discrete Laplace (two-sided geometric) noise: probability proportional to exp(-|k| / scale).
 
     Arguments:
@@ -229,10 +257,14 @@ def discrete_laplace(*, scale: float, bound: int | None = None, modulus: int | N
     # Normaliser: sum over Z of exp(-|k|/t) = coth(1/(2t)).
     half = np.exp(-k / t) * math.tanh(0.5 / t)
     tail = math.exp(-k.size / t) / -math.expm1(-1 / t) * math.tanh(0.5 / t)
-    return _symmetric(half, np.array([tail]), bound=bound, modulus=modulus, name=f"discrete Laplace(scale={t:g})")
+    return _symmetric(
+        half, np.array([tail]), bound=bound, modulus=modulus, name=f"discrete Laplace(scale={t:g})"
+    )
 
 
-def discrete_gaussian(*, sigma: float, bound: int | None = None, modulus: int | None = None) -> IntegerNoise:
+def discrete_gaussian(
+    *, sigma: float, bound: int | None = None, modulus: int | None = None
+) -> IntegerNoise:
     """Discrete Gaussian noise: probability proportional to exp(-k**2 / (2 sigma**2)).
 
     Arguments:
@@ -251,10 +283,18 @@ def discrete_gaussian(*, sigma: float, bound: int | None = None, modulus: int | 
     powers = np.exp(-((k / s) ** 2) / 2)
     powers /= powers[0] + 2 * powers[1:].sum()
     cut = math.ceil(7 * s) + 2
-    return _symmetric(powers[:cut], powers[cut:], bound=bound, modulus=modulus, name=f"discrete Gaussian(sigma={s:g})")
+    return _symmetric(
+        powers[:cut],
+        powers[cut:],
+        bound=bound,
+        modulus=modulus,
+        name=f"discrete Gaussian(sigma={s:g})",
+    )
 
 
-def skellam(*, variance: float, bound: int | None = None, modulus: int | None = None) -> IntegerNoise:
+def skellam(
+    *, variance: float, bound: int | None = None, modulus: int | None = None
+) -> IntegerNoise:
     """Skellam noise, the difference of two Poisson variables of mean variance / 2: exp(-v) I_|k|(v).
 
     Arguments:
@@ -272,7 +312,9 @@ def skellam(*, variance: float, bound: int | None = None, modulus: int | None = 
     deviation = math.sqrt(v)
     powers = np.nan_to_num(ive(np.arange(math.ceil(40 * deviation) + 200), v))
     cut = math.ceil(7 * deviation) + 40
-    return _symmetric(powers[:cut], powers[cut:], bound=bound, modulus=modulus, name=f"Skellam(variance={v:g})")
+    return _symmetric(
+        powers[:cut], powers[cut:], bound=bound, modulus=modulus, name=f"Skellam(variance={v:g})"
+    )
 
 
 _ALIKE = (4.0, 1e-6)
@@ -292,12 +334,20 @@ def named_family(noise: IntegerNoise) -> str | None:
         ('discrete Gaussian', None)
     """
     variance = float(noise.variance)
-    if not 1 - _ALIKE[1] <= variance <= 4500.0**2 or int(noise.offsets[0]) != -(noise.offsets.size // 2):
+    if not 1 - _ALIKE[1] <= variance <= 4500.0**2 or int(noise.offsets[0]) != -(
+        noise.offsets.size // 2
+    ):
         return None
-    twins = {"discrete Gaussian": discrete_gaussian(sigma=math.sqrt(variance)), "Skellam": skellam(variance=variance)}
+    twins = {
+        "discrete Gaussian": discrete_gaussian(sigma=math.sqrt(variance)),
+        "Skellam": skellam(variance=variance),
+    }
     for name, twin in twins.items():
         wide = max(noise.offsets.size, twin.offsets.size)
-        own, other = (np.pad(one.weights, (wide - one.weights.size) // 2).astype(np.float64) for one in (noise, twin))
+        own, other = (
+            np.pad(one.weights, (wide - one.weights.size) // 2).astype(np.float64)
+            for one in (noise, twin)
+        )
         # The middle takes what rounding leaves of all others.
         allowed = _ALIKE[0] * np.where(np.arange(wide) == wide // 2, wide, 1) + _ALIKE[1] * other
         if (np.abs(own - other) <= allowed).all():
@@ -325,7 +375,9 @@ def published_discrete_laplace_epsilon(*, scale: float, sensitivity: int = 1) ->
         >>> mz.families.published_discrete_laplace_epsilon(scale=2.0)
         0.5
     """
-    return check_count("sensitivity", sensitivity, least=1, most=MAX_LEVELS) / _scale("scale", scale, most=math.inf)
+    return check_count("sensitivity", sensitivity, least=1, most=MAX_LEVELS) / _scale(
+        "scale", scale, most=math.inf
+    )
 
 
 def published_discrete_gaussian_renyi(*, sigma: float, alpha: float, sensitivity: int = 1) -> float:

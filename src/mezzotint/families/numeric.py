@@ -11,7 +11,14 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import gammaln, xlog1py, xlogy
 
-from mezzotint.core.arguments import SCALES, Values, check_count, check_covering, check_finite, check_range
+from mezzotint.core.arguments import (
+    SCALES,
+    Values,
+    check_count,
+    check_covering,
+    check_finite,
+    check_range,
+)
 from mezzotint.core.errors import ParameterError, as_reals, refuse_nan
 from mezzotint.core.loss import check_epsilon, check_order
 from mezzotint.core.mechanism import MAX_LEVELS, FloatArray, Mechanism
@@ -31,16 +38,24 @@ def checked_choices(parameter: str, rows: Sequence[npt.ArrayLike], bins: int) ->
     """
     if isinstance(rows, str | bytes) or not hasattr(rows, "__len__") or len(rows) != bins - 1:
         size = len(rows) if hasattr(rows, "__len__") else rows
-        raise ParameterError(parameter, size, f"need {bins - 1} rows for {bins} bins: row j has j probabilities")
+        raise ParameterError(
+            parameter, size, f"need {bins - 1} rows for {bins} bins: row j has j probabilities"
+        )
     result: list[FloatArray] = []
     for j, values in enumerate(rows, start=1):
         row = as_reals(parameter, values, f"row {j} must hold {j} numbers")
         if row.shape != (j,):
-            raise ParameterError(parameter, row.tolist(), f"row {j} must hold exactly {j} probabilities")
+            raise ParameterError(
+                parameter, row.tolist(), f"row {j} must hold exactly {j} probabilities"
+            )
         if not np.isfinite(row).all() or (row < 0).any():
-            raise ParameterError(parameter, row.tolist(), f"row {j} must hold finite probabilities >= 0")
+            raise ParameterError(
+                parameter, row.tolist(), f"row {j} must hold finite probabilities >= 0"
+            )
         if abs(row.sum() - 1) > _SUM_TOLERANCE:
-            raise ParameterError(parameter, row.tolist(), f"row {j} must sum to 1; divide it by {row.sum():.9g}")
+            raise ParameterError(
+                parameter, row.tolist(), f"row {j} must sum to 1; divide it by {row.sum():.9g}"
+            )
         result.append(row / row.sum())
     return result
 
@@ -49,11 +64,19 @@ def cells(bins: FloatArray, *, lower: float, upper: float) -> list[tuple[int, fl
     """The cells between neighbouring bins that meet [lower, upper]: (bins to the left, left end, right end)."""
     first = int(np.searchsorted(bins, lower, side="right"))
     last = int(np.searchsorted(bins, upper, side="left"))
-    return [(j, max(float(bins[j - 1]), lower), min(float(bins[j]), upper)) for j in range(first, last + 1)]
+    return [
+        (j, max(float(bins[j - 1]), lower), min(float(bins[j]), upper))
+        for j in range(first, last + 1)
+    ]
 
 
 def pair_rows(
-    bins: FloatArray, left: Sequence[FloatArray], right: Sequence[FloatArray], *, lower: float, upper: float
+    bins: FloatArray,
+    left: Sequence[FloatArray],
+    right: Sequence[FloatArray],
+    *,
+    lower: float,
+    upper: float,
 ) -> tuple[FloatArray, FloatArray]:
     """Knots (2 per cell) and their pmfs in float64, before any rounding to integers.
 
@@ -85,11 +108,22 @@ def _checked(
     low, high = check_range(lower, upper)
     levels = check_covering("bins", bins, lower=low, upper=high)
     near = checked_choices("left", left, levels.size)
-    return low, high, levels, near, near if right is None else checked_choices("right", right, levels.size)
+    return (
+        low,
+        high,
+        levels,
+        near,
+        near if right is None else checked_choices("right", right, levels.size),
+    )
 
 
 def selection(
-    *, lower: float = -1.0, upper: float = 1.0, bins: Values, left: Choices, right: Choices | None = None
+    *,
+    lower: float = -1.0,
+    upper: float = 1.0,
+    bins: Values,
+    left: Choices,
+    right: Choices | None = None,
 ) -> Mechanism:
     """Any pair-selection mechanism: RQM, ERM and OPTM are special cases.
 
@@ -117,7 +151,9 @@ def selection(
     """
     low, high, levels, near, far = _checked(lower, upper, bins, left, right)
     knots, rows = pair_rows(levels, near, far, lower=low, upper=high)
-    return table(knots=knots, levels=levels, probabilities=rows, name=f"pair selection({levels.size} bins)")
+    return table(
+        knots=knots, levels=levels, probabilities=rows, name=f"pair selection({levels.size} bins)"
+    )
 
 
 def biased_selection(
@@ -160,7 +196,9 @@ def biased_selection(
         inner = grid[(grid > start) & (grid < stop)]
         x = np.concatenate([[start], inner, [stop]])
         points.append(x)
-        rows.append(_exponential_rows(levels, x, j, near[j - 1], far[levels.size - j - 1][::-1], rate))
+        rows.append(
+            _exponential_rows(levels, x, j, near[j - 1], far[levels.size - j - 1][::-1], rate)
+        )
     return table(
         knots=np.concatenate(points),
         levels=levels,
@@ -203,7 +241,8 @@ def rqm_choices(levels: int, q: float | FloatArray) -> list[FloatArray]:
     # j - i nearer ones are not.
     outermost = np.ones_like(keep)
     return [
-        np.concatenate([outermost, np.repeat(keep, j - 1, axis=-1)], axis=-1) * (1 - keep) ** np.arange(j - 1, -1, -1.0)
+        np.concatenate([outermost, np.repeat(keep, j - 1, axis=-1)], axis=-1)
+        * (1 - keep) ** np.arange(j - 1, -1, -1.0)
         for j in range(1, levels)
     ]
 
@@ -219,7 +258,12 @@ def rqm_rows(
 
 
 def rqm(
-    *, lower: float = -1.0, upper: float = 1.0, levels: int = 16, extension: float = 1.0, q: float = 0.42
+    *,
+    lower: float = -1.0,
+    upper: float = 1.0,
+    levels: int = 16,
+    extension: float = 1.0,
+    q: float = 0.42,
 ) -> Mechanism:
     """The Randomized Quantization Mechanism: keep each inner bin with probability q, round between kept neighbours.
 
@@ -252,7 +296,9 @@ def rqm(
     return table(knots=knots, levels=bins, probabilities=rows, name=name)
 
 
-def published_rqm_epsilon(*, lower: float, upper: float, levels: int, extension: float, q: float) -> float:
+def published_rqm_epsilon(
+    *, lower: float, upper: float, levels: int, extension: float, q: float
+) -> float:
     """Theorem 5.4's upper bound on RQM's epsilon: log(2 (1-q)^2 (1 + c/Delta)) + m log(1/(1-q)), c the half range.
 
     It is far above the exact value; `rqm(...).epsilon` is exact. Nothing in this package relies on it.
@@ -319,10 +365,17 @@ def erm(*, lower: float = -1.0, upper: float = 1.0, bins: Values, gamma: float =
     levels = check_covering("bins", bins, lower=low, upper=high)
     decay = check_finite("gamma", gamma)
     knots, rows = erm_rows(levels, lower=low, upper=high, gamma=decay)
-    return table(knots=knots, levels=levels, probabilities=rows, name=f"ERM({levels.size} bins, gamma={decay:g})")
+    return table(
+        knots=knots,
+        levels=levels,
+        probabilities=rows,
+        name=f"ERM({levels.size} bins, gamma={decay:g})",
+    )
 
 
-def published_erm_epsilon(*, lower: float, upper: float, levels: int, extension: float, gamma: float) -> float:
+def published_erm_epsilon(
+    *, lower: float, upper: float, levels: int, extension: float, gamma: float
+) -> float:
     """Theorem 1's claim for ERM on an even grid: gamma + log(2 m (c + Delta) / c). NOT a bound in general.
 
     It fails for small extensions: m=4, gamma=0.1, Delta=c/4 has exact epsilon 3.222 against the claimed 2.403. In
@@ -347,7 +400,9 @@ def published_erm_epsilon(*, lower: float, upper: float, levels: int, extension:
     return decay + math.log(2 * size * (half + reach) / half)
 
 
-def published_erm_error(*, lower: float, upper: float, levels: int, extension: float, gamma: float) -> float:
+def published_erm_error(
+    *, lower: float, upper: float, levels: int, extension: float, gamma: float
+) -> float:
     """Theorem 2's bound on ERM's mean absolute error: (4/gamma) log(m) (c + Delta) + (2c + 2 Delta)/(m - 1).
 
     Arguments: as `published_erm_epsilon`; gamma > 0. Data units.
@@ -373,7 +428,9 @@ def _grid(
     size = check_count("levels", levels, least=2, most=MAX_LEVELS)
     reach, number = (check_finite(*one) for one in (("extension", extension), *parameter.items()))
     if not 0 <= reach <= SCALES[1]:
-        raise ParameterError("extension", reach, f"from 0, so that bins cover the input range, to {SCALES[1]:g}")
+        raise ParameterError(
+            "extension", reach, f"from 0, so that bins cover the input range, to {SCALES[1]:g}"
+        )
     return low, high, size, reach, number
 
 
@@ -412,10 +469,14 @@ class PoissonBinomial:
         low, high = check_range(self.lower, self.upper)
         object.__setattr__(self, "lower", low)
         object.__setattr__(self, "upper", high)
-        object.__setattr__(self, "trials", check_count("trials", self.trials, least=1, most=MAX_LEVELS - 1))
+        object.__setattr__(
+            self, "trials", check_count("trials", self.trials, least=1, most=MAX_LEVELS - 1)
+        )
         theta = check_finite("theta", self.theta)
         if not 0 < theta <= 0.5:
-            raise ParameterError("theta", theta, "choose it in (0, 1/2]: 1/2 + theta is the largest coin bias")
+            raise ParameterError(
+                "theta", theta, "choose it in (0, 1/2]: 1/2 + theta is the largest coin bias"
+            )
         object.__setattr__(self, "theta", theta)
 
     @property
@@ -479,7 +540,9 @@ class PoissonBinomial:
         if t == 0:
             one = 2 * self.theta * toss
         elif abs(t) < 1:
-            one = math.log1p(2 * math.sinh(t / 2) ** 2 + 2 * self.theta * math.sinh(t)) / (order - 1)
+            one = math.log1p(2 * math.sinh(t / 2) ** 2 + 2 * self.theta * math.sinh(t)) / (
+                order - 1
+            )
         else:
             one = float(np.logaddexp(math.log(high) + t, math.log(low) - t)) / (order - 1)
         # Below order 1 the two terms differ by a factor 1 - a: that much of their relative accuracy is left.
@@ -515,7 +578,12 @@ Example:
 
 
 def pbm(
-    *, lower: float = -1.0, upper: float = 1.0, trials: int = 15, theta: float = 0.25, knots: int = 65
+    *,
+    lower: float = -1.0,
+    upper: float = 1.0,
+    trials: int = 15,
+    theta: float = 0.25,
+    knots: int = 65,
 ) -> Mechanism:
     """The Poisson binomial mechanism as a table: its exact pmf at evenly spaced knots, mixed in between.
 

@@ -117,14 +117,21 @@ def check_run(settings: RunSettings, scheme: Scheme) -> None:
     if isinstance(scheme, RankedCodebook):
         return
     try:
-        _strategy(replace(settings, out=""), scheme, Checkpoint(parameters=np.zeros(1), done=0, session=bytes(16)), 1)
+        _strategy(
+            replace(settings, out=""),
+            scheme,
+            Checkpoint(parameters=np.zeros(1), done=0, session=bytes(16)),
+            1,
+        )
     except PlanRefused as error:
         borne = f"with dropping={settings.dropping:g} and per_round={settings.per_round} no plan is safe ({error.what})"
         remedy = f"{borne}; lower one of the shares, or draw more clients"
         raise ParameterError("colluding", settings.colluding, remedy) from None
 
 
-def _strategy(settings: RunSettings, scheme: Scheme, checkpoint: Checkpoint, coordinates: int) -> RoundStrategy[Any]:
+def _strategy(
+    settings: RunSettings, scheme: Scheme, checkpoint: Checkpoint, coordinates: int
+) -> RoundStrategy[Any]:
     binding = scheme.sha256 if isinstance(scheme, RankedCodebook) else scheme.binding.hex()
     same = ("per_round", "spare", "sampling", "learning_rate", "stage_timeout")
     common: dict[str, Any] = {name: getattr(settings, name) for name in same} | {
@@ -137,25 +144,35 @@ def _strategy(settings: RunSettings, scheme: Scheme, checkpoint: Checkpoint, coo
     strategy: RoundStrategy[Any]
     if isinstance(scheme, RankedCodebook):
         if scheme.dimension != coordinates:
-            raise ParameterError("mechanism", f"{scheme.dimension} coordinates", f"the model has {coordinates}")
+            raise ParameterError(
+                "mechanism", f"{scheme.dimension} coordinates", f"the model has {coordinates}"
+            )
         strategy = LocalStrategy(scheme=scheme, **common)
     else:
         roster = Roster.load(settings.roster) if settings.roster else None
         borne = {"corrupted": settings.colluding, "dropped": settings.dropping}
         evaluation = None
         if settings.evaluate_every:
-            metrics = settings.measuring(scheme.most_examples if isinstance(scheme, WeightedEncoding) else 0)
-            noted = _ledger(settings, checkpoint, "evaluations.jsonl", metrics.binding.hex(), len(metrics.names))
+            metrics = settings.measuring(
+                scheme.most_examples if isinstance(scheme, WeightedEncoding) else 0
+            )
+            noted = _ledger(
+                settings, checkpoint, "evaluations.jsonl", metrics.binding.hex(), len(metrics.names)
+            )
             limits = {"every": settings.evaluate_every, "most_rounds": settings.evaluations}
             evaluation = Evaluation(encoding=metrics, ledger=noted, **limits)
         if isinstance(scheme, AdaptiveEncoding) and checkpoint.l2_norm is not None:
             scheme = replace(scheme, clip=checkpoint.l2_norm)
-        strategy = SecureStrategy(encoding=scheme, roster=roster, evaluation=evaluation, **borne, **common)
+        strategy = SecureStrategy(
+            encoding=scheme, roster=roster, evaluation=evaluation, **borne, **common
+        )
     strategy.optimizer_state = checkpoint.optimizer
     return strategy
 
 
-def _ledger(settings: RunSettings, checkpoint: Checkpoint, name: str, binding: str, coordinates: int) -> RunLedger:
+def _ledger(
+    settings: RunSettings, checkpoint: Checkpoint, name: str, binding: str, coordinates: int
+) -> RunLedger:
     facts = {"session": checkpoint.session.hex(), "encoding": binding, "coordinates": coordinates}
     return RunLedger(Path(settings.out) / name if settings.out else None, facts)
 
@@ -176,9 +193,16 @@ def _price(settings: RunSettings, strategy: SecureStrategy, coordinates: int) ->
     rounds = strategy.most_rounds or settings.rounds
     cost = evaluator.cost(sums, **told) if sums else 0.0
     updates = strategy.encoding.central(rounds=rounds, clients=strategy.minimum, **told)
-    beside = "without a claim of their own" if updates is None else f"epsilon {above(updates.epsilon)}"
-    errors = ", ".join(f"{name} {error:.2g}" for name, error in evaluator.encoding.error(settings.per_round).items())
-    often = f"every {counted(settings.evaluate_every, 'round')}, each at most {counted(sums, 'time')}"
+    beside = (
+        "without a claim of their own" if updates is None else f"epsilon {above(updates.epsilon)}"
+    )
+    errors = ", ".join(
+        f"{name} {error:.2g}"
+        for name, error in evaluator.encoding.error(settings.per_round).items()
+    )
+    often = (
+        f"every {counted(settings.evaluate_every, 'round')}, each at most {counted(sums, 'time')}"
+    )
     half = above(settings.delta / 2)
     return (
         f"clients measure {often}: epsilon {above(cost)}, delta {half}, beside updates of {counted(rounds, 'round')} "
@@ -187,7 +211,11 @@ def _price(settings: RunSettings, strategy: SecureStrategy, coordinates: int) ->
 
 
 def run_server(
-    grid: Grid, settings: RunSettings, tell: Callable[[str], None] | None = None, *, evaluate: Evaluate | None = None
+    grid: Grid,
+    settings: RunSettings,
+    tell: Callable[[str], None] | None = None,
+    *,
+    evaluate: Evaluate | None = None,
 ) -> RunReport:
     """Train round by round; every finished round is on disk before the next begins.
 
@@ -214,7 +242,10 @@ def _alone(out: str) -> Generator[None]:
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     busy = "holds a run that another process is at; wait for its end"
-    with (folder / ".lock").open("ab") as file, locked(file.fileno(), folder, wait=0.0, parameter="out", busy=busy):
+    with (
+        (folder / ".lock").open("ab") as file,
+        locked(file.fileno(), folder, wait=0.0, parameter="out", busy=busy),
+    ):
         yield
 
 
@@ -233,11 +264,22 @@ def _trained(
             settings.epsilon, lambda rounds: strategy.cost(rounds, **asked), settings.rounds
         )
     if checkpoint.done >= settings.rounds:
-        _tell(tell, f"the run is finished after {counted(settings.rounds, 'round')}; results are in {settings.out}")
+        _tell(
+            tell,
+            f"the run is finished after {counted(settings.rounds, 'round')}; results are in {settings.out}",
+        )
 
     def scored(parameters: npt.NDArray[np.float64], done: int) -> Scores:
-        own = {} if evaluate is None else {name: float(one) for name, one in evaluate(done, parameters).items()}
-        return Scores(*model.evaluate(parameters, federation.test_x, federation.test_y), own, _adapted(strategy))
+        own = (
+            {}
+            if evaluate is None
+            else {name: float(one) for name, one in evaluate(done, parameters).items()}
+        )
+        return Scores(
+            *model.evaluate(parameters, federation.test_x, federation.test_y),
+            own,
+            _adapted(strategy),
+        )
 
     if isinstance(strategy, SecureStrategy) and strategy.evaluator is not None:
         _tell(tell, _price(settings, strategy, size))
@@ -256,10 +298,16 @@ def _trained(
             parameters = arrays[PARAMETERS].numpy().astype(np.float64)
         history.append(scored(parameters, done + 1))
         lines: list[str] = []
-        if isinstance(strategy, SecureStrategy) and strategy.evaluator is not None and strategy.measured:
+        if (
+            isinstance(strategy, SecureStrategy)
+            and strategy.evaluator is not None
+            and strategy.measured
+        ):
             clients, means = strategy.evaluator.counted, strategy.measured
             measured.append({"round": done + 1, "clients": clients, **means})
-            told = ", ".join(f"{name} {one.value:.4f} (noise {one.error:.2g})" for name, one in means.items())
+            told = ", ".join(
+                f"{name} {one.value:.4f} (noise {one.error:.2g})" for name, one in means.items()
+            )
             lines = [f"after round {done + 1}: {clients} clients measured {told}"]
         checkpoint = replace(
             checkpoint, parameters=parameters, done=done + 1, optimizer=strategy.optimizer_state,
@@ -286,7 +334,9 @@ def _outcome(strategy: RoundStrategy[Any], scores: Scores) -> str:
         what = f"nothing was learnt ({' '.join(strategy.incidents[-1].what.split())})"
     line = f"{what}, accuracy {scores.accuracy:.4f}, loss {scores.loss:.4f}"
     line += "".join(f", {name} {value:.4g}" for name, value in scores.own.items())
-    return line + ("" if scores.l2_norm is None else f", clipping norm {scores.l2_norm:.4g} from now on")
+    return line + (
+        "" if scores.l2_norm is None else f", clipping norm {scores.l2_norm:.4g} from now on"
+    )
 
 
 def _report(
@@ -305,7 +355,9 @@ def _report(
         metrics=tuple(one.own for one in history if one.own),
         l2_norms=tuple(one.l2_norm for one in history if one.l2_norm is not None),
         measured=tuple(measured),
-        evaluations={} if evaluator is None else {**evaluator.ledger.as_dict(), "incidents": _refusals(evaluator)},
+        evaluations={}
+        if evaluator is None
+        else {**evaluator.ledger.as_dict(), "incidents": _refusals(evaluator)},
         ledger=strategy.ledger.as_dict(),
         claims={view: {**claim.as_dict(), "text": str(claim)} for view, claim in claims.items()},
         amplified=_amplified(settings, strategy, claims, coordinates),
@@ -324,7 +376,10 @@ def _refusals(strategy: RoundStrategy[Any]) -> tuple[tuple[int, str, str], ...]:
 
 
 def _amplified(
-    settings: RunSettings, strategy: RoundStrategy[Any], claims: Mapping[str, Claim], coordinates: int
+    settings: RunSettings,
+    strategy: RoundStrategy[Any],
+    claims: Mapping[str, Claim],
+    coordinates: int,
 ) -> JsonObject:
     if not isinstance(strategy, SecureStrategy):
         return {}
@@ -333,14 +388,20 @@ def _amplified(
         server += "; the central claim is what holds"
         server += ", if it adds the noise" if claims["central"].observer == "model" else ""
     found = strategy.against_readers(**_asked(settings, coordinates))
-    return {"server": server, "readers": found if isinstance(found, str) else {**found.as_dict(), "text": str(found)}}
+    return {
+        "server": server,
+        "readers": found if isinstance(found, str) else {**found.as_dict(), "text": str(found)},
+    }
 
 
 def _configured(context: Context, folder: Path | None) -> RunSettings:
     """The run configuration with this machine's paths; results go to a folder named after the run by default."""
     found = RunSettings.from_config(context.run_config)
     files = {"mechanism": found.mechanism, "roster": found.roster}
-    here = {key: str(folder / name) if folder is not None and name else name for key, name in files.items()}
+    here = {
+        key: str(folder / name) if folder is not None and name else name
+        for key, name in files.items()
+    }
     out = Path(found.out or f"mezzotint-run-{context.run_id}").resolve()
     log(INFO, "mezzotint: model, ledger and report go to %s", out)
     return replace(found, **here, out=str(out), data=data_here(found.data))

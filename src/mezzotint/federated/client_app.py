@@ -53,12 +53,18 @@ def _task(message: Message, context: Context) -> _Task:
     folder = str(context.node_config.get("data") or data_here(told.data))
     federation = told.federation(folder)
     if "partition-id" not in context.node_config:
-        raise ParameterError("node-config", "no partition-id", "start the node with --node-config 'partition-id=3'")
+        raise ParameterError(
+            "node-config", "no partition-id", "start the node with --node-config 'partition-id=3'"
+        )
     place = int(context.node_config["partition-id"])
     if not 0 <= place < len(federation.clients):
-        raise ParameterError("partition-id", place, f"the data set has {len(federation.clients)} clients")
+        raise ParameterError(
+            "partition-id", place, f"the data set has {len(federation.clients)} clients"
+        )
     x, y = federation.clients[place]
-    parameters = next(iter(message.content.array_records.values()))[PARAMETERS].numpy().astype(np.float64)
+    parameters = (
+        next(iter(message.content.array_records.values()))[PARAMETERS].numpy().astype(np.float64)
+    )
     return _Task(told, place, model_for(told.model, federation), x, y, parameters)
 
 
@@ -68,7 +74,9 @@ def train(message: Message, context: Context) -> Message:
     number = int(message.content.config_records["config"]["server-round"])  # type: ignore[arg-type]
     seed = int(np.random.SeedSequence([told.seed, number, place]).generate_state(1)[0])
     update = told.training.update(model, parameters, x, y, seed=seed)
-    counted = MetricRecord({EXAMPLES: len(y)})  # stays on the client, except in sums that weigh by it
+    counted = MetricRecord(
+        {EXAMPLES: len(y)}
+    )  # stays on the client, except in sums that weigh by it
     content = RecordDict({"arrays": ArrayRecord({PARAMETERS: Array(update)}), "metrics": counted})
     return Message(content, reply_to=message)
 

@@ -33,7 +33,15 @@ from mezzotint.federated.secagg.plan import MAX_BITS, Overflow, Purpose, bits_ne
 from mezzotint.privacy.accounting import account
 from mezzotint.privacy.claim import Claim
 from mezzotint.privacy.sums import Lattice, find_lattice
-from mezzotint.vectors import GaussianScheme, ModularScheme, NoiseScheme, Rotation, TableScheme, VectorScheme, clip
+from mezzotint.vectors import (
+    GaussianScheme,
+    ModularScheme,
+    NoiseScheme,
+    Rotation,
+    TableScheme,
+    VectorScheme,
+    clip,
+)
 from mezzotint.vectors.gaussian import LARGEST as MOST_STEPS
 from mezzotint.vectors.rotation import ROTATION, blocks
 
@@ -78,7 +86,11 @@ class Encoding(ABC):
 
     def bits(self, clients: int) -> int:
         """Bits of the modulus for this number of clients."""
-        return bits_needed(clients, self.span) if self.overflow == "impossible" else self.span.bit_length()
+        return (
+            bits_needed(clients, self.span)
+            if self.overflow == "impossible"
+            else self.span.bit_length()
+        )
 
     @property
     def weighs(self) -> bool:
@@ -139,7 +151,9 @@ class Encoding(ABC):
         """Plain values from which `encoding_from` restores it."""
 
     @abstractmethod
-    def claims(self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0) -> dict[str, Claim]:
+    def claims(
+        self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0
+    ) -> dict[str, Claim]:
         """Claims for a client in `rounds` sums of `clients` updates each; with `bands`, in rounds 1 to `rounds`.
 
         Returns: "local" (about each report) and "central" (about the sums), where there is something to claim.
@@ -149,9 +163,13 @@ class Encoding(ABC):
         """The number of rounds charged to a client that took part in these: all rounds of each block it was in."""
         return len(rounds) if self.bands == 1 else self.bands * blocks(rounds, self.bands)
 
-    def central(self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0) -> Claim | None:
+    def central(
+        self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0
+    ) -> Claim | None:
         """The "central" claim of `claims`."""
-        return self.claims(rounds=rounds, clients=clients, size=size, delta=delta, corrupted=corrupted).get("central")
+        return self.claims(
+            rounds=rounds, clients=clients, size=size, delta=delta, corrupted=corrupted
+        ).get("central")
 
     @abstractmethod
     def mse(self) -> float:
@@ -219,9 +237,16 @@ class FixedPointEncoding(Encoding):
         return self.step * (np.asarray(total, dtype=np.float64) / count - self.span // 2)
 
     def as_dict(self) -> JsonObject:
-        return {"kind": "fixed", "clip": self.clip, "grid_bits": self.grid_bits, "l2_norm": self.l2_norm}
+        return {
+            "kind": "fixed",
+            "clip": self.clip,
+            "grid_bits": self.grid_bits,
+            "l2_norm": self.l2_norm,
+        }
 
-    def claims(self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0) -> dict[str, Claim]:
+    def claims(
+        self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0
+    ) -> dict[str, Claim]:
         """None: rounding towards zero is deterministic."""
         return {}
 
@@ -254,14 +279,22 @@ class SchemeEncoding(Encoding, Generic[S]):
     def _local(self, *, rounds: int, size: int, delta: float) -> Claim:
         """The claim about each report."""
 
-    def claims(self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0) -> dict[str, Claim]:
+    def claims(
+        self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0
+    ) -> dict[str, Claim]:
         return {
             "local": self._local(rounds=rounds, size=size, delta=delta),
-            "central": self.central(rounds=rounds, clients=clients, size=size, delta=delta, corrupted=corrupted),
+            "central": self.central(
+                rounds=rounds, clients=clients, size=size, delta=delta, corrupted=corrupted
+            ),
         }
 
-    def central(self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0) -> Claim:
-        return self.scheme(size, clients).claim(clients=clients, rounds=rounds, corrupted=corrupted, delta=delta)
+    def central(
+        self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0
+    ) -> Claim:
+        return self.scheme(size, clients).claim(
+            clients=clients, rounds=rounds, corrupted=corrupted, delta=delta
+        )
 
 
 @final
@@ -315,14 +348,23 @@ class TableEncoding(SchemeEncoding[TableScheme]):
         """Cached, for every new scheme finds its lattice again."""
         if (size, clients) not in self._schemes:
             self._schemes[size, clients] = TableScheme(
-                mechanism=self.mechanism, size=size, clients=clients, l2_norm=self.l2_norm, seed=self.seed
+                mechanism=self.mechanism,
+                size=size,
+                clients=clients,
+                l2_norm=self.l2_norm,
+                seed=self.seed,
             )
         return self._schemes[size, clients]
 
     def as_dict(self) -> JsonObject:
         mechanism = json.loads(self.mechanism.to_json())
         rotated = {} if self.l2_norm is None else {"rotation": ROTATION}
-        return {"kind": "table", "mechanism": mechanism, "l2_norm": self.l2_norm, "seed": self.seed} | rotated
+        return {
+            "kind": "table",
+            "mechanism": mechanism,
+            "l2_norm": self.l2_norm,
+            "seed": self.seed,
+        } | rotated
 
     def _local(self, *, rounds: int, size: int, delta: float) -> Claim:
         """Composed over all coordinates, for all change with the client."""
@@ -334,7 +376,9 @@ class TableEncoding(SchemeEncoding[TableScheme]):
 
 Adds = Literal["clients", "server"]
 
-NOTHING = IntegerNoise(offsets=np.array([0]), weights=np.array([TOTAL]), truncated_mass=0.0, name="no noise")
+NOTHING = IntegerNoise(
+    offsets=np.array([0]), weights=np.array([TOTAL]), truncated_mass=0.0, name="no noise"
+)
 
 _TRIES = 8
 
@@ -374,9 +418,13 @@ class ModularEncoding(SchemeEncoding[ModularScheme]):
     def __post_init__(self) -> None:
         check_scale("l2_norm", self.l2_norm)
         if self.l2_norm > MOST_STEPS * check_scale("granularity", self.granularity):
-            raise ParameterError("granularity", self.granularity, f"a norm of at most {MOST_STEPS:g} steps; coarsen")
+            raise ParameterError(
+                "granularity", self.granularity, f"a norm of at most {MOST_STEPS:g} steps; coarsen"
+            )
         if not 2 <= self.modulus_bits <= MAX_BITS:
-            raise ParameterError("modulus_bits", self.modulus_bits, f"2 to {MAX_BITS}; less noise or a coarser grid")
+            raise ParameterError(
+                "modulus_bits", self.modulus_bits, f"2 to {MAX_BITS}; less noise or a coarser grid"
+            )
         _ = self.scheme(1)  # checks the rest
         noise = self._noise_values() | {"steps": f"{self.l2_norm / self.granularity:.10g}"}
         self._hold(
@@ -389,14 +437,21 @@ class ModularEncoding(SchemeEncoding[ModularScheme]):
 
     @property
     def _grid(self) -> JsonObject:
-        return {name: getattr(self, name) for name in ("l2_norm", "granularity", "modulus_bits", "seed")}
+        return {
+            name: getattr(self, name) for name in ("l2_norm", "granularity", "modulus_bits", "seed")
+        }
 
     @abstractmethod
     def _each(self) -> float:
         """Standard deviation of the noise that each contributor adds, steps."""
 
     def as_dict(self) -> JsonObject:
-        return {"kind": self.kind, "name": self.name, **self._grid, "rotation": ROTATION} | self._noise_values()
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            **self._grid,
+            "rotation": ROTATION,
+        } | self._noise_values()
 
     def _local(self, *, rounds: int, size: int, delta: float) -> Claim:
         alone = self.scheme(size).claim(clients=1, rounds=rounds, delta=delta)
@@ -464,7 +519,9 @@ class NoiseEncoding(ModularEncoding):
             name = ("a sum without a name", digest) if release is None else release
             if name in self._decoded.names:
                 remedy = "was decoded before; its noise is drawn once. Keep the mean, or name sums by session and round"
-                raise ParameterError("release", "no name" if release is None else str(release), remedy)
+                raise ParameterError(
+                    "release", "no name" if release is None else str(release), remedy
+                )
             self._decoded.names.add(name)
         for _ in range(SERVER_DRAWS):
             summed = summed + self.noise.sample(summed.shape)
@@ -481,15 +538,27 @@ class NoiseEncoding(ModularEncoding):
         first, weights = int(self.noise.offsets[0]), self.noise.weights.tolist()
         return {"adds": self.adds, "first": first, "weights": weights}
 
-    def claims(self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0) -> dict[str, Claim]:
+    def claims(
+        self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0
+    ) -> dict[str, Claim]:
         """If the server adds the noise, there is no local claim, and the central one trusts the server."""
         if self.adds == "clients":
-            return super().claims(rounds=rounds, clients=clients, size=size, delta=delta, corrupted=corrupted)
-        return {"central": self.central(rounds=rounds, clients=clients, size=size, delta=delta, corrupted=corrupted)}
+            return super().claims(
+                rounds=rounds, clients=clients, size=size, delta=delta, corrupted=corrupted
+            )
+        return {
+            "central": self.central(
+                rounds=rounds, clients=clients, size=size, delta=delta, corrupted=corrupted
+            )
+        }
 
-    def central(self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0) -> Claim:
+    def central(
+        self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0
+    ) -> Claim:
         if self.adds == "clients":
-            return super().central(rounds=rounds, clients=clients, size=size, delta=delta, corrupted=corrupted)
+            return super().central(
+                rounds=rounds, clients=clients, size=size, delta=delta, corrupted=corrupted
+            )
         claim = self.scheme(size).claim(clients=SERVER_DRAWS, rounds=rounds, delta=delta)
         method = f"{claim.method}, which a trusted server adds"
         seen = {"observer": "model", "method": method, "alternatives": ((method, claim.epsilon),)}
@@ -537,7 +606,13 @@ class GaussianEncoding(ModularEncoding):
 
 
 def gaussian_encoding(
-    *, noise_multiplier: float, l2_norm: float, clients: int, size: int, seed: int = 0, bands: int = 1
+    *,
+    noise_multiplier: float,
+    l2_norm: float,
+    clients: int,
+    size: int,
+    seed: int = 0,
+    bands: int = 1,
 ) -> GaussianEncoding:
     """Rounded Gaussian noise with a given standard deviation on the sum, in the fewest bits.
 
@@ -612,12 +687,20 @@ def noise_encoding(
     # than the noise of one adder: else rounding, which hides nothing, adds more error than the noise.
     step = min(l2_norm / (2 * math.sqrt(size)), each)
     # A coordinate of the sum, were all updates equal: four times the typical size of a rotated coordinate.
-    reach = clients * l2_norm * min(1.0, 4 / math.sqrt(block)) + 6 * math.hypot(total, step * math.sqrt(clients) / 2)
+    reach = clients * l2_norm * min(1.0, 4 / math.sqrt(block)) + 6 * math.hypot(
+        total, step * math.sqrt(clients) / 2
+    )
     bits = max(2, math.ceil(math.log2(2 * reach / step + 2)))
     sigma, draws = each / step, clients if adds == "clients" else SERVER_DRAWS
     for attempt in range(_TRIES):
         encoding = NoiseEncoding(
-            noise=make(sigma), l2_norm=l2_norm, granularity=step, modulus_bits=bits, adds=adds, seed=seed, name=name
+            noise=make(sigma),
+            l2_norm=l2_norm,
+            granularity=step,
+            modulus_bits=bits,
+            adds=adds,
+            seed=seed,
+            name=name,
         )
         # Tables are truncated, and so fall a little short of the deviation asked for.
         found = ModularEncoding.noise_multiplier(encoding, draws)
@@ -625,5 +708,7 @@ def noise_encoding(
             return encoding
         sigma *= (1 + 2.0 ** (3 * attempt - 40)) * noise_multiplier / found
     raise ParameterError(
-        "noise_multiplier", noise_multiplier, "no table of noise has this value; try a little more or less"
+        "noise_multiplier",
+        noise_multiplier,
+        "no table of noise has this value; try a little more or less",
     )

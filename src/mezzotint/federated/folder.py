@@ -106,7 +106,11 @@ def requirement() -> str:
 
 def described(encoding: Scheme) -> str:
     """The text of the file that `RunSettings.mechanism` names."""
-    return encoding.to_json() if isinstance(encoding, RankedCodebook) else canonical(encoding.as_dict())
+    return (
+        encoding.to_json()
+        if isinstance(encoding, RankedCodebook)
+        else canonical(encoding.as_dict())
+    )
 
 
 def _dependencies() -> str:
@@ -150,9 +154,15 @@ def _write(folder: Path, settings: RunSettings, encoding: Scheme | None) -> None
         roster.check_drawn(settings.per_round + settings.spare, parameter="per_round")
     out = "" if Path(settings.out).is_absolute() else settings.out
     data = "" if Path(settings.data).is_absolute() else settings.data
-    names = {"mechanism": "" if encoding is None else ENCODING, "roster": ROSTER if settings.roster else ""}
+    names = {
+        "mechanism": "" if encoding is None else ENCODING,
+        "roster": ROSTER if settings.roster else "",
+    }
     portable = replace(settings, **names, out=out, data=data)
-    lines = [f"{key.replace('_', '-')} = {json.dumps(value)}" for key, value in portable.as_dict().items()]
+    lines = [
+        f"{key.replace('_', '-')} = {json.dumps(value)}"
+        for key, value in portable.as_dict().items()
+    ]
     package = folder / PACKAGE
     package.mkdir(exist_ok=True)
     facts = {"version": importlib.metadata.version("mezzotint"), "trust": settings.trust}
@@ -218,7 +228,9 @@ def _ending(over: threading.Event) -> Generator[None]:
             raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
 
     here = threading.current_thread() is threading.main_thread()
-    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM) if here}
+    before = {
+        number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM) if here
+    }
     try:
         yield
     finally:
@@ -233,13 +245,21 @@ def _engine() -> None:
 
     if not ray.is_initialized():
         path = os.pathsep.join([*sys.path, os.environ.get("PYTHONPATH", "")])
-        quiet: JsonObject = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR}
+        quiet: JsonObject = {
+            "include_dashboard": False,
+            "log_to_driver": False,
+            "logging_level": logging.ERROR,
+        }
         environment = {"env_vars": {"PYTHONPATH": path}}
         ray.init("local", num_cpus=len(os.sched_getaffinity(0)), runtime_env=environment, **quiet)
 
 
 def simulate(
-    settings: RunSettings, *, tell: Callable[[str], None] | None = None, mod: Any = None, cpus_per_client: float = 1.0
+    settings: RunSettings,
+    *,
+    tell: Callable[[str], None] | None = None,
+    mod: Any = None,
+    cpus_per_client: float = 1.0,
 ) -> RunReport:
     """Run the whole federation on this machine, with clients in Ray's workers.
 
@@ -264,12 +284,18 @@ def simulate(
     """
     population = len(settings.federation().clients)
     if settings.per_round + settings.spare > population:
-        raise ParameterError("per_round", settings.per_round, f"the data set has only {population} clients")
+        raise ParameterError(
+            "per_round", settings.per_round, f"the data set has only {population} clients"
+        )
     check_run(settings, settings.scheme())  # before anything starts
     if mod is None and settings.evaluate_every:
         mod = SecureUpdates(Policy(evaluate_noise_multiplier=0.0))
     reports: list[RunReport] = []
-    served, over, app = make_server_app(settings, reports.append, tell=tell), threading.Event(), ServerApp()
+    served, over, app = (
+        make_server_app(settings, reports.append, tell=tell),
+        threading.Event(),
+        ServerApp(),
+    )
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
@@ -285,7 +311,10 @@ def simulate(
         clients = make_client_app(mod, trust=settings.trust)
         with _ending(over):
             flower.run_simulation(
-                server_app=app, client_app=clients, num_supernodes=population, backend_config=resources
+                server_app=app,
+                client_app=clients,
+                num_supernodes=population,
+                backend_config=resources,
             )
     if not reports:
         raise MezzotintError("simulation: the server ended without a report; see the log above")

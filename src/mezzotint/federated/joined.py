@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, NamedTuple, cast, final
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.arguments import SCALES, check_count, check_positive, check_probability, check_vector
+from mezzotint.core.arguments import (
+    SCALES,
+    check_count,
+    check_positive,
+    check_probability,
+    check_vector,
+)
 from mezzotint.core.errors import FileFormatError, InfeasibleError, MezzotintError, ParameterError
 from mezzotint.core.files import parse_json, read_object
 from mezzotint.core.mechanism import MAX_LEVELS, Mechanism, Seed
@@ -53,7 +59,9 @@ class WrappedEncoding(Encoding, ABC):
 
     def __post_init__(self) -> None:
         if self.inner.bands > 1:
-            raise ParameterError("inner", f"{self.inner.bands} bands", "use an encoding with bands by itself")
+            raise ParameterError(
+                "inner", f"{self.inner.bands} bands", "use an encoding with bands by itself"
+            )
         self._hold(**{name: getattr(self.inner, name) for name in FACTS})
 
     def _inside(self, size: int) -> int:
@@ -63,14 +71,22 @@ class WrappedEncoding(Encoding, ABC):
     def length(self, size: int) -> int:
         return self.inner.length(self._inside(size))
 
-    def claims(self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0) -> dict[str, Claim]:
+    def claims(
+        self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0
+    ) -> dict[str, Claim]:
         """The inner encoding's claims, for the vector that it encodes."""
         inside = self._inside(size)
-        return self.inner.claims(rounds=rounds, clients=clients, size=inside, delta=delta, corrupted=corrupted)
+        return self.inner.claims(
+            rounds=rounds, clients=clients, size=inside, delta=delta, corrupted=corrupted
+        )
 
-    def central(self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0) -> Claim | None:
+    def central(
+        self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0
+    ) -> Claim | None:
         inside = self._inside(size)
-        return self.inner.central(rounds=rounds, clients=clients, size=inside, delta=delta, corrupted=corrupted)
+        return self.inner.central(
+            rounds=rounds, clients=clients, size=inside, delta=delta, corrupted=corrupted
+        )
 
     def mse(self) -> float:
         return self.inner.mse()
@@ -109,18 +125,28 @@ class WeightedEncoding(WrappedEncoding):
         super().__post_init__()
         check_count("most_examples", self.most_examples)
         if isinstance(self.inner, WeightedEncoding | AdaptiveEncoding):
-            raise ParameterError("inner", "weighted or adaptive", "an encoding weighs once, under a fixed norm")
+            raise ParameterError(
+                "inner", "weighted or adaptive", "an encoding weighs once, under a fixed norm"
+            )
         if self.inner.purpose != "train":
-            raise ParameterError("inner", self.inner.purpose, "weigh metrics inside their own encoding")
+            raise ParameterError(
+                "inner", self.inner.purpose, "weigh metrics inside their own encoding"
+            )
         low, high = self._range
         if not low <= 0 <= high:
-            raise ParameterError("inner", f"[{low:g}, {high:g}]", "weighted numbers shrink to 0: a range with 0 in it")
+            raise ParameterError(
+                "inner",
+                f"[{low:g}, {high:g}]",
+                "weighted numbers shrink to 0: a range with 0 in it",
+            )
         if isinstance(self.inner, FixedPointEncoding):
             self._check_grid(self.inner)
 
     def _check_grid(self, inner: FixedPointEncoding) -> None:
         """Refuse a weight below one step, which a grid, rounding towards 0, would silently turn into 0."""
-        steps = abs(self.unit) / inner.step * (1 - 1e-9)  # of the weight 1, with room for two roundings
+        steps = (
+            abs(self.unit) / inner.step * (1 - 1e-9)
+        )  # of the weight 1, with room for two roundings
         if self.most_examples > steps:
             lost = min(self.most_examples, math.ceil(self.most_examples / steps) - 1)
             told = f"clients with up to {lost} examples would weigh 0 on this grid of {inner.grid_bits} bits"
@@ -136,7 +162,11 @@ class WeightedEncoding(WrappedEncoding):
         """h: the coordinate of a client of weight 1. On the wider side of the range and within it, so never clipped."""
         low, high = self._range
         wider = high if high >= -low else low
-        return wider if self.inner.norm is None else math.copysign(min(self.inner.norm / 2, abs(wider)), wider)
+        return (
+            wider
+            if self.inner.norm is None
+            else math.copysign(min(self.inner.norm / 2, abs(wider)), wider)
+        )
 
     @property
     def _range(self) -> tuple[float, float]:
@@ -169,14 +199,20 @@ class WeightedEncoding(WrappedEncoding):
     def decode(self, total: Integers, *, count: int, size: int, release: Hashable = None) -> Vector:
         return self.ratio(total, count=count, size=size, release=release)[0]
 
-    def ratio(self, total: Integers, *, count: int, size: int, release: Hashable = None) -> tuple[Vector, float]:
+    def ratio(
+        self, total: Integers, *, count: int, size: int, release: Hashable = None
+    ) -> tuple[Vector, float]:
         """The weighted mean, and the mean weight by which it was divided; arguments as of `decode`."""
         mean = self.inner.decode(total, count=count, size=size + 1, release=release)
         weight = min(1.0, max(float(mean[-1]) / self.unit, 1 / self.most_examples))
         return mean[:-1] / weight, weight
 
     def as_dict(self) -> JsonObject:
-        return {"kind": "weighted", "inner": self.inner.as_dict(), "most_examples": self.most_examples}
+        return {
+            "kind": "weighted",
+            "inner": self.inner.as_dict(),
+            "most_examples": self.most_examples,
+        }
 
 
 class Measured(NamedTuple):
@@ -216,19 +252,32 @@ class MetricsEncoding(WrappedEncoding):
     def __post_init__(self) -> None:
         super().__post_init__()
         if len(self.ranges) > MOST_METRICS:
-            raise ParameterError("ranges", f"{len(self.ranges)} metrics", f"at most {MOST_METRICS} in a sum")
+            raise ParameterError(
+                "ranges", f"{len(self.ranges)} metrics", f"at most {MOST_METRICS} in a sum"
+            )
         if not self.ranges or len({name for name, _, _ in self.ranges}) < len(self.ranges):
-            raise ParameterError("ranges", str(self.ranges), "name at least one metric, and each once")
+            raise ParameterError(
+                "ranges", str(self.ranges), "name at least one metric, and each once"
+            )
         for name, low, high in self.ranges:
             if not -SCALES[1] <= low < high <= SCALES[1] or high - low < SCALES[0]:
-                raise ParameterError("ranges", f"{name}: [{low:g}, {high:g}]", "lowest first, within -1e50 to 1e50")
+                raise ParameterError(
+                    "ranges", f"{name}: [{low:g}, {high:g}]", "lowest first, within -1e50 to 1e50"
+                )
         noise = self.inner.inner if isinstance(self.inner, WeightedEncoding) else self.inner
         if not isinstance(noise, ModularEncoding) or noise.noise_multiplier(1) == 0:
-            raise ParameterError("inner", self.inner.sha256, "metrics are summed under noise that the clients add")
+            raise ParameterError(
+                "inner", self.inner.sha256, "metrics are summed under noise that the clients add"
+            )
 
     @classmethod
     def gaussian(
-        cls, ranges: Mapping[str, tuple[float, float]], *, noise_multiplier: float, clients: int, most_examples: int = 0
+        cls,
+        ranges: Mapping[str, tuple[float, float]],
+        *,
+        noise_multiplier: float,
+        clients: int,
+        most_examples: int = 0,
     ) -> MetricsEncoding:
         """Metrics under rounded Gaussian noise.
 
@@ -249,9 +298,16 @@ class MetricsEncoding(WrappedEncoding):
             0.04
         """
         size = len(ranges) + (most_examples > 0)
-        noise = gaussian_encoding(noise_multiplier=noise_multiplier, l2_norm=1.0, clients=clients, size=size)
-        inner = WeightedEncoding(inner=noise, most_examples=most_examples) if most_examples else noise
-        return cls(inner=inner, ranges=tuple((name, float(low), float(high)) for name, (low, high) in ranges.items()))
+        noise = gaussian_encoding(
+            noise_multiplier=noise_multiplier, l2_norm=1.0, clients=clients, size=size
+        )
+        inner = (
+            WeightedEncoding(inner=noise, most_examples=most_examples) if most_examples else noise
+        )
+        return cls(
+            inner=inner,
+            ranges=tuple((name, float(low), float(high)) for name, (low, high) in ranges.items()),
+        )
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -293,7 +349,9 @@ class MetricsEncoding(WrappedEncoding):
         """As for every encoding, of the metrics, in order (and the number of examples)."""
         vector, count = check_vector(update, name="metrics"), len(self.ranges)
         if vector.size != count + self.weighs:
-            raise ParameterError("metrics", f"{vector.size} numbers", f"need {', '.join(self.names)}")
+            raise ParameterError(
+                "metrics", f"{vector.size} numbers", f"need {', '.join(self.names)}"
+            )
         middle, half = self._middles
         scaled = self._share * np.clip((vector[:count] - middle) / half, -1, 1)
         return self.inner.encode(np.append(scaled, vector[count:]), rng=rng)
@@ -315,7 +373,10 @@ class MetricsEncoding(WrappedEncoding):
         middle, half = self._middles
         errors = deviation * np.sqrt(1 + (spread * mean) ** 2) * half / self._share
         values = middle + half * mean / self._share
-        return {name: Measured(float(values[place]), float(errors[place])) for place, name in enumerate(self.names)}
+        return {
+            name: Measured(float(values[place]), float(errors[place]))
+            for place, name in enumerate(self.names)
+        }
 
     def error(self, clients: int) -> dict[str, float]:
         """Standard errors of means over this many clients, at the middle of each range, all weights being 1."""
@@ -324,7 +385,11 @@ class MetricsEncoding(WrappedEncoding):
         return dict(zip(self.names, errors.tolist(), strict=True))
 
     def as_dict(self) -> JsonObject:
-        return {"kind": "metrics", "inner": self.inner.as_dict(), "ranges": [list(one) for one in self.ranges]}
+        return {
+            "kind": "metrics",
+            "inner": self.inner.as_dict(),
+            "ranges": [list(one) for one in self.ranges],
+        }
 
 
 SHARE = 1 / 20
@@ -375,7 +440,9 @@ class AdaptiveEncoding(WrappedEncoding):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.inner, GaussianEncoding):
-            raise ParameterError("inner", type(self.inner).__name__, "its noise is not a rounded Gaussian")
+            raise ParameterError(
+                "inner", type(self.inner).__name__, "its noise is not a rounded Gaussian"
+            )
         if not self.inner.l2_norm > 1:
             told = f"norm {self.inner.l2_norm:g}"
             raise ParameterError("inner", told, "above 1: 1 for the update, the rest for the bit")
@@ -383,7 +450,9 @@ class AdaptiveEncoding(WrappedEncoding):
         check_positive("rate", self.rate)
         check_probability("quantile", self.quantile)
         if not 0 <= self.least <= self.clip <= self.most:
-            raise ParameterError("clip", self.clip, f"within its range of {self.least:g} to {self.most:g}")
+            raise ParameterError(
+                "clip", self.clip, f"within its range of {self.least:g} to {self.most:g}"
+            )
         self._hold(largest=self.clip, norm=self.clip)
 
     @property
@@ -398,7 +467,9 @@ class AdaptiveEncoding(WrappedEncoding):
         return self.inner.encode(np.append(short, self._unit * (0.5 if within else -0.5)), rng=rng)
 
     def decode(self, total: Integers, *, count: int, size: int, release: Hashable = None) -> Vector:
-        return self.clip * self.inner.decode(total, count=count, size=size + 1, release=release)[:-1]
+        return (
+            self.clip * self.inner.decode(total, count=count, size=size + 1, release=release)[:-1]
+        )
 
     def share(self, total: Integers, *, count: int, size: int) -> float:
         """Estimated share of the clients whose updates were within C; noise may take it out of [0, 1]."""
@@ -483,7 +554,9 @@ def adaptive_encoding(
     inner = gaussian_encoding(
         noise_multiplier=noise_multiplier, l2_norm=cost, clients=clients, size=size + 1, seed=seed
     )
-    return AdaptiveEncoding(inner=inner, clip=clip, quantile=quantile, rate=rate, least=least, most=most)
+    return AdaptiveEncoding(
+        inner=inner, clip=clip, quantile=quantile, rate=rate, least=least, most=most
+    )
 
 
 LARGEST = 1 << 24
@@ -512,7 +585,13 @@ def encoding_from(values: JsonObject) -> Encoding:
         if kind in ("noise", "gaussian") or (kind == "table" and values["l2_norm"] is not None):
             _check_rotation(values)
         names = [one.name for one in fields(cast("type[DataclassInstance]", _KINDS[kind]))]
-        return _KINDS[kind](**{name: _field(name, values) for name in names if name in values or name not in _OPTIONAL})
+        return _KINDS[kind](
+            **{
+                name: _field(name, values)
+                for name in names
+                if name in values or name not in _OPTIONAL
+            }
+        )
     except MezzotintError:
         raise
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -523,7 +602,9 @@ def _check_rotation(values: JsonObject) -> None:
     """Refuse a description of vectors rotated in another way, which would decode to nonsense."""
     name = values.get("rotation", "one transform after padding with zeros")
     if name != ROTATION:
-        raise FileFormatError(f"encoding: its rotation is {name!r}, this version's {ROTATION!r}; make it anew")
+        raise FileFormatError(
+            f"encoding: its rotation is {name!r}, this version's {ROTATION!r}; make it anew"
+        )
 
 
 def _field(name: str, values: JsonObject) -> object:
@@ -540,7 +621,9 @@ def _field(name: str, values: JsonObject) -> object:
     if name == "mechanism":
         return Mechanism.from_json(json.dumps(value))
     if name == "ranges":
-        return tuple((str(metric), low + 0.0, high + 0.0) for metric, low, high in value)  # text is refused
+        return tuple(
+            (str(metric), low + 0.0, high + 0.0) for metric, low, high in value
+        )  # text is refused
     return int(value) if name in _WHOLE else str(value) if name == "name" else value
 
 

@@ -147,7 +147,10 @@ class RunLedger:
             if most_rounds is not None and most >= most_rounds:
                 told = f"client {spent!r} was charged for {most} rounds; one more would exceed the budget of"
                 raise BudgetError(f"{told} {most_rounds}: nothing was announced")
-            append({"round": number, "asked": asked, "minimum": minimum} | ({} if among is None else {"among": among}))
+            append(
+                {"round": number, "asked": asked, "minimum": minimum}
+                | ({} if among is None else {"among": among})
+            )
 
     def close(self, number: int, survivors: Iterable[str]) -> None:
         """Close a round whose sum is known, and charge the clients in it."""
@@ -166,7 +169,9 @@ class RunLedger:
     def _started(self, number: int) -> _LoggedRound:
         """An open round that this object started; ParameterError for any other."""
         if number not in self._own:
-            raise ParameterError("round", number, "was not started by this process; take a number from start()")
+            raise ParameterError(
+                "round", number, "was not started by this process; take a number from start()"
+            )
         found = self._rounds[number]
         if found.released is not None or found.failed is not None:
             raise ParameterError("round", number, "is over")
@@ -216,7 +221,9 @@ class RunLedger:
         sums = [one.summands for one in self._known().values() if one.asked and one.failed is None]
         return min(sums, default=0)
 
-    def claims(self, encoding: Encoding, *, size: int, delta: float, corrupted: int = 0) -> dict[str, Claim]:
+    def claims(
+        self, encoding: Encoding, *, size: int, delta: float, corrupted: int = 0
+    ) -> dict[str, Claim]:
         """Claims for the client charged most: "local" (about each report) and "central".
 
         Empty before the first round, and for encodings without noise. A server of secure sums knows who took part, so
@@ -225,7 +232,9 @@ class RunLedger:
         worst = self._worst(encoding, corrupted)
         return encoding.claims(**worst, size=size, delta=delta) if worst else {}
 
-    def spent(self, encoding: Encoding, *, size: int, delta: float, corrupted: int = 0) -> Claim | None:
+    def spent(
+        self, encoding: Encoding, *, size: int, delta: float, corrupted: int = 0
+    ) -> Claim | None:
         """The "central" one of `claims`."""
         worst = self._worst(encoding, corrupted)
         return encoding.central(**worst, size=size, delta=delta) if worst else None
@@ -234,13 +243,22 @@ class RunLedger:
         """Rounds of the client charged most, and the clients in its sums; empty before the first."""
         self._log.refresh()
         most = max(map(encoding.charged, self._charged().values()), default=0)
-        sums = {"rounds": most, "clients": max(corrupted + 1, self.smallest_sum), "corrupted": corrupted}
+        sums = {
+            "rounds": most,
+            "clients": max(corrupted + 1, self.smallest_sum),
+            "corrupted": corrupted,
+        }
         return sums if most else {}
 
     def as_dict(self) -> JsonObject:
         """Plain values for JSON."""
         outcome = {str(number): text for number, text in self.rounds.items()}
-        return {**self.facts, "rounds": outcome, "charges": self.charges, "smallest_sum": self.smallest_sum}
+        return {
+            **self.facts,
+            "rounds": outcome,
+            "charges": self.charges,
+            "smallest_sum": self.smallest_sum,
+        }
 
     # File ----------------------------------------------------------------------------------------------------------
 
@@ -287,24 +305,39 @@ class Checkpoint:
         """Replace the folder's checkpoint; a crash leaves the old one or the new one."""
         with replacing(folder / NAME, overwrite=True) as temporary, temporary.open("wb") as handle:
             session = np.frombuffer(self.session, dtype=np.uint8)
-            state: dict[str, Any] = {_STATE + name: vector for name, vector in self.optimizer.items()}
+            state: dict[str, Any] = {
+                _STATE + name: vector for name, vector in self.optimizer.items()
+            }
             if self.l2_norm is not None:
                 state["l2_norm"] = np.float64(self.l2_norm)
             told = np.frombuffer(json.dumps(self.told).encode(), dtype=np.uint8)
-            np.savez(handle, parameters=self.parameters, done=np.int64(self.done), session=session, told=told, **state)
+            np.savez(
+                handle,
+                parameters=self.parameters,
+                done=np.int64(self.done),
+                session=session,
+                told=told,
+                **state,
+            )
 
     @classmethod
     def load(cls, folder: Path) -> Checkpoint:
         """The folder's checkpoint; FileFormatError if absent or damaged."""
         if not (path := folder / NAME).is_file():
-            raise FileFormatError(f"{folder}: contains no run to resume; name the --out folder of an earlier run")
+            raise FileFormatError(
+                f"{folder}: contains no run to resume; name the --out folder of an earlier run"
+            )
         arrays = read_arrays(path, name=str(path))
         try:
             return cls(
                 parameters=arrays["parameters"],
                 done=int(arrays["done"]),
                 session=arrays["session"].tobytes(),
-                optimizer={n.removeprefix(_STATE): array for n, array in arrays.items() if n.startswith(_STATE)},
+                optimizer={
+                    n.removeprefix(_STATE): array
+                    for n, array in arrays.items()
+                    if n.startswith(_STATE)
+                },
                 l2_norm=float(arrays["l2_norm"]) if "l2_norm" in arrays else None,
                 told=parse_object(arrays["told"].tobytes(), name=NAME) if "told" in arrays else {},
             )
@@ -390,19 +423,25 @@ class LifetimeLedger:
         kind = (encoding.binding.hex(), clients, corrupted, size)
         with self._log.transaction() as append:
             if plan.hex() in self._plans:
-                raise ReplayedRound("sum", "this round was answered before, perhaps by another process")
+                raise ReplayedRound(
+                    "sum", "this round was answered before, perhaps by another process"
+                )
             line: JsonObject = {"plan": plan.hex(), "purpose": encoding.purpose, "kind": list(kind)}
             if session:
                 line |= {"session": session.hex(), "number": number}
             counted = {one: set(rounds) for one, rounds in self._counted.items()}
             place, known = _place(line), counted.setdefault(kind, set())
-            if session and any(place[:2] == one[:2] for places in counted.values() for one in places):
+            if session and any(
+                place[:2] == one[:2] for places in counted.values() for one in places
+            ):
                 raise ReplayedRound("sum", "this round was answered before, under another plan")
             known.add(place)
             encodings = self._encodings | {kind[0]: packed(encoding)}
             total = math.inf if math.isinf(budget) else _total(counted, encodings, delta)
             if total > budget:
-                raise BudgetError(f"epsilon {total:g} in all its sums would exceed the budget of {budget:g}")
+                raise BudgetError(
+                    f"epsilon {total:g} in all its sums would exceed the budget of {budget:g}"
+                )
             if kind[0] not in self._encodings:
                 line["encoding"] = encodings[kind[0]].hex()
             append(line)
@@ -432,7 +471,9 @@ def _place(line: JsonObject) -> Place:
     return str(line.get("session", line["plan"])), int(line.get("number", 1)), str(line["plan"])
 
 
-def _total(counted: Mapping[Kind, Collection[Place]], encodings: dict[str, bytes], delta: float) -> float:
+def _total(
+    counted: Mapping[Kind, Collection[Place]], encodings: dict[str, bytes], delta: float
+) -> float:
     share = math.nextafter(delta / len(counted), 0.0) if len(counted) > 1 else delta
     each = [
         _epsilon(_known(encodings.get(binding, b"")), places, clients, corrupted, size, share)
@@ -456,16 +497,25 @@ def _known(described: bytes) -> Encoding:
 
 
 def _epsilon(
-    encoding: Encoding, places: Collection[Place], clients: int, corrupted: int, size: int, delta: float
+    encoding: Encoding,
+    places: Collection[Place],
+    clients: int,
+    corrupted: int,
+    size: int,
+    delta: float,
 ) -> float:
     """Epsilon of sums of one kind, in all sessions together."""
     sessions: dict[str, list[int]] = {}
     for session, number, _ in places:
         sessions.setdefault(session, []).append(number)
     rounds = sum(map(encoding.charged, sessions.values()))
-    claims = encoding.claims(rounds=rounds, clients=clients, size=size, delta=delta, corrupted=corrupted)
+    claims = encoding.claims(
+        rounds=rounds, clients=clients, size=size, delta=delta, corrupted=corrupted
+    )
     if "local" not in claims:  # no noise of the clients' own
-        raise ParameterError("encoding", encoding.sha256, "nothing is claimed of its sums against their server")
+        raise ParameterError(
+            "encoding", encoding.sha256, "nothing is claimed of its sums against their server"
+        )
     return claims["central"].epsilon
 
 
@@ -491,7 +541,14 @@ def rounds_within(budget: float, spent: Callable[[int], float], rounds: int) -> 
 
 
 def noise_within(
-    budget: float, make: Callable[[float], E], *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0
+    budget: float,
+    make: Callable[[float], E],
+    *,
+    rounds: int,
+    clients: int,
+    size: int,
+    delta: float,
+    corrupted: int = 0,
 ) -> tuple[float, E]:
     """The least noise multiplier, to within two percent of epsilon, with its encoding, that keeps to the budget.
 
@@ -500,13 +557,20 @@ def noise_within(
     """
 
     def cost(encoding: E) -> float:
-        claim = encoding.central(rounds=rounds, clients=clients, size=size, delta=delta, corrupted=corrupted)
+        claim = encoding.central(
+            rounds=rounds, clients=clients, size=size, delta=delta, corrupted=corrupted
+        )
         return float("inf") if claim is None else claim.epsilon
 
     # Epsilon is about sqrt(8 rounds log(1/delta)) over the multiplier; any guess would do.
     guess = budget / (8 * rounds**0.5)
     strength, encoding, _ = search(
-        lambda strength: make(1 / strength), cost, guess=guess, target=budget, least=1 / _MOST, most=1 / _LEAST
+        lambda strength: make(1 / strength),
+        cost,
+        guess=guess,
+        target=budget,
+        least=1 / _MOST,
+        most=1 / _LEAST,
     )
     return 1 / strength, encoding
 
@@ -515,7 +579,9 @@ def with_evaluations(updates: Claim, measured: Claim) -> Claim:
     """The joint claim for updates and for metrics of the same clients: epsilons and deltas add up."""
     total = math.nextafter(updates.epsilon + measured.epsilon, math.inf)
     method = f"{updates.method} and {measured.method}, added"
-    honest = [claim.honest_clients for claim in (updates, measured) if claim.honest_clients is not None]
+    honest = [
+        claim.honest_clients for claim in (updates, measured) if claim.honest_clients is not None
+    ]
     return replace(
         updates, epsilon=total, delta=updates.delta + measured.delta, method=method, alternatives=((method, total),),
         honest_clients=min(honest, default=None), release=None,
@@ -533,7 +599,14 @@ def _not_amplified(encoding: Encoding) -> str:
 
 
 def against_readers(
-    encoding: Encoding, ledger: RunLedger, *, secret: bool, per_round: int, size: int, delta: float, corrupted: int
+    encoding: Encoding,
+    ledger: RunLedger,
+    *,
+    secret: bool,
+    per_round: int,
+    size: int,
+    delta: float,
+    corrupted: int,
 ) -> Claim | str:
     """The claim about all rounds against a reader of the models who does not know who took part; or why there is none.
 
@@ -544,7 +617,9 @@ def against_readers(
     if not ledger.charges:
         return "nothing was released"
     if not secret:
-        return "none: only a fixed number of clients that the server draws in secret is amplified here"
+        return (
+            "none: only a fixed number of clients that the server draws in secret is amplified here"
+        )
     if corrupted:
         return "none: a corrupted client knows who took part with it"
     if not isinstance(encoding, TableEncoding):
@@ -552,7 +627,10 @@ def against_readers(
     among = ledger.among
     if among is None or among <= per_round:
         return "none: every round has to have the same clients to draw from, and more of them than it draws"
-    if any(text != "released" for text in ledger.rounds.values()) or ledger.smallest_sum < per_round:
+    if (
+        any(text != "released" for text in ledger.rounds.values())
+        or ledger.smallest_sum < per_round
+    ):
         return "none: clients that were drawn vanished, or a round failed"
     scheme = encoding.scheme(size, per_round)
     return scheme.claim(

@@ -21,7 +21,14 @@ from flwr.serverapp import Grid
 from mezzotint.core.arguments import check_vector
 from mezzotint.core.errors import BudgetError, MezzotintError, ParameterError
 from mezzotint.core.records import JsonObject
-from mezzotint.federated.mod import Train, Updates, as_bytes, name_of, trained_update, whatever_happens
+from mezzotint.federated.mod import (
+    Train,
+    Updates,
+    as_bytes,
+    name_of,
+    trained_update,
+    whatever_happens,
+)
 from mezzotint.federated.policy import Policy, PolicyRefusal
 from mezzotint.federated.records import RECORD, Key, log, only, parameters, reply
 from mezzotint.federated.rounds import RoundOptions, RoundStrategy, RoundTask, Running, halfway
@@ -67,7 +74,9 @@ class LocalUpdates(Updates):
 
     protocol = "a ranked codebook"
 
-    def _answer(self, record: ConfigRecord, message: Message, context: Context, call_next: Train) -> Message:
+    def _answer(
+        self, record: ConfigRecord, message: Message, context: Context, call_next: Train
+    ) -> Message:
         policy, stage = self._policy(context), str(record[Key.STAGE])
         if stage == JOIN:
             described = as_bytes(record[Key.ENCODING])
@@ -83,7 +92,9 @@ class LocalUpdates(Updates):
         report = self._report(as_bytes(record[Key.PAYLOAD]), message, context, call_next, policy)
         return reply(message, {Key.PAYLOAD: report})
 
-    def _report(self, payload: bytes, message: Message, context: Context, call_next: Train, policy: Policy) -> bytes:
+    def _report(
+        self, payload: bytes, message: Message, context: Context, call_next: Train, policy: Policy
+    ) -> bytes:
         saved = context.state.config_records.get(RECORD)
         if saved is None:
             raise PolicyRefusal("codebook: no round was announced to this client")
@@ -92,7 +103,9 @@ class LocalUpdates(Updates):
         policy.check_report(scheme)  # it may have been changed since
         number, slot = _question(payload)
         if not 1 <= number <= policy.rounds:
-            raise PolicyRefusal(f"rounds={number}: this client answers rounds 1 to {policy.rounds} of a session")
+            raise PolicyRefusal(
+                f"rounds={number}: this client answers rounds 1 to {policy.rounds} of a session"
+            )
         size = parameters(only(message.content.array_records.values()))
         if size != scheme.dimension:
             raise PolicyRefusal(f"dimension={scheme.dimension}: the model has {size} parameters")
@@ -100,33 +113,47 @@ class LocalUpdates(Updates):
         vector = np.zeros(size)
         if number not in session.answers:  # for an answered question nothing is drawn
             vector = whatever_happens(
-                lambda: check_vector(trained_update(message, call_next, context), size, name="update"),
+                lambda: check_vector(
+                    trained_update(message, call_next, context), size, name="update"
+                ),
                 lambda: vector,
                 "reporting about no update",
             )
         try:
             report = session.answer(vector, round_number=number, slot=slot)
         except BudgetError:
-            raise PolicyRefusal(f"budget={policy.budget:g}: another report would exceed it; nothing was sent") from None
+            raise PolicyRefusal(
+                f"budget={policy.budget:g}: another report would exceed it; nothing was sent"
+            ) from None
         except ParameterError as error:  # another slot of a round that was answered
             raise PolicyRefusal(str(error)) from None
         _keep(context, described, session.answers)
         return report.to_bytes(-(-scheme.bits // 8), "big")
 
 
-def _session(scheme: RankedCodebook, context: Context, policy: Policy, answers: bytes) -> RankedSession:
+def _session(
+    scheme: RankedCodebook, context: Context, policy: Policy, answers: bytes
+) -> RankedSession:
     if "records" in context.node_config:
         place = Path(str(context.node_config["records"]))
         kept: JsonObject = {"path": place / f"answers-{scheme.sha256[:16]}.jsonl"}
         ledger = Ledger(place / "ledger.jsonl")
     else:
-        kept = {"answers": {int(number): tuple(answer) for number, answer in json.loads(answers).items()}}
+        kept = {
+            "answers": {
+                int(number): tuple(answer) for number, answer in json.loads(answers).items()
+            }
+        }
         ledger = Ledger()
-    return RankedSession(scheme, client=_name(context), ledger=ledger, budget=(policy.budget, 0.0), **kept)
+    return RankedSession(
+        scheme, client=_name(context), ledger=ledger, budget=(policy.budget, 0.0), **kept
+    )
 
 
 def _keep(context: Context, described: bytes, answers: dict[int, tuple[int, int, str]]) -> None:
-    context.state[RECORD] = ConfigRecord({_CODEBOOK: described, _ANSWERS: json.dumps(answers).encode()})
+    context.state[RECORD] = ConfigRecord(
+        {_CODEBOOK: described, _ANSWERS: json.dumps(answers).encode()}
+    )
 
 
 def _name(context: Context) -> str:
@@ -141,7 +168,11 @@ def _announced(described: bytes) -> RankedCodebook:
         if not reader.eof:
             raise ParameterError("codebook", f"{len(described)} bytes", "cut, or too long")
         return RankedCodebook.from_json(text)
-    except (MezzotintError, zlib.error, UnicodeDecodeError) as error:  # its words are the server's own
+    except (
+        MezzotintError,
+        zlib.error,
+        UnicodeDecodeError,
+    ) as error:  # its words are the server's own
         raise PolicyRefusal(f"codebook: {error}") from None
 
 
@@ -151,7 +182,9 @@ def _question(payload: bytes) -> tuple[int, int]:
         number, slot = asked["round"], asked["slot"]
         round_seeds(number, [slot])
     except (ValueError, KeyError, TypeError):
-        raise PolicyRefusal("question: no round and slot; server and client run different versions") from None
+        raise PolicyRefusal(
+            "question: no round and slot; server and client run different versions"
+        ) from None
     return number, slot
 
 
@@ -190,7 +223,9 @@ class LocalStrategy(RoundStrategy[_Local]):
         True
     """
 
-    def __init__(self, *, scheme: RankedCodebook, per_round: int, **options: Unpack[RoundOptions]) -> None:
+    def __init__(
+        self, *, scheme: RankedCodebook, per_round: int, **options: Unpack[RoundOptions]
+    ) -> None:
         super().__init__(per_round=per_round, **options)
         self.scheme = replace(scheme, beacon=f"{scheme.beacon} {self.session.hex()}".strip())
 
@@ -225,7 +260,9 @@ class LocalStrategy(RoundStrategy[_Local]):
     def _open(self, number: int, task: RoundTask, grid: Grid) -> _Local:
         size = parameters(task["arrays"])
         if size != self.scheme.dimension:
-            raise ParameterError("dimension", self.scheme.dimension, f"the model has {size} parameters")
+            raise ParameterError(
+                "dimension", self.scheme.dimension, f"the model has {size} parameters"
+            )
         # A node's name is unknown until it has joined.
         nodes = self._choose({node: str(node) for node in self._connected(grid)}, number)
         return _Local(number=number, nodes=dict(enumerate(nodes)), task=task, grid=grid)
@@ -234,7 +271,9 @@ class LocalStrategy(RoundStrategy[_Local]):
         return now.stage
 
     def _enough(self, now: _Local) -> bool:
-        wanted = len(now.nodes) if self.sampling == "poisson" else min(self.per_round, len(now.nodes))
+        wanted = (
+            len(now.nodes) if self.sampling == "poisson" else min(self.per_round, len(now.nodes))
+        )
         if now.stage == JOIN:
             return len(now.joined) >= halfway(wanted, len(now.nodes))
         return len(now.reports) >= wanted
@@ -260,16 +299,22 @@ class LocalStrategy(RoundStrategy[_Local]):
 
     def _until_train(self, now: _Local) -> Iterator[Message]:
         described = zlib.compress(self.scheme.to_json().encode(), 9)
-        self._ask(now, self._messages(now, dict.fromkeys(now.nodes, b""), {Key.ENCODING: described}))
+        self._ask(
+            now, self._messages(now, dict.fromkeys(now.nodes, b""), {Key.ENCODING: described})
+        )
         if len(now.joined) < max(1, self.minimum):
-            raise TooFewClients(JOIN, f"{len(now.joined)} clients joined, {self.minimum} are needed")
+            raise TooFewClients(
+                JOIN, f"{len(now.joined)} clients joined, {self.minimum} are needed"
+            )
         # From here on a client is charged under its own name.
         now.names = self._unspent({place: now.name(place) for place in now.joined})
         now.joined = list(now.names)
         asked = list(now.names.values())
         self.ledger.ask(now.number, asked, minimum=1, most_rounds=self.most_rounds)
         now.stage = REPORT
-        outbox = {place: json.dumps({"round": now.number, "slot": place}).encode() for place in now.joined}
+        outbox = {
+            place: json.dumps({"round": now.number, "slot": place}).encode() for place in now.joined
+        }
         return self._messages(now, outbox, {Key.RETURNS: self.returns}, now.task)
 
     def _until_mean(self) -> tuple[ArrayRecord | None, MetricRecord | None]:
@@ -279,18 +324,33 @@ class LocalStrategy(RoundStrategy[_Local]):
             return None, None
         self._ask(now, now.requests)
         # A silent client may have sent a report that others saw on its way, or that arrives late.
-        charged = [now.names[place] for place in now.joined if place in now.reports or place not in now.refused]
+        charged = [
+            now.names[place]
+            for place in now.joined
+            if place in now.reports or place not in now.refused
+        ]
         self.ledger.close(now.number, charged)
         if len(now.reports) < max(1, self.minimum):
-            error = TooFewClients(REPORT, f"{len(now.reports)} reports arrived, {self.minimum} are needed")
+            error = TooFewClients(
+                REPORT, f"{len(now.reports)} reports arrived, {self.minimum} are needed"
+            )
             self._note(now.number, "", error)
             return None, None
         self.counted = len(now.reports)
         places = sorted(now.reports)
-        mean = self.scheme.mean([now.reports[place] for place in places], round_seeds(now.number, places))
-        return self._moved(now, mean, {"survivors": len(places), "dropped": len(now.nodes) - len(places)})
+        mean = self.scheme.mean(
+            [now.reports[place] for place in places], round_seeds(now.number, places)
+        )
+        return self._moved(
+            now, mean, {"survivors": len(places), "dropped": len(now.nodes) - len(places)}
+        )
 
     def summary(self) -> None:
         """Log the settings."""
-        log(INFO, "\t├──> Single reports of %d clients (%s), seen by this server", self.per_round, self.sampling)
+        log(
+            INFO,
+            "\t├──> Single reports of %d clients (%s), seen by this server",
+            self.per_round,
+            self.sampling,
+        )
         log(INFO, "\t└──> %s", self.scheme)

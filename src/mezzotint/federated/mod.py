@@ -41,7 +41,13 @@ from mezzotint.federated.records import (
     shapes,
     task_digest,
 )
-from mezzotint.federated.secagg import Client, OutOfRangeInteger, ProtocolError, ReplayedRound, RoundPlan
+from mezzotint.federated.secagg import (
+    Client,
+    OutOfRangeInteger,
+    ProtocolError,
+    ReplayedRound,
+    RoundPlan,
+)
 from mezzotint.federated.secagg.messages import read_invitation
 from mezzotint.federated.secagg.roster import read_identity
 
@@ -79,15 +85,27 @@ class Updates(ABC):
             kind, _, function = message.metadata.message_type.partition(".")
             record = protocol_record(message) if kind in self.kinds else None
             if record is not None:
-                if function not in ("", "default"):  # no plan binds it: some could be asked something else
-                    raise PolicyRefusal(f"{kind}: {self.protocol} asks an app's default function alone")
+                if function not in (
+                    "",
+                    "default",
+                ):  # no plan binds it: some could be asked something else
+                    raise PolicyRefusal(
+                        f"{kind}: {self.protocol} asks an app's default function alone"
+                    )
                 return self._answer(record, message, context, call_next)
             if kind == MessageType.TRAIN:
                 raise PolicyRefusal(f"train: the server asks for an update without {self.protocol}")
             if not self._policy(context).evaluate:
-                raise PolicyRefusal(f"{kind}: metrics of this client's data are releases that nobody accounts for")
+                raise PolicyRefusal(
+                    f"{kind}: metrics of this client's data are releases that nobody accounts for"
+                )
         except Exception as error:
-            log(WARNING, "mezzotint: refused: %s", error, exc_info=not isinstance(error, MezzotintError))
+            log(
+                WARNING,
+                "mezzotint: refused: %s",
+                error,
+                exc_info=not isinstance(error, MezzotintError),
+            )
             return reply(message, _refusal(error))
         return call_next(message, context)
 
@@ -97,7 +115,9 @@ class Updates(ABC):
     """Kinds of messages that the protocol uses, by Flower's names."""
 
     @abstractmethod
-    def _answer(self, record: ConfigRecord, message: Message, context: Context, call_next: Train) -> Message:
+    def _answer(
+        self, record: ConfigRecord, message: Message, context: Context, call_next: Train
+    ) -> Message:
         """The answer to a message of the protocol."""
 
     def _policy(self, context: Context) -> Policy:
@@ -108,7 +128,9 @@ class Updates(ABC):
             return Policy() if path is None else load_policy(str(path))
         except MezzotintError as error:  # the server does not learn what is wrong with the file
             log(WARNING, "mezzotint: %s", error)
-            raise PolicyRefusal("policy: this client cannot read its own; its log says why") from None
+            raise PolicyRefusal(
+                "policy: this client cannot read its own; its log says why"
+            ) from None
 
 
 @final
@@ -144,10 +166,18 @@ class SecureUpdates(Updates):
     protocol = "secure aggregation"
     kinds = (MessageType.TRAIN, MessageType.EVALUATE)
 
-    def _answer(self, record: ConfigRecord, message: Message, context: Context, call_next: Train) -> Message:
+    def _answer(
+        self, record: ConfigRecord, message: Message, context: Context, call_next: Train
+    ) -> Message:
         named, kind = str(record.get(Key.STAGE)), message.metadata.message_type.split(".")[0]
-        if strange := record.keys() - {Key.STAGE, Key.PAYLOAD, *_KEYS.get(named, (Key.ENCODING, Key.RETURNS))}:
-            raise PolicyRefusal(f"record: {len(strange)} keys that this stage does not have")  # no plan binds them
+        if strange := record.keys() - {
+            Key.STAGE,
+            Key.PAYLOAD,
+            *_KEYS.get(named, (Key.ENCODING, Key.RETURNS)),
+        }:
+            raise PolicyRefusal(
+                f"record: {len(strange)} keys that this stage does not have"
+            )  # no plan binds them
         policy = self._policy(context)
         client, settings = _restored(context, policy)
         _check_kind(kind, named, client.plan)
@@ -155,18 +185,27 @@ class SecureUpdates(Updates):
             stage, payload = str(record[Key.STAGE]), as_bytes(record[Key.PAYLOAD])
             answer: dict[str, object] = {}
             if stage == Key.CARD:
-                answer = {Key.PAYLOAD: client.show(payload), Key.NAME: name_of(context) or client.identity.hex()}
+                answer = {
+                    Key.PAYLOAD: client.show(payload),
+                    Key.NAME: name_of(context) or client.identity.hex(),
+                }
             elif stage == "deal":
                 if "identity" in context.node_config and "records" not in context.node_config:
                     # Flower's state lasts for one run: a server could repeat a plan in another and open both secrets.
-                    raise PolicyRefusal("records: this client has an identity, and no folder to note its sums in")
+                    raise PolicyRefusal(
+                        "records: this client has an identity, and no folder to note its sums in"
+                    )
                 settings = as_bytes(record[Key.ENCODING])
                 plan = read_invitation(payload)[0]
                 _check_kind(kind, "", plan)
                 policy.check(_announced(settings), plan)
                 answer = {Key.PAYLOAD: client.deal(payload)}
             elif stage == "sum":
-                answer = {Key.PAYLOAD: _masked(client, payload, settings, message, call_next, context, policy)}
+                answer = {
+                    Key.PAYLOAD: _masked(
+                        client, payload, settings, message, call_next, context, policy
+                    )
+                }
             elif stage in ("agree", "open", "unite"):
                 answer = {Key.PAYLOAD: getattr(client, stage)(payload)}
             else:
@@ -183,16 +222,27 @@ class SecureUpdates(Updates):
 
 def _check_kind(kind: str, stage: str, plan: RoundPlan | None) -> None:
     """Refuse a message of another kind than the round in progress; the first two stages begin a round."""
-    asked = MessageType.TRAIN if stage == Key.CARD else kind if stage == "deal" or plan is None else plan.purpose
+    asked = (
+        MessageType.TRAIN
+        if stage == Key.CARD
+        else kind
+        if stage == "deal" or plan is None
+        else plan.purpose
+    )
     if kind != asked:
         raise PolicyRefusal(f"purpose: a message to {kind}, in a round to {asked}")
 
 
 def _refusal(error: Exception) -> dict[str, object]:
     """Name and reason for the server; the reason is withheld unless it comes from messages and policy alone."""
-    if isinstance(error, PolicyRefusal | ProtocolError) and not isinstance(error, OutOfRangeInteger):
+    if isinstance(error, PolicyRefusal | ProtocolError) and not isinstance(
+        error, OutOfRangeInteger
+    ):
         return {Key.REFUSED: type(error).__name__, Key.REASON: str(error)}
-    return {Key.REFUSED: "ClientFault", Key.REASON: "this client cannot answer; its own log says why"}
+    return {
+        Key.REFUSED: "ClientFault",
+        Key.REASON: "this client cannot answer; its own log says why",
+    }
 
 
 def _restored(context: Context, policy: Policy) -> tuple[Client, bytes]:
@@ -232,11 +282,15 @@ def _masked(
     encoding = _announced(settings)
     policy.check(encoding, plan)  # again: the policy may have changed since the invitation
     if plan.task != task_digest(message.content):
-        raise PolicyRefusal("model: not the model, or not the configuration, that the round was announced with")
+        raise PolicyRefusal(
+            "model: not the model, or not the configuration, that the round was announced with"
+        )
     size = parameters(only(message.content.array_records.values()))
     # Whatever the message alone makes fail is refused here; failures below are the client's, which then adds nothing.
     if _returns(message) not in _ANSWERS[plan.purpose]:
-        raise PolicyRefusal(f"returns: of a round to {plan.purpose}, one of {', '.join(_ANSWERS[plan.purpose])}")
+        raise PolicyRefusal(
+            f"returns: of a round to {plan.purpose}, one of {', '.join(_ANSWERS[plan.purpose])}"
+        )
     client.expect(payload)  # before the app runs: refused messages leave no trace in its state
     integers = whatever_happens(
         lambda: encoding.encode(_share(message, call_next, context, client, encoding)),
@@ -257,14 +311,18 @@ def whatever_happens(make: Callable[[], T], nothing: Callable[[], T], told: str)
         return make()
     except KeyboardInterrupt:
         raise  # from whoever runs this client
-    except BaseException as error:  # libraries may exit the process, or raise something other than an Exception
+    except (
+        BaseException
+    ) as error:  # libraries may exit the process, or raise something other than an Exception
         made, ours = nothing(), isinstance(error, MezzotintError)
         why = str(error) if ours else type(error).__name__  # the text of others may itself raise
         log(WARNING, "mezzotint: %s: %s", told, why, exc_info=not ours)
         return made
 
 
-def _share(message: Message, call_next: Train, context: Context, client: Client, encoding: Encoding) -> Vector:
+def _share(
+    message: Message, call_next: Train, context: Context, client: Client, encoding: Encoding
+) -> Vector:
     """The input to the sum: metrics, a new update, or, under an encoding with bands, this round's share of one."""
     from mezzotint.federated.joined import MetricsEncoding
 
@@ -279,16 +337,22 @@ def _share(message: Message, call_next: Train, context: Context, client: Client,
         return update()
     held = Held(context=context, identity=client.identity, about=plan.session + encoding.binding)
     size = parameters(only(message.content.array_records.values()))
-    return spread(update, number=plan.round, size=size, bands=encoding.bands, norm=encoding.norm, held=held)
+    return spread(
+        update, number=plan.round, size=size, bands=encoding.bands, norm=encoding.norm, held=held
+    )
 
 
-def _charge(identity: str, plan: RoundPlan, encoding: Encoding, policy: Policy, size: int, context: Context) -> None:
+def _charge(
+    identity: str, plan: RoundPlan, encoding: Encoding, policy: Policy, size: int, context: Context
+) -> None:
     """Record the sum in this client's lifetime ledger, if it has one, or refuse it."""
     folder = context.node_config.get("records")
     if folder is None or "identity" not in context.node_config:
         if math.isinf(policy.budget):
             return
-        raise PolicyRefusal("budget: this client has no identity and no records that outlast the run")
+        raise PolicyRefusal(
+            "budget: this client has no identity and no records that outlast the run"
+        )
     from mezzotint.federated.ledger import LifetimeLedger
 
     Path(str(folder)).mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -302,30 +366,53 @@ def _charge(identity: str, plan: RoundPlan, encoding: Encoding, policy: Policy, 
         raise PolicyRefusal(f"round: {error}") from None
     except BudgetError as error:
         log(WARNING, "mezzotint: %s", error)
-        raise PolicyRefusal(f"budget={policy.budget:g}: another sum would exceed it; nothing was sent") from None
+        raise PolicyRefusal(
+            f"budget={policy.budget:g}: another sum would exceed it; nothing was sent"
+        ) from None
     except ParameterError:
-        raise PolicyRefusal("budget: nothing is claimed of this encoding's sums against their server") from None
+        raise PolicyRefusal(
+            "budget: nothing is claimed of this encoding's sums against their server"
+        ) from None
 
 
-def trained_update(message: Message, call_next: Train, context: Context, encoding: Encoding | None = None) -> Vector:
+def trained_update(
+    message: Message, call_next: Train, context: Context, encoding: Encoding | None = None
+) -> Vector:
     """The app's update of the parameters as one vector, then its metric "num-examples" if the encoding weighs."""
     answer = _asked(message, call_next, context)
     sent, trained = (only(one.content.array_records.values()) for one in (message, answer))
     returns = _returns(message)
     if shapes(trained) != shapes(sent):
-        raise ParameterError("arrays", str(shapes(trained)), "the update's arrays differ from the model's")
+        raise ParameterError(
+            "arrays", str(shapes(trained)), "the update's arrays differ from the model's"
+        )
     if returns not in ("update", "weights"):
-        raise ParameterError("returns", returns, "use 'weights' (new parameters) or 'update' (what is added to them)")
+        raise ParameterError(
+            "returns", returns, "use 'weights' (new parameters) or 'update' (what is added to them)"
+        )
     update = flatten(trained) if returns == "update" else flatten(trained) - flatten(sent)
-    return update if encoding is None or not encoding.weighs else np.append(update, _metric(answer, EXAMPLES))
+    return (
+        update
+        if encoding is None or not encoding.weighs
+        else np.append(update, _metric(answer, EXAMPLES))
+    )
 
 
-def measured(message: Message, call_next: Train, context: Context, encoding: MetricsEncoding) -> Vector:
+def measured(
+    message: Message, call_next: Train, context: Context, encoding: MetricsEncoding
+) -> Vector:
     """The metrics of the app's evaluate function that the encoding names, in order."""
     answer = _asked(message, call_next, context)
     if (returns := _returns(message)) != Key.METRICS:
-        raise ParameterError("returns", returns, f"use {Key.METRICS!r}: a sum of what clients measure")
-    return np.array([_metric(answer, name) for name in (*encoding.names, *([EXAMPLES] if encoding.weighs else []))])
+        raise ParameterError(
+            "returns", returns, f"use {Key.METRICS!r}: a sum of what clients measure"
+        )
+    return np.array(
+        [
+            _metric(answer, name)
+            for name in (*encoding.names, *([EXAMPLES] if encoding.weighs else []))
+        ]
+    )
 
 
 def _asked(message: Message, call_next: Train, context: Context) -> Message:
@@ -335,7 +422,9 @@ def _asked(message: Message, call_next: Train, context: Context) -> Message:
     finally:
         message.content[RECORD] = record
     if answer.has_error():
-        raise ParameterError(message.metadata.message_type, str(answer.error.reason), "the app's function failed")
+        raise ParameterError(
+            message.metadata.message_type, str(answer.error.reason), "the app's function failed"
+        )
     return answer
 
 
@@ -361,13 +450,22 @@ def _identity(context: Context) -> bytes | None:
 
 def name_of(context: Context) -> str:
     """The client's name in the node's configuration; "" without one."""
-    return next((str(context.node_config[key]) for key in ("name", "partition-id") if key in context.node_config), "")
+    return next(
+        (
+            str(context.node_config[key])
+            for key in ("name", "partition-id")
+            if key in context.node_config
+        ),
+        "",
+    )
 
 
 def as_bytes(value: object) -> bytes:
     """The payload, checked to be bytes."""
     if not isinstance(value, bytes):
-        raise ParameterError("payload", type(value).__name__, "need bytes; the message was made by something else")
+        raise ParameterError(
+            "payload", type(value).__name__, "need bytes; the message was made by something else"
+        )
     return value
 
 
@@ -377,7 +475,9 @@ _BYTES = "update"
 
 def turn_of(identity: bytes, bands: int) -> int:
     """The number of rounds before a client's first turn, from its public identity: no server chooses it."""
-    return int.from_bytes(hashlib.sha256(b"mezzotint turn" + identity).digest()[:8], "little") % bands
+    return (
+        int.from_bytes(hashlib.sha256(b"mezzotint turn" + identity).digest()[:8], "little") % bands
+    )
 
 
 @final
@@ -396,13 +496,18 @@ class Held:
     @property
     def _path(self) -> Path | None:
         config = self.context.node_config
-        known, name = "records" in config and "identity" in config, f"update-{self.identity.hex()[:16]}.npz"
+        known, name = (
+            "records" in config and "identity" in config,
+            f"update-{self.identity.hex()[:16]}.npz",
+        )
         return Path(str(config["records"])) / name if known else None
 
     def keep(self, number: int, vector: Vector) -> None:
         """Hold the update of this round instead of the last one."""
         file = io.BytesIO()
-        np.savez(file, about=np.frombuffer(self.about, np.uint8), number=np.int64(number), vector=vector)
+        np.savez(
+            file, about=np.frombuffer(self.about, np.uint8), number=np.int64(number), vector=vector
+        )
         if self._path is None:
             self.context.state[_HELD] = ConfigRecord({_BYTES: file.getvalue()})
             return
@@ -424,7 +529,9 @@ class Held:
             return None
 
 
-def spread(update: Callable[[], Vector], *, number: int, size: int, bands: int, norm: float, held: Held) -> Vector:
+def spread(
+    update: Callable[[], Vector], *, number: int, size: int, bands: int, norm: float, held: Held
+) -> Vector:
     """(size,) a client's contribution to the sum of round `number`: its share of the update from its last turn.
 
     `update` trains, and is called only in the client's turn. Within a block of `bands` rounds from a turn on, shares

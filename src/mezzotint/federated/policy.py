@@ -108,42 +108,66 @@ class Policy:
         bounds, known = self.l2_norm_range, self.roster is not None
         ordered = bounds is None or 0 <= bounds[0] <= bounds[1] < math.inf
         remedy = "name the roster of all clients, too: a server that invents clients fills any sum with them"
-        check_rules(self, ("largest_value", self.largest_value > 0, least), ("l2_norm", norm > 0, least))
+        check_rules(
+            self, ("largest_value", self.largest_value > 0, least), ("l2_norm", norm > 0, least)
+        )
         _ = self.trust  # checks its part
         check_rules(
             self,
             ("noise_multiplier", 0 <= self.noise_multiplier < math.inf, "need a number >= 0"),
-            ("evaluate_noise_multiplier", self.evaluate_noise_multiplier >= 0, "need a number >= 0, or leave it out"),
+            (
+                "evaluate_noise_multiplier",
+                self.evaluate_noise_multiplier >= 0,
+                "need a number >= 0, or leave it out",
+            ),
             ("report_epsilon", self.report_epsilon > 0, least),
             ("budget", self.budget > 0, "need an epsilon > 0, or leave it out"),
             ("delta", 0 < self.delta < 1, "need a probability in (0, 1)"),
             ("l2_norm_range", ordered, _RANGE),
             ("minimum", known or self.minimum <= 2, remedy),
             ("noise_multiplier", known or self.noise_multiplier == 0, remedy),
-            ("evaluate_noise_multiplier", known or self.evaluate_noise_multiplier in (0, math.inf), remedy),
+            (
+                "evaluate_noise_multiplier",
+                known or self.evaluate_noise_multiplier in (0, math.inf),
+                remedy,
+            ),
         )
 
     def _check_types(self) -> None:
         """A value in quotes, or NaN, would pass for one that allows everything."""
-        numbers = ["corrupted", "report_epsilon", "budget", "delta", "noise_multiplier", "evaluate_noise_multiplier"]
+        numbers = [
+            "corrupted",
+            "report_epsilon",
+            "budget",
+            "delta",
+            "noise_multiplier",
+            "evaluate_noise_multiplier",
+        ]
         numbers += ["largest_value", *(["l2_norm"] if self.l2_norm is not None else [])]
         whole, remedy = ("minimum", "rounds"), "need a whole number, without quotes"
         bounds, tables = self.l2_norm_range, self.mechanisms
         pair = bounds is None or (isinstance(bounds, list | tuple) and len(bounds) == 2)
-        sums = tables is None or (isinstance(tables, list | tuple) and all(isinstance(table, str) for table in tables))
+        sums = tables is None or (
+            isinstance(tables, list | tuple) and all(isinstance(table, str) for table in tables)
+        )
         check_rules(
             self,
             ("evaluate", isinstance(self.evaluate, bool), "true or false, without quotes"),
             ("mechanisms", sums, "need a list of SHA-256 sums, in brackets"),
             ("l2_norm_range", pair and all(map(_is_number, bounds or ())), _RANGE),
             *((name, type(getattr(self, name)) is int, remedy) for name in whole),
-            *((name, _is_number(getattr(self, name)), "need a number, without quotes") for name in numbers),
+            *(
+                (name, _is_number(getattr(self, name)), "need a number, without quotes")
+                for name in numbers
+            ),
         )
 
     @property
     def trust(self) -> Trust:
         """The conditions that the protocol checks."""
-        return Trust(roster=self.roster, corrupted=self.corrupted, minimum=self.minimum, rounds=self.rounds)
+        return Trust(
+            roster=self.roster, corrupted=self.corrupted, minimum=self.minimum, rounds=self.rounds
+        )
 
     def check(self, encoding: Encoding, plan: RoundPlan) -> None:
         """Refuse an encoding or plan that protects less than this policy, or that do not match each other.
@@ -154,23 +178,35 @@ class Policy:
         if plan.binding != encoding.binding:
             raise PolicyRefusal("mechanism: the plan was made for another table than the one sent")
         if (plan.span, plan.overflow) != (encoding.span, encoding.overflow):
-            raise PolicyRefusal(f"span={plan.span}: the mechanism sends integers up to {encoding.span}")
+            raise PolicyRefusal(
+                f"span={plan.span}: the mechanism sends integers up to {encoding.span}"
+            )
         if plan.bits != encoding.bits(plan.clients):
             # A larger modulus than the encoding's would tell without noise how many values are negative.
-            raise PolicyRefusal(f"bits={plan.bits}: sums of this mechanism are modulo 2**{encoding.bits(plan.clients)}")
+            raise PolicyRefusal(
+                f"bits={plan.bits}: sums of this mechanism are modulo 2**{encoding.bits(plan.clients)}"
+            )
         if plan.round > self.rounds:
-            raise PolicyRefusal(f"rounds={plan.round}: this client answers at most {self.rounds} rounds of a session")
+            raise PolicyRefusal(
+                f"rounds={plan.round}: this client answers at most {self.rounds} rounds of a session"
+            )
         if self.roster is None and self.budget < math.inf:
-            raise PolicyRefusal("budget: a sum's cost counts others' noise; without a roster they may be invented")
+            raise PolicyRefusal(
+                "budget: a sum's cost counts others' noise; without a roster they may be invented"
+            )
         if plan.purpose != encoding.purpose:
-            raise PolicyRefusal(f"purpose={plan.purpose}: the encoding is one to {encoding.purpose} with")
+            raise PolicyRefusal(
+                f"purpose={plan.purpose}: the encoding is one to {encoding.purpose} with"
+            )
         self._check_mechanism(encoding)
         name, asked = "noise_multiplier", self.noise_multiplier
         if plan.purpose == "evaluate":
             name, asked = "evaluate_noise_multiplier", self.evaluate_noise_multiplier
         noise = encoding.noise_multiplier(max(0, plan.minimum - self.trust.corrupted_of(plan)))
         if not asked <= noise < math.inf:
-            wanted = f"wants {asked:g}" if asked < math.inf else "answers no sums of what it measures"
+            wanted = (
+                f"wants {asked:g}" if asked < math.inf else "answers no sums of what it measures"
+            )
             raise PolicyRefusal(f"{name}={noise:g} in the smallest sum: this client {wanted}")
 
     def check_report(self, scheme: RankedCodebook) -> None:
@@ -180,29 +216,51 @@ class Policy:
             PolicyRefusal: as `check`.
         """
         if self.roster is not None:
-            raise PolicyRefusal("trust: reports seen one by one, but this client wants its update hidden in a sum")
+            raise PolicyRefusal(
+                "trust: reports seen one by one, but this client wants its update hidden in a sum"
+            )
         if scheme.epsilon > (allowed := min(self.report_epsilon, self.budget)):
-            raise PolicyRefusal(f"epsilon={scheme.epsilon:g} per report: this client allows {allowed:g}")
+            raise PolicyRefusal(
+                f"epsilon={scheme.epsilon:g} per report: this client allows {allowed:g}"
+            )
         if self.mechanisms is not None and scheme.sha256 not in self.mechanisms:
-            raise PolicyRefusal(f"mechanism={scheme.sha256}: not among those that this client allows")
-        norms = [norm for norm in (self.l2_norm, *(self.l2_norm_range or ())[1:]) if norm is not None]
+            raise PolicyRefusal(
+                f"mechanism={scheme.sha256}: not among those that this client allows"
+            )
+        norms = [
+            norm for norm in (self.l2_norm, *(self.l2_norm_range or ())[1:]) if norm is not None
+        ]
         if scheme.clip_norm > min([self.largest_value, *norms]):
             raise PolicyRefusal(f"clip_norm={scheme.clip_norm:g}: more than this client allows")
 
     def _check_mechanism(self, encoding: Encoding) -> None:
         trains = encoding.purpose == "train"  # what clients measure has no norm in data units
-        if trains and self.l2_norm is not None and (encoding.norm is None or encoding.norm > self.l2_norm):
-            raise PolicyRefusal(f"l2_norm={encoding.norm}: this client allows at most {self.l2_norm:g}")
+        if (
+            trains
+            and self.l2_norm is not None
+            and (encoding.norm is None or encoding.norm > self.l2_norm)
+        ):
+            raise PolicyRefusal(
+                f"l2_norm={encoding.norm}: this client allows at most {self.l2_norm:g}"
+            )
         if trains and self.l2_norm_range is not None:
             least, most = self.l2_norm_range
             if encoding.norm is None or not least <= encoding.norm <= most:
-                raise PolicyRefusal(f"l2_norm={encoding.norm}: this client allows {least:g} to {most:g}")
+                raise PolicyRefusal(
+                    f"l2_norm={encoding.norm}: this client allows {least:g} to {most:g}"
+                )
         if (epsilon := encoding.report_epsilon) > self.report_epsilon:
-            raise PolicyRefusal(f"epsilon={epsilon:g} per report: this client allows {self.report_epsilon:g}")
+            raise PolicyRefusal(
+                f"epsilon={epsilon:g} per report: this client allows {self.report_epsilon:g}"
+            )
         if self.mechanisms is not None and encoding.sha256 not in self.mechanisms:
-            raise PolicyRefusal(f"mechanism={encoding.sha256}: not among the tables that this client allows")
+            raise PolicyRefusal(
+                f"mechanism={encoding.sha256}: not among the tables that this client allows"
+            )
         if trains and encoding.largest > self.largest_value:
-            raise PolicyRefusal(f"clip={encoding.largest:g}: this client allows {self.largest_value:g}")
+            raise PolicyRefusal(
+                f"clip={encoding.largest:g}: this client allows {self.largest_value:g}"
+            )
 
 
 def load_policy(path: str | Path) -> Policy:
@@ -228,7 +286,9 @@ def load_policy(path: str | Path) -> Policy:
         raise FileFormatError(f"policy {Path(path).name}: {error}") from None
     unknown = sorted(set(values) - {field.name for field in fields(Policy)})
     if unknown:
-        raise FileFormatError(f"policy {Path(path).name}: unknown keys {unknown}; a typo would protect nobody")
+        raise FileFormatError(
+            f"policy {Path(path).name}: unknown keys {unknown}; a typo would protect nobody"
+        )
     settings: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
     }

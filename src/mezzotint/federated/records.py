@@ -87,7 +87,11 @@ def unflatten(vector: npt.NDArray[np.float64], like: ArrayRecord) -> ArrayRecord
 
 def shapes(arrays: ArrayRecord) -> list[tuple[str, tuple[int, ...]]]:
     """Names and shapes of the parameters, in order."""
-    return [(name, tuple(array.shape)) for name, array in arrays.items() if is_parameter(name, array.dtype)]
+    return [
+        (name, tuple(array.shape))
+        for name, array in arrays.items()
+        if is_parameter(name, array.dtype)
+    ]
 
 
 def protocol_record(message: Message) -> ConfigRecord | None:
@@ -117,7 +121,10 @@ def task_digest(content: RecordDict) -> bytes:
         record = content[name]
         add(type(record).__name__, name, len(record) if name != RECORD else 0)
         if isinstance(record, ArrayRecord):
-            for array_name, array in record.items():  # in their order: that of the update's coordinates
+            for (
+                array_name,
+                array,
+            ) in record.items():  # in their order: that of the update's coordinates
                 add(array_name, array.dtype, tuple(array.shape), array.stype, array.data)
         elif name == RECORD:
             add(record.get(Key.RETURNS))
@@ -141,5 +148,7 @@ def only(records: Iterable[ArrayRecord]) -> ArrayRecord:
     """The only record of arrays; ParameterError if there is none, or more than one."""
     found = list(records)
     if len(found) != 1:
-        raise ParameterError("arrays", f"{len(found)} records", "a train function returns exactly one ArrayRecord")
+        raise ParameterError(
+            "arrays", f"{len(found)} records", "a train function returns exactly one ArrayRecord"
+        )
     return found[0]

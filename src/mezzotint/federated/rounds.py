@@ -20,11 +20,26 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricReco
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from mezzotint.core.arguments import check_choice, check_count, check_instance, check_positive, check_probability
+from mezzotint.core.arguments import (
+    check_choice,
+    check_count,
+    check_instance,
+    check_positive,
+    check_probability,
+)
 from mezzotint.core.errors import BudgetError, ParameterError
 from mezzotint.core.records import JsonObject, above
 from mezzotint.federated.ledger import RunLedger
-from mezzotint.federated.records import Key, flatten, log, one_line, parameters, protocol_record, request, unflatten
+from mezzotint.federated.records import (
+    Key,
+    flatten,
+    log,
+    one_line,
+    parameters,
+    protocol_record,
+    request,
+    unflatten,
+)
 from mezzotint.federated.secagg import ProtocolError, TooFewClients
 from mezzotint.federated.secagg.roster import SAMPLINGS, Sampling, check_spare
 from mezzotint.federated.tasks import FedAvg, ServerOptimizer, State
@@ -183,18 +198,24 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
     ) -> None:
         self.per_round = check_count("per_round", per_round, least=2)  # one alone hides nothing
         self.spare = check_spare(spare, sampling)
-        self.minimum = self.usual_minimum(self.invited) if minimum is None else check_count("minimum", minimum)
+        self.minimum = (
+            self.usual_minimum(self.invited) if minimum is None else check_count("minimum", minimum)
+        )
         if not self.minimum <= per_round:
             remedy = f"a round has at most {per_round} summands; choose a smaller minimum"
             raise ParameterError("minimum", self.minimum, remedy)
         self.sampling = check_choice("sampling", sampling, SAMPLINGS)
         self.learning_rate = check_positive("learning_rate", learning_rate)
-        self.optimizer = check_instance("optimizer", FedAvg() if optimizer is None else optimizer, ServerOptimizer)
+        self.optimizer = check_instance(
+            "optimizer", FedAvg() if optimizer is None else optimizer, ServerOptimizer
+        )
         self.optimizer_state: State = {}
         self.returns = returns
         self.stage_timeout = check_positive("stage_timeout", stage_timeout, "need seconds above 0")
         self.session = os.urandom(16) if session is None else session
-        self.ledger = check_instance("ledger", RunLedger(None, {}) if ledger is None else ledger, RunLedger)
+        self.ledger = check_instance(
+            "ledger", RunLedger(None, {}) if ledger is None else ledger, RunLedger
+        )
         self.most_rounds = most_rounds
         self.delta = None if delta is None else check_probability("delta", delta)
         self.incidents: list[Incident] = []
@@ -306,7 +327,9 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
             config["server-round"] = number
             now = self._open(number, {"arrays": arrays, "config": config}, grid)
             if len(now.nodes) < max(2, self.minimum):
-                raise TooFewClients("plan", f"{len(now.nodes)} clients are there, {self.minimum} are needed")
+                raise TooFewClients(
+                    "plan", f"{len(now.nodes)} clients are there, {self.minimum} are needed"
+                )
             self._running = now
             now.requests = self._until_train(now)
         except (ProtocolError, BudgetError) as error:
@@ -336,7 +359,9 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         """No evaluation on clients: their metrics would be releases outside all accounting."""
         return []
 
-    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
         """Nothing was asked."""
         return None
 
@@ -347,7 +372,9 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         start, told = time.monotonic(), -1
         while len(nodes := sorted(grid.get_node_ids())) < self.invited:
             waited = time.monotonic() - start
-            if waited >= (self._patience if len(nodes) >= max(2, self.minimum) else self.stage_timeout):
+            if waited >= (
+                self._patience if len(nodes) >= max(2, self.minimum) else self.stage_timeout
+            ):
                 break
             if len(nodes) != told:
                 told = len(nodes)
@@ -385,7 +412,9 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         if self.most_rounds is None:
             return dict(names)
         charges = self.ledger.charges
-        left = {place: name for place, name in names.items() if charges.get(name, 0) < self.most_rounds}
+        left = {
+            place: name for place, name in names.items() if charges.get(name, 0) < self.most_rounds
+        }
         if len(left) < max(1, self.minimum) <= len(names):
             told = f"only {len(left)} of {len(names)} clients were charged for fewer than {self.most_rounds} rounds"
             raise BudgetError(f"{told}; one more would exceed the budget of the others")
@@ -409,7 +438,11 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         return arrays, MetricRecord({"round": now.number, **counts})
 
     def _messages(
-        self, now: R, outbox: Mapping[int, bytes], extra: Mapping[str, str | bytes], task: RoundTask | None = None
+        self,
+        now: R,
+        outbox: Mapping[int, bytes],
+        extra: Mapping[str, str | bytes],
+        task: RoundTask | None = None,
     ) -> Iterator[Message]:
         stage = self._stage(now)
         for place, payload in outbox.items():
@@ -420,16 +453,24 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         """Send the messages of a stage and take answers as they arrive, until there are enough."""
         stage, start = self._stage(now), time.monotonic()
         place_of = {node: place for place, node in now.nodes.items()}
-        for answer in arriving(now.grid, messages, timeout=self.stage_timeout, answer_bytes=self._answer_bytes(now)):
+        for answer in arriving(
+            now.grid, messages, timeout=self.stage_timeout, answer_bytes=self._answer_bytes(now)
+        ):
             node = answer.metadata.src_node_id
             if node not in place_of:
-                self._note(now.number, str(node), ProtocolError(self._stage(now), "an answer of a node not asked"))
+                self._note(
+                    now.number,
+                    str(node),
+                    ProtocolError(self._stage(now), "an answer of a node not asked"),
+                )
                 continue
             place = place_of[node]
             who = now.name(place)
             if answer.has_error():
                 what = one_line(answer.error.reason)
-                self.incidents.append(Incident(round=now.number, client=who, name="ClientError", what=what))
+                self.incidents.append(
+                    Incident(round=now.number, client=who, name="ClientError", what=what)
+                )
                 continue
             self._take_one(now, place, who, protocol_record(answer))
             if self._enough(now):
@@ -443,8 +484,19 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
     def _take_one(self, now: R, place: int, who: str, record: ConfigRecord | None) -> None:
         if record is None or Key.REFUSED in record:
             name = "NotMasked" if record is None else one_line(record[Key.REFUSED])
-            what = "the client does not run the mod" if record is None else one_line(record.get(Key.REASON, ""))
-            log(WARNING, "mezzotint: %s %d, client %s refused: %s", self._counted_as, now.number, who, what)
+            what = (
+                "the client does not run the mod"
+                if record is None
+                else one_line(record.get(Key.REASON, ""))
+            )
+            log(
+                WARNING,
+                "mezzotint: %s %d, client %s refused: %s",
+                self._counted_as,
+                now.number,
+                who,
+                what,
+            )
             self.incidents.append(Incident(round=now.number, client=who, name=name, what=what))
             self._refused(now, place)
             return
@@ -464,7 +516,9 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
     def _note(self, number: int, client: str, error: Exception) -> None:
         whose = f", client {client}" if client else ""
         log(WARNING, "mezzotint: %s %d%s: %s", self._counted_as, number, whose, error)
-        self.incidents.append(Incident(round=number, client=client, name=type(error).__name__, what=str(error)))
+        self.incidents.append(
+            Incident(round=number, client=client, name=type(error).__name__, what=str(error))
+        )
 
     def _abort(self, number: int, error: ProtocolError | BudgetError) -> None:
         """End a round before anything was released."""

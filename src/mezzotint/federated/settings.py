@@ -28,8 +28,14 @@ _TYPES = {int: "a whole number", float: "a number", str: "text in quotes"}
 
 def _of_type(kind: type, name: str, value: object) -> Any:
     """The value in its field's type, for TOML and JSON write 2.0 as 2; ParameterError if that changes it."""
-    if isinstance(value, str) == (kind is str) and isinstance(value, int | float | str) and not isinstance(value, bool):
-        with suppress(OverflowError, ValueError):  # of infinity and NaN as a whole number, and of 10**400 as a float
+    if (
+        isinstance(value, str) == (kind is str)
+        and isinstance(value, int | float | str)
+        and not isinstance(value, bool)
+    ):
+        with suppress(
+            OverflowError, ValueError
+        ):  # of infinity and NaN as a whole number, and of 10**400 as a float
             if kind is not int or int(value) == value:
                 return kind(value)
     raise ParameterError(name, value, f"need {_TYPES[kind]}")
@@ -122,11 +128,19 @@ class RunSettings(Record):
             self,
             ("trust", self.trust in ("sum", "local"), "use 'sum' or 'local'"),
             ("rounds", self.rounds >= 1, "need at least one round"),
-            ("rounds", local or self.rounds <= ROUNDS, f"at most {ROUNDS:,} secure sums in a run: start a second run"),
+            (
+                "rounds",
+                local or self.rounds <= ROUNDS,
+                f"at most {ROUNDS:,} secure sums in a run: start a second run",
+            ),
             ("clients", self.clients >= 2, "need at least 2 clients; one alone hides nothing"),
             ("per_round", self.per_round >= 2, "need at least 2 clients in a round"),
             ("learning_rate", self.learning_rate > 0, "need a number > 0"),
-            ("l2_norm", 0 <= self.l2_norm < math.inf, "need a finite norm above 0, or 0 for no clipping"),
+            (
+                "l2_norm",
+                0 <= self.l2_norm < math.inf,
+                "need a finite norm above 0, or 0 for no clipping",
+            ),
             (
                 "minimum",
                 self.minimum == 0 or self.minimum >= (1 if local else 2),
@@ -136,13 +150,21 @@ class RunSettings(Record):
             ("delta", 0 < self.delta < 1, "need a probability in (0, 1)"),
             ("stage_timeout", self.stage_timeout > 0, "need seconds > 0"),
             ("pause", self.pause >= 0, "need seconds >= 0"),
-            ("evaluate_every", self.evaluate_every >= 0, "need a number of rounds, or 0 for no measurements"),
+            (
+                "evaluate_every",
+                self.evaluate_every >= 0,
+                "need a number of rounds, or 0 for no measurements",
+            ),
             (
                 "evaluate_every",
                 not (self.evaluate_every and local),
                 "needs secure sums; leave it out with trust=local",
             ),
-            ("evaluate_noise", 0 < self.evaluate_noise < math.inf, "need a noise multiplier above 0"),
+            (
+                "evaluate_noise",
+                0 < self.evaluate_noise < math.inf,
+                "need a noise multiplier above 0",
+            ),
             ("largest_loss", 0 < self.largest_loss < math.inf, "need a finite loss above 0"),
             ("colluding", 0 <= self.colluding < 1, share),
             ("dropping", 0 <= self.dropping < 1, share),
@@ -159,7 +181,10 @@ class RunSettings(Record):
     @property
     def training(self) -> LocalTraining:
         """The clients' training."""
-        told = {name: getattr(self, name) for name in ("algorithm", "steps", "rate", "batch", "proximal")}
+        told = {
+            name: getattr(self, name)
+            for name in ("algorithm", "steps", "rate", "batch", "proximal")
+        }
         return LocalTraining(**told)
 
     def federation(self, folder: str | None = None) -> Federation:
@@ -178,7 +203,9 @@ class RunSettings(Record):
             ParameterError: no mechanism is named. FileFormatError: its file is not a ranked codebook's.
         """
         if not self.mechanism:
-            raise ParameterError("mechanism", "none", "trust=local needs the file of a ranked codebook")
+            raise ParameterError(
+                "mechanism", "none", "trust=local needs the file of a ranked codebook"
+            )
         return RankedCodebook.load(self.mechanism)
 
     def encoding(self) -> Encoding:
@@ -194,7 +221,10 @@ class RunSettings(Record):
 
     def measuring(self, most_examples: int) -> MetricsEncoding:
         """Loss and accuracy of clients, weighed by up to this many examples; 0 weighs all equally."""
-        ranges, noise = {"loss": (0.0, self.largest_loss), "accuracy": (0.0, 1.0)}, self.evaluate_noise
+        ranges, noise = (
+            {"loss": (0.0, self.largest_loss), "accuracy": (0.0, 1.0)},
+            self.evaluate_noise,
+        )
         return MetricsEncoding.gaussian(
             ranges, noise_multiplier=noise, clients=self.per_round, most_examples=most_examples
         )
@@ -203,7 +233,10 @@ class RunSettings(Record):
     def evaluations(self) -> int:
         """The largest number of sums of metrics that one client is in."""
         planned = self.rounds // self.evaluate_every if self.evaluate_every else 0
-        drawn = {"per_round": self.per_round + self.spare, "population": max(self.clients, self.per_round + self.spare)}
+        drawn = {
+            "per_round": self.per_round + self.spare,
+            "population": max(self.clients, self.per_round + self.spare),
+        }
         sampling = check_choice("sampling", self.sampling, SAMPLINGS)
         return most_participations(sampling, rounds=planned, **drawn)
 
@@ -218,7 +251,9 @@ class RunSettings(Record):
         given = {key.replace("-", "_"): value for key, value in values.items()}
         unknown = sorted(set(given) - set(known))
         if unknown:
-            raise ParameterError("run-config", ", ".join(unknown), f"unknown; use {', '.join(known)}")
+            raise ParameterError(
+                "run-config", ", ".join(unknown), f"unknown; use {', '.join(known)}"
+            )
         return cls(**{key: _of_type(known[key], key, value) for key, value in given.items()})
 
     @classmethod

@@ -25,8 +25,24 @@ from mezzotint.federated import secagg
 from mezzotint.federated.encoding import Encoding
 from mezzotint.federated.joined import Measured, MetricsEncoding, packed
 from mezzotint.federated.ledger import RunLedger, against_readers, with_evaluations
-from mezzotint.federated.records import RECORD, Key, log, one_line, parameters, protocol_record, request, task_digest
-from mezzotint.federated.rounds import RoundOptions, RoundStrategy, RoundTask, Running, arriving, halfway
+from mezzotint.federated.records import (
+    RECORD,
+    Key,
+    log,
+    one_line,
+    parameters,
+    protocol_record,
+    request,
+    task_digest,
+)
+from mezzotint.federated.rounds import (
+    RoundOptions,
+    RoundStrategy,
+    RoundTask,
+    Running,
+    arriving,
+    halfway,
+)
 from mezzotint.federated.secagg.messages import Outbox
 from mezzotint.federated.secagg.plan import CORRUPTED, DIGEST_BYTES, DROPPED, SESSION_BYTES
 from mezzotint.federated.secagg.roster import ROUNDS
@@ -134,7 +150,9 @@ class SecureStrategy(RoundStrategy[_Secure]):
         super().__init__(per_round=per_round, **options)
         self.encoding = check_instance("encoding", encoding, Encoding)
         self.roster = None if roster is None else check_instance("roster", roster, secagg.Roster)
-        evaluation = None if evaluation is None else check_instance("evaluation", evaluation, Evaluation)
+        evaluation = (
+            None if evaluation is None else check_instance("evaluation", evaluation, Evaluation)
+        )
         if not 0 <= check_finite("dropped", dropped) < 1:
             raise ParameterError("dropped", dropped, "need a share of a round's clients in [0, 1)")
         self.dropped = dropped
@@ -149,20 +167,30 @@ class SecureStrategy(RoundStrategy[_Secure]):
         self.last_sum: secagg.SecureSum | None = None
         self.measured: dict[str, Measured] = {}
         self.every = 0 if evaluation is None else evaluation.every
-        self.evaluator = None if evaluation is None else self._measuring(evaluation, rounds, options)
+        self.evaluator = (
+            None if evaluation is None else self._measuring(evaluation, rounds, options)
+        )
         if roster is not None:
             roster.check_drawn(self.invited, parameter="per_round")
             if encoding.bands > 1 and self.invited < len(roster.members):
                 remedy = f"with bands every client is in every sum: all {len(roster.members)} of the roster"
                 raise ParameterError("per_round", self.invited, remedy)
-        if self.spare > math.ceil(self.dropped * self.invited):  # stages would end before enough of a committee answer
-            raise ParameterError("spare", self.spare, f"at most the share {self.dropped:g} of all that are drawn")
+        if self.spare > math.ceil(
+            self.dropped * self.invited
+        ):  # stages would end before enough of a committee answer
+            raise ParameterError(
+                "spare", self.spare, f"at most the share {self.dropped:g} of all that are drawn"
+            )
         self.plan(self.invited, 1, 1)  # refuses now what could never run
 
-    def _measuring(self, evaluation: Evaluation, rounds: int, options: RoundOptions) -> SecureStrategy:
+    def _measuring(
+        self, evaluation: Evaluation, rounds: int, options: RoundOptions
+    ) -> SecureStrategy:
         """The same clients under the same protocol, in a session with round numbers of its own."""
         own: RoundOptions = {
-            "session": hashlib.sha256(b"mezzotint evaluation" + self.session).digest()[:SESSION_BYTES],
+            "session": hashlib.sha256(b"mezzotint evaluation" + self.session).digest()[
+                :SESSION_BYTES
+            ],
             "ledger": evaluation.ledger,
             "most_rounds": evaluation.most_rounds,
             "delta": None,
@@ -219,12 +247,16 @@ class SecureStrategy(RoundStrategy[_Secure]):
     def _sizes(self, clients: int) -> secagg.SumParameters:
         population = self._population(clients)
         drawn = self.trust.drawn_bits(population)
-        bad = secagg.corrupted_in(population=population, share=self.trust.corrupted, clients=clients, bits=drawn)
+        bad = secagg.corrupted_in(
+            population=population, share=self.trust.corrupted, clients=clients, bits=drawn
+        )
         asked = {"clients": clients, "corrupted": bad, "minimum": self.minimum}
         why = ""
         for lost in range(math.ceil(self.dropped * clients), -1, -1):
             try:
-                sizes = secagg.plan_sum(**asked, dropped=lost, security_bits=self.trust.bits, drawn_bits=drawn)
+                sizes = secagg.plan_sum(
+                    **asked, dropped=lost, security_bits=self.trust.bits, drawn_bits=drawn
+                )
             except (InfeasibleError, ParameterError) as error:
                 why = str(error)
                 continue
@@ -240,7 +272,11 @@ class SecureStrategy(RoundStrategy[_Secure]):
             return self.ledger.claims(self.encoding, size=size, delta=delta, corrupted=corrupted)
         told: JsonObject = {"size": size, "delta": delta / 2, "corrupted": corrupted}
         mine, measured = self.ledger.claims(self.encoding, **told), evaluated.claims(**told)
-        return {view: with_evaluations(claim, measured[view]) for view, claim in mine.items() if view in measured}
+        return {
+            view: with_evaluations(claim, measured[view])
+            for view, claim in mine.items()
+            if view in measured
+        }
 
     def spent(self, *, size: int, delta: float, corrupted: int = 0) -> Claim | None:
         if (evaluated := self._evaluated) is None:
@@ -252,7 +288,9 @@ class SecureStrategy(RoundStrategy[_Secure]):
     @property
     def _evaluated(self) -> SecureStrategy | None:
         """The strategy that summed clients' metrics; None before any such sum was charged."""
-        return self.evaluator if self.evaluator is not None and self.evaluator.ledger.charges else None
+        return (
+            self.evaluator if self.evaluator is not None and self.evaluator.ledger.charges else None
+        )
 
     def against_readers(self, *, size: int, delta: float, corrupted: int = 0) -> Claim | str:
         """The claim against a reader of the models alone; see `mezzotint.federated.ledger.against_readers`."""
@@ -260,18 +298,24 @@ class SecureStrategy(RoundStrategy[_Secure]):
             return "none: what clients measured is released as well, and not amplified here"
         secret = self.sampling == "fixed" and self.roster is None
         told = {"size": size, "delta": delta, "corrupted": corrupted}
-        return against_readers(self.encoding, self.ledger, secret=secret, per_round=self.invited, **told)
+        return against_readers(
+            self.encoding, self.ledger, secret=secret, per_round=self.invited, **told
+        )
 
     def cost(self, rounds: int, *, size: int, delta: float, corrupted: int) -> float:
         told, beside = {"size": size, "corrupted": corrupted}, 0.0
         if self.evaluator is not None and self.evaluator.most_rounds != 0:
             if self.evaluator.most_rounds is None:
-                raise ParameterError("most_rounds", None, "an unlimited number of evaluations has no cost: limit it")
+                raise ParameterError(
+                    "most_rounds", None, "an unlimited number of evaluations has no cost: limit it"
+                )
             delta /= 2
             beside = self.evaluator.cost(self.evaluator.most_rounds, delta=delta, **told)
         claim = self.encoding.central(rounds=rounds, clients=self.minimum, delta=delta, **told)
         if claim is None:
-            raise ParameterError("epsilon", "a budget", "without a mechanism nothing is private; name one")
+            raise ParameterError(
+                "epsilon", "a budget", "without a mechanism nothing is private; name one"
+            )
         return math.nextafter(claim.epsilon + beside, math.inf) if beside else claim.epsilon
 
     @property
@@ -302,7 +346,9 @@ class SecureStrategy(RoundStrategy[_Secure]):
         other._patience = self._patience
         return other.configure_train(server_round, arrays, config, grid)
 
-    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
         """The means of clients' metrics, with the standard errors of their noise."""
         if self.evaluator is None or self.evaluator._running is None:  # not asked this time
             return None
@@ -312,22 +358,44 @@ class SecureStrategy(RoundStrategy[_Secure]):
 
     def _open(self, number: int, task: RoundTask, grid: Grid) -> _Secure:
         if self.encoding.bands > 1 and self.most_rounds is not None and number > self.most_rounds:
-            raise BudgetError(f"round {number} would exceed the budget, which holds for rounds 1 to {self.most_rounds}")
+            raise BudgetError(
+                f"round {number} would exceed the budget, which holds for rounds 1 to {self.most_rounds}"
+            )
         known = self._known(number, grid)
         node_of = {one.card.identity: node for node, one in known.items()}
         if len(node_of) < max(2, self.minimum):
-            raise secagg.TooFewClients("plan", f"{len(node_of)} clients are there, {self.minimum} are needed")
-        roster = secagg.Roster.drawn(one.card for one in known.values()) if self.roster is None else self.roster
+            raise secagg.TooFewClients(
+                "plan", f"{len(node_of)} clients are there, {self.minimum} are needed"
+            )
+        roster = (
+            secagg.Roster.drawn(one.card for one in known.values())
+            if self.roster is None
+            else self.roster
+        )
         clients = len(node_of) if self.roster is None else self._size(len(roster.members))
         coordinates = self.encoding.length(parameters(task["arrays"]))
         returns = ConfigRecord({Key.RETURNS: self._wanted})
-        asked = task_digest(RecordDict({RECORD: returns, "arrays": task["arrays"], "config": task["config"]}))
-        server = secagg.Server(self.plan(clients, number, coordinates, task=asked, roster=roster.digest), roster)
-        nodes = {place: node_of[one.identity] for place, one in enumerate(server.cohort) if one.identity in node_of}
+        asked = task_digest(
+            RecordDict({RECORD: returns, "arrays": task["arrays"], "config": task["config"]})
+        )
+        server = secagg.Server(
+            self.plan(clients, number, coordinates, task=asked, roster=roster.digest), roster
+        )
+        nodes = {
+            place: node_of[one.identity]
+            for place, one in enumerate(server.cohort)
+            if one.identity in node_of
+        }
         names = {place: self._called(known[node]) for place, node in nodes.items()}
         holding = {place for place, node in nodes.items() if known[node].roster == roster.digest}
         return _Secure(
-            number=number, server=server, nodes=nodes, task=task, grid=grid, names=names, holding=frozenset(holding)
+            number=number,
+            server=server,
+            nodes=nodes,
+            task=task,
+            grid=grid,
+            names=names,
+            holding=frozenset(holding),
         )
 
     def _known(self, number: int, grid: Grid) -> dict[int, _Known]:
@@ -336,7 +404,10 @@ class SecureStrategy(RoundStrategy[_Secure]):
         if self.roster is None and self.sampling != "cyclic":
             if self.most_rounds is not None:  # earlier processes charged names, not nodes
                 self._introduced(nodes, number, grid)
-            before = {node: self._called(self._cards[node]) if node in self._cards else str(node) for node in nodes}
+            before = {
+                node: self._called(self._cards[node]) if node in self._cards else str(node)
+                for node in nodes
+            }
             left = self._unspent(before)
             nodes, self._among = self._choose(left, number), len(left)
         known = self._introduced(nodes, number, grid)
@@ -355,8 +426,13 @@ class SecureStrategy(RoundStrategy[_Secure]):
         self._cards = {node: one for node, one in self._cards.items() if node in there}
         unknown = sorted(set(nodes) - self._cards.keys() - set(self._late.values()))
         self._challenges |= {node: secagg.Challenge() for node in unknown}
-        questions = {node: {Key.STAGE: Key.CARD, Key.PAYLOAD: self._challenges[node].question} for node in unknown}
-        asked = [request(node, MessageType.TRAIN, question, {}) for node, question in questions.items()]
+        questions = {
+            node: {Key.STAGE: Key.CARD, Key.PAYLOAD: self._challenges[node].question}
+            for node in unknown
+        }
+        asked = [
+            request(node, MessageType.TRAIN, question, {}) for node, question in questions.items()
+        ]
         for answer in arriving(grid, asked, timeout=self.stage_timeout, late=self._late):
             node = answer.metadata.src_node_id
             try:
@@ -368,29 +444,45 @@ class SecureStrategy(RoundStrategy[_Secure]):
 
     def _introduce(self, node: int, record: ConfigRecord | None) -> None:
         if node in self._cards:
-            raise secagg.DuplicateAnswer(Key.CARD, "the node has said who it is; its first answer stands")
-        payload, silent = None if record is None else record.get(Key.PAYLOAD), "the node does not say who it is"
+            raise secagg.DuplicateAnswer(
+                Key.CARD, "the node has said who it is; its first answer stands"
+            )
+        payload, silent = (
+            None if record is None else record.get(Key.PAYLOAD),
+            "the node does not say who it is",
+        )
         if record is not None and Key.REFUSED in record:
-            raise secagg.MalformedMessage(Key.CARD, f"{silent}: {one_line(record.get(Key.REASON, ''))}")
+            raise secagg.MalformedMessage(
+                Key.CARD, f"{silent}: {one_line(record.get(Key.REASON, ''))}"
+            )
         if record is None or not isinstance(payload, bytes):
             raise secagg.MalformedMessage(Key.CARD, f"{silent}; it fails, or does not run the mod")
         if node not in self._challenges:
             raise secagg.MalformedMessage(Key.CARD, "the node was not asked who it is")
         card, held = self._challenges[node].read(payload)
-        if any({card.identity, card.channel} & {one.card.identity, one.card.channel} for one in self._cards.values()):
+        if any(
+            {card.identity, card.channel} & {one.card.identity, one.card.channel}
+            for one in self._cards.values()
+        ):
             raise secagg.SwappedKey(Key.CARD, "another node has introduced itself with this key")
         name = one_line(record.get(Key.NAME, card.identity.hex()))
         if self.roster is None and name != card.identity.hex() and _KEY.fullmatch(name):
             raise secagg.SwappedKey(Key.CARD, "a name that could be another client's key")
         if self.roster is None and any(name == one.name for one in self._cards.values()):
-            raise secagg.DuplicateAnswer(Key.CARD, "another node that is there has introduced itself by this name")
+            raise secagg.DuplicateAnswer(
+                Key.CARD, "another node that is there has introduced itself by this name"
+            )
         self._cards[node] = _Known(card=card, name=name, roster=held)
 
     def _stage(self, now: _Secure) -> str:
         return "unite" if now.united else now.server.stage
 
     def _answer_bytes(self, now: _Secure) -> int:
-        return now.server.plan.coordinates * now.server.plan.bits // 8 if now.server.stage == "sum" else 0
+        return (
+            now.server.plan.coordinates * now.server.plan.bits // 8
+            if now.server.stage == "sum"
+            else 0
+        )
 
     def _enough(self, now: _Secure) -> bool:
         server, plan = now.server, now.server.plan
@@ -398,7 +490,9 @@ class SecureStrategy(RoundStrategy[_Secure]):
         if server.stage == "deal":
             wanted = halfway(wanted, plan.clients)
         elif server.stage != "sum":
-            wanted = plan.quorum if server.stage == "open" else halfway(plan.quorum, len(server.asked))
+            wanted = (
+                plan.quorum if server.stage == "open" else halfway(plan.quorum, len(server.asked))
+            )
         return server.ready(wanted)
 
     def _receive(self, now: _Secure, place: int, payload: bytes) -> None:
@@ -459,7 +553,9 @@ class SecureStrategy(RoundStrategy[_Secure]):
         finally:
             for owner, members in sorted(now.server.disputed.items()):
                 told = f"what client {now.name(owner)} signed is not what {', '.join(map(now.name, members))} opened"
-                lie = secagg.TamperedShare("open", f"{told}: one side lies, and nobody can tell which")
+                lie = secagg.TamperedShare(
+                    "open", f"{told}: one side lies, and nobody can tell which"
+                )
                 self._note(now.number, "", lie)
         return total, ()
 
@@ -468,7 +564,9 @@ class SecureStrategy(RoundStrategy[_Secure]):
         for place in culprits:
             identity = now.server.cohort[place].identity
             self.excluded.add(identity)
-            error = secagg.TamperedShare("open", "what it dealt is of no use; it is left out from now on", (place,))
+            error = secagg.TamperedShare(
+                "open", "what it dealt is of no use; it is left out from now on", (place,)
+            )
             self._note(now.number, now.name(place), error)
         self.blames += now.server.blames
         if self.ledger.path is not None:
@@ -479,7 +577,9 @@ class SecureStrategy(RoundStrategy[_Secure]):
         """Clients excluded by proofs beside the ledger."""
         if self.ledger.path is None:
             return set()
-        blames = [secagg.Blame.load(path) for path in sorted(self.ledger.path.parent.glob("blame-*.json"))]
+        blames = [
+            secagg.Blame.load(path) for path in sorted(self.ledger.path.parent.glob("blame-*.json"))
+        ]
         for blame in blames:
             blame.check()
         return {blame.identity for blame in blames}
@@ -491,27 +591,56 @@ class SecureStrategy(RoundStrategy[_Secure]):
             self.measured = self.encoding.measured(total.values, count=self.counted)
             told = {name: one.value for name, one in self.measured.items()}
             errors = {f"{name}-error": one.error for name, one in self.measured.items()}
-            return now.task["arrays"], MetricRecord({"round": now.number, "clients": self.counted, **told, **errors})
+            return now.task["arrays"], MetricRecord(
+                {"round": now.number, "clients": self.counted, **told, **errors}
+            )
         size = parameters(now.task["arrays"])
-        before, counts = self.encoding, {"survivors": len(total.survivors), "dropped": len(total.dropped)}
-        mean = before.decode(total.values, count=self.counted, size=size, release=(self.session, now.number))
+        before, counts = (
+            self.encoding,
+            {"survivors": len(total.survivors), "dropped": len(total.dropped)},
+        )
+        mean = before.decode(
+            total.values, count=self.counted, size=size, release=(self.session, now.number)
+        )
         self.encoding = before.after(total.values, count=self.counted, size=size)
         kept: State = {}
         if before.bands > 1:
             told = {"number": now.number, "count": self.counted, "bands": before.bands}
             kept, mean = behind(self.optimizer_state, mean * self.counted, **told)
-        moved = self._moved(now, mean, counts if self.encoding is before else {**counts, "l2_norm": before.norm or 0.0})
+        moved = self._moved(
+            now,
+            mean,
+            counts if self.encoding is before else {**counts, "l2_norm": before.norm or 0.0},
+        )
         self.optimizer_state = {**self.optimizer_state, **kept}
         return moved
 
     def summary(self) -> None:
         """Log the settings."""
         plan = self.plan(self.invited, 1, 1)
-        log(INFO, "\t├──> Secure sums of %d clients of %d drawn (%s)", self.per_round, self.invited, self.sampling)
+        log(
+            INFO,
+            "\t├──> Secure sums of %d clients of %d drawn (%s)",
+            self.per_round,
+            self.invited,
+            self.sampling,
+        )
         log(INFO, "\t├──> %d bits a coordinate, integers up to %d", plan.bits, plan.span)
-        log(INFO, "\t├──> each masks with %d of its own choice; minimum %d", plan.picks, plan.minimum)
-        log(INFO, "\t├──> a committee of %d, of whom %d sign who is in the sum", plan.members, plan.quorum)
+        log(
+            INFO,
+            "\t├──> each masks with %d of its own choice; minimum %d",
+            plan.picks,
+            plan.minimum,
+        )
+        log(
+            INFO,
+            "\t├──> a committee of %d, of whom %d sign who is in the sum",
+            plan.members,
+            plan.quorum,
+        )
         told = "nothing"
         if self.evaluator is not None and isinstance(self.evaluator.encoding, MetricsEncoding):
-            told = f"{', '.join(self.evaluator.encoding.names)} every {counted(self.every, 'round')}"
+            told = (
+                f"{', '.join(self.evaluator.encoding.names)} every {counted(self.every, 'round')}"
+            )
         log(INFO, "\t└──> clients measure %s", told)

@@ -104,7 +104,9 @@ class LocalTraining:
         check_count("batch", self.batch, least=0)
         check_rules(self, ("proximal", 0 <= self.proximal < math.inf, "need a finite weight >= 0"))
 
-    def update(self, model: Model, parameters: Vector, x: Features, y: Labels, *, seed: int) -> Vector:
+    def update(
+        self, model: Model, parameters: Vector, x: Features, y: Labels, *, seed: int
+    ) -> Vector:
         """The client's update of the parameters; the seed draws batches."""
         rng = np.random.default_rng(seed)
 
@@ -141,7 +143,12 @@ class Network(Model):
             for part in self.module.modules():
                 if isinstance(part, (nn.Conv2d, nn.Linear)):
                     part.reset_parameters()
-        return nn.utils.parameters_to_vector(self.module.parameters()).detach().numpy().astype(np.float64)
+        return (
+            nn.utils.parameters_to_vector(self.module.parameters())
+            .detach()
+            .numpy()
+            .astype(np.float64)
+        )
 
     def _load(self, parameters: Vector) -> None:
         import torch
@@ -192,10 +199,20 @@ def network(name: str, shape: tuple[int, ...], classes: int) -> Network:
         from torch import nn
     channels = 1 if len(shape) == 2 else shape[2]
     if name == "cnn":
-        body: list[nn.Module] = [nn.Conv2d(channels, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU()]
+        body: list[nn.Module] = [
+            nn.Conv2d(channels, 32, 3),
+            nn.ReLU(),
+            nn.Conv2d(32, 64, 3),
+            nn.ReLU(),
+        ]
         body.append(nn.MaxPool2d(2))
         height, width = ((side - 4) // 2 for side in shape[:2])
-        head: list[nn.Module] = [nn.Flatten(), nn.Linear(64 * height * width, 128), nn.ReLU(), nn.Linear(128, classes)]
+        head: list[nn.Module] = [
+            nn.Flatten(),
+            nn.Linear(64 * height * width, 128),
+            nn.ReLU(),
+            nn.Linear(128, classes),
+        ]
     else:
         body = [nn.Conv2d(channels, 8, 5, stride=2, padding=2), nn.ReLU()]
         body += [nn.Conv2d(8, 16, 5, stride=2, padding=2), nn.ReLU()]
@@ -207,7 +224,9 @@ def network(name: str, shape: tuple[int, ...], classes: int) -> Network:
 def model_for(name: str, federation: Federation) -> Model:
     """A model by name: "softmax" (numpy), "cnn" or "small-cnn" (torch)."""
     if name == "softmax":
-        return Softmax(features=int(np.prod(federation.test_x.shape[1:])), classes=federation.classes)
+        return Softmax(
+            features=int(np.prod(federation.test_x.shape[1:])), classes=federation.classes
+        )
     if name in ("cnn", "small-cnn"):
         return network(name, federation.test_x.shape[1:], federation.classes)
     raise ParameterError("model", name, "use 'softmax', 'small-cnn' or 'cnn'")
@@ -286,7 +305,9 @@ class _Adaptive(ServerOptimizer, ABC):
 
     def __post_init__(self) -> None:
         share = "need a share in [0, 1)"
-        check_rules(self, ("first", 0 <= self.first < 1, share), ("second", 0 <= self.second < 1, share))
+        check_rules(
+            self, ("first", 0 <= self.first < 1, share), ("second", 0 <= self.second < 1, share)
+        )
         check_positive("least", self.least)
 
     def step(self, state: State, mean: Vector) -> tuple[State, Vector]:
@@ -352,13 +373,19 @@ def optimizer_named(name: str) -> ServerOptimizer:
 _SUM = "sum of round "
 
 
-def behind(state: State, total: Vector, *, number: int, count: int, bands: int) -> tuple[State, Vector]:
+def behind(
+    state: State, total: Vector, *, number: int, count: int, bands: int
+) -> tuple[State, Vector]:
     """The state for later rounds, and the mean update of this one, where updates are spread over several sums.
 
     `total` is the decoded sum of round `number`, with `count` summands, of whom about one in `bands` had its turn.
     Rounds that failed are missing, and their updates count as zero.
     """
-    earlier = {lag: state[_SUM + str(number - lag)] for lag in range(1, bands) if _SUM + str(number - lag) in state}
+    earlier = {
+        lag: state[_SUM + str(number - lag)]
+        for lag in range(1, bands)
+        if _SUM + str(number - lag) in state
+    }
     found = solved(bands, SCALE * total, earlier)
     kept = {_SUM + str(number - lag): vector for lag, vector in earlier.items() if lag < bands - 1}
     return kept | {_SUM + str(number): found}, found * bands / count
@@ -424,11 +451,15 @@ class Rehearsal:
                 that mechanisms can be compared pairwise.
         """
         federation = self.federation
-        choice, noise = (np.random.default_rng(part) for part in np.random.SeedSequence(seed).spawn(2))
+        choice, noise = (
+            np.random.default_rng(part) for part in np.random.SeedSequence(seed).spawn(2)
+        )
         population = len(federation.clients)
         order = choice.permutation(population) if self.sampling == "cyclic" else None
         if encoding.bands > 1 and self.per_round < population:
-            raise ParameterError("per_round", self.per_round, f"with bands all {population} clients are in every sum")
+            raise ParameterError(
+                "per_round", self.per_round, f"with bands all {population} clients are in every sum"
+            )
         spreading = Spreading(encoding, choice, population) if encoding.bands > 1 else None
         parameters = self.model.initial(seed)
         state: State = {}
@@ -441,9 +472,14 @@ class Rehearsal:
             else:
                 places = choice.permutation(population)[: self.per_round]
             data = [federation.clients[place] for place in places]
-            updates = [self.training.update(self.model, parameters, *one, seed=seed + number) for one in data]
+            updates = [
+                self.training.update(self.model, parameters, *one, seed=seed + number)
+                for one in data
+            ]
             if encoding.weighs:
-                updates = [np.append(update, len(y)) for update, (_, y) in zip(updates, data, strict=True)]
+                updates = [
+                    np.append(update, len(y)) for update, (_, y) in zip(updates, data, strict=True)
+                ]
             if spreading is None:
                 mean, encoding = mean_update(encoding, updates, rng=noise)
             else:
@@ -451,7 +487,9 @@ class Rehearsal:
             state, change = self.optimizer.step(state, mean)
             parameters = parameters + self.learning_rate * change
             if number % self.every == 0 or number == self.rounds:
-                loss, accuracy = self.model.evaluate(parameters, federation.test_x, federation.test_y)
+                loss, accuracy = self.model.evaluate(
+                    parameters, federation.test_x, federation.test_y
+                )
                 found.append((number, loss, accuracy))
         return found
 
@@ -473,18 +511,26 @@ class Spreading:
     def mean(self, number: int, updates: list[Vector], *, rng: np.random.Generator) -> Vector:
         """The mean of the `updates` of this round's clients, from the sum of all shares."""
         bands, norm = self._encoding.bands, self._encoding.norm
-        clipped = [clip(one, norm="l2", bound=math.inf if norm is None else norm) for one in updates]
+        clipped = [
+            clip(one, norm="l2", bound=math.inf if norm is None else norm) for one in updates
+        ]
         self._held.update(zip(self.turn(number).tolist(), clipped, strict=True))
         nothing, factors = np.zeros(updates[0].size), np.array(coefficients(bands)) / SCALE
         since = (number - 1 - self._parts) % bands
-        shares = [factors[since[place]] * self._held.get(place, nothing) for place in range(len(since))]
+        shares = [
+            factors[since[place]] * self._held.get(place, nothing) for place in range(len(since))
+        ]
         mean, _ = mean_update(self._encoding, shares, rng=rng)
         count = len(shares)
-        self._behind, found = behind(self._behind, mean * count, number=number, count=count, bands=bands)
+        self._behind, found = behind(
+            self._behind, mean * count, number=number, count=count, bands=bands
+        )
         return found
 
 
-def mean_update(encoding: Encoding, updates: list[Vector], *, rng: np.random.Generator) -> tuple[Vector, Encoding]:
+def mean_update(
+    encoding: Encoding, updates: list[Vector], *, rng: np.random.Generator
+) -> tuple[Vector, Encoding]:
     """The mean that the server decodes from the sum of the updates' integers, and the next encoding; not private."""
     size = updates[0].size - encoding.weighs
     total = np.zeros(encoding.length(size), dtype=np.int64)

@@ -13,7 +13,16 @@ from mezzotint.kernel.losses import check_delta, check_losses
 from mezzotint.kernel.one import check_ratio, check_renyi
 from mezzotint.kernel.sums import check_sum
 from mezzotint.kernel.table import Tables, read_table
-from mezzotint.kernel.units import Fields, Refused, Unfinished, Unreadable, canonical, read_json, require, set_deadline
+from mezzotint.kernel.units import (
+    Fields,
+    Refused,
+    Unfinished,
+    Unreadable,
+    canonical,
+    read_json,
+    require,
+    set_deadline,
+)
 
 KINDS: dict[str, Callable[[ExactClaim, Fields, Tables], None]] = {
     "ratio": check_ratio, "delta": check_delta, "renyi": check_renyi, "losses": check_losses, "sum": check_sum,
@@ -39,7 +48,9 @@ def check(claim: ExactClaim, proof: Mapping[str, object], *, seconds: int = 60) 
     fields = Fields(read_json(canonical(dict(proof))), "proof")
     kind = fields.text("kind", tuple(KINDS))
     require(fields.integer("version", 0, 10**9) == 1, "proof", "unknown version")
-    require(fields.text("claim_sha256") == again.sha256, "proof", "it was written for another claim")
+    require(
+        fields.text("claim_sha256") == again.sha256, "proof", "it was written for another claim"
+    )
     tables = dict(read_table(str(text)) for text in fields.items("tables", 1000))
     with flint.ctx.workprec(fields.integer("precision", 64, 512)):
         KINDS[kind](again, fields, tables)
@@ -68,7 +79,11 @@ def verdict(text: str, seconds: int = 60) -> tuple[int, str, ExactClaim | None]:
         claim = check(claim, proof, seconds=seconds)
         return 0, words(claim), claim
     except Unreadable as error:
-        return 2, f"UNREADABLE: {error}{'' if FORMAT in text else ' (no claim file; mezzotint verify?)'}", None
+        return (
+            2,
+            f"UNREADABLE: {error}{'' if FORMAT in text else ' (no claim file; mezzotint verify?)'}",
+            None,
+        )
     except Refused as error:
         return 1, f"REFUSED at {error}", claim
     except Unfinished as error:

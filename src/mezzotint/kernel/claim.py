@@ -22,7 +22,10 @@ _SUM: dict[str, Reader] = {
     "corrupted": lambda fields, key: fields.integer(key, 0, MOST),
     "lattice": lambda fields, key: tuple(fields.integers(key)),
 }
-_NOISY: dict[str, Reader] = {"shift": lambda fields, key: fields.integer(key, 1, MOST), "distance": Fields.number}
+_NOISY: dict[str, Reader] = {
+    "shift": lambda fields, key: fields.integer(key, 1, MOST),
+    "distance": Fields.number,
+}
 _MODEL: dict[str, Reader] = {
     "noise_multiplier": Fields.number, "kept": Fields.number,
     "levels": lambda fields, key: fields.integer(key, 2, 2**16),
@@ -106,16 +109,27 @@ class ExactRelease:
         }  # fmt: skip
         for name in KINDS[self.kind]:
             value = getattr(self, name)
-            found[name] = list(value) if name == "lattice" else value if isinstance(value, int) else str(value)
+            found[name] = (
+                list(value)
+                if name == "lattice"
+                else value
+                if isinstance(value, int)
+                else str(value)
+            )
         return found
 
     @staticmethod
     def read(value: object) -> ExactRelease:
         """From JSON; refuses fields that are unknown, contradict each other or do not follow from the others."""
         fields = Fields(value, "release")
-        observer, sampling = fields.text("observer", ("reports", "secure_sum", "model")), fields.fields("sampling")
+        observer, sampling = (
+            fields.text("observer", ("reports", "secure_sum", "model")),
+            fields.fields("sampling"),
+        )
         entries = [Fields(entry, "tables") for entry in fields.items("tables", 1000)]
-        tables = [(table.text("sha256"), table.integer("coordinates", 1, MOST)) for table in entries]
+        tables = [
+            (table.text("sha256"), table.integer("coordinates", 1, MOST)) for table in entries
+        ]
         kind = "noisy_sum" if observer == "secure_sum" and fields.has("shift") else observer
         extra = {name: taken(fields, name) for name, taken in KINDS[kind].items()}
         r = ExactRelease(
@@ -126,17 +140,29 @@ class ExactRelease:
         )  # fmt: skip
         if not (0 < r.rate <= 1) or (r.sampling == "none") != (r.rate == 1):
             raise Unreadable(f"sampling {r.sampling} does not match the rate {r.rate}")
-        if r.neighboring == "add_or_remove_one" and r.sampling != "poisson" and r.observer != "model":
-            raise Unreadable("one who is seen to be absent cannot be hidden: add_or_remove_one needs poisson sampling")
+        if (
+            r.neighboring == "add_or_remove_one"
+            and r.sampling != "poisson"
+            and r.observer != "model"
+        ):
+            raise Unreadable(
+                "one who is seen to be absent cannot be hidden: add_or_remove_one needs poisson sampling"
+            )
         if r.observer != "model" and not r.tables:
             raise Unreadable("reports come from a table")
         if r.trust == "secure_sum" and not (r.corrupted < r.clients):
-            raise Unreadable(f"corrupted is {r.corrupted}, not an integer from 0 to {r.clients - 1}")
+            raise Unreadable(
+                f"corrupted is {r.corrupted}, not an integer from 0 to {r.clients - 1}"
+            )
         if r.observer == "model" and (not r.noise_multiplier or not (0 < r.kept <= 1)):
-            raise Unreadable("a model needs a noise multiplier above 0 and a probability of keeping a code")
+            raise Unreadable(
+                "a model needs a noise multiplier above 0 and a probability of keeping a code"
+            )
         # One text per release: the trust, unit and assumptions that follow, fractions in lowest terms, nothing else.
         if r.document() != value:
-            raise Unreadable("the release holds unknown keys, or is not written as it follows from its own values")
+            raise Unreadable(
+                "the release holds unknown keys, or is not written as it follows from its own values"
+            )
         return r
 
 
@@ -246,7 +272,10 @@ def _statement(claim: ExactClaim) -> str:
         who = f"{said.get('epsilon')}-DP mechanism with {said.get('levels')} levels, inputs uniform on [-1, 1]"
         who += " (on a range of width w: (w/2)**2 times as much)"
         return f"mean squared error of at least {said.get('value')} for every unbiased {who}"
-    change = {"replace_one": "replacing one record", "add_or_remove_one": "adding or removing one record"}
+    change = {
+        "replace_one": "replacing one record",
+        "add_or_remove_one": "adding or removing one record",
+    }
     whole = "replacing all data of one client"
     who = whole if claim.release.unit == "client" else change[claim.release.neighboring]
     where = f"for {who}, {_seen(claim.release)}"
@@ -264,6 +293,10 @@ def _seen(release: ExactRelease) -> str:
         "reports": "every report", "secure_sum": summed, "noisy_sum": f"{summed}, who {moved} and add noise",
         "model": f"every step, noise multiplier {release.noise_multiplier}, noise taken as ideal",
     }[release.kind]  # fmt: skip
-    manner = {"none": "", "revealed": ", taking part visibly", "poisson": ", taking part in secret"}[release.sampling]
+    manner = {
+        "none": "",
+        "revealed": ", taking part visibly",
+        "poisson": ", taking part in secret",
+    }[release.sampling]
     rate = f"{manner} with probability {release.rate}" if manner else ""
     return f"to an observer of {seen}, in {release.rounds} round{'s' * (release.rounds != 1)}{each}{rate}"

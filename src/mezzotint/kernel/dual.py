@@ -20,14 +20,23 @@ _Turn: TypeAlias = tuple[Rational, rational_polynomial, Rational]
 _BITS, _LEAST = 64, -(2**200)
 
 
-def _read_cut(fields: Fields, unit: Rational, extra: Rational) -> tuple[Rational, rational_polynomial, list[_Turn]]:
+def _read_cut(
+    fields: Fields, unit: Rational, extra: Rational
+) -> tuple[Rational, rational_polynomial, list[_Turn]]:
     """q; the quadratic that g is left of all turns; and the turns: (place, quadratic, its factor) to add from there."""
     edges = [entry * unit for entry in fields.integers("edges", _LEAST)]
-    roots, ends = ([[x * unit for x in pair] for pair in fields.lists(key, _LEAST)] for key in ("roots", "ends"))
+    roots, ends = (
+        [[x * unit for x in pair] for pair in fields.lists(key, _LEAST)]
+        for key in ("roots", "ends")
+    )
     fields.done()
     require(edges[:1] == [-1] and edges[-1:] == [1], "cut", "the edges do not run from -1 to 1")
     require(all(a < b for a, b in pairwise(edges)), "cut", "the edges do not increase")
-    require(len(roots) == len(edges) - 1 and len(ends) == 2, "cut", "not one pair of roots per cell, and two ends")
+    require(
+        len(roots) == len(edges) - 1 and len(ends) == 2,
+        "cut",
+        "not one pair of roots per cell, and two ends",
+    )
     require(all(len(pair) == 2 for pair in roots + ends), "cut", "roots or ends are not pairs")
     q, g, turns = rational(Fraction(-1, 3)), rational_polynomial([]), list[_Turn]()
     for (a, b), pair in zip(pairwise(edges), roots, strict=True):
@@ -69,7 +78,11 @@ def _require_unmet(cells: list[int], every: int, count: int) -> None:
     """Check that no `count` cells together meet every cut; a cell is the set of cuts that it meets, as bits."""
     by_size = sorted(set(cells), key=int.bit_count, reverse=True)
     # A cell is not needed if another one meets all the cuts that it meets.
-    kept = {cell for k, cell in enumerate(by_size) if not any(cell | other == other for other in by_size[:k])}
+    kept = {
+        cell
+        for k, cell in enumerate(by_size)
+        if not any(cell | other == other for other in by_size[:k])
+    }
     cells = list(dict.fromkeys(cell for cell in cells if cell in kept))
     boxes = [[list(range(len(cells)))] * count]
     while boxes:
@@ -99,7 +112,10 @@ def _shrunk(box: list[list[int]], cells: list[int], every: int) -> list[list[int
             once, twice = once | union, twice | (once & union)
         # A cut that only one level can meet must be met by that level; a cut that none can meet empties the box.
         needs = [(union & ~twice) | (every & ~once) for union in unions]
-        smaller = [[c for c in level if cells[c] & need == need] for level, need in zip(box, needs, strict=True)]
+        smaller = [
+            [c for c in level if cells[c] & need == need]
+            for level, need in zip(box, needs, strict=True)
+        ]
         if smaller == box:
             break
         box = smaller
@@ -112,7 +128,11 @@ def check_dual(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
     stated = Fields(claim.statement, "statement")
     for key, only in (("kind", "lower_bound"), ("loss", "mse"), ("prior", "uniform")):
         require(stated.text(key) == only, "claim", f"this proof is about {key} {only}")
-    count, epsilon, bound = stated.integer("levels", 2, 64), stated.number("epsilon"), stated.number("value")
+    count, epsilon, bound = (
+        stated.integer("levels", 2, 64),
+        stated.number("epsilon"),
+        stated.number("value"),
+    )
     stated.done()
     require(0 < epsilon <= 100, "claim", "epsilon is outside (0, 100]", epsilon)
     extra = rational(Fraction(exp_floor(epsilon, _BITS) + 1, 1 << _BITS) - 1)
@@ -130,5 +150,8 @@ def check_dual(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
         q, g, turns = _read_cut(Fields(entry, "cut"), unit, extra)
         columns.append([not q + share * min(0, least) >= tau for least in _least(g, turns, axis)])
     columns += [column[::-1] for column in columns]  # the mirror image of a cut is a cut
-    cells = [sum(1 << cut for cut, meets in enumerate(cell) if meets) for cell in zip(*columns, strict=True)]
+    cells = [
+        sum(1 << cut for cut, meets in enumerate(cell) if meets)
+        for cell in zip(*columns, strict=True)
+    ]
     _require_unmet(cells, (1 << len(columns)) - 1, count)

@@ -40,15 +40,27 @@ def replaced_curve(shift: Ball, rate: Fraction) -> Curve:
     def curve(numerator: int, denominator: int) -> int:
         c = ball(Fraction(numerator, denominator))
         middle = (1 - p) * (c - 1)
-        x = ((middle + (middle * middle + 4 * c * height * height).sqrt()) / (2 * height)).log() / shift
-        return ceil_scaled((1 - p) * (1 - c) * _below(-x) + p * (_below(shift - x) - c * _below(-shift - x)), BITS)
+        x = (
+            (middle + (middle * middle + 4 * c * height * height).sqrt()) / (2 * height)
+        ).log() / shift
+        return ceil_scaled(
+            (1 - p) * (1 - c) * _below(-x) + p * (_below(shift - x) - c * _below(-shift - x)), BITS
+        )
 
     return curve
 
 
-def check_contraction(low: Fraction, high: Fraction, kappa: Fraction, reach: Fraction, depth: int) -> None:
+def check_contraction(
+    low: Fraction, high: Fraction, kappa: Fraction, reach: Fraction, depth: int
+) -> None:
     """(high - low) I(m) <= kappa I(low + (high - low) m) for all m in [0, 1], I the normal density at its quantile."""
-    require(0 < low < high < 1, "kappa", "a code is not likelier to be kept than to become a given other", low, high)
+    require(
+        0 < low < high < 1,
+        "kappa",
+        "a code is not likelier to be kept than to become a given other",
+        low,
+        high,
+    )
     require(reach > 0, "kappa", "the range must be positive", reach)
 
     def height(x: Fraction | None, end: Fraction) -> Ball:
@@ -79,7 +91,11 @@ def check_gaussian(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
     """Check (epsilon, delta) for all steps of a run and one record."""
     target, kappa = Target.read(claim, "model", "dp"), proof.number("kappa")
     release = target.release
-    require(not release.tables and release.sampling != "revealed", "gaussian", "nothing is proved about this release")
+    require(
+        not release.tables and release.sampling != "revealed",
+        "gaussian",
+        "nothing is proved about this release",
+    )
     if proof.has("by") and proof.text("by", ("removal",)):
         # To replace is to remove, then to add: (2 e, (1 + exp e) d) follows from (e, d) for each.
         half = target.epsilon / 2
@@ -89,7 +105,9 @@ def check_gaussian(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
     contracted = proof.has("range")
     if contracted:
         other = (1 - release.kept) / (release.levels - 1)
-        check_contraction(other, release.kept, kappa, proof.number("range"), proof.integer("depth", 0, 60))
+        check_contraction(
+            other, release.kept, kappa, proof.number("range"), proof.integer("depth", 0, 60)
+        )
     else:
         require(kappa >= 1, "kappa", "below 1 it needs a proof", kappa)
     shift = ball(kappa / (release.noise_multiplier or Fraction(0)))
@@ -97,4 +115,12 @@ def check_gaussian(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
     near, far = gaussian_curve(shift), gaussian_curve(2 * shift)
     # Replacing one record moves the sum by up to two clipping norms, in all records as in a batch that holds it.
     certain = far if release.sampling == "none" and release.neighboring == "replace_one" else near
-    check_sampled(target, proof, proof.number("step"), WHOLE >> proof.integer("tail", 0, BITS), certain, far, pair)
+    check_sampled(
+        target,
+        proof,
+        proof.number("step"),
+        WHOLE >> proof.integer("tail", 0, BITS),
+        certain,
+        far,
+        pair,
+    )

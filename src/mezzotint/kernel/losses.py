@@ -16,7 +16,19 @@ from typing import TypeAlias, final
 from mezzotint.kernel.claim import ExactClaim, ExactRelease, Target
 from mezzotint.kernel.real import Ball, ball, ball_polynomial, exp_floor, polynomial
 from mezzotint.kernel.table import Rows, Tables, single_table, summed_rows, table_rows
-from mezzotint.kernel.units import BITS, FACTOR, FINE, MAX_ENTRIES, ONE, TOTAL, WHOLE, Fields, ceil_div, require, tick
+from mezzotint.kernel.units import (
+    BITS,
+    FACTOR,
+    FINE,
+    MAX_ENTRIES,
+    ONE,
+    TOTAL,
+    WHOLE,
+    Fields,
+    ceil_div,
+    require,
+    tick,
+)
 
 Curve: TypeAlias = Callable[[int, int], int]
 """(numerator, denominator) of c > 0 to an upper bound of the divergence, in units of 2**-BITS."""
@@ -81,10 +93,18 @@ class Grid:
         low = fields.integer("low", -MAX_ENTRIES, MAX_ENTRIES)
         high = fields.integer("high", low, MAX_ENTRIES)
         fields.done()
-        require(high - low <= MAX_ENTRIES, "size", "a grid has too many points", high - low, MAX_ENTRIES)
-        require(low * step >= -100 and high * step <= 10**5, "grid", "losses outside [-100, 100000]")
+        require(
+            high - low <= MAX_ENTRIES, "size", "a grid has too many points", high - low, MAX_ENTRIES
+        )
+        require(
+            low * step >= -100 and high * step <= 10**5, "grid", "losses outside [-100, 100000]"
+        )
         points = [exp_floor(index * step, FINE) for index in range(low, high + 1)]
-        require(all(a < b for a, b in zip([0, *points], points, strict=False)), "grid", "the points do not increase")
+        require(
+            all(a < b for a, b in zip([0, *points], points, strict=False)),
+            "grid",
+            "the points do not increase",
+        )
         return Grid(low, points)
 
 
@@ -99,7 +119,10 @@ def pair_values(grid: Grid, entries: Iterable[tuple[int, int]]) -> list[int]:
             second[index] += q
     # p - c q is positive at points up to that of the pair, so these are suffix sums.
     up, down = list(accumulate(reversed(first))), list(accumulate(reversed(second)))
-    return [(p << FINE) - c * q for p, q, c in zip(reversed(up), reversed(down), grid.points, strict=True)]
+    return [
+        (p << FINE) - c * q
+        for p, q, c in zip(reversed(up), reversed(down), grid.points, strict=True)
+    ]
 
 
 Steps: TypeAlias = Iterable[tuple[int, Measure]]
@@ -116,8 +139,12 @@ def divergences(rows: Rows, steps: Steps, factor: int, grid: Grid | None) -> lis
     missing = 0
     for weight, noise in steps:
         missing += weight * noise.deficit
-        seen = [[int(mass) for mass in (polynomial(list(row)) * noise.poly).coeffs()] for row in rows]
-        above, below = ([[by * mass for mass in masses] for masses in seen] for by in (2**FACTOR, factor))
+        seen = [
+            [int(mass) for mass in (polynomial(list(row)) * noise.poly).coeffs()] for row in rows
+        ]
+        above, below = (
+            [[by * mass for mass in masses] for masses in seen] for by in (2**FACTOR, factor)
+        )
         for (i, j), sums in totals.items():
             tick()
             if grid is None:
@@ -125,7 +152,9 @@ def divergences(rows: Rows, steps: Steps, factor: int, grid: Grid | None) -> lis
                 sums[0] += weight * sum(p - q for p, q in pairs if p > q)
             else:
                 values = pair_values(grid, zip_longest(seen[i], seen[j], fillvalue=0))
-                sums[:] = [total + weight * value for total, value in zip(sums, values, strict=True)]
+                sums[:] = [
+                    total + weight * value for total, value in zip(sums, values, strict=True)
+                ]
     scale = (TOTAL << BITS) << (FACTOR if grid is None else FINE)
     largest = [max(column) for column in zip([0] * size, *totals.values(), strict=True)]
     return [ceil_div(value, scale) + ceil_div(missing, WHOLE) for value in largest]
@@ -223,7 +252,11 @@ def check_delta_of(measure: Measure, step: Fraction, target: Target) -> None:
     tilted: Ball = ball_polynomial(entries)((-ball(step)).exp()) * ball(epsilon - low * step).exp()
     total: Ball = measure.deficit + sum(int(entry) for entry in entries) - tilted
     require(
-        total <= ball(target.delta) * WHOLE, "delta", "delta is too small at this epsilon", total / WHOLE, target.delta
+        total <= ball(target.delta) * WHOLE,
+        "delta",
+        "delta is too small at this epsilon",
+        total / WHOLE,
+        target.delta,
     )
 
 
@@ -235,7 +268,9 @@ def check_rounds(target: Target, proof: Fields, step: Fraction, cut: int, single
         check_sampled(target, proof, step, cut, curve_of(single, step))
 
 
-def check_sampled(target: Target, proof: Fields, step: Fraction, cut: int, curve: Curve, *others: Curve | None) -> None:
+def check_sampled(
+    target: Target, proof: Fields, step: Fraction, cut: int, curve: Curve, *others: Curve | None
+) -> None:
     """Rounds of sampled releases, each with this curve (or these, see `sampled_curves`) before sampling."""
     grid = Grid.read(proof.fields("sampled"), step)
     for sampled in sampled_curves(target.release, curve, *others):
@@ -246,7 +281,9 @@ def check_sampled(target: Target, proof: Fields, step: Fraction, cut: int, curve
         check_delta_of(measure_of(grid, values, cut).power(target.release.rounds), step, target)
 
 
-def check_cases(target: Target, proof: Fields, cut: int, cases: Iterable[tuple[Rows, Steps]]) -> None:
+def check_cases(
+    target: Target, proof: Fields, cut: int, cases: Iterable[tuple[Rows, Steps]]
+) -> None:
     """Check a coordinate of a round, which costs at most what its rows do in the worst case, each with its noise."""
     release, coordinates = target.release, target.release.tables[0][1]
     single = release.rounds * coordinates == 1 and release.sampling != "poisson"
@@ -254,10 +291,18 @@ def check_cases(target: Target, proof: Fields, cut: int, cases: Iterable[tuple[R
     grid = None if single else Grid.read(proof.fields("grid"), step)
     worst = [0] * (1 if grid is None else len(grid.points))
     for rows, steps in cases:
-        worst = list(map(max, worst, divergences(rows, steps, exp_floor(target.epsilon, FACTOR), grid)))
+        worst = list(
+            map(max, worst, divergences(rows, steps, exp_floor(target.epsilon, FACTOR), grid))
+        )
     if grid is None:
         shown = release.rate * Fraction(worst[0], WHOLE)
-        require(shown <= target.delta, "delta", "delta is too small at this epsilon", shown, target.delta)
+        require(
+            shown <= target.delta,
+            "delta",
+            "delta is too small at this epsilon",
+            shown,
+            target.delta,
+        )
     else:
         check_rounds(target, proof, step, cut, measure_of(grid, worst, cut).power(coordinates))
 
@@ -270,7 +315,11 @@ def check_delta(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
 
 def check_losses(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
     """Check (epsilon, delta) of many reports, all seen: composes coordinates, then sampling, then rounds."""
-    target, step, grids = Target.read(claim, "reports", "dp"), proof.number("step"), proof.items("grids")
+    target, step, grids = (
+        Target.read(claim, "reports", "dp"),
+        proof.number("step"),
+        proof.items("grids"),
+    )
     described, cut = target.release.tables, WHOLE >> proof.integer("tail", 0, BITS)
     require(len(grids) == len(described), "grids", "not one grid per table")
     total = replace(SILENCE, cut=cut)

@@ -36,8 +36,16 @@ class _Blanket:
 
 def _read_blanket(fields: Fields, rows: list[list[int]], cut: int) -> _Blanket:
     chosen, block = fields.integers("rows"), fields.integer("block", 1, 16)
-    require(bool(chosen) and all(index < len(rows) for index in chosen), "blanket", "a group has no such rows")
-    require(comb(len(chosen) + block - 1, block) <= 10**4, "size", "a block has too many combinations of rows")
+    require(
+        bool(chosen) and all(index < len(rows) for index in chosen),
+        "blanket",
+        "a group has no such rows",
+    )
+    require(
+        comb(len(chosen) + block - 1, block) <= 10**4,
+        "size",
+        "a block has too many combinations of rows",
+    )
     groups = list(combinations_with_replacement(chosen, block))
     placed: list[tuple[list[int], list[list[int]]]] = []
     for raw in fields.items("components", 64):
@@ -45,14 +53,28 @@ def _read_blanket(fields: Fields, rows: list[list[int]], cut: int) -> _Blanket:
         shape, places = component.integers("shape"), component.lists("places")
         component.done()
         require(sum(shape) > 0, "blanket", "a shape has no mass")
-        require(len(places) == len(groups), "blanket", "a group's rows are not all served", len(places), len(groups))
-        require(len({sum(entry) for entry in places}) == 1, "blanket", "rows give a component unequal masses")
+        require(
+            len(places) == len(groups),
+            "blanket",
+            "a group's rows are not all served",
+            len(places),
+            len(groups),
+        )
+        require(
+            len({sum(entry) for entry in places}) == 1,
+            "blanket",
+            "rows give a component unequal masses",
+        )
         placed.append((shape, places))
     fields.done()
     for index, group in enumerate(groups):
         tick()
-        _require_fit([rows[row] for row in group], [(shape, places[index]) for shape, places in placed])
-    shapes = [Measure(polynomial([WHOLE * w // sum(shape) for w in shape]), 0, cut) for shape, _ in placed]
+        _require_fit(
+            [rows[row] for row in group], [(shape, places[index]) for shape, places in placed]
+        )
+    shapes = [
+        Measure(polynomial([WHOLE * w // sum(shape) for w in shape]), 0, cut) for shape, _ in placed
+    ]
     chances = [Fraction(sum(places[0]), TOTAL) for _, places in placed]
     return _Blanket(frozenset(chosen), block, list(zip(chances, shapes, strict=True)))
 
@@ -64,20 +86,30 @@ def _require_fit(group: list[list[int]], placed: list[tuple[list[int], list[int]
         rest = rest * polynomial(row) / TOTAL
     for shape, places in placed:
         rest = rest - rational_polynomial(shape) * polynomial(places) / sum(shape)
-    require(all(entry >= 0 for entry in rest.coeffs()), "blanket", "a row holds less than its blanket takes")
+    require(
+        all(entry >= 0 for entry in rest.coeffs()),
+        "blanket",
+        "a row holds less than its blanket takes",
+    )
 
 
-def _cases(node: Fields, counts: _Counts, blankets: list[_Blanket], depth: int) -> Iterator[tuple[_Counts, Fields]]:
+def _cases(
+    node: Fields, counts: _Counts, blankets: list[_Blanket], depth: int
+) -> Iterator[tuple[_Counts, Fields]]:
     """(Counts of clients by group, their draws) of every leaf; the parts of a division together hold what it held."""
     require(depth <= 200, "size", "cases are nested too deeply")
     if not node.has("cuts"):
         yield counts, node
         return
-    group, first, second = (node.integer(key, 0, len(blankets) - 1) for key in ("group", "first", "second"))
+    group, first, second = (
+        node.integer(key, 0, len(blankets) - 1) for key in ("group", "first", "second")
+    )
     cuts, children = node.integers("cuts"), node.items("children")
     node.done()
     covered = blankets[first].rows | blankets[second].rows
-    require(blankets[group].rows <= covered, "cases", "a row of the divided group is in neither part")
+    require(
+        blankets[group].rows <= covered, "cases", "a row of the divided group is in neither part"
+    )
     count = counts.get(group, 0)
     require(len(cuts) == len(children) + 1 and cuts[0] == 0, "cases", "the parts do not begin at 0")
     require(cuts[-1] == count + 1, "cases", "the parts do not hold all counts", cuts[-1], count + 1)
@@ -121,14 +153,27 @@ def _steps(node: Fields, parts: list[_Part], weight: int, noise: Measure) -> Ste
         yield from _ladder(node.lists("corners"), parts, weight, noise)
     else:
         edges, children = node.integers("edges"), node.items("children")
-        require(0 < len(parts) <= 200 and edges[:1] == [0], "boxes", "nothing to divide, or the counts not from 0 on")
-        require(len(edges) == len(children), "boxes", "not one part per edge", len(edges), len(children))
+        require(
+            0 < len(parts) <= 200 and edges[:1] == [0],
+            "boxes",
+            "nothing to divide, or the counts not from 0 on",
+        )
+        require(
+            len(edges) == len(children), "boxes", "not one part per edge", len(edges), len(children)
+        )
         group, draws, chance, shape = parts[0]
         require(chance < 1, "boxes", "a component that is drawn for sure is not divided")
         for low, after, child in zip(edges, [*edges[1:], draws + 1], children, strict=True):
             require(low < after, "boxes", "a part is empty", low, after)
-            share = binomial_below(draws, chance, after) + binomial_below(draws, 1 - chance, draws + 1 - low) - WHOLE
-            rest = [(g, d + 1 - after, c / (1 - chance), s) if g == group else (g, d, c, s) for g, d, c, s in parts[1:]]
+            share = (
+                binomial_below(draws, chance, after)
+                + binomial_below(draws, 1 - chance, draws + 1 - low)
+                - WHOLE
+            )
+            rest = [
+                (g, d + 1 - after, c / (1 - chance), s) if g == group else (g, d, c, s)
+                for g, d, c, s in parts[1:]
+            ]
             here = ceil_div(weight * share, WHOLE)
             yield from _steps(Fields(child, "box"), rest, here, shape.power(low) * noise)
     node.done()
@@ -136,11 +181,16 @@ def _steps(node: Fields, parts: list[_Part], weight: int, noise: Measure) -> Ste
 
 def _ladder(corners: list[list[int]], parts: list[_Part], weight: int, noise: Measure) -> Steps:
     """What every corner adds to the noise, in increasing order, then the weight of what misses all corners."""
-    require({len(corner) for corner in corners} == {len(parts)}, "ladder", "a corner has too few counts")
+    require(
+        {len(corner) for corner in corners} == {len(parts)}, "ladder", "a corner has too few counts"
+    )
     missed = [WHOLE]
     for corner in corners:
         tick()
-        chance = sum(binomial_below(draws, g, edge) for (_, draws, g, _), edge in zip(parts, corner, strict=True))
+        chance = sum(
+            binomial_below(draws, g, edge)
+            for (_, draws, g, _), edge in zip(parts, corner, strict=True)
+        )
         missed.append(min(missed[-1], chance))
     before = [0] * len(parts)
     yield ceil_div(weight * missed[-1], WHOLE), Measure(polynomial([]), 0)
@@ -152,11 +202,19 @@ def _ladder(corners: list[list[int]], parts: list[_Part], weight: int, noise: Me
         yield ceil_div(weight * (missed[position] - missed[position + 1]), WHOLE), noise
 
 
-def _noises(release: ExactRelease, proof: Fields, spread: list[list[int]], cut: int) -> Iterator[Steps]:
+def _noises(
+    release: ExactRelease, proof: Fields, spread: list[list[int]], cut: int
+) -> Iterator[Steps]:
     """The noise that others are certain to add, in every case of their data."""
-    blankets = [_read_blanket(Fields(raw, "blanket"), spread, cut) for raw in proof.items("blankets", 1000)]
+    blankets = [
+        _read_blanket(Fields(raw, "blanket"), spread, cut) for raw in proof.items("blankets", 1000)
+    ]
     others = proof.integer("others", 0, release.clients - 1 - release.corrupted)
-    require(bool(blankets) and len(blankets[0].rows) == len(spread), "cases", "the first group is not all rows")
+    require(
+        bool(blankets) and len(blankets[0].rows) == len(spread),
+        "cases",
+        "the first group is not all rows",
+    )
     for counts, leaf in _cases(proof.fields("cases"), {0: others}, blankets, 0):
         parts = [
             (group, count // blankets[group].block, chance, shape)
@@ -171,7 +229,9 @@ def check_sum(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
     """Check (epsilon, delta) of secure sums; several coordinates or rounds are composed as losses."""
     target = Target.read(claim, "secure_sum noisy_sum", "dp")
     release = target.release
-    require(release.sampling != "poisson", "sum", "nothing is proved here about secret participation")
+    require(
+        release.sampling != "poisson", "sum", "nothing is proved here about secret participation"
+    )
     cut = WHOLE >> proof.integer("tail", 0, BITS)
     if release.shift:
         # Each integer moves by at most the shift, under everyone's noise; sums are as far apart as two such reports.

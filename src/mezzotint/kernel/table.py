@@ -23,7 +23,11 @@ Tables: TypeAlias = dict[str, Rows]
 def read_table(text: str) -> tuple[str, Rows]:
     """The hash of a table's text, and its rows: one per knot, 2**32 distributed over the levels in each."""
     fields = Fields(read_json(text, real=str), "a table")
-    knots, levels, weights = fields.items("knots"), fields.items("levels", 2**16), fields.lists("weights")
+    knots, levels, weights = (
+        fields.items("knots"),
+        fields.items("levels", 2**16),
+        fields.lists("weights"),
+    )
     if fields.has("categories"):
         fields.items("categories")
     fields.done()
@@ -50,8 +54,16 @@ def single_table(release: ExactRelease, tables: Tables) -> Rows:
 def summed_rows(release: ExactRelease, tables: Tables) -> list[list[int]]:
     """The rows of a release that adds up integers, by integer."""
     rows, lattice = single_table(release, tables), release.lattice
-    require(lattice[:1] == (0,) and len(lattice) == len(rows[0]), "lattice", "not one integer per level, from 0 on")
-    require(all(a < b < 2**14 for a, b in pairwise(lattice)), "lattice", "the integers do not increase up to 2**14")
+    require(
+        lattice[:1] == (0,) and len(lattice) == len(rows[0]),
+        "lattice",
+        "not one integer per level, from 0 on",
+    )
+    require(
+        all(a < b < 2**14 for a, b in pairwise(lattice)),
+        "lattice",
+        "the integers do not increase up to 2**14",
+    )
     weights = [dict(zip(lattice, row, strict=True)) for row in rows]
     return [[row.get(place, 0) for place in range(lattice[-1] + 1)] for row in weights]
 
@@ -59,4 +71,8 @@ def summed_rows(release: ExactRelease, tables: Tables) -> list[list[int]]:
 def worst_ratio(rows: Rows) -> Fraction | None:
     """The largest ratio of two entries of a column (T3); None if a column in use contains a zero."""
     columns = list(zip(*rows, strict=True))
-    return max(Fraction(max(column), min(column)) for column in columns) if all(map(all, columns)) else None
+    return (
+        max(Fraction(max(column), min(column)) for column in columns)
+        if all(map(all, columns))
+        else None
+    )

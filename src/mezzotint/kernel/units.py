@@ -21,7 +21,9 @@ WHOLE, ONE = 1 << BITS, 1 << FINE
 # Longest file in bytes, enough for the largest table; largest number of list entries and polynomial coefficients.
 MAX_TEXT, MAX_ENTRIES = 2**26, 2**22
 
-_NUMBER = re.compile(r"-?[0-9]{1,1200}(\.[0-9]{1,1200})?(e-?[0-9]{1,4})?|-?[0-9]{1,1200}/[0-9]{1,1200}")
+_NUMBER = re.compile(
+    r"-?[0-9]{1,1200}(\.[0-9]{1,1200})?(e-?[0-9]{1,4})?|-?[0-9]{1,1200}/[0-9]{1,1200}"
+)
 
 
 def _shown(value: object) -> str:
@@ -85,7 +87,9 @@ def number(value: object, name: str = "number") -> Fraction:
 
 def canonical(value: object) -> str:
     """The canonical text of a JSON value: sorted keys, no spaces, ASCII."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
+    )
 
 
 def sha256(text: str) -> str:
@@ -109,7 +113,12 @@ def read_json(text: str, *, real: Callable[[str], object] = _refuse) -> object:
     if len(text) > MAX_TEXT:
         raise Unreadable(f"longer than {MAX_TEXT} characters")
     try:
-        return json.loads(text.encode().decode(), object_pairs_hook=_unique, parse_constant=_refuse, parse_float=real)
+        return json.loads(
+            text.encode().decode(),
+            object_pairs_hook=_unique,
+            parse_constant=_refuse,
+            parse_float=real,
+        )
     except (ValueError, RecursionError) as error:
         raise Unreadable(f"not valid JSON ({error}); truncated or edited") from None
 
@@ -141,7 +150,9 @@ class Fields:
         """A text, and one of the choices if any are given."""
         value = self.take(key)
         if type(value) is not str or (choices and value not in choices):
-            raise Unreadable(f"{key} is {str(value)[:60]!r}, not " + (" or ".join(choices) or "a text"))
+            raise Unreadable(
+                f"{key} is {str(value)[:60]!r}, not " + (" or ".join(choices) or "a text")
+            )
         return value
 
     def integer(self, key: str, least: int, most: int) -> int:
@@ -170,12 +181,16 @@ class Fields:
         found = self.items(key)
         for entry in found:
             if type(entry) is not int or not (entry >= least):
-                raise Unreadable(f"{key} holds {_shown(entry)[:60]}, not an integer from {least} on")
+                raise Unreadable(
+                    f"{key} holds {_shown(entry)[:60]}, not an integer from {least} on"
+                )
         return found
 
     def lists(self, key: str, least: int = 0) -> list[list[int]]:
         """A list of lists of integers at or above `least`."""
-        rows = Fields({f"{key}[{place}]": entry for place, entry in enumerate(self.items(key))}, key)
+        rows = Fields(
+            {f"{key}[{place}]": entry for place, entry in enumerate(self.items(key))}, key
+        )
         return [rows.integers(row, least) for row in [*rows.values]]
 
     def done(self) -> None:

@@ -24,8 +24,21 @@ from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import FloatArray, Mechanism
 from mezzotint.core.priors import cost_matrix
 from mezzotint.core.records import JsonObject, Progress, ticks
-from mezzotint.design.pair_selection import SelectionTables, best_pairs, is_mirrored, solve_rows, table_of
-from mezzotint.design.problem import DesignResult, Problem, achieved_loss, first_certified, make_problem, without_bound
+from mezzotint.design.pair_selection import (
+    SelectionTables,
+    best_pairs,
+    is_mirrored,
+    solve_rows,
+    table_of,
+)
+from mezzotint.design.problem import (
+    DesignResult,
+    Problem,
+    achieved_loss,
+    first_certified,
+    make_problem,
+    without_bound,
+)
 from mezzotint.papers.reproduction import Reproduction, Series
 from mezzotint.papers.rqp import FOLDER_VARIABLE, Tick
 
@@ -39,7 +52,10 @@ def _largest_at_own_bin(tables: SelectionTables, i: int) -> list[FloatArray]:
     """q_j(i) - q_i(i) <= 0 on both sides, for inner bins (1-based)."""
     if not tables.lower <= tables.bins[i - 1] <= tables.upper:
         return []
-    pairs = [(tables.own(j, i), tables.own(i, i) if i <= j else tables.own(i - 1, i)) for j, _, _ in tables.used]
+    pairs = [
+        (tables.own(j, i), tables.own(i, i) if i <= j else tables.own(i - 1, i))
+        for j, _, _ in tables.used
+    ]
     return [tables.unit(own) - tables.unit(nearest) for own, nearest in pairs if own != nearest]
 
 
@@ -83,9 +99,13 @@ def optm_as_printed(
     started = time.perf_counter()
     problem = make_problem(epsilon=epsilon, lower=-1.0, upper=1.0, loss="mae", prior=prior)
     sets = [check_covering("bins", bins, lower=problem.lower, upper=problem.upper)]
-    best = best_pairs(problem, sets, published_theorem5, boxes=boxes, started=started, is_private=False)
+    best = best_pairs(
+        problem, sets, published_theorem5, boxes=boxes, started=started, is_private=False
+    )
     if best is None:
-        raise InfeasibleError(f"bins={bins}: no selection probabilities satisfy the constraints at epsilon={epsilon:g}")
+        raise InfeasibleError(
+            f"bins={bins}: no selection probabilities satisfy the constraints at epsilon={epsilon:g}"
+        )
     return best
 
 
@@ -103,17 +123,24 @@ def _best_thirds(
     forms = tables.forms(pinned).reshape(-1, m, tables.size)
     knots = np.array([end for _, *ends in tables.used for end in ends])
     costs = cost_matrix(
-        knots=knots, levels=tables.bins, prior=problem.prior, loss="mae" if problem.loss == "mae" else "mse"
+        knots=knots,
+        levels=tables.bins,
+        prior=problem.prior,
+        loss="mae" if problem.loss == "mae" else "mse",
     )
     # Beside y stand the floors of the levels.
     flat, floors = forms.reshape(-1, tables.size), np.tile(np.eye(m), (knots.size, 1))
-    private = np.concatenate([np.hstack([-flat, floors]), np.hstack([flat, -math.exp(epsilon) * floors])])
+    private = np.concatenate(
+        [np.hstack([-flat, floors]), np.hstack([flat, -math.exp(epsilon) * floors])]
+    )
     target = np.concatenate([np.einsum("kmn,km->n", forms, costs), np.zeros(m)])
     answer = solve_rows(tables, *tables.box(pinned), target, private)
     return (math.inf, pinned) if answer is None else answer
 
 
-def _best_middle(problem: Problem, tables: SelectionTables, epsilon: float) -> tuple[float, FloatArray]:
+def _best_middle(
+    problem: Problem, tables: SelectionTables, epsilon: float
+) -> tuple[float, FloatArray]:
     """The search over q_2(1): a grid, then a local refinement, one linear program per point."""
     axis = np.linspace(0, 1, _POINTS + 2)[1:-1]
     axes = [axis] if tables.sides == 1 else [axis[::3], axis[::3]]
@@ -160,15 +187,22 @@ def optm_exact(
     levels = check_covering("bins", bins, lower=problem.lower, upper=problem.upper)
     inside = (levels > problem.lower) & (levels < problem.upper)
     if levels.size != 4 or inside.sum() != 2:
-        raise ParameterError("bins", levels.tolist(), "need four bins, the inner two inside the range")
+        raise ParameterError(
+            "bins", levels.tolist(), "need four bins, the inner two inside the range"
+        )
     tables = SelectionTables(
-        bins=levels, lower=problem.lower, upper=problem.upper, sides=1 if is_mirrored(levels, problem) else 2
+        bins=levels,
+        lower=problem.lower,
+        upper=problem.upper,
+        sides=1 if is_mirrored(levels, problem) else 2,
     )
 
     def build(budget: float) -> Mechanism:
         value, y = _best_middle(problem, tables, budget)
         if not math.isfinite(value):
-            raise InfeasibleError(f"bins={levels.tolist()}: no pair selection reaches epsilon={epsilon:g} on them")
+            raise InfeasibleError(
+                f"bins={levels.tolist()}: no pair selection reaches epsilon={epsilon:g} on them"
+            )
         return table_of(problem, tables, y, name="OPTM (exact)", epsilon=problem.epsilon)
 
     mechanism = first_certified(build, epsilon=problem.epsilon)
@@ -186,7 +220,9 @@ _GRID = np.arange(1, 20) * 0.05
 _WIDTH = 0.01
 _LEAST = 1e-5
 BIN_SETS = tuple(
-    (-outer, *inner, outer) for outer in (2.0, 3.0, 4.0) for inner in itertools.combinations((-0.6, -0.2, 0.2, 0.6), 2)
+    (-outer, *inner, outer)
+    for outer in (2.0, 3.0, 4.0)
+    for inner in itertools.combinations((-0.6, -0.2, 0.2, 0.6), 2)
 )
 
 
@@ -215,7 +251,9 @@ def one_ratio(tables: SelectionTables, low: FloatArray, epsilon: float) -> Float
         # With a single bin on the other side, drawn for certain, p is linear in y.
         certain = (tables.bins.size - j if i <= j else j) == 1
         # p(B_i, i) is q itself; no upper bounds of q are used, that is u = 1.
-        uppers.append(own if near == tables.bins[i - 1] else own * at_near.sum() if certain else at_near)
+        uppers.append(
+            own if near == tables.bins[i - 1] else own * at_near.sum() if certain else at_near
+        )
         # A cell with one bin on a side is linear in y; elsewhere the other side's q is replaced by its lower bound.
         if certain:
             lowers.append(own * at_far.sum())
@@ -238,10 +276,14 @@ class _OneRatioSearch:
 
     def add(self, bins: FloatArray) -> None:
         """Searches the boxes at these bins."""
-        tables = SelectionTables(bins=bins, lower=self.problem.lower, upper=self.problem.upper, sides=2)
+        tables = SelectionTables(
+            bins=bins, lower=self.problem.lower, upper=self.problem.upper, sides=2
+        )
         self._descend(tables, (0, 0), (_GRID.size - 1, _GRID.size - 1))
 
-    def _descend(self, tables: SelectionTables, first: tuple[int, int], last: tuple[int, int]) -> None:
+    def _descend(
+        self, tables: SelectionTables, first: tuple[int, int], last: tuple[int, int]
+    ) -> None:
         """Boxes first .. last of the two sides. Their union with the largest lower bound as factor is a relaxation."""
         target, constant = tables.proxy(self.problem.prior)
         low, high, factors = self._union(tables, first, last)
@@ -277,7 +319,9 @@ def _replaced(pair: tuple[int, int], side: int, value: int) -> tuple[int, int]:
 def _four_bins(bins: npt.ArrayLike, problem: Problem) -> FloatArray:
     values = check_covering("bins", bins, lower=problem.lower, upper=problem.upper)
     if values.size != 4 or not problem.lower < values[1] < values[2] < problem.upper:
-        raise ParameterError("bin_sets", values.tolist(), "each needs four bins, the inner two inside the range")
+        raise ParameterError(
+            "bin_sets", values.tolist(), "each needs four bins, the inner two inside the range"
+        )
     return values
 
 
@@ -318,12 +362,18 @@ def optm_one_ratio(
             search.add(bins)
         programs += search.programs
         if search.best is None:
-            raise InfeasibleError(f"epsilon={epsilon:g}: no box has a solution; raise epsilon or use design.optimal")
+            raise InfeasibleError(
+                f"epsilon={epsilon:g}: no box has a solution; raise epsilon or use design.optimal"
+            )
         return table_of(problem, *search.best, name="OPTM (one ratio)", epsilon=problem.epsilon)
 
     mechanism = first_certified(build, epsilon=problem.epsilon)
     return without_bound(
-        mechanism, loss=achieved_loss(problem, mechanism), status="heuristic", started=started, iterations=programs
+        mechanism,
+        loss=achieved_loss(problem, mechanism),
+        status="heuristic",
+        started=started,
+        iterations=programs,
     )
 
 
@@ -333,11 +383,17 @@ def optm_one_ratio(
 def grid_mae(mechanism: Mechanism) -> float:
     """The papers' convention: the mean of E|report - x| over x = -1, -0.96, ..., 1 (51 inputs)."""
     inputs = np.linspace(-1, 1, 51)
-    return float((mechanism.pmf(inputs) * np.abs(mechanism.levels - inputs[:, None])).sum(axis=1).mean())
+    return float(
+        (mechanism.pmf(inputs) * np.abs(mechanism.levels - inputs[:, None])).sum(axis=1).mean()
+    )
 
 
 OPTM_BINS = {0.5: (-6.0, -0.4, 0.4, 6.0), 1.0: (-3.0, -0.5, 0.5, 3.0), 1.5: (-3.0, -0.5, 0.5, 3.0)}
-MVU_ALPHABETS = {0.5: (-4.34, -3.6, 3.6, 4.34), 1.0: (-2.42, -1.69, 1.69, 2.42), 1.5: (-1.83, -1.11, 1.11, 1.83)}
+MVU_ALPHABETS = {
+    0.5: (-4.34, -3.6, 3.6, 4.34),
+    1.0: (-2.42, -1.69, 1.69, 2.42),
+    1.5: (-1.83, -1.11, 1.11, 1.83),
+}
 RQM_SETTINGS = {1.0: (1.7, 0.22), 1.5: (1.6, 0.498)}
 ERM_SETTINGS = {1.0: ((-5.1, -0.1, 0.1, 5.1), 0.026), 1.5: ((-2.7, -0.4, 0.4, 2.7), 0.043)}
 TABLE1_PAPER = {
@@ -351,9 +407,13 @@ TABLE1_PAPER = {
 def _published(name: str, epsilon: float) -> tuple[Mechanism, str]:
     """The paper's mechanism with its own hyperparameters, and a remark."""
     if name == "OPTM":
-        return design.optm(epsilon, bins=OPTM_BINS[epsilon]).mechanism, "solved anew on the paper's bins"
+        return design.optm(
+            epsilon, bins=OPTM_BINS[epsilon]
+        ).mechanism, "solved anew on the paper's bins"
     if name == "MVU":
-        return design.mvu(epsilon, levels=MVU_ALPHABETS[epsilon]).mechanism, "2 input bits, the paper's alphabet"
+        return design.mvu(
+            epsilon, levels=MVU_ALPHABETS[epsilon]
+        ).mechanism, "2 input bits, the paper's alphabet"
     if name == "RQM" and epsilon in RQM_SETTINGS:
         extension, q = RQM_SETTINGS[epsilon]
         return families.rqm(levels=4, extension=extension, q=q), f"Delta={extension:g}, q={q:g}"
@@ -489,9 +549,16 @@ def figure3() -> Reproduction:
     inputs = np.linspace(-1, 1, 101)
     for epsilon in (0.5, 1.0, 1.5):
         for name, mechanism in published_mechanisms(epsilon).items():
-            errors = (mechanism.pmf(inputs) * np.abs(mechanism.levels - inputs[:, None])).sum(axis=1)
+            errors = (mechanism.pmf(inputs) * np.abs(mechanism.levels - inputs[:, None])).sum(
+                axis=1
+            )
             series.append(
-                Series(panel=f"epsilon = {epsilon:g}", name=name, x=tuple(inputs.tolist()), y=tuple(errors.tolist()))
+                Series(
+                    panel=f"epsilon = {epsilon:g}",
+                    name=name,
+                    x=tuple(inputs.tolist()),
+                    y=tuple(errors.tolist()),
+                )
             )
             rows += [
                 {"epsilon": epsilon, "mechanism": name, "x": x, "mae": error}
@@ -519,7 +586,9 @@ def ball(count: int, dimension: int, seed: int) -> FloatArray:
 def _contenders(epsilon: float, prior: object) -> dict[str, Callable[[], Mechanism]]:
     return {
         "OPTM": lambda: design.optm(epsilon, bins=_BINS).mechanism,
-        "RQM": lambda: design.calibrate("rqm", epsilon=epsilon, levels=_RQM_BINS, loss="mae").mechanism,
+        "RQM": lambda: (
+            design.calibrate("rqm", epsilon=epsilon, levels=_RQM_BINS, loss="mae").mechanism
+        ),
         "MVU": lambda: design.mvu(epsilon).mechanism,
         "optimal": lambda: design.optimal(epsilon, levels=4, prior=prior).mechanism,
     }
@@ -540,7 +609,9 @@ def _vectors(title: str, vectors: FloatArray, note: str, prior: object = None) -
                 rows.append(_vector_row(epsilon, name, None, None, None, str(error)))
                 continue
             errors = _vector_errors(mechanism, vectors, seed=4)
-            rows.append(_vector_row(epsilon, name, mechanism, float(errors.mean()), float(errors.std()), ""))
+            rows.append(
+                _vector_row(epsilon, name, mechanism, float(errors.mean()), float(errors.std()), "")
+            )
     names = list(_contenders(1.0, prior))
     series = []
     for name in names:
@@ -566,7 +637,12 @@ def _vectors(title: str, vectors: FloatArray, note: str, prior: object = None) -
 
 
 def _vector_row(
-    epsilon: float, name: str, mechanism: Mechanism | None, error: float | None, deviation: float | None, note: str
+    epsilon: float,
+    name: str,
+    mechanism: Mechanism | None,
+    error: float | None,
+    deviation: float | None,
+    note: str,
 ) -> JsonObject:
     return {
         "epsilon": epsilon,
@@ -591,7 +667,9 @@ _SETUP = (
 def figure4a() -> Reproduction:
     """Figure 4a: 10 coordinates uniform in [-1, 1]."""
     vectors = np.random.default_rng(10).uniform(-1, 1, size=(DRAWS, 10))
-    return _vectors("OPTM, Figure 4a: Euclidean error, 10 coordinates uniform in [-1, 1]", vectors, _SETUP)
+    return _vectors(
+        "OPTM, Figure 4a: Euclidean error, 10 coordinates uniform in [-1, 1]", vectors, _SETUP
+    )
 
 
 def figure4b() -> Reproduction:
@@ -609,7 +687,10 @@ def tradeoff(
     figure = report.tradeoff_figure(points)
     least = dict(zip(figure.curves[-1].x, figure.curves[-1].y, strict=True))
     absolute, relative = "mean squared error", "the same over the limit"
-    series = [Series(panel=absolute, name=one.name, x=tuple(map(float, one.x)), y=one.y) for one in figure.curves]
+    series = [
+        Series(panel=absolute, name=one.name, x=tuple(map(float, one.x)), y=one.y)
+        for one in figure.curves
+    ]
     return Reproduction(
         title="Optimal tables: MSE against epsilon, uniform inputs on [-1, 1]",
         note="optimal tables with searched levels; limit: certified lower bound for any number of bits. At small "
@@ -679,11 +760,17 @@ class TrainingFigure:
         """Training accuracy (%) at the marks of one run, and what the run cost."""
         methods = training.methods
         method = (
-            methods.ClippedSGD(clip=self.clip) if table is None else methods.QuantizedSGD(table=table, clip=self.clip)
+            methods.ClippedSGD(clip=self.clip)
+            if table is None
+            else methods.QuantizedSGD(table=table, clip=self.clip)
         )
         task = training.models.task("softmax", shape=data.train_x.shape[1:], classes=data.classes)
         settings = training.trainer.TrainingSettings(
-            steps=self.steps, batch_size=self.batch, step_size=self.step_size, delta=DELTA, seed=seed
+            steps=self.steps,
+            batch_size=self.batch,
+            step_size=self.step_size,
+            delta=DELTA,
+            seed=seed,
         )
         trainer = training.trainer.Trainer(data=data, task=task, method=method, settings=settings)
         found: list[float] = []
@@ -694,7 +781,9 @@ class TrainingFigure:
         # Every run of a method costs the same, so one claim is enough.
         return found, trainer.claim() if seed == 0 else None
 
-    def row(self, data: datasets.Dataset, name: str, table: Mechanism | None, tick: Tick) -> JsonObject:
+    def row(
+        self, data: datasets.Dataset, name: str, table: Mechanism | None, tick: Tick
+    ) -> JsonObject:
         """Mean accuracies of one mechanism (and the largest standard error among them), its error, its cost."""
         curves: list[list[float]] = []
         claim = None
@@ -705,8 +794,13 @@ class TrainingFigure:
             tick()
         return {
             "mechanism": name,
-            **{f"step {mark}": float(value) for mark, value in zip(self.marks, np.mean(curves, axis=0), strict=True)},
-            "largest standard error": float(np.max(np.std(curves, axis=0, ddof=1)) / np.sqrt(self.runs)),
+            **{
+                f"step {mark}": float(value)
+                for mark, value in zip(self.marks, np.mean(curves, axis=0), strict=True)
+            },
+            "largest standard error": float(
+                np.max(np.std(curves, axis=0, ddof=1)) / np.sqrt(self.runs)
+            ),
             "mse": None if table is None else table.mse(),
             "epsilon per coordinate": None if table is None else table.epsilon,
             "epsilon of the run": None if claim is None else claim.epsilon,
@@ -738,7 +832,9 @@ class TrainingFigure:
         )
 
 
-def optm_figure4c(*, steps: int = 400, runs: int = 20, progress: Progress | None = None) -> Reproduction:
+def optm_figure4c(
+    *, steps: int = 400, runs: int = 20, progress: Progress | None = None
+) -> Reproduction:
     """Figure 4c of the OPTM paper: softmax regression on Diagnostic from quantized gradients (Table 8's settings)."""
     return TrainingFigure(
         title="OPTM, Figure 4c: training accuracy on Breast Cancer, batch 8, clip 0.1",
@@ -754,7 +850,9 @@ def optm_figure4c(*, steps: int = 400, runs: int = 20, progress: Progress | None
     ).reproduction(progress)
 
 
-def optm_figure4d(*, steps: int = 400, runs: int = 12, progress: Progress | None = None) -> Reproduction:
+def optm_figure4d(
+    *, steps: int = 400, runs: int = 12, progress: Progress | None = None
+) -> Reproduction:
     """Figure 4d of the OPTM paper: softmax regression on MNIST from quantized gradients (Table 9's settings)."""
     title = "OPTM, Figure 4d: training accuracy on MNIST, batch 32, clip 0.01"
     folder = os.environ.get(FOLDER_VARIABLE)

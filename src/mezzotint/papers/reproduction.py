@@ -87,7 +87,9 @@ class Reproduction:
         panels: dict[str, list[report.Curve]] = {}
         for series in self.series:
             # An interval that reaches down to nothing is drawn down to the lowest point.
-            floor = min((value for value in (*series.y, *series.low) if math.isfinite(value)), default=0.0)
+            floor = min(
+                (value for value in (*series.y, *series.low) if math.isfinite(value)), default=0.0
+            )
             panels.setdefault(series.panel, []).append(
                 report.Curve(
                     name=series.name,

@@ -87,7 +87,9 @@ def _poisson_binomial(levels: int, divergence: float, order: float) -> PoissonBi
 def _optimal(levels: int, divergence: float, order: float) -> Mechanism:
     """The unbiased table with the least MSE on RQM's own levels."""
     grid = np.linspace(-1 - EXTENSION, 1 + EXTENSION, levels).tolist()
-    return design.optimal(epsilon=divergence, alpha=order, lower=-1, upper=1, levels=grid, knots=9).mechanism
+    return design.optimal(
+        epsilon=divergence, alpha=order, lower=-1, upper=1, levels=grid, knots=9
+    ).mechanism
 
 
 def figure3() -> Reproduction:
@@ -117,11 +119,20 @@ def _errors(number: int, order: float, said: str, more: str) -> Reproduction:
         }
         if more and levels in OPTIMAL_SIZES:
             makers["optimal"] = _optimal
-        errors = {name: [_error(make(levels, d, order)) for d in divergences] for name, make in makers.items()}
+        errors = {
+            name: [_error(make(levels, d, order)) for d in divergences]
+            for name, make in makers.items()
+        }
         for name, found in errors.items():
             series.append(Series(panel=f"m = {levels}", name=name, x=divergences, y=tuple(found)))
         for place, divergence in enumerate(divergences):
-            rows.append({"levels": levels, "divergence": divergence, **{name: errors[name][place] for name in makers}})
+            rows.append(
+                {
+                    "levels": levels,
+                    "divergence": divergence,
+                    **{name: errors[name][place] for name in makers},
+                }
+            )
     return Reproduction(
         title=f"RQM, Figure {number}: MSE at equal Renyi divergence of order {order:g}",
         note="Mean over 30 even inputs, as in the paper, but exact where the paper draws 100,000 samples; Delta = c, "
@@ -162,20 +173,33 @@ def figure9() -> Reproduction:
 
 
 def _divergences(
-    title: str, said: str, settings: Mapping[float, Sequence[tuple[float, float]]], alphas: Sequence[float]
+    title: str,
+    said: str,
+    settings: Mapping[float, Sequence[tuple[float, float]]],
+    alphas: Sequence[float],
 ) -> Reproduction:
     rows: list[JsonObject] = []
     series: list[Series] = []
     for theta, pairs in settings.items():
         # PBM's smallest probabilities lie below the 2**-32 of a table, whose losses would be too small: the exact form.
         exact = families.pbm_exact(lower=-1, upper=1, trials=TRIALS, theta=theta)
-        reports: dict[str, Mechanism | PoissonBinomial] = {"RQM": randomized(pairs[0]), "PBM": exact}
-        values = {name: [report.renyi(alpha) for alpha in alphas] for name, report in reports.items()}
+        reports: dict[str, Mechanism | PoissonBinomial] = {
+            "RQM": randomized(pairs[0]),
+            "PBM": exact,
+        }
+        values = {
+            name: [report.renyi(alpha) for alpha in alphas] for name, report in reports.items()
+        }
         panel = f"theta = {theta:g}, Delta = {pairs[0][0]:g} c, q = {pairs[0][1]:g}"
-        series += [Series(panel=panel, name=name, x=tuple(alphas), y=tuple(found)) for name, found in values.items()]
+        series += [
+            Series(panel=panel, name=name, x=tuple(alphas), y=tuple(found))
+            for name, found in values.items()
+        ]
         for place, alpha in enumerate(alphas):
             pair = {name: found[place] for name, found in values.items()}
-            rows.append({"theta": theta, "alpha": alpha, **pair, "PBM - RQM": pair["PBM"] - pair["RQM"]})
+            rows.append(
+                {"theta": theta, "alpha": alpha, **pair, "PBM - RQM": pair["PBM"] - pair["RQM"]}
+            )
     return Reproduction(
         title=title,
         note="The paper draws curves and prints no numbers. Ours are worst cases over all pairs of inputs, which its "
@@ -201,7 +225,9 @@ CUTS = (-1.0, -0.5, 0.0, 0.5, 1.0)
 
 def _inputs(table: Mechanism) -> tuple[float, ...]:
     """The range, and the levels in it: the divergences have their kinks there."""
-    return tuple(np.union1d(np.linspace(-1, 1, 201), table.levels[np.abs(table.levels) < 1]).tolist())
+    return tuple(
+        np.union1d(np.linspace(-1, 1, 201), table.levels[np.abs(table.levels) < 1]).tolist()
+    )
 
 
 def figure7() -> Reproduction:
@@ -233,7 +259,9 @@ def figure8() -> Reproduction:
     """Figure 8 of the RQM paper: the Renyi divergence of each input from -c, with the two values that it prints."""
     table = randomized(PAIRS[0.25][0])
     inputs = _inputs(table)
-    curves = {order: tuple(divergence(table, x, -1.0, order) for x in inputs) for order in PAIR_ORDERS}
+    curves = {
+        order: tuple(divergence(table, x, -1.0, order) for x in inputs) for order in PAIR_ORDERS
+    }
     marks = [-1.0, *(x for x in table.levels.tolist() if abs(x) < 1), 1.0]
     rows: list[JsonObject] = []
     for x in marks:
@@ -247,7 +275,8 @@ def figure8() -> Reproduction:
         "paper prints the values of order 1000 at c and at the kink next to it.",
         rows=tuple(rows),
         series=tuple(
-            Series(panel=f"order {order:g}", name="RQM", x=inputs, y=found) for order, found in curves.items()
+            Series(panel=f"order {order:g}", name="RQM", x=inputs, y=found)
+            for order, found in curves.items()
         ),
         x_label="x / c",
         y_label="D(x || -c) (nats)",
@@ -287,7 +316,9 @@ def optimal_at(loss: float, clip: float = 1.0) -> Mechanism:
     ]
     best = min(found, key=lambda mechanism: mechanism.mse())
     # Scaling inputs and levels alike changes no row.
-    return Mechanism(knots=best.knots * clip, levels=best.levels * clip, weights=best.weights, name="optimal")
+    return Mechanism(
+        knots=best.knots * clip, levels=best.levels * clip, weights=best.weights, name="optimal"
+    )
 
 
 @final
@@ -322,7 +353,9 @@ def _federation() -> datasets.Federation:
 def _contestants(theta: float, clip: float = CLIP) -> dict[str, encodings.Encoding]:
     main, *others = PAIRS[theta]
     tables = {"PBM": poisson_binomial(theta, clip)}
-    tables |= {f"RQM Delta={pair[0]:g}c q={pair[1]:g}": randomized(pair, clip) for pair in (main, *others)}
+    tables |= {
+        f"RQM Delta={pair[0]:g}c q={pair[1]:g}": randomized(pair, clip) for pair in (main, *others)
+    }
     tables["optimal table"] = optimal_at(randomized(main).renyi(TRAINING_ORDER), clip)
     return {
         "noise-free clipped": encodings.FixedPointEncoding(clip=clip),
@@ -332,7 +365,9 @@ def _contestants(theta: float, clip: float = CLIP) -> dict[str, encodings.Encodi
 
 def _mean_and_error(values: FloatArray) -> tuple[float, float]:
     array = np.asarray(values, dtype=np.float64)
-    return float(array.mean()), float(array.std(ddof=1) / math.sqrt(array.size)) if array.size > 1 else math.nan
+    return float(array.mean()), float(
+        array.std(ddof=1) / math.sqrt(array.size)
+    ) if array.size > 1 else math.nan
 
 
 def _losses(name: str, theta: float, encoding: encodings.Encoding) -> JsonObject:
@@ -355,7 +390,9 @@ def _last(history: FloatArray, accuracy: str) -> dict[str, float]:
     return found
 
 
-def _row(name: str, theta: float, encoding: encodings.Encoding, history: FloatArray, rival: FloatArray) -> JsonObject:
+def _row(
+    name: str, theta: float, encoding: encodings.Encoding, history: FloatArray, rival: FloatArray
+) -> JsonObject:
     """Losses of one report, the last evaluation, and what PBM had more of it, seed by seed."""
     gain, gain_error = _mean_and_error(rival[:, -1, 1] - history[:, -1, 1])
     better, better_error = _mean_and_error(100 * (history[:, -1, 2] - rival[:, -1, 2]))
@@ -377,7 +414,10 @@ def _verdict(rows: Sequence[JsonObject]) -> str:
         if not row["mechanism"].startswith("RQM"):
             continue
         words = []
-        for quantity, error in (("loss below PBM", "its s.e."), ("accuracy above PBM", "and its s.e.")):
+        for quantity, error in (
+            ("loss below PBM", "its s.e."),
+            ("accuracy above PBM", "and its s.e."),
+        ):
             gain, spread = row[quantity], row[error]
             verb = "yes" if gain > spread else "reversed" if gain < -spread else "no"
             words.append(f"{quantity.split()[0]} {verb}")
@@ -397,7 +437,10 @@ def _rehearsal(how: Experiment, federation: datasets.Federation) -> tasks.Rehear
 
 
 def training_figure(
-    number: int, theta: float, experiment: Experiment | None = None, progress: Progress | None = None
+    number: int,
+    theta: float,
+    experiment: Experiment | None = None,
+    progress: Progress | None = None,
 ) -> Reproduction:
     """Figures 4, 5 and 6 of the RQM paper: loss and accuracy of federated training on FEMNIST.
 
@@ -411,7 +454,9 @@ def training_figure(
     contestants, alone = _contestants(theta), _contestants(theta, ALONE_CLIP)
     tick = ticks(progress, len(contestants) * (how.seeds + how.alone_seeds))
     histories = _histories(run, contestants, how.seeds, tick)
-    single = _histories(replace(run, per_round=1, learning_rate=ALONE_RATE), alone, how.alone_seeds, tick)
+    single = _histories(
+        replace(run, per_round=1, learning_rate=ALONE_RATE), alone, how.alone_seeds, tick
+    )
     excess = {name: history - single["noise-free clipped"] for name, history in single.items()}
     rows = []
     for name, encoding in contestants.items():
@@ -452,8 +497,14 @@ def _curve(panel: str, name: str, rounds: FloatArray, values: FloatArray) -> Ser
     """Means over the seeds, (seeds, points), and one standard error on both sides where there are several."""
     mean = values.mean(axis=0)
     error = values.std(axis=0, ddof=1) / math.sqrt(len(values)) if len(values) > 1 else None
-    low, high = ((), ()) if error is None else (tuple((mean - error).tolist()), tuple((mean + error).tolist()))
-    return Series(panel=panel, name=name, x=tuple(rounds.tolist()), y=tuple(mean.tolist()), low=low, high=high)
+    low, high = (
+        ((), ())
+        if error is None
+        else (tuple((mean - error).tolist()), tuple((mean + error).tolist()))
+    )
+    return Series(
+        panel=panel, name=name, x=tuple(rounds.tolist()), y=tuple(mean.tolist()), low=low, high=high
+    )
 
 
 def _note(how: Experiment, federation: datasets.Federation, rows: Sequence[JsonObject]) -> str:
@@ -516,7 +567,9 @@ class _Centrally:
         return self
 
 
-def figure11(experiment: Experiment | None = None, progress: Progress | None = None) -> Reproduction:
+def figure11(
+    experiment: Experiment | None = None, progress: Progress | None = None
+) -> Reproduction:
     """Figure 11 of the RQM paper: training on CIFAR-100 against PBM, central noise and no clipping.
 
     Arguments:
@@ -539,7 +592,9 @@ def figure11(experiment: Experiment | None = None, progress: Progress | None = N
     histories = _histories(run, contestants, how.seeds, tick)
     free = {"noise-free, no clipping": encodings.FixedPointEncoding(clip=1.0)}
     histories |= _histories(replace(run, learning_rate=FREE_RATE), free, how.seeds, tick)
-    rows = [{"method": name, **_last(history, "accuracy (%)")} for name, history in histories.items()]
+    rows = [
+        {"method": name, **_last(history, "accuracy (%)")} for name, history in histories.items()
+    ]
     return Reproduction(
         title=f"RQM, Figure 11: federated training on {data} (theta = 0.25, m = {LEVELS})",
         note=f"{data}, {CIFAR_CLIENTS} clients (Dirichlet), {how.rounds} rounds of {PER_ROUND}, {how.seeds} seeds, "
@@ -565,7 +620,9 @@ FREE_RATE = 0.1
 def _cifar() -> tuple[str, datasets.Federation]:
     folder = os.environ.get(CIFAR_VARIABLE)
     if not folder:
-        raise ParameterError(CIFAR_VARIABLE, None, "set this variable to the folder of CIFAR-100 (Python version)")
+        raise ParameterError(
+            CIFAR_VARIABLE, None, "set this variable to the folder of CIFAR-100 (Python version)"
+        )
     name = "cifar100" if os.path.isfile(os.path.join(folder, "train")) else "cifar10"
     federation = datasets.load_federation(name, folder=folder, clients=CIFAR_CLIENTS)
     return {"cifar100": "CIFAR-100", "cifar10": "CIFAR-10, for want of CIFAR-100"}[name], federation

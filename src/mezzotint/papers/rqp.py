@@ -101,7 +101,10 @@ def mnist(folder: str, *, runs: int = 5) -> TrainingProblem:
 
 def problems(splits: int, runs: int, mnist_runs: int) -> list[TrainingProblem]:
     """Diagnostic with both classifiers, and MNIST where its folder is named."""
-    found = [diagnostic("logreg", splits=splits, runs=runs), diagnostic("svm", splits=splits, runs=runs)]
+    found = [
+        diagnostic("logreg", splits=splits, runs=runs),
+        diagnostic("svm", splits=splits, runs=runs),
+    ]
     folder = os.environ.get(FOLDER_VARIABLE)
     return [*found, mnist(folder, runs=mnist_runs)] if folder else found
 
@@ -127,7 +130,9 @@ def accuracies(
     for split in range(problem.splits):
         data = problem.load(split)
         for run in range(problem.runs):
-            task = training.models.task(problem.model, shape=data.train_x.shape[1:], classes=data.classes)
+            task = training.models.task(
+                problem.model, shape=data.train_x.shape[1:], classes=data.classes
+            )
             settings = training.trainer.TrainingSettings(
                 steps=problem.steps,
                 batch_size=problem.batch_size,
@@ -136,10 +141,16 @@ def accuracies(
                 seed=1000 * split + run,
                 averaging=averaging,
             )
-            trainer = training.trainer.Trainer(data=data, task=task, method=method, settings=settings)
+            trainer = training.trainer.Trainer(
+                data=data, task=task, method=method, settings=settings
+            )
             for _ in range(problem.steps):
                 trainer.step()
-            weights = trainer.weights() if bits is None else trainer.packed(bits=bits, scales="tensor").values()
+            weights = (
+                trainer.weights()
+                if bits is None
+                else trainer.packed(bits=bits, scales="tensor").values()
+            )
             result[split, run] = 100 * trainer.accuracy(data.test_x, data.test_y, weights)
             tick()
     return result
@@ -148,10 +159,16 @@ def accuracies(
 def standard_error(accuracy: npt.NDArray[np.float64]) -> float:
     """Of the median of all runs, taken as that of a mean times sqrt(pi/2); splits vary more than runs do."""
     units = accuracy.mean(axis=1) if len(accuracy) > 1 else accuracy[0]
-    return float(units.std(ddof=1) / math.sqrt(units.size) * math.sqrt(math.pi / 2)) if units.size > 1 else math.nan
+    return (
+        float(units.std(ddof=1) / math.sqrt(units.size) * math.sqrt(math.pi / 2))
+        if units.size > 1
+        else math.nan
+    )
 
 
-def noisy_sgd(noise: float, projected: training.projection.Projection | None = None) -> training.methods.Method:
+def noisy_sgd(
+    noise: float, projected: training.projection.Projection | None = None
+) -> training.methods.Method:
     """DP-SGD with the paper's clip norm and bound, with or without a projection of the weights.
 
     Arguments:
@@ -165,7 +182,9 @@ def noisy_sgd(noise: float, projected: training.projection.Projection | None = N
     )
 
 
-def four_bits(rounding: Literal["nearest", "stochastic"], q: float = 1.0) -> training.projection.Projection:
+def four_bits(
+    rounding: Literal["nearest", "stochastic"], q: float = 1.0
+) -> training.projection.Projection:
     """The paper's 16 levels, rounded to and kept with probability q."""
     return training.projection.projection(bits=BITS, rounding=rounding, q=q)
 
@@ -182,7 +201,12 @@ SIGMAS = (0.01, 0.03, 0.045, 0.06, 0.08, 0.1)
 
 def _figure1_row(method: str, settings: training.rqp.RQPSettings, q: float) -> JsonObject:
     claim = training.rqp.epsilon(
-        settings.noise_multiplier, q=q, bits=BITS, sampling_rate=1 / 445, steps=settings.steps, delta=DELTA
+        settings.noise_multiplier,
+        q=q,
+        bits=BITS,
+        sampling_rate=1 / 445,
+        steps=settings.steps,
+        delta=DELTA,
     )
     return {
         "method": method,
@@ -190,7 +214,10 @@ def _figure1_row(method: str, settings: training.rqp.RQPSettings, q: float) -> J
         "q": q,
         "published_bound": float(training.rqp.published_utility_bound(settings, q=q)),
         "corrected_bound": training.rqp.utility_bound(
-            settings, q=q, rounding="nearest", start_distance=2 * BOUND * math.sqrt(settings.dimension)
+            settings,
+            q=q,
+            rounding="nearest",
+            start_distance=2 * BOUND * math.sqrt(settings.dimension),
         ),
         "epsilon": claim.epsilon,
         "pure_epsilon": _pure(settings, q),
@@ -231,9 +258,19 @@ def rqp_figure1(*, progress: Progress | None = None) -> Reproduction:
     noise = training.rqp.noise_multiplier(EPSILON, sampling_rate=1 / 445, steps=445, delta=DELTA)
     projected = _figure1_row("Proj-DP-SGD", replace(base, noise_multiplier=noise), 1.0)
     series = (
-        Series(panel="a: replacement", name="q at published epsilon 1", x=SIGMAS, y=tuple(row["q"] for row in rows)),
+        Series(
+            panel="a: replacement",
+            name="q at published epsilon 1",
+            x=SIGMAS,
+            y=tuple(row["q"] for row in rows),
+        ),
         *(
-            Series(panel="b: excess loss", name=name, x=SIGMAS, y=tuple(row[f"{name}_bound"] for row in rows))
+            Series(
+                panel="b: excess loss",
+                name=name,
+                x=SIGMAS,
+                y=tuple(row[f"{name}_bound"] for row in rows),
+            )
             for name in ("published", "corrected")
         ),
     )
@@ -252,7 +289,11 @@ def rqp_figure1(*, progress: Progress | None = None) -> Reproduction:
 
 
 def _noises(problem: TrainingProblem) -> tuple[float, ...]:
-    return (0.1, 0.5, 1.0, 1.5, 2.0, 2.3) if problem.name == "Diagnostic" else (0.5, 2.0, 5.0, 10.0, 14.0)
+    return (
+        (0.1, 0.5, 1.0, 1.5, 2.0, 2.3)
+        if problem.name == "Diagnostic"
+        else (0.5, 2.0, 5.0, 10.0, 14.0)
+    )
 
 
 def _figure2_row(problem: TrainingProblem, z: float, tick: Tick) -> JsonObject:
@@ -260,7 +301,12 @@ def _figure2_row(problem: TrainingProblem, z: float, tick: Tick) -> JsonObject:
     q = float(training.rqp.published_q(settings))
     found = accuracies(problem, published_curve(z, q), tick=tick)
     claim = training.rqp.epsilon(
-        z, q=q, bits=BITS, sampling_rate=problem.batch_size / problem.dataset_size, steps=problem.steps, delta=DELTA
+        z,
+        q=q,
+        bits=BITS,
+        sampling_rate=problem.batch_size / problem.dataset_size,
+        steps=problem.steps,
+        delta=DELTA,
     )
     return {
         "panel": f"{problem.name}, {problem.model}",
@@ -291,7 +337,9 @@ def rqp_figure2(
         panel = lines[0]["panel"]
         rows += lines
         series += [
-            Series(panel=panel, name="accuracy, %", x=noises, y=tuple(line["median"] for line in lines)),
+            Series(
+                panel=panel, name="accuracy, %", x=noises, y=tuple(line["median"] for line in lines)
+            ),
             Series(panel=panel, name="100 q", x=noises, y=tuple(100 * line["q"] for line in lines)),
         ]
     return Reproduction(
@@ -309,9 +357,24 @@ def rqp_figure2(
 
 # The paper's medians of ten runs.
 PAPER = {
-    ("Diagnostic", "logreg"): {"non-private": 97.37, "DP-SGD": 96.92, "nearest": 94.30, "published": 95.18},
-    ("Diagnostic", "svm"): {"non-private": 98.68, "DP-SGD": 96.49, "nearest": 69.74, "published": 94.74},
-    ("MNIST", "softmax"): {"non-private": 87.25, "DP-SGD": 86.02, "nearest": 84.32, "published": 84.81},
+    ("Diagnostic", "logreg"): {
+        "non-private": 97.37,
+        "DP-SGD": 96.92,
+        "nearest": 94.30,
+        "published": 95.18,
+    },
+    ("Diagnostic", "svm"): {
+        "non-private": 98.68,
+        "DP-SGD": 96.49,
+        "nearest": 69.74,
+        "published": 94.74,
+    },
+    ("MNIST", "softmax"): {
+        "non-private": 87.25,
+        "DP-SGD": 86.02,
+        "nearest": 84.32,
+        "published": 84.81,
+    },
 }
 
 NOTE = (
@@ -371,13 +434,24 @@ def lines(problem: TrainingProblem) -> list[Line]:
     return [
         Line(label="non-private, clipped", key="non-private", method=noisy_sgd(0.0)),
         Line(label="DP-SGD, float weights", key="DP-SGD", method=noisy_sgd(noise)),
-        Line(label="projected, nearest", key="nearest", method=noisy_sgd(noise, four_bits("nearest"))),
-        Line(label=f"RQP on the published curve, z={z:g}, q={q:.3f}", key="published", method=published_curve(z, q)),
+        Line(
+            label="projected, nearest", key="nearest", method=noisy_sgd(noise, four_bits("nearest"))
+        ),
+        Line(
+            label=f"RQP on the published curve, z={z:g}, q={q:.3f}",
+            key="published",
+            method=published_curve(z, q),
+        ),
         *(
-            Line(label=f"RQP, sound, q={keep:g}", method=noisy_sgd(noise, four_bits("nearest", keep)))
+            Line(
+                label=f"RQP, sound, q={keep:g}", method=noisy_sgd(noise, four_bits("nearest", keep))
+            )
             for keep in (0.99, 0.9, 0.7, 0.5)
         ),
-        Line(label="optimal table, epsilon of q=0.7", method=noisy_sgd(noise, optimal_projection(0.7))),
+        Line(
+            label="optimal table, epsilon of q=0.7",
+            method=noisy_sgd(noise, optimal_projection(0.7)),
+        ),
         Line(label="projected, stochastic", method=stochastic),
         Line(label=f"projected, stochastic, {end}", method=stochastic, averaging=0.5, bits=BITS),
         Line(label=f"DP-SGD, {end}", method=noisy_sgd(noise), averaging=0.5, bits=BITS),
@@ -392,7 +466,9 @@ def _row(problem: TrainingProblem, line: Line, found: npt.NDArray[np.float64]) -
         coordinates=1,
         delta=DELTA,
         neighboring="add_or_remove_one",
-        contraction=1.0 if projected is None else projected.kappa,  # the trainer's steps are plain SGD
+        contraction=1.0
+        if projected is None
+        else projected.kappa,  # the trainer's steps are plain SGD
     )
     paper = PAPER[problem.name, problem.model].get(line.key)
     median = float(np.median(found))
@@ -424,7 +500,9 @@ def rqp_table1(
     tick = ticks(progress, sum(p.splits * p.runs * len(each) for p, each in plan))
     for problem, each in plan:
         rows += [_row(problem, line, line.trained(problem, tick)) for line in each]
-    return Reproduction(title="RQP-SGD, Table 1: median test accuracy (%)", note=NOTE, rows=tuple(rows))
+    return Reproduction(
+        title="RQP-SGD, Table 1: median test accuracy (%)", note=NOTE, rows=tuple(rows)
+    )
 
 
 REPRODUCTIONS: dict[str, Callable[[], Reproduction]] = {

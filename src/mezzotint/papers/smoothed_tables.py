@@ -26,7 +26,9 @@ def table1() -> Reproduction:
     published = smoothed.published_table1_noise_epsilon(epsilon, sampling_rate=eta)
     proved = smoothed.noisy_epsilon(epsilon, sampling_rate=eta)
     small = smoothed.published_table1_noise_epsilon(8.0, sampling_rate=Fraction(1, 10))
-    broken = smoothed.profile((1, 9), sampled=1, epsilon=small, noise_ratio=smoothed.published_noise_ratio(8.0))
+    broken = smoothed.profile(
+        (1, 9), sampled=1, epsilon=small, noise_ratio=smoothed.published_noise_ratio(8.0)
+    )
     rows = (
         {
             "notion": "smoothed DP",
@@ -87,10 +89,16 @@ def _election_row(election: datasets.Election, loss_rate: Fraction, odds: Fracti
 
 
 def _election_series(panel: str, rows: Sequence[JsonObject]) -> tuple[Series, ...]:
-    names = {"log10_delta": "delta(x)", "log10_utility": "utility", "log10_one_over_n": "1/n", "log10_dp": "DP"}
+    names = {
+        "log10_delta": "delta(x)",
+        "log10_utility": "utility",
+        "log10_one_over_n": "1/n",
+        "log10_dp": "DP",
+    }
     years = tuple(float(row["year"]) for row in rows)
     return tuple(
-        Series(panel=panel, name=name, x=years, y=tuple(row[key] for row in rows)) for key, name in names.items()
+        Series(panel=panel, name=name, x=years, y=tuple(row[key] for row in rows))
+        for key, name in names.items()
     )
 
 
@@ -102,7 +110,9 @@ def figure3() -> Reproduction:
         for threshold in (Fraction(1, 2), Fraction(51, 100), Fraction(3, 5)):
             panel = f"t = {float(threshold):g}, {float(100 * loss_rate):g} % lost"
             odds = threshold / (1 - threshold)
-            lines = [_election_row(one.top(2), loss_rate, odds) for one in datasets.national_elections()]
+            lines = [
+                _election_row(one.top(2), loss_rate, odds) for one in datasets.national_elections()
+            ]
             rows += [{"panel": panel, **line} for line in lines]
             series += _election_series(panel, lines)
     return Reproduction(
@@ -139,10 +149,15 @@ def figure4() -> Reproduction:
     rows: list[JsonObject] = []
     series: list[Series] = []
     history = tuple(datasets.party_shares().values())
-    for name, shares in (("districts of 2020", _district_shares()), ("history since 1920", history)):
+    for name, shares in (
+        ("districts of 2020", _district_shares()),
+        ("history since 1920", history),
+    ):
         for loss_rate in (LOSS, Fraction(1, 100)):
             panel = f"{name}, {float(100 * loss_rate):g} % lost"
-            lines, curves = _smoothed_panel(panel, shares, loss_rate, tuple(10**power for power in range(3, 8)))
+            lines, curves = _smoothed_panel(
+                panel, shares, loss_rate, tuple(10**power for power in range(3, 8))
+            )
             rows += lines
             series += curves
     return Reproduction(
@@ -159,7 +174,9 @@ def figure4() -> Reproduction:
 def _district_shares() -> tuple[Fraction, ...]:
     # The paper prints 94.46 % for DC; the official count gives 94.467 %. Its figure is compared with its own number.
     elections = (*datasets.state_elections(), *datasets.district_elections())
-    return tuple(Fraction(9446, 10_000) if one.name == "DC" else one.share("Biden") for one in elections)
+    return tuple(
+        Fraction(9446, 10_000) if one.name == "DC" else one.share("Biden") for one in elections
+    )
 
 
 def _smoothed_panel(
@@ -167,7 +184,10 @@ def _smoothed_panel(
 ) -> tuple[tuple[JsonObject, ...], tuple[Series, ...]]:
     rows, series = [], []
     for epsilon in EPSILONS:
-        results = [smoothed.expected(n=n, vertices=shares, loss_rate=loss_rate, epsilon=epsilon) for n in sizes]
+        results = [
+            smoothed.expected(n=n, vertices=shares, loss_rate=loss_rate, epsilon=epsilon)
+            for n in sizes
+        ]
         rows += [
             {
                 "panel": panel,
@@ -181,7 +201,9 @@ def _smoothed_panel(
             for result in results
         ]
         values = tuple(result.log10_delta for result in results)
-        series.append(Series(panel=panel, name=f"epsilon = {epsilon:g}", x=tuple(map(float, sizes)), y=values))
+        series.append(
+            Series(panel=panel, name=f"epsilon = {epsilon:g}", x=tuple(map(float, sizes)), y=values)
+        )
     worst = tuple(row["log10_dp"] for row in rows[: len(sizes)])
     series.append(Series(panel=panel, name="DP", x=tuple(map(float, sizes)), y=worst))
     return tuple(rows), tuple(series)
@@ -243,7 +265,10 @@ def _gradient_panel(
     rows, series = [], []
     for epsilon in (0.5, 1.0, 2.0):
         results = [
-            smoothed.expected_gradients(n=n, distributions=pair, epsilon=epsilon, draws=draws, seed=7) for n in sizes
+            smoothed.expected_gradients(
+                n=n, distributions=pair, epsilon=epsilon, draws=draws, seed=7
+            )
+            for n in sizes
         ]
         intervals = [result.confidence or (0.0, -math.inf, 0.0) for result in results]
         rows += [

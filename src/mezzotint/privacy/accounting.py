@@ -68,7 +68,11 @@ def account(released: Release | Released, **options: object) -> Claim:
     if not isinstance(release.mechanism, Mechanism):
         return release.mechanism.account(release)
     if release.trust == "central":
-        raise ParameterError("trust", "central", "a table is drawn from before anything is sent: 'local', 'secure_sum'")
+        raise ParameterError(
+            "trust",
+            "central",
+            "a table is drawn from before anything is sent: 'local', 'secure_sum'",
+        )
     if release.distinct is not None:
         return _memoised(release, release.distinct)
     if release.trust == "shuffler":
@@ -91,7 +95,9 @@ def described(released: Release | Released, **options: object) -> Release:
     """
     if isinstance(released, Release):
         if options:
-            raise ParameterError(next(iter(options)), "given", "the release says everything; use dataclasses.replace")
+            raise ParameterError(
+                next(iter(options)), "given", "the release says everything; use dataclasses.replace"
+            )
         return released
     if options.get("view", "local") not in ("local", "sum", "shuffled"):
         remedy = "use 'local' (every report is visible), 'sum' (only secure sums are) or 'shuffled' (in random order)"
@@ -101,17 +107,27 @@ def described(released: Release | Released, **options: object) -> Release:
     if geometry == "coordinate" and norm is not None:
         raise ParameterError("l2_norm", norm, "needs geometry=l2")
     if geometry not in ("coordinate", "l2") or (geometry == "l2") != (norm is not None):
-        raise ParameterError("geometry", geometry, 'use "coordinate", or "l2" with l2_norm, a client\'s clipping norm')
-    fields = {_SHORT.get(name, name): _VALUES.get(str(value), value) for name, value in options.items()}
+        raise ParameterError(
+            "geometry",
+            geometry,
+            'use "coordinate", or "l2" with l2_norm, a client\'s clipping norm',
+        )
+    fields = {
+        _SHORT.get(name, name): _VALUES.get(str(value), value) for name, value in options.items()
+    }
     unknown = set(fields) - set(Release.__dataclass_fields__)
     if unknown:
-        raise ParameterError(min(unknown), "given", f"use {', '.join(Release.__dataclass_fields__)}")
+        raise ParameterError(
+            min(unknown), "given", f"use {', '.join(Release.__dataclass_fields__)}"
+        )
     words: dict[str, Any] = {"mechanism": released, "delta": 1e-6, **fields}
     try:
         return Release(**words)
     except ParameterError as error:  # in the words that were used
         given = {_SHORT[name]: name for name in options if name in _SHORT}
-        raise ParameterError(given.get(error.parameter, error.parameter), error.value, error.remedy) from None
+        raise ParameterError(
+            given.get(error.parameter, error.parameter), error.value, error.remedy
+        ) from None
 
 
 def _record(release: Release, tables: Mapping[str, Mechanism]) -> Claim:
@@ -120,7 +136,9 @@ def _record(release: Release, tables: Mapping[str, Mechanism]) -> Claim:
     Source: sequential composition (Dwork et al. 2006).
     """
     if not tables:
-        raise ParameterError("mechanism", "no columns", "name at least one column and its mechanism")
+        raise ParameterError(
+            "mechanism", "no columns", "name at least one column and its mechanism"
+        )
     if release != Release(mechanism=tables, delta=0.0):
         remedy = "several columns are accounted once, pure, each report seen: give mechanism and delta=0 alone"
         raise ParameterError("mechanism", f"{len(tables)} columns", remedy)
@@ -128,7 +146,11 @@ def _record(release: Release, tables: Mapping[str, Mechanism]) -> Claim:
     # at its largest at once: the logarithms of the maxima add up, with equality.
     parts = tuple((column, table.epsilon) for column, table in tables.items())
     bounded = all(math.isfinite(epsilon) for _, epsilon in parts)
-    total = float_above(sum((Fraction(epsilon) for _, epsilon in parts), Fraction(0))) if bounded else math.inf
+    total = (
+        float_above(sum((Fraction(epsilon) for _, epsilon in parts), Fraction(0)))
+        if bounded
+        else math.inf
+    )
     digests = {table.sha256 for table in tables.values()}
     return release.claim(
         {PURE: total}, dimension=len(parts), parts=parts, released="one report per column",
@@ -169,7 +191,9 @@ def clones_epsilon(epsilon: float, *, clients: int, delta: float, corrupted: int
     Source: Feldman, McMillan and Talwar 2021, Hiding Among the Clones: every other client is, with probability
         e**-epsilon, a fair coin between the two reports of the protected one (docs/proofs/sums.md, "Shuffled reports").
     """
-    return _coin_epsilon(epsilon, math.exp(-epsilon), clients=clients, delta=delta, corrupted=corrupted)
+    return _coin_epsilon(
+        epsilon, math.exp(-epsilon), clients=clients, delta=delta, corrupted=corrupted
+    )
 
 
 def account_shuffled(run: Release) -> Claim:
@@ -189,7 +213,9 @@ def account_shuffled(run: Release) -> Claim:
     return run.claim(bounds, honest_clients=1 + run.others)
 
 
-def _coin_epsilon(epsilon: float, chance: float, *, clients: int, delta: float, corrupted: int) -> float:
+def _coin_epsilon(
+    epsilon: float, chance: float, *, clients: int, delta: float, corrupted: int
+) -> float:
     """Central epsilon when each other client is a fair coin with probability `chance`."""
     others, target = check_others(clients, corrupted), check_delta(delta)
     if not 0 <= epsilon < math.inf:
@@ -198,7 +224,9 @@ def _coin_epsilon(epsilon: float, chance: float, *, clients: int, delta: float, 
     if target == 0 or others == 0 or mass == 0 or epsilon == 0:
         return epsilon
     coins = Component(shape=two_point(1), shifts=np.array([[mass]]))
-    noise = blanket_noise(Blanket(components=(coins,), name="clones"), others, budget=_BUDGET, tail=1e-4 * target)
+    noise = blanket_noise(
+        Blanket(components=(coins,), name="clones"), others, budget=_BUDGET, tail=1e-4 * target
+    )
     small = 1 / (1 + math.exp(epsilon))
     first, second = np.array([small, 1 - small]), np.array([1 - small, small])
     return min(epsilon, pair_loss(noise, first, second).epsilon(target, epsilon))
@@ -239,7 +267,12 @@ class Calibration(Record):
 
 
 def calibrate(
-    build: Build, *, epsilon: float, least_noise_at: float, most_noise_at: float, tolerance: float = 1e-3
+    build: Build,
+    *,
+    epsilon: float,
+    least_noise_at: float,
+    most_noise_at: float,
+    tolerance: float = 1e-3,
 ) -> Calibration:
     """The parameter nearest to `least_noise_at` with which a whole release stays within (epsilon, delta).
 
@@ -281,7 +314,9 @@ def calibrate(
 
     release, claim = at(least_noise_at)
     if claim.epsilon <= epsilon:
-        return Calibration(parameter=least_noise_at, release=release, claim=claim, tried=tuple(tried))
+        return Calibration(
+            parameter=least_noise_at, release=release, claim=claim, tried=tuple(tried)
+        )
     release, claim = at(most_noise_at)
     if claim.epsilon > epsilon:
         raise InfeasibleError(_advice(release, claim, epsilon, most_noise_at))
@@ -295,7 +330,12 @@ def calibrate(
 
     # |log(a / b)| <= t where the difference is at most 1 - e^-t of the larger one.
     good, _ = bracket(
-        fits, most_noise_at, least_noise_at, tolerance=-math.expm1(-tolerance), steps=_STEPS, geometric=True
+        fits,
+        most_noise_at,
+        least_noise_at,
+        tolerance=-math.expm1(-tolerance),
+        steps=_STEPS,
+        geometric=True,
     )
     return Calibration(parameter=good, release=release, claim=claim, tried=tuple(tried))
 
@@ -309,7 +349,11 @@ def _advice(release: Release, claim: Claim, budget: float, most_noise_at: float)
             ways.append(f"{name}={most} instead of {getattr(release, name)}")
     crowd = _crowd(release, budget)
     if crowd is not None:
-        ways.append(f"trust='secure_sum' with clients={crowd}" if release.trust == "local" else f"clients={crowd}")
+        ways.append(
+            f"trust='secure_sum' with clients={crowd}"
+            if release.trust == "local"
+            else f"clients={crowd}"
+        )
     ways.append(f"more noise than parameter={most_noise_at:g}")
     return (
         f"calibrate: even at {most_noise_at:g}, the parameter with most noise, the release costs "
@@ -328,7 +372,9 @@ def _most(name: str, release: Release, budget: float) -> int | None:
     high = int(getattr(release, name))
     if high == 1 or not meets(1):
         return None
-    return round(bracket(lambda count: meets(round(count)), 1.0, high, tolerance=0.01, geometric=True)[0])
+    return round(
+        bracket(lambda count: meets(round(count)), 1.0, high, tolerance=0.01, geometric=True)[0]
+    )
 
 
 def _crowd(release: Release, budget: float) -> int | None:
@@ -354,7 +400,9 @@ _SECONDS = 10
 """Processor seconds that checking a statement about one report may take; beyond them it is called computed."""
 
 
-def prove(released: Release | Released, *, seconds: int = 60, **options: object) -> tuple[Claim, Proof | None]:
+def prove(
+    released: Release | Released, *, seconds: int = 60, **options: object
+) -> tuple[Claim, Proof | None]:
     """The claim that `account` finds, raised by a little, with a proof that `mezzotint.kernel.check` has accepted.
 
     Arguments:
@@ -383,7 +431,9 @@ def prove(released: Release | Released, *, seconds: int = 60, **options: object)
         return replace(found, reason=outcome if isinstance(outcome, str) else outcome.reason), None
     stated = outcome.claim.statement
     method = PURE if outcome.proof["kind"] == "ratio" else found.method
-    return replace(found, epsilon=float(stated["epsilon"]), method=method, checked=outcome.claim), outcome.proof
+    return replace(
+        found, epsilon=float(stated["epsilon"]), method=method, checked=outcome.claim
+    ), outcome.proof
 
 
 def _proposed(release: Release, found: Claim, seconds: int) -> Outcome | str:
@@ -417,10 +467,14 @@ def _columns(mechanisms: tuple[Mechanism, ...], epsilon: float, seconds: int = _
     drawn = Counter(nameless(mechanism).sha256 for mechanism in mechanisms)
     release = mz.kernel.ExactRelease(observer="reports", tables=tuple(drawn.items()))
     texts = tables.values()
-    return accepted(release, epsilon, 0.0, lambda claim: sealed(claim, "ratio", tables=texts), seconds=seconds)
+    return accepted(
+        release, epsilon, 0.0, lambda claim: sealed(claim, "ratio", tables=texts), seconds=seconds
+    )
 
 
-def check_report(mechanism: Mechanism, proof: str, *, order: float | None = None, **stated: float) -> bool:
+def check_report(
+    mechanism: Mechanism, proof: str, *, order: float | None = None, **stated: float
+) -> bool:
     """Whether the kernel accepts a statement about one report of a table, within seconds.
 
     Arguments:
@@ -443,7 +497,9 @@ def check_report(mechanism: Mechanism, proof: str, *, order: float | None = None
         release=release, statement={"kind": "dp" if order is None else "renyi", **exact, **ordered}
     )
     try:
-        mz.kernel.check(claim, sealed(claim, proof, tables=[table.canonical()], **ordered), seconds=_SECONDS)
+        mz.kernel.check(
+            claim, sealed(claim, proof, tables=[table.canonical()], **ordered), seconds=_SECONDS
+        )
     except (mz.kernel.Refused, mz.kernel.Unreadable, mz.kernel.Unfinished):
         return False
     return True

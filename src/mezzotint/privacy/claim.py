@@ -38,7 +38,11 @@ Trust = Literal["local", "secure_sum", "central", "shuffler"]
 Sampling = Literal["none", "public", "poisson", "without_replacement"]
 
 _CHANGE = {"replace_one": "replacing", "add_or_remove_one": "adding or removing"}
-_UNITS = {"client": "all data of one client", "record": "one record", "user": "all records of one user"}
+_UNITS = {
+    "client": "all data of one client",
+    "record": "one record",
+    "user": "all records of one user",
+}
 
 _SEEN = {
     "reports": "an observer of every single report",
@@ -46,7 +50,12 @@ _SEEN = {
     "model": "an observer of what is published alone",
     "shuffled": "an observer of the shuffler's output alone",
 }
-_VIEWS: dict[Observer, View] = {"reports": "local", "secure_sum": "sum", "model": "sum", "shuffled": "shuffled"}
+_VIEWS: dict[Observer, View] = {
+    "reports": "local",
+    "secure_sum": "sum",
+    "model": "sum",
+    "shuffled": "shuffled",
+}
 
 _TRUST: dict[Observer, Trust] = {
     "reports": "local", "secure_sum": "secure_sum", "model": "central", "shuffled": "shuffler",
@@ -186,7 +195,9 @@ class Claim(Record):
         from mezzotint.privacy.accounting import prove
 
         if self.release is None:
-            raise MezzotintError("the claim names no release that could be proved; make it with account(Release(...))")
+            raise MezzotintError(
+                "the claim names no release that could be proved; make it with account(Release(...))"
+            )
         return iter(prove(self.release))
 
     @property
@@ -215,10 +226,14 @@ class Claim(Record):
             MezzotintError: nothing was checked.
         """
         if self.checked is None or not self.certified:
-            raise MezzotintError(f"the claim is computed, not certified{self.reason and ': ' + self.reason}")
+            raise MezzotintError(
+                f"the claim is computed, not certified{self.reason and ': ' + self.reason}"
+            )
         return self.checked.document()
 
-    def save(self, path: str | os.PathLike[str], proof: JsonObject, *, overwrite: bool = False) -> None:
+    def save(
+        self, path: str | os.PathLike[str], proof: JsonObject, *, overwrite: bool = False
+    ) -> None:
         """Writes the claim file, which `mezzotint verify` checks again.
 
         Raises:
@@ -233,15 +248,29 @@ class Claim(Record):
         many = self.released or counted(self.dimension, "coordinate")
         if self.parts:
             many += f" ({' + '.join(f'{name} {above(epsilon)}' for name, epsilon in self.parts)})"
-        many += "" if self.observer == "model" and self.released else f" in {counted(self.rounds, 'round')}"
-        sampled = "" if self.observer == "model" else _SAMPLING[self.sampling].format(rate=self.sampling_rate)
-        honest = "" if self.honest_clients is None else f", if {_honest(self.honest_clients)} honest randomness"
+        many += (
+            ""
+            if self.observer == "model" and self.released
+            else f" in {counted(self.rounds, 'round')}"
+        )
+        sampled = (
+            ""
+            if self.observer == "model"
+            else _SAMPLING[self.sampling].format(rate=self.sampling_rate)
+        )
+        honest = (
+            ""
+            if self.honest_clients is None
+            else f", if {_honest(self.honest_clients)} honest randomness"
+        )
         where = f"for {many}{sampled}, to {_SEEN[self.observer]}{honest}; {TRUSTED[self.trust]}"
         change = f"{self.change}{self.between and ', between ' + self.between}"
         if math.isinf(self.epsilon):
             return f"No epsilon can be claimed at delta={self.delta:g} for {change}, {where}."
         by = f"{'checked by mezzotint.kernel, ' * self.certified}accounted by {self.method}"
-        status = "certified" if self.certified else "computed" + (self.reason and f" ({self.reason})")
+        status = (
+            "certified" if self.certified else "computed" + (self.reason and f" ({self.reason})")
+        )
         head = f"{SIMULATION} {status}" if self.seeded else status[0].upper() + status[1:]
         promise = f"({above(self.epsilon)}, {above(self.delta)})-differential privacy"
         return f"{head}: {promise} for {change}, {where}; {by}."
@@ -373,16 +402,20 @@ class Release:
 
     def _check_local(self) -> None:
         if self.clients is not None or self.corrupted != 0:
-            name, value = ("clients", self.clients) if self.clients is not None else ("corrupted", self.corrupted)
-            remedy = "applies to secure sums and shuffles only; use trust='secure_sum' or leave it out"
+            name, value = (
+                ("clients", self.clients)
+                if self.clients is not None
+                else ("corrupted", self.corrupted)
+            )
+            remedy = (
+                "applies to secure sums and shuffles only; use trust='secure_sum' or leave it out"
+            )
             raise ParameterError(name, value, remedy)
         if self.clip_norm is not None:
             remedy = "reports that are seen are accounted per coordinate; use trust='secure_sum'"
             raise ParameterError("clip_norm", self.clip_norm, remedy)
         if self.sampling not in ("public", "poisson"):
-            remedy = (
-                "with trust='local' use 'public' (participation is visible) or 'poisson' (records sampled in secret)"
-            )
+            remedy = "with trust='local' use 'public' (participation is visible) or 'poisson' (records sampled in secret)"
             raise ParameterError("sampling", self.sampling, remedy)
         if self.neighboring == "add_or_remove_one" and self.sampling != "poisson":
             remedy = "who is seen to be absent is not hidden; use 'replace_one', or sampling='poisson' of records"
@@ -390,25 +423,40 @@ class Release:
 
     def _check_crowd(self) -> None:
         if self.clients is None:
-            raise ParameterError("clients", None, "give the number of reports in a sum or shuffle, e.g. clients=1000")
+            raise ParameterError(
+                "clients", None, "give the number of reports in a sum or shuffle, e.g. clients=1000"
+            )
         check_others(self.clients, self.corrupted)
         if self.neighboring != "replace_one":
-            raise ParameterError("neighboring", self.neighboring, "use 'replace_one' with sums and shuffles")
+            raise ParameterError(
+                "neighboring", self.neighboring, "use 'replace_one' with sums and shuffles"
+            )
         if self.trust == "shuffler" and self.sampling_rate != 1:
             remedy = "shuffles are accounted for clients in every round: 1"
             raise ParameterError("sampling_rate", self.sampling_rate, remedy)
         if self.trust == "shuffler" and self.clip_norm is not None:
-            raise ParameterError("clip_norm", self.clip_norm, "shuffles are accounted per coordinate; leave it out")
+            raise ParameterError(
+                "clip_norm", self.clip_norm, "shuffles are accounted per coordinate; leave it out"
+            )
         if self.sampling not in ("public", "poisson", "without_replacement"):
             remedy = 'use "public" (the server of a secure sum knows who took part), "without_replacement" or "poisson"'
             raise ParameterError("sampling", self.sampling, remedy)
         if self.clip_norm is not None:
-            check_positive("clip_norm", self.clip_norm, "the L2 norm that a client's vector is clipped to, > 0")
+            check_positive(
+                "clip_norm", self.clip_norm, "the L2 norm that a client's vector is clipped to, > 0"
+            )
 
     def _check_memoised(self, distinct: int) -> None:
         if not 1 <= distinct <= self.rounds:
-            raise ParameterError("distinct", distinct, f"between 1 and the number of rounds, {self.rounds}")
-        if self.trust != "local" or self.dimension != 1 or self.sampling_rate != 1 or self.delta != 0:
+            raise ParameterError(
+                "distinct", distinct, f"between 1 and the number of rounds, {self.rounds}"
+            )
+        if (
+            self.trust != "local"
+            or self.dimension != 1
+            or self.sampling_rate != 1
+            or self.delta != 0
+        ):
             remedy = "memoised reports are accounted one value a round, each seen, at delta=0"
             raise ParameterError("distinct", distinct, remedy)
 

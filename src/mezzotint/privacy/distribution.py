@@ -87,7 +87,11 @@ class Atoms:
             return self
         infinite = (self.infinite + float(masses[last:].sum())) * (1 + (masses.size + 2) * UNIT)
         kept = np.maximum(losses[:last], losses[first])
-        return Atoms(losses=kept, masses=masses[:last], infinite=infinite if last < masses.size else self.infinite)
+        return Atoms(
+            losses=kept,
+            masses=masses[:last],
+            infinite=infinite if last < masses.size else self.infinite,
+        )
 
 
 def grid_step(atoms: Atoms, count: int, tolerance: float) -> float:
@@ -134,7 +138,11 @@ class LossDistribution:
         """The same masses as free-standing atoms, those without mass left out."""
         used = np.flatnonzero(self.masses)
         losses = (used + float(self.start)) * self.step
-        return Atoms(losses=losses + np.abs(losses) * 2 * UNIT, masses=self.masses[used], infinite=self.infinite)
+        return Atoms(
+            losses=losses + np.abs(losses) * 2 * UNIT,
+            masses=self.masses[used],
+            infinite=self.infinite,
+        )
 
     def compose(self, count: int) -> LossDistribution:
         """The sum of `count` independent losses; covers `count` releases, each covered by this one.
@@ -162,7 +170,9 @@ class LossDistribution:
         used = np.flatnonzero(single)
         kept = slice(int(used[0]), int(used[-1]) + 1)
         masses = single[kept] * (scale * (1 + 4 * UNIT))
-        return LossDistribution(step=self.step, start=first + int(used[0]), masses=masses, infinite=infinite)
+        return LossDistribution(
+            step=self.step, start=first + int(used[0]), masses=masses, infinite=infinite
+        )
 
     def _at_grid(self) -> FloatArray:
         """(n,) the curve at the losses of the grid, rounded up."""
@@ -170,7 +180,9 @@ class LossDistribution:
         # mass beyond j: sums of positive terms, so that relative errors stay below (4 n + 16) UNIT.
         beyond = np.append(np.cumsum(self.masses[::-1])[::-1][1:], 0.0)
         terms = (-math.expm1(-self.step) * beyond)[::-1]
-        sums = np.asarray(scipy.signal.lfilter([1.0], [1.0, -math.exp(-self.step)], terms), dtype=np.float64)[::-1]
+        sums = np.asarray(
+            scipy.signal.lfilter([1.0], [1.0, -math.exp(-self.step)], terms), dtype=np.float64
+        )[::-1]
         return sums * (1 + (4 * self.masses.size + 16) * UNIT) + self.infinite
 
     def delta(self, epsilon: float) -> float:
@@ -187,7 +199,11 @@ class LossDistribution:
         left = np.clip(np.floor(place), -1, self.masses.size - 1).astype(np.int64)
         # Linear in e**epsilon between grid losses; below the grid the left end is e**epsilon = 0.
         into = np.clip(place - left, 0.0, 1.0) * self.step
-        share = np.where(left < 0, np.exp(np.minimum(place, 0.0) * self.step), np.expm1(into) / math.expm1(self.step))
+        share = np.where(
+            left < 0,
+            np.exp(np.minimum(place, 0.0) * self.step),
+            np.expm1(into) / math.expm1(self.step),
+        )
         share = np.clip(share * (1 - 2.0**-40), 0.0, 1.0)
         return (values[left + 1] + share * (values[left + 2] - values[left + 1])) * (1 + 8 * UNIT)
 
@@ -199,7 +215,11 @@ class LossDistribution:
             return 0.0
         grid = np.flatnonzero(self._at_grid() <= delta)
         # The last grid loss has only the infinite mass beyond it; rounding may keep it above delta by an ulp.
-        high = (self.start + (int(grid[0]) if grid.size else self.masses.size)) * self.step * (1 + 4 * UNIT)
+        high = (
+            (self.start + (int(grid[0]) if grid.size else self.masses.size))
+            * self.step
+            * (1 + 4 * UNIT)
+        )
         low = max(0.0, high - 2 * self.step) if grid.size and grid[0] > 0 else 0.0
         return bracket(lambda epsilon: self._one(epsilon) <= delta, high, low, steps=60)[0]
 
@@ -209,7 +229,10 @@ class LossDistribution:
         losses = (np.arange(first, self.masses.size) + float(self.start)) * self.step
         losses += np.abs(losses) * 2 * UNIT
         gains = -np.expm1(np.minimum(epsilon - losses, 0.0))
-        return float(self.masses[first:] @ gains) * (1 + (self.masses.size + 16) * UNIT) + self.infinite
+        return (
+            float(self.masses[first:] @ gains) * (1 + (self.masses.size + 16) * UNIT)
+            + self.infinite
+        )
 
 
 def on_grid(atoms: Atoms, step: float) -> LossDistribution:
@@ -242,7 +265,9 @@ def composed(atoms: Atoms, count: int, tolerance: float) -> LossDistribution | N
     """
     used = atoms.trimmed(TAIL / count)
     step = grid_step(used, count, tolerance)
-    return None if used.window(count) > 4 * MAX_POINTS * step else on_grid(used, step).compose(count)
+    return (
+        None if used.window(count) > 4 * MAX_POINTS * step else on_grid(used, step).compose(count)
+    )
 
 
 _UP = 8 * UNIT
@@ -301,11 +326,16 @@ def poisson_add(atoms: Atoms, rate: float) -> Atoms:
     HS_c((1 - rate) Q + rate P || Q) = rate HS_{1 + (c - 1)/rate}(P || Q) for c >= 1 - rate, and 1 - c below.
     """
     second = atoms.masses * np.exp(-np.minimum(atoms.losses, 700.0))
-    missing = max(0.0, 1.0 - math.fsum(second.tolist()))  # off by a unit, which all masses' allowances together exceed
+    missing = max(
+        0.0, 1.0 - math.fsum(second.tolist())
+    )  # off by a unit, which all masses' allowances together exceed
     moved, error = _tilted_loss(atoms.losses, rate)
     return Atoms(
         losses=np.append(moved + error, math.log1p(-rate) * (1 - _UP)),
-        masses=np.append((rate * atoms.masses + (1 - rate) * second) * (1 + _UP), (1 - rate) * missing * (1 + _UP)),
+        masses=np.append(
+            (rate * atoms.masses + (1 - rate) * second) * (1 + _UP),
+            (1 - rate) * missing * (1 + _UP),
+        ),
         infinite=atoms.infinite * rate * (1 + _UP),
     )
 
@@ -370,14 +400,28 @@ class HockeyStick:
     def __post_init__(self) -> None:
         epsilons = np.array(self.epsilons, dtype=np.float64)
         deltas = np.minimum(np.array(self.deltas, dtype=np.float64), 1.0)
-        if epsilons.ndim != 1 or epsilons.size < 1 or epsilons.shape != deltas.shape or epsilons[0] != 0:
-            raise ParameterError("epsilons", epsilons.shape, "need a 1-D grid from 0 with one delta per point")
+        if (
+            epsilons.ndim != 1
+            or epsilons.size < 1
+            or epsilons.shape != deltas.shape
+            or epsilons[0] != 0
+        ):
+            raise ParameterError(
+                "epsilons", epsilons.shape, "need a 1-D grid from 0 with one delta per point"
+            )
         if (np.diff(epsilons) <= 0).any() or not (deltas >= 0).all():
-            raise ParameterError("epsilons", "grid", "the grid increases and deltas are probabilities")
+            raise ParameterError(
+                "epsilons", "grid", "the grid increases and deltas are probabilities"
+            )
         if bool((epsilons[np.isfinite(epsilons)] > MAX_EPSILON).any()):
-            raise ParameterError("epsilons", float(epsilons[-1]), f"at most {MAX_EPSILON}, or inf as the last")
+            raise ParameterError(
+                "epsilons", float(epsilons[-1]), f"at most {MAX_EPSILON}, or inf as the last"
+            )
         kept = _lower_hull(np.expm1(epsilons), np.minimum.accumulate(deltas))
-        for name, values in (("epsilons", epsilons[kept]), ("deltas", np.minimum.accumulate(deltas)[kept])):
+        for name, values in (
+            ("epsilons", epsilons[kept]),
+            ("deltas", np.minimum.accumulate(deltas)[kept]),
+        ):
             values.setflags(write=False)
             object.__setattr__(self, name, values)
 
@@ -389,7 +433,10 @@ class HockeyStick:
         finite = np.isfinite(self.epsilons)
         reach = np.minimum(wanted, MAX_EPSILON)
         with np.errstate(over="ignore"):
-            chords = np.interp(np.expm1(reach), np.expm1(self.epsilons[finite]), self.deltas[finite]) * _LIFT
+            chords = (
+                np.interp(np.expm1(reach), np.expm1(self.epsilons[finite]), self.deltas[finite])
+                * _LIFT
+            )
         return np.minimum(np.where(np.isinf(wanted), self.deltas[-1], chords), 1.0)
 
     def epsilon(self, delta: float) -> float:

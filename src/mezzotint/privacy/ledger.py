@@ -63,7 +63,11 @@ def _amount(parameter: str, value: float | Fraction) -> float:
             return amount
     except (TypeError, ValueError):
         pass
-    remedy = "need a probability in [0, 1]" if parameter == "delta" else "need a number >= 0 (inf is allowed)"
+    remedy = (
+        "need a probability in [0, 1]"
+        if parameter == "delta"
+        else "need a number >= 0 (inf is allowed)"
+    )
     raise ParameterError(parameter, value, remedy)
 
 
@@ -101,12 +105,18 @@ class Charge:
 
     def __post_init__(self) -> None:
         for name in ("identity", "client", "description", "fingerprint"):
-            if not isinstance(getattr(self, name), str):  # values come from files and from untyped code
+            if not isinstance(
+                getattr(self, name), str
+            ):  # values come from files and from untyped code
                 raise ParameterError(name, getattr(self, name), "need text")
         if not self.identity or not self.client:
-            raise ParameterError("identity", self.identity, "a release and its client need non-empty names")
+            raise ParameterError(
+                "identity", self.identity, "a release and its client need non-empty names"
+            )
         if self.fingerprint and not re.fullmatch("[0-9a-f]{64}", self.fingerprint):
-            raise ParameterError("fingerprint", self.fingerprint, "need the 64 hexadecimal digits of a SHA-256")
+            raise ParameterError(
+                "fingerprint", self.fingerprint, "need the 64 hexadecimal digits of a SHA-256"
+            )
         object.__setattr__(self, "client", _normal(self.client))
         object.__setattr__(self, "identity", _normal(self.identity))
         object.__setattr__(self, "epsilon", _amount("epsilon", self.epsilon))
@@ -114,11 +124,19 @@ class Charge:
 
     @classmethod
     def of(
-        cls, claim: Priced, *, identity: str, client: str = GLOBAL, description: str = "", fingerprint: str = ""
+        cls,
+        claim: Priced,
+        *,
+        identity: str,
+        client: str = GLOBAL,
+        description: str = "",
+        fingerprint: str = "",
     ) -> Charge:
         """The release that a claim speaks of, at its price; a claim of a seeded run is refused."""
         if getattr(claim, "seeded", False):
-            raise ParameterError("claim", str(claim), "a seeded run is not private; it has no price in epsilon")
+            raise ParameterError(
+                "claim", str(claim), "a seeded run is not private; it has no price in epsilon"
+            )
         return cls(
             identity=identity, client=client, epsilon=claim.epsilon, delta=claim.delta,
             description=description or str(claim), fingerprint=fingerprint,
@@ -189,7 +207,9 @@ class Spent:
 
     def __str__(self) -> str:
         many = "1 release" if self.releases == 1 else f"{self.releases} releases"
-        return f"epsilon {above(self.epsilon)} and delta {above(self.delta)} in {many} ({self.method})"
+        return (
+            f"epsilon {above(self.epsilon)} and delta {above(self.delta)} in {many} ({self.method})"
+        )
 
 
 @dataclass
@@ -230,7 +250,9 @@ class _Total:
             return False
         if math.isinf(epsilon):
             return True
-        return not self.infinite and (self.epsilon <= Fraction(epsilon) or self._advanced(slack) <= epsilon)
+        return not self.infinite and (
+            self.epsilon <= Fraction(epsilon) or self._advanced(slack) <= epsilon
+        )
 
     def _advanced(self, slack: float) -> float:
         if slack == 0:
@@ -268,7 +290,9 @@ def admits(releases: Iterable[Charge], *, epsilon: float, delta: float, slack: f
     They are all that one person pays for, in any order. Advanced composition may spend the `slack`, a part of delta
     that is fixed as the budget is; 0 keeps to plain sums.
     """
-    return _sum(releases).within(_amount("epsilon", epsilon), _amount("delta", delta), _checked_slack(slack))
+    return _sum(releases).within(
+        _amount("epsilon", epsilon), _amount("delta", delta), _checked_slack(slack)
+    )
 
 
 @final
@@ -353,7 +377,9 @@ class Ledger:
         """
         return self.reserve_all([release], budget=budget)[0]
 
-    def reserve_all(self, releases: Iterable[Charge], *, budget: tuple[float, float]) -> tuple[Entry, ...]:
+    def reserve_all(
+        self, releases: Iterable[Charge], *, budget: tuple[float, float]
+    ) -> tuple[Entry, ...]:
         """Charges several releases, all or none: see `reserve`. One charge for each, in turn."""
         epsilon, delta = _checked_budget(budget)
         wanted = list(releases)
@@ -382,7 +408,9 @@ class Ledger:
         with self._log.transaction() as append:
             known = self._charges.get(charge.token)
             if known is None or known.withdrawn:
-                raise ParameterError("charge", charge.token, "name one that is in this ledger, once")
+                raise ParameterError(
+                    "charge", charge.token, "name one that is in this ledger, once"
+                )
             append({"withdraw": charge.token, "reason": reason})
 
     def merge(self, other: Ledger) -> None:
@@ -448,7 +476,12 @@ class Ledger:
         return self._fixed
 
     def would_exceed(
-        self, epsilon: float, delta: float, *, client: str | None = None, release: Charge | None = None
+        self,
+        epsilon: float,
+        delta: float,
+        *,
+        client: str | None = None,
+        release: Charge | None = None,
     ) -> bool:
         """Whether somebody's releases, with `release` added if given, exceed a budget of (epsilon, delta).
 
@@ -473,12 +506,17 @@ class Ledger:
         own = self._totals.get(_normal(client)) if client != GLOBAL else None
         return everyone if own is None else everyone.plus(own)
 
-    def _exceeding(self, added: list[Charge], epsilon: float, delta: float, *, also: Iterable[str] = ()) -> str | None:
+    def _exceeding(
+        self, added: list[Charge], epsilon: float, delta: float, *, also: Iterable[str] = ()
+    ) -> str | None:
         """A client whose total would exceed the budget with these releases added; None if there is none."""
         sums = _by_client(added)
         persons = {*also, *sums, *(self._totals if GLOBAL in sums else ())}
         totals = ((person, self._with(sums, person)) for person in persons)
-        return min((person for person, total in totals if not total.within(epsilon, delta, self.slack)), default=None)
+        return min(
+            (person for person, total in totals if not total.within(epsilon, delta, self.slack)),
+            default=None,
+        )
 
     def _with(self, sums: dict[str, _Total], person: str) -> _Total:
         total = self._total(person)
@@ -513,7 +551,11 @@ class Ledger:
         earlier = (self._charges[token] for token in self._by_identity.get(release.identity, ()))
         if not release.fingerprint:
             return None
-        found = (one for one in earlier if one.release.fingerprint == release.fingerprint and not one.withdrawn)
+        found = (
+            one
+            for one in earlier
+            if one.release.fingerprint == release.fingerprint and not one.withdrawn
+        )
         return next((one for one in found if one.release.price == release.price), None)
 
     def _check_prices(self, releases: Iterable[Charge]) -> None:
@@ -588,7 +630,9 @@ def _checked_budget(budget: tuple[float, float]) -> tuple[float, float]:
             return _downwards(epsilon), _downwards(delta)
     except (TypeError, ValueError):
         pass
-    raise ParameterError("budget", budget, "a budget is (epsilon, delta), epsilon >= 0 and delta in [0, 1]")
+    raise ParameterError(
+        "budget", budget, "a budget is (epsilon, delta), epsilon >= 0 and delta in [0, 1]"
+    )
 
 
 def _downwards(value: float | Fraction) -> float:

@@ -163,12 +163,16 @@ def undominated(weights: IntArray) -> list[Pair]:
     for i, curve in enumerate(curves):
         # A convex curve is below a piecewise linear one if it is so at the latter's corners and at infinity.
         below = [
-            bool((curve.at(other.points) <= other.values + 4 * UNIT).all()) and curve.values[-1] <= other.values[-1]
+            bool((curve.at(other.points) <= other.values + 4 * UNIT).all())
+            and curve.values[-1] <= other.values[-1]
             for other in curves
         ]
-        equal_before = any(below[j] and (curves[j].at(curve.points) <= curve.values + 4 * UNIT).all() for j in kept)
+        equal_before = any(
+            below[j] and (curves[j].at(curve.points) <= curve.values + 4 * UNIT).all() for j in kept
+        )
         strictly = any(
-            below[j] and not (curves[j].at(curve.points) <= curve.values + 4 * UNIT).all() for j in range(len(curves))
+            below[j] and not (curves[j].at(curve.points) <= curve.values + 4 * UNIT).all()
+            for j in range(len(curves))
         )
         if not (equal_before or strictly):
             kept.append(i)
@@ -197,7 +201,9 @@ def worst_sequence_epsilon(
         return None
     # Each release errs by (m + 8) 4 UNIT at most: m products, and arguments off by 4 UNIT where |c f'(c)| <= 1.
     target = delta - coordinates * rounds * (weights.shape[1] + 8) * 8 * UNIT
-    curve = PrivacyCurve(points=np.array([0.0, 1.0]), values=np.array([1.0, 0.0]), floor=1e-3 * delta + 1e-18)
+    curve = PrivacyCurve(
+        points=np.array([0.0, 1.0]), values=np.array([1.0, 0.0]), floor=1e-3 * delta + 1e-18
+    )
     last = [curve]
     for _ in range(rounds if pairs else 0):
         curve = _largest(last)
@@ -236,7 +242,9 @@ def dominating_atoms(mechanism: Mechanism) -> Atoms:
     first, second = first[used], second[used]
     size = np.log1p(np.abs(first - second) / np.minimum(first, second))
     losses = np.where(first >= second, size * (1 + 16 * UNIT), -size * (1 - 16 * UNIT))
-    return Atoms(losses=losses, masses=first / float(TOTAL), infinite=(TOTAL - int(curve.misses[0])) / TOTAL)
+    return Atoms(
+        losses=losses, masses=first / float(TOTAL), infinite=(TOTAL - int(curve.misses[0])) / TOTAL
+    )
 
 
 def advanced_epsilon(epsilon: float, count: int, delta: float) -> float:
@@ -293,10 +301,14 @@ def _renyi(run: Release) -> float:
         return math.inf
     best = renyi_order(run)
     single = run.dimension * renyi(run.table.weights, best)
-    return rdp_to_epsilon(run.rounds * rdp_public_sampling(single, best, run.sampling_rate), best, run.delta)
+    return rdp_to_epsilon(
+        run.rounds * rdp_public_sampling(single, best, run.sampling_rate), best, run.delta
+    )
 
 
-def composed_epsilon(atoms: Atoms, run: Release, delta: float, tolerances: Sequence[float]) -> float:
+def composed_epsilon(
+    atoms: Atoms, run: Release, delta: float, tolerances: Sequence[float]
+) -> float:
     """Epsilon of a whole release each report of which the atoms cover; inf where no grid holds it.
 
     Arguments:
@@ -310,7 +322,9 @@ def composed_epsilon(atoms: Atoms, run: Release, delta: float, tolerances: Seque
 
     if run.participation == "none":
         return many(atoms, run.releases)
-    one_round = composed(atoms, run.dimension, tolerances[0] / max(1.0, run.sampling_rate * run.rounds))
+    one_round = composed(
+        atoms, run.dimension, tolerances[0] / max(1.0, run.sampling_rate * run.rounds)
+    )
     if one_round is None:
         return math.inf
     # Of sums: absent or replaced, the outputs differ by one replaced report (or silence), and all pairs are covered.
@@ -331,7 +345,11 @@ def account_local(run: Release) -> Claim:
         bounds[PLD] = composed_epsilon(dominating_atoms(run.table), run, run.delta, [tolerance])
     if run.delta > 0 and not _is_secret(run):
         exact = worst_sequence_epsilon(
-            run.table.weights, coordinates=run.dimension, rounds=run.rounds, delta=run.delta, rate=run.sampling_rate
+            run.table.weights,
+            coordinates=run.dimension,
+            rounds=run.rounds,
+            delta=run.delta,
+            rate=run.sampling_rate,
         )
         bounds[EXACT] = math.inf if exact is None else exact
     return run.claim(bounds)

@@ -26,7 +26,24 @@ from mezzotint.privacy.local import dominating_atoms, renyi_order
 
 Proof: TypeAlias = JsonObject
 
-RAISES = (0.0, 1e-9, 2e-4, 1e-3, 3e-3, 5e-3, 1e-2, 2e-2, 3e-2, 0.045, 0.06, 0.09, 0.12, 0.16, 0.2, 0.25)
+RAISES = (
+    0.0,
+    1e-9,
+    2e-4,
+    1e-3,
+    3e-3,
+    5e-3,
+    1e-2,
+    2e-2,
+    3e-2,
+    0.045,
+    0.06,
+    0.09,
+    0.12,
+    0.16,
+    0.2,
+    0.25,
+)
 """Relative raises of epsilon, tried in turn."""
 
 _LEAST = 1e-3
@@ -73,7 +90,9 @@ class Outcome:
 
 def exact_text(value: float) -> str:
     """Nine significant digits, never less than the value. What is not raised stands as it is, at its shortest."""
-    return format(Context(prec=9, rounding=ROUND_CEILING).create_decimal(repr(float(value))).normalize(), "f")
+    return format(
+        Context(prec=9, rounding=ROUND_CEILING).create_decimal(repr(float(value))).normalize(), "f"
+    )
 
 
 def exact_rate(value: float) -> Fraction:
@@ -82,7 +101,12 @@ def exact_rate(value: float) -> Fraction:
 
 
 def sealed(
-    claim: mz.kernel.ExactClaim, kind: str, *, precision: int = 256, tables: Iterable[str] = (), **content: Any
+    claim: mz.kernel.ExactClaim,
+    kind: str,
+    *,
+    precision: int = 256,
+    tables: Iterable[str] = (),
+    **content: Any,
 ) -> Proof:
     """A proof that names its claim."""
     head = {"kind": kind, "version": 1, "claim_sha256": claim.sha256, "precision": precision}
@@ -95,7 +119,9 @@ def bound_document(*, levels: int, epsilon: Fraction, value: str, **content: Any
     `content` is that of a proof of kind `dual` (docs/proofs/design.md, "Any m levels").
     """
     statement = {"kind": "lower_bound", "loss": "mse", "prior": "uniform", "levels": levels}
-    claim = mz.kernel.ExactClaim(release=None, statement={**statement, "epsilon": str(epsilon), "value": value})
+    claim = mz.kernel.ExactClaim(
+        release=None, statement={**statement, "epsilon": str(epsilon), "value": value}
+    )
     return {**claim.document(), "proof": sealed(claim, "dual", **content)}
 
 
@@ -123,19 +149,29 @@ def accepted(
 
     def attempt(prover: Prover, share: float) -> tuple[Outcome, float]:
         text = exact_text(epsilon + share * max(epsilon, _LEAST)) if share else repr(float(epsilon))
-        claim = mz.kernel.ExactClaim(release=release, statement={"kind": "dp", "epsilon": text, "delta": stated})
-        if otherwise is not None and otherwise.proof is not None and claim.epsilon >= otherwise.claim.epsilon:
+        claim = mz.kernel.ExactClaim(
+            release=release, statement={"kind": "dp", "epsilon": text, "delta": stated}
+        )
+        if (
+            otherwise is not None
+            and otherwise.proof is not None
+            and claim.epsilon >= otherwise.claim.epsilon
+        ):
             return otherwise, 0.0
         proof = prover(claim)
         try:
             return Outcome(claim=mz.kernel.check(claim, proof, seconds=seconds), proof=proof), 0.0
         except (mz.kernel.Refused, mz.kernel.Unfinished, mz.kernel.Unreadable) as error:
             large = not isinstance(error, mz.kernel.Refused) or error.step == "size"
-            return Outcome(claim=claim, proof=None, reason=f"not certified: {error}", too_large=large), _lacking(error)
+            return Outcome(
+                claim=claim, proof=None, reason=f"not certified: {error}", too_large=large
+            ), _lacking(error)
 
     unraised = {"kind": "dp", "epsilon": repr(float(epsilon)), "delta": stated}
     at = mz.kernel.ExactClaim(release=release, statement=unraised)
-    outcome = Outcome(claim=at, proof=None, reason="" if math.isfinite(epsilon) else "no bound is finite")
+    outcome = Outcome(
+        claim=at, proof=None, reason="" if math.isfinite(epsilon) else "no bound is finite"
+    )
     alive, refused, least = list(provers) if math.isfinite(epsilon) else [], 0.0, 0.0
     for share in raises:
         if not alive or share < least:
@@ -144,7 +180,11 @@ def accepted(
         for prover in alive:
             outcome, lack = attempt(prover, share)
             if outcome.proof is not None:
-                return outcome if outcome is otherwise else _closer(attempt, prover, outcome, refused, share, seconds)
+                return (
+                    outcome
+                    if outcome is otherwise
+                    else _closer(attempt, prover, outcome, refused, share, seconds)
+                )
             if not outcome.too_large:
                 lacks.append((lack, prover))
         lacking = min((lack for lack, _ in lacks), default=0.0)
@@ -178,7 +218,11 @@ def _lacking(error: Exception) -> float:
     if not isinstance(error, mz.kernel.Refused) or error.step != "delta":
         return 0.0
     have, want = _middle(error.have), _middle(error.want)
-    return max(0.0, math.log(have / want) / (2 * math.log(1 / want))) if 0 < want < 0.1 and have > 0 else 0.0
+    return (
+        max(0.0, math.log(have / want) / (2 * math.log(1 / want)))
+        if 0 < want < 0.1 and have > 0
+        else 0.0
+    )
 
 
 def _middle(shown: str) -> float:
@@ -204,12 +248,21 @@ def nameless(mechanism: Mechanism) -> Mechanism:
     """The table without the names of its categories, which the kernel does not read: claims are about the numbers."""
     if mechanism.categories is None:
         return mechanism
-    return Mechanism(knots=mechanism.knots, levels=mechanism.levels, weights=mechanism.weights, name=mechanism.name)
+    return Mechanism(
+        knots=mechanism.knots,
+        levels=mechanism.levels,
+        weights=mechanism.weights,
+        name=mechanism.name,
+    )
 
 
 def exact_release(release: Release, **summed: Any) -> mz.kernel.ExactRelease:
     """The release of one table as the kernel describes it; `summed` are fields of secure sums."""
-    clients = {} if release.clients is None else {"clients": int(release.clients), "corrupted": release.corrupted}
+    clients = (
+        {}
+        if release.clients is None
+        else {"clients": int(release.clients), "corrupted": release.corrupted}
+    )
     return mz.kernel.ExactRelease(
         observer=release.observer, tables=((release.table.sha256, release.dimension),), rounds=release.rounds,
         sampling={"public": "revealed"}.get(release.participation, release.participation),
@@ -227,7 +280,9 @@ def propose_local(release: Release, epsilon: float, *, seconds: int = 60) -> Out
             return
         yield partial(sealed, kind="losses", tables=texts, **losses_shape(release, epsilon))
         if not secret and math.isfinite(release.pure):
-            yield partial(sealed, kind="renyi", tables=texts, order=exact_text(renyi_order(release)))
+            yield partial(
+                sealed, kind="renyi", tables=texts, order=exact_text(renyi_order(release))
+            )
 
     return beyond_pure(release, exact_release(release), epsilon, provers, seconds=seconds)
 
@@ -270,5 +325,7 @@ def propose_ranks(table: JsonObject, *, epsilon: float, indices: int, rounds: in
     from mezzotint.kernel.units import canonical, sha256
 
     entry = dict(table)
-    release = mz.kernel.ExactRelease(observer="reports", tables=((sha256(canonical(entry)), indices),), rounds=rounds)
+    release = mz.kernel.ExactRelease(
+        observer="reports", tables=((sha256(canonical(entry)), indices),), rounds=rounds
+    )
     return accepted(release, epsilon, 0.0, lambda claim: sealed(claim, "ratio", ranks=[entry]))

@@ -78,7 +78,9 @@ def _on_line(left: tuple[int, int], right: tuple[int, int], x: Fraction) -> Frac
 
 def _exact_order(first: list[int], other: list[int]) -> list[int]:
     """Levels by the ratio other / first, largest first, in rationals; levels that `first` never shows lead."""
-    return sorted(range(len(first)), key=lambda i: -Fraction(other[i], first[i]) if first[i] else -math.inf)
+    return sorted(
+        range(len(first)), key=lambda i: -Fraction(other[i], first[i]) if first[i] else -math.inf
+    )
 
 
 def _test_order(first: IntArray, others: IntArray) -> npt.NDArray[np.intp]:
@@ -86,7 +88,10 @@ def _test_order(first: IntArray, others: IntArray) -> npt.NDArray[np.intp]:
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = np.where(others > 0, others / first, 0.0)
     order = np.argsort(-ratios, axis=1, kind="stable")
-    p, q = first[order].astype(np.uint64), np.take_along_axis(others, order, axis=1).astype(np.uint64)
+    p, q = (
+        first[order].astype(np.uint64),
+        np.take_along_axis(others, order, axis=1).astype(np.uint64),
+    )
     sorted_ratios = np.take_along_axis(ratios, order, axis=1)
     before, after = sorted_ratios[:, :-1], sorted_ratios[:, 1:]
     # Rounding keeps order, but quotients that are equal as floats may differ as fractions. Their cross products then
@@ -196,7 +201,11 @@ def spacing_of(knots: FloatArray) -> float:
     """The distance of evenly spaced knots; ParameterError if they are not."""
     steps = np.diff(knots)
     if np.ptp(steps) > 1e-9 * steps.max():
-        raise ParameterError("knots", knots.tolist(), "the squared metric needs evenly spaced knots; give their number")
+        raise ParameterError(
+            "knots",
+            knots.tolist(),
+            "the squared metric needs evenly spaced knots; give their number",
+        )
     return float(knots[-1] - knots[0]) / (knots.size - 1)
 
 
@@ -229,7 +238,11 @@ def metric_epsilon(mechanism: Mechanism, metric: str) -> float:
     spacing, losses = Fraction(spacing_of(mechanism.knots)), row_losses(mechanism)
     if np.isinf(losses).any():
         return math.inf
-    return float_above(max(Fraction(loss) / (apart * spacing) ** 2 for apart, loss in enumerate(losses.tolist(), 1)))
+    return float_above(
+        max(
+            Fraction(loss) / (apart * spacing) ** 2 for apart, loss in enumerate(losses.tolist(), 1)
+        )
+    )
 
 
 def row_losses(mechanism: Mechanism) -> FloatArray:
@@ -255,7 +268,9 @@ def _absolute(mechanism: Mechanism) -> float:
     # supremum of slopes is the supremum of all difference quotients of log p.
     worst = Fraction(0)
     knots = [Fraction(knot) for knot in mechanism.knots.tolist()]
-    for k, (row, following) in enumerate(zip(mechanism.weights[:-1], mechanism.weights[1:], strict=True)):
+    for k, (row, following) in enumerate(
+        zip(mechanism.weights[:-1], mechanism.weights[1:], strict=True)
+    ):
         low, difference = np.minimum(row, following), np.abs(following - row)
         changed = difference > 0
         if not changed.any():
@@ -313,7 +328,10 @@ def vector_epsilon(
         # A row is drawn for a position off by 2^-32 of its segment at most (S1), whichever way, in both vectors.
         distance += 2 * math.sqrt(dimension) * spacing * 2.0**-32
     if inputs == "grid":
-        squares, values = (np.arange(losses.size + 1) * spacing) ** 2, np.concatenate([[0.0], losses])
+        squares, values = (
+            (np.arange(losses.size + 1) * spacing) ** 2,
+            np.concatenate([[0.0], losses]),
+        )
     else:
         squares, values = _real_profile(losses, spacing)
     # sum_i profile(d_i^2) <= sum_i hull(d_i^2) <= dimension * hull(distance^2 / dimension), hull concave (Jensen).

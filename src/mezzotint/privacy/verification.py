@@ -25,7 +25,17 @@ from mezzotint.kernel.claim import FORMAT, ExactClaim, words
 from mezzotint.kernel.one import ranks_ratio
 from mezzotint.kernel.real import ceil_scaled, log_fraction
 from mezzotint.kernel.table import read_table, worst_ratio
-from mezzotint.kernel.units import BITS, TOTAL, WHOLE, Fields, Refused, Unreadable, canonical, read_json, sha256
+from mezzotint.kernel.units import (
+    BITS,
+    TOTAL,
+    WHOLE,
+    Fields,
+    Refused,
+    Unreadable,
+    canonical,
+    read_json,
+    sha256,
+)
 
 if TYPE_CHECKING:
     from mezzotint.core.mechanism import Mechanism
@@ -33,7 +43,10 @@ if TYPE_CHECKING:
 Document: TypeAlias = dict[str, Any]
 
 _FILE_KEYS = ["format", "version", "name", "knots", "levels", "weights", "sha256", "certificate"]
-_RATIO_KEYS, _SUBJECT_KEYS = ["epsilon", "numerator", "denominator"], ["sha256", "neighboring", "unit"]
+_RATIO_KEYS, _SUBJECT_KEYS = (
+    ["epsilon", "numerator", "denominator"],
+    ["sha256", "neighboring", "unit"],
+)
 _CERTIFICATE_KEYS = [*_RATIO_KEYS, "level", "row_high", "row_low", "max_bias", *_SUBJECT_KEYS]
 
 
@@ -114,7 +127,9 @@ def _text(path: str | os.PathLike[str]) -> str:
 
 def _numbers(fields: Fields, key: str) -> list[float]:
     """Floats, -0.0 as 0.0: so the canonical form has it."""
-    numbers = [entry + 0.0 if type(entry) in (int, float) else math.nan for entry in fields.items(key)]
+    numbers = [
+        entry + 0.0 if type(entry) in (int, float) else math.nan for entry in fields.items(key)
+    ]
     if not all(map(math.isfinite, numbers)):
         raise Unreadable(f"{key} holds something that is not a number of float64")
     return numbers
@@ -136,11 +151,17 @@ def _table_problems(table: Document) -> list[str]:
         (len(knots) >= 2 and len(levels) >= 2, "fewer than 2 knots or 2 levels"),
         (all(a <= b for a, b in pairwise(knots)), "knots are not sorted"),
         (len({*knots[:2]}) == len({*knots[-2:]}) == 2, "a jump at the first or last knot"),
-        (all(a != b for a, b in zip(knots, knots[2:], strict=False)), "a knot stands more than twice"),
+        (
+            all(a != b for a, b in zip(knots, knots[2:], strict=False)),
+            "a knot stands more than twice",
+        ),
         (all(a < b for a, b in pairwise(levels)), "levels do not increase strictly"),
         (text, "categories holds something that is not text"),
         (not text or len({*names}) == len(names), "a category occurs twice"),
-        ("categories" not in table or knots == [*range(len(names))], "knots are not the numbers of the categories"),
+        (
+            "categories" not in table or knots == [*range(len(names))],
+            "knots are not the numbers of the categories",
+        ),
     )
 
 
@@ -152,7 +173,9 @@ def _max_bias(table: Document) -> Fraction:
     levels = [Fraction(level) for level in table["levels"]]
     scale = math.lcm(*(level.denominator for level in levels))
     integers = [int(level * scale) for level in levels]
-    means = (Fraction(sum(map(int.__mul__, row, integers)), TOTAL * scale) for row in table["weights"])
+    means = (
+        Fraction(sum(map(int.__mul__, row, integers)), TOTAL * scale) for row in table["weights"]
+    )
     return max(abs(mean - Fraction(knot)) for mean, knot in zip(means, table["knots"], strict=True))
 
 
@@ -168,10 +191,15 @@ def _least_float_above(value: Fraction) -> float:
 
 
 def _report(
-    problems: list[str], digest: str = "", ratio: Fraction | None = None, bias: Fraction | None = None
+    problems: list[str],
+    digest: str = "",
+    ratio: Fraction | None = None,
+    bias: Fraction | None = None,
 ) -> VerificationReport:
     epsilon = math.inf if ratio is None else _least_float_above(log_above(ratio))
-    return VerificationReport(epsilon_upper=epsilon, max_bias=bias, sha256=digest, problems=tuple(problems))
+    return VerificationReport(
+        epsilon_upper=epsilon, max_bias=bias, sha256=digest, problems=tuple(problems)
+    )
 
 
 # What the file claims ------------------------------------------------------------------------------------------
@@ -181,7 +209,11 @@ def _epsilon_problems(claimed: object, ratio: Fraction | None) -> list[str]:
     said = f"certificate claims epsilon {claimed!r}, "
     if ratio is None:
         return _broken((claimed == "inf", f"{said}but it is unbounded"))
-    if isinstance(claimed, bool) or not isinstance(claimed, (int, float)) or not math.isfinite(claimed):
+    if (
+        isinstance(claimed, bool)
+        or not isinstance(claimed, (int, float))
+        or not math.isfinite(claimed)
+    ):
         return [f"{said}which is not a number"]
     high, epsilon = log_above(ratio), Fraction(claimed)
     shown = repr(_least_float_above(high))
@@ -201,15 +233,26 @@ def _certificate_problems(
     def stands(entry: object, row: object) -> bool:
         if type(row) is not int or type(level) is not int:
             return False
-        return 0 <= row < len(weights) and 0 <= level < len(weights[0]) and weights[row][level] == entry
+        return (
+            0 <= row < len(weights)
+            and 0 <= level < len(weights[0])
+            and weights[row][level] == entry
+        )
 
-    high, low, exact = certificate["row_high"], certificate["row_low"], f"{bias.numerator}/{bias.denominator}"
+    high, low, exact = (
+        certificate["row_high"],
+        certificate["row_low"],
+        f"{bias.numerator}/{bias.denominator}",
+    )
     return _epsilon_problems(certificate["epsilon"], ratio) + _broken(
         (weighed, "certificate numerator and denominator are not weights"),
         (same, f"certificate claims the ratio {top}/{bottom}, which is not the table's largest"),
         (stands(top, high), "certificate numerator does not stand where it says"),
         (stands(bottom, low), "certificate denominator does not stand where it says"),
-        (certificate["max_bias"] == exact, f"certificate claims max_bias {certificate['max_bias']!r}, not {exact}"),
+        (
+            certificate["max_bias"] == exact,
+            f"certificate claims max_bias {certificate['max_bias']!r}, not {exact}",
+        ),
     )
 
 
@@ -218,14 +261,20 @@ def _subject_problems(document: Document, digest: str) -> list[str]:
     subject = certificate["neighboring"] == "replace_one" and certificate["unit"] == "report"
     return _broken(
         (certificate["sha256"] == digest, "certificate is about another table (sha256 differs)"),
-        (subject, "certificate names another neighbouring relation or unit than replace_one and report"),
+        (
+            subject,
+            "certificate names another neighbouring relation or unit than replace_one and report",
+        ),
     )
 
 
 def _header_problems(document: Document, keys: list[str], digest: str) -> list[str]:
     return _odd_keys(document, keys) + _broken(
         (isinstance(document.get("name"), str), "name is not text"),
-        (document.get("sha256") == digest, "sha256 is not that of the table: it was edited or damaged"),
+        (
+            document.get("sha256") == digest,
+            "sha256 is not that of the table: it was edited or damaged",
+        ),
     )
 
 
@@ -235,9 +284,7 @@ def _header_problems(document: Document, keys: list[str], digest: str) -> list[s
 # order; the probability of the codeword at place p of the order is weight p / T, the same for all inputs. So in every
 # column of the table over all inputs stand only members of one list of weights, and the largest ratio is known.
 
-SEED_RULE = (
-    "seeds are public and handed out, never chosen by the client; one answer per seed; asked again, the same answer"
-)
+SEED_RULE = "seeds are public and handed out, never chosen by the client; one answer per seed; asked again, the same answer"
 """What the claim supposes about seeds; part of the file and of its hash."""
 
 _RANKS_BODY = ["table", "indices", "codebook", "seed_rule"]
@@ -277,11 +324,17 @@ def _codebook_problems(codebook: Document) -> list[str]:
     subspace = codebook["subspace"] is None or _integer(codebook["subspace"]) >= 1
     return _broken(
         (codebook["kind"] in ("S", "X", "G", "GX"), "codebook kind is not S, X, G or GX"),
-        (codebook["norms"] in ("unit", "slack", "null"), 'codebook norms is not "unit", "slack" or "null"'),
+        (
+            codebook["norms"] in ("unit", "slack", "null"),
+            'codebook norms is not "unit", "slack" or "null"',
+        ),
         (_integer(codebook["dimension"]) >= 1, "codebook dimension is not a positive integer"),
         (subspace, "codebook subspace is neither null nor a positive integer"),
         (texts, "codebook clip_norm and beacon are not text"),
-        (_integer(codebook["stream"]) == 1, "codebook stream is not a version that this check knows (1)"),
+        (
+            _integer(codebook["stream"]) == 1,
+            "codebook stream is not a version that this check knows (1)",
+        ),
     )
 
 
@@ -294,11 +347,17 @@ def check_ranks(document: Document) -> tuple[Fraction | None, str, list[str]]:
         inputs can have at one output of one index, and the hash covers table, codebook and seed rule.
     Source: Theorem V (docs/proofs/vectors.md).
     """
-    digest, codebook, certificate = canonical_hash(document), document.get("codebook"), document.get("certificate")
+    digest, codebook, certificate = (
+        canonical_hash(document),
+        document.get("codebook"),
+        document.get("certificate"),
+    )
     problems = _header_problems(document, _RANKS_KEYS, digest)
     seeded = document.get("seed_rule") == SEED_RULE
     problems += _broken((seeded, "the seed rule is not the one that the claim supposes"))
-    problems += _odd_keys(codebook, _CODEBOOK_KEYS, "codebook ") or _codebook_problems(cast("Document", codebook))
+    problems += _odd_keys(codebook, _CODEBOOK_KEYS, "codebook ") or _codebook_problems(
+        cast("Document", codebook)
+    )
     ratio, wrong = table_ratio(document.get("table"))
     indices = _integer(document.get("indices"))
     wrong += _broken((1 <= indices <= MOST_INDICES, f"indices is not between 1 and {MOST_INDICES}"))
@@ -309,8 +368,14 @@ def check_ranks(document: Document) -> tuple[Fraction | None, str, list[str]]:
         claims = cast("Document", certificate)
         high, low = _integer(claims["numerator"]), _integer(claims["denominator"])
         odd = _subject_problems(document, digest) + _broken(
-            (low >= 1 and Fraction(high, low) == ratio, "certificate does not name the largest ratio of weights"),
-            (_integer(claims["indices"]) == indices, "certificate is about another number of indices"),
+            (
+                low >= 1 and Fraction(high, low) == ratio,
+                "certificate does not name the largest ratio of weights",
+            ),
+            (
+                _integer(claims["indices"]) == indices,
+                "certificate is about another number of indices",
+            ),
         )
     return ratio**indices, digest, problems + odd
 
@@ -320,7 +385,10 @@ def check_ranks(document: Document) -> tuple[Fraction | None, str, list[str]]:
 
 def _derive(text: str) -> VerificationReport:
     document = cast("Document", read_json(text, real=float))
-    if not isinstance(cast("object", document), dict) or document.get("format") != "mezzotint-mechanism":
+    if (
+        not isinstance(cast("object", document), dict)
+        or document.get("format") != "mezzotint-mechanism"
+    ):
         raise Unreadable('"format" is not "mezzotint-mechanism"; this is some other file')
     version, certificate = document.get("version"), document.get("certificate")
     if type(version) is not int or version != 1:
@@ -334,7 +402,10 @@ def _derive(text: str) -> VerificationReport:
     canon = json.dumps(table, separators=(",", ":"))
     digest = sha256(canon)
     named = ["categories"] if "categories" in table else []
-    problems, rules = _header_problems(document, [*_FILE_KEYS, *named], digest), _table_problems(table)
+    problems, rules = (
+        _header_problems(document, [*_FILE_KEYS, *named], digest),
+        _table_problems(table),
+    )
     try:
         ratio = worst_ratio(read_table(canon)[1])
     except Refused as error:
@@ -360,7 +431,9 @@ def _judge(text: str, seconds: int) -> VerificationReport:
     )  # fmt: skip
 
 
-def verify(mechanism: Mechanism | str | os.PathLike[str], *, seconds: int = 60) -> VerificationReport:
+def verify(
+    mechanism: Mechanism | str | os.PathLike[str], *, seconds: int = 60
+) -> VerificationReport:
     """Derives everything about a mechanism again in rationals; or checks a claim by its proof.
 
     Arguments:

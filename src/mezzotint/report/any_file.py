@@ -58,21 +58,33 @@ def reports_page(source: Path, *, column: str | None = None, level: float = 0.95
         True
     """
     saved = source.suffix == ".json"
-    counts = mz.collect.load_counts(source) if saved else mz.collect.read_counts(source, column=column)
+    counts = (
+        mz.collect.load_counts(source) if saved else mz.collect.read_counts(source, column=column)
+    )
     # Counts do not say which column they are about.
     name = "" if saved else (column or next(iter(_tables(source)))).removesuffix("_code")
     title = f"Reports of {name} in {source.name}" if name else f"Reports in {source.name}"
     if counts.mechanism.categories is not None:
-        shares = cast(mz.collect.Frequencies, mz.collect.estimate(counts, level=level, allow_seeded=True))
+        shares = cast(
+            mz.collect.Frequencies, mz.collect.estimate(counts, level=level, allow_seeded=True)
+        )
         return _categories_page(title, name or "category", shares)
-    estimate = cast(mz.collect.Estimate, mz.collect.estimate(counts, level=level, histogram=BINS, allow_seeded=True))
+    estimate = cast(
+        mz.collect.Estimate,
+        mz.collect.estimate(counts, level=level, histogram=BINS, allow_seeded=True),
+    )
     mean = estimate.mean
     summary = (
         f"{estimate.n:,} reports; mean of the clipped inputs {number(mean.value)}, "
         f"{level:.0%} interval {number(mean.low)} to {number(mean.high)}; {_privacy(estimate)}."
     )
-    sections = [_estimates(estimate, name or "input"), *([] if saved else [_clipped(source, column)])]
-    if counts.seeded:  # a page about the mechanism would state claims that do not hold for these reports
+    sections = [
+        _estimates(estimate, name or "input"),
+        *([] if saved else [_clipped(source, column)]),
+    ]
+    if (
+        counts.seeded
+    ):  # a page about the mechanism would state claims that do not hold for these reports
         return Page(title=title, summary=summary, sections=(_SEEDED, *sections))
     about = mechanism_page(counts.mechanism, file="mechanism.json")
     sections += about.sections
@@ -114,7 +126,11 @@ def _ends(estimate: Found) -> tuple[str, str]:
 def _privacy(estimate: Found) -> str:
     if estimate.claim is None:
         return "drawn from a seed: NOT private"
-    known = "" if estimate.seeded is False else ", unless they were drawn from a seed (their files do not say)"
+    known = (
+        ""
+        if estimate.seeded is False
+        else ", unless they were drawn from a seed (their files do not say)"
+    )
     return f"epsilon {above(estimate.claim.epsilon)} per report ({estimate.claim.basis}){known}"
 
 
@@ -129,7 +145,9 @@ _SEEDED = Section(
 
 def _estimates(estimate: mz.collect.Estimate, name: str) -> Section:
     bins = cast(mz.collect.Histogram, estimate.histogram)
-    centres = [float(left + right) / 2 for left, right in zip(bins.edges, bins.edges[1:], strict=False)]
+    centres = [
+        float(left + right) / 2 for left, right in zip(bins.edges, bins.edges[1:], strict=False)
+    ]
     heights, low, high = (tuple(part.tolist()) for part in (bins.share, bins.low, bins.high))
     shares = Curve(name="share", x=tuple(centres), y=heights, low=low, high=high, style="bars")
     title = f"Shares of the inputs, with {estimate.level:.0%} intervals"
@@ -139,7 +157,10 @@ def _estimates(estimate: mz.collect.Estimate, name: str) -> Section:
         for what, value in (
             ("mean (data units)", estimate.mean),
             ("variance (squared data units)", estimate.input_variance),
-            ("standard error of the mean from the rows being a sample (data units)", estimate.sampling_error),
+            (
+                "standard error of the mean from the rows being a sample (data units)",
+                estimate.sampling_error,
+            ),
             ("standard error of the mean from privacy (data units)", estimate.privacy_error),
         )
     )
@@ -158,7 +179,9 @@ def _record(source: Path) -> Section | None:
     tables = _tables(source)
     if len(tables) == 1:
         return None
-    words = f"Every row of this file reports {len(tables)} columns, and pays for all of them together: "
+    words = (
+        f"Every row of this file reports {len(tables)} columns, and pays for all of them together: "
+    )
     return Section(title="What a record pays", words=(f"{words}{report_claim(tables)}.",))
 
 
@@ -171,9 +194,14 @@ def _clipped(source: Path, column: str | None) -> Section:
             "not private, so they are kept only when asked for (mezzotint privatize --record-counts).",
         )
         return Section(title=title, words=words)
-    rows = tuple((name, f"{counts[name]:,}", percent(counts[name] / max(1, counts["rows"]))) for name in counts)
+    rows = tuple(
+        (name, f"{counts[name]:,}", percent(counts[name] / max(1, counts["rows"])))
+        for name in counts
+    )
     words = ("Counts over the raw data, recorded on request. They are not private.",)
-    return Section(title=title, words=words, table=Table(headings=("inputs", "count", "share"), rows=rows))
+    return Section(
+        title=title, words=words, table=Table(headings=("inputs", "count", "share"), rows=rows)
+    )
 
 
 def _raw_counts(source: Path, column: str | None) -> dict[str, int] | None:
@@ -182,8 +210,16 @@ def _raw_counts(source: Path, column: str | None) -> dict[str, int] | None:
 
     from mezzotint.collect.reports import COUNTS_KEY
 
-    own = (column or "").removesuffix("_code")  # of several columns, each has its own counts of clipped inputs
-    parts = sorted(source.rglob("*.parquet")) if source.is_dir() else [source] if source.suffix == ".parquet" else []
+    own = (column or "").removesuffix(
+        "_code"
+    )  # of several columns, each has its own counts of clipped inputs
+    parts = (
+        sorted(source.rglob("*.parquet"))
+        if source.is_dir()
+        else [source]
+        if source.suffix == ".parquet"
+        else []
+    )
     texts = {part: (parquet.read_metadata(part).metadata or {}).get(COUNTS_KEY) for part in parts}
     total: Counter[str] = Counter(dict.fromkeys(_COUNTED, 0))
     for part, text in texts.items():
@@ -191,9 +227,16 @@ def _raw_counts(source: Path, column: str | None) -> dict[str, int] | None:
             continue
         try:
             counts = {name: json.loads(text)[name] for name in _COUNTED}
-            total.update({name: operator.index(n[own] if isinstance(n, dict) else n) for name, n in counts.items()})
+            total.update(
+                {
+                    name: operator.index(n[own] if isinstance(n, dict) else n)
+                    for name, n in counts.items()
+                }
+            )
         except (ValueError, TypeError, KeyError):
-            raise FileFormatError(f"{part.name}: its recorded counts are damaged; privatize again") from None
+            raise FileFormatError(
+                f"{part.name}: its recorded counts are damaged; privatize again"
+            ) from None
     return dict(total) if parts and None not in texts.values() else None
 
 
@@ -215,7 +258,9 @@ def smoothed_page(source: Path) -> Page:
         make = PAGES[facts["verb"]]
     except (ValueError, KeyError, TypeError):
         remedy = "make one with: mezzotint smoothed profile ... --json > profile.json"
-        raise FileFormatError(f"{source.name}: not a result of mezzotint smoothed; {remedy}") from None
+        raise FileFormatError(
+            f"{source.name}: not a result of mezzotint smoothed; {remedy}"
+        ) from None
     try:
         return make(facts)
     except (KeyError, TypeError, ValueError) as error:
@@ -252,7 +297,8 @@ T = TypeVar("T")
 def _curves(values: Mapping[float, object], records: int, **fields: str) -> list[Curve]:
     """Of each field of the results over their positions, by its name on the page; and the level 1/n."""
     found = [
-        Curve.of(label, values, [getattr(one, field) for one in values.values()]) for field, label in fields.items()
+        Curve.of(label, values, [getattr(one, field) for one in values.values()])
+        for field, label in fields.items()
     ]
     return [*found, Curve.of("1/n", values, [-math.log10(records)] * len(values), "dashed")]
 
@@ -269,8 +315,14 @@ def _evaluated(xs: list[float], compute: Callable[[float], T]) -> dict[float, T]
 
 def _facts_table(facts: JsonObject) -> Table:
     left_out = ("asked", "verb", "reason")
-    shown = {name: value for name, value in facts.items() if name not in left_out and value not in (None, [])}
-    return Table.of(shown, show=lambda value: number(value) if isinstance(value, float) else str(value))
+    shown = {
+        name: value
+        for name, value in facts.items()
+        if name not in left_out and value not in (None, [])
+    }
+    return Table.of(
+        shown, show=lambda value: number(value) if isinstance(value, float) else str(value)
+    )
 
 
 # One database ------------------------------------------------------------------------------------------------
@@ -286,7 +338,10 @@ def _profile_page(facts: JsonObject) -> Page:
     asked, fixed = _asked(facts)
     epsilon, records = float(facts["epsilon"]), int(facts["records"])
     grid = [epsilon * k / 10 for k in range(1, 26)]
-    values = _evaluated(sorted({*grid, epsilon}), lambda at: mz.smoothed.profile(asked["counts"], epsilon=at, **fixed))
+    values = _evaluated(
+        sorted({*grid, epsilon}),
+        lambda at: mz.smoothed.profile(asked["counts"], epsilon=at, **fixed),
+    )
     names = {"log10_upper": "this database, upper bound", "log10_worst_case": "worst database"}
     curves = _curves(values, records, **names)
     figure = Figure.of("profile", "Privacy profile of this database", ("epsilon", _DELTA), *curves)
@@ -295,8 +350,14 @@ def _profile_page(facts: JsonObject) -> Page:
         f"{above(epsilon)} ({basis('model')}), where the worst database has {power(facts['log10_worst_case'])}."
     )
     words = (str(facts["reason"]), _MEANING)
-    about = Section(title="What publishing reveals", words=words, figures=(figure,), table=_facts_table(facts))
-    return Page(title="Smoothed privacy of one database", summary=summary, sections=(about, _verify("profile", asked)))
+    about = Section(
+        title="What publishing reveals", words=words, figures=(figure,), table=_facts_table(facts)
+    )
+    return Page(
+        title="Smoothed privacy of one database",
+        summary=summary,
+        sections=(about, _verify("profile", asked)),
+    )
 
 
 _MEANING = (
@@ -312,17 +373,30 @@ def _utility_page(facts: JsonObject) -> Page:
     chosen = float(mz.smoothed.read_rational("threshold", asked["threshold"]))
     top = min(0.99, 0.5 + 3 * max(chosen - 0.5, 0.01))
     grid = sorted({chosen, *np.linspace(0.5, top, 16).round(6).tolist()})
-    values = _evaluated(grid, lambda at: mz.smoothed.utility(asked["counts"], threshold=at, **fixed))
+    values = _evaluated(
+        grid, lambda at: mz.smoothed.utility(asked["counts"], threshold=at, **fixed)
+    )
     curves = _curves(values, int(facts["records"]), log10_upper="this database, upper bound")
     axes = ("accuracy that a guess must exceed", "log10 of the utility")
-    figure = Figure.of("utility", "What an adversary gains who knows all other records", axes, *curves)
+    figure = Figure.of(
+        "utility", "What an adversary gains who knows all other records", axes, *curves
+    )
     summary = (
         f"{int(facts['records']):,} records, {_rate(asked)}: utility at most {power(facts['log10_upper'])} "
         f"beyond an accuracy of {chosen:g}."
     )
-    words = (str(facts["reason"]), "Utility 1 would be certainty about one record in every outcome; 0, no gain at all.")
-    about = Section(title="What an adversary gains", words=words, figures=(figure,), table=_facts_table(facts))
-    return Page(title="The adversary's utility", summary=summary, sections=(about, _verify("utility", asked)))
+    words = (
+        str(facts["reason"]),
+        "Utility 1 would be certainty about one record in every outcome; 0, no gain at all.",
+    )
+    about = Section(
+        title="What an adversary gains", words=words, figures=(figure,), table=_facts_table(facts)
+    )
+    return Page(
+        title="The adversary's utility",
+        summary=summary,
+        sections=(about, _verify("utility", asked)),
+    )
 
 
 # A model of databases ----------------------------------------------------------------------------------------
@@ -350,7 +424,9 @@ def _expected_page(facts: JsonObject) -> Page:
         str(facts["reason"]),
         "The guarantee is an average over databases that the model draws. It holds as far as the model does.",
     )
-    about = Section(title="What the model implies", words=words, figures=figures, table=_facts_table(facts))
+    about = Section(
+        title="What the model implies", words=words, figures=figures, table=_facts_table(facts)
+    )
     sections = (about, _verify(facts["verb"], asked | {"epsilon": epsilon}))
     return Page(title="Smoothed differential privacy", summary=summary, sections=sections)
 
@@ -421,12 +497,20 @@ def claim_page(source: Path) -> Page:
         raise FileFormatError(f"{source.name}: {verdict}")
     proof = mz.kernel.read_claim(text)[1]
     release = cast(JsonObject, claim.document()["release"] or {})
-    rows = {**claim.statement, **{name: value for name, value in release.items() if name != "lattice"}}
-    words = ("The numbers stand as they are in the file. The assumptions are what the proof does not show.",)
+    rows = {
+        **claim.statement,
+        **{name: value for name, value in release.items() if name != "lattice"},
+    }
+    words = (
+        "The numbers stand as they are in the file. The assumptions are what the proof does not show.",
+    )
     return Page(
         title=f"Claim in {source.name}",
         summary=f"{verdict}.",
-        sections=(_facts("What is claimed", rows, words), _check(source, f"proof: {proof.get('kind')}")),
+        sections=(
+            _facts("What is claimed", rows, words),
+            _check(source, f"proof: {proof.get('kind')}"),
+        ),
         attachment=(source.name, text),
     )
 
@@ -509,5 +593,7 @@ def page_of(source: Path, *, column: str | None = None, level: float = 0.95) -> 
     if "verb" in keys:
         return smoothed_page(source)
     if document.get("format") != FORMAT:
-        raise FileFormatError(f"{source.name}: not a file that mezzotint writes; see mezzotint report --help")
+        raise FileFormatError(
+            f"{source.name}: not a file that mezzotint writes; see mezzotint report --help"
+        )
     return mechanism_page(Mechanism.load(source), file=source.name)

@@ -138,10 +138,26 @@ def _sample(prior: str, lower: float, upper: float) -> Prior | None:
 @lru_cache(maxsize=512)
 def _candidates(asked: Question) -> tuple[tuple[str, Mechanism], ...]:
     """Tables to choose from, each made in milliseconds: one-bit response, and best tables on even grids of levels."""
-    epsilon, lower, upper, count, knots = asked.epsilon, asked.lower, asked.upper, 2**asked.bits, KNOTS[asked.view]
-    problem: dict[str, Any] = {"epsilon": epsilon, "lower": lower, "upper": upper, "loss": asked.loss}
+    epsilon, lower, upper, count, knots = (
+        asked.epsilon,
+        asked.lower,
+        asked.upper,
+        2**asked.bits,
+        KNOTS[asked.view],
+    )
+    problem: dict[str, Any] = {
+        "epsilon": epsilon,
+        "lower": lower,
+        "upper": upper,
+        "loss": asked.loss,
+    }
     problem["prior"] = _sample(asked.prior, lower, upper)
-    found = [("randomized_response", mz.design.calibrate("randomized_response", levels=2, **problem).mechanism)]
+    found = [
+        (
+            "randomized_response",
+            mz.design.calibrate("randomized_response", levels=2, **problem).mechanism,
+        )
+    ]
     grids = [even_levels(epsilon, count, lower, upper, reach) for reach in _REACHES if count > 2]
     if count == 4 and knots == KNOTS["local"]:
         grids += [four_levels(epsilon, lower, upper, reach, share) for reach, share in _INNER]
@@ -149,13 +165,17 @@ def _candidates(asked: Question) -> tuple[tuple[str, Mechanism], ...]:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                found.append(("optimal", mz.design.optimal(levels=levels, knots=knots, **problem).mechanism))
+                found.append(
+                    ("optimal", mz.design.optimal(levels=levels, knots=knots, **problem).mechanism)
+                )
         except MezzotintError:
             continue
     return tuple(found)
 
 
-def even_levels(epsilon: float, count: int, lower: float, upper: float, reach: float) -> list[float]:
+def even_levels(
+    epsilon: float, count: int, lower: float, upper: float, reach: float
+) -> list[float]:
     """An even grid around the middle of the range, `reach` times as far out as unbiased reports need, easy to type."""
     half = (upper - lower) / 2 / math.tanh(epsilon / 2) * reach * (1 + _MARGIN)
     # Six digits, rounded outwards: the margin is wider than their grain.
@@ -164,7 +184,9 @@ def even_levels(epsilon: float, count: int, lower: float, upper: float, reach: f
     return [float(f"{middle + step * (k - (count - 1) / 2):.14g}") for k in range(count)]
 
 
-def four_levels(epsilon: float, lower: float, upper: float, reach: float, share: float) -> list[float]:
+def four_levels(
+    epsilon: float, lower: float, upper: float, reach: float, share: float
+) -> list[float]:
     """Outer levels `reach` times as far out as unbiased reports need, inner ones at a share of that; easy to type."""
     half = (upper - lower) / 2 / math.tanh(epsilon / 2) * reach
     middle = lower + (upper - lower) / 2
@@ -196,12 +218,18 @@ def advise(question: Question) -> Answer:
     )  # fmt: skip
 
 
-def _reasons(question: Question, family: str, mechanism: Mechanism, loss: float, one_bit: float) -> tuple[str, ...]:
+def _reasons(
+    question: Question, family: str, mechanism: Mechanism, loss: float, one_bit: float
+) -> tuple[str, ...]:
     reasons = []
     if family == "randomized_response":
         reasons.append(
             "One bit with randomized response has the smallest loss here"
-            + ("." if question.bits == 1 else ": at this epsilon further levels on the grids tried buy nothing.")
+            + (
+                "."
+                if question.bits == 1
+                else ": at this epsilon further levels on the grids tried buy nothing."
+            )
         )
     else:
         reasons.append(
@@ -210,9 +238,13 @@ def _reasons(question: Question, family: str, mechanism: Mechanism, loss: float,
         )
         if question.view == "local" and not question.prior:
             search = f"mezzotint design --epsilon {question.epsilon:g} --levels {mechanism.levels.size} ..."
-            reasons.append(f"Searching the levels too takes seconds and gains up to some percent: {search}")
+            reasons.append(
+                f"Searching the levels too takes seconds and gains up to some percent: {search}"
+            )
     if question.view == "sum":
-        reasons.append("Its levels are evenly spaced, so that a secure sum of codes decodes to the sum of the values.")
+        reasons.append(
+            "Its levels are evenly spaced, so that a secure sum of codes decodes to the sum of the values."
+        )
     reasons.append(
         f"It is unbiased up to {above(mechanism.max_bias, 2)} data units, so that averages of many reports converge."
     )
@@ -222,7 +254,9 @@ def _reasons(question: Question, family: str, mechanism: Mechanism, loss: float,
             "claim below is what matters, not the epsilon of one report. Fewer coordinates or secure sums lower it."
         )
     if question.prior:
-        reasons.append("The design depends on the prior's column; if that is private, its release is not covered.")
+        reasons.append(
+            "The design depends on the prior's column; if that is private, its release is not covered."
+        )
     return tuple(reasons)
 
 
@@ -232,7 +266,11 @@ _account = lru_cache(maxsize=512)(mz.privacy.account)
 def claim(question: Question, advice: Answer) -> mz.privacy.Claim:
     """The claim of the whole release, by `mezzotint.privacy.account`."""
     release = {name: getattr(question, name) for name in ("coordinates", "rounds", "view", "delta")}
-    return _account(advice.mechanism, **release, **({"clients": question.clients} if question.view == "sum" else {}))
+    return _account(
+        advice.mechanism,
+        **release,
+        **({"clients": question.clients} if question.view == "sum" else {}),
+    )
 
 
 # The lines that make it --------------------------------------------------------------------------------------
@@ -241,7 +279,15 @@ def claim(question: Question, advice: Answer) -> mz.privacy.Claim:
 def commands(question: Question, advice: Answer) -> tuple[str, str]:
     """Two command lines: one that designs the mechanism, one that accounts the release. They run as they stand."""
     levels = "2" if advice.family == "randomized_response" else ",".join(map(repr, advice.levels))
-    make = ["mezzotint", "design", "--family", advice.family, "--epsilon", repr(question.epsilon), f"--levels={levels}"]
+    make = [
+        "mezzotint",
+        "design",
+        "--family",
+        advice.family,
+        "--epsilon",
+        repr(question.epsilon),
+        f"--levels={levels}",
+    ]
     if advice.family == "optimal":
         make += ["--knots", str(KNOTS[question.view])]
     make += [f"--lower={question.lower!r}", f"--upper={question.upper!r}", "--loss", question.loss]
@@ -249,7 +295,14 @@ def commands(question: Question, advice: Answer) -> tuple[str, str]:
         make += ["--prior", question.prior]
     make += ["--out", "m.json"]
     account = ["mezzotint", "account", "m.json", "--coordinates", str(question.coordinates)]
-    account += ["--rounds", str(question.rounds), "--view", question.view, "--delta", repr(question.delta)]
+    account += [
+        "--rounds",
+        str(question.rounds),
+        "--view",
+        question.view,
+        "--delta",
+        repr(question.delta),
+    ]
     if question.view == "sum":
         account += ["--clients", str(question.clients)]
     return shlex.join(make), shlex.join(account)
@@ -257,17 +310,23 @@ def commands(question: Question, advice: Answer) -> tuple[str, str]:
 
 def python_lines(question: Question, advice: Answer) -> str:
     """Python code that designs the mechanism and accounts the release."""
-    problem = ", ".join(f"{name}={getattr(question, name)!r}" for name in ("epsilon", "lower", "upper", "loss"))
+    problem = ", ".join(
+        f"{name}={getattr(question, name)!r}" for name in ("epsilon", "lower", "upper", "loss")
+    )
     lines = ["import mezzotint as mz", ""]
     if question.prior:
         path, _, column = question.prior.rpartition(":")
         lines.append(f"prior = mz.collect.read_values({path!r}, column={column!r})")
         problem += ", prior=prior"
     if advice.family == "randomized_response":
-        lines.append(f'mechanism = mz.design.calibrate("randomized_response", levels=2, {problem}).mechanism')
+        lines.append(
+            f'mechanism = mz.design.calibrate("randomized_response", levels=2, {problem}).mechanism'
+        )
     else:
         levels, knots = list(advice.levels), KNOTS[question.view]
-        lines.append(f"mechanism = mz.design.optimal(levels={levels!r}, knots={knots}, {problem}).mechanism")
+        lines.append(
+            f"mechanism = mz.design.optimal(levels={levels!r}, knots={knots}, {problem}).mechanism"
+        )
     crowd = f", clients={question.clients}" if question.view == "sum" else ""
     lines.append(
         f"claim = mz.privacy.account(mechanism, coordinates={question.coordinates}, rounds={question.rounds}, "
@@ -280,7 +339,10 @@ def summary(question: Question, advice: Answer) -> tuple[tuple[str, str], ...]:
     """The content of a page, as names and values."""
     mechanism = advice.mechanism
     return (
-        (f"epsilon of one report ({mz.privacy.report_claim(mechanism).basis})", above(mechanism.epsilon, 8)),
+        (
+            f"epsilon of one report ({mz.privacy.report_claim(mechanism).basis})",
+            above(mechanism.epsilon, 8),
+        ),
         ("levels", f"{mechanism.levels.size} ({mechanism.bits} bits)"),
         ("mean squared error", number(advice.mse, 6)),
         ("mean absolute error", number(advice.mae, 6)),
@@ -318,7 +380,9 @@ class LocalServer:
 
     def __init__(self, application: flask.Flask, *, port: int = 0) -> None:
         self.token = secrets.token_urlsafe(32)
-        logging.getLogger("werkzeug").setLevel(logging.WARNING)  # it would write every request down, token included
+        logging.getLogger("werkzeug").setLevel(
+            logging.WARNING
+        )  # it would write every request down, token included
         application.before_request(self._refusal)
         application.after_request(_headers)
         self._answering = 0
@@ -392,7 +456,9 @@ def _headers(answer: flask.Response) -> flask.Response:
 
 TEMPLATE = (
     '<!doctype html><html lang="en"><head>{%metas%}<title>{%title%}</title><link rel="icon" href="data:,">'
-    "{%css%}<style>" + asset("dashboard.css") + "</style></head><body>{%app_entry%}<footer>{%config%}{%scripts%}"
+    "{%css%}<style>"
+    + asset("dashboard.css")
+    + "</style></head><body>{%app_entry%}<footer>{%config%}{%scripts%}"
     "{%renderer%}</footer><script>" + asset("dashboard.js") + "</script></body></html>"
 )
 
@@ -413,7 +479,9 @@ def make_app(*, prior: str = "") -> dash.Dash:
         meta_tags=[{"name": "viewport", "content": "width=device-width, initial-scale=1"}],
     )
     app.layout = lambda: _layout(prior)  # made for each tab that opens the page
-    answer(*(getattr(Question(), name) for name in FIELDS))  # loads the solvers before anybody waits for them
+    answer(
+        *(getattr(Question(), name) for name in FIELDS)
+    )  # loads the solvers before anybody waits for them
     inputs = [dash.Input(name, "value") for name in FIELDS]
     answers = ("error", "summary", "reasons", "commands", "python", "distribution", "took")
     properties = ("children",) * 5 + ("figure", "children")
@@ -421,7 +489,9 @@ def make_app(*, prior: str = "") -> dash.Dash:
     app.callback(*outputs, *inputs)(answer)
     tab = dash.State("tab", "data")
     app.callback(dash.Output("claim", "children"), *inputs, tab)(total_claim)
-    app.callback(dash.Output("rivals", "figure"), dash.Output("limit", "children"), *inputs, tab)(rivals)
+    app.callback(dash.Output("rivals", "figure"), dash.Output("limit", "children"), *inputs, tab)(
+        rivals
+    )
     return app
 
 
@@ -436,7 +506,10 @@ def _control(label: str, inner: Component) -> Component:
 def _number(name: str, value: float, label: str, **limits: Any) -> Component:
     step = 1 if name in COUNTS else "any"
     return _control(
-        label, dash.dcc.Input(id=name, type="number", value=value, step=step, debounce=True, required=True, **limits)
+        label,
+        dash.dcc.Input(
+            id=name, type="number", value=value, step=step, debounce=True, required=True, **limits
+        ),
     )
 
 
@@ -450,18 +523,42 @@ def _controls(prior: str) -> list[Component]:
     epsilon = slider(id="epsilon", min=0.1, max=8, step=0.1, value=asked.epsilon, marks=marks)
     return [
         _control("epsilon of one report", epsilon),
-        _control("bits of one report", slider(id="bits", min=1, max=MOST_BITS, step=1, value=asked.bits)),
-        dash.html.Div([_number("lower", -1, "lower"), _number("upper", 1, "upper")], className="pair"),
-        _choice("loss", asked.loss, "make small", {"mse": "mean squared error", "mae": "mean absolute error"}),
+        _control(
+            "bits of one report", slider(id="bits", min=1, max=MOST_BITS, step=1, value=asked.bits)
+        ),
+        dash.html.Div(
+            [_number("lower", -1, "lower"), _number("upper", 1, "upper")], className="pair"
+        ),
+        _choice(
+            "loss",
+            asked.loss,
+            "make small",
+            {"mse": "mean squared error", "mae": "mean absolute error"},
+        ),
         _control(
             "inputs are like FILE:COLUMN (public data only); empty: uniform",
-            dash.dcc.Input(id="prior", type="text", value=prior, debounce=True, placeholder="uniform on the range"),
+            dash.dcc.Input(
+                id="prior",
+                type="text",
+                value=prior,
+                debounce=True,
+                placeholder="uniform on the range",
+            ),
         ),
         _number("clients", asked.clients, "clients per round", min=1),
         dash.html.Div(
-            [_number("coordinates", 1, "coordinates", min=1), _number("rounds", 1, "rounds", min=1)], className="pair"
+            [
+                _number("coordinates", 1, "coordinates", min=1),
+                _number("rounds", 1, "rounds", min=1),
+            ],
+            className="pair",
         ),
-        _choice("view", asked.view, "who sees what", {"local": "every report is seen", "sum": "only secure sums are"}),
+        _choice(
+            "view",
+            asked.view,
+            "who sees what",
+            {"local": "every report is seen", "sum": "only secure sums are"},
+        ),
         _number("delta", asked.delta, "delta of the total claim", min=0, max=1),
     ]
 
@@ -488,7 +585,9 @@ def _layout(prior: str) -> Component:
                     html.Pre(id="python"),
                     html.H2("Against its rivals"),
                     html.P(id="limit"),
-                    dcc.Loading(_chart("Error of all rivals", dcc.Graph(id="rivals", **shown)), type="dot"),
+                    dcc.Loading(
+                        _chart("Error of all rivals", dcc.Graph(id="rivals", **shown)), type="dot"
+                    ),
                     html.P(id="took", className="note"),
                 ]
             ),
@@ -515,7 +614,9 @@ def question_of(*values: Control) -> Question:
     asked["prior"] = (asked["prior"] or "").strip()
     for name, value in asked.items():
         if value is None:
-            raise ParameterError(name, "empty or out of range", f"enter {_LIMITS.get(name, 'a number')}")
+            raise ParameterError(
+                name, "empty or out of range", f"enter {_LIMITS.get(name, 'a number')}"
+            )
         if name in COUNTS and isinstance(value, float) and value.is_integer():
             asked[name] = int(value)
     return Question(**asked)
@@ -535,7 +636,15 @@ def answer(*values: Control) -> tuple[object, ...]:
     python = python_lines(question, advice)
     took = f"Designed in {1000 * (time.perf_counter() - started):.0f} ms on this machine; nothing left it."
     reasons = [html.Li(reason) for reason in advice.reasons]
-    return ("", html.Table(html.Tbody(rows)), reasons, lines, python, _distribution(question, advice), took)
+    return (
+        "",
+        html.Table(html.Tbody(rows)),
+        reasons,
+        lines,
+        python,
+        _distribution(question, advice),
+        took,
+    )
 
 
 T = TypeVar("T")
@@ -600,13 +709,18 @@ _compared = lru_cache(maxsize=64)(compare)
 
 
 def _empty() -> JsonObject:
-    return {"data": [], "layout": {"height": 10, "xaxis": {"visible": False}, "yaxis": {"visible": False}}}
+    return {
+        "data": [],
+        "layout": {"height": 10, "xaxis": {"visible": False}, "yaxis": {"visible": False}},
+    }
 
 
 def _distribution(question: Question, advice: Answer) -> JsonObject:
     """Probabilities of the levels at both ends and the middle of the range."""
     mechanism = advice.mechanism
     inputs = (question.lower, (question.lower + question.upper) / 2, question.upper)
-    bars = [Curve.of(f"input {x:.4g}", advice.levels, mechanism.pmf(x).tolist(), "bars") for x in inputs]
+    bars = [
+        Curve.of(f"input {x:.4g}", advice.levels, mechanism.pmf(x).tolist(), "bars") for x in inputs
+    ]
     axes = ("decoded report (data units)", "probability")
     return figure_json(Figure.of("distribution", "Distribution of the report", axes, *bars))

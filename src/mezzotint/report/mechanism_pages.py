@@ -88,15 +88,25 @@ def compare(mechanism: Mechanism) -> Comparison:
         return Comparison(rivals=(own,), limit=None, remarks=(remark,))
     families = [name for name in NAMES if levels <= SLOW.get(name, MOST_LEVELS)]
     rows = mz.design.compare(
-        epsilon=epsilon, levels=levels, lower=mechanism.lower, upper=mechanism.upper, families=families
+        epsilon=epsilon,
+        levels=levels,
+        lower=mechanism.lower,
+        upper=mechanism.upper,
+        families=families,
     )
-    remarks = [f"{NAMES[row.family]} is missing: {row.note}." for row in rows if row.mechanism is None]
+    remarks = [
+        f"{NAMES[row.family]} is missing: {row.note}." for row in rows if row.mechanism is None
+    ]
     left_out = [NAMES[name] for name in NAMES if name not in families]
     if left_out:
-        remarks.append(f"Not designed for {levels} levels, as their search is long: {', '.join(left_out)}.")
+        remarks.append(
+            f"Not designed for {levels} levels, as their search is long: {', '.join(left_out)}."
+        )
     made = [row for row in rows if row.mechanism is not None]
     limits = [
-        row.mse / (1 + row.above_limit / 100) for row in made if row.mse is not None and row.above_limit is not None
+        row.mse / (1 + row.above_limit / 100)
+        for row in made
+        if row.mse is not None and row.above_limit is not None
     ]
     shared = ("epsilon", "bits", "mse", "mae", "max_bias", "certified")
     rivals = [
@@ -106,7 +116,9 @@ def compare(mechanism: Mechanism) -> Comparison:
         )
         for row in made
     ]
-    return Comparison(rivals=(own, *rivals), limit=max(limits, default=None), remarks=tuple(remarks))
+    return Comparison(
+        rivals=(own, *rivals), limit=max(limits, default=None), remarks=tuple(remarks)
+    )
 
 
 def tradeoff_figure(points: Sequence[JsonObject]) -> Figure:
@@ -168,7 +180,9 @@ def mechanism_page(mechanism: Mechanism, *, file: str = "m.json") -> Page:
     text = mechanism.to_json()
     unbounded = math.isinf(mechanism.epsilon)
     claim = mz.privacy.report_claim(mechanism)
-    promise = "no pure epsilon" if unbounded else f"epsilon {above(mechanism.epsilon)} ({claim.basis})"
+    promise = (
+        "no pure epsilon" if unbounded else f"epsilon {above(mechanism.epsilon)} ({claim.basis})"
+    )
     bits = f"{mechanism.bits} bit{'s' if mechanism.bits > 1 else ''}"
     inputs = f"[{mechanism.lower:g}, {mechanism.upper:g}]"
     return Page(
@@ -207,7 +221,10 @@ def what_it_does(mechanism: Mechanism) -> Section:
         "mean stays at the input (that is the use).",
     )
     rows = (
-        ("range of inputs (data units)", f"{mechanism.lower:g} to {mechanism.upper:g}; others are clipped"),
+        (
+            "range of inputs (data units)",
+            f"{mechanism.lower:g} to {mechanism.upper:g}; others are clipped",
+        ),
         ("levels", f"{mechanism.levels.size} ({mechanism.bits} bits per report)"),
         ("rows of the table", str(mechanism.knots.size)),
         ("mean squared error, uniform inputs (squared data units)", number(mechanism.mse())),
@@ -224,18 +241,29 @@ def what_it_does(mechanism: Mechanism) -> Section:
 
 
 def _over_inputs(mechanism: Mechanism) -> tuple[Figure, ...]:
-    grid = np.unique(np.concatenate([np.linspace(mechanism.lower, mechanism.upper, 201), mechanism.knots[:800]]))
+    grid = np.unique(
+        np.concatenate([np.linspace(mechanism.lower, mechanism.upper, 201), mechanism.knots[:800]])
+    )
     away = mechanism.mean(grid) - grid
     axes = ("input (data units)", "mean of the report - input (data units)")
-    bias = Figure.of("bias", "Bias over the inputs", axes, Curve.of("bias", grid, _settled(mechanism, away)))
+    bias = Figure.of(
+        "bias", "Bias over the inputs", axes, Curve.of("bias", grid, _settled(mechanism, away))
+    )
     error = Figure.of(
         "mse",
         "Mean squared error over the inputs",
         ("input (data units)", "MSE (squared data units)"),
         Curve.of("at this input", grid, mechanism.variance(grid) + away**2),
-        Curve.of("average, uniform inputs", (mechanism.lower, mechanism.upper), (mechanism.mse(),) * 2, "dashed"),
+        Curve.of(
+            "average, uniform inputs",
+            (mechanism.lower, mechanism.upper),
+            (mechanism.mse(),) * 2,
+            "dashed",
+        ),
     )
-    biased = mechanism.max_bias > 1e-6 * (mechanism.upper - mechanism.lower)  # else it draws rounding
+    biased = mechanism.max_bias > 1e-6 * (
+        mechanism.upper - mechanism.lower
+    )  # else it draws rounding
     return (bias, error) if biased else (error,)
 
 
@@ -286,7 +314,11 @@ def what_it_guarantees(mechanism: Mechanism) -> Section:
         Curve.of("best attack", alarms, hits),
         Curve.of("blind guessing", (0.0, 1.0), (0.0, 1.0), "dashed"),
     )
-    return Section(title="What it guarantees", words=words, figures=(tradeoff, _profile(mechanism), _renyi(mechanism)))
+    return Section(
+        title="What it guarantees",
+        words=words,
+        figures=(tradeoff, _profile(mechanism), _renyi(mechanism)),
+    )
 
 
 def _profile(mechanism: Mechanism) -> Figure:
@@ -301,7 +333,9 @@ def _renyi(mechanism: Mechanism) -> Figure:
     found = Curve.of("Renyi divergence", orders, map(mechanism.renyi, orders))
     curves = [found] if found.x else []
     if math.isfinite(mechanism.epsilon):
-        curves.append(Curve.of("epsilon", (orders[0], orders[-1]), (mechanism.epsilon,) * 2, "dashed"))
+        curves.append(
+            Curve.of("epsilon", (orders[0], orders[-1]), (mechanism.epsilon,) * 2, "dashed")
+        )
     title = "Renyi curve of one report" + ("" if found.x else ": unbounded at every order")
     return Figure.of("renyi", title, ("order alpha", "divergence"), *curves, log="x")
 
@@ -324,12 +358,23 @@ def how_good_it_is(mechanism: Mechanism, comparison: Comparison) -> Section:
             f"{number(comparison.limit)} on uniform inputs, however many bits it sends (a proven bound). This one is "
             f"{100 * excess:.3g} % above it.",
         )
-        curves.append(Curve.of("limit, any number of bits", names, [comparison.limit] * len(names), "dashed"))
+        curves.append(
+            Curve.of("limit, any number of bits", names, [comparison.limit] * len(names), "dashed")
+        )
     axes = ("", "MSE (squared data units)")
     figure = Figure.of("rivals", "Error at the same epsilon, uniform inputs", axes, *curves)
     rows = tuple(
-        (rival.name, _up(rival.epsilon), str(rival.bits), mse, mae, f"{float(above(rival.max_bias, 2)):.1e}")
-        for rival, mse, mae in zip(ranked, _aligned(errors), _aligned([one.mae for one in ranked]), strict=True)
+        (
+            rival.name,
+            _up(rival.epsilon),
+            str(rival.bits),
+            mse,
+            mae,
+            f"{float(above(rival.max_bias, 2)):.1e}",
+        )
+        for rival, mse, mae in zip(
+            ranked, _aligned(errors), _aligned([one.mae for one in ranked]), strict=True
+        )
     )
     headings = (
         "mechanism",
@@ -385,15 +430,26 @@ def what_reports_buy(mechanism: Mechanism) -> Section:
         "Reports are averaged, so that the interval shrinks with the square root of their number. What the mechanism "
         "adds stands beside what sampling the inputs costs in any case.",
     )
-    return Section(title="What n reports buy", words=words, figures=(figure,), table=_reports_needed(mechanism))
+    return Section(
+        title="What n reports buy", words=words, figures=(figure,), table=_reports_needed(mechanism)
+    )
 
 
 def _reports_needed(mechanism: Mechanism) -> Table:
     # Half width = 1.96 sqrt(mse / n), solved for n.
     width = mechanism.upper - mechanism.lower
-    needed = {share: math.ceil(mechanism.mse() * (NORMAL / (share * width)) ** 2) for share in (0.1, 0.03, 0.01, 0.001)}
-    rows = tuple((f"{100 * s:g} % of the range ({number(s * width, 4)})", f"{n:,}") for s, n in needed.items())
-    headings = ("half width of the part from privacy (data units)", "reports needed (uniform inputs)")
+    needed = {
+        share: math.ceil(mechanism.mse() * (NORMAL / (share * width)) ** 2)
+        for share in (0.1, 0.03, 0.01, 0.001)
+    }
+    rows = tuple(
+        (f"{100 * s:g} % of the range ({number(s * width, 4)})", f"{n:,}")
+        for s, n in needed.items()
+    )
+    headings = (
+        "half width of the part from privacy (data units)",
+        "reports needed (uniform inputs)",
+    )
     return Table(headings=headings, rows=rows)
 
 

@@ -55,7 +55,13 @@ class Curve:
     style: Style = "line"
 
     @classmethod
-    def of(cls, name: str, x: Iterable[float] | Iterable[str], y: Iterable[float], style: Style = "line") -> Curve:
+    def of(
+        cls,
+        name: str,
+        x: Iterable[float] | Iterable[str],
+        y: Iterable[float],
+        style: Style = "line",
+    ) -> Curve:
         """The points that are finite."""
         kept = [
             (a if isinstance(a, str) else float(a), float(b))
@@ -91,10 +97,20 @@ class Figure:
     log_y: bool = False
 
     @classmethod
-    def of(cls, key: str, title: str, axes: tuple[str, str], *curves: Curve, log: str = "") -> Figure:
+    def of(
+        cls, key: str, title: str, axes: tuple[str, str], *curves: Curve, log: str = ""
+    ) -> Figure:
         """From the labels of both axes and the curves; `log` names the logarithmic axes: "x", "y" or "xy"."""
         along, up = axes
-        return cls(key=key, title=title, x_label=along, y_label=up, curves=curves, log_x="x" in log, log_y="y" in log)
+        return cls(
+            key=key,
+            title=title,
+            x_label=along,
+            y_label=up,
+            curves=curves,
+            log_x="x" in log,
+            log_y="y" in log,
+        )
 
 
 @final
@@ -131,7 +147,9 @@ class Slider:
     @property
     def width(self) -> float:
         """Of a bar, wide enough to be seen."""
-        return max(0.8 * float(np.diff(self.levels).min()), (self.levels[-1] - self.levels[0]) / 150)
+        return max(
+            0.8 * float(np.diff(self.levels).min()), (self.levels[-1] - self.levels[0]) / 150
+        )
 
 
 @final
@@ -155,7 +173,9 @@ class Table:
     own: int | None = None
 
     @classmethod
-    def of(cls, facts: Mapping[str, object], what: str = "what", show: Callable[[object], str] = str) -> Table:
+    def of(
+        cls, facts: Mapping[str, object], what: str = "what", show: Callable[[object], str] = str
+    ) -> Table:
         """Of names and values."""
         rows = tuple((name.replace("_", " "), show(value)) for name, value in facts.items())
         return cls(headings=(what, "value"), rows=rows)
@@ -227,7 +247,14 @@ _FONT = {"family": "system-ui, sans-serif", "size": 13}
 def _layout(title: str, x: JsonObject, y: JsonObject) -> JsonObject:
     grid = {"gridcolor": "#e4e4e4", "zerolinecolor": "#cccccc", "automargin": True}
     return {
-        "title": {"text": title, "font": {"size": 15}, "x": 0.01, "xanchor": "left", "y": 0.97, "yanchor": "top"},
+        "title": {
+            "text": title,
+            "font": {"size": 15},
+            "x": 0.01,
+            "xanchor": "left",
+            "y": 0.97,
+            "yanchor": "top",
+        },
         "xaxis": {**grid, **x},
         "yaxis": {**grid, **y},
         "font": _FONT,
@@ -251,14 +278,20 @@ def figure_json(figure: Figure) -> JsonObject:
     up = {"title": {"text": figure.y_label}, **(logarithmic if figure.log_y else linear)}
     if names_things(figure):
         for trace in data:
-            trace["x"], trace["y"] = trace["y"], ["<br>".join(textwrap.wrap(name, 18)) for name in trace["x"]]
+            trace["x"], trace["y"] = (
+                trace["y"],
+                ["<br>".join(textwrap.wrap(name, 18)) for name in trace["x"]],
+            )
             if trace["type"] == "scatter":
                 trace["line"]["color"] = COLOURS[1]
             else:
                 trace["orientation"] = "h"
                 if "error_y" in trace:
                     trace["error_x"] = trace.pop("error_y")
-        along, up = up, {"title": {"text": figure.x_label}, "type": "category", "autorange": "reversed"}
+        along, up = (
+            up,
+            {"title": {"text": figure.x_label}, "type": "category", "autorange": "reversed"},
+        )
         up["tickfont"] = {"size": 11}
     layout = _layout(figure.title, along, up)
     layout["showlegend"] = len(figure.curves) > 1
@@ -270,7 +303,11 @@ def figure_json(figure: Figure) -> JsonObject:
 
 def height_of(figure: Figure) -> int:
     """Pixels: bars that stand for things take a line each."""
-    return max(HEIGHT, 120 + 22 * max(len(curve.x) for curve in figure.curves)) if names_things(figure) else HEIGHT
+    return (
+        max(HEIGHT, 120 + 22 * max(len(curve.x) for curve in figure.curves))
+        if names_things(figure)
+        else HEIGHT
+    )
 
 
 def names_things(figure: Figure) -> bool:
@@ -324,9 +361,7 @@ def slider_json(slider: Slider) -> JsonObject:
 
 # What the browser may do is in the page itself: no connection to anywhere, so that nothing about the data or its
 # reader can leave, and a forgotten link to a library would fail in the tests.
-POLICY = (
-    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
-)
+POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
 
 
 def html_page(page: Page) -> str:
@@ -418,7 +453,9 @@ def _table(table: Table) -> str:
     heads = zip(looks, table.headings, strict=True)
     head = "".join(f'<th scope="col"{look}>{html.escape(heading)}</th>' for look, heading in heads)
     rows = (
-        "".join(f"<td{look}>{html.escape(cell)}</td>" for look, cell in zip(looks, row, strict=True))
+        "".join(
+            f"<td{look}>{html.escape(cell)}</td>" for look, cell in zip(looks, row, strict=True)
+        )
         for row in table.rows
     )
     own = ' class="own" aria-current="true"'
@@ -470,7 +507,9 @@ def write_png(page: Page, folder: Path, *, overwrite: bool = False) -> tuple[Pat
         raise ParameterError("png", str(folder), "no such folder; create it first")
     drawn = {folder / f"{slider.key}.png": _draw_slider(slider) for slider in page.sliders}
     for figure in page.figures:
-        drawing = drawn[folder / f"{figure.key}.png"] = _drawing(6.4, 4.2 * height_of(figure) / HEIGHT)
+        drawing = drawn[folder / f"{figure.key}.png"] = _drawing(
+            6.4, 4.2 * height_of(figure) / HEIGHT
+        )
         _draw_onto(drawing.subplots(), figure, _looks([figure]))
     for path in drawn:
         refuse_existing(path, overwrite=overwrite, parameter="png")
@@ -497,7 +536,11 @@ def sheet(figures: Sequence[Figure], *, title: str = "", table: Table | None = N
     columns = 2 if len(figures) == 4 else min(3, max(1, len(figures)))
     lines = -(-max(1, len(figures)) // columns)
     # As wide as a page of text shows it without making words small.
-    size = ({1: 7.4, 2: 10.4, 3: 12.6}[columns], {1: 4.6, 2: 4.2, 3: 3.9}[columns] * lines) if figures else (16.0, 5.0)
+    size = (
+        ({1: 7.4, 2: 10.4, 3: 12.6}[columns], {1: 4.6, 2: 4.2, 3: 3.9}[columns] * lines)
+        if figures
+        else (16.0, 5.0)
+    )
     drawing = _drawing(*size)
     drawing.set_dpi(130)
     drawing.suptitle(textwrap.fill(title, round(10 * size[0])))
@@ -511,7 +554,9 @@ def sheet(figures: Sequence[Figure], *, title: str = "", table: Table | None = N
         found: JsonObject = {}
         for axes in drawing.axes:
             for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-                if label not in found or _width(handle) < _width(found[label]):  # as it is where nothing lies on it
+                if label not in found or _width(handle) < _width(
+                    found[label]
+                ):  # as it is where nothing lies on it
                     found[label] = handle
         inside = {"ncols": min(len(found), 2 * columns), "frameon": False}
         drawing.legend(found.values(), found, loc="outside lower center", **inside)
@@ -540,7 +585,9 @@ def _drawing(width: float, height: float) -> Drawing:
 def _draw_slider(slider: Slider) -> Drawing:
     drawing = _drawing(10, 3.4)
     drawing.suptitle(slider.title)
-    for axes, i in zip(drawing.subplots(1, 3, sharey=True), (0, len(slider.inputs) // 2, -1), strict=True):
+    for axes, i in zip(
+        drawing.subplots(1, 3, sharey=True), (0, len(slider.inputs) // 2, -1), strict=True
+    ):
         axes.bar(slider.levels, slider.frames[i], width=slider.width, color=COLOURS[0])
         axes.axvline(slider.inputs[i], color=COLOURS[1], linestyle=":")
         axes.set_title(f"input {slider.inputs[i]:.4g}", fontsize="medium")
@@ -558,7 +605,11 @@ def _looks(figures: Sequence[Figure]) -> dict[str, JsonObject]:
             continue
         place = len(found) - grey
         if curve.style == "dashed":
-            found[curve.name] = {"color": GREY, "linestyle": DASHES[grey % len(DASHES)], "marker": ""}
+            found[curve.name] = {
+                "color": GREY,
+                "linestyle": DASHES[grey % len(DASHES)],
+                "marker": "",
+            }
             grey += 1
         else:
             look = {"color": COLOURS[place % len(COLOURS)], "marker": MARKERS[place % len(MARKERS)]}
@@ -566,13 +617,19 @@ def _looks(figures: Sequence[Figure]) -> dict[str, JsonObject]:
     return found
 
 
-def _draw_onto(axes: Axes, figure: Figure, looks: dict[str, JsonObject], *, legend: bool = True) -> None:
+def _draw_onto(
+    axes: Axes, figure: Figure, looks: dict[str, JsonObject], *, legend: bool = True
+) -> None:
     lying = names_things(figure)
     for place, curve in enumerate(figure.curves):
         look = dict(looks[curve.name])
         if len(curve.x) > FEW:
             look["marker"] = ""
-        above = 0 if lying else sum(_coincide(curve, other, figure) for other in figure.curves[place + 1 :])
+        above = (
+            0
+            if lying
+            else sum(_coincide(curve, other, figure) for other in figure.curves[place + 1 :])
+        )
         _draw_curve(axes, curve, look, min(above, MOST_ABOVE), lying=lying)
     axes.set_title(figure.title, fontsize="medium")
     axes.set_xlabel(figure.y_label if lying else figure.x_label)
@@ -593,7 +650,9 @@ def _coincide(first: Curve, second: Curve, figure: Figure) -> bool:
         return False
     scale = np.log if figure.log_y else np.asarray
     heights = [scale(np.array(curve.y, dtype=np.float64)) for curve in figure.curves]
-    span = max(float(np.nanmax(one)) for one in heights) - min(float(np.nanmin(one)) for one in heights)
+    span = max(float(np.nanmax(one)) for one in heights) - min(
+        float(np.nanmin(one)) for one in heights
+    )
     gap = scale(np.array(first.y, dtype=np.float64)) - scale(np.array(second.y, dtype=np.float64))
     return bool(np.nanmax(np.abs(gap)) <= span / 50)
 
@@ -608,15 +667,25 @@ def _draw_curve(axes: Axes, curve: Curve, look: JsonObject, above: int, *, lying
     elif lying:
         axes.plot(curve.y, curve.x, "--", color=COLOURS[1], label=curve.name)
     elif curve.style == "bars":
-        width = 0.8 * float(np.diff(np.array(curve.x, dtype=np.float64)).min()) if len(curve.x) > 1 else 0.8
+        width = (
+            0.8 * float(np.diff(np.array(curve.x, dtype=np.float64)).min())
+            if len(curve.x) > 1
+            else 0.8
+        )
         axes.bar(curve.x, curve.y, color=look["color"], label=curve.name, width=width)
     else:
         ring: JsonObject = {"markerfacecolor": "none"} if above else {}
-        wide = {"linewidth": 1.6 + 2.4 * above, "markersize": 4 + 4 * above, "alpha": 0.55 if above else 1.0}
+        wide = {
+            "linewidth": 1.6 + 2.4 * above,
+            "markersize": 4 + 4 * above,
+            "alpha": 0.55 if above else 1.0,
+        }
         axes.plot(curve.x, curve.y, label=curve.name, **look, **wide, **ring)
     if curve.low:
         ends = np.maximum((np.subtract(curve.y, curve.low), np.subtract(curve.high, curve.y)), 0.0)
         if lying:
             axes.errorbar(curve.y, curve.x, xerr=ends, fmt="none", ecolor="#333333", capsize=3)
         else:
-            axes.errorbar(curve.x, curve.y, yerr=ends, fmt="none", ecolor=look["color"], capsize=3, alpha=0.7)
+            axes.errorbar(
+                curve.x, curve.y, yerr=ends, fmt="none", ecolor=look["color"], capsize=3, alpha=0.7
+            )

@@ -42,7 +42,9 @@ def training_page(source: Path) -> Page:
     end = next((line for line in reversed(lines) if "step" not in line and "claim" in line), {})
     history = [_progress(line, source) for line in lines if "step" in line]
     if header is None or not history:
-        raise FileFormatError(f"{source.name}: holds no report of a training run; make one with mezzotint train --log")
+        raise FileFormatError(
+            f"{source.name}: holds no report of a training run; make one with mezzotint train --log"
+        )
     last = history[-1]
     cost = "no privacy is claimed"
     if last["epsilon"] is not None:
@@ -78,9 +80,14 @@ def _progress(line: JsonObject, source: Path) -> JsonObject:
     """One report; JSON's words for infinity and NaN become numbers again."""
     try:
         # A run without privacy reports no epsilon.
-        return {name: None if name == "epsilon" and line[name] is None else float(line[name]) for name in _PROGRESS}
+        return {
+            name: None if name == "epsilon" and line[name] is None else float(line[name])
+            for name in _PROGRESS
+        }
     except (KeyError, TypeError, ValueError) as error:
-        raise FileFormatError(f"{source.name}: a report lacks or garbles {error}; the log was edited") from None
+        raise FileFormatError(
+            f"{source.name}: a report lacks or garbles {error}; the log was edited"
+        ) from None
 
 
 # What it learnt ----------------------------------------------------------------------------------------------
@@ -89,7 +96,9 @@ def _progress(line: JsonObject, source: Path) -> JsonObject:
 def _along(history: Sequence[JsonObject], x: str, y: str, factor: float = 1.0) -> Curve:
     known = [line for line in history if line[x] is not None]
     names = {"test_accuracy": "test records", "train_accuracy": "training records"}
-    return Curve.of(names.get(y, y), [line[x] for line in known], [factor * line[y] for line in known])
+    return Curve.of(
+        names.get(y, y), [line[x] for line in known], [factor * line[y] for line in known]
+    )
 
 
 def _learnt(header: JsonObject, end: JsonObject, history: Sequence[JsonObject]) -> Section:
@@ -107,10 +116,14 @@ def _learnt(header: JsonObject, end: JsonObject, history: Sequence[JsonObject]) 
     facts = {name: value for name, value in header.items() if value is not None}
     for what, name in (("test", "test_accuracy"), ("training", "train_accuracy")):
         facts[f"final {what} accuracy"] = _nearest(history[-1][name])
-    if "method" in facts:  # the header has the method's internal name; the end, the one that was asked for
+    if (
+        "method" in facts
+    ):  # the header has the method's internal name; the end, the one that was asked for
         facts["method"] = end.get("method", facts["method"])
     table = Table.of(facts, "setting", _cell)
-    return Section(title="What it learnt", words=tuple(words), figures=(accuracy, loss), table=table)
+    return Section(
+        title="What it learnt", words=tuple(words), figures=(accuracy, loss), table=table
+    )
 
 
 def _nearest(share: float) -> str:
@@ -119,7 +132,13 @@ def _nearest(share: float) -> str:
 
 
 def _cell(value: object) -> str:
-    return number(value) if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+    return (
+        number(value)
+        if isinstance(value, float)
+        else f"{value:,}"
+        if isinstance(value, int)
+        else str(value)
+    )
 
 
 def history_figure(history: Sequence[Standing]) -> Figure:
@@ -158,11 +177,15 @@ def history_figure(history: Sequence[Standing]) -> Figure:
 def _cost(header: JsonObject, end: JsonObject, history: Sequence[JsonObject]) -> Section:
     title = "What it cost"
     if history[-1]["epsilon"] is None:
-        words = ("No noise was added and no table stands between the records and the weights: nothing is private.",)
+        words = (
+            "No noise was added and no table stands between the records and the weights: nothing is private.",
+        )
         return Section(title=title, words=words)
     claimed = (str(end.get("claim", "The log does not hold the run's claim.")),)
     title_spent = f"Epsilon spent, at delta {header['delta']:g}"
-    spent = Figure.of("spent", title_spent, ("steps", "epsilon"), _along(history, "step", "epsilon"))
+    spent = Figure.of(
+        "spent", title_spent, ("steps", "epsilon"), _along(history, "step", "epsilon")
+    )
     axes = ("epsilon spent", "test accuracy (%)")
     curve = _along(history, "epsilon", "test_accuracy", 100.0)
     against = Figure.of("accuracy-epsilon", "Accuracy against epsilon", axes, curve)
@@ -170,7 +193,10 @@ def _cost(header: JsonObject, end: JsonObject, history: Sequence[JsonObject]) ->
     figures = (spent, against) if profile is None else (spent, against, profile)
     if header.get("seed") is not None:
         claimed = (f"{_SIMULATED} What is shown is what it would cost without its seed.", *claimed)
-    words = (*claimed, "Every step counts from the moment its batch is drawn, lost ones after a crash too.")
+    words = (
+        *claimed,
+        "Every step counts from the moment its batch is drawn, lost ones after a crash too.",
+    )
     return Section(title=title, words=words, figures=figures)
 
 
@@ -183,7 +209,9 @@ def _phase(header: JsonObject, end: JsonObject) -> rqp.Phase | None:
     return rqp.Phase(
         noise_multiplier=header["noise_multiplier"],
         kappa=header.get("kappa", 1.0),
-        sampling=rqp.Poisson(rate=end["sampling_rate"], records_per_user=header.get("records_per_user") or 1),
+        sampling=rqp.Poisson(
+            rate=end["sampling_rate"], records_per_user=header.get("records_per_user") or 1
+        ),
         steps=end["steps"],
         bands=header.get("bands", 1),
     )
@@ -197,17 +225,26 @@ def _profile(header: JsonObject, end: JsonObject) -> Figure | None:
         return None
     neighboring = end.get("neighboring") or "add_or_remove_one"
     claims = [
-        mz.privacy.account(rqp.training_release([phase], delta=delta, neighboring=neighboring)) for delta in DELTAS
+        mz.privacy.account(rqp.training_release([phase], delta=delta, neighboring=neighboring))
+        for delta in DELTAS
     ]
-    curve = Curve.of("epsilon", [claim.delta for claim in claims], [claim.epsilon for claim in claims])
-    return Figure.of("profile", "Privacy profile of the whole run", ("delta", "epsilon"), curve, log="x")
+    curve = Curve.of(
+        "epsilon", [claim.delta for claim in claims], [claim.epsilon for claim in claims]
+    )
+    return Figure.of(
+        "profile", "Privacy profile of the whole run", ("delta", "epsilon"), curve, log="x"
+    )
 
 
 # How to verify -----------------------------------------------------------------------------------------------
 
 
 def _verify(header: JsonObject, end: JsonObject) -> Section:
-    source, act = ("table", "draws from this table") if _observer(header) == "reports" else ("noise", "adds this noise")
+    source, act = (
+        ("table", "draws from this table")
+        if _observer(header) == "reports"
+        else ("noise", "adds this noise")
+    )
     words = (
         f"The claim follows from the {source}, the sampling and the number of steps alone, whatever the records are. "
         f"That the program {act} is not seen in a log: read it, or audit it (mezzotint.training.audit).",
@@ -224,7 +261,9 @@ def _verify(header: JsonObject, end: JsonObject) -> Section:
     )
     packed, table = end.get("packed_test_accuracy"), None
     if packed is not None:
-        table = Table.of({"accuracy of the packed model": _nearest(packed)}, "of the weights as stored")
+        table = Table.of(
+            {"accuracy of the packed model": _nearest(packed)}, "of the weights as stored"
+        )
     return Section(title="How to verify it", words=words, table=table, code=code)
 
 
@@ -232,7 +271,17 @@ REPORT, SETTINGS, MECHANISM = "report.json", "settings.json", "mechanism.json"
 ENCODING, LEDGER = "encoding.json", "ledger.jsonl"
 """Names in a run's folder."""
 
-_NEEDED = ("accuracy", "loss", "ledger", "claims", "incidents", "stopped", "bits", "report_bits", "seconds")
+_NEEDED = (
+    "accuracy",
+    "loss",
+    "ledger",
+    "claims",
+    "incidents",
+    "stopped",
+    "bits",
+    "report_bits",
+    "seconds",
+)
 
 _VIEWS = {"local": "whoever sees single reports", "central": "whoever sees the sums alone"}
 
@@ -254,7 +303,9 @@ def federated_page(source: Path) -> Page:
     report = _read(folder / REPORT if source.is_dir() else source)
     missing = [name for name in _NEEDED if name not in report]
     if missing:
-        raise FileFormatError(f"{source.name}: not the report of a federated run; it lacks {', '.join(missing)}")
+        raise FileFormatError(
+            f"{source.name}: not the report of a federated run; it lacks {', '.join(missing)}"
+        )
     settings = _read(folder / SETTINGS) if (folder / SETTINGS).is_file() else {}
     table = Mechanism.load(folder / MECHANISM) if (folder / MECHANISM).is_file() else None
     sections = [
@@ -267,7 +318,11 @@ def federated_page(source: Path) -> Page:
     if table is not None:
         sections += [what_it_does(table), what_it_guarantees(table)]
     claim = report["claims"].get("central") or report["claims"].get("local")
-    cost = "no privacy is claimed" if claim is None else f"epsilon {_epsilon(claim['epsilon'])} ({_basis(claim)})"
+    cost = (
+        "no privacy is claimed"
+        if claim is None
+        else f"epsilon {_epsilon(claim['epsilon'])} ({_basis(claim)})"
+    )
     released = sum(outcome == "released" for outcome in report["ledger"]["rounds"].values())
     return Page(
         title=f"Federated run: {settings.get('model', 'a model')} on {settings.get('dataset', 'clients')}",
@@ -285,7 +340,9 @@ def _single(settings: JsonObject) -> bool:
 def _read(path: Path) -> JsonObject:
     if not path.is_file():
         resume = f"mezzotint federate --out {path.parent.name} --resume"
-        raise FileFormatError(f"{path.parent.name}: holds no {path.name}; if a run has not ended, go on: {resume}")
+        raise FileFormatError(
+            f"{path.parent.name}: holds no {path.name}; if a run has not ended, go on: {resume}"
+        )
     return read_object(path)
 
 
@@ -312,10 +369,14 @@ def _used(folder: Path, report: JsonObject, settings: JsonObject) -> JsonObject:
         facts["clipped to"] = f"{number(table['knots'][0])} to {number(table['knots'][-1])}"
     if _single(settings):
         return facts | {"l2_norm": float(inner["codebook"]["clip_norm"])}
-    if inner.get("l2_norm") is not None and values.get("kind") != "adaptive":  # which counts in units of its norm
+    if (
+        inner.get("l2_norm") is not None and values.get("kind") != "adaptive"
+    ):  # which counts in units of its norm
         facts["l2_norm"] = inner["l2_norm"]
     try:
-        noise = mz.federated.load_encoding(folder / ENCODING).noise_multiplier(report["ledger"]["smallest_sum"])
+        noise = mz.federated.load_encoding(folder / ENCODING).noise_multiplier(
+            report["ledger"]["smallest_sum"]
+        )
     except MezzotintError:  # of another version
         return facts
     return facts | ({"noise multiplier of the smallest sum": number(noise)} if noise else {})
@@ -324,13 +385,21 @@ def _used(folder: Path, report: JsonObject, settings: JsonObject) -> JsonObject:
 def _learnt_together(report: JsonObject, settings: JsonObject, used: JsonObject) -> Section:
     rounds = range(len(report["accuracy"]))
     right = Curve.of("accuracy", rounds, [100 * float(one) for one in report["accuracy"]])
-    accuracy = Figure.of("accuracy", "Accuracy on public test data", ("rounds", "accuracy (%)"), right)
+    accuracy = Figure.of(
+        "accuracy", "Accuracy on public test data", ("rounds", "accuracy (%)"), right
+    )
     lost = Curve.of("loss", rounds, map(float, report["loss"]))
     loss = Figure.of("loss", "Loss on public test data", ("rounds", "loss"), lost)
     places = ("mechanism", "data", "out")  # paths of the machine that ran it
     # The encoding of a mechanism clips; these settings are those of a run without one.
-    unused = ("clip", *(() if settings.get("l2_norm") else ("l2_norm",))) if settings.get("mechanism") else ()
-    facts = {name: value for name, value in settings.items() if name not in (*places, *unused)} | used
+    unused = (
+        ("clip", *(() if settings.get("l2_norm") else ("l2_norm",)))
+        if settings.get("mechanism")
+        else ()
+    )
+    facts = {
+        name: value for name, value in settings.items() if name not in (*places, *unused)
+    } | used
     words = (f"The run ended early: {report['stopped']}",) if report["stopped"] else ()
     table = Table.of(facts, "setting") if facts else None
     return Section(title="What was learnt", words=words, figures=(accuracy, loss), table=table)
@@ -339,7 +408,9 @@ def _learnt_together(report: JsonObject, settings: JsonObject, used: JsonObject)
 def _cost_of_sums(report: JsonObject) -> Section:
     claims, charges = report["claims"], report["ledger"]["charges"]
     if not claims:
-        words = ("No epsilon can be claimed: the mechanism has no table, or no round was released.",)
+        words = (
+            "No epsilon can be claimed: the mechanism has no table, or no round was released.",
+        )
         return Section(title="What it cost", words=words)
     claims = {view: claim for view, claim in claims.items() if view in _VIEWS}
     words = [f"To {_VIEWS[view]}: {claim['text']}" for view, claim in claims.items()]
@@ -352,10 +423,17 @@ def _cost_of_sums(report: JsonObject) -> Section:
     rows = tuple(
         (_VIEWS[view], name, _epsilon(value), above(float(claim["delta"]), 4))
         for view, claim in claims.items()
-        for name, value in (claim.get("alternatives") or {claim["method"]: claim["epsilon"]}).items()
+        for name, value in (
+            claim.get("alternatives") or {claim["method"]: claim["epsilon"]}
+        ).items()
     )
     counted = sorted(Counter(charges.values()).items())
-    bars = Curve.of("clients", [f"{rounds} rounds" for rounds, _ in counted], [many for _, many in counted], "bars")
+    bars = Curve.of(
+        "clients",
+        [f"{rounds} rounds" for rounds, _ in counted],
+        [many for _, many in counted],
+        "bars",
+    )
     charged = Figure.of("charges", "Rounds that clients are charged for", ("", "clients"), bars)
     table = Table(headings=("against", "accounting", "epsilon (computed)", "delta"), rows=rows)
     return Section(title="What it cost", words=tuple(words), figures=(charged,), table=table)
@@ -367,7 +445,9 @@ def _wire(report: JsonObject, settings: JsonObject) -> Section:
     rows = {"coordinates of a vector": f"{coordinates:,}"}
     if single:
         rows["bits of a report about the whole vector"] = report["report_bits"]
-        rows["bytes of one client's report, per round"] = f"{math.ceil(report['report_bits'] / 8):,}"
+        rows["bytes of one client's report, per round"] = (
+            f"{math.ceil(report['report_bits'] / 8):,}"
+        )
     else:
         rows["bits of a report, per coordinate"] = report["report_bits"]
         rows["bits on the wire, per coordinate: room for the sum of all"] = report["bits"]
@@ -383,9 +463,17 @@ def _wire(report: JsonObject, settings: JsonObject) -> Section:
 
 
 def _rounds(report: JsonObject, settings: JsonObject) -> Section:
-    ledger, found = report["ledger"], Counter((round_, name) for round_, _, name in report["incidents"])
+    ledger, found = (
+        report["ledger"],
+        Counter((round_, name) for round_, _, name in report["incidents"]),
+    )
     rows = tuple(
-        (number, outcome, ", ".join(f"{name} x {n}" for (k, name), n in found.items() if str(k) == number) or "none")
+        (
+            number,
+            outcome,
+            ", ".join(f"{name} x {n}" for (k, name), n in found.items() if str(k) == number)
+            or "none",
+        )
         for number, outcome in ledger["rounds"].items()
     )
     words = (
@@ -403,11 +491,21 @@ def _verify_sums(report: JsonObject, settings: JsonObject, folder: Path) -> Sect
     kept = "The ledger beside the report holds every round with the clients in it, written before "
     kept += "reports were asked for." if single else "anything was unmasked."
     charged = max(report["ledger"]["charges"].values(), default=0)
-    claim, file = report["claims"].get("local" if single else "central"), ENCODING if single else MECHANISM
-    if claim is None or not settings.get("mechanism") or charged == 0 or not (folder / file).is_file():
+    claim, file = (
+        report["claims"].get("local" if single else "central"),
+        ENCODING if single else MECHANISM,
+    )
+    if (
+        claim is None
+        or not settings.get("mechanism")
+        or charged == 0
+        or not (folder / file).is_file()
+    ):
         if not (folder / LEDGER).is_file():
             return Section(title=title, words=(kept,))
-        return Section(title=title, words=(kept, "In the run's folder:"), code=f"$ mezzotint ledger {LEDGER}")
+        return Section(
+            title=title, words=(kept, "In the run's folder:"), code=f"$ mezzotint ledger {LEDGER}"
+        )
     words = (kept, "With the mechanism file it gives the claims again, in the run's folder:")
     if single:
         code = f"$ mezzotint verify {file}\n$ mezzotint account {file} --rounds {charged} --delta {claim['delta']!r}"

@@ -12,12 +12,18 @@ if TYPE_CHECKING:
     from mezzotint.smoothed.expectations import expected_gradients as expected_gradients
     from mezzotint.smoothed.expectations import likely_ratio_probability as likely_ratio_probability
     from mezzotint.smoothed.expectations import noisy_epsilon as noisy_epsilon
-    from mezzotint.smoothed.expectations import published_equation2_probability as published_equation2_probability
+    from mezzotint.smoothed.expectations import (
+        published_equation2_probability as published_equation2_probability,
+    )
     from mezzotint.smoothed.expectations import published_lemma10_factor as published_lemma10_factor
     from mezzotint.smoothed.expectations import published_noise_ratio as published_noise_ratio
     from mezzotint.smoothed.expectations import published_remark8 as published_remark8
-    from mezzotint.smoothed.expectations import published_table1_noise_epsilon as published_table1_noise_epsilon
-    from mezzotint.smoothed.expectations import published_theorem5_worst_case as published_theorem5_worst_case
+    from mezzotint.smoothed.expectations import (
+        published_table1_noise_epsilon as published_table1_noise_epsilon,
+    )
+    from mezzotint.smoothed.expectations import (
+        published_theorem5_worst_case as published_theorem5_worst_case,
+    )
     from mezzotint.smoothed.expectations import quantized_gaussian as quantized_gaussian
     from mezzotint.smoothed.expectations import quantized_laplace as quantized_laplace
     from mezzotint.smoothed.expectations import rare_loss_log10 as rare_loss_log10

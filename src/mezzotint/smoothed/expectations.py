@@ -96,9 +96,15 @@ def expected(
     sample = read_sample(records, loss_rate=loss_rate, sampled=sampled)
     loss = read_loss(epsilon=epsilon, ratio=ratio)
     types = len(corners[0])
-    allowed = ("auto", "certificate", "all_splits") if types == 2 else ("auto", "enumeration", "bracket", "monte_carlo")
+    allowed = (
+        ("auto", "certificate", "all_splits")
+        if types == 2
+        else ("auto", "enumeration", "bracket", "monte_carlo")
+    )
     if method not in allowed:
-        raise ParameterError("method", method, f"with {types} types choose one of {', '.join(allowed)}")
+        raise ParameterError(
+            "method", method, f"with {types} types choose one of {', '.join(allowed)}"
+        )
     if sample.lost == 0:
         found = many_types.Range(
             log_value=0.0, log_lower=0.0, log_upper=0.0, split=(records,) + (0,) * (len(corners) - 1),
@@ -110,12 +116,16 @@ def expected(
     elif method in ("auto", "enumeration") and many_types.enumerable(records, corners):
         found = many_types.enumerate_all(sample, loss, corners)
     elif method == "enumeration":
-        raise ParameterError("method", method, f"n={records} is too large to enumerate; try bracket")
+        raise ParameterError(
+            "method", method, f"n={records} is too large to enumerate; try bracket"
+        )
     else:
         found = many_types.bracket(sample, loss, corners)
         if method == "monte_carlo":
             _check_draws(draws, "random histograms", 1000)
-            estimate = many_types.monte_carlo(sample, loss, corners, found.split, draws=draws, seed=seed, z=_Z)
+            estimate = many_types.monte_carlo(
+                sample, loss, corners, found.split, draws=draws, seed=seed, z=_Z
+            )
             reason = f"Mean of exact delta at {draws} random histograms of the composition {found.split}."
             return _record(sample, loss, corners, replace(found, reason=reason), started, estimate)
     return _record(sample, loss, corners, found, started)
@@ -123,7 +133,9 @@ def expected(
 
 def _check_draws(draws: int, what: str, example: int) -> None:
     if read_count("draws", draws) < 2:
-        raise ParameterError("draws", draws, f"needs at least 2 {what} for an interval; try {example}")
+        raise ParameterError(
+            "draws", draws, f"needs at least 2 {what} for an interval; try {example}"
+        )
 
 
 def _record(
@@ -176,10 +188,14 @@ def asymptotic_rate(
     """
     corners = hull_vertices(read_vertices(vertices))
     if len(corners[0]) != 2:
-        raise ParameterError("vertices", vertices, "the rate is for two types; give shares of the first type")
+        raise ParameterError(
+            "vertices", vertices, "the rate is for two types; give shares of the first type"
+        )
     rho = float(read_loss_rate(loss_rate))
     if rho == 0.0:
-        raise ParameterError("loss_rate", loss_rate, "must be above 0: with nothing lost delta is 1 at every n")
+        raise ParameterError(
+            "loss_rate", loss_rate, "must be above 0: with nothing lost delta is 1 at every n"
+        )
     loss = read_loss(epsilon=epsilon, ratio=ratio)
     shares = [float(min(corner)) for corner in corners]
     return min(_rate(min(share, 1.0 - share), rho, loss.parts[0]) for share in shares) / LOG_TEN
@@ -190,13 +206,17 @@ def _rate(share: float, rho: float, ratio: float) -> float:
         return 0.0
 
     def cost(a: float) -> float:
-        return _divergence(a, share) + min(_sampling_cost(a, rho, ratio), _sampling_cost(1.0 - a, rho, ratio))
+        return _divergence(a, share) + min(
+            _sampling_cost(a, rho, ratio), _sampling_cost(1.0 - a, rho, ratio)
+        )
 
     # The cost may have two valleys, near 0 (the type nearly vanishes) and near the share itself.
     grid = [0.5 * (i / 400) ** 2 for i in range(401)]
     best = min(range(401), key=lambda i: cost(grid[i]))
     low, high = grid[max(0, best - 1)], grid[min(400, best + 1)]
-    found = optimize.minimize_scalar(cost, bounds=(low, high), method="bounded", options={"xatol": 1e-12})
+    found = optimize.minimize_scalar(
+        cost, bounds=(low, high), method="bounded", options={"xatol": 1e-12}
+    )
     return min(float(found.fun), cost(grid[best]))
 
 
@@ -235,7 +255,9 @@ def rare_loss_log10(n: int, *, share: Rational, lost: int) -> float:
     if not 1 <= r < records:
         raise ParameterError("lost", lost, "must lie between 1 and n - 1")
     log_miss = math.log1p(-float(p))
-    return (r * log_miss + math.log1p(-(r / records) * math.exp((records - r) * log_miss))) / LOG_TEN
+    return (
+        r * log_miss + math.log1p(-(r / records) * math.exp((records - r) * log_miss))
+    ) / LOG_TEN
 
 
 #: Subsets are counted in floats, which end at 1e308.
@@ -315,17 +337,25 @@ def average_profile(
     if codes.ndim != 1 or codes.size == 0 or not np.issubdtype(codes.dtype, np.integer):
         raise ParameterError("records", records, "must be a non-empty list of integer levels")
     if codes.min() < 0 or codes.max() >= levels:
-        raise ParameterError("records", records, f"must lie between 0 and levels - 1 = {levels - 1}")
+        raise ParameterError(
+            "records", records, f"must lie between 0 and levels - 1 = {levels - 1}"
+        )
     sample = read_sample(codes.size, loss_rate=loss_rate, sampled=sampled)
     loss = read_loss(epsilon=epsilon, ratio=ratio)
     n, t = sample.records, sample.sampled
     log_subsets = (math.lgamma(n + 1) - math.lgamma(t + 1) - math.lgamma(n - t + 1)) / LOG_TEN
     if log_subsets > MAX_LOG10_SUBSETS:
-        raise ParameterError("sampled", sample.sampled, f"has 1e{log_subsets:.0f} subsets; a float takes 1e300 at most")
+        raise ParameterError(
+            "sampled",
+            sample.sampled,
+            f"has 1e{log_subsets:.0f} subsets; a float takes 1e300 at most",
+        )
     value, upper, pair = _worst_pair(codes.astype(np.int64), sample, loss, levels)
     subsets = math.log(math.comb(sample.records, sample.sampled))
     worst = log10_worst_case(sample)
-    bound = to_log10(math.log(upper) - subsets, 1e-15 * (1.0 + subsets)) if upper > 0.0 else -math.inf
+    bound = (
+        to_log10(math.log(upper) - subsets, 1e-15 * (1.0 + subsets)) if upper > 0.0 else -math.inf
+    )
     bound = min(bound, rounded_up(worst))
     found = to_log10(math.log(value) - subsets) if value > 0.0 else -math.inf
     reason = "Sums of all subsets counted for every record, replacement and direction."
@@ -340,7 +370,9 @@ def _worst_pair(
     draws = sample.sampled
     width = draws * int(values[-1] - base) + 1
     if (draws + 1) * width > MAX_CELLS:
-        raise ParameterError("sampled", draws, f"needs a table of {draws + 1} x {width} cells; sample fewer records")
+        raise ParameterError(
+            "sampled", draws, f"needs a table of {draws + 1} x {width} cells; sample fewer records"
+        )
     high, low = loss.parts
     ratio = high if low >= 0.0 else math.nextafter(high, -math.inf)
     # A count is a sum of at most n rounded additions; the factor 8 covers both sides and the difference.
@@ -355,14 +387,18 @@ def _worst_pair(
         # The rest is moved up by `lift`, so that replacements below the smallest level keep a shift >= 0.
         rest = np.concatenate((np.zeros(lift), table[draws]))
         chosen = table[draws - 1]
-        value, upper, where, _ = logarithms.worst_replacement(rest, chosen, own + lift, shifts + lift, ratio, slack)
+        value, upper, where, _ = logarithms.worst_replacement(
+            rest, chosen, own + lift, shifts + lift, ratio, slack
+        )
         bound = max(bound, upper)
         if value > best:
             best, pair = value, (own + base, int(where) - lift + base)
     return best, bound, pair
 
 
-def _leave_one_out(table: np.ndarray, filled: int, groups: list[tuple[int, int]]) -> Iterator[tuple[int, np.ndarray]]:
+def _leave_one_out(
+    table: np.ndarray, filled: int, groups: list[tuple[int, int]]
+) -> Iterator[tuple[int, np.ndarray]]:
     # Subset counts without one record of each group. Halving adds every record once per level of the recursion;
     # removing a record from the full table instead would subtract, and lose the small counts that matter.
     if len(groups) == 1:
@@ -419,7 +455,9 @@ def quantized_laplace(mean: float, deviation: float, *, levels: int = 256) -> np
 
 def _laplace(x: np.ndarray) -> np.ndarray:
     """The distribution function of scale 1."""
-    return np.where(x < 0.0, 0.5 * np.exp(np.minimum(x, 0.0)), 1.0 - 0.5 * np.exp(-np.maximum(x, 0.0)))
+    return np.where(
+        x < 0.0, 0.5 * np.exp(np.minimum(x, 0.0)), 1.0 - 0.5 * np.exp(-np.maximum(x, 0.0))
+    )
 
 
 def _edges(mean: float, deviation: float, levels: int) -> np.ndarray:
@@ -431,7 +469,9 @@ def _edges(mean: float, deviation: float, levels: int) -> np.ndarray:
     return ((np.arange(levels + 1) - levels // 2) / levels - mean) / deviation
 
 
-def _masses(edges: np.ndarray, below: Callable[[np.ndarray], np.ndarray], mean: float) -> np.ndarray:
+def _masses(
+    edges: np.ndarray, below: Callable[[np.ndarray], np.ndarray], mean: float
+) -> np.ndarray:
     """Normalized masses between the edges of a symmetric law with the distribution function `below`."""
     # Differences of the smaller tails, so that both sides keep their relative accuracy.
     masses = np.where(edges[1:] <= 0.0, np.diff(below(edges)), -np.diff(below(-edges)))
@@ -479,10 +519,16 @@ def expected_gradients(
     started = time.perf_counter()
     records = read_count("n", n, least=1)
     chances = [np.asarray(row, dtype=np.float64) for row in distributions]
-    if not chances or any(row.ndim != 1 or row.size < 2 or row.size != chances[0].size for row in chances):
-        raise ParameterError("distributions", distributions, "needs arrays of chances over the same levels")
+    if not chances or any(
+        row.ndim != 1 or row.size < 2 or row.size != chances[0].size for row in chances
+    ):
+        raise ParameterError(
+            "distributions", distributions, "needs arrays of chances over the same levels"
+        )
     for row in chances:
-        if not (np.isfinite(row).all() and (row >= 0.0).all() and abs(float(row.sum()) - 1.0) < 1e-9):
+        if not (
+            np.isfinite(row).all() and (row >= 0.0).all() and abs(float(row.sum()) - 1.0) < 1e-9
+        ):
             raise ParameterError("distributions", row, "must be non-negative and sum to 1")
     chances = [row / row.sum() for row in chances]
     if sampled is None and loss_rate is None:
@@ -503,23 +549,37 @@ def expected_gradients(
 
 
 def _estimate(
-    chances: list[np.ndarray], composition: tuple[int, ...], sample: Sample, loss: Loss, draws: int, seed: int
+    chances: list[np.ndarray],
+    composition: tuple[int, ...],
+    sample: Sample,
+    loss: Loss,
+    draws: int,
+    seed: int,
 ) -> SampledMean:
     rng = np.random.default_rng(check_count("seed", seed, least=0))
     logs = np.empty(draws)
     for draw in range(draws):
-        codes = [rng.choice(row.size, size=count, p=row) for row, count in zip(chances, composition, strict=True)]
+        codes = [
+            rng.choice(row.size, size=count, p=row)
+            for row, count in zip(chances, composition, strict=True)
+        ]
         levels = chances[0].size
-        record = average_profile(np.concatenate(codes), sampled=sample.sampled, ratio=loss.ratio, levels=levels)
+        record = average_profile(
+            np.concatenate(codes), sampled=sample.sampled, ratio=loss.ratio, levels=levels
+        )
         logs[draw] = record.log10_delta * LOG_TEN
     return summary(logs, _Z)
 
 
-def _compositions(records: int, vertices: int, split: Sequence[int] | None) -> list[tuple[int, ...]]:
+def _compositions(
+    records: int, vertices: int, split: Sequence[int] | None
+) -> list[tuple[int, ...]]:
     if split is not None:
         chosen = tuple(read_count(f"split[{i}]", count) for i, count in enumerate(split))
         if len(chosen) != vertices or sum(chosen) != records:
-            raise ParameterError("split", chosen, f"needs {vertices} counts that sum to n={records}")
+            raise ParameterError(
+                "split", chosen, f"needs {vertices} counts that sum to n={records}"
+            )
         return [chosen]
     pure = [tuple(records if i == j else 0 for i in range(vertices)) for j in range(vertices)]
     share = records // vertices
@@ -563,7 +623,9 @@ def published_remark8(
     records = read_count("n", n)
     loss = read_loss(epsilon=epsilon, ratio=ratio)
     if loss.ratio * (1 - eta) <= 1:
-        raise ParameterError("epsilon", loss.epsilon, "Remark 8 needs epsilon above ln(1 / (1 - sampling_rate))")
+        raise ParameterError(
+            "epsilon", loss.epsilon, "Remark 8 needs epsilon above ln(1 / (1 - sampling_rate))"
+        )
     g = (float((1 - 1 / loss.ratio) / eta) - 1.0) ** 2
     scaled = float(smallest) * records
     one, two = -g * scaled / 6.0, math.log(types) - scaled / 8.0
@@ -700,5 +762,7 @@ def noisy_epsilon(epsilon: float, *, sampling_rate: Rational) -> float:
 def _sampling_rate(sampling_rate: Rational) -> float:
     exact = read_rational("sampling_rate", sampling_rate)
     if not 0 < exact <= 1:
-        raise ParameterError("sampling_rate", sampling_rate, "must lie in (0, 1]: the share of records sampled")
+        raise ParameterError(
+            "sampling_rate", sampling_rate, "must lie in (0, 1]: the share of records sampled"
+        )
     return float(exact)

@@ -254,7 +254,9 @@ def log_utility(first: float, second: float, total: float, ratio: Pair) -> Pair:
 
 
 @compiled
-def _log_side(first: float, second: float, total: float, ratio: Pair, below: bool, shift: float) -> Pair:
+def _log_side(
+    first: float, second: float, total: float, ratio: Pair, below: bool, shift: float
+) -> Pair:
     # Sum of Hyp(l) (A (s + 1 - l) - E B l) / (A (s + 1 - l) + shift B l), from the last l with a positive numerator
     # down; or the same for the upper tail of l.
     rest = second - 1.0
@@ -284,7 +286,11 @@ def _log_side(first: float, second: float, total: float, ratio: Pair, below: boo
             lost += 1.0
         weight *= shrink
         count += 1.0
-        term = weight * (margin + count * step) / (first * (total + 1.0 - lost) + shift * second * lost)
+        term = (
+            weight
+            * (margin + count * step)
+            / (first * (total + 1.0 - lost) + shift * second * lost)
+        )
         value += term
         drift += count * term
         if weight * shrink < _NEGLIGIBLE * value * (1.0 - shrink):
@@ -311,7 +317,9 @@ def _replacement_start(draws: float, up: Pair, down: Pair, loss: Pair) -> Pair:
 
 
 @compiled
-def log_divergence_replacement(first: float, second: float, draws: float, up: Pair, down: Pair, loss: Pair) -> Pair:
+def log_divergence_replacement(
+    first: float, second: float, draws: float, up: Pair, down: Pair, loss: Pair
+) -> Pair:
     """Divergence of P = (A, B - 1) from Q = (A - 1, B) when `draws` of these records are drawn with replacement.
 
     The likelihood ratio at h draws of the first type is (A/(A-1))^h ((B-1)/B)^(draws - h), increasing in h, so
@@ -330,9 +338,15 @@ def log_utility_replacement(
     With y = |log ratio| - loss > 0 the factor is (1 - e^-y) / (1 + e^-(y + loss)); the lower tail is the upper
     tail of the B's, h' = draws - h, at the pair (B, A), still weighted with P.
     """
-    start, excess = _replacement_start(draws, down, up, loss) if below else _replacement_start(draws, up, down, loss)
+    start, excess = (
+        _replacement_start(draws, down, up, loss)
+        if below
+        else _replacement_start(draws, up, down, loss)
+    )
     part, other = (second - 1.0, first) if below else (first, second - 1.0)
-    return _log_tail_replacement(part, other, draws, (start, excess, up[0] + down[0]), math.exp(-loss[0]))
+    return _log_tail_replacement(
+        part, other, draws, (start, excess, up[0] + down[0]), math.exp(-loss[0])
+    )
 
 
 @compiled
@@ -381,7 +395,9 @@ def divergences(first: np.ndarray, second: np.ndarray, total: np.ndarray, ratio:
 
 
 @compiled
-def divergences_replacement(first: float, second: float, draws: np.ndarray, up: Pair, down: Pair, loss: Pair):
+def divergences_replacement(
+    first: float, second: float, draws: np.ndarray, up: Pair, down: Pair, loss: Pair
+):
     """`log_divergence_replacement` at every number of draws; two arrays."""
     values, errors = np.empty(draws.size), np.empty(draws.size)
     for i in range(draws.size):
@@ -560,7 +576,9 @@ def product_on_simplex(shape: np.ndarray, factors: np.ndarray, draws: int) -> np
             continue
         high, low = factors[last, left, 0], factors[last, left, 1]
         for axis in range(last):
-            high, low = multiply(high, low, factors[axis, index[axis], 0], factors[axis, index[axis], 1])
+            high, low = multiply(
+                high, low, factors[axis, index[axis], 0], factors[axis, index[axis], 1]
+            )
         grid[row * shape[last] + left, 0] = high
         grid[row * shape[last] + left, 1] = low
     return grid

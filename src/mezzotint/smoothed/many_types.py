@@ -88,7 +88,9 @@ def log_tail(x: int, n: int, p: Fraction, *, above: bool) -> float:
     neighbour = x + 1 if above else x - 1
     if p in (0, 1):
         return -math.inf
-    values, errors = logarithms.binomials(np.array([float(x), float(neighbour)]), float(n), split(p))
+    values, errors = logarithms.binomials(
+        np.array([float(x), float(neighbour)]), float(n), split(p)
+    )
     bound = float(values[0]) + float(errors[0])
     if neighbour < 0 or neighbour > n:
         return min(0.0, bound)
@@ -106,12 +108,18 @@ def landscape(sample: Sample, loss: Loss, share: Fraction, pad: int) -> Landscap
     high, log_middle = _high_end(sample, loss, share, peak, goal, height if pad > 0 else 0.0)
     low = _low_end(n, share, peak, goal - log_rate)
     if high - low > MAX_WINDOW:
-        raise ParameterError("n", n, f"needs delta at {high - low} counts; use asymptotic_rate for this many records")
+        raise ParameterError(
+            "n", n, f"needs delta at {high - low} counts; use asymptotic_rate for this many records"
+        )
     values, errors = logarithms.log_delta_window(low, high, size, lost, ratio)
     upper = np.minimum(values + errors, log_rate)
     majorant = np.maximum(np.maximum.accumulate(upper[::-1])[::-1], log_middle)
     log_middle = min(log_middle, log_rate)
-    columns = ((values - errors, -math.inf, -math.inf), (upper, log_rate, log_middle), (majorant, log_rate, log_middle))
+    columns = (
+        (values - errors, -math.inf, -math.inf),
+        (upper, log_rate, log_middle),
+        (majorant, log_rate, log_middle),
+    )
     pieces = _assemble(n, low, high, columns, pad)
     return Landscape(records=n, pieces=pieces, log_rate=log_rate, log_middle=log_middle, pad=pad)
 
@@ -120,10 +128,15 @@ def _assemble(
     n: int, low: int, high: int, columns: tuple[tuple[np.ndarray, float, float], ...], pad: int
 ) -> tuple[Piece, ...]:
     # Each column comes with what holds before the window and after it; the other side mirrors it.
-    halves = [np.concatenate((np.full(pad, before), column, np.full(pad, after))) for column, before, after in columns]
+    halves = [
+        np.concatenate((np.full(pad, before), column, np.full(pad, after)))
+        for column, before, after in columns
+    ]
     if high + pad + 1 < n - high - pad:
         mirrored = tuple(half[::-1].copy() for half in halves)
-        return Piece(start=low - pad, columns=tuple(halves)), Piece(start=n - high - pad, columns=mirrored)
+        return Piece(start=low - pad, columns=tuple(halves)), Piece(
+            start=n - high - pad, columns=mirrored
+        )
     # The two windows meet: one piece over both, the middle filled with its bound.
     gap = n - 2 * high - 1
     whole = []
@@ -149,11 +162,15 @@ def _peak(sample: Sample, loss: Loss, share: Fraction) -> tuple[int, float]:
         low, high = int(grid[max(0, best - 1)]), int(grid[min(grid.size - 1, best + 1)])
 
 
-def _high_end(sample: Sample, loss: Loss, share: Fraction, peak: int, goal: float, level: float) -> tuple[int, float]:
+def _high_end(
+    sample: Sample, loss: Loss, share: Fraction, peak: int, goal: float, level: float
+) -> tuple[int, float]:
     # The last count of the window, and a bound of log delta at every count from there to the middle. Beyond the
     # window the bound times the mass must be negligible and, for the other compositions, the bound itself small.
     n = sample.records
-    edges = np.unique(np.linspace(1, (n + 2) // 2, min(2049, (n + 2) // 2)).astype(np.int64)).astype(np.float64)
+    edges = np.unique(
+        np.linspace(1, (n + 2) // 2, min(2049, (n + 2) // 2)).astype(np.int64)
+    ).astype(np.float64)
     if edges.size < 2:
         return n // 2, -math.inf
     blocks = logarithms.block_bounds(edges, float(n), float(sample.lost), loss.parts)
@@ -162,7 +179,10 @@ def _high_end(sample: Sample, loss: Loss, share: Fraction, peak: int, goal: floa
 
     def negligible(i: int) -> bool:
         # The bounds fall along the edges, and so does the mass beyond them.
-        return starts[i] > peak and float(beyond[i]) + log_tail(int(starts[i]), n, share, above=True) <= goal
+        return (
+            starts[i] > peak
+            and float(beyond[i]) + log_tail(int(starts[i]), n, share, above=True) <= goal
+        )
 
     far = bisect.bisect_left(range(starts.size), True, key=negligible)
     small = bisect.bisect_left(range(starts.size), True, key=lambda i: bool(beyond[i] <= level))
@@ -175,7 +195,9 @@ def _high_end(sample: Sample, loss: Loss, share: Fraction, peak: int, goal: floa
 
 def _low_end(n: int, share: Fraction, peak: int, goal: float) -> int:
     # The largest count below which the binomial mass is under exp(goal).
-    inside = bisect.bisect_left(range(peak), True, key=lambda count: log_tail(count - 1, n, share, above=False) > goal)
+    inside = bisect.bisect_left(
+        range(peak), True, key=lambda count: log_tail(count - 1, n, share, above=False) > goal
+    )
     return max(0, inside - 1)
 
 
@@ -221,7 +243,8 @@ def search(sample: Sample, loss: Loss, ends: tuple[Fraction, ...], method: str) 
     if len(ends) == 1:
         scape = landscape(sample, loss, lopsided, 0)
         (value, error), (upper, slack) = (
-            evaluate(scape, [piece.columns[i] for piece in scape.pieces], 0, ends[0], outside=i > 0) for i in (0, 1)
+            evaluate(scape, [piece.columns[i] for piece in scape.pieces], 0, ends[0], outside=i > 0)
+            for i in (0, 1)
         )
         reason = "One distribution: delta summed over the counts that matter, the rest bounded."
         return Range(
@@ -245,10 +268,14 @@ def _certificate(scape: Landscape, ends: tuple[Fraction, ...]) -> Range:
         for moved in range(scape.pad + 1):
             if moved > 0:
                 step = split(ends[1 - end])
-                columns = [tuple(logarithms.mix_step(one, step) for one in column) for column in columns]
+                columns = [
+                    tuple(logarithms.mix_step(one, step) for one in column) for column in columns
+                ]
             (value, error), (upper, slack), (ceiling, excess) = (
                 evaluate(scape, list(column), moved, ends[end], outside=outside)
-                for column, outside in zip(zip(*columns, strict=True), (False, True, True), strict=True)
+                for column, outside in zip(
+                    zip(*columns, strict=True), (False, True, True), strict=True
+                )
             )
             checked += 1
             uppers.append(upper + slack)
@@ -274,7 +301,9 @@ def _all_splits(sample: Sample, loss: Loss, ends: tuple[Fraction, ...]) -> Range
     # V(j) = E[delta(j + Bin(k, p))] by one mixing step per k, then n - k records of the other end: O(n^2).
     n = sample.records
     if n > MAX_ALL_SPLITS * 5:
-        raise ParameterError("n", n, f"comparing all splits needs n <= {MAX_ALL_SPLITS * 5}; use the certificate")
+        raise ParameterError(
+            "n", n, f"comparing all splits needs n <= {MAX_ALL_SPLITS * 5}; use the certificate"
+        )
     values, errors = logarithms.log_delta_window(0, n, float(n), float(sample.lost), loss.parts)
     best, best_error, split_at, upper = -math.inf, 0.0, 0, -math.inf
     inner = float(errors.max())
@@ -305,7 +334,10 @@ def enumerable(records: int, vertices: tuple[Distribution, ...]) -> bool:
     types = len(vertices[0])
     cells = (records + 1) ** (types - 1)
     steps = math.comb(records + len(vertices) - 1, len(vertices) - 1) * records * types
-    return cells * steps <= MAX_ENUMERATION * 10 and (records // types + 1) * (records // 2 + 1) <= MAX_PAIRS
+    return (
+        cells * steps <= MAX_ENUMERATION * 10
+        and (records // types + 1) * (records // 2 + 1) <= MAX_PAIRS
+    )
 
 
 def enumerate_all(sample: Sample, loss: Loss, vertices: tuple[Distribution, ...]) -> Range:
@@ -383,13 +415,18 @@ def bracket(sample: Sample, loss: Loss, vertices: tuple[Distribution, ...]) -> R
     lower, value, where = -math.inf, -math.inf, 0
     for i in range(types):
         shares = [vertex[i] for vertex in vertices]
-        found = search(sample, loss, tuple(dict.fromkeys((min(shares), max(shares)))), "certificate")
+        found = search(
+            sample, loss, tuple(dict.fromkeys((min(shares), max(shares)))), "certificate"
+        )
         if found.log_value > value:
             value, where = found.log_value, shares.index(min(shares))
         lower = max(lower, found.log_lower)
     second, crowded = _second_count(sample, vertices, lower - 14.0)
     shares = [min(vertex[i] for vertex in vertices) for i in range(types)]
-    parts = [log_rarest_bound(sample, loss, share, sample.records // types, second, lower) for share in shares]
+    parts = [
+        log_rarest_bound(sample, loss, share, sample.records // types, second, lower)
+        for share in shares
+    ]
     upper = min(float(np.logaddexp.reduce(np.array([*parts, crowded]))) + 1e-12, _log_rate(sample))
     chosen = tuple(sample.records if i == where else 0 for i in range(len(vertices)))
     return Range(
@@ -403,11 +440,14 @@ def _log_rate(sample: Sample) -> float:
     return math.log1p(-sample.lost / sample.records) + 1e-15
 
 
-def _second_count(sample: Sample, vertices: tuple[Distribution, ...], goal: float) -> tuple[int, float]:
+def _second_count(
+    sample: Sample, vertices: tuple[Distribution, ...], goal: float
+) -> tuple[int, float]:
     # The largest b for which two types below b records are negligible, and the bound of that contribution.
     n = sample.records
     pairs = [
-        min(vertex[i] + vertex[j] for vertex in vertices) for i, j in itertools.combinations(range(len(vertices[0])), 2)
+        min(vertex[i] + vertex[j] for vertex in vertices)
+        for i, j in itertools.combinations(range(len(vertices[0])), 2)
     ]
 
     def crowded(b: int) -> float:
@@ -418,7 +458,9 @@ def _second_count(sample: Sample, vertices: tuple[Distribution, ...], goal: floa
     return good, crowded(good)
 
 
-def log_rarest_bound(sample: Sample, loss: Loss, share: Fraction, top: int, second: int, lower: float) -> float:
+def log_rarest_bound(
+    sample: Sample, loss: Loss, share: Fraction, top: int, second: int, lower: float
+) -> float:
     """log E[g(K); K <= top] for K ~ Bin(n, share), from above: the part of `bracket` in which this type is the rarest.
 
     g is taken at the left end of blocks, halved where that overstates most, until that matters little.
@@ -430,13 +472,18 @@ def log_rarest_bound(sample: Sample, loss: Loss, share: Fraction, top: int, seco
             return _log_rate(sample)
         other = max(h, second)
         orders = {(h, other + 1), (h + 1, other), (other, h + 1), (other + 1, h)}
-        return min(_log_rate(sample), max(sum(log_pair(*order, sample, loss, binary=False)) for order in orders))
+        return min(
+            _log_rate(sample),
+            max(sum(log_pair(*order, sample, loss, binary=False)) for order in orders),
+        )
 
     if share in (0, 1):
         return log_g(0) if share == 0 else -math.inf
     n = sample.records
     low, high = _mass_window(n, share, top)
-    masses = logarithms.binomials(np.arange(low, high + 1, dtype=np.float64), float(n), split(share))[0]
+    masses = logarithms.binomials(
+        np.arange(low, high + 1, dtype=np.float64), float(n), split(share)
+    )[0]
     outside = [_log_rate(sample) + log_tail(low - 1, n, share, above=False)]
     if high < top:
         outside.append(log_g(high + 1) + log_tail(high + 1, n, share, above=True))
@@ -508,7 +555,9 @@ def monte_carlo(
     return summary(logs, z)
 
 
-def _tilted(sample: Sample, loss: Loss, vertex: Distribution) -> tuple[np.ndarray, np.ndarray] | None:
+def _tilted(
+    sample: Sample, loss: Loss, vertex: Distribution
+) -> tuple[np.ndarray, np.ndarray] | None:
     # The rarest type's share moves to the largest term of Bin(j) delta(j); the others keep their proportions.
     rare = min(range(len(vertex)), key=lambda i: vertex[i])
     if vertex[rare] == 0:
@@ -517,7 +566,9 @@ def _tilted(sample: Sample, loss: Loss, vertex: Distribution) -> tuple[np.ndarra
     low, high = _mass_window(n, vertex[rare], n // 2)
     grid = np.unique(np.linspace(low, high, 400).round())
     values = logarithms.binomials(grid, float(n), split(vertex[rare]))[0]
-    heights = [log_pair(max(2, int(j)), n + 1 - max(2, int(j)), sample, loss, binary=True)[0] for j in grid]
+    heights = [
+        log_pair(max(2, int(j)), n + 1 - max(2, int(j)), sample, loss, binary=True)[0] for j in grid
+    ]
     peak = max(0.5, float(grid[int(np.argmax(values + np.array(heights)))])) / n
     true = np.array([float(p) for p in vertex])
     chances = true * (1.0 - peak) / (1.0 - true[rare])

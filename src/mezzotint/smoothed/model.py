@@ -56,7 +56,9 @@ def read_rational(parameter: str, value: Rational) -> Fraction:
             return Fraction(repr(float(value))) if isinstance(value, float) else Fraction(value)
         except (ValueError, TypeError, OverflowError, ZeroDivisionError):
             pass
-    raise ParameterError(parameter, value, "must be a finite number or a ratio of two, such as 0.002 or 1/500")
+    raise ParameterError(
+        parameter, value, "must be a finite number or a ratio of two, such as 0.002 or 1/500"
+    )
 
 
 def read_count(parameter: str, value: int, *, least: int = 0) -> int:
@@ -71,21 +73,29 @@ def read_count(parameter: str, value: int, *, least: int = 0) -> int:
     if count < least:
         raise ParameterError(parameter, value, f"must be at least {least}")
     if count > MAX_RECORDS:
-        raise ParameterError(parameter, value, "must be at most 2**53 records, beyond which floats skip integers")
+        raise ParameterError(
+            parameter, value, "must be at most 2**53 records, beyond which floats skip integers"
+        )
     return count
 
 
 def read_counts(counts: Iterable[int]) -> tuple[int, ...]:
     """The histogram of a database: one count per possible type, zeros included."""
     if not isinstance(counts, Iterable) or isinstance(counts, str):
-        raise ParameterError("counts", counts, "needs a sequence of whole numbers, one per type; try (5, 3)")
+        raise ParameterError(
+            "counts", counts, "needs a sequence of whole numbers, one per type; try (5, 3)"
+        )
     values = tuple(read_count(f"counts[{i}]", value) for i, value in enumerate(counts))
     if len(values) < 2:
-        raise ParameterError("counts", values, "needs at least two types; with one type there is nothing to hide")
+        raise ParameterError(
+            "counts", values, "needs at least two types; with one type there is nothing to hide"
+        )
     if sum(values) < 1:
         raise ParameterError("counts", values, "needs at least one record")
     if sum(values) > MAX_RECORDS:
-        raise ParameterError("counts", values, "must sum to at most 2**53 records, beyond which floats skip integers")
+        raise ParameterError(
+            "counts", values, "must sum to at most 2**53 records, beyond which floats skip integers"
+        )
     return values
 
 
@@ -141,7 +151,11 @@ def read_loss(*, epsilon: float | None, ratio: Rational | None) -> Loss:
         remedy = "must be a finite number above 0; for total variation use ratio=1"
         value = as_real("epsilon", epsilon, lambda number: 0.0 < number < math.inf, remedy)
         if value > 700.0:
-            raise ParameterError("epsilon", epsilon, "must be at most 700, where e**epsilon leaves the range of floats")
+            raise ParameterError(
+                "epsilon",
+                epsilon,
+                "must be at most 700, where e**epsilon leaves the range of floats",
+            )
         with decimal.localcontext() as context:
             context.prec = 60
             exponential = decimal.Decimal(value).exp()
@@ -151,7 +165,9 @@ def read_loss(*, epsilon: float | None, ratio: Rational | None) -> Loss:
     if ratio is not None and epsilon is None:
         exact = read_rational("ratio", ratio)
         if exact < 1:
-            raise ParameterError("ratio", ratio, "must be at least 1 (ratio is e**epsilon); try 51/49")
+            raise ParameterError(
+                "ratio", ratio, "must be at least 1 (ratio is e**epsilon); try 51/49"
+            )
         high, low = split_log(exact)
         # But for 1, logarithms of rationals are irrational: never a float themselves.
         least = high if exact == 1 or low < -1e-30 * high else math.nextafter(high, math.inf)
@@ -183,17 +199,28 @@ def read_loss_rate(loss_rate: Rational) -> Fraction:
     """The share of records lost, in [0, 1)."""
     exact = read_rational("loss_rate", loss_rate)
     if not 0 <= exact < 1:
-        raise ParameterError("loss_rate", loss_rate, "must lie in [0, 1): the share of records that is lost")
+        raise ParameterError(
+            "loss_rate", loss_rate, "must lie in [0, 1): the share of records that is lost"
+        )
     return exact
 
 
 def read_sample(
-    records: int, *, loss_rate: Rational | None, sampled: int | None, replacement: bool = False, poisson: bool = False
+    records: int,
+    *,
+    loss_rate: Rational | None,
+    sampled: int | None,
+    replacement: bool = False,
+    poisson: bool = False,
 ) -> Sample:
     """How many records are sampled: T itself, or T = ceil((1 - loss_rate) n) exactly, or the Poisson rate."""
     if replacement and poisson:
-        raise ParameterError("poisson", poisson, "excludes replacement=True; choose one way of sampling")
-    sampling: Sampling = "with_replacement" if replacement else "poisson" if poisson else "without_replacement"
+        raise ParameterError(
+            "poisson", poisson, "excludes replacement=True; choose one way of sampling"
+        )
+    sampling: Sampling = (
+        "with_replacement" if replacement else "poisson" if poisson else "without_replacement"
+    )
     if loss_rate is not None and sampled is None:
         rate = 1 - read_loss_rate(loss_rate)
         if sampling == "poisson":
@@ -201,10 +228,14 @@ def read_sample(
         draws = math.ceil(rate * records)
     elif sampled is not None and loss_rate is None:
         if sampling == "poisson":
-            raise ParameterError("sampled", sampled, "is random under Poisson sampling; give loss_rate instead")
+            raise ParameterError(
+                "sampled", sampled, "is random under Poisson sampling; give loss_rate instead"
+            )
         draws = read_count("sampled", sampled)
         if draws < 1:
-            raise ParameterError("sampled", sampled, "must be at least 1: with 0 records nothing is published")
+            raise ParameterError(
+                "sampled", sampled, "must be at least 1: with 0 records nothing is published"
+            )
         if draws > records and sampling == "without_replacement":
             raise ParameterError(
                 "sampled",
@@ -222,7 +253,9 @@ Distribution = tuple[Fraction, ...]
 def read_vertices(vertices: Sequence[Rational | Sequence[Rational]]) -> tuple[Distribution, ...]:
     """Distributions over the types, exactly: each a share of the first of two types, or one chance per type."""
     if isinstance(vertices, (Real, str)) or not isinstance(vertices, Sized) or len(vertices) == 0:
-        raise ParameterError("vertices", vertices, "needs a sequence of one or more distributions; try (0.0554,)")
+        raise ParameterError(
+            "vertices", vertices, "needs a sequence of one or more distributions; try (0.0554,)"
+        )
     rows = []
     for i, vertex in enumerate(vertices):
         single = isinstance(vertex, (int, float, Real, str))
@@ -231,9 +264,13 @@ def read_vertices(vertices: Sequence[Rational | Sequence[Rational]]) -> tuple[Di
         if single:
             row.append(1 - row[0])
         if any(not 0 <= value <= 1 for value in row):
-            raise ParameterError(f"vertices[{i}]", vertex, "must lie in [0, 1]: the probability of a type")
+            raise ParameterError(
+                f"vertices[{i}]", vertex, "must lie in [0, 1]: the probability of a type"
+            )
         if len(row) < 2 or abs(sum(row) - 1) > Fraction(1, 10**9):
-            raise ParameterError(f"vertices[{i}]", vertex, "needs one probability per type, summing to 1")
+            raise ParameterError(
+                f"vertices[{i}]", vertex, "needs one probability per type, summing to 1"
+            )
         # Decimal thirds do not sum to 1 exactly; the last chance takes the difference, and stays in [0, 1].
         rest, total = 1 - sum(row[:-1], Fraction(0)), sum(row, Fraction(0))
         rows.append(tuple(value / total for value in row) if rest < 0 else (*row[:-1], rest))
@@ -303,12 +340,18 @@ def to_log10(value: float, error: float = 0.0) -> float:
         return -math.inf
     if error == 0.0:
         return value / LOG_TEN
-    return math.nextafter((value + error) / LOG_TEN * (1.0 + math.copysign(4e-16, value + error)), math.inf)
+    return math.nextafter(
+        (value + error) / LOG_TEN * (1.0 + math.copysign(4e-16, value + error)), math.inf
+    )
 
 
 def log10_down(value: float) -> float:
     """log10 from a natural logarithm, rounded downwards."""
-    return value if value == -math.inf else math.nextafter(value / LOG_TEN - abs(value) * 2e-16, -math.inf)
+    return (
+        value
+        if value == -math.inf
+        else math.nextafter(value / LOG_TEN - abs(value) * 2e-16, -math.inf)
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -518,7 +561,9 @@ class SmoothedGuarantee(Record):
         return "replace_one"
 
 
-def guarantee(result: Expected, *, vertices: Sequence[Rational | Sequence[Rational]]) -> SmoothedGuarantee:
+def guarantee(
+    result: Expected, *, vertices: Sequence[Rational | Sequence[Rational]]
+) -> SmoothedGuarantee:
     """The guarantee that an `expected` result supports: its rigorous upper bound.
 
     Arguments:
@@ -535,7 +580,9 @@ def guarantee(result: Expected, *, vertices: Sequence[Rational | Sequence[Ration
     """
     corners = hull_vertices(read_vertices(vertices))
     if tuple(tuple(float(p) for p in corner) for corner in corners) != result.vertices:
-        raise ParameterError("vertices", vertices, "not the distributions of the result; give those")
+        raise ParameterError(
+            "vertices", vertices, "not the distributions of the result; give those"
+        )
     return SmoothedGuarantee(
         epsilon=result.epsilon, log10_delta=result.log10_upper, records=result.records, distributions=corners,
         basis=(f"{result.method}: {result.reason}",),
@@ -562,24 +609,33 @@ def compose(guarantees: Sequence[SmoothedGuarantee], *, randomness: str) -> Smoo
         True
     """
     if randomness != "independent":
-        raise ParameterError("randomness", randomness, "composition needs mechanisms with 'independent' randomness")
+        raise ParameterError(
+            "randomness", randomness, "composition needs mechanisms with 'independent' randomness"
+        )
     if not guarantees:
         raise ParameterError("guarantees", guarantees, "needs at least one guarantee")
     first = guarantees[0]
     for other in guarantees[1:]:
         if other.records != first.records or set(other.distributions) != set(first.distributions):
-            raise ParameterError("guarantees", other, "must be for the same records and the same distributions")
+            raise ParameterError(
+                "guarantees", other, "must be for the same records and the same distributions"
+            )
     logs = np.array([one.log10_delta for one in guarantees])
     peak = float(logs.max())
     total = peak
     if peak > -math.inf:
-        total = peak + math.log10(math.fsum(10.0 ** (logs - peak))) * (1.0 + 1e-15) + 1e-15 * abs(peak)
+        total = (
+            peak + math.log10(math.fsum(10.0 ** (logs - peak))) * (1.0 + 1e-15) + 1e-15 * abs(peak)
+        )
     epsilon = math.fsum(one.epsilon for one in guarantees)
     return dataclasses.replace(
         first,
         epsilon=math.nextafter(epsilon, math.inf) if len(guarantees) > 1 else epsilon,
         log10_delta=min(0.0, total),
-        basis=(*(step for one in guarantees for step in one.basis), f"composition of {len(guarantees)}"),
+        basis=(
+            *(step for one in guarantees for step in one.basis),
+            f"composition of {len(guarantees)}",
+        ),
     )
 
 
@@ -601,7 +657,10 @@ def post_process(before: SmoothedGuarantee, *, name: str) -> SmoothedGuarantee:
 
 
 def pre_process(
-    features: SmoothedGuarantee, *, feature_of_type: Sequence[int], vertices: Sequence[Rational | Sequence[Rational]]
+    features: SmoothedGuarantee,
+    *,
+    feature_of_type: Sequence[int],
+    vertices: Sequence[Rational | Sequence[Rational]],
 ) -> SmoothedGuarantee:
     """The guarantee on raw records when the mechanism sees a function of each record.
 
@@ -630,12 +689,17 @@ def pre_process(
         raise ParameterError("feature_of_type", feature_of_type, remedy)
     for corner in raw:
         pushed = tuple(
-            sum((p for p, f in zip(corner, feature_of_type, strict=True) if f == feature), corner[0] * 0)
+            sum(
+                (p for p, f in zip(corner, feature_of_type, strict=True) if f == feature),
+                corner[0] * 0,
+            )
             for feature in range(types)
         )
         if not in_hull(pushed, features.distributions):
             remedy = "maps outside the distributions that the guarantee covers"
             raise ParameterError("vertices", tuple(map(float, pushed)), remedy)
     return dataclasses.replace(
-        features, distributions=raw, basis=(*features.basis, "pre-processing by a function of each record")
+        features,
+        distributions=raw,
+        basis=(*features.basis, "pre-processing by a function of each record"),
     )

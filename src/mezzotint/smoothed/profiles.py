@@ -77,7 +77,9 @@ def _lost_records(first: int, second: int, sample: Sample, loss: Loss) -> Mixtur
     others = sample.records - size
 
     def log_values(s: np.ndarray) -> Bounded:
-        return logarithms.divergences(np.full(s.size, float(first)), np.full(s.size, float(second)), s, loss.parts)
+        return logarithms.divergences(
+            np.full(s.size, float(first)), np.full(s.size, float(second)), s, loss.parts
+        )
 
     if sample.sampling == "poisson":
         rate = 1 - sample.rate
@@ -94,11 +96,16 @@ def _lost_records(first: int, second: int, sample: Sample, loss: Loss) -> Mixtur
 
 def _lost_records_utility(first: int, second: int, sample: Sample, loss: Loss) -> Mixture:
     """The adversary's utility for the same pair, with the same weights; at most the sum of both divergences."""
-    pair, mirrored = _lost_records(first, second, sample, loss), _lost_records(second, first, sample, loss)
+    pair, mirrored = (
+        _lost_records(first, second, sample, loss),
+        _lost_records(second, first, sample, loss),
+    )
     return dataclasses.replace(
         pair,
         log_values=lambda s: logarithms.utilities(float(first), float(second), s, loss.parts),
-        log_majorant=lambda s: np.logaddexp(np.add(*pair.log_values(s)), np.add(*mirrored.log_values(s))),
+        log_majorant=lambda s: np.logaddexp(
+            np.add(*pair.log_values(s)), np.add(*mirrored.log_values(s))
+        ),
     )
 
 
@@ -137,7 +144,11 @@ class _Window:
     @property
     def log_total(self) -> float:
         peak = float(self.terms.max())
-        return -math.inf if peak == -math.inf else peak + math.log(math.fsum(np.exp(self.terms - peak)))
+        return (
+            -math.inf
+            if peak == -math.inf
+            else peak + math.log(math.fsum(np.exp(self.terms - peak)))
+        )
 
 
 def _peak(mixture: Mixture, low: int, high: int) -> int:
@@ -221,7 +232,9 @@ MAX_CELLS = 4_000_000
 _DIGITS = 60
 
 
-def noisy_profile(histogram: tuple[int, ...], sample: Sample, loss: Loss, noise: Fraction) -> Profile:
+def noisy_profile(
+    histogram: tuple[int, ...], sample: Sample, loss: Loss, noise: Fraction
+) -> Profile:
     """delta(x) by summing over all outcomes, for every neighbour and both directions.
 
     The noise depends on each coordinate of the sampled histogram alone: Pr[y | h] = prod r^|y_i - h_i| / Z(h_i)
@@ -258,13 +271,20 @@ def noisy_profile(histogram: tuple[int, ...], sample: Sample, loss: Loss, noise:
     if worst == -math.inf:
         reason = "The noise alone makes the mechanism purely private at this loss."
         return profile_of(sample, loss, -math.inf, -math.inf, worst=worst, reason=reason)
-    value, upper = math.log(best) if best > 0.0 else -math.inf, to_log10(math.log(best + slack), 4e-16)
+    value, upper = (
+        math.log(best) if best > 0.0 else -math.inf,
+        to_log10(math.log(best + slack), 4e-16),
+    )
     reason = "Summed over every outcome, all neighbours and both directions; log10_worst_case is an upper bound."
     status = "closed" if slack <= 1e-10 * best else "bracketed"
-    return profile_of(sample, loss, to_log10(value), upper, worst=worst, pair=pair, status=status, reason=reason)
+    return profile_of(
+        sample, loss, to_log10(value), upper, worst=worst, pair=pair, status=status, reason=reason
+    )
 
 
-def _published(histogram: tuple[int, ...], shape: np.ndarray, sample: Sample, noise: Fraction) -> np.ndarray:
+def _published(
+    histogram: tuple[int, ...], shape: np.ndarray, sample: Sample, noise: Fraction
+) -> np.ndarray:
     # Probability of every published outcome, as double-doubles on a flat grid.
     factors = np.zeros((len(histogram), int(shape.max()), 2))
     with decimal.localcontext() as context:
@@ -345,15 +365,27 @@ def profile(
         -0.78
     """
     histogram = read_counts(counts)
-    sample = read_sample(sum(histogram), loss_rate=loss_rate, sampled=sampled, replacement=replacement, poisson=poisson)
+    sample = read_sample(
+        sum(histogram),
+        loss_rate=loss_rate,
+        sampled=sampled,
+        replacement=replacement,
+        poisson=poisson,
+    )
     loss = read_loss(epsilon=epsilon, ratio=ratio)
     if noise_ratio is None:
         return histogram_profile(histogram, sample, loss)
     noise = read_rational("noise_ratio", noise_ratio)
     if not 0 < noise < 1:
-        raise ParameterError("noise_ratio", noise_ratio, "must lie strictly between 0 and 1; leave it out for no noise")
+        raise ParameterError(
+            "noise_ratio",
+            noise_ratio,
+            "must lie strictly between 0 and 1; leave it out for no noise",
+        )
     if sample.sampling != "without_replacement":
-        raise ParameterError("noise_ratio", noise_ratio, "is defined for sampling without replacement only")
+        raise ParameterError(
+            "noise_ratio", noise_ratio, "is defined for sampling without replacement only"
+        )
     return noisy_profile(histogram, sample, loss, noise)
 
 
@@ -377,7 +409,10 @@ def histogram_profile(histogram: tuple[int, ...], sample: Sample, loss: Loss) ->
     # D falls as either count grows when there is a third type, so the worst pair is among the two rarest types
     # (docs/proofs/smoothed-profile.md); with two types there is no other pair. All four orders are needed.
     orders = (rare, common + 1), (rare + 1, common), (common, rare + 1), (common + 1, rare)
-    found = {order: log_pair(*order, sample, loss, binary=len(histogram) == 2) for order in dict.fromkeys(orders)}
+    found = {
+        order: log_pair(*order, sample, loss, binary=len(histogram) == 2)
+        for order in dict.fromkeys(orders)
+    }
     pair = max(found, key=lambda order: found[order][0])
     upper = min(max(to_log10(*one) for one in found.values()), rounded_up(worst))
     best = found[pair][0]
@@ -389,7 +424,9 @@ def histogram_profile(histogram: tuple[int, ...], sample: Sample, loss: Loss) ->
     return profile_of(sample, loss, to_log10(best), upper, worst=worst, pair=pair, reason=reason)
 
 
-def log_pair(first: int, second: int, sample: Sample, loss: Loss, *, binary: bool) -> tuple[float, float]:
+def log_pair(
+    first: int, second: int, sample: Sample, loss: Loss, *, binary: bool
+) -> tuple[float, float]:
     """log D(A, B) of one neighbouring pair with A, B >= 2, and a bound on the error of that logarithm.
 
     A records of one type stand against A - 1, B - 1 against B of the other; `binary`: there are only these two types.
@@ -402,7 +439,9 @@ def log_pair(first: int, second: int, sample: Sample, loss: Loss, *, binary: boo
             float(first), float(second), float(sample.sampled), up, down, loss.log_ratio
         )
     if binary and sample.sampling == "without_replacement":
-        return logarithms.log_divergence(float(first), float(second), float(sample.lost), loss.parts)
+        return logarithms.log_divergence(
+            float(first), float(second), float(sample.lost), loss.parts
+        )
     return log_mixture(_lost_records(first, second, sample, loss))
 
 
@@ -446,13 +485,24 @@ def utility(
         True
     """
     histogram = read_counts(counts)
-    sample = read_sample(sum(histogram), loss_rate=loss_rate, sampled=sampled, replacement=replacement, poisson=poisson)
+    sample = read_sample(
+        sum(histogram),
+        loss_rate=loss_rate,
+        sampled=sampled,
+        replacement=replacement,
+        poisson=poisson,
+    )
     level = read_rational("threshold", threshold)
     if not Fraction(1, 2) <= level < 1:
-        raise ParameterError("threshold", threshold, "must lie in [1/2, 1): the accuracy a guess must exceed")
+        raise ParameterError(
+            "threshold", threshold, "must lie in [1/2, 1): the accuracy a guess must exceed"
+        )
     loss = read_loss(epsilon=None, ratio=level / (1 - level))
     types, status = len(histogram), "closed"
-    few = sample.sampling == "without_replacement" and math.comb(sample.sampled + types - 1, types - 1) <= MAX_OUTCOMES
+    few = (
+        sample.sampling == "without_replacement"
+        and math.comb(sample.sampled + types - 1, types - 1) <= MAX_OUTCOMES
+    )
     if types == 2:
         value, upper = _two_types(histogram, sample, loss)
         reason = "Exact sum over the outcomes that one database makes likelier."
@@ -534,7 +584,9 @@ def _bound(histogram: tuple[int, ...], sample: Sample, loss: Loss) -> float:
 def _enumerated(histogram: tuple[int, ...], sample: Sample, level: Fraction) -> tuple[float, float]:
     types = len(histogram)
     bars = np.array(list(itertools.combinations(range(sample.sampled + types - 1), types - 1)))
-    edges = np.hstack([np.full((len(bars), 1), -1), bars, np.full((len(bars), 1), sample.sampled + types - 1)])
+    edges = np.hstack(
+        [np.full((len(bars), 1), -1), bars, np.full((len(bars), 1), sample.sampled + types - 1)]
+    )
     outcomes = np.diff(edges, axis=1) - 1
     gap = split_log(1 - level)[0]
     value, upper = -math.inf, -math.inf
@@ -542,7 +594,12 @@ def _enumerated(histogram: tuple[int, ...], sample: Sample, level: Fraction) -> 
         if histogram[missing] == 0:
             continue
         rest = [count - (i == missing) for i, count in enumerate(histogram)]
-        logs = np.array([_log_law(outcomes, [c + (i == j) for i, c in enumerate(rest)], sample) for j in range(types)])
+        logs = np.array(
+            [
+                _log_law(outcomes, [c + (i == j) for i, c in enumerate(rest)], sample)
+                for j in range(types)
+            ]
+        )
         logs = logs[:, logs.max(axis=0) > -np.inf]
         ordered = np.sort(logs, axis=0)
         others = np.logaddexp.reduce(ordered[:-1], axis=0)
@@ -565,6 +622,8 @@ def _log_law(outcomes: np.ndarray, counts: list[int], sample: Sample) -> np.ndar
         possible = np.arange(sample.sampled + 1, dtype=np.float64)
         table = np.full(possible.size, -np.inf)
         reach = possible <= count
-        table[reach] = logarithms.binomial_fractions(possible[reach], float(count), draws, records)[0]
+        table[reach] = logarithms.binomial_fractions(possible[reach], float(count), draws, records)[
+            0
+        ]
         total += table[column]
     return total - logarithms.binomial_fractions(np.array([draws]), records, draws, records)[0]

@@ -44,10 +44,16 @@ def _at_least(successes: int, trials: int, error: float) -> float:
 
 def _at_most(successes: int, trials: int, error: float) -> float:
     """Clopper-Pearson upper limit of a probability."""
-    return 1.0 if successes == trials else float(beta.ppf(1 - error, successes + 1, trials - successes))
+    return (
+        1.0
+        if successes == trials
+        else float(beta.ppf(1 - error, successes + 1, trials - successes))
+    )
 
 
-def _bound(yes_with: int, with_runs: int, yes_without: int, without_runs: int, delta: float, error: float) -> float:
+def _bound(
+    yes_with: int, with_runs: int, yes_without: int, without_runs: int, delta: float, error: float
+) -> float:
     power, alarm = _at_least(yes_with, with_runs, error), _at_most(yes_without, without_runs, error)
     return math.log((power - delta) / alarm) if power > delta and alarm > 0 else 0.0
 
@@ -74,7 +80,10 @@ def audit(
         1 - confidence, whatever the scores are.
     Source: Jagielski, Ullman and Oprea 2020; Clopper and Pearson 1934.
     """
-    first, second = np.asarray(with_canary, dtype=float).ravel(), np.asarray(without_canary, dtype=float).ravel()
+    first, second = (
+        np.asarray(with_canary, dtype=float).ravel(),
+        np.asarray(without_canary, dtype=float).ravel(),
+    )
     for name, scores in (("with_canary", first), ("without_canary", second)):
         check_count(name, scores.size)
         refuse_nan(name, scores, "score")
@@ -113,7 +122,12 @@ class OneRunAudit:
 
 
 def audit_one_run(
-    scores: npt.ArrayLike, included: npt.ArrayLike, *, guesses: int, delta: float = 0.0, confidence: float = 0.95
+    scores: npt.ArrayLike,
+    included: npt.ArrayLike,
+    *,
+    guesses: int,
+    delta: float = 0.0,
+    confidence: float = 0.95,
 ) -> OneRunAudit:
     """Lower bound on epsilon from one run whose data holds each of many canaries if a fair coin says so.
 
@@ -140,13 +154,17 @@ def audit_one_run(
     check_count("scores", given.size)
     refuse_nan("scores", given, "score")
     if given.size != truth.size:
-        raise ParameterError("included", truth.size, f"need one coin for each of the {given.size} scores")
+        raise ParameterError(
+            "included", truth.size, f"need one coin for each of the {given.size} scores"
+        )
     check_count("guesses", guesses, most=given.size)
     check_delta(delta)
     check_probability("confidence", confidence)
     order = np.argsort(-given, kind="stable")
     there = (guesses + 1) // 2
-    right = int(truth[order[:there]].sum()) + int((~truth[order[given.size - (guesses - there) :]]).sum())
+    right = int(truth[order[:there]].sum()) + int(
+        (~truth[order[given.size - (guesses - there) :]]).sum()
+    )
     return OneRunAudit(
         epsilon=_refuted(right, guesses, given.size, delta, 1 - confidence), delta=delta, confidence=confidence,
         canaries=given.size, guesses=guesses, right=right,
@@ -160,7 +178,9 @@ def chance_of(right: int, guesses: int, canaries: int, *, epsilon: float, delta:
     if delta == 0:
         return tail
     # A failure of probability delta may make i more guesses right at the price of i failures.
-    more = np.cumsum(binom.pmf(right - np.arange(1, right + 1), guesses, known)) / np.arange(1, right + 1)
+    more = np.cumsum(binom.pmf(right - np.arange(1, right + 1), guesses, known)) / np.arange(
+        1, right + 1
+    )
     return min(1.0, tail + 2 * canaries * delta * float(more.max(initial=0.0)))
 
 

@@ -42,7 +42,9 @@ class PoissonBatches:
     def __post_init__(self) -> None:
         if not 1 <= self.batch_size <= self.dataset_size:
             raise ParameterError(
-                "batch_size", self.batch_size, f"need 1 to {self.dataset_size}, the number of training records"
+                "batch_size",
+                self.batch_size,
+                f"need 1 to {self.dataset_size}, the number of training records",
             )
 
     @classmethod
@@ -93,7 +95,9 @@ def first_records(users: Any, most: int, *, records: int) -> npt.NDArray[np.int6
     """
     names = np.asarray(users)
     if names.shape != (records,):
-        raise ParameterError("users", str(names.shape), f"name the user of each of the {records} records, in order")
+        raise ParameterError(
+            "users", str(names.shape), f"name the user of each of the {records} records, in order"
+        )
     _, own = np.unique(names, return_inverse=True)
     order = np.argsort(own, kind="stable")
     counts = np.bincount(own)
@@ -141,15 +145,24 @@ class FactoredGradSampleModule(GradSampleModule):
         loss_reduction: str,
         batch_first: bool,
     ) -> None:
-        parameters: list[Any] = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        parameters: list[Any] = [
+            parameter for parameter in module.parameters() if parameter.requires_grad
+        ]
         if not self.hooks_enabled or not _is_simple(module, parameters):
-            super().capture_backprops_hook(module, _forward_input, forward_output, loss_reduction, batch_first)
+            super().capture_backprops_hook(
+                module, _forward_input, forward_output, loss_reduction, batch_first
+            )
             for parameter in parameters:
-                if isinstance(parameter.grad_sample, list):  # nobody needs more than that there were several
+                if isinstance(
+                    parameter.grad_sample, list
+                ):  # nobody needs more than that there were several
                     parameter.grad_sample = parameter.grad_sample[-2:]
             return
         activations, back = self.rearrange_grad_samples(
-            module=module, backprops=forward_output[0].detach(), loss_reduction=loss_reduction, batch_first=batch_first
+            module=module,
+            backprops=forward_output[0].detach(),
+            loss_reduction=loss_reduction,
+            batch_first=batch_first,
         )
         del module.max_batch_len
         weight, *bias = parameters
@@ -266,7 +279,13 @@ class PoissonBatchSampler(_DATA.Sampler[list[int]]):
         parts: Parts | None = None,
         ahead: bool = False,
     ) -> None:
-        self.batches, self.steps, self.rng, self.first, self.every = batches, steps, rng, first, every
+        self.batches, self.steps, self.rng, self.first, self.every = (
+            batches,
+            steps,
+            rng,
+            first,
+            every,
+        )
         self.parts, self.ahead = parts, ahead
         self.drawn = Drawn()
         self.waiting: deque[int] = deque()
@@ -293,16 +312,22 @@ class PoissonBatchSampler(_DATA.Sampler[list[int]]):
 
 def check_loader(loader: object) -> None:
     """Raises ParameterError for anything but a DataLoader of batches, in order or shuffled, of data with an index."""
-    remedy = "records are sampled by index; give a torch.utils.data.DataLoader over a map-style data set"
+    remedy = (
+        "records are sampled by index; give a torch.utils.data.DataLoader over a map-style data set"
+    )
     if not isinstance(loader, _DATA.DataLoader):
         raise ParameterError("loader", type(loader).__name__, remedy)
     if isinstance(loader.dataset, _DATA.IterableDataset):
         raise ParameterError("loader", "IterableDataset", remedy)
     samplers = (_DATA.RandomSampler, _DATA.SequentialSampler, _DATA.DistributedSampler)
     if loader.batch_size is None or type(loader.batch_sampler) is not _DATA.BatchSampler:
-        raise ParameterError("loader", type(loader.batch_sampler).__name__, "give the DataLoader a plain batch_size")
+        raise ParameterError(
+            "loader", type(loader.batch_sampler).__name__, "give the DataLoader a plain batch_size"
+        )
     if not isinstance(loader.sampler, samplers):
-        remedy = "batches become Poisson samples, every record as likely as any; leave the sampler out"
+        remedy = (
+            "batches become Poisson samples, every record as likely as any; leave the sampler out"
+        )
         raise ParameterError("loader", type(loader.sampler).__name__, remedy)
 
 
@@ -313,7 +338,9 @@ class _AheadLoader(_DATA.DataLoader[Any]):
     def __iter__(self) -> Iterator[Any]:
         sampler: Any = self.batch_sampler
         batches = super().__iter__()
-        waiting = sampler.waiting  # of this pass: others may be left in their midst, or go on beside it
+        waiting = (
+            sampler.waiting
+        )  # of this pass: others may be left in their midst, or go on beside it
         for batch in batches:
             sampler.drawn.add(waiting.popleft())
             yield batch
@@ -338,15 +365,25 @@ def poisson_loader(
     """
     data: Any = loader.dataset if kept is None else _DATA.Subset(loader.dataset, kept.tolist())
     # Where each replica's loader has its own share of the records, its batch size is its share of the batch.
-    shares = loader.sampler.num_replicas if isinstance(loader.sampler, _DATA.DistributedSampler) else 1
+    shares = (
+        loader.sampler.num_replicas if isinstance(loader.sampler, _DATA.DistributedSampler) else 1
+    )
     records, expected = len(data), (loader.batch_size or 1) * shares
     batches, parts = PoissonBatches.of_parts(bands, batch_size=expected, dataset_size=records), None
     if bands > 1:
         if loader.num_workers:
-            raise ParameterError("loader", loader.num_workers, "with bands batches are drawn in step; num_workers=0")
+            raise ParameterError(
+                "loader", loader.num_workers, "with bands batches are drawn in step; num_workers=0"
+            )
         parts = Parts(bands, records=records, key=key_from(rng()))
     sampler = PoissonBatchSampler(
-        batches, steps=max(1, len(loader)), rng=rng, first=first, every=every, parts=parts, ahead=loader.num_workers > 0
+        batches,
+        steps=max(1, len(loader)),
+        rng=rng,
+        first=first,
+        every=every,
+        parts=parts,
+        ahead=loader.num_workers > 0,
     )
     collate: Any = wrap_collate_with_empty(collate_fn=loader.collate_fn)
     collate([loader.dataset[0]])  # from which it knows what an empty batch looks like

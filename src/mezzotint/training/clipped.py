@@ -65,7 +65,12 @@ def form(x: Rows, gains: Rows, factors: Rows, begin: int, out: Rows) -> None:
 
 @compiled
 def add_codes(
-    codes: Codes, begin: int, width: int, totals: Totals, integers: npt.NDArray[np.int32], levels: int
+    codes: Codes,
+    begin: int,
+    width: int,
+    totals: Totals,
+    integers: npt.NDArray[np.int32],
+    levels: int,
 ) -> None:
     """Adds codes drawn for the elements from `begin` on of records of `width` to the totals of their columns.
 
@@ -138,12 +143,16 @@ class RecordSums:
         self.levels = table.levels.size if integers is None else 0
         self.largest = 1 if integers is None else int(integers.max())
         plain = integers is None or np.array_equal(integers, np.arange(integers.size))
-        self.integers = np.empty(0, dtype=np.int32) if plain else np.asarray(integers, dtype=np.int32)
+        self.integers = (
+            np.empty(0, dtype=np.int32) if plain else np.asarray(integers, dtype=np.int32)
+        )
         self.lookup = compile_lookup(table, np.dtype(np.float32), cut=True)
         # Words, inputs and codes of a part, kept for the next: fresh pages at every step cost more than their use.
         self._memory: list[list[npt.NDArray[Any]]] = []
 
-    def __call__(self, gradients: Sequence[Gradients], factors: Rows, rng: Seed = None) -> tuple[IntArray, int]:
+    def __call__(
+        self, gradients: Sequence[Gradients], factors: Rows, rng: Seed = None
+    ) -> tuple[IntArray, int]:
         """The sums over the records of their gradients.
 
         Arguments:
@@ -166,7 +175,11 @@ class RecordSums:
             except IndexError:
                 kinds = np.uint64, np.float32, self.lookup.code_dtype
                 memory = [np.empty(TOGETHER, dtype=kind) for kind in kinds]
-            stream, totals, nans = Keystream(key, fast_start(number)), np.zeros(shape, dtype=narrow), 0
+            stream, totals, nans = (
+                Keystream(key, fast_start(number)),
+                np.zeros(shape, dtype=narrow),
+                0,
+            )
             for piece in part:
                 given = gradients[piece.tensor]
                 mine = totals[columns[piece.tensor] : columns[piece.tensor + 1]].reshape(-1)
@@ -180,7 +193,10 @@ class RecordSums:
             return totals, nans
 
         parts = _parts([len(factors) * gradient.coordinates for gradient in gradients])
-        found = in_threads([partial(work, number, part) for number, part in enumerate(parts)], threads=usable_cores())
+        found = in_threads(
+            [partial(work, number, part) for number, part in enumerate(parts)],
+            threads=usable_cores(),
+        )
         sums = np.zeros(shape, dtype=np.int64)
         for totals, _ in found:
             sums += totals
@@ -241,7 +257,9 @@ def _integer(value: np.float32, limit: np.float32) -> np.int32:
 
 
 @partial(inlined, reorder=True)
-def _add_rounded(values: npt.NDArray[np.float32], gain: np.float32, limit: np.float32, totals: Totals) -> float:
+def _add_rounded(
+    values: npt.NDArray[np.float32], gain: np.float32, limit: np.float32, totals: Totals
+) -> float:
     squares = 0.0  # of integers, whose sum stays below 2^53, which no order of addition rounds
     for j in range(values.size):
         number = _integer(values[j] * gain, limit)
@@ -281,7 +299,9 @@ def add_integers(
             for i in range(rows.shape[0]):
                 if factors[i] == 0:
                     continue
-                found = _add_rounded(rows[i, start:end], gains[i, r] * factors[i], limit, totals[r, start:end])
+                found = _add_rounded(
+                    rows[i, start:end], gains[i, r] * factors[i], limit, totals[r, start:end]
+                )
                 if squares[i] <= enough:
                     squares[i] += np.int64(found)
 
@@ -338,17 +358,23 @@ class ClippedSums:
         return self._settled(gradients)[1]
 
     def _settled(self, gradients: Sequence[Gradients]) -> tuple[Totals, npt.NDArray[np.float32]]:
-        norms = np.asarray(sum(squares(gradient.rows) * squares(gradient.gains) for gradient in gradients))
+        norms = np.asarray(
+            sum(squares(gradient.rows) * squares(gradient.gains) for gradient in gradients)
+        )
         return _settled(norms, self, partial(self._added, gradients))
 
-    def _added(self, gradients: Sequence[Gradients], factors: npt.NDArray[np.float32]) -> tuple[Totals, IntArray]:
+    def _added(
+        self, gradients: Sequence[Gradients], factors: npt.NDArray[np.float32]
+    ) -> tuple[Totals, IntArray]:
         """(D,) sums, and (n,) sums of squares of what each record has added."""
         narrow = len(factors) * (self.units + 1) < 2**31
         totals = np.zeros(self.coordinates, dtype=np.int32 if narrow else np.int64)
         squares = np.zeros(len(factors), dtype=np.int64)
         ends = itertools.accumulate(gradient.coordinates for gradient in gradients)
         for gradient, end in zip(gradients, ends, strict=True):
-            part = totals[end - gradient.coordinates : end].reshape(gradient.gains.shape[1], gradient.rows.shape[1])
+            part = totals[end - gradient.coordinates : end].reshape(
+                gradient.gains.shape[1], gradient.rows.shape[1]
+            )
             add_integers(gradient.rows, gradient.gains, factors, self.units, part, squares)
         return totals, squares
 
@@ -392,8 +418,13 @@ def clipped_sum(gradients: Sequence[Factored], sums: ClippedSums) -> tuple[torch
     Returns: (D,) int64 sums, and how many records were left out as their gradients are not finite.
     Guarantees: each record's integers have an L2 norm of at most `units`, as checked in exact arithmetic.
     """
-    rows = [given.double().square().sum(dim=1) * back.double().square().sum(dim=1) for back, given in gradients]
-    totals, factors = _settled(torch.stack(rows).sum(dim=0), sums, lambda found: _added(gradients, found, sums))
+    rows = [
+        given.double().square().sum(dim=1) * back.double().square().sum(dim=1)
+        for back, given in gradients
+    ]
+    totals, factors = _settled(
+        torch.stack(rows).sum(dim=0), sums, lambda found: _added(gradients, found, sums)
+    )
     return totals, int((factors == 0).sum())
 
 
@@ -439,7 +470,9 @@ def decide(words: torch.Tensor, table: torch.Tensor, law: RoundedGaussian) -> to
     return torch.where(decided, whole.long(), UNDECIDED)
 
 
-def rounded_gaussian(law: RoundedGaussian, key: bytes, size: int, device: torch.device) -> torch.Tensor:
+def rounded_gaussian(
+    law: RoundedGaussian, key: bytes, size: int, device: torch.device
+) -> torch.Tensor:
     """(size,) int64 independent draws on a device; coordinate i takes word i of the key's ChaCha20 stream.
 
     The few draws that their word does not decide look closer on the CPU, at words of their own.
@@ -467,7 +500,13 @@ CHOICES = (1, 2, 4, 8, 16)
 
 
 def choose_bands(
-    target_epsilon: float, *, batch_size: int, dataset_size: int, steps: int, delta: float, neighboring: Neighboring
+    target_epsilon: float,
+    *,
+    batch_size: int,
+    dataset_size: int,
+    steps: int,
+    delta: float,
+    neighboring: Neighboring,
 ) -> int:
     """The number of bands, of 1, 2, 4, 8 and 16, with the least noise in the last iterate of plain SGD.
 
@@ -505,7 +544,9 @@ class CorrelatedNoise:
         self._solved: deque[npt.NDArray[np.float64]] = deque(maxlen=bands - 1)
 
     def __reduce__(self) -> NoReturn:
-        raise ParameterError("optimizer", "bands", "copies would use a record's one part in the noise twice")
+        raise ParameterError(
+            "optimizer", "bands", "copies would use a record's one part in the noise twice"
+        )
 
     def check(self, *settings: object) -> None:
         """Before a step releases anything: its batch is the next one, and noise and weights are as they were.
@@ -518,7 +559,11 @@ class CorrelatedNoise:
             remedy = "with bands every batch of the loader needs one step, in order; none may be left out or come twice"
             raise ParameterError("loader", f"batch {drawn} after {self._last}", remedy)
         if self._settings not in (None, settings):
-            raise ParameterError("optimizer", "changed", "with bands noise, clip norm and weights stay what they were")
+            raise ParameterError(
+                "optimizer",
+                "changed",
+                "with bands noise, clip norm and weights stay what they were",
+            )
         self._last, self._settings = drawn, settings
 
     def mix(self, summed: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

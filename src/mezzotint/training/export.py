@@ -43,7 +43,12 @@ _FLOATS, _ROUNDED = 1, 4
 FLOAT, UINT8, INT64, BOOL, UINT4 = 1, 2, 7, 9, 21
 """ONNX's numbers for types."""
 
-_TYPES = {"f": (FLOAT, np.float32), "i": (INT64, np.int64), "u": (INT64, np.int64), "b": (BOOL, np.bool_)}
+_TYPES = {
+    "f": (FLOAT, np.float32),
+    "i": (INT64, np.int64),
+    "u": (INT64, np.int64),
+    "b": (BOOL, np.bool_),
+}
 
 
 class Graph:
@@ -58,7 +63,9 @@ class Graph:
         ParameterError: levels that are not even, more than 16 with "MatMulNBits".
     """
 
-    def __init__(self, helper: Any, packed: PackedModel, dense: Dense, *, exact: bool = False) -> None:
+    def __init__(
+        self, helper: Any, packed: PackedModel, dense: Dense, *, exact: bool = False
+    ) -> None:
         check_choice("dense", dense, get_args(Dense))
         self.bits = 4 if len(packed.levels) <= 16 else 8
         if dense == "MatMulNBits" and self.bits > 4:
@@ -66,7 +73,11 @@ class Graph:
         self.operator, self.exact = dense, exact
         spaces = np.diff(packed.levels)
         if not np.allclose(spaces, spaces[0], rtol=1e-9, atol=0):
-            raise ParameterError("levels", len(packed.levels), "ONNX multiplies integers: levels must be evenly spaced")
+            raise ParameterError(
+                "levels",
+                len(packed.levels),
+                "ONNX multiplies integers: levels must be evenly spaced",
+            )
         self.helper, self.packed, self.space = helper, packed, float(spaces[0])
         self.tensors = {tensor.name: tensor for tensor in packed.tensors}
         self.values = packed.values()
@@ -76,7 +87,11 @@ class Graph:
         zero = -min(packed.levels) / self.space
         self.middle = math.floor(zero + 0.5)
         # What is missing to weights whose zero lies between two levels.
-        self.missing = 0.0 if math.isclose(zero, self.middle) else min(packed.levels) + self.space * self.middle
+        self.missing = (
+            0.0
+            if math.isclose(zero, self.middle)
+            else min(packed.levels) + self.space * self.middle
+        )
 
     def turned(
         self, tensor: PackedTensor
@@ -88,13 +103,17 @@ class Graph:
         codes = tensor.levels
         scales = np.broadcast_to(np.asarray(tensor.scale, dtype=float), codes.shape[0])
         top, turn = len(self.packed.levels) - 1, scales < 0
-        codes = np.where(turn.reshape(-1, *(1,) * (codes.ndim - 1)), top - codes, codes).astype(np.uint8)
+        codes = np.where(turn.reshape(-1, *(1,) * (codes.ndim - 1)), top - codes, codes).astype(
+            np.uint8
+        )
         middles = np.where(turn, top - self.middle, self.middle).astype(np.uint8)
         return codes, np.abs(scales), middles, np.where(turn, -self.missing, self.missing)
 
     def add(self, kind: str, *inputs: str, outputs: int, **attributes: Any) -> list[str]:
         """Adds a node; the names of its outputs."""
-        names = [f"{kind.lower()}{len(self.nodes)}" + f".{i}" * (outputs > 1) for i in range(outputs)]
+        names = [
+            f"{kind.lower()}{len(self.nodes)}" + f".{i}" * (outputs > 1) for i in range(outputs)
+        ]
         self.nodes.append(self.helper.make_node(kind, list(inputs), names, **attributes))
         return names
 
@@ -112,7 +131,12 @@ class Graph:
         """Adds floats, integers or truth values."""
         array = np.asarray(value)
         kind, stored = _TYPES[array.dtype.kind]
-        return self.raw(name or f"constant{len(self.constants)}", kind, array.shape, array.astype(stored).tobytes())
+        return self.raw(
+            name or f"constant{len(self.constants)}",
+            kind,
+            array.shape,
+            array.astype(stored).tobytes(),
+        )
 
     def weight(self, name: str) -> str:
         """A parameter in floats: from integers, or as it is where it has one dimension."""
@@ -121,7 +145,9 @@ class Graph:
         weight, rest = self.integers(self.tensors[name], axis=0)
         if rest is None:
             return weight
-        return self.node("Add", weight, self.constant(rest.reshape(-1, *(1,) * (self.values[name].ndim - 1))))
+        return self.node(
+            "Add", weight, self.constant(rest.reshape(-1, *(1,) * (self.values[name].ndim - 1)))
+        )
 
     def integers(self, tensor: PackedTensor, axis: int) -> tuple[str, Any]:
         """Adds a tensor's codes; the name of (code - middle) * width in floats, and what is missing to the weights.
@@ -154,7 +180,9 @@ class Graph:
         # (W + rest) x = W x + rest * sum(x): the weights stay plain integers, which runtimes multiply by. A
         # subtraction, as onnxruntime merges a product and an addition before it looks for integers.
         total = self.node("ReduceSum", given, self.constant([-1], "last"), keepdims=1)
-        return self.node("Sub", out, self.node("Mul", total, self.constant(-rest, f"{tensor.name}.rest")))
+        return self.node(
+            "Sub", out, self.node("Mul", total, self.constant(-rest, f"{tensor.name}.rest"))
+        )
 
     def _blocks(self, tensor: PackedTensor, given: str) -> str:
         """The same by onnxruntime's operator: inputs in blocks, each with a scale and a zero point.
@@ -167,7 +195,9 @@ class Graph:
         count = -(-inputs // block)
         codes = np.zeros((outputs, count * block), dtype=np.uint8)
         codes[:, :inputs] = turned
-        blocks = self.raw(f"{tensor.name}.blocks", UINT8, (outputs, count, block // 2), pack(codes, 4))
+        blocks = self.raw(
+            f"{tensor.name}.blocks", UINT8, (outputs, count, block // 2), pack(codes, 4)
+        )
         widths = self.constant(np.repeat(scales * self.space, count), f"{tensor.name}.widths")
         zero = f"{tensor.name}.zero"
         if self.missing:
@@ -182,16 +212,22 @@ class Graph:
             accuracy_level=_FLOATS if self.exact or self.missing else _ROUNDED,
         )  # fmt: skip
 
-    def model(self, last: str, shape: Sequence[int], kind: int, results: Sequence[int], *, note: str) -> Any:
+    def model(
+        self, last: str, shape: Sequence[int], kind: int, results: Sequence[int], *, note: str
+    ) -> Any:
         """The complete model: one input "features" of type `kind`, one output "outputs"."""
         self.nodes.append(self.helper.make_node("Identity", [last], ["outputs"]))
         features = self.helper.make_tensor_value_info("features", kind, ["records", *shape])
         outputs = self.helper.make_tensor_value_info("outputs", FLOAT, ["records", *results])
-        graph = self.helper.make_graph(self.nodes, "mezzotint", [features], [outputs], list(self.constants.values()))
+        graph = self.helper.make_graph(
+            self.nodes, "mezzotint", [features], [outputs], list(self.constants.values())
+        )
         opsets = [self.helper.make_opsetid("", OPSET)]
         if self.operator == "MatMulNBits":
             opsets.append(self.helper.make_opsetid(_RUNTIME, 1))
-        model = self.helper.make_model(graph, opset_imports=opsets, ir_version=FORMAT, producer_name="mezzotint")
+        model = self.helper.make_model(
+            graph, opset_imports=opsets, ir_version=FORMAT, producer_name="mezzotint"
+        )
         self.helper.set_model_props(model, {"note": note})
         return model
 
@@ -208,23 +244,32 @@ def traced(module: torch.nn.Module, shape: tuple[int, ...], inputs: str) -> Any:
         ParameterError: a forward pass that cannot be followed.
     """
     fused = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)  # attention in its parts, not in one operation of PyTorch's own
+    torch.backends.mha.set_fastpath_enabled(
+        False
+    )  # attention in its parts, not in one operation of PyTorch's own
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             records = torch.zeros(2, *shape, dtype=_DTYPES[inputs])
             any_number = ({0: torch.export.Dim.DYNAMIC},)
             program = torch.export.export(module, (records,), dynamic_shapes=any_number)
-            if any(getattr(getattr(node.target, "_schema", None), "is_mutable", False) for node in program.graph.nodes):
+            if any(
+                getattr(getattr(node.target, "_schema", None), "is_mutable", False)
+                for node in program.graph.nodes
+            ):
                 program = program.run_decompositions({})
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        remedy = f"torch.export cannot follow it with any number of records of shape {shape}: {reason}"
+        remedy = (
+            f"torch.export cannot follow it with any number of records of shape {shape}: {reason}"
+        )
         raise ParameterError("module", type(module).__name__, remedy) from error
     finally:
         torch.backends.mha.set_fastpath_enabled(fused)
     # What held for two records only is written down as a range of their number, or as a guard.
-    limits = [r for r in program.range_constraints.values() if r.lower > 2 or str(r.upper) != "int_oo"]
+    limits = [
+        r for r in program.range_constraints.values() if r.lower > 2 or str(r.upper) != "int_oo"
+    ]
     ranges = [f"{r.lower} to {r.upper} records" for r in limits]
     if looked := [*ranges, *getattr(program, "_guards_code", ())]:
         remedy = f"its forward pass looks at the number of records ({looked[0]}); what is exported holds for any number"
@@ -252,7 +297,10 @@ class Operations:
         self.known: dict[Node, torch.Tensor] = {}
         self.weights: dict[Node, str] = {}
         own = {id(parameter): name for name, parameter in module.named_parameters()}
-        parameters = {name: own[id(parameter)] for name, parameter in module.named_parameters(remove_duplicate=False)}
+        parameters = {
+            name: own[id(parameter)]
+            for name, parameter in module.named_parameters(remove_duplicate=False)
+        }
         signature = program.graph_signature
         buffers, plain = signature.inputs_to_buffers, signature.inputs_to_lifted_tensor_constants
         tensors = {**dict(module.named_buffers(remove_duplicate=False)), **program.constants}
@@ -270,9 +318,19 @@ class Operations:
                 self._write(node)
 
     def _end(self, results: Sequence[Any], records: Any) -> None:
-        value = results[0].meta.get("val") if len(results) == 1 and isinstance(results[0], Node) else None
-        if value is None or value.dtype != torch.float32 or str(value.shape[:1]) != str(torch.Size([records])):
-            raise ParameterError("module", str(value), "it has to give one tensor of floats, records first")
+        value = (
+            results[0].meta.get("val")
+            if len(results) == 1 and isinstance(results[0], Node)
+            else None
+        )
+        if (
+            value is None
+            or value.dtype != torch.float32
+            or str(value.shape[:1]) != str(torch.Size([records]))
+        ):
+            raise ParameterError(
+                "module", str(value), "it has to give one tensor of floats, records first"
+            )
         self.last, self.results = self.of(results[0]), tuple(value.shape[1:])
 
     def _write(self, node: Node) -> None:
@@ -284,8 +342,12 @@ class Operations:
             arguments: Any = map_arg((node.args, node.kwargs), self.known.__getitem__)
             self.known[node] = node.target(*arguments[0], **arguments[1])  # type: ignore[operator]
             return
-        several = node.meta["val"] if isinstance(node.meta["val"], list | tuple) else [node.meta["val"]]
-        writer = WRITERS.get(str(node.target)) if all(one.dtype in _ONNX for one in several) else None
+        several = (
+            node.meta["val"] if isinstance(node.meta["val"], list | tuple) else [node.meta["val"]]
+        )
+        writer = (
+            WRITERS.get(str(node.target)) if all(one.dtype in _ONNX for one in several) else None
+        )
         if writer is None or not _takes(writer, self, node, *node.args, **node.kwargs):
             raise _refusal(node)
         self.names[node] = writer(self, node, *node.args, **node.kwargs)
@@ -300,7 +362,9 @@ class Operations:
             return self.graph.constant(self.known[value].to(kind).numpy())
         if value not in self.weights and value not in self.names:
             raise _refusal(next(iter(value.users)))  # it computes with a size
-        name = self.graph.weight(self.weights[value]) if value in self.weights else self.names[value]
+        name = (
+            self.graph.weight(self.weights[value]) if value in self.weights else self.names[value]
+        )
         own = value.meta["val"].dtype
         return name if own == kind else self.graph.node("Cast", name, to=_ONNX[kind])
 
@@ -316,7 +380,9 @@ class Operations:
         if weight in self.weights:
             out = self.graph.dense(self.weights[weight], self.of(x))
         else:
-            out = self.graph.node("MatMul", self.of(x), self.graph.node("Transpose", self.of(weight), perm=[1, 0]))
+            out = self.graph.node(
+                "MatMul", self.of(x), self.graph.node("Transpose", self.of(weight), perm=[1, 0])
+            )
         return out if bias is None else self.graph.node("Add", out, self.of(bias))
 
     def convolution(
@@ -325,7 +391,12 @@ class Operations:
     ) -> str:  # fmt: skip
         given = [self.of(x), self.of(weight), *([] if bias is None else [self.of(bias)])]
         return self.graph.node(
-            "Conv", *given, strides=_pair(stride), pads=_pair(padding) * 2, dilations=_pair(dilation), group=groups
+            "Conv",
+            *given,
+            strides=_pair(stride),
+            pads=_pair(padding) * 2,
+            dilations=_pair(dilation),
+            group=groups,
         )
 
     def pool(
@@ -371,13 +442,19 @@ class Operations:
         channels = x.meta["val"].shape[1]
         gain = self.of(np.ones(channels) if weight is None else weight)
         shift = self.of(np.zeros(channels) if bias is None else bias)
-        return self.graph.node("GroupNormalization", self.of(x), gain, shift, num_groups=groups, epsilon=eps)
+        return self.graph.node(
+            "GroupNormalization", self.of(x), gain, shift, num_groups=groups, epsilon=eps
+        )
 
     def attention(
         self, _: Node, query: Node, key: Node, value: Node, mask: Node | None = None, dropout: float = 0.0,
         causal: bool = False, *, scale: float | None = None,
     ) -> str | None:  # fmt: skip
-        tokens, others, width = query.meta["val"].shape[-2], key.meta["val"].shape[-2], key.meta["val"].shape[-1]
+        tokens, others, width = (
+            query.meta["val"].shape[-2],
+            key.meta["val"].shape[-2],
+            key.meta["val"].shape[-1],
+        )
         if dropout or not all(isinstance(size, int) for size in (tokens, others, width)):
             return None
         across = list(range(key.meta["val"].dim()))
@@ -386,12 +463,16 @@ class Operations:
         factor = self.of(width**-0.5 if scale is None else scale)
         scores = self.graph.node("MatMul", self.graph.node("Mul", self.of(query), factor), turned)
         if causal:
-            scores = self.graph.node("Add", scores, self.of(np.triu(np.full((tokens, others), -np.inf), 1)))
+            scores = self.graph.node(
+                "Add", scores, self.of(np.triu(np.full((tokens, others), -np.inf), 1))
+            )
         if mask is not None and mask.meta["val"].dtype == torch.bool:
             scores = self.graph.node("Where", self.of(mask, torch.bool), scores, self.of(-np.inf))
         elif mask is not None:
             scores = self.graph.node("Add", scores, self.of(mask))
-        return self.graph.node("MatMul", self.graph.node("Softmax", scores, axis=-1), self.of(value))
+        return self.graph.node(
+            "MatMul", self.graph.node("Softmax", scores, axis=-1), self.of(value)
+        )
 
     def softmax(self, _: Node, x: Node, axis: int, kind: object = None) -> str | None:
         return self.graph.node("Softmax", self.of(x), axis=axis) if kind is None else None
@@ -408,7 +489,9 @@ class Operations:
     def dropout(self, node: Node, x: Node, _: float, train: bool) -> str | None:
         return None if train else self.same(node, x)
 
-    def pairwise(self, node: Node, x: object, y: object, *, kind: str, alpha: float = 1) -> str | None:
+    def pairwise(
+        self, node: Node, x: object, y: object, *, kind: str, alpha: float = 1
+    ) -> str | None:
         return None if alpha != 1 else self.graph.node(kind, self.like(node, x), self.like(node, y))
 
     def product(self, _: Node, x: Node, y: Node) -> str:
@@ -417,10 +500,21 @@ class Operations:
     def product_and_sum(
         self, node: Node, added: Node, x: Node, y: Node, *, beta: float = 1, alpha: float = 1
     ) -> str | None:
-        return None if (beta, alpha) != (1, 1) else self.graph.node("Add", self.product(node, x, y), self.of(added))
+        return (
+            None
+            if (beta, alpha) != (1, 1)
+            else self.graph.node("Add", self.product(node, x, y), self.of(added))
+        )
 
     def reduction(
-        self, _: Node, x: Node, axes: int | Sequence[int] | None, keep: bool = False, *, kind: str, dtype: object = None
+        self,
+        _: Node,
+        x: Node,
+        axes: int | Sequence[int] | None,
+        keep: bool = False,
+        *,
+        kind: str,
+        dtype: object = None,
     ) -> str | None:
         if dtype is not None or axes is None:
             return None
@@ -440,7 +534,9 @@ class Operations:
         return self.permuted(node, x, axes)
 
     def permuted(self, node: Node, x: Node, axes: Sequence[int]) -> str:
-        return self.graph.node("Transpose", self.like(node, x), perm=[axis % len(axes) for axis in axes])
+        return self.graph.node(
+            "Transpose", self.like(node, x), perm=[axis % len(axes) for axis in axes]
+        )
 
     def expanded(self, node: Node, x: Node, sizes: Sequence[Any]) -> str | None:
         parts: list[str] = []
@@ -449,10 +545,14 @@ class Operations:
                 parts.append(self.integers([max(size, 1)]))  # both -1 there and 1 here keep what is
             elif str(size.target) == "aten.sym_size.int" and size.args[0] in self.names:
                 start = size.args[1] % size.args[0].meta["val"].dim()
-                parts.append(self.graph.node("Shape", self.names[size.args[0]], start=start, end=start + 1))
+                parts.append(
+                    self.graph.node("Shape", self.names[size.args[0]], start=start, end=start + 1)
+                )
             else:
                 return None
-        return self.graph.node("Expand", self.like(node, x), self.graph.node("Concat", *parts, axis=0))
+        return self.graph.node(
+            "Expand", self.like(node, x), self.graph.node("Concat", *parts, axis=0)
+        )
 
     def chosen(self, node: Node, x: Node, axis: int, index: object) -> str | None:
         if not isinstance(index, int):
@@ -460,14 +560,22 @@ class Operations:
         return self.graph.node("Gather", self.like(node, x), self.of(index, torch.int64), axis=axis)
 
     def cut(
-        self, node: Node, x: Node, axis: int = 0, start: object = None, end: object = None, step: int = 1
+        self,
+        node: Node,
+        x: Node,
+        axis: int = 0,
+        start: object = None,
+        end: object = None,
+        step: int = 1,
     ) -> str | None:
         first, last = start or 0, _END if end is None else end
         if not isinstance(first, int) or not isinstance(last, int):
             return None
         if (first, last, step) == (0, _END, 1):
             return self.same(node, x)
-        return self.graph.node("Slice", self.like(node, x), *(self.integers([i]) for i in (first, last, axis, step)))
+        return self.graph.node(
+            "Slice", self.like(node, x), *(self.integers([i]) for i in (first, last, axis, step))
+        )
 
     def split(self, node: Node, x: Node, _: object, axis: int = 0) -> list[str] | None:
         sizes = [part.shape[axis] for part in node.meta["val"]]
@@ -478,7 +586,10 @@ class Operations:
 
     def unbound(self, node: Node, x: Node, axis: int = 0) -> list[str]:
         given, count = self.of(x, node.meta["val"][0].dtype), len(node.meta["val"])
-        return [self.graph.node("Gather", given, self.of(i, torch.int64), axis=axis) for i in range(count)]
+        return [
+            self.graph.node("Gather", given, self.of(i, torch.int64), axis=axis)
+            for i in range(count)
+        ]
 
     def part(self, _: Node, several: Node, index: int) -> str:
         return self.names[several][index]
@@ -487,7 +598,9 @@ class Operations:
         return self.graph.node("Concat", *(self.like(node, one) for one in several), axis=axis)
 
     def filled(self, node: Node, x: Node, mask: Node, value: float) -> str:
-        return self.graph.node("Where", self.of(mask, torch.bool), self.like(node, value), self.like(node, x))
+        return self.graph.node(
+            "Where", self.of(mask, torch.bool), self.like(node, value), self.like(node, x)
+        )
 
 
 def _takes(function: Callable[..., object], *arguments: object, **settings: object) -> bool:
@@ -507,11 +620,18 @@ def _refusal(node: Node) -> ParameterError:
     """Names the layer that an operation stands in, and the operation with its settings."""
     layers: list[Any] = list((node.meta.get("nn_module_stack") or {}).values())
     kind = str(layers[-1][1]).rsplit(".", 1)[-1] if layers else "module"
-    known = ", ".join(sorted({name.split(".")[1].lstrip("_") for name in WRITERS if name.startswith("aten")}))
-    settings = ", ".join(
-        [*map(str, node.args), *(f"{name}={value}" for name, value in node.kwargs.items() if value is not None)]
+    known = ", ".join(
+        sorted({name.split(".")[1].lstrip("_") for name in WRITERS if name.startswith("aten")})
     )
-    return ParameterError("module", f"{kind}: {node.target}({settings})", f"what is exported is {known}")
+    settings = ", ".join(
+        [
+            *map(str, node.args),
+            *(f"{name}={value}" for name, value in node.kwargs.items() if value is not None),
+        ]
+    )
+    return ParameterError(
+        "module", f"{kind}: {node.target}({settings})", f"what is exported is {known}"
+    )
 
 
 _END = 2**63 - 1
@@ -540,11 +660,20 @@ _WRITTEN: tuple[tuple[Callable[..., object], str], ...] = (
     (Operations.unbound, "unbind.int"),
     (Operations.joined, "cat.default"),
     (Operations.filled, "masked_fill.Scalar"),
-    (Operations.shaped, "view.default _unsafe_view.default reshape.default flatten.using_ints unflatten.int"),
+    (
+        Operations.shaped,
+        "view.default _unsafe_view.default reshape.default flatten.using_ints unflatten.int",
+    ),
     (Operations.shaped, "unsqueeze.default squeeze.dim squeeze.dims squeeze.default"),
     (Operations.same, "contiguous.default clone.default detach.default alias.default"),
-    *((partial(Operations.plain, kind=kind), f"{kind.lower()}.default") for kind in ("Tanh", "Relu", "Sigmoid")),
-    *((partial(Operations.pairwise, kind=kind), f"{kind.lower()}.Tensor") for kind in ("Add", "Sub", "Mul", "Div")),
+    *(
+        (partial(Operations.plain, kind=kind), f"{kind.lower()}.default")
+        for kind in ("Tanh", "Relu", "Sigmoid")
+    ),
+    *(
+        (partial(Operations.pairwise, kind=kind), f"{kind.lower()}.Tensor")
+        for kind in ("Add", "Sub", "Mul", "Div")
+    ),
     (partial(Operations.reduction, kind="ReduceMean"), "mean.dim"),
     (partial(Operations.reduction, kind="ReduceSum"), "sum.dim_IntList"),
 )
@@ -555,7 +684,9 @@ WRITERS["<built-in function getitem>"] = Operations.part
 """How each operation that is exported is written, by its name in the program."""
 
 
-def save_safetensors(packed: PackedModel, path: str | os.PathLike[str], *, overwrite: bool = False) -> int:
+def save_safetensors(
+    packed: PackedModel, path: str | os.PathLike[str], *, overwrite: bool = False
+) -> int:
     """Writes packed codes, scales and levels; returns the size of the file.
 
     For a tensor `name`: `name` holds its codes without gaps, `bits` each, first code in the lowest bits (uint8, flat);
@@ -567,12 +698,18 @@ def save_safetensors(packed: PackedModel, path: str | os.PathLike[str], *, overw
         from safetensors.numpy import save_file
     tensors: dict[str, Any] = {"levels": np.asarray(packed.levels, dtype=np.float64)}
     for tensor in packed.tensors:
-        tensors[tensor.name] = np.frombuffer(pack(tensor.codes, packed.bits_of(tensor)), dtype=np.uint8).copy()
+        tensors[tensor.name] = np.frombuffer(
+            pack(tensor.codes, packed.bits_of(tensor)), dtype=np.uint8
+        ).copy()
         if tensor.chosen is not None:
             tensors[f"{tensor.name}.chosen"] = tensor.chosen
         tensors[f"{tensor.name}.scale"] = np.atleast_1d(tensor.scale)
         tensors[f"{tensor.name}.shape"] = np.array(tensor.codes.shape, dtype=np.int64)
-    metadata = {"format": "mezzotint", "bits": str(packed.bits), "note": json.dumps(dict(packed.note), sort_keys=True)}
+    metadata = {
+        "format": "mezzotint",
+        "bits": str(packed.bits),
+        "note": json.dumps(dict(packed.note), sort_keys=True),
+    }
     with replacing(path, overwrite=overwrite) as temporary:
         save_file(tensors, temporary, metadata=metadata)
         return Path(temporary).stat().st_size
@@ -617,7 +754,9 @@ def save_onnx(
         import onnx
     size = shape or tuple(packed.note.get("architecture", {}).get("shape", ()))
     if not size:
-        raise ParameterError("shape", None, "the packed model does not say what a record looks like; give its shape")
+        raise ParameterError(
+            "shape", None, "the packed model does not say what a record looks like; give its shape"
+        )
     check_choice("inputs", inputs, _DTYPES)
     whole = packed.to_module(module).eval()
     note = json.dumps(dict(packed.note), sort_keys=True)
@@ -627,7 +766,9 @@ def save_onnx(
         return Path(temporary).write_bytes(model.SerializeToString())
 
 
-def written(graph: Graph, module: torch.nn.Module, shape: tuple[int, ...], inputs: str, *, note: str) -> Any:
+def written(
+    graph: Graph, module: torch.nn.Module, shape: tuple[int, ...], inputs: str, *, note: str
+) -> Any:
     """The ONNX model of what a module computes, with weights as the graph stores them."""
     done = Operations(graph, module, traced(module, shape, inputs))
     return graph.model(done.last, shape, _ONNX[_DTYPES[inputs]], done.results, note=note)

@@ -14,7 +14,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple, final, get_args
 
-from mezzotint.core.arguments import Neighboring, check_choice, check_count, check_neighboring, check_positive
+from mezzotint.core.arguments import (
+    Neighboring,
+    check_choice,
+    check_count,
+    check_neighboring,
+    check_positive,
+)
 from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.core.mechanism import Mechanism, Seed
 from mezzotint.core.records import JsonObject
@@ -85,7 +91,9 @@ class Method(ABC):
     """Steps that the noise is correlated over; records then fall into as many parts, which take turns."""
 
     @abstractmethod
-    def optimizer(self, inner: torch.optim.Optimizer, *, batch_size: int, rng: Rng, drawn: Drawn) -> DPOptimizer:
+    def optimizer(
+        self, inner: torch.optim.Optimizer, *, batch_size: int, rng: Rng, drawn: Drawn
+    ) -> DPOptimizer:
         """The Opacus optimizer around `inner`, which makes the step.
 
         Arguments:
@@ -121,10 +129,20 @@ class Method(ABC):
                 sent, not that it was.
         """
         if self.relation == "replace_one" != neighboring:
-            raise ParameterError("neighboring", neighboring, "reports of gradients hide replacement only: replace_one")
+            raise ParameterError(
+                "neighboring",
+                neighboring,
+                "reports of gradients hide replacement only: replace_one",
+            )
         if self.relation == "replace_one" and records_per_user > 1:
-            raise ParameterError("records_per_user", records_per_user, "reports are accounted record by record: 1")
-        return self._claim(Course(steps, sampling_rate, coordinates, delta, neighboring, contraction, records_per_user))
+            raise ParameterError(
+                "records_per_user", records_per_user, "reports are accounted record by record: 1"
+            )
+        return self._claim(
+            Course(
+                steps, sampling_rate, coordinates, delta, neighboring, contraction, records_per_user
+            )
+        )
 
     @abstractmethod
     def _claim(self, run: Course) -> Claim | None: ...
@@ -167,15 +185,21 @@ class NoisySGD(Method):
 
     def __post_init__(self) -> None:
         if not 0 <= self.noise_multiplier < math.inf:
-            raise ParameterError("noise_multiplier", self.noise_multiplier, "need a finite number >= 0")
+            raise ParameterError(
+                "noise_multiplier", self.noise_multiplier, "need a finite number >= 0"
+            )
         check_positive("clip_norm", self.clip_norm)
         coefficients(self.bands)
         if self.bands > 1 and self.projection is not None and self.projection.kappa < 1:
             raise ParameterError("bands", self.bands, NOT_REPLACED)
 
-    def optimizer(self, inner: torch.optim.Optimizer, *, batch_size: int, rng: Rng, drawn: Drawn) -> DPOptimizer:
+    def optimizer(
+        self, inner: torch.optim.Optimizer, *, batch_size: int, rng: Rng, drawn: Drawn
+    ) -> DPOptimizer:
         if self.projection is not None:
-            inner = ProjectedOptimizer(inner, projection=self.projection, bounds=self.bound, rng=partial(rng, "table"))
+            inner = ProjectedOptimizer(
+                inner, projection=self.projection, bounds=self.bound, rng=partial(rng, "table")
+            )
         return NoisyOptimizer(
             inner,
             noise_multiplier=self.noise_multiplier,
@@ -250,7 +274,9 @@ class QuantizedSGD(Method):
     clip: float
     max_grad_norm: float = math.inf
 
-    def optimizer(self, inner: torch.optim.Optimizer, *, batch_size: int, rng: Rng, drawn: Drawn) -> DPOptimizer:
+    def optimizer(
+        self, inner: torch.optim.Optimizer, *, batch_size: int, rng: Rng, drawn: Drawn
+    ) -> DPOptimizer:
         return QuantizedGradientOptimizer(
             inner,
             table=self.table,
@@ -264,7 +290,11 @@ class QuantizedSGD(Method):
         if run.steps == 0:
             return None
         return account(
-            self.table, dimension=run.coordinates, rounds=run.steps, sampling_rate=run.sampling_rate, delta=run.delta
+            self.table,
+            dimension=run.coordinates,
+            rounds=run.steps,
+            sampling_rate=run.sampling_rate,
+            delta=run.delta,
         )
 
     def describe(self) -> JsonObject:
@@ -291,7 +321,9 @@ class RankedSGD(Method):
 
     scheme: RankedCodebook
 
-    def optimizer(self, inner: torch.optim.Optimizer, *, batch_size: int, rng: Rng, drawn: Drawn) -> DPOptimizer:
+    def optimizer(
+        self, inner: torch.optim.Optimizer, *, batch_size: int, rng: Rng, drawn: Drawn
+    ) -> DPOptimizer:
         return RankedGradientOptimizer(
             inner,
             scheme=self.scheme,
@@ -302,7 +334,9 @@ class RankedSGD(Method):
 
     def _claim(self, run: Course) -> Claim | None:
         if run.coordinates != self.scheme.dimension:
-            raise ParameterError("coordinates", run.coordinates, f"need the codebook's {self.scheme.dimension}")
+            raise ParameterError(
+                "coordinates", run.coordinates, f"need the codebook's {self.scheme.dimension}"
+            )
         if run.steps == 0:
             return None
         return self.scheme.claim(rounds=run.steps, delta=run.delta, sampling_rate=run.sampling_rate)
@@ -329,7 +363,9 @@ class ClippedSGD(Method):
 
     clip: float
 
-    def optimizer(self, inner: torch.optim.Optimizer, *, batch_size: int, rng: Rng, drawn: Drawn) -> DPOptimizer:
+    def optimizer(
+        self, inner: torch.optim.Optimizer, *, batch_size: int, rng: Rng, drawn: Drawn
+    ) -> DPOptimizer:
         return ClippedGradientOptimizer(inner, clip=self.clip, expected_batch_size=batch_size)
 
     def _claim(self, run: Course) -> Claim | None:
@@ -425,7 +461,9 @@ class Accountant(IAccountant):
             for noise, rate, steps in self.history
         ]  # fmt: skip
         delta = self.delta if delta is None else delta
-        return account(training_release(phases, delta=delta, neighboring=self.neighboring, seeded=self.seeded))
+        return account(
+            training_release(phases, delta=delta, neighboring=self.neighboring, seeded=self.seeded)
+        )
 
     def get_epsilon(self, delta: float, *_: object, **__: object) -> float:
         """Epsilon of all steps so far; 0 before the first, inf where nothing can be claimed."""
@@ -449,13 +487,20 @@ class Accountant(IAccountant):
             ParameterError: a run of other bands or users; fewer steps than are counted here. To go back to earlier
                 weights, load module and optimizer alone: the later ones are released.
         """
-        for name, own in (("bands", self.bands), ("records_per_user", self.sampling.records_per_user)):
+        for name, own in (
+            ("bands", self.bands),
+            ("records_per_user", self.sampling.records_per_user),
+        ):
             if int(state_dict.get(name, 1)) != own:
                 raise ParameterError(name, own, f"the run so far had {state_dict.get(name, 1)}")
-        history = [(float(noise), float(rate), int(steps)) for noise, rate, steps in state_dict["history"]]
+        history = [
+            (float(noise), float(rate), int(steps)) for noise, rate, steps in state_dict["history"]
+        ]
         if not _counted(self.history) <= _counted(history):
             remedy = "released steps stay counted; to go back to earlier weights, load module and optimizer alone"
-            raise ParameterError("state_dict", f"{_counted(history).total()} steps, {len(self)} counted", remedy)
+            raise ParameterError(
+                "state_dict", f"{_counted(history).total()} steps, {len(self)} counted", remedy
+            )
         super().load_state_dict(state_dict)
         self.history = history
         self.contraction = max(self.contraction, float(state_dict["contraction"]))
@@ -463,7 +508,10 @@ class Accountant(IAccountant):
 
 
 def _counted(history: list[tuple[float, float, int]]) -> Counter[tuple[float, float]]:
-    return sum((Counter({(noise, rate): steps}) for noise, rate, steps in history), Counter[tuple[float, float]]())
+    return sum(
+        (Counter({(noise, rate): steps}) for noise, rate, steps in history),
+        Counter[tuple[float, float]](),
+    )
 
 
 PrivateMethod = Literal["dp-sgd", "proj-dp-sgd", "rqp"]
@@ -549,20 +597,30 @@ def make_private(
     draws = Draws(seed, replicas=replicas)
     steps = None if epochs is None else check_count("epochs", epochs) * max(1, len(loader))
     kept = _kept(users, records_per_user, loader, chosen, bands)
-    banded = _bands(bands, loader, chosen, replicas, target_epsilon, steps, delta=delta, neighboring=neighboring)
+    banded = _bands(
+        bands, loader, chosen, replicas, target_epsilon, steps, delta=delta, neighboring=neighboring
+    )
     rng = partial(draws, "batch")
-    made, batches = poisson_loader(loader, rng=rng, first=rank, every=world, bands=banded, kept=kept)
+    made, batches = poisson_loader(
+        loader, rng=rng, first=rank, every=world, bands=banded, kept=kept
+    )
     sampling = replace(batches.sampling, records_per_user=records_per_user)
-    inner = optimizer if chosen == "dp-sgd" else _onto_levels(optimizer, chosen, bits, q, bound, draws)
+    inner = (
+        optimizer if chosen == "dp-sgd" else _onto_levels(optimizer, chosen, bits, q, bound, draws)
+    )
     if (target_epsilon is None) == (noise_multiplier is None):
-        raise ParameterError("target_epsilon", target_epsilon, "give one of target_epsilon and noise_multiplier")
+        raise ParameterError(
+            "target_epsilon", target_epsilon, "give one of target_epsilon and noise_multiplier"
+        )
     if target_epsilon is None:
         noise = check_positive("noise_multiplier", noise_multiplier)
     elif steps is None:
         raise ParameterError("epochs", None, "the budget is for a number of epochs; give it")
     else:
         count = participations(steps, banded)
-        noise = least_noise(target_epsilon, sampling=sampling, steps=count, delta=delta, neighboring=neighboring)
+        noise = least_noise(
+            target_epsilon, sampling=sampling, steps=count, delta=delta, neighboring=neighboring
+        )
         # Less where codes that are replaced hide something of the noise.
         noise *= inner.contraction if isinstance(inner, ProjectedOptimizer) else 1.0
     accountant = Accountant(
@@ -588,10 +646,17 @@ def make_private(
         # Autograd's own sum is not private: the plain optimizer, called in the middle of a step, must not find it.
         if parameter.requires_grad:
             parameter.register_post_accumulate_grad_hook(_forget)
-    return FactoredGradSampleModule(module, loss_reduction=loss_reduction), private, made, accountant
+    return (
+        FactoredGradSampleModule(module, loss_reduction=loss_reduction),
+        private,
+        made,
+        accountant,
+    )
 
 
-def _check(method: str, *, bits: int | None, q: float | None, neighboring: str, loss_reduction: str) -> None:
+def _check(
+    method: str, *, bits: int | None, q: float | None, neighboring: str, loss_reduction: str
+) -> None:
     check_choice("method", method, METHODS)
     if bits is not None and method == "dp-sgd":
         remedy = "weights are floats; pack them into few bits after training, which is free, or use proj-dp-sgd"
@@ -603,30 +668,50 @@ def _check(method: str, *, bits: int | None, q: float | None, neighboring: str, 
 
 
 def _bands(
-    bands: int | str, loader: Any, method: str, replicas: bool, target: float | None, steps: int | None, **claim: Any
+    bands: int | str,
+    loader: Any,
+    method: str,
+    replicas: bool,
+    target: float | None,
+    steps: int | None,
+    **claim: Any,
 ) -> int:
     """How many bands, chosen if that is requested."""
     if bands != 1 and method == "rqp":
         raise ParameterError("bands", bands, NOT_REPLACED)
     if bands != 1 and replicas:
-        raise ParameterError("bands", bands, "correlated noise is for one process; use bands=1 with replicas")
+        raise ParameterError(
+            "bands", bands, "correlated noise is for one process; use bands=1 with replicas"
+        )
     if bands != "auto":
         return check_count("bands", bands)
     if target is None or steps is None:
-        raise ParameterError("bands", bands, "it is chosen for target_epsilon and epochs, with batches; give these")
-    return choose_bands(target, batch_size=loader.batch_size, dataset_size=len(loader.dataset), steps=steps, **claim)
+        raise ParameterError(
+            "bands", bands, "it is chosen for target_epsilon and epochs, with batches; give these"
+        )
+    return choose_bands(
+        target, batch_size=loader.batch_size, dataset_size=len(loader.dataset), steps=steps, **claim
+    )
 
 
 def _kept(users: Any, most: int, loader: Any, method: str, bands: int | str) -> Any:
     """Indices of the records that are trained on; None for all."""
     if users is None and most != 1:
-        raise ParameterError("records_per_user", most, "say whose record each is, so that no user has more: users=...")
+        raise ParameterError(
+            "records_per_user",
+            most,
+            "say whose record each is, so that no user has more: users=...",
+        )
     if users is None:
         return None
     if bands != 1:
-        raise ParameterError("bands", bands, "a user's records would lie in several parts; use bands=1 with users")
+        raise ParameterError(
+            "bands", bands, "a user's records would lie in several parts; use bands=1 with users"
+        )
     if method == "rqp":
-        raise ParameterError("method", method, "replaced codes save nothing for users; use proj-dp-sgd")
+        raise ParameterError(
+            "method", method, "replaced codes save nothing for users; use proj-dp-sgd"
+        )
     return first_records(users, most, records=len(loader.dataset))
 
 
@@ -637,27 +722,33 @@ def _check_module(module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> 
             remedy = "ghost clipping sums floats, sums here are integers of clipped gradients; give the plain module"
         raise ParameterError("module", type(module).__name__, remedy)
     if isinstance(module, torch.nn.parallel.DistributedDataParallel):
-        remedy = "give the module inside (module.module): sums over replicas are taken before the noise"
+        remedy = (
+            "give the module inside (module.module): sums over replicas are taken before the noise"
+        )
         raise ParameterError("module", type(module).__name__, remedy)
     if any(isinstance(part, FSDPModule | FullyShardedDataParallel) for part in module.modules()):
-        remedy = (
-            "a record's norm is taken over all weights, which no process has; give a module that is not sharded (DDP)"
-        )
+        remedy = "a record's norm is taken over all weights, which no process has; give a module that is not sharded (DDP)"
         raise ParameterError("module", f"sharded {type(module).__name__}", remedy)
     errors = ModuleValidator.validate(module, strict=False)
     if errors:
         remedy = f"{errors[0]}; opacus.validators.ModuleValidator.fix(module) replaces what mixes records"
         raise ParameterError("module", type(module).__name__, remedy)
     if isinstance(optimizer, torch.optim.LBFGS):
-        raise ParameterError("optimizer", "LBFGS", "it looks at a batch several times in a step; use SGD or Adam")
+        raise ParameterError(
+            "optimizer", "LBFGS", "it looks at a batch several times in a step; use SGD or Adam"
+        )
     own = {id(parameter) for parameter in module.parameters()}
     given = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     if any(id(parameter) not in own for parameter in given):
         raise ParameterError(
-            "optimizer", type(optimizer).__name__, "leave out parameters that the module does not have"
+            "optimizer",
+            type(optimizer).__name__,
+            "leave out parameters that the module does not have",
         )
     if not any(parameter.requires_grad for parameter in given):
-        raise ParameterError("optimizer", type(optimizer).__name__, "all its parameters are frozen; unfreeze some")
+        raise ParameterError(
+            "optimizer", type(optimizer).__name__, "all its parameters are frozen; unfreeze some"
+        )
 
 
 @torch.no_grad()
@@ -681,15 +772,26 @@ def _matrices(parameter: torch.Tensor) -> bool:
 
 
 def _onto_levels(
-    optimizer: torch.optim.Optimizer, method: str, bits: int | None, q: float | None, bound: float | None, draws: Draws
+    optimizer: torch.optim.Optimizer,
+    method: str,
+    bits: int | None,
+    q: float | None,
+    bound: float | None,
+    draws: Draws,
 ) -> ProjectedOptimizer:
     """The optimizer, whose weights are put onto levels after each step: all of them, or those of matrices."""
     size, kept = 4 if bits is None else bits, 0.99 if q is None else q
     rqp = method == "rqp"
     return ProjectedOptimizer(
         optimizer,
-        projection=projection(bits=size, rounding="nearest", q=kept) if rqp else projection(bits=size),
-        bounds=[bound or derived_bound(one) for group in optimizer.param_groups for one in group["params"]],
+        projection=projection(bits=size, rounding="nearest", q=kept)
+        if rqp
+        else projection(bits=size),
+        bounds=[
+            bound or derived_bound(one)
+            for group in optimizer.param_groups
+            for one in group["params"]
+        ],
         rng=partial(draws, "table"),
         quantize=every if rqp else _matrices,
     )

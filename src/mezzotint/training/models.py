@@ -18,7 +18,9 @@ with brought_by("torch"):
     from opacus import GradSampleModule as GradSampleModule
     from opacus.accountants import IAccountant as IAccountant
     from opacus.data_loader import wrap_collate_with_empty as wrap_collate_with_empty
-    from opacus.grad_sample import GradSampleModuleFastGradientClipping as GradSampleModuleFastGradientClipping
+    from opacus.grad_sample import (
+        GradSampleModuleFastGradientClipping as GradSampleModuleFastGradientClipping,
+    )
     from opacus.grad_sample.gsm_base import AbstractGradSampleModule as AbstractGradSampleModule
     from opacus.optimizers import DPOptimizer as DPOptimizer
     from opacus.optimizers.optimizer import _check_processed_flag, _mark_as_processed
@@ -79,7 +81,9 @@ def _convolutional(rows: int, columns: int, classes: int) -> torch.nn.Module:
     )
     with torch.no_grad():
         features = body(torch.zeros(1, rows, columns)).shape[1]
-    return torch.nn.Sequential(body, torch.nn.Linear(features, 32), torch.nn.Tanh(), torch.nn.Linear(32, classes))
+    return torch.nn.Sequential(
+        body, torch.nn.Linear(features, 32), torch.nn.Tanh(), torch.nn.Linear(32, classes)
+    )
 
 
 @final
@@ -91,13 +95,26 @@ class _Block(torch.nn.Module):
         dense = torch.nn.Linear
         self.heads = heads
         self.before, self.between = torch.nn.LayerNorm(width), torch.nn.LayerNorm(width)
-        self.query, self.key, self.value = dense(width, width), dense(width, width), dense(width, width)
-        self.out, self.up, self.down = dense(width, width), dense(width, 2 * width), dense(2 * width, width)
+        self.query, self.key, self.value = (
+            dense(width, width),
+            dense(width, width),
+            dense(width, width),
+        )
+        self.out, self.up, self.down = (
+            dense(width, width),
+            dense(width, 2 * width),
+            dense(2 * width, width),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         given = self.before(x)
-        parts = (part(given).unflatten(-1, (self.heads, -1)) for part in (self.query, self.key, self.value))
-        met = torch.nn.functional.scaled_dot_product_attention(*(part.transpose(1, 2) for part in parts))
+        parts = (
+            part(given).unflatten(-1, (self.heads, -1))
+            for part in (self.query, self.key, self.value)
+        )
+        met = torch.nn.functional.scaled_dot_product_attention(
+            *(part.transpose(1, 2) for part in parts)
+        )
         x = x + self.out(met.transpose(1, 2).flatten(2))
         return x + self.down(torch.nn.functional.gelu(self.up(self.between(x))))
 
@@ -106,7 +123,9 @@ class _Block(torch.nn.Module):
 class _Transformer(torch.nn.Module):
     """An encoder of a record's rows, each a token; its mean decides."""
 
-    def __init__(self, tokens: int, features: int, classes: int, *, width: int = 64, heads: int = 4) -> None:
+    def __init__(
+        self, tokens: int, features: int, classes: int, *, width: int = 64, heads: int = 4
+    ) -> None:
         super().__init__()
         self.into, self.place = torch.nn.Linear(features, width), torch.nn.Embedding(tokens, width)
         self.blocks = torch.nn.Sequential(_Block(width, heads), _Block(width, heads))
@@ -115,7 +134,9 @@ class _Transformer(torch.nn.Module):
         torch.nn.init.normal_(self.place.weight, std=0.1)
 
     def forward(self, x: Tensor) -> Tensor:
-        places = self.get_buffer("places").expand(x.shape[0], -1)  # per-record gradients want records first
+        places = self.get_buffer("places").expand(
+            x.shape[0], -1
+        )  # per-record gradients want records first
         return self.classes(self.norm(self.blocks(self.into(x) + self.place(places))).mean(dim=1))
 
 
@@ -134,14 +155,22 @@ def _module_from(name: str, shape: tuple[int, ...], classes: int, seed: int) -> 
         torch.manual_seed(seed)
         module = make()
     if not isinstance(module, torch.nn.Module):
-        raise ParameterError("model", name, f"makes {type(module).__name__}, no torch.nn.Module; return one")
+        raise ParameterError(
+            "model", name, f"makes {type(module).__name__}, no torch.nn.Module; return one"
+        )
     errors = ModuleValidator.validate(module, strict=False)
     if errors:
-        raise ParameterError("model", name, f"{errors[0]}; opacus.validators.ModuleValidator.fix replaces such layers")
+        raise ParameterError(
+            "model",
+            name,
+            f"{errors[0]}; opacus.validators.ModuleValidator.fix replaces such layers",
+        )
     with torch.no_grad():
         outputs = tuple(module(torch.zeros(2, *shape)).shape)
     if outputs != (2, classes):
-        raise ParameterError("model", name, f"two records of shape {shape} gave {outputs}, not (2, {classes})")
+        raise ParameterError(
+            "model", name, f"two records of shape {shape} gave {outputs}, not (2, {classes})"
+        )
     return module
 
 
@@ -171,10 +200,16 @@ def task(model: str, *, shape: tuple[int, ...], classes: int, seed: int = 0) -> 
     if ".py:" in model:
         return _classifier(_module_from(model, shape, classes, seed))
     if model not in MODELS:
-        raise ParameterError("model", model, f"use one of {', '.join(MODELS)}, or file.py:Net for a module of your own")
+        raise ParameterError(
+            "model",
+            model,
+            f"use one of {', '.join(MODELS)}, or file.py:Net for a module of your own",
+        )
     if model in _MARGIN_LOSSES:
         if classes != 2:
-            raise ParameterError("model", model, f"it tells 2 classes apart, the data has {classes}; use softmax")
+            raise ParameterError(
+                "model", model, f"it tells 2 classes apart, the data has {classes}; use softmax"
+            )
         loss = _MARGIN_LOSSES[model]
         return Task(
             module=_linear(math.prod(shape), 1),
@@ -184,9 +219,13 @@ def task(model: str, *, shape: tuple[int, ...], classes: int, seed: int = 0) -> 
     if model == "softmax":
         return _classifier(_linear(math.prod(shape), classes))
     if len(shape) != 2 or (model == "cnn" and min(shape) < 20):
-        needed = "images of at least 20 x 20" if model == "cnn" else "rows of features, a token each"
+        needed = (
+            "images of at least 20 x 20" if model == "cnn" else "rows of features, a token each"
+        )
         raise ParameterError("model", model, f"needs {needed}, got records of shape {shape}")
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        module = _convolutional(*shape, classes) if model == "cnn" else _Transformer(*shape, classes)
+        module = (
+            _convolutional(*shape, classes) if model == "cnn" else _Transformer(*shape, classes)
+        )
     return _classifier(module)

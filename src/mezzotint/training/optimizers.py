@@ -28,7 +28,13 @@ from mezzotint.training.clipped import (
     rounded_gaussian,
     squares,
 )
-from mezzotint.training.models import BatchSplittingSampler, DPOptimizer, check_unused, mark_used, torch
+from mezzotint.training.models import (
+    BatchSplittingSampler,
+    DPOptimizer,
+    check_unused,
+    mark_used,
+    torch,
+)
 from mezzotint.training.projection import ROUNDINGS, LeftOutWarning, Projection, place
 from mezzotint.vectors import RankedCodebook, round_seeds
 from mezzotint.vectors.gaussian import RoundedGaussian
@@ -69,7 +75,9 @@ class _Wrapper(torch.optim.Optimizer):
 
     def __getstate__(self) -> dict[str, object]:
         # A scheduler's wrapper of `step`, and a pass through a loader, belong to the optimizer that they were made for.
-        return {name: value for name, value in vars(self).items() if name not in ("step", "_splitting")}
+        return {
+            name: value for name, value in vars(self).items() if name not in ("step", "_splitting")
+        }
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
@@ -120,8 +128,12 @@ class ProjectedOptimizer(_Wrapper):
 
     def _check_bounds(self) -> None:
         count = len(self._every())
-        if len(self._bounds) != count or not all(0 < bound < float("inf") for bound in self._bounds):
-            raise ParameterError("bounds", self._bounds, f"need one positive number, or {count} of them")
+        if len(self._bounds) != count or not all(
+            0 < bound < float("inf") for bound in self._bounds
+        ):
+            raise ParameterError(
+                "bounds", self._bounds, f"need one positive number, or {count} of them"
+            )
 
     def _every(self) -> list[torch.Tensor]:
         return [parameter for group in self.inner.param_groups for parameter in group["params"]]
@@ -195,7 +207,9 @@ class ProjectedOptimizer(_Wrapper):
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
         self._contracted = self.contraction
-        gradients: list[Any] = [parameter.grad for parameter in self.parameters] if self.projection.kappa < 1 else []
+        gradients: list[Any] = (
+            [parameter.grad for parameter in self.parameters] if self.projection.kappa < 1 else []
+        )
         for gradient in gradients:
             # Noise that two projections read tells more than noise that one has read.
             check_unused(gradient)
@@ -224,7 +238,9 @@ class ProjectedOptimizer(_Wrapper):
             gradient = parameter.grad
             if id(parameter) not in rates or gradient is None or gradient.layout != torch.strided:
                 return None
-            if not parameter.is_contiguous() or {parameter.dtype, gradient.dtype} != {torch.float32}:
+            if not parameter.is_contiguous() or {parameter.dtype, gradient.dtype} != {
+                torch.float32
+            }:
                 return None
             found.append((gradient.detach().contiguous().flatten().numpy(), rates[id(parameter)]))
         return found or None
@@ -245,7 +261,9 @@ class ProjectedOptimizer(_Wrapper):
         self._project(None)
 
     def _in_place(self) -> bool:
-        return self.projection.rounding in ROUNDINGS and all(one.device.type == "cpu" for one in self.parameters)
+        return self.projection.rounding in ROUNDINGS and all(
+            one.device.type == "cpu" for one in self.parameters
+        )
 
     @torch.no_grad()
     def _project(self, moves: list[tuple[npt.NDArray[np.float32], float]] | None) -> None:
@@ -255,11 +273,17 @@ class ProjectedOptimizer(_Wrapper):
             self._project_together(chosen)
 
     def _project_in_place(
-        self, chosen: list[tuple[torch.Tensor, float]], moves: list[tuple[npt.NDArray[np.float32], float]] | None
+        self,
+        chosen: list[tuple[torch.Tensor, float]],
+        moves: list[tuple[npt.NDArray[np.float32], float]] | None,
     ) -> None:
-        flats = [parameter.detach().to(torch.float32).contiguous().flatten() for parameter, _ in chosen]
+        flats = [
+            parameter.detach().to(torch.float32).contiguous().flatten() for parameter, _ in chosen
+        ]
         bounds = [bound for _, bound in chosen]
-        if place([flat.numpy() for flat in flats], bounds, self.projection, key_from(self.rng()), moves):
+        if place(
+            [flat.numpy() for flat in flats], bounds, self.projection, key_from(self.rng()), moves
+        ):
             raise NotFiniteError("a weight is not a number")
         for (parameter, _), flat in zip(chosen, flats, strict=True):
             if flat.data_ptr() != parameter.data_ptr():
@@ -268,13 +292,23 @@ class ProjectedOptimizer(_Wrapper):
     def _project_together(self, chosen: list[tuple[torch.Tensor, float]]) -> None:
         # One draw for all tensors, where the first of them lies, and few operations on each: the time goes into these.
         levels, device = self.projection.table.levels, chosen[0][0].device
-        together = torch.cat([parameter.detach().to(device, torch.float32).flatten() for parameter, _ in chosen])
-        sizes, bounds = [parameter.numel() for parameter, _ in chosen], [bound for _, bound in chosen]
+        together = torch.cat(
+            [parameter.detach().to(device, torch.float32).flatten() for parameter, _ in chosen]
+        )
+        sizes, bounds = (
+            [parameter.numel() for parameter, _ in chosen],
+            [bound for _, bound in chosen],
+        )
         divisors = torch.tensor(bounds, dtype=torch.float32, device=device)
         same = len(set(bounds)) == 1
-        together /= divisors[0] if same else divisors.repeat_interleave(torch.tensor(sizes, device=device))
+        together /= (
+            divisors[0] if same else divisors.repeat_interleave(torch.tensor(sizes, device=device))
+        )
         codes = self.projection.table.privatize(together, self.rng())
-        values = {bound: torch.tensor(levels * bound, dtype=torch.float32, device=device) for bound in set(bounds)}
+        values = {
+            bound: torch.tensor(levels * bound, dtype=torch.float32, device=device)
+            for bound in set(bounds)
+        }
         for (parameter, bound), part in zip(chosen, codes.split(sizes), strict=True):
             parameter.copy_(values[bound].index_select(0, part.int()).view_as(parameter))
 
@@ -284,14 +318,20 @@ class ProjectedOptimizer(_Wrapper):
         levels = self.projection.table.levels
         between = (levels[1:] + levels[:-1]) / 2
         return [
-            np.searchsorted(between, (parameter.detach().float() / bound).cpu().numpy()).astype(np.uint8)
+            np.searchsorted(between, (parameter.detach().float() / bound).cpu().numpy()).astype(
+                np.uint8
+            )
             for parameter, bound in self._chosen()
         ]
 
 
 def derived_bound(parameter: torch.Tensor) -> float:
     """Twice the largest weight of a tensor that is public, as initial weights are; 1 if all are 0."""
-    return 2 * float(parameter.detach().abs().max()) if parameter.numel() and bool(parameter.any()) else 1.0
+    return (
+        2 * float(parameter.detach().abs().max())
+        if parameter.numel() and bool(parameter.any())
+        else 1.0
+    )
 
 
 def _has_hooks(optimizer: torch.optim.Optimizer) -> bool:
@@ -414,7 +454,9 @@ class _CoordinateOptimizer(_Wrapper, DPOptimizer, ABC):
         for parameter, part in zip(attributed, parts, strict=True):
             total = part.view_as(parameter)
             # A batch split by Opacus's memory manager comes in parts.
-            parameter.summed_grad = total if parameter.summed_grad is None else parameter.summed_grad + total
+            parameter.summed_grad = (
+                total if parameter.summed_grad is None else parameter.summed_grad + total
+            )
             mark_used(parameter.grad_sample)
 
     @torch.no_grad()
@@ -424,7 +466,9 @@ class _CoordinateOptimizer(_Wrapper, DPOptimizer, ABC):
         for parameter in attributed:
             check_unused(parameter.summed_grad)
             mark_used(parameter.summed_grad)
-        together = self.disturb(torch.cat([parameter.summed_grad.flatten() for parameter in attributed]))
+        together = self.disturb(
+            torch.cat([parameter.summed_grad.flatten() for parameter in attributed])
+        )
         # The extremes are infinite or NaN if any entry is.
         if together.numel() and not all(math.isfinite(end) for end in together.aminmax()):
             raise NotFiniteError("its gradient is not finite")
@@ -490,7 +534,8 @@ class NoisyOptimizer(_CoordinateOptimizer):
 
     def _sums(self) -> ClippedSums:
         return ClippedSums(
-            clip_norm=self.max_grad_norm, coordinates=sum(parameter.numel() for parameter in self.params)
+            clip_norm=self.max_grad_norm,
+            coordinates=sum(parameter.numel() for parameter in self.params),
         )
 
     def _noise(self) -> RoundedGaussian | None:
@@ -546,7 +591,11 @@ class NoisyOptimizer(_CoordinateOptimizer):
     def disturb(self, summed: torch.Tensor) -> torch.Tensor:
         correlated = self.correlated
         if correlated is not None:
-            correlated.check(self.noise_multiplier, self.max_grad_norm, [id(parameter) for parameter in self.params])
+            correlated.check(
+                self.noise_multiplier,
+                self.max_grad_norm,
+                [id(parameter) for parameter in self.params],
+            )
         self._check_batch()
         self.record(self)
         if self.drawn is not None:
@@ -558,7 +607,9 @@ class NoisyOptimizer(_CoordinateOptimizer):
         noise = self._noise()
         if correlated is None and summed.device.type in GPU:
             if noise is not None:
-                summed = summed + rounded_gaussian(noise, key_from(self.rng()), summed.numel(), summed.device)
+                summed = summed + rounded_gaussian(
+                    noise, key_from(self.rng()), summed.numel(), summed.device
+                )
             return (summed.double() * self._sums().unit).float()
         released: npt.NDArray[Any] = summed.cpu().numpy()
         if correlated is not None:
@@ -586,12 +637,16 @@ class ClippedGradientOptimizer(_CoordinateOptimizer):
         expected_batch_size: what the sum is divided by.
     """
 
-    def __init__(self, inner: torch.optim.Optimizer, *, clip: float, expected_batch_size: int) -> None:
+    def __init__(
+        self, inner: torch.optim.Optimizer, *, clip: float, expected_batch_size: int
+    ) -> None:
         super().__init__(inner, expected_batch_size=expected_batch_size)
         self.clip = check_positive("clip", clip)
 
     def total(self, samples: list[torch.Tensor]) -> torch.Tensor:
-        return torch.cat([rows.flatten(1).clamp(-self.clip, self.clip).sum(dim=0) for rows in samples])
+        return torch.cat(
+            [rows.flatten(1).clamp(-self.clip, self.clip).sum(dim=0) for rows in samples]
+        )
 
 
 @final
@@ -627,9 +682,13 @@ class QuantizedGradientOptimizer(_CoordinateOptimizer):
         max_grad_norm: float = float("inf"),
         rng: Callable[[], Seed] = _private,
     ) -> None:
-        super().__init__(inner, max_grad_norm=max_grad_norm, expected_batch_size=expected_batch_size)
+        super().__init__(
+            inner, max_grad_norm=max_grad_norm, expected_batch_size=expected_batch_size
+        )
         if table.lower != -table.upper:
-            raise ParameterError("table", (table.lower, table.upper), "need a range symmetric around 0")
+            raise ParameterError(
+                "table", (table.lower, table.upper), "need a range symmetric around 0"
+            )
         self.clip = check_positive("clip", clip)
         self.table = table
         self.rng = rng
@@ -655,7 +714,9 @@ class QuantizedGradientOptimizer(_CoordinateOptimizer):
         if self.max_grad_norm < float("inf"):
             # The norm of an outer product is the product of the norms.
             norms = sum(squares(gradient.gains) * squares(gradient.rows) for gradient in given)
-            scale *= np.minimum(1, self.max_grad_norm / np.maximum(np.sqrt(norms), 1e-12)).astype(np.float32)
+            scale *= np.minimum(1, self.max_grad_norm / np.maximum(np.sqrt(norms), 1e-12)).astype(
+                np.float32
+            )
         sums, nans = self._sums(given, scale, self.rng())
         if nans:
             raise NotFiniteError("a record's gradient is not a number")
@@ -690,7 +751,9 @@ class RankedGradientOptimizer(_CoordinateOptimizer):
         rng: Callable[[], Seed] = _private,
         public: Callable[[], Seed] = _private,
     ) -> None:
-        super().__init__(inner, max_grad_norm=scheme.clip_norm, expected_batch_size=expected_batch_size)
+        super().__init__(
+            inner, max_grad_norm=scheme.clip_norm, expected_batch_size=expected_batch_size
+        )
         self.scheme, self.rng, self.public = scheme, rng, public
         weights = sum(parameter.numel() for parameter in self.params)
         if weights != scheme.dimension:
@@ -704,7 +767,9 @@ class RankedGradientOptimizer(_CoordinateOptimizer):
             summed = self.scheme.mean(reports, seeds) * len(seeds)
         return torch.from_numpy(summed.astype(np.float32)).to(samples[0].device)
 
-    def reports(self, samples: list[torch.Tensor]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
+    def reports(
+        self, samples: list[torch.Tensor]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
         """All that is released: one integer and one public seed for each record."""
         rows = np.concatenate([_array(sample.flatten(1)) for sample in samples], axis=1)
         round_number = int(draw_words(key_from(self.public()), 0, 1)[0] >> np.uint64(32))

@@ -60,7 +60,9 @@ def _by_channel(name: str, array: Floats, bits: int) -> PackedTensor:
     chosen = np.empty((len(rows), 2**bits), dtype=np.uint8) if bits < LEAST_BITS else None
     for i, row in enumerate(rows):
         largest = max(float(np.abs(row).max(initial=0.0)), _LEAST)
-        tried = np.concatenate([largest / whole[-1] * _SHRINKING, -largest / whole[-1] * _SHRINKING])
+        tried = np.concatenate(
+            [largest / whole[-1] * _SHRINKING, -largest / whole[-1] * _SHRINKING]
+        )
         ladders = tried[:, None] * whole
         ladders[tried < 0] = ladders[tried < 0, ::-1]  # increasing
         channel = _Channel(row, counts)
@@ -110,10 +112,16 @@ class _Channel:
         By dynamic programming over the last level that is chosen: what lies between two neighbours goes to the nearer.
         """
         lower, upper = np.triu_indices(levels.shape[1], k=1)
-        rising = np.argsort(lower + upper, kind="stable")  # of their middles: looked up faster than in any order
+        rising = np.argsort(
+            lower + upper, kind="stable"
+        )  # of their middles: looked up faster than in any order
         lower, upper = lower[rising], upper[rising]
         low, high, ends = levels[:, lower], levels[:, upper], self._upto(levels)
-        middle, start, end = self._upto((low + high) / 2), np.take(ends, lower, axis=2), np.take(ends, upper, axis=2)
+        middle, start, end = (
+            self._upto((low + high) / 2),
+            np.take(ends, lower, axis=2),
+            np.take(ends, upper, axis=2),
+        )
         between = np.full((levels.shape[1], *levels.shape), np.inf)
         between[lower, :, upper] = (_spread(middle - start, low) + _spread(end - middle, high)).T
         least, came = _spread(ends, levels), []
@@ -202,9 +210,17 @@ class PackedModel:
         for tensor in self.tensors:
             scale = np.asarray(tensor.scale)
             if not np.all(np.isfinite(scale) & (scale != 0)):
-                raise ParameterError("scale", float(scale.min()), f"tensor {tensor.name!r} needs scales that are not 0")
+                raise ParameterError(
+                    "scale",
+                    float(scale.min()),
+                    f"tensor {tensor.name!r} needs scales that are not 0",
+                )
             if scale.ndim and (scale.dtype != np.float32 or scale.shape != tensor.codes.shape[:1]):
-                raise ParameterError("scale", scale.shape, f"tensor {tensor.name!r} needs one float32 for each channel")
+                raise ParameterError(
+                    "scale",
+                    scale.shape,
+                    f"tensor {tensor.name!r} needs one float32 for each channel",
+                )
             chosen = tensor.chosen
             if chosen is not None and (
                 chosen.shape not in [(scale.size, 2**bits) for bits in range(1, self._bits)]
@@ -215,7 +231,9 @@ class PackedModel:
                 raise ParameterError("chosen", chosen.shape, remedy)
             most = len(self.levels) if chosen is None else chosen.shape[1]
             if tensor.codes.size and int(tensor.codes.max()) >= most:
-                raise ParameterError("codes", int(tensor.codes.max()), f"tensor {tensor.name!r} names no such level")
+                raise ParameterError(
+                    "codes", int(tensor.codes.max()), f"tensor {tensor.name!r} names no such level"
+                )
 
     @property
     def _bits(self) -> int:
@@ -248,7 +266,10 @@ class PackedModel:
     def values(self) -> dict[str, npt.NDArray[np.float32]]:
         """The weights by name, float32."""
         levels = np.asarray(self.levels)
-        return {t.name: (t.scales * levels.take(t.levels, mode="clip")).astype(np.float32) for t in self.tensors}
+        return {
+            t.name: (t.scales * levels.take(t.levels, mode="clip")).astype(np.float32)
+            for t in self.tensors
+        }
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """The weights by name as PyTorch tensors, for `module.load_state_dict`; buffers are not in it."""
@@ -260,7 +281,9 @@ class PackedModel:
         """Sets all parameters of a PyTorch module, in place, and returns it; names and shapes must be the same."""
         own, given = dict(module.named_parameters()), self.state_dict()
         if set(own) != set(given):
-            raise ParameterError("module", sorted(set(own) ^ set(given)), "these parameters are on one side only")
+            raise ParameterError(
+                "module", sorted(set(own) ^ set(given)), "these parameters are on one side only"
+            )
         for name, parameter in own.items():
             if parameter.shape != given[name].shape:
                 remedy = f"{name} has shape {tuple(given[name].shape)} in the file"
@@ -278,9 +301,13 @@ class PackedModel:
         if known is None:
             remedy = "the packed model does not say how it is built; give a module of its kind"
             raise ParameterError("module", None, remedy)
-        return self.load_into(task(known["model"], shape=tuple(known["shape"]), classes=known["classes"]).module)
+        return self.load_into(
+            task(known["model"], shape=tuple(known["shape"]), classes=known["classes"]).module
+        )
 
-    def export(self, path: str | os.PathLike[str], *, overwrite: bool = False, **settings: Any) -> int:
+    def export(
+        self, path: str | os.PathLike[str], *, overwrite: bool = False, **settings: Any
+    ) -> int:
         """Writes the model for other programs, by the ending of the path; returns the size of the file in bytes.
 
         Arguments:
@@ -294,7 +321,9 @@ class PackedModel:
         savers = {".onnx": export.save_onnx, ".safetensors": export.save_safetensors}
         ending = Path(path).suffix
         if ending not in savers:
-            raise ParameterError("path", ending, f"the ending says the format; use one of {', '.join(savers)}")
+            raise ParameterError(
+                "path", ending, f"the ending says the format; use one of {', '.join(savers)}"
+            )
         return savers[ending](self, path, overwrite=overwrite, **settings)
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> int:
@@ -316,7 +345,9 @@ class PackedModel:
         text = json.dumps(header, sort_keys=True, allow_nan=False).encode()
         body = len(text).to_bytes(_LENGTH_BYTES, "little") + text
         for tensor in self.tensors:
-            channels = np.asarray(tensor.scale, dtype="<f4").tobytes() if np.ndim(tensor.scale) else b""
+            channels = (
+                np.asarray(tensor.scale, dtype="<f4").tobytes() if np.ndim(tensor.scale) else b""
+            )
             chosen = b"" if tensor.chosen is None else pack(tensor.chosen, self._bits)
             body += channels + chosen + pack(tensor.codes, self.bits_of(tensor))
         content = MAGIC + hashlib.sha256(body).digest() + body
@@ -331,16 +362,22 @@ class PackedModel:
         try:
             raw = Path(path).read_bytes()
         except OSError as error:
-            raise FileFormatError(f"{path}: cannot be read ({error.strerror}); check the path") from None
+            raise FileFormatError(
+                f"{path}: cannot be read ({error.strerror}); check the path"
+            ) from None
         if not raw.startswith(MAGIC) or len(raw) < start + _LENGTH_BYTES:
             raise FileFormatError(f"{name}: no packed model")
         if hashlib.sha256(raw[start:]).digest() != raw[len(MAGIC) : start]:
             raise FileFormatError(f"{name}: truncated or edited (its hash does not match)")
         rest = io.BytesIO(raw[start:])
-        header = parse_object(rest.read(int.from_bytes(rest.read(_LENGTH_BYTES), "little")), name=name)
+        header = parse_object(
+            rest.read(int.from_bytes(rest.read(_LENGTH_BYTES), "little")), name=name
+        )
         try:
             if header["schema"] != SCHEMA:
-                raise FileFormatError(f"{name}: schema {header['schema']}, this version reads {SCHEMA}")
+                raise FileFormatError(
+                    f"{name}: schema {header['schema']}, this version reads {SCHEMA}"
+                )
             return cls._read(header, rest)
         except FileFormatError:
             raise
@@ -363,10 +400,16 @@ class PackedModel:
             if entry["chosen"]:
                 bits = int(entry["chosen"]).bit_length() - 1
                 chosen = codes(most, (np.size(scale), 1 << bits))
-            tensors.append(PackedTensor(name=entry["name"], codes=codes(bits, shape), scale=scale, chosen=chosen))
+            tensors.append(
+                PackedTensor(
+                    name=entry["name"], codes=codes(bits, shape), scale=scale, chosen=chosen
+                )
+            )
         if rest.read(1):
             raise ValueError("bytes are left over")
-        return cls(tensors=tuple(tensors), levels=tuple(header["levels"]), note=dict(header["note"]))
+        return cls(
+            tensors=tuple(tensors), levels=tuple(header["levels"]), note=dict(header["note"])
+        )
 
 
 def pack_weights(
@@ -404,7 +447,9 @@ def pack_weights(
         if not np.isfinite(array).all():
             raise ParameterError("weights", name, "every weight must be finite")
         tensors.append((_by_channel if scales == "channel" else _evenly)(name, array, bits))
-    levels = np.linspace(-1.0, 1.0, 2**bits) if scales == "tensor" else integers(max(bits, LEAST_BITS))
+    levels = (
+        np.linspace(-1.0, 1.0, 2**bits) if scales == "tensor" else integers(max(bits, LEAST_BITS))
+    )
     return PackedModel(tensors=tuple(tensors), levels=tuple(levels.tolist()), note=dict(note or {}))
 
 
@@ -417,10 +462,16 @@ def _evenly(name: str, array: Floats, bits: int) -> PackedTensor:
 
 
 def pack_codes(
-    names: Sequence[str], codes: Sequence[Codes], *, bounds: Sequence[float], levels: Sequence[float], note: JsonObject
+    names: Sequence[str],
+    codes: Sequence[Codes],
+    *,
+    bounds: Sequence[float],
+    levels: Sequence[float],
+    note: JsonObject,
 ) -> PackedModel:
     """A model whose weights are on levels already: their codes as they are."""
     tensors = tuple(
-        PackedTensor(name=name, codes=code, scale=bound) for name, code, bound in zip(names, codes, bounds, strict=True)
+        PackedTensor(name=name, codes=code, scale=bound)
+        for name, code, bound in zip(names, codes, bounds, strict=True)
     )
     return PackedModel(tensors=tensors, levels=tuple(levels), note=dict(note))

@@ -17,7 +17,10 @@ import numpy as np
 import numpy.typing as npt
 from dp_accounting import NeighboringRelation
 from dp_accounting.pld import pld_pmf
-from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution, from_gaussian_mechanism
+from dp_accounting.pld.privacy_loss_distribution import (
+    PrivacyLossDistribution,
+    from_gaussian_mechanism,
+)
 from scipy.special import log_ndtr, ndtr, ndtri
 from scipy.stats import binom
 
@@ -52,7 +55,9 @@ class Sampling(ABC):
     """A rule by which records enter a batch."""
 
     @abstractmethod
-    def _curves(self, noise: float, neighboring: Neighboring, contracted: bool) -> tuple[Curve, Curve] | None:
+    def _curves(
+        self, noise: float, neighboring: Neighboring, contracted: bool
+    ) -> tuple[Curve, Curve] | None:
         """Upper bounds on the hockey sticks of one step at t >= 0, in both orders of every pair.
 
         None if the worst pair is known to be that of Gaussian noise itself, in Poisson batches.
@@ -111,12 +116,16 @@ class Poisson(Sampling):
     def __post_init__(self) -> None:
         check_rate(self.rate)
         if check_count("records_per_user", self.records_per_user) > MOST_RECORDS:
-            raise ParameterError("records_per_user", self.records_per_user, f"{MOST_RECORDS} is the most; keep fewer")
+            raise ParameterError(
+                "records_per_user", self.records_per_user, f"{MOST_RECORDS} is the most; keep fewer"
+            )
 
     def words(self) -> str:
         return f"Poisson sampling at rate {self.rate:.6g}"
 
-    def _curves(self, noise: float, neighboring: Neighboring, contracted: bool) -> tuple[Curve, Curve] | None:
+    def _curves(
+        self, noise: float, neighboring: Neighboring, contracted: bool
+    ) -> tuple[Curve, Curve] | None:
         if self.records_per_user == 1:
             replaced = partial(self._replace, noise)
             return (replaced, replaced) if neighboring == "replace_one" and contracted else None
@@ -162,9 +171,13 @@ class WithReplacement(Sampling):
         check_count("dataset_size", self.dataset_size)
 
     def words(self) -> str:
-        return f"batches of {self.batch_size} draws with replacement from {self.dataset_size} records"
+        return (
+            f"batches of {self.batch_size} draws with replacement from {self.dataset_size} records"
+        )
 
-    def _curves(self, noise: float, neighboring: Neighboring, contracted: bool) -> tuple[Curve, Curve]:
+    def _curves(
+        self, noise: float, neighboring: Neighboring, contracted: bool
+    ) -> tuple[Curve, Curve]:
         # Adding or removing a record is no worse than replacing it: a copy of it is exchanged for some other record.
         chance = 1 / self.dataset_size
         copies = np.arange(1, self.batch_size + 1)
@@ -258,13 +271,17 @@ def _losses(one: Curve, other: Curve, spacing: float) -> Any:
     # our points are not convex themselves, dp-accounting raises negative masses to 0, which only adds to delta.
     index = np.arange(math.ceil(max(map(_reach, {one, other})) / spacing) + 1)
     target = np.asarray(index * spacing, dtype=np.float64)
-    seen = {curve: np.minimum.accumulate(np.clip(curve(target), 0.0, 1.0)) for curve in {one, other}}
+    seen = {
+        curve: np.minimum.accumulate(np.clip(curve(target), 0.0, 1.0)) for curve in {one, other}
+    }
     ahead, back = seen[one], seen[other]
     # H_-t(P, Q) = 1 - e^-t + e^-t H_t(Q, P).
     behind = -np.expm1(-target) + np.exp(-target) * back
     deltas = np.concatenate([behind[:0:-1], ahead])
     grid = np.concatenate([-index[:0:-1], index])
-    return pld_pmf.create_pmf_pessimistic_connect_dots(spacing, grid, np.minimum.accumulate(np.minimum(deltas, 1.0)))
+    return pld_pmf.create_pmf_pessimistic_connect_dots(
+        spacing, grid, np.minimum.accumulate(np.minimum(deltas, 1.0))
+    )
 
 
 def participations(steps: int, bands: int) -> int:
@@ -322,7 +339,9 @@ class Phase:
     def effective_noise(self) -> float:
         """z / kappa: the noise multiplier of the DP-SGD that is as private; inf at kappa = 0. z for users' records."""
         if self.records_per_user > 1 and self.kappa > 0:
-            return self.noise_multiplier  # Theorem A is about pairs of means, and several records mix more
+            return (
+                self.noise_multiplier
+            )  # Theorem A is about pairs of means, and several records mix more
         return self.noise_multiplier / self.kappa if self.kappa > 0 else math.inf
 
     def __str__(self) -> str:
@@ -336,7 +355,12 @@ class Phase:
     def facts(self) -> JsonObject:
         """Plain values for JSON."""
         bands = {"bands": self.bands} if self.bands > 1 else {}
-        return {"noise_multiplier": self.noise_multiplier, "kappa": self.kappa, "steps": self.steps, **bands}
+        return {
+            "noise_multiplier": self.noise_multiplier,
+            "kappa": self.kappa,
+            "steps": self.steps,
+            **bands,
+        }
 
 
 def isoperimetric(mass: FloatArray, rest: FloatArray) -> FloatArray:
@@ -375,7 +399,11 @@ def check_q(q: float, levels: int) -> float:
     """The number itself; ParameterError outside [1/levels, 1]."""
     value = float(q)
     if not 1 / levels <= value <= 1:
-        raise ParameterError("q", value, f"the probability to keep a code lies in [1/levels, 1] = [{1 / levels:g}, 1]")
+        raise ParameterError(
+            "q",
+            value,
+            f"the probability to keep a code lies in [1/levels, 1] = [{1 / levels:g}, 1]",
+        )
     return value
 
 
@@ -406,7 +434,9 @@ def _bounds(boxes: FloatArray) -> tuple[FloatArray, FloatArray]:
         # Where the slope at an end is infinite the other tangent alone bounds; elsewhere the larger of the two values
         # at the (rounded) meeting point is above the smaller one, which is what bounds.
         left_line = np.where(np.isfinite(from_left), at_left + from_left * meet, -np.inf)
-        right_line = np.where(np.isfinite(from_right), at_right - from_right * (width - meet), -np.inf)
+        right_line = np.where(
+            np.isfinite(from_right), at_right - from_right * (width - meet), -np.inf
+        )
     chord = below_left + (below_right - below_left) * (meet / width)
     upper = np.maximum(attained, gap * np.maximum(left_line, right_line) / chord)
     return attained, upper * (1 + 10 * RELATIVE_ERROR)
@@ -419,7 +449,9 @@ def _attained(low: FloatArray, gap: FloatArray, top: FloatArray, best: float) ->
     """
     rest = _START[::-1]
     pieces = np.stack([_START[:-1], rest[:-1], _START[1:], rest[1:]])
-    boxes = np.vstack([np.repeat([low, gap, top], pieces.shape[1], axis=1), np.tile(pieces, low.size)])
+    boxes = np.vstack(
+        [np.repeat([low, gap, top], pieces.shape[1], axis=1), np.tile(pieces, low.size)]
+    )
     for _ in range(_ROUNDS):
         attained, upper = _bounds(boxes)
         best = max(best, float(attained.max(initial=0.0)))
@@ -428,7 +460,9 @@ def _attained(low: FloatArray, gap: FloatArray, top: FloatArray, best: float) ->
             return best
         boxes = boxes[:, open_boxes]
         middle = (boxes[3:5] + boxes[5:]) / 2
-        boxes = np.hstack([np.vstack([boxes[:5], middle]), np.vstack([boxes[:3], middle, boxes[5:]])])
+        boxes = np.hstack(
+            [np.vstack([boxes[:5], middle]), np.vstack([boxes[:3], middle, boxes[5:]])]
+        )
     return 1.0  # the bound by data processing, which always holds
 
 
@@ -453,7 +487,9 @@ def channel_contraction(low: FloatArray, gap: FloatArray, top: FloatArray) -> fl
     return min(1.0, best * (1 + 2 * TOLERANCE))
 
 
-def _largest(low: FloatArray, gap: FloatArray, top: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _largest(
+    low: FloatArray, gap: FloatArray, top: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Drops channels that another one can imitate: [low, high] inside a wider interval never contracts less."""
     order = np.lexsort((top, low))
     low, gap, top = low[order], gap[order], top[order]
@@ -492,8 +528,15 @@ def contraction(q: float, bits: int) -> float:
 
 def _integer_rows(rows: Any) -> npt.NDArray[np.int64]:
     array = np.asarray(rows.weights if isinstance(rows, Mechanism) else rows)
-    if array.ndim != 2 or array.dtype.kind not in "iu" or (array < 0).any() or (array.sum(axis=1) != TOTAL).any():
-        remedy = "give a Mechanism, or integer rows >= 0 that each sum to 2**32 (round_rows makes them)"
+    if (
+        array.ndim != 2
+        or array.dtype.kind not in "iu"
+        or (array < 0).any()
+        or (array.sum(axis=1) != TOTAL).any()
+    ):
+        remedy = (
+            "give a Mechanism, or integer rows >= 0 that each sum to 2**32 (round_rows makes them)"
+        )
         raise ParameterError("rows", array.shape, remedy)
     return array.astype(np.int64)
 

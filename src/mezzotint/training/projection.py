@@ -83,7 +83,9 @@ def projection(*, bits: int = 4, rounding: Rounding = "stochastic", q: float = 1
     other = math.ceil((1 - keep) / (levels - 1) * TOTAL)
     rows = np.full((levels, levels), other, dtype=np.int64)
     np.fill_diagonal(rows, kept := TOTAL - other * (levels - 1))
-    name = f"{rounding} to {levels} levels" + (f", kept with probability {keep:g}" if keep < 1 else "")
+    name = f"{rounding} to {levels} levels" + (
+        f", kept with probability {keep:g}" if keep < 1 else ""
+    )
     if rounding == "stochastic":
         table = Mechanism(knots=values, levels=values, weights=rows, name=name)
     else:
@@ -103,7 +105,9 @@ def projection_from(table: Mechanism) -> Projection:
         ParameterError: more than 256 levels.
     """
     if table.levels.size > 2**MAX_BITS:
-        raise ParameterError("table", table.levels.size, f"weights take at most {2**MAX_BITS} levels")
+        raise ParameterError(
+            "table", table.levels.size, f"weights take at most {2**MAX_BITS} levels"
+        )
     return Projection(table=table, kappa=table_contraction(table), rounding="table")
 
 
@@ -153,7 +157,9 @@ def warn_about(
         ContractionWarning: q < 1.
     """
     half = projection.half_cell * bound
-    if projection.rounding == "nearest" and (step_size * clip_norm < half or weight_noise < half / 2):
+    if projection.rounding == "nearest" and (
+        step_size * clip_norm < half or weight_noise < half / 2
+    ):
         warnings.warn(
             f"nearest rounding has a dead zone: steps of at most {step_size * clip_norm:.3g} with noise "
             f"{weight_noise:.3g} against half a cell of {half:.3g}; use stochastic rounding",
@@ -287,7 +293,9 @@ def place(
                 own = coins[max(start - first, 0) :]
                 offset = end - first if each > 1 else 0
                 gradient, rate = (None, 0.0) if moves is None else (moves[i][0][here], moves[i][1])
-                nans += onto_levels(mine, gradient, rate, own, offset, stochastic, other, top, bound)
+                nans += onto_levels(
+                    mine, gradient, rate, own, offset, stochastic, other, top, bound
+                )
         return nans
 
     tasks = [functools.partial(part, first) for first in range(0, starts[-1], length)]

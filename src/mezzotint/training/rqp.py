@@ -20,7 +20,13 @@ from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 from scipy.special import ndtr
 
 from mezzotint import kernel
-from mezzotint.core.arguments import Neighboring, check_choice, check_count, check_neighboring, check_positive
+from mezzotint.core.arguments import (
+    Neighboring,
+    check_choice,
+    check_count,
+    check_neighboring,
+    check_positive,
+)
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.records import JsonObject
 from mezzotint.core.search import bracket
@@ -41,7 +47,9 @@ Way = Literal["direct", "removal", "noise"]
 _WAYS: tuple[Way, ...] = get_args(Way)
 
 
-def _grid(shift: float, steps: int, rate: float, delta: float, fineness: int | None) -> tuple[int, int]:
+def _grid(
+    shift: float, steps: int, rate: float, delta: float, fineness: int | None
+) -> tuple[int, int]:
     """Where a grid of one step's losses ends, in points, and how many points a nat has."""
     largest = shift**2 / 2 + (math.sqrt(2 * math.log(1e4 * steps / delta)) + 1) * shift
     reach = largest + math.log(rate + (1 - rate) * math.exp(-largest))
@@ -85,7 +93,11 @@ def propose_training(
     several = neighboring == "replace_one" and kept < 1
     for tried in _WAYS[_WAYS.index(way) :] if several else (way,):
         content: JsonObject = {"kappa": "1"}
-        if kept < 1 and tried != "noise" and Fraction(kappa := exact_text(contraction(q, bits) * 1.0002)) < 1:
+        if (
+            kept < 1
+            and tried != "noise"
+            and Fraction(kappa := exact_text(contraction(q, bits) * 1.0002)) < 1
+        ):
             content = {"kappa": kappa, "range": "8", "depth": 40}
         shift = float(Fraction(str(content["kappa"]))) / noise_multiplier
         if tried == "removal":
@@ -94,7 +106,9 @@ def propose_training(
             shift *= 2
         high, fine = _grid(shift, steps, sampling_rate, delta, fineness)
         grid = {"low": -high, "high": high}
-        proof = functools.partial(sealed, kind="gaussian", step=f"1/{fine}", tail=TAIL, sampled=grid, **content)
+        proof = functools.partial(
+            sealed, kind="gaussian", step=f"1/{fine}", tail=TAIL, sampled=grid, **content
+        )
         outcome = accepted(release, epsilon, delta, proof, raises=RAISES, seconds=seconds)
         if outcome.proof is not None:
             break
@@ -128,13 +142,20 @@ def _composed(lossy: Sequence[Phase], neighboring: Neighboring) -> PrivacyLossDi
     """Loss of the complete run; None if no distribution on a grid holds it."""
     # Distributions compose only on one spacing of losses.
     spacing = max(
-        phase.sampling.spacing(phase.effective_noise, neighboring, contracted=phase.kappa < 1) for phase in lossy
+        phase.sampling.spacing(phase.effective_noise, neighboring, contracted=phase.kappa < 1)
+        for phase in lossy
     )
     if not spacing <= _WIDEST:
         return None
-    steps = [_step(phase.effective_noise, phase.sampling, neighboring, spacing, phase.kappa < 1) for phase in lossy]
+    steps = [
+        _step(phase.effective_noise, phase.sampling, neighboring, spacing, phase.kappa < 1)
+        for phase in lossy
+    ]
     with np.errstate(over="ignore"):  # in moments of high orders, which then bound no tail
-        parts = [step.self_compose(phase.participations) for step, phase in zip(steps, lossy, strict=True)]
+        parts = [
+            step.self_compose(phase.participations)
+            for step, phase in zip(steps, lossy, strict=True)
+        ]
     return functools.reduce(lambda first, second: first.compose(second), parts)
 
 
@@ -142,20 +163,30 @@ def _doubled(once: PrivacyLossDistribution, delta: float) -> float:
     """Epsilon of replacing one record as removing it and adding another: (2 e, (1 + e^e) d) from (e, d)."""
     # (1 + e^e) d(e) need not fall with e, so the least e that does is found on a grid.
     halves = np.arange(1, _GRID + 1) * _GRID_STEP
-    twice = (np.asarray(once.get_delta_for_epsilon(halves.tolist())) + _CONVOLUTION_ERROR) * (1 + np.exp(halves))
+    twice = (np.asarray(once.get_delta_for_epsilon(halves.tolist())) + _CONVOLUTION_ERROR) * (
+        1 + np.exp(halves)
+    )
     met = np.flatnonzero(twice <= delta)
     return 2 * float(halves[met[0]]) if met.size else math.inf
 
 
-@functools.lru_cache(maxsize=256)  # a run asks again and again: for its ledger, its reports and its claim
-def _bounds(lossy: tuple[Phase, ...], neighboring: Neighboring, spent: float) -> Mapping[str, float]:
+@functools.lru_cache(
+    maxsize=256
+)  # a run asks again and again: for its ledger, its reports and its claim
+def _bounds(
+    lossy: tuple[Phase, ...], neighboring: Neighboring, spent: float
+) -> Mapping[str, float]:
     def cost(total: PrivacyLossDistribution | None) -> float:
         return float(total.get_epsilon_for_delta(spent)) if total else math.inf
 
     bounds = {PLD: cost(_composed(lossy, neighboring))}
-    if neighboring == "replace_one" and any(phase.kappa < 1 and phase.records_per_user == 1 for phase in lossy):
+    if neighboring == "replace_one" and any(
+        phase.kappa < 1 and phase.records_per_user == 1 for phase in lossy
+    ):
         # What is known of contracted steps is less than of their noise, which may be the better bound.
-        bounds[PLD + " of the noise alone"] = cost(_composed([replace(one, kappa=1.0) for one in lossy], neighboring))
+        bounds[PLD + " of the noise alone"] = cost(
+            _composed([replace(one, kappa=1.0) for one in lossy], neighboring)
+        )
         if all(isinstance(one.sampling, Poisson) for one in lossy):
             once = _composed(lossy, "add_or_remove_one")
             bounds[PLD + ", removal then addition"] = _doubled(once, spent) if once else math.inf
@@ -180,7 +211,9 @@ class Steps:
     def __post_init__(self) -> None:
         if len({phase.records_per_user for phase in self.phases}) > 1:
             remedy = "the phases are about users with different numbers of records; use the largest for all"
-            raise ParameterError("phases", [phase.records_per_user for phase in self.phases], remedy)
+            raise ParameterError(
+                "phases", [phase.records_per_user for phase in self.phases], remedy
+            )
 
     @property
     def records_per_user(self) -> int:
@@ -203,7 +236,9 @@ class Steps:
         if not LEAST_DELTA <= delta < 1:
             raise ParameterError("delta", delta, f"must lie in [{LEAST_DELTA:g}, 1)")
         lossy = tuple(phase for phase in self.phases if phase.steps > 0 and phase.kappa > 0)
-        return dict(_bounds(lossy, neighboring, delta - _CONVOLUTION_ERROR)) if lossy else {PLD: 0.0}
+        return (
+            dict(_bounds(lossy, neighboring, delta - _CONVOLUTION_ERROR)) if lossy else {PLD: 0.0}
+        )
 
     def claim(self, release: Release, bounds: Mapping[str, float]) -> Claim:
         """The claim made of valid bounds."""
@@ -211,7 +246,10 @@ class Steps:
         users: dict[str, str] = {}
         if many > 1:
             users = {"unit": "user", "between": f"data in which a user has at most {many} records"}
-        rates = {phase.sampling.rate if isinstance(phase.sampling, Poisson) else 0.0 for phase in self.phases}
+        rates = {
+            phase.sampling.rate if isinstance(phase.sampling, Poisson) else 0.0
+            for phase in self.phases
+        }
         poisson = len(rates) == 1 and 0.0 < max(rates) < 1
         steps = " and ".join(str(phase) for phase in self.phases) or "no steps"
         return release.claim(
@@ -238,7 +276,11 @@ class Steps:
 
 
 def training_release(
-    phases: Sequence[Phase], *, delta: float, neighboring: Neighboring = "add_or_remove_one", seeded: bool = False
+    phases: Sequence[Phase],
+    *,
+    delta: float,
+    neighboring: Neighboring = "add_or_remove_one",
+    seeded: bool = False,
 ) -> Release:
     """The release of all iterates of a run, for `mezzotint.privacy.account` and `prove`."""
     steps = Steps(phases=tuple(phases), seeded=seeded)
@@ -287,11 +329,19 @@ def epsilon(
     Source: Theorem A (docs/proofs/training.md).
     """
     rule, count = _rule(sampling_rate, sampling), check_count("steps", steps)
-    phase = Phase(noise_multiplier=noise_multiplier, kappa=contraction(q, bits), sampling=rule, steps=count)
+    phase = Phase(
+        noise_multiplier=noise_multiplier, kappa=contraction(q, bits), sampling=rule, steps=count
+    )
     release = training_release([phase], delta=delta, neighboring=neighboring)
     if dimension is None or not isinstance(phase.sampling, Poisson) or phase.records_per_user > 1:
         return account(release)
-    pure = _pure(phase, q=q, bits=bits, dimension=check_count("dimension", dimension), neighboring=neighboring)
+    pure = _pure(
+        phase,
+        q=q,
+        bits=bits,
+        dimension=check_count("dimension", dimension),
+        neighboring=neighboring,
+    )
     found = Steps(phases=(phase,))
     return found.claim(release, {**found.bounds(release), PURE: pure})
 
@@ -379,8 +429,16 @@ def pure_epsilon(
     """
     check_neighboring(neighboring)
     rule, count = Poisson(rate=sampling_rate), check_count("steps", steps)
-    phase = Phase(noise_multiplier=noise_multiplier, kappa=contraction(q, bits), sampling=rule, steps=count)
-    total = _pure(phase, q=q, bits=bits, dimension=check_count("dimension", dimension), neighboring=neighboring)
+    phase = Phase(
+        noise_multiplier=noise_multiplier, kappa=contraction(q, bits), sampling=rule, steps=count
+    )
+    total = _pure(
+        phase,
+        q=q,
+        bits=bits,
+        dimension=check_count("dimension", dimension),
+        neighboring=neighboring,
+    )
     release = training_release([phase], delta=0.0, neighboring=neighboring)
     return Steps(phases=(phase,)).claim(release, {PURE: total})
 
@@ -417,9 +475,13 @@ def to_event(released: Claim | Release) -> dp_accounting.DpEvent:
     release = released.release if isinstance(released, Claim) else released
     if release is None or not isinstance(release.mechanism, Steps):
         kind = "no release" if release is None else type(release.mechanism).__name__
-        raise ParameterError("released", kind, "events are about the Gaussian steps of training runs")
+        raise ParameterError(
+            "released", kind, "events are about the Gaussian steps of training runs"
+        )
     if release.mechanism.seeded:
-        raise ParameterError("released", "seeded", "a seeded run is not private: no event says what it costs")
+        raise ParameterError(
+            "released", "seeded", "a seeded run is not private: no event says what it costs"
+        )
     events = [_event(phase) for phase in release.mechanism.phases if phase.steps > 0]
     if not events:
         return dp_accounting.NoOpDpEvent()
@@ -428,7 +490,9 @@ def to_event(released: Claim | Release) -> dp_accounting.DpEvent:
 
 def _event(phase: Phase) -> dp_accounting.DpEvent:
     if not isinstance(phase.sampling, Poisson):
-        raise ParameterError("sampling", phase.sampling.words(), "only Poisson sampling is converted")
+        raise ParameterError(
+            "sampling", phase.sampling.words(), "only Poisson sampling is converted"
+        )
     if phase.records_per_user != 1:
         remedy = "an event is about one record; accountants have no word for users with several"
         raise ParameterError("records_per_user", phase.records_per_user, remedy)
@@ -464,7 +528,9 @@ def _phases(event: dp_accounting.DpEvent, count: int) -> Iterator[Phase]:
     if isinstance(event, dp_accounting.SelfComposedDpEvent):
         yield from _phases(event.event, count * event.count)
     elif isinstance(event, dp_accounting.ComposedDpEvent):
-        for _ in range(count):  # in turn: a repeated sequence is not the sequence of its repeated parts
+        for _ in range(
+            count
+        ):  # in turn: a repeated sequence is not the sequence of its repeated parts
             for part in event.events:
                 yield from _phases(part, 1)
     else:
@@ -473,7 +539,12 @@ def _phases(event: dp_accounting.DpEvent, count: int) -> Iterator[Phase]:
         if not isinstance(inner, dp_accounting.GaussianDpEvent):
             remedy = "only Gaussian and Poisson-sampled Gaussian events, and compositions of them, are converted"
             raise ParameterError("event", type(inner).__name__, remedy)
-        yield Phase(noise_multiplier=inner.noise_multiplier, kappa=1.0, sampling=Poisson(rate=rate), steps=count)
+        yield Phase(
+            noise_multiplier=inner.noise_multiplier,
+            kappa=1.0,
+            sampling=Poisson(rate=rate),
+            steps=count,
+        )
 
 
 SamplingName = Literal["poisson", "with_replacement"]
@@ -498,7 +569,11 @@ class PublishedValue:
         return self.value
 
     def __str__(self) -> str:
-        return f"{self.meaning} = {self.value:.6g}, not a DP guarantee: " + "; ".join(self.reasons) + "."
+        return (
+            f"{self.meaning} = {self.value:.6g}, not a DP guarantee: "
+            + "; ".join(self.reasons)
+            + "."
+        )
 
 
 @final
@@ -565,12 +640,18 @@ class RQPSettings:
             "eta rho / m for one record added or removed, twice that for one replaced)"
         ]
         if self.claimed_distance < 0:
-            found[0] += f"; C = {self.claimed_distance:.4g} is negative here, so it bounds no norm at all"
+            found[0] += (
+                f"; C = {self.claimed_distance:.4g} is negative here, so it bounds no norm at all"
+            )
         if self.dimension > 1:
-            found.append(f"the bound is for one coordinate, and {self.dimension} coordinates are released")
+            found.append(
+                f"the bound is for one coordinate, and {self.dimension} coordinates are released"
+            )
         found.append("the two outermost levels collect half-lines, not cells as wide as the others")
         if self.batch_size < self.dataset_size:
-            found.append("sampling at rate p amplifies to log(1 + p (e^eps - 1)), which is more than p eps")
+            found.append(
+                "sampling at rate p amplifies to log(1 + p (e^eps - 1)), which is more than p eps"
+            )
         if self.sampling == "with_replacement" and self.batch_size > 1:
             found.append("a batch drawn with replacement may hold the same record several times")
         return tuple(found)
@@ -595,7 +676,9 @@ def published_epsilon(settings: RQPSettings, *, q: float) -> PublishedValue:
     bottom = (keep - other) * float(ndtr((far + h) / s) - ndtr((far - h) / s)) + other
     step = math.log(top / bottom) if bottom > 0 else math.inf
     value = settings.steps * settings.batch_size / settings.dataset_size * step
-    return PublishedValue(value=value, meaning="the published epsilon of RQP-SGD", reasons=settings.reasons())
+    return PublishedValue(
+        value=value, meaning="the published epsilon of RQP-SGD", reasons=settings.reasons()
+    )
 
 
 def published_q(settings: RQPSettings, *, target: float = 1.0) -> PublishedValue:
@@ -614,13 +697,21 @@ def published_q(settings: RQPSettings, *, target: float = 1.0) -> PublishedValue
     # The published value grows with q: the ratio of two numbers that both mix with the same u.
     least = 1 / settings.levels
     within = float(published_epsilon(settings, q=1.0)) <= target
-    root = 1.0 if within else bracket(lambda q: float(published_epsilon(settings, q=q)) <= target, least, 1.0)[0]
+    root = (
+        1.0
+        if within
+        else bracket(lambda q: float(published_epsilon(settings, q=q)) <= target, least, 1.0)[0]
+    )
     meaning = f"the q at which the published epsilon of RQP-SGD reads {target:g}"
     return PublishedValue(value=root, meaning=meaning, reasons=settings.reasons())
 
 
 def utility_bound(
-    settings: RQPSettings, *, q: float = 1.0, rounding: Rounding = "stochastic", start_distance: float
+    settings: RQPSettings,
+    *,
+    q: float = 1.0,
+    rounding: Rounding = "stochastic",
+    start_distance: float,
 ) -> float:
     """Expected excess loss of an iterate drawn evenly from all steps: an upper bound for convex, rho-Lipschitz losses.
 
@@ -668,7 +759,9 @@ def published_utility_bound(settings: RQPSettings, *, q: float) -> PublishedValu
     Source: Feng and Venkitasubramaniam, RQP-SGD, Theorem 2, eq. (11).
     """
     keep, levels, d = check_q(q, settings.levels), settings.levels, settings.dimension
-    squares = keep / (levels - 1) ** 2 + 2 * levels * (2 * levels - 1) / (3 * (levels - 1) ** 2) * (1 - keep)
+    squares = keep / (levels - 1) ** 2 + 2 * levels * (2 * levels - 1) / (3 * (levels - 1) ** 2) * (
+        1 - keep
+    )
     sigma = settings.noise_multiplier * settings.clip_norm
     value = (
         settings.bound**2 / (2 * settings.step_size * settings.steps)
@@ -680,4 +773,6 @@ def published_utility_bound(settings: RQPSettings, *, q: float) -> PublishedValu
         "the proof drops the cross term of the projection error, and a run whose steps are shorter than half a cell "
         "stays above it for ever"
     )
-    return PublishedValue(value=value, meaning="the published excess loss of RQP-SGD", reasons=(reason,))
+    return PublishedValue(
+        value=value, meaning="the published excess loss of RQP-SGD", reasons=(reason,)
+    )

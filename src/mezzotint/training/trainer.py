@@ -22,7 +22,13 @@ from typing import Any, Literal, cast, final
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.arguments import Neighboring, check_choice, check_count, check_neighboring, check_positive
+from mezzotint.core.arguments import (
+    Neighboring,
+    check_choice,
+    check_count,
+    check_neighboring,
+    check_positive,
+)
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import AppendLog, replacing
 from mezzotint.core.records import JsonObject, Progress, plain
@@ -160,21 +166,32 @@ class Trainer:
         With bands, steps are spent in blocks of that length: a run resumed after an interruption begins a new block.
     """
 
-    def __init__(self, *, data: Dataset, task: Task, method: Method, settings: TrainingSettings) -> None:
+    def __init__(
+        self, *, data: Dataset, task: Task, method: Method, settings: TrainingSettings
+    ) -> None:
         data = of_users(data, settings.records_per_user)
         self.data, self.task, self.method, self.settings = data, task, method, settings
         self.taken = self.spent = 0
         self.stopped = ""
         self._losses = torch.tensor([math.nan])
-        self._features, self._labels = torch.from_numpy(data.train_x), torch.from_numpy(data.train_y)
+        self._features, self._labels = (
+            torch.from_numpy(data.train_x),
+            torch.from_numpy(data.train_y),
+        )
         records, bands = len(data.train_x), method.bands
-        self.batches = PoissonBatches.of_parts(bands, batch_size=settings.batch_size, dataset_size=records)
+        self.batches = PoissonBatches.of_parts(
+            bands, batch_size=settings.batch_size, dataset_size=records
+        )
         self._drawn = Drawn()
-        self._parts = Parts(bands, records=records, key=key_from(self._rng("parts"))) if bands > 1 else None
+        self._parts = (
+            Parts(bands, records=records, key=key_from(self._rng("parts"))) if bands > 1 else None
+        )
         # A sum over records for each batch; the optimizer divides it by the expected batch size.
         self.module = method.wrap(task.module)
         self.inner = OPTIMIZERS[settings.optimizer](self.module.parameters(), settings.step_size)
-        self.optimizer = method.optimizer(self.inner, batch_size=settings.batch_size, rng=self._rng, drawn=self._drawn)
+        self.optimizer = method.optimizer(
+            self.inner, batch_size=settings.batch_size, rng=self._rng, drawn=self._drawn
+        )
         self.averaged: dict[str, torch.Tensor] = {}
 
     # Randomness ------------------------------------------------------------------------------------------------
@@ -212,7 +229,9 @@ class Trainer:
 
     def _gradients(self, batch: npt.NDArray[np.int64]) -> None:
         if batch.size == 0:
-            attributed: list[Any] = self.optimizer.params  # Opacus hangs per-sample gradients onto the parameters
+            attributed: list[Any] = (
+                self.optimizer.params
+            )  # Opacus hangs per-sample gradients onto the parameters
             for parameter in attributed:
                 parameter.grad_sample = parameter.new_zeros((0, *parameter.shape))
             return
@@ -226,7 +245,9 @@ class Trainer:
     def step(self) -> None:
         """One step. Raises NotFiniteError, naming the step and what is spent; the weights are then unchanged."""
         if self.taken >= self.settings.steps:
-            raise ParameterError("steps", self.settings.steps, "all steps are taken; start another run")
+            raise ParameterError(
+                "steps", self.settings.steps, "all steps are taken; start another run"
+            )
         share = SCHEDULES[self.settings.schedule](self.taken / self.settings.steps)
         for group in self.inner.param_groups:
             group["lr"] = self.settings.step_size * share
@@ -274,7 +295,9 @@ class Trainer:
         """
         begin = time.perf_counter()
         self.method.warn(
-            step_size=self.settings.step_size, batch_size=self.settings.batch_size, steps=self.settings.steps
+            step_size=self.settings.step_size,
+            batch_size=self.settings.batch_size,
+            steps=self.settings.steps,
         )
         self.last = self.standing()
         ledger = StepLedger(self, checkpoint)
@@ -348,7 +371,10 @@ class Trainer:
 
     @torch.no_grad()
     def accuracy(
-        self, x: npt.NDArray[np.float32], y: npt.NDArray[np.int64], weights: dict[str, npt.NDArray[np.float32]]
+        self,
+        x: npt.NDArray[np.float32],
+        y: npt.NDArray[np.int64],
+        weights: dict[str, npt.NDArray[np.float32]],
     ) -> float:
         """Share of records that a model with these weights decides rightly."""
         tensors = {name: torch.from_numpy(value) for name, value in weights.items()}
@@ -360,7 +386,11 @@ class Trainer:
         return right / len(x)
 
     def packed(
-        self, *, bits: int, scales: Literal["channel", "tensor"] = "channel", note: JsonObject | None = None
+        self,
+        *,
+        bits: int,
+        scales: Literal["channel", "tensor"] = "channel",
+        note: JsonObject | None = None,
     ) -> PackedModel:
         """The weights in few bits: their codes if they stand on levels, else rounded as by `packed.pack_weights`."""
         projected = self.method.codes(self.optimizer)
@@ -439,7 +469,9 @@ class StepLedger:
         with self._log.transaction() as append:
             granted = self.affordable(steps, target_epsilon=target_epsilon)
             if granted:
-                append({"reserved": trainer.spent + granted, **self._words(trainer.spent + granted)})
+                append(
+                    {"reserved": trainer.spent + granted, **self._words(trainer.spent + granted)}
+                )
         return granted
 
     def _words(self, steps: int) -> JsonObject:
@@ -453,7 +485,9 @@ class StepLedger:
         """What `reserve` would return; nothing is reserved, but the trainer learns what was spent."""
         if self._trainer.settings.seed is None:
             # A record pays once for each block that is begun, and every attempt begins with a new one.
-            self._trainer.spent = multiple(max(self._trainer.spent, self.reserved), self._trainer.method.bands)
+            self._trainer.spent = multiple(
+                max(self._trainer.spent, self.reserved), self._trainer.method.bands
+            )
         if target_epsilon is None:
             return steps
 
@@ -462,7 +496,11 @@ class StepLedger:
             return claim is None or claim.epsilon <= target_epsilon
 
         # No step at all is always affordable.
-        return steps if fits(steps) else bisect_left(range(1, steps), True, key=lambda count: not fits(count))
+        return (
+            steps
+            if fits(steps)
+            else bisect_left(range(1, steps), True, key=lambda count: not fits(count))
+        )
 
 
 def save(trainer: Trainer, checkpoint: str | os.PathLike[str]) -> None:
@@ -489,7 +527,9 @@ def _reading(checkpoint: str | os.PathLike[str]) -> Generator[None]:
         RuntimeError, LookupError, TypeError, AttributeError, ValueError, EOFError, pickle.UnpicklingError
     ) as error:  # fmt: skip
         reason = " ".join(str(error).split())
-        raise FileFormatError(f"{Path(checkpoint).name}: no readable checkpoint ({reason})") from error
+        raise FileFormatError(
+            f"{Path(checkpoint).name}: no readable checkpoint ({reason})"
+        ) from error
 
 
 def restore(trainer: Trainer, checkpoint: str | os.PathLike[str]) -> None:
@@ -512,16 +552,27 @@ def restore(trainer: Trainer, checkpoint: str | os.PathLike[str]) -> None:
         remedy = "correlated noise begins anew where a run was interrupted, so a seed does not repeat it; start over"
         raise ParameterError("seed", trainer.settings.seed, remedy)
     if not Path(checkpoint).is_file():
-        raise ParameterError("checkpoint", str(checkpoint), "no such file; omit --resume to start a new run")
+        raise ParameterError(
+            "checkpoint", str(checkpoint), "no such file; omit --resume to start a new run"
+        )
     with _reading(checkpoint):
         state = torch.load(checkpoint, weights_only=True)
-        schema, identity, taken, spent = (state[name] for name in ("schema", "identity", "taken", "spent"))
-        if not (all(isinstance(number, int) for number in (schema, taken, spent)) and 0 <= taken <= spent):
+        schema, identity, taken, spent = (
+            state[name] for name in ("schema", "identity", "taken", "spent")
+        )
+        if not (
+            all(isinstance(number, int) for number in (schema, taken, spent))
+            and 0 <= taken <= spent
+        ):
             raise ValueError(f"schema {schema}, {taken} steps taken, {spent} spent")
     if schema != SCHEMA:
-        raise FileFormatError(f"{Path(checkpoint).name}: schema {schema}, this version reads {SCHEMA}")
+        raise FileFormatError(
+            f"{Path(checkpoint).name}: schema {schema}, this version reads {SCHEMA}"
+        )
     if identity != json.dumps(_identity(trainer), sort_keys=True):
-        raise ParameterError("checkpoint", str(checkpoint), "belongs to a run with other settings, method or data")
+        raise ParameterError(
+            "checkpoint", str(checkpoint), "belongs to a run with other settings, method or data"
+        )
     path = ledger_path(checkpoint)
     if not path.is_file() or not path.stat().st_size:
         raise FileFormatError(f"{path.name}: no readable ledger; what was spent is not known")

@@ -77,12 +77,24 @@ class Setting:
         bad, local = check_count("corrupted", self.corrupted, least=0), self.trust == "local"
         check_rules(
             self,
-            ("trust", local or self.trust == "sum", 'use "local" (every report is visible) or "sum" (only sums are)'),
+            (
+                "trust",
+                local or self.trust == "sum",
+                'use "local" (every report is visible) or "sum" (only sums are)',
+            ),
             ("epsilon", 1e-6 <= self.epsilon <= 1e4, "need a target from 1e-6 to 10000"),
             ("delta", 0 <= self.delta < 1, "need a probability in [0, 1); 0 asks for pure epsilon"),
-            ("delta", self.delta == 0 or self.delta >= 1e-15, "use 0 for pure epsilon, or 1e-15 and more"),
+            (
+                "delta",
+                self.delta == 0 or self.delta >= 1e-15,
+                "use 0 for pure epsilon, or 1e-15 and more",
+            ),
             ("corrupted", bad < self.clients, f"must be less than clients={self.clients}"),
-            ("corrupted", not (bad and local), 'applies to secure sums only; use trust="sum" or leave it out'),
+            (
+                "corrupted",
+                not (bad and local),
+                'applies to secure sums only; use trust="sum" or leave it out',
+            ),
         )
 
     @property
@@ -125,7 +137,11 @@ class Setting:
     def claim(self, scheme: VectorScheme) -> Claim:
         """The scheme's claim in this setting."""
         claim = account(self.release(scheme))
-        return claim if self.trust == "sum" else replace(claim, observer="reports", honest_clients=None)
+        return (
+            claim
+            if self.trust == "sum"
+            else replace(claim, observer="reports", honest_clients=None)
+        )
 
 
 S = TypeVar("S")
@@ -142,8 +158,12 @@ _PATIENCE, _TRIES = 3, 12
 _WEAKEST, _STRONGEST = 1e-7, 20.0
 MOST_RANKED = 100.0
 """Largest epsilon of a ranked codebook's report; a larger one gains nothing that bits could carry."""
-_WIDEST_NOISE = 4000.0  # largest standard deviation of one client's noise, steps: 2**16 places hold its table
-_INFLATION = 0.01  # share by which rounding may increase a vector's squared norm if bits are unlimited
+_WIDEST_NOISE = (
+    4000.0  # largest standard deviation of one client's noise, steps: 2**16 places hold its table
+)
+_INFLATION = (
+    0.01  # share by which rounding may increase a vector's squared norm if bits are unlimited
+)
 
 
 @final
@@ -220,7 +240,9 @@ def search(
         else:
             if value <= target:
                 best = (math.exp(at), scheme, value)
-                if value >= (CLOSE if turn < patience else _ENOUGH) * target or at >= math.log(most):
+                if value >= (CLOSE if turn < patience else _ENOUGH) * target or at >= math.log(
+                    most
+                ):
                     break
             else:
                 told = "noise with a resolution of 2**-32 has too short a tail for this delta, values and rounds"
@@ -260,7 +282,11 @@ class _Bracket:
         width = self.high - self.low
         if self.below is not None and self.above is not None:
             jumps = self.above - self.below > _STEEP * width + 0.05
-            share = (self.aim - self.below) / (self.above - self.below) if turn % 3 < 2 and not jumps else 0.5
+            share = (
+                (self.aim - self.below) / (self.above - self.below)
+                if turn % 3 < 2 and not jumps
+                else 0.5
+            )
             return self.low + width * min(max(share, 0.03), 0.97)
         if self.below is not None:
             return min(self.low + self.aim - self.below, self.high)
@@ -278,7 +304,9 @@ def calibrated_table(setting: Setting, family: Family) -> tuple[TableScheme, Cla
 
     def scheme(strength: float) -> TableScheme:
         table = family.build(strength, setting.reach)
-        return TableScheme(mechanism=table, size=setting.dimension, clients=setting.summed, l2_norm=norm)
+        return TableScheme(
+            mechanism=table, size=setting.dimension, clients=setting.summed, l2_norm=norm
+        )
 
     # A one-bit report at +-A has variance A^2: the honest clients' share of a trusted server's noise.
     share = setting.trusted_deviation / math.sqrt(setting.honest) / setting.reach
@@ -293,7 +321,9 @@ def calibrated_table(setting: Setting, family: Family) -> tuple[TableScheme, Cla
 
     under_l2 = _quick_under_l2(setting)
 
-    def strongest(cost: Callable[[TableScheme], float], scale: Scale, guess: float) -> tuple[float, TableScheme]:
+    def strongest(
+        cost: Callable[[TableScheme], float], scale: Scale, guess: float
+    ) -> tuple[float, TableScheme]:
         at, to = scale
         parameter, made, _ = search(
             lambda parameter: scheme(at(parameter)), cost, guess=to(guess), target=setting.epsilon,
@@ -309,11 +339,15 @@ def calibrated_table(setting: Setting, family: Family) -> tuple[TableScheme, Cla
     scale = _gaussian_scale(setting, lambda strength: family.build(strength, setting.reach))
     guess, made = strongest(under_l2, scale, scale[0](_AIM * setting.epsilon))
     claim = claimed(made)
-    if claim.epsilon > setting.epsilon:  # accounting does not try the order at which the search accepted it
+    if (
+        claim.epsilon > setting.epsilon
+    ):  # accounting does not try the order at which the search accepted it
         made = strongest(exact, scale, guess)[1]
         claim = claimed(made)
     # The cost by coordinates grows with the strength: above the target here, it rules out all stronger tables.
-    if claim.epsilon < _ENOUGH * setting.epsilon and made.by_coordinates(setting.release(made), setting.epsilon):
+    if claim.epsilon < _ENOUGH * setting.epsilon and made.by_coordinates(
+        setting.release(made), setting.epsilon
+    ):
         with suppress(InfeasibleError):
             made = strongest(exact, scale, guess)[1]
             claim = claimed(made)
@@ -354,10 +388,14 @@ def _gaussian_scale(setting: Setting, build: Callable[[float], Mechanism]) -> Sc
         except MezzotintError:
             continue
         apart = np.diff(table.knots)
-        steepest = float(np.abs(np.diff(table.probabilities @ table.levels)[apart > 0] / apart[apart > 0]).max())
+        steepest = float(
+            np.abs(np.diff(table.probabilities @ table.levels)[apart > 0] / apart[apart > 0]).max()
+        )
         least = float(min(table.variance(knot) for knot in table.knots.tolist()))
         cost = 2 * steepest**2 * setting.rounds / (setting.honest * max(least, 1e-300))
-        points.append((math.log(strength), math.log(_gaussian_renyi(min(cost, 1e12), setting.delta))))
+        points.append(
+            (math.log(strength), math.log(_gaussian_renyi(min(cost, 1e12), setting.delta)))
+        )
     x, y = np.array(points).T
     y = np.maximum.accumulate(y) + 1e-9 * np.arange(y.size)
     return (
@@ -373,7 +411,11 @@ def calibrated_ranked(setting: Setting) -> RankedCodebook:
 
     def make(epsilon: float) -> RankedCodebook:
         chosen = ranked_codebook(setting.dimension, epsilon)
-        return chosen if chosen.bits <= most_bits else ranked_codebook(setting.dimension, epsilon, int(most_bits))
+        return (
+            chosen
+            if chosen.bits <= most_bits
+            else ranked_codebook(setting.dimension, epsilon, int(most_bits))
+        )
 
     def exact(scheme: RankedCodebook) -> float:
         return scheme.claim(rounds=setting.rounds, delta=setting.delta).epsilon
@@ -385,7 +427,14 @@ def calibrated_ranked(setting: Setting) -> RankedCodebook:
     # Or composition by the square root of rounds, if that allows more.
     guess = setting.epsilon / math.sqrt(setting.rounds) / 3
     most = min(setting.epsilon, MOST_RANKED)
-    _, scheme, _ = search(make, exact, guess=min(max(pure, guess), most), target=setting.epsilon, least=pure, most=most)
+    _, scheme, _ = search(
+        make,
+        exact,
+        guess=min(max(pure, guess), most),
+        target=setting.epsilon,
+        least=pure,
+        most=most,
+    )
     return scheme
 
 
@@ -431,9 +480,13 @@ def calibrated_noise(setting: Setting, family: NoiseFamily) -> tuple[NoiseScheme
     together = setting.trusted_deviation if exact else math.sqrt(2 * alpha * setting.rounds / left)
     ideal = together / math.sqrt(setting.honest)
     first = _noise_scheme(setting, family, ideal)
-    ideal *= first.rounded_norm * first.granularity  # by as much as rounding stretches a vector of norm 1
+    ideal *= (
+        first.rounded_norm * first.granularity
+    )  # by as much as rounding stretches a vector of norm 1
 
-    return _least_noise(setting, lambda noise: _noise_scheme(setting, family, noise), ideal, guess=_AIM, most=1e3)
+    return _least_noise(
+        setting, lambda noise: _noise_scheme(setting, family, noise), ideal, guess=_AIM, most=1e3
+    )
 
 
 def _least_noise(
@@ -490,7 +543,9 @@ def _noise_scheme(setting: Setting, family: NoiseFamily, deviation: float) -> No
     else:
         finest = min(2 * math.sqrt(_INFLATION / setting.dimension), deviation / 2)
         grids = (finest * np.geomspace(1, 4096, 73)).tolist()
-    grids = [grid for grid in grids if grid * _WIDEST_NOISE >= deviation] or [deviation / _WIDEST_NOISE]
+    grids = [grid for grid in grids if grid * _WIDEST_NOISE >= deviation] or [
+        deviation / _WIDEST_NOISE
+    ]
 
     def at(grid: float) -> NoiseScheme:
         return NoiseScheme(
@@ -499,7 +554,9 @@ def _noise_scheme(setting: Setting, family: NoiseFamily, deviation: float) -> No
         )  # fmt: skip
 
     # Coarser grids need fewer bits: the first that fits is found by bisection.
-    fitting = bisect.bisect_left(grids, True, key=lambda grid: setting.bits is None or at(grid).bits <= setting.bits)
+    fitting = bisect.bisect_left(
+        grids, True, key=lambda grid: setting.bits is None or at(grid).bits <= setting.bits
+    )
     if fitting == len(grids):
         raise TooManyBits(f"values need {at(grids[-1]).bits} bits even on the coarsest grid tried")
     return at(grids[fitting])
@@ -511,7 +568,11 @@ def noise_error(setting: Setting, scheme: NoiseScheme | GaussianScheme) -> float
         return scheme.variance / setting.clients
     odds, places = scheme.noise.weights / float(TOTAL), scheme.noise.offsets.astype(np.float64)
     variance = float(odds @ places**2 - (odds @ places) ** 2)
-    spread = math.inf if setting.dimension == 1 else 1 / math.sqrt(setting.dimension) / scheme.granularity
+    spread = (
+        math.inf
+        if setting.dimension == 1
+        else 1 / math.sqrt(setting.dimension) / scheme.granularity
+    )
     return (variance + rounding_variance(spread)) * scheme.granularity**2 / setting.clients
 
 
@@ -521,7 +582,9 @@ def rounding_variance(spread: float) -> float:
     j: FloatArray = np.arange(1.0, 2000.0)
     if math.isinf(spread):
         return 1 / 6
-    return max(0.0, 1 / 6 - float(np.sum(np.exp(-2 * (math.pi * j * spread) ** 2) / (math.pi * j) ** 2)))
+    return max(
+        0.0, 1 / 6 - float(np.sum(np.exp(-2 * (math.pi * j * spread) ** 2) / (math.pi * j) ** 2))
+    )
 
 
 # Advice -----------------------------------------------------------------------------------------------------------
@@ -577,7 +640,16 @@ class Option(Record):
 
     def as_dict(self) -> JsonObject:
         """Plain values for JSON."""
-        names = ("name", "feasible", "mse", "wire_bits", "client_bits", "parameter", "reason", "epsilon")
+        names = (
+            "name",
+            "feasible",
+            "mse",
+            "wire_bits",
+            "client_bits",
+            "parameter",
+            "reason",
+            "epsilon",
+        )
         values = {name: getattr(self, name) for name in names}
         standing = {"epsilon": None} if self.claim is None else self.claim.standing
         return {**values, **standing, "claim": None if self.claim is None else str(self.claim)}
@@ -626,7 +698,8 @@ class Advice(Record):
 
     def _told(self) -> JsonObject:
         told = (
-            (one.name, f"mse {number(one.mse, 4)}, {one.wire_bits or '-'} bits: {one.reason}") for one in self.options
+            (one.name, f"mse {number(one.mse, 4)}, {one.wire_bits or '-'} bits: {one.reason}")
+            for one in self.options
         )
         return {"setting": asdict(self.setting), **dict(told), "remarks": "; ".join(self.remarks)}
 
@@ -689,7 +762,10 @@ def advise(
     too_large: list[bool] = []
     tasks: list[tuple[str, Callable[[], Option]]] = [
         *((one.name, partial(_table, setting, one)) for one in tables),
-        *((one.name, lambda one=one: _noisy(setting, one.name, *calibrated_noise(setting, one))) for one in noises),
+        *(
+            (one.name, lambda one=one: _noisy(setting, one.name, *calibrated_noise(setting, one)))
+            for one in noises
+        ),
         (ROUNDED, lambda: _noisy(setting, ROUNDED, *calibrated_gaussian(setting))),
     ]
     if setting.trust == "local" and setting.dimension > 1:
@@ -703,25 +779,46 @@ def advise(
             too_large.append(isinstance(error, TooManyBits))
         done()
     central_baseline = (setting.trusted_deviation / setting.clients) ** 2
-    ranked = sorted((option for option in options if option.feasible), key=lambda option: option.mse)
-    judged = [replace(option, reason=_judged(option, ranked, setting, central_baseline)) for option in ranked]
+    ranked = sorted(
+        (option for option in options if option.feasible), key=lambda option: option.mse
+    )
+    judged = [
+        replace(option, reason=_judged(option, ranked, setting, central_baseline))
+        for option in ranked
+    ]
     rest = [option for option in options if not option.feasible]
     remarks = _remarks(setting, ranked, central_baseline)
     if not ranked:
         asked = f"fits into bits={setting.bits} a value" if all(too_large) else "meets this claim"
-        remarks = (*remarks, f"No scheme {asked}, so nothing is ranked; each line says why, and what to try.")
-    return Advice(setting=setting, options=(*judged, *rest), central_baseline=central_baseline, remarks=remarks)
+        remarks = (
+            *remarks,
+            f"No scheme {asked}, so nothing is ranked; each line says why, and what to try.",
+        )
+    return Advice(
+        setting=setting,
+        options=(*judged, *rest),
+        central_baseline=central_baseline,
+        remarks=remarks,
+    )
 
 
 def _table(setting: Setting, family: Family) -> Option:
     scheme, claim = calibrated_table(setting, family)
     bits = scheme.bits if setting.trust == "sum" else scheme.mechanism.bits
-    parameter = f"{scheme.mechanism.name}, local epsilon {above(scheme.mechanism.epsilon, 4)} a value"
-    return _option(family.name, scheme, bits, table_error(setting, scheme.mechanism), parameter, claim)
+    parameter = (
+        f"{scheme.mechanism.name}, local epsilon {above(scheme.mechanism.epsilon, 4)} a value"
+    )
+    return _option(
+        family.name, scheme, bits, table_error(setting, scheme.mechanism), parameter, claim
+    )
 
 
-def _noisy(setting: Setting, name: str, scheme: NoiseScheme | GaussianScheme, claim: Claim) -> Option:
-    steps = scheme.deviation if isinstance(scheme, GaussianScheme) else math.sqrt(scheme.noise.variance)
+def _noisy(
+    setting: Setting, name: str, scheme: NoiseScheme | GaussianScheme, claim: Claim
+) -> Option:
+    steps = (
+        scheme.deviation if isinstance(scheme, GaussianScheme) else math.sqrt(scheme.noise.variance)
+    )
     parameter = f"deviation {steps * scheme.granularity:.4g} a client = {steps:.4g} steps"
     return _option(name, scheme, scheme.bits, noise_error(setting, scheme), parameter, claim)
 
@@ -729,11 +826,23 @@ def _noisy(setting: Setting, name: str, scheme: NoiseScheme | GaussianScheme, cl
 def _ranked(setting: Setting) -> Option:
     scheme = calibrated_ranked(setting)
     claim = scheme.claim(rounds=setting.rounds, delta=setting.delta)
-    return _option(RANKED, scheme, scheme.bits, scheme.mse / setting.clients / setting.dimension, str(scheme), claim)
+    return _option(
+        RANKED,
+        scheme,
+        scheme.bits,
+        scheme.mse / setting.clients / setting.dimension,
+        str(scheme),
+        claim,
+    )
 
 
 def _option(
-    name: str, scheme: VectorScheme | RankedCodebook, bits: int, mse: float, parameter: str, claim: Claim
+    name: str,
+    scheme: VectorScheme | RankedCodebook,
+    bits: int,
+    mse: float,
+    parameter: str,
+    claim: Claim,
 ) -> Option:
     sent = bits * scheme.length if isinstance(scheme, VectorScheme) else bits
     return Option(
@@ -745,7 +854,9 @@ def _option(
 def _impossible(setting: Setting, name: str, error: MezzotintError) -> Option:
     summed, large = setting.trust == "sum", isinstance(error, TooManyBits)
     helps = ["a larger epsilon", "more clients" if summed else "a secure sum"]
-    helps += ["fewer coordinates"] * (setting.dimension > 1) + ["fewer rounds"] * (setting.rounds > 1)
+    helps += ["fewer coordinates"] * (setting.dimension > 1) + ["fewer rounds"] * (
+        setting.rounds > 1
+    )
     if large:
         helps = ["more bits", "a scheme with fewer levels", *["fewer clients per sum"] * summed]
     elif setting.delta == 0:
@@ -756,7 +867,9 @@ def _impossible(setting: Setting, name: str, error: MezzotintError) -> Option:
     )  # fmt: skip
 
 
-def _judged(option: Option, ranked: Sequence[Option], setting: Setting, central_baseline: float) -> str:
+def _judged(
+    option: Option, ranked: Sequence[Option], setting: Setting, central_baseline: float
+) -> str:
     """The reason for the option's rank, and whether its estimate is useful."""
     best = ranked[0]
     rank = "least error" if option is best else "about as good as the best"
@@ -768,11 +881,15 @@ def _judged(option: Option, ranked: Sequence[Option], setting: Setting, central_
     if option is not best and alike and (option.wire_bits or 0) < (best.wire_bits or 0):
         words.append(f"{(best.wire_bits or 0) - (option.wire_bits or 0)} bits fewer than the best")
     if option.mse > setting.answering_zero:
-        words.append(f"worse than answering 0: {option.mse / setting.answering_zero:.3g} x its error")
+        words.append(
+            f"worse than answering 0: {option.mse / setting.answering_zero:.3g} x its error"
+        )
     return "; ".join(words)
 
 
-def _remarks(setting: Setting, ranked: Sequence[Option], central_baseline: float) -> tuple[str, ...]:
+def _remarks(
+    setting: Setting, ranked: Sequence[Option], central_baseline: float
+) -> tuple[str, ...]:
     zero = setting.answering_zero
     remarks: list[str] = []
     if central_baseline > zero:

@@ -35,7 +35,9 @@ OCTAVE_BITS = 8
 
 TABLE_SHA256 = "1c01ef181ebc01d52a5966ba4319f900d9d7e0c716ed0f1c2507284adf60e7ed"
 
-_ROWS_START = 1 << 33  # the 64-bit word at which the rows of normal numbers start; positions start at word 0
+_ROWS_START = (
+    1 << 33
+)  # the 64-bit word at which the rows of normal numbers start; positions start at word 0
 
 
 @lru_cache(maxsize=1)
@@ -55,7 +57,9 @@ def normal_table() -> IntArray:
     entries = np.rint(-scipy.special.ndtri((starts + 0.5) / 2.0**32) / UNIT).astype(np.int64)
     entries[-1] = 0
     if hashlib.sha256(entries.astype("<i4").tobytes()).hexdigest() != TABLE_SHA256:
-        raise MezzotintError("stream: this machine's inverse normal distribution does not give the pinned table")
+        raise MezzotintError(
+            "stream: this machine's inverse normal distribution does not give the pinned table"
+        )
     entries.setflags(write=False)
     return entries
 
@@ -143,18 +147,29 @@ def _rule() -> tuple[FloatArray, FloatArray]:
 
 
 def _on_top(
-    count: int, top: int, centre: float, spread: float, low: float, below: Callable[[FloatArray], FloatArray]
+    count: int,
+    top: int,
+    centre: float,
+    spread: float,
+    low: float,
+    below: Callable[[FloatArray], FloatArray],
 ) -> tuple[float, float]:
     """Sum and sum of squares over the `top` largest of `count` numbers above `low`, whose distribution is `below`.
 
     The density is phi, or twice phi from 0 on; the integrand falls around `centre`, within multiples of `spread`.
     """
-    cuts = sorted({low, _FARTHEST, *(min(max(centre + c * spread, low), _FARTHEST) for c in (-9.0, 0.0, 9.0))})
+    cuts = sorted(
+        {low, _FARTHEST, *(min(max(centre + c * spread, low), _FARTHEST) for c in (-9.0, 0.0, 9.0))}
+    )
     nodes, weights = _rule()
     parts = [(0.5 * (b - a), 0.5 * (a + b)) for a, b in pairwise(cuts)]
     x = np.concatenate([middle + half * nodes for half, middle in parts])
     mass = (count if low else 2 * count) * np.concatenate([half * weights for half, _ in parts])
-    mass *= np.exp(-x * x / 2) / math.sqrt(2 * math.pi) * scipy.special.betainc(count - top, top, below(x))
+    mass *= (
+        np.exp(-x * x / 2)
+        / math.sqrt(2 * math.pi)
+        * scipy.special.betainc(count - top, top, below(x))
+    )
     return float(mass @ x), float(mass @ (x * x))
 
 
@@ -301,7 +316,11 @@ class Codebook:
         spread = 1.0 if folded else 1 - 1 / self.codewords
         if self.kind in ("G", "GX"):
             return first, second, total * (self.width - 1) * spread + second
-        return first / math.sqrt(spread) / mean_norm(self.width), second / spread / self.width, total
+        return (
+            first / math.sqrt(spread) / mean_norm(self.width),
+            second / spread / self.width,
+            total,
+        )
 
     @cached_property
     def compression(self) -> float:
@@ -344,7 +363,11 @@ class Codebook:
         if self.kind == "S":
             return _simplex(self.codewords) @ (self._basis(key, self.codewords - 1) @ vector)
         if self.kind in ("X", "GX"):
-            half = self._basis(key, count) @ vector if self.kind == "X" else normal_products(key, count, vector)
+            half = (
+                self._basis(key, count) @ vector
+                if self.kind == "X"
+                else normal_products(key, count, vector)
+            )
             return np.concatenate([half, -half])
         rows = normal_products(key, self.codewords, vector)
         return rows - rows.mean()
@@ -367,7 +390,9 @@ class Codebook:
         if self.kind == "X":
             return self._basis(key, half)[index % half] * (1.0 if index < half else -1.0)
         if self.kind == "GX":
-            return normal_rows(key, index % half, 1, self.width)[0] * (1.0 if index < half else -1.0)
+            return normal_rows(key, index % half, 1, self.width)[0] * (
+                1.0 if index < half else -1.0
+            )
         rows = normal_rows(key, 0, self.codewords, self.width)
         return rows[index] - rows.mean(axis=0)
 

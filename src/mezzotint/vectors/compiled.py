@@ -71,7 +71,12 @@ def _normal(word: np.uint32, table: np.ndarray, octave_bits: int) -> int:
 
 @compiled
 def normal_numbers(
-    numbers: np.ndarray, table: np.ndarray, stride: int, octave_bits: int, unit: float, rows: np.ndarray
+    numbers: np.ndarray,
+    table: np.ndarray,
+    stride: int,
+    octave_bits: int,
+    unit: float,
+    rows: np.ndarray,
 ) -> None:
     """Fills (n, width) rows from n * stride words."""
     for i in range(rows.shape[0]):
@@ -98,7 +103,9 @@ def normal_products(
 
 
 @compiled
-def lift(values: np.ndarray, clip_norm: float, slack: bool, normalize: bool, lifted: np.ndarray) -> float:
+def lift(
+    values: np.ndarray, clip_norm: float, slack: bool, normalize: bool, lifted: np.ndarray
+) -> float:
     """Writes values / clip_norm, at most of norm 1, into `lifted` (longer, zeros), and returns its norm.
 
     Arguments:
@@ -130,7 +137,14 @@ def lift(values: np.ndarray, clip_norm: float, slack: bool, normalize: bool, lif
 
 
 @compiled
-def draw(words: Words, centres: FloatArray, table: FloatArray, sigma: float, margin: float, noise: IntArray) -> int:
+def draw(
+    words: Words,
+    centres: FloatArray,
+    table: FloatArray,
+    sigma: float,
+    margin: float,
+    noise: IntArray,
+) -> int:
     """Draws integers where words decide them.
 
     Arguments:

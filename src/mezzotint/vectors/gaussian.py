@@ -24,7 +24,15 @@ from mezzotint.core.arguments import check_count, check_finite, check_positive
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import UNIT
 from mezzotint.core.mechanism import FloatArray, IntArray, Seed
-from mezzotint.core.sampler import PART, WORDS_PER_COUNT, ElementWords, Keystream, in_threads, key_from, usable_cores
+from mezzotint.core.sampler import (
+    PART,
+    WORDS_PER_COUNT,
+    ElementWords,
+    Keystream,
+    in_threads,
+    key_from,
+    usable_cores,
+)
 from mezzotint.privacy.claim import Release
 from mezzotint.privacy.tradeoffs import gaussian_epsilon
 from mezzotint.vectors.rotation import Rotation, coefficients
@@ -105,15 +113,23 @@ class RoundedGaussian:
         from mezzotint.vectors.compiled import draw  # heavy: numba
 
         def part(first: int) -> None:
-            words, mine = np.empty(min(PART, size - first), dtype=np.uint64), noise[first : first + PART]
+            words, mine = (
+                np.empty(min(PART, size - first), dtype=np.uint64),
+                noise[first : first + PART],
+            )
             around = given if centres is None else given[first : first + PART]
             ElementWords(key, first).fill(words)
             if draw(words, around, table, self.sigma, margin, mine):
                 for place in np.flatnonzero(mine == UNDECIDED).tolist():
                     centre = float(around[place if around.size > 1 else 0])
-                    mine[place] = self.closer(int(words[place]), _further(key, first + place), centre)
+                    mine[place] = self.closer(
+                        int(words[place]), _further(key, first + place), centre
+                    )
 
-        in_threads([functools.partial(part, first) for first in range(0, size, PART)], threads=usable_cores())
+        in_threads(
+            [functools.partial(part, first) for first in range(0, size, PART)],
+            threads=usable_cores(),
+        )
         return noise
 
     def closer(self, word: int, further: Iterator[int], centre: float = 0.0) -> int:
@@ -128,7 +144,9 @@ class RoundedGaussian:
         """The integer to which centre + sigma z(u) rounds for all u in [tail, tail + 1) / 2^digits; None if several."""
         if tail == 0:
             return None
-        near = math.floor(centre + 0.5 - self.sigma * float(ndtri(float(Fraction(tail, 2**digits)))))
+        near = math.floor(
+            centre + 0.5 - self.sigma * float(ndtri(float(Fraction(tail, 2**digits))))
+        )
         with flint.ctx.workprec(digits + WORD):
             scale = flint.arb(2) ** digits
             for guess in (near, near - 1, near + 1):
@@ -191,7 +209,9 @@ def taylor(z: Any, terms: int) -> list[Any]:
     """
     found, polynomial, x = [z], flint.fmpz_poly([1]), -z
     for n in range(1, terms):
-        value = sum((coefficient * x**power for power, coefficient in enumerate(polynomial)), flint.arb(0))
+        value = sum(
+            (coefficient * x**power for power, coefficient in enumerate(polynomial)), flint.arb(0)
+        )
         found.append(-value / _density(z) ** n / math.factorial(n))
         polynomial = polynomial.derivative() + n * flint.fmpz_poly([0, 1]) * polynomial
     return found
@@ -247,7 +267,9 @@ class GaussianScheme(ModularScheme):
         super().__post_init__()
         check_count("modulus_bits", self.modulus_bits, most=MAX_BITS)
         if not check_finite("deviation", self.deviation) >= LEAST:
-            raise ParameterError("deviation", self.deviation, f"at least {LEAST:g} step; take a finer granularity")
+            raise ParameterError(
+                "deviation", self.deviation, f"at least {LEAST:g} step; take a finer granularity"
+            )
         _ = self._noise, coefficients(self.bands)
 
     @classmethod
@@ -274,7 +296,12 @@ class GaussianScheme(ModularScheme):
         deviation = math.sqrt(((2.0 ** (bits - 1) / _FAR) ** 2 - count / 12) / spread)
         each = noise_multiplier * l2_norm / math.sqrt(count)
         return cls(
-            deviation=deviation, size=size, l2_norm=l2_norm, granularity=each / deviation, modulus_bits=bits, seed=seed
+            deviation=deviation,
+            size=size,
+            l2_norm=l2_norm,
+            granularity=each / deviation,
+            modulus_bits=bits,
+            seed=seed,
         )
 
     @property
@@ -311,10 +338,20 @@ class GaussianScheme(ModularScheme):
         """The Gaussian of the honest clients' variance over all vectors, by its exact curve."""
         vectors = -(-release.rounds // self.bands)
         # Neighbours' centres are two norms apart; 2^-40 covers their roundings and those of this line.
-        apart = 2 * self.l2_norm / self.granularity * math.sqrt(vectors / release.honest) / self.deviation
+        apart = (
+            2
+            * self.l2_norm
+            / self.granularity
+            * math.sqrt(vectors / release.honest)
+            / self.deviation
+        )
         ratio = self.size * vectors * self.bands * merging_loss(self.deviation, release.honest)
-        epsilon = gaussian_epsilon(apart * (1 + 2.0**-40), release.delta * math.exp(-ratio) * (1 - 4 * UNIT))
-        method = GAUSSIAN if self.bands == 1 else f"{GAUSSIAN}; one vector in {self.bands} sums in a row"
+        epsilon = gaussian_epsilon(
+            apart * (1 + 2.0**-40), release.delta * math.exp(-ratio) * (1 - 4 * UNIT)
+        )
+        method = (
+            GAUSSIAN if self.bands == 1 else f"{GAUSSIAN}; one vector in {self.bands} sums in a row"
+        )
         return {method: (epsilon + 2 * ratio) * (1 + 4 * UNIT)}
 
 

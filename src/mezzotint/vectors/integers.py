@@ -57,7 +57,14 @@ class SummedNoise:
         left, right = float(high[:shift].sum()) + outside, float(high[-shift:].sum()) + outside
         ends = (slice(shift, None), left), (slice(None, -shift), right)
         return [
-            _Side(high=high[p], low=low[p], copy_high=high[q], copy_low=low[q], beyond=first, copy_beyond=second)
+            _Side(
+                high=high[p],
+                low=low[p],
+                copy_high=high[q],
+                copy_low=low[q],
+                beyond=first,
+                copy_beyond=second,
+            )
             for (p, first), (q, second) in (ends, ends[::-1])[: 1 if self.symmetric else 2]
         ]
 
@@ -181,7 +188,12 @@ def summed_noise(noise: IntegerNoise, clients: int) -> SummedNoise:
         raise ParameterError("clients", clients, "need at least one honest client")
     bounds = sum_bounds([noise.weights / float(TOTAL)], [[int(clients)]], tail=1e-22)
     symmetric = bool(np.array_equal(noise.weights, noise.weights[::-1]))
-    return SummedNoise(low=bounds.low[0], high=bounds.high[0], outside=float(bounds.outside[0]), symmetric=symmetric)
+    return SummedNoise(
+        low=bounds.low[0],
+        high=bounds.high[0],
+        outside=float(bounds.outside[0]),
+        symmetric=symmetric,
+    )
 
 
 def tail_probability(noise: IntegerNoise, clients: int, distance: float) -> float:
@@ -208,7 +220,9 @@ def tail_distance(noise: IntegerNoise, clients: int, probability: float) -> floa
     needed = math.log(2 / probability)
     tilt = math.sqrt(2 * needed / (clients * float(odds @ centred**2)))
     tilts: list[float] = (tilt * np.geomspace(0.25, 2, 10)).tolist()
-    return min(widest, *((clients * _cumulant(theta, odds, centred) + needed) / theta for theta in tilts))
+    return min(
+        widest, *((clients * _cumulant(theta, odds, centred) + needed) / theta for theta in tilts)
+    )
 
 
 def _centred(noise: IntegerNoise) -> tuple[FloatArray, FloatArray]:
@@ -283,7 +297,11 @@ class NoiseScheme(ModularScheme):
         check_probability("slack", self.slack)
         check_probability("wrap", self.wrap)
         if self.clients is None and self.modulus_bits is None:
-            raise ParameterError("clients", None, "say for how many clients to plan the modulus, or give modulus_bits")
+            raise ParameterError(
+                "clients",
+                None,
+                "say for how many clients to plan the modulus, or give modulus_bits",
+            )
         if self.clients is not None:
             check_count("clients", self.clients)
         if self.modulus_bits is None:
@@ -303,7 +321,9 @@ class NoiseScheme(ModularScheme):
             rooms.append(clients + signal + tail_distance(self.noise, clients, share / 2))
         bits = math.ceil(math.log2(min(rooms) + self._drift(clients) + 2)) + 1
         if bits > MAX_BITS:
-            raise ParameterError("granularity", self.granularity, f"sums need {bits} bits, above {MAX_BITS}; coarsen")
+            raise ParameterError(
+                "granularity", self.granularity, f"sums need {bits} bits, above {MAX_BITS}; coarsen"
+            )
         return max(2, bits)
 
     def _signal(self, clients: int) -> float:
@@ -311,7 +331,9 @@ class NoiseScheme(ModularScheme):
         return clients * self.l2_norm / math.sqrt(self._rotation.block) / self.granularity
 
     def _drift(self, clients: int) -> int:
-        return math.ceil(clients * abs(float(self.noise.weights @ self.noise.offsets.astype(np.float64))) / TOTAL)
+        return math.ceil(
+            clients * abs(float(self.noise.weights @ self.noise.offsets.astype(np.float64))) / TOTAL
+        )
 
     @property
     def _limit(self) -> float:
@@ -334,7 +356,11 @@ class NoiseScheme(ModularScheme):
         if count == 1:
             return float(self.reach)
         # Rounding adds variance at most 1/4 per coordinate; and a margin of Hoeffding's type above the mean.
-        drawn = norm**2 + count / 4 + math.sqrt(2 * math.log(1 / self.slack)) * (norm + math.sqrt(count) / 2)
+        drawn = (
+            norm**2
+            + count / 4
+            + math.sqrt(2 * math.log(1 / self.slack)) * (norm + math.sqrt(count) / 2)
+        )
         return min(math.sqrt(drawn), norm + math.sqrt(count)) * (1 + 2.0**-40)
 
     def wrap_probability(self, clients: int) -> float:
@@ -351,7 +377,10 @@ class NoiseScheme(ModularScheme):
         for t in (5.5, 6.0, 6.5, 7.0, 7.5, 8.0, 9.0):
             if self.length > 1 and room > t * self._signal(clients):
                 signs = 2 * math.exp(-(t**2) / 2) + 2 * clients * math.exp(-(SPREAD**2) / 2)
-                best = min(best, signs + tail_probability(self.noise, clients, room - t * self._signal(clients)))
+                best = min(
+                    best,
+                    signs + tail_probability(self.noise, clients, room - t * self._signal(clients)),
+                )
         return min(1.0, self.length * best)
 
     def encode(self, vector: npt.ArrayLike, rng: Seed = None) -> IntArray:
@@ -375,7 +404,9 @@ class NoiseScheme(ModularScheme):
     def decode_sum(self, total: npt.ArrayLike, clients: int) -> FloatArray:
         """Residues are read as the integers nearest 0."""
         count = check_planned(clients, self.clients)
-        mean = float(self.noise.weights @ self.noise.offsets.astype(np.float64)) / float(self.noise.weights.sum())
+        mean = float(self.noise.weights @ self.noise.offsets.astype(np.float64)) / float(
+            self.noise.weights.sum()
+        )
         return self._sum_of(total, count * mean)
 
     def propose(self, release: Release, claim: Claim, *, seconds: int) -> Outcome | str:
@@ -383,9 +414,13 @@ class NoiseScheme(ModularScheme):
         if not math.isfinite(claim.epsilon):
             return "no bound is finite"
         shift, distance = self._moves
-        order = self._renyi(summed_noise(self.noise, release.honest), release.rounds, release.delta)[1]
+        order = self._renyi(
+            summed_noise(self.noise, release.honest), release.rounds, release.delta
+        )[1]
         drawn = replace(release, mechanism=self.noise.table, dimension=self.length)
-        return propose_noise(drawn, claim.epsilon, shift=shift, distance=distance, order=order, seconds=seconds)
+        return propose_noise(
+            drawn, claim.epsilon, shift=shift, distance=distance, order=order, seconds=seconds
+        )
 
     @property
     def _moves(self) -> tuple[int, int]:
@@ -415,7 +450,12 @@ class NoiseScheme(ModularScheme):
             kappa, cut = summed.quadratic_renyi(alpha, shift=shift, lost=lost)
             left = delta - cut * self.length * rounds * (1 + 8 * UNIT)
             usable = math.isfinite(kappa) and left > 0
-            found.append((rdp_to_epsilon(rounds * kappa * distance, alpha, left) if usable else math.inf, alpha))
+            found.append(
+                (
+                    rdp_to_epsilon(rounds * kappa * distance, alpha, left) if usable else math.inf,
+                    alpha,
+                )
+            )
         return min(found)
 
 

@@ -25,14 +25,30 @@ from mezzotint.core.arguments import check_choice, check_count, check_finite, ch
 from mezzotint.core.errors import FileFormatError, InfeasibleError, ParameterError, wrong_kind
 from mezzotint.core.files import AppendLog, read_text, write_text
 from mezzotint.core.loss import exp_below, float_above
-from mezzotint.core.mechanism import FORMAT, TOTAL, VERSION, FloatArray, IntArray, Mechanism, Seed, parse_object
+from mezzotint.core.mechanism import (
+    FORMAT,
+    TOTAL,
+    VERSION,
+    FloatArray,
+    IntArray,
+    Mechanism,
+    Seed,
+    parse_object,
+)
 from mezzotint.core.records import JsonObject, above
 from mezzotint.core.sampler import draw_words, key_from
 from mezzotint.privacy.accounting import account, prove
 from mezzotint.privacy.claim import Claim, Release, basis, counted
 from mezzotint.privacy.ledger import Charge, Ledger
 from mezzotint.privacy.propose import Outcome, propose_ranks
-from mezzotint.privacy.verification import MOST_INDICES, SEED_RULE, canonical_hash, check_ranks, log_above, table_ratio
+from mezzotint.privacy.verification import (
+    MOST_INDICES,
+    SEED_RULE,
+    canonical_hash,
+    check_ranks,
+    log_above,
+    table_ratio,
+)
 from mezzotint.vectors import codewords as codebooks
 from mezzotint.vectors.codewords import KINDS, Codebook, Kind, gaussian_error, groups
 from mezzotint.vectors.rotation import MAX_DIMENSION
@@ -81,7 +97,9 @@ class RankTable:
 
     def as_dict(self) -> JsonObject:
         """Plain values for JSON, under the names of docs/file-format.md."""
-        values: JsonObject = {short: getattr(self, name) for name, short in _PLACES.items()} | {"T": TOTAL}
+        values: JsonObject = {short: getattr(self, name) for name, short in _PLACES.items()} | {
+            "T": TOTAL
+        }
         return values if self.null is None else {**values, "null": list(self.null)}
 
     @classmethod
@@ -133,7 +151,9 @@ class RankTable:
         return Mechanism(knots=knots, levels=levels, weights=weights, name="worst orders")
 
 
-def rank_table(*, codewords: int, top: int, epsilon: float | Fraction, null: bool = False) -> RankTable:
+def rank_table(
+    *, codewords: int, top: int, epsilon: float | Fraction, null: bool = False
+) -> RankTable:
     """The table whose top k places have e**epsilon times the weight of the others, rounded so that it is never more.
 
     With `null`, there is an output for the zero vector. InfeasibleError if 2**-32 is too coarse for the epsilon.
@@ -160,7 +180,12 @@ def rank_table(*, codewords: int, top: int, epsilon: float | Fraction, null: boo
             f"epsilon={float(epsilon):g}: weights of 2**-32 are too coarse for {codewords} codewords; use fewer bits"
         )
     return RankTable(
-        codewords=codewords, top=top, high=high, raised=raised, low=low, null=(small, int(large)) if null else None
+        codewords=codewords,
+        top=top,
+        high=high,
+        raised=raised,
+        low=low,
+        null=(small, int(large)) if null else None,
     )
 
 
@@ -224,14 +249,25 @@ class RankedCodebook:
 
     def __post_init__(self) -> None:
         if check_count("dimension", self.dimension) > MAX_DIMENSION:
-            raise ParameterError("dimension", self.dimension, f"at most {MAX_DIMENSION}; split longer vectors")
+            raise ParameterError(
+                "dimension", self.dimension, f"at most {MAX_DIMENSION}; split longer vectors"
+            )
         check_choice("kind", self.kind, KINDS)
         check_choice("norms", self.norms, get_args(Norms))
         if (self.table.null is not None) != (self.norms == "null"):
-            raise ParameterError("norms", self.norms, 'a table with a null output goes with "null", and no other does')
+            raise ParameterError(
+                "norms",
+                self.norms,
+                'a table with a null output goes with "null", and no other does',
+            )
         check_positive("clip_norm", self.clip_norm)
-        if check_count("indices", self.indices) > MOST_INDICES or self.table.outputs**self.indices > LARGEST_REPORT:
-            raise ParameterError("indices", self.indices, f"at most {MOST_INDICES}, and reports below 2**63")
+        if (
+            check_count("indices", self.indices) > MOST_INDICES
+            or self.table.outputs**self.indices > LARGEST_REPORT
+        ):
+            raise ParameterError(
+                "indices", self.indices, f"at most {MOST_INDICES}, and reports below 2**63"
+            )
         if "\0" in self.beacon:
             raise ParameterError("beacon", "text", "must not contain zero characters")
         self._check_codebook()
@@ -239,10 +275,14 @@ class RankedCodebook:
     def _check_codebook(self) -> None:
         most = {"S": self._size + 1, "X": 2 * self._size}.get(self.kind)
         if most is not None and self.table.codewords > most:
-            remedy = f"at most {most} of kind {self.kind} fit into {self._size} coordinates; use G or GX"
+            remedy = (
+                f"at most {most} of kind {self.kind} fit into {self._size} coordinates; use G or GX"
+            )
             raise ParameterError("codewords", self.table.codewords, remedy)
         if self.kind in ("X", "GX") and self.table.codewords % 2:
-            raise ParameterError("codewords", self.table.codewords, "need an even number of +- pairs")
+            raise ParameterError(
+                "codewords", self.table.codewords, "need an even number of +- pairs"
+            )
         if self.subspace is not None:
             if self.kind in ("S", "X"):
                 raise ParameterError("subspace", self.subspace, "only G and GX live in one")
@@ -257,7 +297,11 @@ class RankedCodebook:
     @cached_property
     def _codebook(self) -> Codebook:
         return Codebook(
-            kind=self.kind, codewords=self.table.codewords, size=self._size, subspace=self.subspace, beacon=self.beacon
+            kind=self.kind,
+            codewords=self.table.codewords,
+            size=self._size,
+            subspace=self.subspace,
+            beacon=self.beacon,
         )
 
     # Privacy ---------------------------------------------------------------------------------------------------
@@ -281,7 +325,11 @@ class RankedCodebook:
         Guarantees: the two opposite orders (with the zero vector's row) lose at least as much as any two inputs, for
             every hockey-stick divergence; they are accounted as a table (`RankTable.dominating`).
         """
-        if release.trust not in ("local", "shuffler") or release.sampling != "public" or release.dimension != 1:
+        if (
+            release.trust not in ("local", "shuffler")
+            or release.sampling != "public"
+            or release.dimension != 1
+        ):
             remedy = "its reports are whole vectors, seen one by one or shuffled, with sampling='public', dimension=1"
             raise ParameterError("mechanism", self.name, remedy)
         claim = account(replace(release, mechanism=self.table.dominating, dimension=self.indices))
@@ -293,7 +341,9 @@ class RankedCodebook:
     def propose(self, release: Release, claim: Claim, *, seconds: int) -> Outcome | str:
         """A proof of the pure claim of all rounds."""
         if release.trust != "local" or release.delta > 0 or release.sampling_rate < 1:
-            return "proofs about ranked codebooks are pure: delta=0, each report seen, in every round"
+            return (
+                "proofs about ranked codebooks are pure: delta=0, each report seen, in every round"
+            )
         return self.prove(rounds=release.rounds)
 
     def claim(self, *, delta: float = 0.0, **options: Any) -> Claim:
@@ -309,7 +359,9 @@ class RankedCodebook:
 
         Returns: `.claim`, `.proof`; `.text` is a claim file for `mezzotint verify`.
         """
-        return propose_ranks(self.table.as_dict(), epsilon=self._pure(rounds), indices=self.indices, rounds=rounds)
+        return propose_ranks(
+            self.table.as_dict(), epsilon=self._pure(rounds), indices=self.indices, rounds=rounds
+        )
 
     # Errors ----------------------------------------------------------------------------------------------------
 
@@ -335,11 +387,17 @@ class RankedCodebook:
         rho = 1.0 if norm is None else min(1.0, norm / self.clip_norm)
         codebook, scaled = self._codebook, self.scale**2 / self.indices
         # Squares along the vector, and over all coordinates that the codebook has.
-        alongs = [scaled * second * (codebook.width / codebook.padded) for _, second, _ in self._moments]
+        alongs = [
+            scaled * second * (codebook.width / codebook.padded) for _, second, _ in self._moments
+        ]
         wholes = [scaled * total for _, _, total in self._moments]
         along, whole, mean = alongs[0], wholes[0], 1.0
         if self.norms == "null":
-            along, whole, mean = (1 - rho) * alongs[1] + rho * along, (1 - rho) * wholes[1] + rho * whole, rho
+            along, whole, mean = (
+                (1 - rho) * alongs[1] + rho * along,
+                (1 - rho) * wholes[1] + rho * whole,
+                rho,
+            )
         # The average of `indices` estimates has the square of its mean beside the indices' share of the variance.
         along += (1 - 1 / self.indices) * mean**2
         whole += (1 - 1 / self.indices) * mean**2
@@ -404,12 +462,20 @@ class RankedCodebook:
             raise wrong_kind("vectors", values, "fiu", "need real numbers")
         single = values.ndim == 1
         if values.ndim not in (1, 2) or values.shape[-1] != self.dimension:
-            raise ParameterError("vectors", str(values.shape), f"need (n, {self.dimension}) or ({self.dimension},)")
+            raise ParameterError(
+                "vectors", str(values.shape), f"need (n, {self.dimension}) or ({self.dimension},)"
+            )
         values = values[None, :] if single else values
         seeds = check_seeds([seed] if single else seed, values.shape[0])
         # Drawn before any vector is looked at.
-        words = draw_words(key_from(rng), 0, len(seeds) * self.indices).reshape(-1, self.indices).tolist()
-        reports = np.array([self.report(*one) for one in zip(values, seeds, words, strict=True)], dtype=np.int64)
+        words = (
+            draw_words(key_from(rng), 0, len(seeds) * self.indices)
+            .reshape(-1, self.indices)
+            .tolist()
+        )
+        reports = np.array(
+            [self.report(*one) for one in zip(values, seeds, words, strict=True)], dtype=np.int64
+        )
         if tensor:
             import torch
 
@@ -435,7 +501,10 @@ class RankedCodebook:
             products = codebook.products(vector[0], seed, place)
             # Both rows' places are looked up, and one is taken: no branch on the vector.
             order = np.append(np.argsort(-products, kind="stable"), table.codewords)
-            ranks = [int(np.searchsorted(edges, word & 0xFFFFFFFF, side="right")) for edges in self._edges]
+            ranks = [
+                int(np.searchsorted(edges, word & 0xFFFFFFFF, side="right"))
+                for edges in self._edges
+            ]
             zero = (word >> 32) >= null_threshold
             report = report * table.outputs + int(order[ranks[zero * (len(ranks) - 1)]])
         return report
@@ -474,7 +543,9 @@ class RankedCodebook:
             raise ParameterError("reports", "out of range", f"from 0 to {self.reports - 1}")
         shares = np.ones(len(codes)) if weights is None else np.asarray(weights, dtype=np.float64)
         if shares.shape != (len(codes),) or not np.isfinite(shares).all() or shares.sum() == 0:
-            raise ParameterError("weights", str(shares.shape), f"need {len(codes)} numbers whose sum is not 0")
+            raise ParameterError(
+                "weights", str(shares.shape), f"need {len(codes)} numbers whose sum is not 0"
+            )
         codebook = self._codebook
         mean = np.zeros(self._size)
         for group, members in groups(numbers).items():
@@ -483,7 +554,9 @@ class RankedCodebook:
                 for place, index in enumerate(self._split(codes[i])):
                     codebook.add(total, index, numbers[i], place, shares[i])
             mean += codebook.undo(total, group)
-        return mean[: self.dimension] * (self.scale * self.clip_norm / (self.indices * shares.sum()))
+        return mean[: self.dimension] * (
+            self.scale * self.clip_norm / (self.indices * shares.sum())
+        )
 
     def _split(self, report: int) -> Iterable[int]:
         found: list[int] = []
@@ -499,7 +572,8 @@ class RankedCodebook:
         return {
             "table": self.table.as_dict(),
             "indices": self.indices,
-            "codebook": codebook | {"clip_norm": repr(float(self.clip_norm)), "stream": codebooks.VERSION},
+            "codebook": codebook
+            | {"clip_norm": repr(float(self.clip_norm)), "stream": codebooks.VERSION},
             "seed_rule": SEED_RULE,
         }
 
@@ -511,7 +585,12 @@ class RankedCodebook:
     def certificate(self) -> JsonObject:
         """The claim of one report as plain values: e**epsilon is (numerator / denominator)**indices."""
         numerator, denominator = self.table.ratio.as_integer_ratio()
-        claim = {"epsilon": self.epsilon, "numerator": numerator, "denominator": denominator, "indices": self.indices}
+        claim = {
+            "epsilon": self.epsilon,
+            "numerator": numerator,
+            "denominator": denominator,
+            "indices": self.indices,
+        }
         return {**claim, "sha256": self.sha256, "neighboring": "replace_one", "unit": "report"}
 
     def to_json(self) -> str:
@@ -529,14 +608,21 @@ class RankedCodebook:
         """Read what `to_json` wrote, after the exact check; FileFormatError for anything else."""
         document = parse_object(text)
         if document.get("kind") != "ranks":
-            raise FileFormatError('mechanism file: its kind is not "ranks"; load it with Mechanism.load')
+            raise FileFormatError(
+                'mechanism file: its kind is not "ranks"; load it with Mechanism.load'
+            )
         problems = check_ranks(document)[2]
         if problems:
             raise FileFormatError(f"mechanism file: {'; '.join(problems)}")
         codebook = {name: document["codebook"][name] for name in _CODEBOOK}
-        table, named = RankTable.from_dict(document["table"]), {name: document[name] for name in ("indices", "name")}
+        table, named = (
+            RankTable.from_dict(document["table"]),
+            {name: document[name] for name in ("indices", "name")},
+        )
         try:
-            scheme = cls(table=table, **named, **{**codebook, "clip_norm": float(codebook["clip_norm"])})
+            scheme = cls(
+                table=table, **named, **{**codebook, "clip_norm": float(codebook["clip_norm"])}
+            )
         except ValueError as error:
             raise FileFormatError(f"mechanism file: {error}") from None
         if document["certificate"] != scheme.certificate():
@@ -554,7 +640,11 @@ class RankedCodebook:
             "slack": "any norm, by a slack coordinate",
             "null": "any norm, by a null code",
         }
-        where = "" if self.subspace is None else f" in {self.subspace} of {self._codebook.padded} rotated coordinates"
+        where = (
+            ""
+            if self.subspace is None
+            else f" in {self.subspace} of {self._codebook.padded} rotated coordinates"
+        )
         many = f"{self.indices} indices of " if self.indices > 1 else ""
         relative = "unbiased" if self.subspace is None else f"relative bias at most {self.bias:.2g}"
         return (
@@ -587,9 +677,13 @@ def own_seeds(count: int) -> list[int]:
 def check_seeds(seeds: Any, count: int) -> list[int]:
     """`count` different integers from 0 to 2**64 - 1."""
     try:
-        numbers = [operator.index(seed) for seed in (seeds.tolist() if hasattr(seeds, "tolist") else seeds)]
+        numbers = [
+            operator.index(seed) for seed in (seeds.tolist() if hasattr(seeds, "tolist") else seeds)
+        ]
     except TypeError:
-        raise ParameterError("seed", type(seeds).__name__, "need integers, one per vector") from None
+        raise ParameterError(
+            "seed", type(seeds).__name__, "need integers, one per vector"
+        ) from None
     if len(numbers) != count:
         raise ParameterError("seed", f"{len(numbers)} seeds", f"need one per vector, {count}")
     if any(not 0 <= number <= MOST_SEED for number in numbers):
@@ -660,7 +754,12 @@ class RankedSession:
         self._answers: dict[int, tuple[int, int, str]] = dict(answers or {})
         for round_number, (slot, _, nonce) in self._answers.items():
             self._ledger.charge(self._release(round_number, slot, nonce))
-        header = {"format": "mezzotint-ranked-answers", "version": 2, "sha256": scheme.sha256, "client": client}
+        header = {
+            "format": "mezzotint-ranked-answers",
+            "version": 2,
+            "sha256": scheme.sha256,
+            "client": client,
+        }
         self._log = AppendLog(path, header=header, take=self._take, what="file of answers")
 
     def _take(self, line: JsonObject) -> None:
@@ -688,9 +787,14 @@ class RankedSession:
         with self._log.transaction() as append:
             known = self._answers.get(round_number)
             if known is not None and known[0] != slot:
-                raise ParameterError("slot", slot, "this round was answered under another slot; one answer per round")
+                raise ParameterError(
+                    "slot", slot, "this round was answered under another slot; one answer per round"
+                )
             if known is None:
-                report, nonce = int(self.scheme.encode(np.asarray(vector), seed)), secrets.token_hex(16)
+                report, nonce = (
+                    int(self.scheme.encode(np.asarray(vector), seed)),
+                    secrets.token_hex(16),
+                )
                 append({"round": round_number, "slot": slot, "report": report, "nonce": nonce})
             else:
                 _, report, nonce = known

@@ -30,7 +30,9 @@ SPLIT = 10.0
 """From this epsilon on, reports of several indices are tried."""
 NULL = 4.0
 """From this epsilon of an index on, a null output is chosen for vectors of any norm."""
-_ROTATION = 2**20  # largest work (coordinates times squared rows) of orthonormal codewords that "auto" considers
+_ROTATION = (
+    2**20
+)  # largest work (coordinates times squared rows) of orthonormal codewords that "auto" considers
 _ROWS = 2**15  # most normal numbers that "auto" lets the server draw for a report of kind "G"
 
 Choice = Literal["auto", "S", "X", "G", "GX"]
@@ -94,7 +96,9 @@ def ranked_codebook(
         plain: Norms = "null" if epsilon / indices >= NULL and limit >= 4 else "slack"
         style: Norms = plain if norms == "auto" else norms
         found: list[RankedCodebook] = []
-        for kind, codewords in _candidates(dimension + (style == "slack"), limit - (style == "null"), codebook):
+        for kind, codewords in _candidates(
+            dimension + (style == "slack"), limit - (style == "null"), codebook
+        ):
             options: JsonObject = {
                 "kind": kind, "dimension": dimension, "norms": style, "indices": indices, "beacon": beacon,
                 "subspace": _subspace(kind, dimension + (style == "slack"), subspace),
@@ -110,10 +114,17 @@ def ranked_codebook(
         designs = [best(2 ** min(room // b, MOST_BITS), b) for b in splits if room >= b]
     else:
         designs = [
-            _fewest(lambda limit, b=b: best(limit, b), epsilon, tolerance, min(CHOSEN_BITS, REPORT_BITS // b))
+            _fewest(
+                lambda limit, b=b: best(limit, b),
+                epsilon,
+                tolerance,
+                min(CHOSEN_BITS, REPORT_BITS // b),
+            )
             for b in splits
         ]
-        good = [one for one in designs if one is not None and one.mse <= (1 + tolerance) * one.optimum]
+        good = [
+            one for one in designs if one is not None and one.mse <= (1 + tolerance) * one.optimum
+        ]
         if good:
             return replace(min(good, key=lambda one: (one.bits, one.mse)), clip_norm=clip_norm)
     usable = [one for one in designs if one is not None]
@@ -164,7 +175,10 @@ def _best_top(options: JsonObject, codewords: int, epsilon: Fraction) -> RankedC
     def tried(top: int) -> RankedCodebook | None:
         with suppress(InfeasibleError):
             null = options["norms"] == "null"
-            return RankedCodebook(table=rank_table(codewords=codewords, top=top, epsilon=epsilon, null=null), **options)
+            return RankedCodebook(
+                table=rank_table(codewords=codewords, top=top, epsilon=epsilon, null=null),
+                **options,
+            )
         return None
 
     def error(top: int) -> float:

@@ -46,10 +46,14 @@ def clip(vector: npt.ArrayLike, *, norm: Norm, bound: float) -> FloatArray:
     try:
         values = np.array(vector, dtype=np.float64)
     except (TypeError, ValueError):
-        raise ParameterError("vector", type(vector).__name__, "need real numbers, all vectors of one length") from None
+        raise ParameterError(
+            "vector", type(vector).__name__, "need real numbers, all vectors of one length"
+        ) from None
     if not np.isfinite(values).all():
         place = int(np.argmin(np.isfinite(values).ravel()))
-        raise ParameterError("vector", float(values.ravel()[place]), f"entry {place} is not finite; drop it first")
+        raise ParameterError(
+            "vector", float(values.ravel()[place]), f"entry {place} is not finite; drop it first"
+        )
     check_choice("norm", norm, get_args(Norm))
     check_positive("bound", bound)
     if norm == "linf" or values.size == 0:
@@ -59,7 +63,9 @@ def clip(vector: npt.ArrayLike, *, norm: Norm, bound: float) -> FloatArray:
     return np.stack([_projected(row, float(bound), project) for row in flat]).reshape(values.shape)
 
 
-def _projected(row: FloatArray, bound: float, project: Callable[[FloatArray, float], _Left | None]) -> FloatArray:
+def _projected(
+    row: FloatArray, bound: float, project: Callable[[FloatArray, float], _Left | None]
+) -> FloatArray:
     largest = float(np.abs(row).max())
     if largest == 0 or largest * row.size <= bound:
         return row
@@ -76,12 +82,18 @@ def _projected(row: FloatArray, bound: float, project: Callable[[FloatArray, flo
     if exponent >= 0:
         return found
     # Scaling down is exact but among subnormal numbers; there it must not round away from zero.
-    return np.where(np.abs(np.ldexp(found, -exponent)) > np.abs(inside), np.nextafter(found, 0.0), found)
+    return np.where(
+        np.abs(np.ldexp(found, -exponent)) > np.abs(inside), np.nextafter(found, 0.0), found
+    )
 
 
 def _size(row: FloatArray, order: int) -> float:
     # fsum is exact but for its last rounding; squares and the root add three more.
-    return math.sqrt(math.fsum((row * row).tolist())) if order == 2 else math.fsum(np.abs(row).tolist())
+    return (
+        math.sqrt(math.fsum((row * row).tolist()))
+        if order == 2
+        else math.fsum(np.abs(row).tolist())
+    )
 
 
 def _shrunk(row: FloatArray, order: int, bound: float) -> FloatArray:
@@ -156,7 +168,9 @@ class Rotation:
 
     def __post_init__(self) -> None:
         if check_count("dimension", self.dimension) > MAX_DIMENSION:
-            raise ParameterError("dimension", self.dimension, f"between 1 and {MAX_DIMENSION}; split longer vectors")
+            raise ParameterError(
+                "dimension", self.dimension, f"between 1 and {MAX_DIMENSION}; split longer vectors"
+            )
         check_count("seed", self.seed, least=0, most=2**64)
 
     @property
@@ -167,16 +181,24 @@ class Rotation:
     def _parts(self) -> list[tuple[slice, FloatArray]]:
         """The slice of each transform, in order, and its (block,) signs; only one transform if d is a power of two."""
         size = self.block
-        parts = [slice(0, size), slice(int(self.dimension) - size, None)][: 1 if size == self.dimension else 2]
+        parts = [slice(0, size), slice(int(self.dimension) - size, None)][
+            : 1 if size == self.dimension else 2
+        ]
         # Raw words of a bit generator are the same in all releases of numpy; derived draws may differ.
-        words = np.random.Philox(np.random.SeedSequence(int(self.seed))).random_raw(-(-size * len(parts) // 64))
-        bits = np.unpackbits(words.astype("<u8").view(np.uint8), bitorder="little")[: size * len(parts)]
+        words = np.random.Philox(np.random.SeedSequence(int(self.seed))).random_raw(
+            -(-size * len(parts) // 64)
+        )
+        bits = np.unpackbits(words.astype("<u8").view(np.uint8), bitorder="little")[
+            : size * len(parts)
+        ]
         return list(zip(parts, bits.astype(np.float64).reshape(-1, size) * 2.0 - 1.0, strict=True))
 
     def _checked(self, name: str, given: npt.ArrayLike) -> FloatArray:
         values = np.array(given, dtype=np.float64)
         if values.ndim == 0 or values.shape[-1] != self.dimension:
-            raise ParameterError(name, values.shape, f"need {self.dimension} coordinates in the last axis")
+            raise ParameterError(
+                name, values.shape, f"need {self.dimension} coordinates in the last axis"
+            )
         return values
 
     def apply(self, vector: npt.ArrayLike) -> FloatArray:
@@ -210,7 +232,9 @@ def coefficients(bands: int) -> tuple[int, ...]:
     ((256,), (209, 104, 78, 65))
     """
     if not 1 <= check_count("bands", bands) <= MOST:
-        raise ParameterError("bands", bands, f"correlate 1 to {MOST} steps; 8 is rarely far from the best")
+        raise ParameterError(
+            "bands", bands, f"correlate 1 to {MOST} steps; 8 is rarely far from the best"
+        )
     exact = [1.0]
     for j in range(1, bands):
         exact.append(exact[-1] * (2 * j - 1) / (2 * j))

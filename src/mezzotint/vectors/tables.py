@@ -16,7 +16,13 @@ from typing import Any, Literal, final
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.arguments import check_count, check_positive, check_residues, check_scale, check_vector
+from mezzotint.core.arguments import (
+    check_count,
+    check_positive,
+    check_residues,
+    check_scale,
+    check_vector,
+)
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import UNIT
 from mezzotint.core.mechanism import FloatArray, IntArray, Mechanism, Seed
@@ -77,7 +83,12 @@ class VectorScheme(ABC):
 
     def claim(self, *, clients: int, **options: object) -> Claim:
         """The claim of secure sums of `clients` vectors; `options` are fields of `Release`, delta=1e-6 by default."""
-        fields: dict[str, Any] = {"delta": 1e-6, **options, "trust": "secure_sum", "clients": clients}
+        fields: dict[str, Any] = {
+            "delta": 1e-6,
+            **options,
+            "trust": "secure_sum",
+            "clients": clients,
+        }
         return account(Release(mechanism=self, **fields))
 
     @property
@@ -90,12 +101,20 @@ def check_planned(clients: int, planned: int | None) -> int:
     """The number of vectors in a sum; ParameterError if the modulus was planned for fewer."""
     count = check_count("clients", clients)
     if planned is not None and count > planned:
-        raise ParameterError("clients", clients, f"the modulus was planned for at most {planned} clients")
+        raise ParameterError(
+            "clients", clients, f"the modulus was planned for at most {planned} clients"
+        )
     return count
 
 
 def round_renyi(
-    mechanism: Mechanism, noise: NoiseMixture, alpha: float, *, coordinates: int, l2_norm: float, share: float
+    mechanism: Mechanism,
+    noise: NoiseMixture,
+    alpha: float,
+    *,
+    coordinates: int,
+    l2_norm: float,
+    share: float,
 ) -> float:
     """Renyi divergence of one round between any two vectors of L2 norm at most `l2_norm`, rounded up.
 
@@ -124,7 +143,9 @@ def round_renyi(
 _MOST_ORDERS = 10  # Renyi orders tried at most
 _SOARS = 1.5  # an order with this multiple of the best one's epsilon lies past the point where losses soar,
 _NEAR = 1.04  # which is then located to within this factor
-_FEW = 2**12  # up to this many reports of one client, accounting by coordinates is quick and may be better
+_FEW = (
+    2**12
+)  # up to this many reports of one client, accounting by coordinates is quick and may be better
 
 
 def _at_best(plain: Release) -> float:
@@ -187,9 +208,15 @@ class TableScheme(VectorScheme):
         if self.l2_norm is not None:
             check_positive("l2_norm", self.l2_norm)
         if self.kept is not None and check_count("kept", self.kept) > self.size:
-            raise ParameterError("kept", self.kept, f"between 1 and {self.size} coordinates, or None for all")
+            raise ParameterError(
+                "kept", self.kept, f"between 1 and {self.size} coordinates, or None for all"
+            )
         if self.kept_for not in ("run", "round"):
-            raise ParameterError("kept_for", self.kept_for, 'use "run" (one choice) or "round" (a fresh one each time)')
+            raise ParameterError(
+                "kept_for",
+                self.kept_for,
+                'use "run" (one choice) or "round" (a fresh one each time)',
+            )
 
     @cached_property
     def lattice(self) -> Lattice:
@@ -206,7 +233,9 @@ class TableScheme(VectorScheme):
 
     def _chosen(self) -> IntArray:
         # Raw words of a bit generator are the same in all releases of numpy; what is drawn from them may not be.
-        words = np.random.Philox(np.random.SeedSequence(self.seed, spawn_key=(1,))).random_raw(self.size)
+        words = np.random.Philox(np.random.SeedSequence(self.seed, spawn_key=(1,))).random_raw(
+            self.size
+        )
         return np.sort(np.argsort(words, kind="stable")[: self.length]).astype(np.int64)
 
     def encode(self, vector: npt.ArrayLike, rng: Seed = None) -> IntArray:
@@ -266,12 +295,16 @@ class TableScheme(VectorScheme):
         Arguments:
             alpha: the only Renyi order used, for a quick valid bound; None searches for the best.
         """
-        norm = check_positive("l2_norm", self.l2_norm, "losses of vectors need their L2 norm bounded")
+        norm = check_positive(
+            "l2_norm", self.l2_norm, "losses of vectors need their L2 norm bounded"
+        )
         pure = pure_epsilon_l2(self.mechanism, coordinates=self.length, l2_norm=norm)
         found = {PURE_L2: release.rounds * pure * (1 + 4 * UNIT)}
         if release.delta > 0:
             run = release.others, release.rounds, release.delta
-            found[RENYI_L2] = self.best_order(*run)[0] if alpha is None else self._at_order(*run, alpha)
+            found[RENYI_L2] = (
+                self.best_order(*run)[0] if alpha is None else self._at_order(*run, alpha)
+            )
         return found
 
     @property
@@ -281,9 +314,14 @@ class TableScheme(VectorScheme):
     def renyi(self, *, others: int, alphas: Sequence[float]) -> list[float]:
         """Renyi divergences of one round of a client among `others` honest ones; needs `l2_norm`; rounded up."""
         if self.l2_norm is None:
-            raise ParameterError("l2_norm", None, "Renyi losses of vectors need their L2 norm bounded")
+            raise ParameterError(
+                "l2_norm", None, "Renyi losses of vectors need their L2 norm bounded"
+            )
         share = self._share
-        under: dict[str, Any] = {"coordinates": self.size if share < 1 else self.length, "l2_norm": self.l2_norm}
+        under: dict[str, Any] = {
+            "coordinates": self.size if share < 1 else self.length,
+            "l2_norm": self.l2_norm,
+        }
         if others not in self._cached:
             self._cached[others] = others_noise(self.mechanism, others), {}
         noise, known = self._cached[others]
@@ -310,7 +348,10 @@ class TableScheme(VectorScheme):
 
         found = {factor: epsilon(factor) for factor in (0.7, 0.9, 1.1)}
         # Where losses bend, the best order is far away: continue while it gets better.
-        while len(found) < _MOST_ORDERS and (end := min(found, key=found.__getitem__)) in (min(found), max(found)):
+        while len(found) < _MOST_ORDERS and (end := min(found, key=found.__getitem__)) in (
+            min(found),
+            max(found),
+        ):
             further = end * (0.7 if end == min(found) else 1.4)
             found[further] = epsilon(further)
         # Past some order rare events take over and losses soar: the best one may stand right before it.
@@ -357,7 +398,10 @@ class ModularScheme(VectorScheme):
         check_scale("l2_norm", self.l2_norm)
         check_scale("granularity", self.granularity)
         _ = self._rotation
-        if self.modulus_bits is not None and not 2 <= check_count("modulus_bits", self.modulus_bits) <= MAX_BITS:
+        if (
+            self.modulus_bits is not None
+            and not 2 <= check_count("modulus_bits", self.modulus_bits) <= MAX_BITS
+        ):
             raise ParameterError("modulus_bits", self.modulus_bits, f"between 2 and {MAX_BITS}")
 
     @property
@@ -382,7 +426,9 @@ class ModularScheme(VectorScheme):
 
     def rotated(self, vector: npt.ArrayLike) -> FloatArray:
         """(d,) vector, clipped to the norm and rotated, data units."""
-        return self._rotation.apply(clip(check_vector(vector, self.size), norm="l2", bound=self.l2_norm))
+        return self._rotation.apply(
+            clip(check_vector(vector, self.size), norm="l2", bound=self.l2_norm)
+        )
 
     def _sum_of(self, total: npt.ArrayLike, mean: float = 0.0) -> FloatArray:
         """(d,) the sum behind residues, read as the integers nearest 0, less the noise's `mean` in it."""

@@ -38,7 +38,9 @@ def test_zero_key_of_the_rfc() -> None:
     assert keystream(bytes(32), 0, 2) == bytes.fromhex(expected)
 
 
-@given(key=st.binary(min_size=32, max_size=32), first=st.integers(0, 2**62), blocks=st.integers(0, 9))
+@given(
+    key=st.binary(min_size=32, max_size=32), first=st.integers(0, 2**62), blocks=st.integers(0, 9)
+)
 def test_same_words_as_openssl(key: bytes, first: int, blocks: int) -> None:
     assert keystream(key, first, blocks) == chacha_words(key, first, 8 * blocks).tobytes()
 

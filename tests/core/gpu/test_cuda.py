@@ -25,7 +25,11 @@ ENGINES: list[Literal["plain", "fused"]] = ["plain", "fused"] if find_spec("trit
 def table(spacing: str) -> Mechanism:
     generator = np.random.default_rng(1)
     knots = random_knots(generator, 12, spacing, 0.5)
-    return Mechanism(knots=knots, levels=np.arange(16), weights=random_weights(generator, knots.size, 16, 6.0, 0.2))
+    return Mechanism(
+        knots=knots,
+        levels=np.arange(16),
+        weights=random_weights(generator, knots.size, 16, 6.0, 0.2),
+    )
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -35,7 +39,9 @@ def test_same_codes_as_the_cpu(spacing: str, dtype: Any, engine: Literal["plain"
     mechanism = table(spacing)
     x = inputs_for(mechanism, np.random.default_rng(2), 1_000_003).astype(dtype)
     codes, counts = gpu.draw(mechanism, torch.from_numpy(x).cuda(), KEY, engine)
-    np.testing.assert_array_equal(codes.cpu().numpy(), codes_from_words(mechanism, x, chacha_words(KEY, 0, x.size)))
+    np.testing.assert_array_equal(
+        codes.cpu().numpy(), codes_from_words(mechanism, x, chacha_words(KEY, 0, x.size))
+    )
     assert counts == (*outside(mechanism, x), 0)
 
 

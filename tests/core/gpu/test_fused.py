@@ -35,14 +35,24 @@ def table(spacing: str, levels: int = 16) -> Mechanism:
     generator = np.random.default_rng(1)
     knots = random_knots(generator, 12, spacing, 0.0 if spacing == "even" else 0.5)
     return Mechanism(
-        knots=knots, levels=np.arange(levels), weights=random_weights(generator, knots.size, levels, 6.0, 0.2)
+        knots=knots,
+        levels=np.arange(levels),
+        weights=random_weights(generator, knots.size, levels, 6.0, 0.2),
     )
 
 
-def check(pool: ProcessPoolExecutor, mechanism: Mechanism, x: np.ndarray, blocks: int, programs: int = 4096) -> None:
+def check(
+    pool: ProcessPoolExecutor,
+    mechanism: Mechanism,
+    x: np.ndarray,
+    blocks: int,
+    programs: int = 4096,
+) -> None:
     """Codes and counts of the interpreted kernel are those of the CPU for the same words."""
     codes, counts = pool.submit(fused_codes, mechanism, x, KEY, blocks, programs).result()
-    np.testing.assert_array_equal(codes, codes_from_words(mechanism, x, chacha_words(KEY, 0, x.size)))
+    np.testing.assert_array_equal(
+        codes, codes_from_words(mechanism, x, chacha_words(KEY, 0, x.size))
+    )
     assert counts == [*outside(mechanism, x), 0]
 
 
@@ -51,18 +61,29 @@ def check(pool: ProcessPoolExecutor, mechanism: Mechanism, x: np.ndarray, blocks
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("spacing", SPACINGS)
-def test_same_codes_as_the_cpu_on_2e3_words(pool: ProcessPoolExecutor, spacing: str, dtype: Any) -> None:
+def test_same_codes_as_the_cpu_on_2e3_words(
+    pool: ProcessPoolExecutor, spacing: str, dtype: Any
+) -> None:
     mechanism = table(spacing)
     assert tables_on(mechanism, np.dtype(dtype), CPU).search == SEARCH[spacing]
-    check(pool, mechanism, inputs_for(mechanism, np.random.default_rng(2), 2_000).astype(dtype), 512)
+    check(
+        pool, mechanism, inputs_for(mechanism, np.random.default_rng(2), 2_000).astype(dtype), 512
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("spacing", SPACINGS)
-def test_same_codes_as_the_cpu_on_1e6_words(pool: ProcessPoolExecutor, spacing: str, dtype: Any) -> None:
+def test_same_codes_as_the_cpu_on_1e6_words(
+    pool: ProcessPoolExecutor, spacing: str, dtype: Any
+) -> None:
     mechanism = table(spacing)
-    check(pool, mechanism, inputs_for(mechanism, np.random.default_rng(3), 1_000_000).astype(dtype), 16_384)
+    check(
+        pool,
+        mechanism,
+        inputs_for(mechanism, np.random.default_rng(3), 1_000_000).astype(dtype),
+        16_384,
+    )
 
 
 @pytest.mark.parametrize("levels", [2, 3, 256, 300, 2**16])
@@ -74,21 +95,30 @@ def test_the_words_are_those_of_chacha20(pool: ProcessPoolExecutor) -> None:
     """65536 equal levels report the upper bits of each word's low half."""
     flat = Mechanism(knots=[0, 1], levels=np.arange(2**16), weights=[[2**16] * 2**16] * 2)
     codes, _ = pool.submit(fused_codes, flat, np.linspace(0, 1, 1000), KEY, 32).result()
-    np.testing.assert_array_equal(codes, chacha_words(KEY, 0, 1000) >> np.uint64(16) & np.uint64(2**16 - 1))
+    np.testing.assert_array_equal(
+        codes, chacha_words(KEY, 0, 1000) >> np.uint64(16) & np.uint64(2**16 - 1)
+    )
 
 
 @pytest.mark.parametrize(
-    ("size", "programs"), [(0, 1), (1, 1), (7, 4096), (8, 1), (127, 1), (128, 1), (129, 1), (129, 4096), (400, 3)]
+    ("size", "programs"),
+    [(0, 1), (1, 1), (7, 4096), (8, 1), (127, 1), (128, 1), (129, 1), (129, 4096), (400, 3)],
 )
-def test_any_size_on_any_number_of_programs(pool: ProcessPoolExecutor, size: int, programs: int) -> None:
+def test_any_size_on_any_number_of_programs(
+    pool: ProcessPoolExecutor, size: int, programs: int
+) -> None:
     """128 elements at a time: the last program may have a part of a chunk, the first may have several chunks."""
     check(pool, table("even"), np.random.default_rng(size).uniform(-5, 5, size), 16, programs)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("spacing", SPACINGS)
-def test_a_jump_counts_from_its_knot_on(pool: ProcessPoolExecutor, spacing: str, dtype: Any) -> None:
-    knots = np.unique(random_knots(np.random.default_rng(5), 15, spacing, 0.0).astype(dtype).astype(np.float64))
+def test_a_jump_counts_from_its_knot_on(
+    pool: ProcessPoolExecutor, spacing: str, dtype: Any
+) -> None:
+    knots = np.unique(
+        random_knots(np.random.default_rng(5), 15, spacing, 0.0).astype(dtype).astype(np.float64)
+    )
     mechanism = telltale(np.repeat(knots, [1] + [2] * (knots.size - 2) + [1]))
     inner = knots[1:-1].astype(dtype)
     x = np.concatenate([inner, np.nextafter(inner, dtype(-np.inf))])
@@ -99,20 +129,26 @@ def test_a_jump_counts_from_its_knot_on(pool: ProcessPoolExecutor, spacing: str,
 
 
 @pytest.mark.parametrize("spacing", SPACINGS)
-def test_nan_is_counted_and_leaves_the_others_alone(pool: ProcessPoolExecutor, spacing: str) -> None:
+def test_nan_is_counted_and_leaves_the_others_alone(
+    pool: ProcessPoolExecutor, spacing: str
+) -> None:
     mechanism = table(spacing)
     x = inputs_for(mechanism, np.random.default_rng(4), 100)
     x[[3, 50]] = np.nan
     codes, counts = pool.submit(fused_codes, mechanism, x, KEY, 32).result()
     assert counts == [*outside(mechanism, x), 2]
     lowest = np.where(np.isnan(x), mechanism.lower, x)
-    np.testing.assert_array_equal(codes, codes_from_words(mechanism, lowest, chacha_words(KEY, 0, 100)))
+    np.testing.assert_array_equal(
+        codes, codes_from_words(mechanism, lowest, chacha_words(KEY, 0, 100))
+    )
 
 
 # Compiled -------------------------------------------------------------------------------------------------------------
 
 
-def machine_code(tables: Tables, given: str, target: tuple[str, Any, int], monkeypatch: Any, tmp_path: Any) -> str:
+def machine_code(
+    tables: Tables, given: str, target: tuple[str, Any, int], monkeypatch: Any, tmp_path: Any
+) -> str:
     """PTX, or an AMD GPU's assembly, of the kernel as `fused.draw` starts it, without a GPU."""
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
@@ -127,7 +163,14 @@ def machine_code(tables: Tables, given: str, target: tuple[str, Any, int], monke
         "bits": tables.bits,
         "blocks": fused.BLOCKS,
     }
-    pointers = {"x": given, "key": "i32", "codes": "u8", "counts": "i64", "numbers": "fp64", "first": "i32"}
+    pointers = {
+        "x": given,
+        "key": "i32",
+        "codes": "u8",
+        "counts": "i64",
+        "numbers": "fp64",
+        "first": "i32",
+    }
     pointers |= {"knots": "fp64", "slope": "fp64", "cells": "i32"}
     numbers = {"size": "i64", "chunks": "i32", "last": "i32"}
     pointers = {name: f"*{kind}" for name, kind in pointers.items()}
@@ -143,7 +186,11 @@ def machine_code(tables: Tables, given: str, target: tuple[str, Any, int], monke
 @pytest.mark.parametrize(
     ("spacing", "given"),
     [
-        pytest.param(spacing, given, marks=[pytest.mark.slow] if (spacing == "uneven") == (given == "fp32") else [])
+        pytest.param(
+            spacing,
+            given,
+            marks=[pytest.mark.slow] if (spacing == "uneven") == (given == "fp32") else [],
+        )
         for spacing in SPACINGS
         for given in ("fp32", "fp64")
     ],
@@ -155,7 +202,9 @@ def test_compiles_for_nvidia_and_fuses_no_product_with_a_sum(
     code = machine_code(tables, given, ("cuda", 90, 32), monkeypatch, tmp_path)
     # ".rn" written out forbids the assembler, too, to fuse or to flush.
     assert len(re.findall(r"\bmul\.rn\.f64", code)) >= 8
-    assert not re.findall(r"\b(?:fma|mad)\S*\.f(?:32|64)|\.ftz|\b(?:mul|add|sub)\.f64|\.approx", code)
+    assert not re.findall(
+        r"\b(?:fma|mad)\S*\.f(?:32|64)|\.ftz|\b(?:mul|add|sub)\.f64|\.approx", code
+    )
 
 
 @pytest.mark.slow

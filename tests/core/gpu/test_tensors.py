@@ -24,7 +24,9 @@ CPU = torch.device("cpu")
 
 
 def one_bit() -> Mechanism:
-    return Mechanism(knots=[-1, 1], levels=[-2, 2], weights=[[3 * 2**30, 2**30], [2**30, 3 * 2**30]])
+    return Mechanism(
+        knots=[-1, 1], levels=[-2, 2], weights=[[3 * 2**30, 2**30], [2**30, 3 * 2**30]]
+    )
 
 
 @pytest.fixture
@@ -36,14 +38,22 @@ def on_device(monkeypatch: pytest.MonkeyPatch) -> None:
 # The same codes as the CPU --------------------------------------------------------------------------------------------
 
 
-@given(mechanism=mechanisms(), seed=st.integers(0, 2**32 - 1), dtype=st.sampled_from([np.float32, np.float64]))
+@given(
+    mechanism=mechanisms(),
+    seed=st.integers(0, 2**32 - 1),
+    dtype=st.sampled_from([np.float32, np.float64]),
+)
 @settings(max_examples=150)
-def test_same_codes_as_the_cpu_for_the_same_words(mechanism: Mechanism, seed: int, dtype: Any) -> None:
+def test_same_codes_as_the_cpu_for_the_same_words(
+    mechanism: Mechanism, seed: int, dtype: Any
+) -> None:
     generator = np.random.default_rng(seed)
     x = inputs_for(mechanism, generator, 300).astype(dtype)
     key = generator.bytes(32)
     codes, counts = gpu.draw(mechanism, torch.from_numpy(x), key, "plain")
-    np.testing.assert_array_equal(codes.numpy(), codes_from_words(mechanism, x, chacha_words(key, 0, 300)))
+    np.testing.assert_array_equal(
+        codes.numpy(), codes_from_words(mechanism, x, chacha_words(key, 0, 300))
+    )
     assert counts == (*outside(mechanism, x), 0)
 
 
@@ -55,18 +65,24 @@ def test_same_codes_with_very_many_levels(levels: int) -> None:
     x = generator.random(2000)
     codes, _ = gpu.draw(mechanism, torch.from_numpy(x), KEY, "plain")
     assert codes.dtype == (torch.uint8 if levels == 256 else torch.int32)
-    np.testing.assert_array_equal(codes.numpy(), codes_from_words(mechanism, x, chacha_words(KEY, 0, 2000)))
+    np.testing.assert_array_equal(
+        codes.numpy(), codes_from_words(mechanism, x, chacha_words(KEY, 0, 2000))
+    )
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("spacing", ["even", "uneven", "clustered"])
 def test_a_jump_counts_from_its_knot_on(spacing: str, dtype: Any) -> None:
-    knots = np.unique(random_knots(np.random.default_rng(5), 15, spacing, 0.0).astype(dtype).astype(np.float64))
+    knots = np.unique(
+        random_knots(np.random.default_rng(5), 15, spacing, 0.0).astype(dtype).astype(np.float64)
+    )
     mechanism = telltale(np.repeat(knots, [1] + [2] * (knots.size - 2) + [1]))
     inner = knots[1:-1].astype(dtype)
     at, _ = gpu.draw(mechanism, torch.from_numpy(inner), KEY, "plain")
     np.testing.assert_array_equal(at.numpy(), 2 * np.arange(1, inner.size + 1))
-    below, _ = gpu.draw(mechanism, torch.from_numpy(np.nextafter(inner, dtype(-np.inf))), KEY, "plain")
+    below, _ = gpu.draw(
+        mechanism, torch.from_numpy(np.nextafter(inner, dtype(-np.inf))), KEY, "plain"
+    )
     assert (np.abs(below.numpy() - (2 * np.arange(1, inner.size + 1) - 1.5)) == 0.5).all()
 
 
@@ -75,7 +91,9 @@ def test_chunks_continue_the_stream(size: int, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(gpu, "CHUNK", 64)
     x = np.random.default_rng(size).uniform(-1.2, 1.2, size)
     codes, counts = gpu.draw(one_bit(), torch.from_numpy(x), KEY, "plain")
-    np.testing.assert_array_equal(codes.numpy(), codes_from_words(one_bit(), x, chacha_words(KEY, 0, size)))
+    np.testing.assert_array_equal(
+        codes.numpy(), codes_from_words(one_bit(), x, chacha_words(KEY, 0, size))
+    )
     assert counts == (*outside(one_bit(), x), 0)
 
 
@@ -84,7 +102,17 @@ def test_chunks_continue_the_stream(size: int, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("shape", [(), (0,), (1,), (7,), (3, 0, 2), (2, 3, 5)])
 @pytest.mark.parametrize(
-    "dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int8, torch.int64, torch.bool], ids=str
+    "dtype",
+    [
+        torch.float16,
+        torch.bfloat16,
+        torch.float32,
+        torch.float64,
+        torch.int8,
+        torch.int64,
+        torch.bool,
+    ],
+    ids=str,
 )
 def test_any_shape_and_type(on_device: None, shape: tuple[int, ...], dtype: torch.dtype) -> None:
     codes = one_bit().privatize(torch.ones(shape, dtype=dtype), 3)
@@ -97,7 +125,14 @@ def test_strides_and_marks_do_not_matter(on_device: None) -> None:
     base = torch.from_numpy(np.random.default_rng(0).uniform(-1, 1, (40, 30)))
     complex_view = torch.complex(base, -base).conj().imag  # a view of -base, marked to be negated
     assert complex_view.is_neg()
-    for view in (base.T, base[::2, 3:], base[None, 5], base[0].expand(4, 30), complex_view, torch._neg_view(base)):
+    for view in (
+        base.T,
+        base[::2, 3:],
+        base[None, 5],
+        base[0].expand(4, 30),
+        complex_view,
+        torch._neg_view(base),
+    ):
         plain_copy = torch.from_numpy(view.numpy(force=True).copy())
         assert torch.equal(one_bit().privatize(view, 1), one_bit().privatize(plain_copy, 1))
 
@@ -153,7 +188,11 @@ def test_devices_that_do_not_draw_are_named() -> None:
 def test_nan_names_the_first_and_releases_nothing(on_device: None, dtype: torch.dtype) -> None:
     x = torch.zeros(1000, dtype=dtype)
     x[[417, 900]] = float("nan")
-    for tensor, index in ((x, "417"), (x.reshape(100, 10), "41, 7"), (torch.tensor(float("nan"), dtype=dtype), "0")):
+    for tensor, index in (
+        (x, "417"),
+        (x.reshape(100, 10), "41, 7"),
+        (torch.tensor(float("nan"), dtype=dtype), "0"),
+    ):
         with pytest.raises(ParameterError, match=f"x=nan: input {index} is NaN"):
             one_bit().privatize(tensor)
     with pytest.raises(ParameterError, match="NaN"):

@@ -38,7 +38,10 @@ def two_sums(rows: np.ndarray, clients: int, epsilon: float) -> float:
     outputs = []
     for share in range(clients):
         shared = sum_pmf([np.ones(1), *[table[0]] * share, *[table[1]] * (clients - 1 - share)])
-        outputs += [(np.convolve(shared, table[a]), np.convolve(shared, table[b])) for a, b in ((0, 1), (1, 0))]
+        outputs += [
+            (np.convolve(shared, table[a]), np.convolve(shared, table[b]))
+            for a, b in ((0, 1), (1, 0))
+        ]
     for first in outputs:
         for second in outputs:
             p, q = np.outer(first[0], second[0]), np.outer(first[1], second[1])
@@ -53,7 +56,10 @@ def test_two_rounds_are_never_below_the_exact_worst_case(seed):
     for clients in (1, 2, 5):
         claim = account_sum(mechanism, clients=clients, rounds=2, delta=1e-3)
         assert two_sums(rows, clients, claim.epsilon) <= claim.delta
-        assert account_sum(mechanism, clients=clients, coordinates=2, delta=1e-3).epsilon == claim.epsilon
+        assert (
+            account_sum(mechanism, clients=clients, coordinates=2, delta=1e-3).epsilon
+            == claim.epsilon
+        )
 
 
 def test_the_curve_as_losses_gives_the_curve_back():
@@ -74,7 +80,9 @@ def test_what_is_alike_in_both_worlds_is_not_counted_as_losses_of_both_signs():
     assert atoms.masses.sum() + atoms.infinite == pytest.approx(1, abs=FEW)
     for epsilon in np.log([0.9, 0.99, 0.9999, 1.0, 1.0005, 1.001, 1.05]):
         gains = np.maximum(1 - np.exp(epsilon - atoms.losses), 0) @ atoms.masses + atoms.infinite
-        mirrored = 1 - math.exp(epsilon) + math.exp(epsilon) * float(curve.delta(max(0.0, -epsilon)))
+        mirrored = (
+            1 - math.exp(epsilon) + math.exp(epsilon) * float(curve.delta(max(0.0, -epsilon)))
+        )
         bound = float(curve.delta(epsilon)) if epsilon >= 0 else mirrored
         assert gains <= bound + FEW
         if epsilon >= math.log(1.001):
@@ -96,7 +104,9 @@ def test_a_million_quiet_releases_are_nearly_gaussian():
 def gaussian_delta(mu: float, epsilon: float) -> float:
     from scipy.stats import norm
 
-    return float(norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu))
+    return float(
+        norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
+    )
 
 
 def test_a_curve_keeps_its_lower_hull_and_inverts():
@@ -105,7 +115,10 @@ def test_a_curve_keeps_its_lower_hull_and_inverts():
     middle = curve.epsilon(0.1)
     assert float(curve.delta(middle)) <= 0.1 * (1 + MANY)
     assert curve.epsilon(0.3) == 0.0
-    assert HockeyStick(epsilons=np.array([0.0, 1.0]), deltas=np.array([0.2, 0.1])).epsilon(0.01) == math.inf
+    assert (
+        HockeyStick(epsilons=np.array([0.0, 1.0]), deltas=np.array([0.2, 0.1])).epsilon(0.01)
+        == math.inf
+    )
     with pytest.raises(ParameterError, match="epsilon"):
         curve.delta(-1.0)
 
@@ -119,7 +132,9 @@ def test_claims_say_what_they_rest_on():
 
 
 def test_more_releases_cost_more_and_more_clients_cost_less():
-    costs = [account_sum(BITS, clients=300, rounds=rounds, delta=1e-6).epsilon for rounds in (1, 2, 8)]
+    costs = [
+        account_sum(BITS, clients=300, rounds=rounds, delta=1e-6).epsilon for rounds in (1, 2, 8)
+    ]
     assert costs == sorted(costs)
     assert costs[2] < 8 * costs[0]
     assert account_sum(BITS, clients=600, rounds=2, delta=1e-6).epsilon < costs[1]
@@ -132,7 +147,10 @@ def test_participation():
     secret = account_sum(BITS, **common, sampling_rate=0.25, sampling="without_replacement")
     assert secret.epsilon < seen.epsilon < always
     assert secret.sampling == "without_replacement"
-    assert account_sum(BITS, clients=300, sampling="without_replacement", delta=1e-6).sampling == "none"
+    assert (
+        account_sum(BITS, clients=300, sampling="without_replacement", delta=1e-6).sampling
+        == "none"
+    )
 
 
 def test_secret_poisson_participation_counts_only_those_who_came():
@@ -165,7 +183,9 @@ def test_excess_is_right_from_tiny_to_large():
             one, cell = np.ones(1), np.array([u])
             value = float(_mean_quotients(one, cell, cell, np.ones(2), alpha)[0])  # t = 1
             assert value >= exact
-            assert value <= float(exact) * (1 + 4e-3) + 1e-300  # the series errs by 1e-4 of itself where it is used
+            assert (
+                value <= float(exact) * (1 + 4e-3) + 1e-300
+            )  # the series errs by 1e-4 of itself where it is used
 
 
 @pytest.mark.parametrize("alpha", [1.05, 1.25, 1.5, 2.0, 3.0])
@@ -210,16 +230,22 @@ def test_quadratic_renyi_of_sums_bounds_every_data_set():
     for _ in range(60):
         others = [pmfs[k] for k in rng.integers(0, 9, 4)]
         i, j = rng.choice(9, 2, replace=False)
-        worst = max(worst, exact_renyi(pmfs[i], pmfs[j], others, 4.0) / (inputs[i] - inputs[j]) ** 2)
+        worst = max(
+            worst, exact_renyi(pmfs[i], pmfs[j], others, 4.0) / (inputs[i] - inputs[j]) ** 2
+        )
     assert worst <= kappa < alone
 
 
-@pytest.mark.parametrize("mechanism", [BITS, pytest.param(QUIET, marks=pytest.mark.slow)], ids=["bits", "rqm"])
+@pytest.mark.parametrize(
+    "mechanism", [BITS, pytest.param(QUIET, marks=pytest.mark.slow)], ids=["bits", "rqm"]
+)
 def test_l2_vectors_cost_less_than_their_coordinates(mechanism):
     dimension, clip = 100, 1.0
     arguments = {"clients": 2000, "coordinates": dimension, "rounds": 10, "delta": 1e-6}
     plain = account_sum(mechanism, **arguments)
-    norm = account_sum(mechanism, **arguments, geometry="l2", l2_norm=math.sqrt(dimension) * clip / 4)
+    norm = account_sum(
+        mechanism, **arguments, geometry="l2", l2_norm=math.sqrt(dimension) * clip / 4
+    )
     assert norm.epsilon < plain.epsilon / 3
     assert norm.method.startswith("Renyi")
 
@@ -255,7 +281,9 @@ def test_bad_input_is_named(arguments, match):
 
 
 def test_levels_off_every_lattice_and_huge_runs_get_clear_answers():
-    off = Mechanism(knots=[-1, 1], levels=[-1, 0.123456789, 1], weights=np.array([[2**31, 2**30, 2**30]] * 2))
+    off = Mechanism(
+        knots=[-1, 1], levels=[-1, 0.123456789, 1], weights=np.array([[2**31, 2**30, 2**30]] * 2)
+    )
     with pytest.raises(ParameterError, match="view='local'"):
         account_sum(off, clients=10)
     table = randomized_response(lower=-1, upper=1, epsilon=1.0)

@@ -54,7 +54,9 @@ def test_a_solver_that_overshoots_cannot_spoil_a_blanket(seed):
     rng = np.random.default_rng(seed)
     rows = random_rows(rng, levels=4)
     widths = [1, 2, 3]
-    lies = [rng.random((rows.shape[0], 4 - width)) * rng.choice([1e-9, 0.3, 50.0]) for width in widths]
+    lies = [
+        rng.random((rows.shape[0], 4 - width)) * rng.choice([1e-9, 0.3, 50.0]) for width in widths
+    ]
     lies[0][0, 0] = np.nan
     blanket = shape_blanket(rows, [two_point(width) for width in widths], lies, name="lies")
     assert blanket is None or fits_slowly(blanket, rows)
@@ -79,7 +81,10 @@ def test_blocks_are_sums_of_rows_rounded_down():
     blocks = block_rows(rows, 2)
     assert blocks.shape == (3, 3)
     for block, (a, b) in zip(blocks, [(0, 0), (0, 1), (1, 1)], strict=True):
-        exact = [Fraction(int(v), TOTAL**2) for v in np.convolve(rows[a].astype(object), rows[b].astype(object))]
+        exact = [
+            Fraction(int(v), TOTAL**2)
+            for v in np.convolve(rows[a].astype(object), rows[b].astype(object))
+        ]
         assert all(0 <= e * TOTAL - int(v) < 1 for e, v in zip(exact, block, strict=True))
 
 
@@ -104,18 +109,27 @@ def test_components_that_are_none_are_refused():
 def test_cells_lie_below_the_true_counts(clients, budget, masses):
     variances = np.array([1.0, 9.0, 0.25, 2.0, 4.0])[: len(masses)]
     cells = multinomial_cells(clients, np.array(masses), variances, budget=budget, tail=1e-9)
-    draws = np.random.default_rng(0).multinomial(clients, [*masses, 1 - sum(masses)], size=20_000)[:, : len(masses)]
+    draws = np.random.default_rng(0).multinomial(clients, [*masses, 1 - sum(masses)], size=20_000)[
+        :, : len(masses)
+    ]
     check_dominance(cells, draws)
 
 
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("steps", [4, 30])
 def test_a_ladder_lies_below_counts_that_depend_on_each_other_or_not(shared, steps):
-    clients, masses, variances = np.array([200, 200, 200]), np.array([0.3, 0.05, 0.6]), np.array([1.0, 9.0, 0.25])
+    clients, masses, variances = (
+        np.array([200, 200, 200]),
+        np.array([0.3, 0.05, 0.6]),
+        np.array([1.0, 9.0, 0.25]),
+    )
     rng = np.random.default_rng(0)
     together = rng.multinomial(200, [*masses, 1 - masses.sum()], size=20_000)[:, :3]
     apart = np.column_stack([rng.binomial(200, mass, size=20_000) for mass in masses])
-    check_dominance(monotone_corners(clients, masses, variances, steps=steps, tail=1e-9), together if shared else apart)
+    check_dominance(
+        monotone_corners(clients, masses, variances, steps=steps, tail=1e-9),
+        together if shared else apart,
+    )
 
 
 def test_a_ladder_keeps_more_variance_than_boxes_when_components_are_many():
@@ -124,12 +138,16 @@ def test_a_ladder_keeps_more_variance_than_boxes_when_components_are_many():
     kept = cells.probability @ (cells.counts @ variances)
     # 5000 draws each deviate by 1.4 %; the worst of twelve lies about 1.7 deviations below its mean.
     assert 0.96 < kept / (10**5 * masses @ variances) < 0.99
-    assert cells.lost < 1e-8  # 1e-9 for the tail, and up to as much again for each of a few directions
+    assert (
+        cells.lost < 1e-8
+    )  # 1e-9 for the tail, and up to as much again for each of a few directions
 
 
 def check_dominance(cells: CountBounds, draws: np.ndarray) -> None:
     assert cells.probability.sum() + cells.lost >= 1 - FEW
-    assert cells.probability.sum() <= 1 + 1e-7  # every cell is rounded up, by less than 1e-7 together
+    assert (
+        cells.probability.sum() <= 1 + 1e-7
+    )  # every cell is rounded up, by less than 1e-7 together
     # Stochastic dominance shows in every upper orthant: P(corner >= k) <= P(N >= k).
     for k in draws[:40]:
         cell_share = cells.probability[(cells.counts >= k).all(axis=1)].sum()

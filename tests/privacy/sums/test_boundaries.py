@@ -10,7 +10,13 @@ import pytest
 
 from mezzotint import ParameterError
 from mezzotint.core.mechanism import TOTAL
-from mezzotint.privacy.distribution import MAX_EPSILON, HockeyStick, _lower_hull, _symmetric_hull, hull
+from mezzotint.privacy.distribution import (
+    MAX_EPSILON,
+    HockeyStick,
+    _lower_hull,
+    _symmetric_hull,
+    hull,
+)
 from mezzotint.privacy.sums.blanket import (
     Blanket,
     Component,
@@ -62,7 +68,11 @@ def test_hulls_hold_no_points_on_chords() -> None:
 
 @pytest.mark.parametrize(
     ("epsilons", "deltas"),
-    [([0.0, 0.5, 1.0], [0.3, 0.1, 0.05]), ([0.0, 0.5, 1.0], [0.9, 0.5, 0.25]), ([0.0, 1.0], [0.25, 0.0])],
+    [
+        ([0.0, 0.5, 1.0], [0.3, 0.1, 0.05]),
+        ([0.0, 0.5, 1.0], [0.9, 0.5, 0.25]),
+        ([0.0, 1.0], [0.25, 0.0]),
+    ],
 )
 def test_the_pair_of_a_curve_has_that_curve(epsilons: list[float], deltas: list[float]) -> None:
     curve = _curve(epsilons, deltas)
@@ -70,7 +80,9 @@ def test_the_pair_of_a_curve_has_that_curve(epsilons: list[float], deltas: list[
     assert float(atoms.masses.sum()) + atoms.infinite == pytest.approx(1.0, rel=FEW)
     assert (atoms.masses >= 0).all()
     for epsilon in np.linspace(0.0, 1.2, 25).tolist():
-        own = atoms.infinite + float(atoms.masses @ np.maximum(-np.expm1(epsilon - atoms.losses), 0.0))
+        own = atoms.infinite + float(
+            atoms.masses @ np.maximum(-np.expm1(epsilon - atoms.losses), 0.0)
+        )
         # The mirrored curve is covered too: where the two meet in a concave kink, a chord is below the curve given.
         assert own <= float(curve.delta(epsilon)) + 1e-12
         if epsilon >= 1.0 or deltas[0] < 0.5:
@@ -85,7 +97,9 @@ def test_a_concave_kink_at_one_is_bridged_by_a_chord() -> None:
     # (e, 1/4) and its mirror image (1/e, 1 - 3/4/e): the chord between them is below the points at 0 and 1/2.
     atoms = _curve([0.0, 0.5, 1.0], [0.9, 0.5, 0.25]).atoms()
     for epsilon in (0.0, 0.25, 0.5, 0.75):
-        own = atoms.infinite + float(atoms.masses @ np.maximum(-np.expm1(epsilon - atoms.losses), 0.0))
+        own = atoms.infinite + float(
+            atoms.masses @ np.maximum(-np.expm1(epsilon - atoms.losses), 0.0)
+        )
         chord = 0.25 + 0.75 * (math.e - math.exp(epsilon)) / (math.e + 1)
         assert chord <= own <= chord + FEW
 
@@ -99,7 +113,10 @@ def _pair(outside: float = 0.0) -> PairLoss:
 
 def test_the_divergence_of_a_pair_is_a_sum_over_its_atoms() -> None:
     grid = np.linspace(0.0, 2.0, 41)
-    slow = [sum(max(p - math.exp(e) * q, 0.0) for p, q in zip(FIRST, SECOND, strict=True)) + 1e-3 for e in grid]
+    slow = [
+        sum(max(p - math.exp(e) * q, 0.0) for p, q in zip(FIRST, SECOND, strict=True)) + 1e-3
+        for e in grid
+    ]
     ours = _pair(1e-3).deltas(grid)
     assert (ours >= np.array(slow)).all()
     np.testing.assert_allclose(ours, slow, rtol=FEW)
@@ -107,7 +124,12 @@ def test_the_divergence_of_a_pair_is_a_sum_over_its_atoms() -> None:
 
 def test_from_the_pure_epsilon_on_nothing_is_left() -> None:
     limit = math.log(4)
-    pair = PairLoss(losses=np.array([limit * (1 + 1e-15)]), first=np.array([0.8]), second=np.array([0.2]), outside=0.0)
+    pair = PairLoss(
+        losses=np.array([limit * (1 + 1e-15)]),
+        first=np.array([0.8]),
+        second=np.array([0.2]),
+        outside=0.0,
+    )
     assert pair.curve(limit).delta(limit) == 0.0
     assert pair.epsilon(0.0, limit) == limit
     # One atom: 0.8 - 0.2 e**epsilon.
@@ -138,7 +160,9 @@ def test_every_ordered_pair_is_screened(epsilon: float) -> None:
         if i != j:
             slow = _slow(i, j, epsilon)
             assert slow <= ours[i, j] <= slow * (1 + FEW)
-            assert pair_loss(COIN, ROWS[i], ROWS[j]).deltas(np.array([epsilon]))[0] == pytest.approx(slow, rel=FEW)
+            assert pair_loss(COIN, ROWS[i], ROWS[j]).deltas(np.array([epsilon]))[
+                0
+            ] == pytest.approx(slow, rel=FEW)
         else:
             assert ours[i, j] == 0
 
@@ -179,7 +203,10 @@ def test_searched_epsilons_of_pairs() -> None:
     # The search stops at 2e-4 of the epsilon.
     assert math.log(2) <= found <= math.log(2) * (1 + 3e-4)
     assert _pair_epsilon(no_noise(), first, second, 0.51, math.log(3)) == 0.0
-    assert _pair_epsilon(no_noise(), np.array([0.5, 0.5]), np.array([1.0, 0.0]), 0.25, math.inf) == math.inf
+    assert (
+        _pair_epsilon(no_noise(), np.array([0.5, 0.5]), np.array([1.0, 0.0]), 0.25, math.inf)
+        == math.inf
+    )
 
 
 BOUNDED = np.array([[3 * 2**30, 2**30], [2**30, 3 * 2**30]])
@@ -193,7 +220,9 @@ def test_other_clients_help_where_there_are_any() -> None:
     alone = central_epsilon(BOUNDED, clients=300, corrupted=299, delta=1e-6)
     assert (alone.method, alone.blanket) == ("one report", None)
     assert math.log(3 - 4e-6) <= alone.epsilon <= math.log(3)
-    assert central_epsilon(BOUNDED, clients=300, delta=0.0).epsilon == pytest.approx(math.log(3), rel=FEW)
+    assert central_epsilon(BOUNDED, clients=300, delta=0.0).epsilon == pytest.approx(
+        math.log(3), rel=FEW
+    )
     curve = dominating_curve(BOUNDED, clients=300, delta=1e-6)
     # A curve is known at points between which it is a chord; the crowd's epsilon is searched for by itself.
     assert curve.epsilon(1e-6) == pytest.approx(crowd.epsilon, rel=1e-2)
@@ -203,7 +232,8 @@ def test_noise_of_even_widths_alone_leaks_the_parity() -> None:
     def coins(*widths: int) -> Blanket:
         shifts = np.array([[1]])
         return Blanket(
-            components=tuple(Component(shape=two_point(width), shifts=shifts) for width in widths), name="coins"
+            components=tuple(Component(shape=two_point(width), shifts=shifts) for width in widths),
+            name="coins",
         )
 
     assert coins(2).leaks

@@ -14,7 +14,13 @@ from mezzotint.core.loss import delta as local_delta
 from mezzotint.core.loss import pure_epsilon
 from mezzotint.families import rqm
 from mezzotint.privacy.sums import lattice_rows
-from mezzotint.privacy.sums.blanket import as_probabilities, blanket_noise, candidate_blankets, pair_loss, screen
+from mezzotint.privacy.sums.blanket import (
+    as_probabilities,
+    blanket_noise,
+    candidate_blankets,
+    pair_loss,
+    screen,
+)
 from mezzotint.privacy.sums.cost import central_epsilon, dominating_curve
 from reference.sums import exact_delta, exact_delta_fraction, random_rows, sum_pmf
 from reference.witness import find_witness
@@ -32,7 +38,9 @@ def check_one_table(seed: int) -> list[float]:
     pairs = [(i, j) for i in range(len(rows)) for j in range(len(rows)) if i != j]
     for blanket in candidate_blankets(rows):
         noise = blanket_noise(blanket, clients - 1, budget=300)
-        bound = np.max([pair_loss(noise, table[i], table[j]).deltas(EPSILONS) for i, j in pairs], axis=0)
+        bound = np.max(
+            [pair_loss(noise, table[i], table[j]).deltas(EPSILONS) for i, j in pairs], axis=0
+        )
         assert (bound >= exact * (1 - FEW)).all(), (seed, blanket.name)
         limit = pure_epsilon(rows)
         if math.isfinite(limit):
@@ -79,7 +87,9 @@ def test_the_float_reference_agrees_with_rationals(seed):
     rng = np.random.default_rng(seed)
     rows = random_rows(rng, rows=2, levels=3)
     ratio = Fraction(math.exp(0.5))
-    assert float(exact_delta_fraction(rows, 3, ratio)) == pytest.approx(exact_delta(rows, 3, 0.5), rel=FEW)
+    assert float(exact_delta_fraction(rows, 3, ratio)) == pytest.approx(
+        exact_delta(rows, 3, 0.5), rel=FEW
+    )
 
 
 def test_one_client_is_the_local_view():
@@ -130,7 +140,9 @@ def test_the_witness_is_what_it_says():
     second = np.convolve(shared, table[witness.row_second])
     assert sum(witness.others) == 39
     # The witness ends its bisection there.
-    assert np.maximum(first - math.exp(witness.epsilon) * second, 0).sum() == pytest.approx(1e-6, rel=1e-6)
+    assert np.maximum(first - math.exp(witness.epsilon) * second, 0).sum() == pytest.approx(
+        1e-6, rel=1e-6
+    )
 
 
 def test_small_deltas_stay_accurate():

@@ -19,8 +19,14 @@ def test_binomial_probabilities_lie_between_the_bounds_far_into_the_tails(count)
     with mpmath.workdps(60):
         for i in places.tolist():
             k = int(bounds.start[0]) + i
-            exact = mpmath.binomial(count, k) * mpmath.mpf(3) ** k / mpmath.mpf(4) ** count if 0 <= k <= count else 0
-            assert mpmath.mpf(float(bounds.low[0, i])) <= exact <= mpmath.mpf(float(bounds.high[0, i]))
+            exact = (
+                mpmath.binomial(count, k) * mpmath.mpf(3) ** k / mpmath.mpf(4) ** count
+                if 0 <= k <= count
+                else 0
+            )
+            assert (
+                mpmath.mpf(float(bounds.low[0, i])) <= exact <= mpmath.mpf(float(bounds.high[0, i]))
+            )
             if exact > 1e-15:
                 # Six deviations out the tilted transforms still know the probability well.
                 assert bounds.high[0, i] - bounds.low[0, i] <= 1e-5 * float(exact)
@@ -31,7 +37,10 @@ def test_mass_outside_the_window_is_bounded():
     bounds = sum_bounds([np.array([0.5, 0.5])], [[count]], tail=1e-6)
     with mpmath.workdps(40):
         first, last = int(bounds.start[0]), int(bounds.start[0]) + bounds.high.shape[1] - 1
-        inside = mpmath.fsum(mpmath.binomial(count, k) for k in range(first, last + 1)) / mpmath.mpf(2) ** count
+        inside = (
+            mpmath.fsum(mpmath.binomial(count, k) for k in range(first, last + 1))
+            / mpmath.mpf(2) ** count
+        )
         assert 0 < 1 - inside <= bounds.outside[0]
 
 
@@ -77,7 +86,9 @@ def test_shapes_much_wider_than_the_window_of_their_sum_keep_their_mass():
     assert (bounds.high[0] >= inside * (1 - MANY) - 1e-18).all()
     assert (bounds.low[0] <= inside * (1 + MANY) + 1e-18).all()  # likewise
     assert bounds.high[0].sum() + bounds.outside[0] >= 1 - FEW
-    assert bounds.high[0].sum() == pytest.approx(1, abs=1e-8)  # every cell is rounded up, by its error bound
+    assert bounds.high[0].sum() == pytest.approx(
+        1, abs=1e-8
+    )  # every cell is rounded up, by its error bound
 
 
 def test_shapes_that_hardly_vary_do_not_overflow():

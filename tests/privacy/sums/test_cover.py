@@ -91,7 +91,9 @@ def test_crowds_are_never_below_the_exact_worst_case(seed):
             assert crowd_delta(rows, clients, bound) <= target * (1 + 1e-6)
     curve = dominating_curve(rows, clients=clients, delta=1e-6)
     for epsilon in (0.05, 0.3):
-        assert float(curve.delta(epsilon)) >= crowd_delta(rows, clients, epsilon) * (1 - 1e-6) - FEW  # as above
+        assert (
+            float(curve.delta(epsilon)) >= crowd_delta(rows, clients, epsilon) * (1 - 1e-6) - FEW
+        )  # as above
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -143,18 +145,32 @@ def test_nobody_in_any_group_is_silence():
 
 
 # Exact values of randomized response at delta = 1e-6 by types of the others (sums note, 5.6), as printed there.
-RESPONSE = [(0.5, 40, 0.337), (0.5, 10**3, 0.0573), (0.5, 10**5, 0.0046), (1, 40, 0.843), (1, 10**3, 0.128)]
+RESPONSE = [
+    (0.5, 40, 0.337),
+    (0.5, 10**3, 0.0573),
+    (0.5, 10**5, 0.0046),
+    (1, 40, 0.843),
+    (1, 10**3, 0.128),
+]
 
 
 @pytest.mark.parametrize(
     ("epsilon", "clients", "exact"),
-    [*RESPONSE[::2], *(pytest.param(*one, marks=pytest.mark.slow) for one in (*RESPONSE[1::2], (1, 10**5, 0.0102)))],
+    [
+        *RESPONSE[::2],
+        *(
+            pytest.param(*one, marks=pytest.mark.slow)
+            for one in (*RESPONSE[1::2], (1, 10**5, 0.0102))
+        ),
+    ],
 )
 def test_randomized_response_is_known_almost_exactly(epsilon, clients, exact):
     rows, _ = lattice_rows(randomized_response(lower=-1, upper=1, epsilon=epsilon))
     bound = central_epsilon(rows, clients=clients, delta=1e-6)
     witness = find_witness(rows, clients=clients, delta=1e-6)
-    assert bound.epsilon <= exact + 5e-4 * 10 ** np.floor(np.log10(exact) + 1)  # half a unit of the last printed digit
+    assert bound.epsilon <= exact + 5e-4 * 10 ** np.floor(
+        np.log10(exact) + 1
+    )  # half a unit of the last printed digit
     assert witness.epsilon <= bound.epsilon <= 1.005 * witness.epsilon
     curve = dominating_curve(rows, clients=clients, delta=1e-6)
     assert witness.epsilon <= curve.epsilon(1e-6) <= 1.006 * witness.epsilon

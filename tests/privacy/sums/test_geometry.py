@@ -34,7 +34,10 @@ for _seed in range(4):
     _draw = np.random.default_rng(_seed)
     _high = _draw.random((2, 4))
     WINDOWS[f"random {_seed}"] = NoiseMixture(
-        probability=np.array([0.5, 0.5]), low=_high * _draw.random((2, 4)) ** 2, high=_high, outside=0.0
+        probability=np.array([0.5, 0.5]),
+        low=_high * _draw.random((2, 4)) ** 2,
+        high=_high,
+        outside=0.0,
     )
 
 
@@ -57,7 +60,9 @@ def _slow(noise: NoiseMixture, alpha: float) -> list[float]:
         ts = np.linspace(left, right, 41).tolist()
         sides = [
             sum(
-                float(chance) * w * place(sign * (low if sign > 0 else high), sign * (high if sign > 0 else low), ts)
+                float(chance)
+                * w
+                * place(sign * (low if sign > 0 else high), sign * (high if sign > 0 else low), ts)
                 for chance, *cell in zip(noise.probability, weights, lowest, highest, strict=True)
                 for w, low, high in zip(*(part.tolist() for part in cell), strict=True)
             )
@@ -82,7 +87,9 @@ def test_every_distance_and_every_ratio_between_the_bounds_is_covered_and_no_mor
 
 @pytest.mark.parametrize("alpha", [1.3, 2.0, 9.0])
 @pytest.mark.parametrize("table", ["one report", "a crowd"])
-def test_pairs_of_rows_and_slopes_that_are_passed_over_are_not_the_worst(table: str, alpha: float) -> None:
+def test_pairs_of_rows_and_slopes_that_are_passed_over_are_not_the_worst(
+    table: str, alpha: float
+) -> None:
     """The slow twin looks at every pair of row and slope in every bin."""
     mechanism = pbm(lower=-1, upper=2, trials=3, theta=0.2, knots=5)
     noise = no_noise() if table == "one report" else others_noise(mechanism, 40)
@@ -91,7 +98,9 @@ def test_pairs_of_rows_and_slopes_that_are_passed_over_are_not_the_worst(table: 
     finer, mixed = geometry._refined(knots, rows, noise.low.size)
     owner = np.searchsorted(knots, finer[:-1], side="right") - 1
     apart = geometry._reach(finer)
-    distances = np.append(0.0, np.geomspace(1 / 32, 1, 24 if noise.low.size < geometry._FINE else 6)) * 3.0
+    distances = (
+        np.append(0.0, np.geomspace(1 / 32, 1, 24 if noise.low.size < geometry._FINE else 6)) * 3.0
+    )
     worst = 0.0
     for k, row in enumerate(mixed):
         for j, slope in enumerate(steepness):
@@ -99,7 +108,9 @@ def test_pairs_of_rows_and_slopes_that_are_passed_over_are_not_the_worst(table: 
             quotients = pair_quotients(noise, row, slope, distances, alpha).tolist()
             for left, right, quotient in zip(distances[:-1], distances[1:], quotients, strict=True):
                 if right > nearest:
-                    worst = max(worst, quotient if left == 0 else math.log1p(left**2 * quotient) / left**2)
+                    worst = max(
+                        worst, quotient if left == 0 else math.log1p(left**2 * quotient) / left**2
+                    )
     assert quadratic_renyi(mechanism, noise, alpha) == pytest.approx(worst / (alpha - 1), rel=FEW)
 
 
@@ -113,7 +124,9 @@ TABLES = {
 
 @pytest.mark.parametrize("alpha", [1.1, 2.0, 12.0, 3000.0])
 @pytest.mark.parametrize("table", TABLES)
-def test_bounds_of_all_pairs_at_once_are_above_those_place_by_place_and_close(table: str, alpha: float) -> None:
+def test_bounds_of_all_pairs_at_once_are_above_those_place_by_place_and_close(
+    table: str, alpha: float
+) -> None:
     mechanism, others = TABLES[table][0](), TABLES[table][1]
     noise = others_noise(mechanism, others)
     pairs = geometry._Pairs(mechanism, noise)
@@ -134,7 +147,9 @@ def test_bounds_of_all_pairs_at_once_are_above_those_place_by_place_and_close(ta
 
 
 def _two_rows(width: float) -> Mechanism:
-    return Mechanism(knots=[0, width], levels=[0, width], weights=[[3 * 2**30, 2**30], [2**30, 3 * 2**30]])  # pyright: ignore[reportArgumentType]
+    return Mechanism(
+        knots=[0, width], levels=[0, width], weights=[[3 * 2**30, 2**30], [2**30, 3 * 2**30]]
+    )  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize("alpha", [1.0, math.inf, 0.5, math.nan])

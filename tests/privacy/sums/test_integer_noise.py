@@ -41,16 +41,23 @@ def published_sum_renyi(sigma: float, clients: int, alpha: float, sensitivity: i
     ("sigma", "clients", "sensitivity"), [(2.0, 10, 1), (1.0, 100, 2), (0.5, 50, 1), (3.0, 1000, 4)]
 )
 @pytest.mark.parametrize("rounds", [1, 20])
-def test_the_convolution_is_below_both_papers_bounds(sigma: float, clients: int, sensitivity: int, rounds: int) -> None:
+def test_the_convolution_is_below_both_papers_bounds(
+    sigma: float, clients: int, sensitivity: int, rounds: int
+) -> None:
     for delta in (1e-6, 1e-9):
         gaussian = min(
-            rdp_to_epsilon(rounds * published_sum_renyi(sigma, clients, alpha, sensitivity), alpha, delta)
+            rdp_to_epsilon(
+                rounds * published_sum_renyi(sigma, clients, alpha, sensitivity), alpha, delta
+            )
             for alpha in ORDERS.tolist()
         )
         variance = clients * sigma**2
         poisson = min(
             rdp_to_epsilon(
-                rounds * published_skellam_renyi(variance=variance, alpha=alpha, sensitivity=sensitivity), alpha, delta
+                rounds
+                * published_skellam_renyi(variance=variance, alpha=alpha, sensitivity=sensitivity),
+                alpha,
+                delta,
             )
             for alpha in ORDERS.tolist()
         )
@@ -76,7 +83,9 @@ def test_never_below_the_convolution_in_rationals_and_near_it(clients: int) -> N
                 continue
             exact = exact_delta_fraction(rows, clients, Fraction(math.exp(epsilon)))
             assert exact <= Fraction(delta)
-            before = exact_delta_fraction(rows, clients, Fraction(math.exp(max(epsilon - 1e-3, 0.0))))
+            before = exact_delta_fraction(
+                rows, clients, Fraction(math.exp(max(epsilon - 1e-3, 0.0)))
+            )
             assert before > Fraction(delta)
 
 
@@ -93,7 +102,9 @@ def test_one_report_agrees_with_dp_accountings_discrete_gaussian(sigma: float, r
 
 
 @pytest.mark.parametrize(("sigma", "clients"), [(1.0, 25), (2.0, 400)])
-def test_sums_agree_with_dp_accountings_discrete_gaussian_of_their_variance(sigma: float, clients: int) -> None:
+def test_sums_agree_with_dp_accountings_discrete_gaussian_of_their_variance(
+    sigma: float, clients: int
+) -> None:
     # From sigma = 1 on, sums of discrete Gaussians are discrete Gaussians up to e**-19.
     theirs = privacy_loss_distribution.from_discrete_gaussian_mechanism(
         sigma * math.sqrt(clients), sensitivity=1, value_discretization_interval=1e-5

@@ -25,7 +25,8 @@ def test_even_grids_in_floats_are_lattices_although_no_float_grid_is_even(lower,
     lattice = find_lattice(levels)
     assert lattice.integers.tolist() == list(range(count))
     exact = max(
-        abs(Fraction(float(b)) - Fraction(lattice.offset) - Fraction(lattice.step) * i) for i, b in enumerate(levels)
+        abs(Fraction(float(b)) - Fraction(lattice.offset) - Fraction(lattice.step) * i)
+        for i, b in enumerate(levels)
     )
     assert Fraction(lattice.decode_error) >= exact
     assert lattice.decode_error <= TOLERANCE * (levels[-1] - levels[0])
@@ -45,7 +46,9 @@ def test_sparse_lattices_are_found_with_the_coarsest_step(levels, integers):
     assert find_lattice(np.array(levels)).integers.tolist() == integers
 
 
-@pytest.mark.parametrize("levels", [[0.0, 1.0, np.sqrt(2)], [-1.0, -0.1234567891, 0.3, 1.0], [0.0, np.pi, 10.0]])
+@pytest.mark.parametrize(
+    "levels", [[0.0, 1.0, np.sqrt(2)], [-1.0, -0.1234567891, 0.3, 1.0], [0.0, np.pi, 10.0]]
+)
 def test_levels_off_every_lattice_are_refused_with_the_remedy(levels):
     with pytest.raises(ParameterError, match="even grid or a sparse subset"):
         find_lattice(np.array(sorted(levels)))
@@ -69,7 +72,12 @@ def test_a_constant_report_is_no_sum():
 
 
 def test_the_largest_span_is_a_lattice_and_one_more_is_not():
-    assert find_lattice(np.array([0.0, 1.0, 2.0, MAX_SPAN])).integers.tolist() == [0, 1, 2, MAX_SPAN]
+    assert find_lattice(np.array([0.0, 1.0, 2.0, MAX_SPAN])).integers.tolist() == [
+        0,
+        1,
+        2,
+        MAX_SPAN,
+    ]
     with pytest.raises(ParameterError, match="even grid or a sparse subset"):
         find_lattice(np.array([0.0, 1.0, 2.0, MAX_SPAN + 1.0]))
 

@@ -44,7 +44,9 @@ TABLE = Mechanism(knots=np.arange(2.0), levels=np.arange(2.0), weights=BITS)
 
 
 def _release(**words: Any) -> Release:
-    return Release(**{"mechanism": TABLE, "trust": "secure_sum", "clients": 30, "delta": 1e-3, **words})
+    return Release(
+        **{"mechanism": TABLE, "trust": "secure_sum", "clients": 30, "delta": 1e-3, **words}
+    )
 
 
 # A release as a whole -------------------------------------------------------------------------------------------------
@@ -54,8 +56,14 @@ SIMPLE = HockeyStick(epsilons=np.array([0.0, 1.0]), deltas=np.array([0.3, 0.0]))
 
 @pytest.fixture
 def _simple(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cost, "_single", lambda run, delta: (SIMPLE, 1e-4 if run.participation == "poisson" else 0.0))
-    monkeypatch.setattr(cost, "central_epsilon", lambda rows, **words: SimpleNamespace(epsilon=0.125))
+    monkeypatch.setattr(
+        cost,
+        "_single",
+        lambda run, delta: (SIMPLE, 1e-4 if run.participation == "poisson" else 0.0),
+    )
+    monkeypatch.setattr(
+        cost, "central_epsilon", lambda rows, **words: SimpleNamespace(epsilon=0.125)
+    )
 
 
 @pytest.mark.usefixtures("_simple")
@@ -81,7 +89,9 @@ def test_curves_are_composed_as_people_take_part() -> None:
 
 
 @pytest.mark.parametrize("clients", [1, 2, 4, 300])
-def test_so_many_others_come_but_for_a_chance_that_is_counted(monkeypatch: pytest.MonkeyPatch, clients: int) -> None:
+def test_so_many_others_come_but_for_a_chance_that_is_counted(
+    monkeypatch: pytest.MonkeyPatch, clients: int
+) -> None:
     asked: list[dict[str, Any]] = []
 
     def curve(rows: Any, **words: Any) -> HockeyStick:
@@ -94,7 +104,9 @@ def test_so_many_others_come_but_for_a_chance_that_is_counted(monkeypatch: pytes
     _, missed = cost._single(release, 1e-3)
     (words,) = asked
     sure, others = words["clients"] - 1, clients - 1
-    chances = [math.comb(others, k) * rate**k * (1 - rate) ** (others - k) for k in range(others + 1)]
+    chances = [
+        math.comb(others, k) * rate**k * (1 - rate) ** (others - k) for k in range(others + 1)
+    ]
     fewer = sum(chances[:sure], Fraction(0))
     assert fewer <= Fraction(missed) <= fewer * Fraction(1 + 1e-8)
     # As many as the share of delta that is set aside allows, and no more than that.
@@ -109,9 +121,13 @@ def test_silence_is_an_integer_of_the_lattice(monkeypatch: pytest.MonkeyPatch) -
         rows = np.array([[2**30, 2**31, 2**30], [2**31, 2**30, 2**30]])
         knots = np.array([levels[0], levels[-1]])
         table = Mechanism(knots=knots, levels=np.array(levels), weights=rows)
-        return cost._single(_release(mechanism=table, sampling="poisson", sampling_rate=0.5), 1e-3)[0]
+        return cost._single(_release(mechanism=table, sampling="poisson", sampling_rate=0.5), 1e-3)[
+            0
+        ]
 
-    assert [silent(levels) for levels in ([0.0, 1.0, 2.0], [-1.0, 0.0, 1.0], [-2.0, -1.0, 0.0])] == [0, 1, 2]
+    assert [
+        silent(levels) for levels in ([0.0, 1.0, 2.0], [-1.0, 0.0, 1.0], [-2.0, -1.0, 0.0])
+    ] == [0, 1, 2]
     for levels in ([1.0, 2.0, 3.0], [-3.0, -2.0, -1.0], [-0.5, 0.5, 1.5], [-1.0, 1e-6, 1.0 + 2e-6]):
         with pytest.raises(ParameterError, match="absent"):
             silent(levels)
@@ -128,12 +144,20 @@ def test_the_best_order_is_found_without_looking_at_all(
     run = _release(delta=delta, rounds=rounds, clip_norm=0.5)
     square = geometry.squared_distance(TABLE, coordinates=1, l2_norm=0.5)
     each = [
-        rdp_to_epsilon(rounds * rdp_public_sampling(square * 2e-3 * alpha, alpha, 1.0), alpha, delta)
+        rdp_to_epsilon(
+            rounds * rdp_public_sampling(square * 2e-3 * alpha, alpha, 1.0), alpha, delta
+        )
         for alpha in cost._ORDERS
     ]
     assert cost._renyi_l2(run) == min(each)
     for words in ({"delta": 0.0}, {"sampling": "poisson"}, {"sampling": "without_replacement"}):
-        changed = {"delta": delta, "rounds": rounds, "clip_norm": 0.5, "sampling_rate": 0.5, **words}
+        changed = {
+            "delta": delta,
+            "rounds": rounds,
+            "clip_norm": 0.5,
+            "sampling_rate": 0.5,
+            **words,
+        }
         assert cost._renyi_l2(_release(**changed)) == math.inf
 
 
@@ -160,7 +184,9 @@ def test_masses_of_intervals_far_into_both_tails(chance: Fraction) -> None:
     twice, last = np.append(edges, edges), np.append(np.diff(trials) != 0, True)
     ours = convolution._interval_mass(trials, float(chance), twice, last).reshape(2, -1)
     for count, masses in zip((60, 58), ours.tolist(), strict=True):
-        for low, end, mass in zip(edges.tolist(), [*edges[1:].tolist(), count + 1], masses, strict=True):
+        for low, end, mass in zip(
+            edges.tolist(), [*edges[1:].tolist(), count + 1], masses, strict=True
+        ):
             exact = sum(_binomial(count, chance, drawn) for drawn in range(low, end))
             assert exact <= Fraction(mass) <= exact * Fraction(1 + 1e-8)
 
@@ -168,7 +194,10 @@ def test_masses_of_intervals_far_into_both_tails(chance: Fraction) -> None:
 def test_cells_of_few_draws_are_all_ways_to_draw() -> None:
     masses = np.array([0.5, 0.3125])
     found = convolution.multinomial_cells(4, masses, np.array([1.0, 1.0]), budget=10**4, tail=1e-12)
-    ours = {tuple(count): mass for count, mass in zip(found.counts.tolist(), found.probability.tolist(), strict=True)}
+    ours = {
+        tuple(count): mass
+        for count, mass in zip(found.counts.tolist(), found.probability.tolist(), strict=True)
+    }
     rest = 1 - masses.sum()
     exact = {
         (a, b): math.factorial(4) / math.prod(map(math.factorial, (a, b, 4 - a - b)))
@@ -197,7 +226,9 @@ def test_more_than_a_processor_cache_of_places() -> None:
     )  # of 10**9 draws' own allowances
 
 
-def test_transforms_hold_every_window_and_tilts_stay_moderate(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_transforms_hold_every_window_and_tilts_stay_moderate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     windows: list[Any] = []
     families: list[tuple[Any, int]] = []
     taken: list[tuple[Any, ...]] = []
@@ -256,7 +287,9 @@ def test_windows_are_wider_by_what_logarithms_may_err(monkeypatch: pytest.Monkey
 
 def test_shapes_that_wrap_around_very_often() -> None:
     length, times = 512, 300
-    shape = np.append(np.full(length, 1 / length), np.full(length * (times - 1), 0.999 * UNIT / length))
+    shape = np.append(
+        np.full(length, 1 / length), np.full(length * (times - 1), 0.999 * UNIT / length)
+    )
     values, error = convolution._transform(shape, length)
     # Every later turn is lost beside the first one.
     exact = length * (Fraction(1 / length) + (times - 1) * Fraction(0.999 * UNIT / length))
@@ -319,7 +352,10 @@ def test_decoding_errors_of_levels_are_rounded_up() -> None:
         levels = np.append(generator.uniform(1e-21, 1e-20), step * np.arange(1, 8))
         lattice = find_lattice(levels)
         steps = [Fraction(lattice.offset) + Fraction(lattice.step) * i for i in range(8)]
-        exact = max(abs(Fraction(level) - place) for level, place in zip(levels.tolist(), steps, strict=True))
+        exact = max(
+            abs(Fraction(level) - place)
+            for level, place in zip(levels.tolist(), steps, strict=True)
+        )
         assert exact <= Fraction(lattice.decode_error) <= exact * Fraction(1 + FEW)
 
 
@@ -344,7 +380,9 @@ def test_knots_that_repeat_a_row_are_one_knot() -> None:
 
 def test_a_level_that_one_row_lacks_has_no_finite_quotient() -> None:
     row, slope, distances = np.array([0.0, 1.0]), np.array([0.5, -0.5]), np.linspace(0, 1, 5)
-    assert geometry.pair_quotients(no_noise(), row, slope, distances, 2.0).tolist() == [math.inf] * 4
+    assert (
+        geometry.pair_quotients(no_noise(), row, slope, distances, 2.0).tolist() == [math.inf] * 4
+    )
 
 
 def test_largest_values_of_windows() -> None:
@@ -355,16 +393,23 @@ def test_largest_values_of_windows() -> None:
     ours = geometry._window_maxima(values, first, last)
     for row, start, end in zip(ours, first, last, strict=True):
         assert row.tolist() == values[start:end].max(axis=0).tolist()
-    assert geometry._window_maxima(values[:4], np.arange(4), np.arange(1, 5)).tolist() == values[:4].tolist()
+    assert (
+        geometry._window_maxima(values[:4], np.arange(4), np.arange(1, 5)).tolist()
+        == values[:4].tolist()
+    )
 
 
 def test_rows_between_knots_and_the_whole_range_of_distances() -> None:
     mechanism = random_table(3, rows=4, levels=3)
     places = np.linspace(mechanism.lower, mechanism.upper, 12)[1:-1]
-    slow = np.stack([np.interp(places, mechanism.knots, column) for column in mechanism.probabilities.T], axis=1)
+    slow = np.stack(
+        [np.interp(places, mechanism.knots, column) for column in mechanism.probabilities.T], axis=1
+    )
     np.testing.assert_allclose(geometry._between(mechanism, places), slow, rtol=FEW)
     distances, losses = geometry.loss_profile(mechanism)
-    assert distances.tolist() == [(mechanism.upper - mechanism.lower) * j / 64 for j in range(1, 65)]
+    assert distances.tolist() == [
+        (mechanism.upper - mechanism.lower) * j / 64 for j in range(1, 65)
+    ]
     assert mechanism.epsilon <= losses[-1] * (1 + 4 * UNIT)
     # Here a knot and a distance add up to the last knot exactly.
     assert geometry.loss_profile(TABLE)[1][-1] == pytest.approx(math.log(3), rel=FEW)

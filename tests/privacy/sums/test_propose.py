@@ -41,13 +41,18 @@ def test_small_crowds_are_certified_close_to_the_float(words: dict[str, Any]) ->
     assert outcome.proof["kind"] == ("sum" if words["delta"] else "ratio")
     # Grids are for compositions, and one of their own for who is seen to take part.
     composed = bool(words.keys() & {"rounds", "coordinates"})
-    assert ("grid" in outcome.proof, "sampled" in outcome.proof) == (composed, "sampling_rate" in words)
+    assert ("grid" in outcome.proof, "sampled" in outcome.proof) == (
+        composed,
+        "sampling_rate" in words,
+    )
 
 
 def test_participation_in_secret_has_no_proof_beyond_the_pure_one() -> None:
     for sampling in ("poisson", "without_replacement"):
         words: dict[str, Any] = {"sampling": sampling, "sampling_rate": 0.5}
-        outcome = propose_sum(privacy.described(TABLE, view="sum", delta=1e-2, clients=4, **words), 0.5)
+        outcome = propose_sum(
+            privacy.described(TABLE, view="sum", delta=1e-2, clients=4, **words), 0.5
+        )
         assert outcome.proof is None
 
 
@@ -59,14 +64,22 @@ def test_what_is_asked_of_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
         return []
 
     monkeypatch.setattr(cost, "_shapes", shapes)
-    several: list[dict[str, Any]] = [{"delta": 1e-7}, {"delta": 1e-7, "rounds": 2}, {"delta": 1e-3, "coordinates": 3}]
+    several: list[dict[str, Any]] = [
+        {"delta": 1e-7},
+        {"delta": 1e-7, "rounds": 2},
+        {"delta": 1e-3, "coordinates": 3},
+    ]
     for words in several:
-        propose_sum(privacy.described(TABLE, view="sum", clients=10, corrupted=2, **words), 0.5, seconds=90)
+        propose_sum(
+            privacy.described(TABLE, view="sum", clients=10, corrupted=2, **words), 0.5, seconds=90
+        )
     one, many = 90 / cost._TRIES, 90 / cost._TRIES / cost._GRID
     assert asked == [(7, 1e-7, one), (7, 1e-5, many), (7, 1e-3, many)]
 
 
-def _contents(monkeypatch: pytest.MonkeyPatch, others: int, best: Any, more: list[Blanket], **words: Any) -> list[Any]:
+def _contents(
+    monkeypatch: pytest.MonkeyPatch, others: int, best: Any, more: list[Blanket], **words: Any
+) -> list[Any]:
     clients: list[int] = []
 
     def bound(rows: Any, **given: Any) -> Any:
@@ -89,14 +102,19 @@ def _named(content: dict[str, Any]) -> int:
 def test_which_blankets_are_proposed(monkeypatch: pytest.MonkeyPatch) -> None:
     one = candidate_blankets(BITS)[0]
     three = Blanket(components=one.components * 3, name="three times")
-    known, unknown = SimpleNamespace(cover=None, blanket=three), SimpleNamespace(cover=None, blanket=None)
+    known, unknown = (
+        SimpleNamespace(cover=None, blanket=three),
+        SimpleNamespace(cover=None, blanket=None),
+    )
     # Several components in boxes and on a ladder, one on a ladder; of the others' shortlist only the first.
     for best, others, more, expected in (
         (known, 50, [one], [3, 3]), (unknown, 50, [one, three], [1]), (unknown, 50, [three, one], [3, 3]),
     ):  # fmt: skip
         contents = _contents(monkeypatch, others, best, more)
         assert [_named(content) for content in contents] == expected
-        assert ["edges" in content["cases"] for content in contents] == [True, False][-len(expected) :]
+        assert ["edges" in content["cases"] for content in contents] == [True, False][
+            -len(expected) :
+        ]
     for others, more in ((0, [one]), (50, [])):
         (alone,) = _contents(monkeypatch, others, unknown, more)
         silent = {"rows": [0, 1], "block": 1, "components": []}
@@ -117,7 +135,10 @@ def test_boxes_are_divided_one_component_after_the_other() -> None:
 
     last = {"corners": [[]]}
     # What is left over after the first is the second's for certain.
-    assert boxes(2, [0.5, 0.5], 1e-9) == {"edges": [0, 1, 2], "children": [{"corners": [[n]]} for n in (2, 1, 0)]}
+    assert boxes(2, [0.5, 0.5], 1e-9) == {
+        "edges": [0, 1, 2],
+        "children": [{"corners": [[n]]} for n in (2, 1, 0)],
+    }
     assert boxes(1, [0.5, 0.25], 1e-9) == {
         "edges": [0, 1], "children": [{"edges": [0, 1], "children": [last] * 2}, {"edges": [0], "children": [last]}],
     }  # fmt: skip
@@ -128,7 +149,9 @@ def test_boxes_are_divided_one_component_after_the_other() -> None:
     assert boxes(2, [0.5, 0.25], 0.2499)["children"][0].keys() == {"edges", "children"}
 
 
-def test_cases_are_proposed_with_as_many_steps_as_time_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cases_are_proposed_with_as_many_steps_as_time_allows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     best = central_epsilon(BITS, clients=40, delta=1e-4)
     assert best.cover is not None
     asked: list[tuple[list[int], int, float]] = []
@@ -155,7 +178,10 @@ def test_blankets_and_ladders_are_written_as_they_are() -> None:
     sure = additive_blanket(BITS[:1])
     assert sure is not None
     (written,) = cost._blanket((0,), sure)["components"]
-    assert written == {"shape": sure.components[0].shape.tolist(), "places": sure.components[0].shifts.tolist()}
+    assert written == {
+        "shape": sure.components[0].shape.tolist(),
+        "places": sure.components[0].shifts.tolist(),
+    }
     assert cost._blanket((0, 1), None) == {"rows": [0, 1], "block": 1, "components": []}
     # A client whose row is known draws its blanket for certain: no corner is below the number of such clients.
     shared = candidate_blankets(BITS)[0]
@@ -169,12 +195,23 @@ def test_grids_are_as_wide_as_losses_and_tails() -> None:
     def composed(**words: Any) -> Release:
         return Release(mechanism=TABLE, delta=1e-6, **words)
 
-    assert cost._grids(0.5, 1.0986, composed(rounds=4)) == {"step": "1/365", "grid": {"low": -401, "high": 401}}
+    assert cost._grids(0.5, 1.0986, composed(rounds=4)) == {
+        "step": "1/365",
+        "grid": {"low": -401, "high": 401},
+    }
     # 8 * 0.5 / 10 + 0.001 is 0.401, in steps of 1/998; 60 at most, in steps of 1/7.
-    assert cost._grids(0.5, 1.0986, composed(rounds=100)) == {"step": "1/998", "grid": {"low": -401, "high": 401}}
-    assert cost._grids(500.0, 700.0, composed()) == {"step": "1/7", "grid": {"low": -420, "high": 420}}
+    assert cost._grids(0.5, 1.0986, composed(rounds=100)) == {
+        "step": "1/998",
+        "grid": {"low": -401, "high": 401},
+    }
+    assert cost._grids(500.0, 700.0, composed()) == {
+        "step": "1/7",
+        "grid": {"low": -420, "high": 420},
+    }
     for coordinates, most in ((3, 3 * 401), (10**4, 40 * 40_000)):
-        found = cost._grids(1.0, 1.0986, composed(dimension=coordinates, rounds=2, sampling_rate=0.5))
+        found = cost._grids(
+            1.0, 1.0986, composed(dimension=coordinates, rounds=2, sampling_rate=0.5)
+        )
         if coordinates == 3:
             assert found["sampled"] == {"low": -most, "high": most}
         else:
@@ -186,7 +223,9 @@ def test_what_pure_losses_prove_is_no_more_than_they_are() -> None:
         outcome = propose_sum(privacy.described(TABLE, view="sum", delta=delta, clients=4), 3.0)
         assert outcome.proof is not None
         assert outcome.proof["kind"] == "ratio"
-        assert math.log(3) <= float(outcome.claim.epsilon) * (1 + 8 * UNIT) <= math.log(3) * (1 + MANY)
+        assert (
+            math.log(3) <= float(outcome.claim.epsilon) * (1 + 8 * UNIT) <= math.log(3) * (1 + MANY)
+        )
 
 
 @pytest.mark.parametrize(
@@ -201,7 +240,9 @@ def test_what_pure_losses_prove_is_no_more_than_they_are() -> None:
 def test_who_takes_part_in_sums_of_noise(
     monkeypatch: pytest.MonkeyPatch, words: dict[str, Any], expected: tuple[str, ...] | None
 ) -> None:
-    noise = Mechanism(knots=np.arange(2.0), levels=np.arange(2.0), weights=np.array([[2**31, 2**31]] * 2))
+    noise = Mechanism(
+        knots=np.arange(2.0), levels=np.arange(2.0), weights=np.array([[2**31, 2**31]] * 2)
+    )
 
     def accepted(release: Any, epsilon: float, delta: float, prover: Any, **_: Any) -> Any:
         return release.sampling, str(release.rate), prover.keywords["kind"]

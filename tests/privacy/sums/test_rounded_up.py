@@ -15,7 +15,14 @@ from mezzotint import Mechanism
 from mezzotint.core.mechanism import TOTAL, FloatArray
 from mezzotint.privacy.distribution import HockeyStick
 from mezzotint.privacy.sums import cover, geometry
-from mezzotint.privacy.sums.blanket import NoiseMixture, PairLoss, no_noise, pair_loss, positive_loss_atoms, screen
+from mezzotint.privacy.sums.blanket import (
+    NoiseMixture,
+    PairLoss,
+    no_noise,
+    pair_loss,
+    positive_loss_atoms,
+    screen,
+)
 from mezzotint.privacy.sums.geometry import (
     _mean_quotients,
     loss_profile,
@@ -56,7 +63,10 @@ def _flat(width: int) -> NoiseMixture:
 def _summed(row: FloatArray, width: int) -> list[Fraction]:
     """What the flat noise of this width makes of a row, exactly."""
     before = [Fraction(0), *accumulate(map(Fraction, row.tolist()))]
-    return [before[min(k + 1, row.size)] - before[max(k + 1 - width, 0)] for k in range(row.size + width - 1)]
+    return [
+        before[min(k + 1, row.size)] - before[max(k + 1 - width, 0)]
+        for k in range(row.size + width - 1)
+    ]
 
 
 def _convolved(noise: Iterable[float], row: FloatArray) -> list[Fraction]:
@@ -82,7 +92,11 @@ def test_masses_of_what_is_likelier_are_moved_against_us() -> None:
         assert geometry.spread(pmfs, first).shape == (2, 8)
         weights = [Fraction(chance) for chance in noise.probability.tolist()]
         for ours, row, sign in ((upper, first, 1), (lower, second, -1)):
-            exact = [w * x for w, pmf in zip(weights, pmfs.tolist(), strict=True) for x in _convolved(pmf, row)]
+            exact = [
+                w * x
+                for w, pmf in zip(weights, pmfs.tolist(), strict=True)
+                for x in _convolved(pmf, row)
+            ]
             for mass, true in zip(ours.tolist(), exact, strict=True):
                 assert 0 <= sign * (Fraction(mass) - true) <= true * Fraction(FEW)
 
@@ -90,7 +104,10 @@ def test_masses_of_what_is_likelier_are_moved_against_us() -> None:
 def test_losses_of_what_is_seen_are_rounded_up() -> None:
     generator = np.random.default_rng(2)
     for weight in np.exp2(generator.uniform(0, 31, 200)).astype(np.int64).tolist():
-        first, second = np.array([TOTAL - weight, weight]) / TOTAL, np.array([weight, TOTAL - weight]) / TOTAL
+        first, second = (
+            np.array([TOTAL - weight, weight]) / TOTAL,
+            np.array([weight, TOTAL - weight]) / TOTAL,
+        )
         pair = pair_loss(no_noise(), first, second)
         exact = mpmath.log(mpmath.mpf(max(first)) / mpmath.mpf(min(first)))
         (loss,) = pair.losses.tolist()
@@ -119,7 +136,9 @@ def test_screened_divergences_of_very_many_cells() -> None:
     # As many chances as a processor adds side by side are 1, so that all that follows is lost in each of its sums.
     cells = 8000
     chances = np.append(np.ones(64), np.full(cells - 64, LOST))
-    noise = NoiseMixture(probability=chances, low=np.ones((cells, 1)), high=np.ones((cells, 1)), outside=0.0)
+    noise = NoiseMixture(
+        probability=chances, low=np.ones((cells, 1)), high=np.ones((cells, 1)), outside=0.0
+    )
     ours = screen(noise, np.eye(2), 0.0)[0, 1]
     assert sum(map(Fraction, chances.tolist())) <= Fraction(float(ours))
 
@@ -131,7 +150,11 @@ def test_epsilons_of_single_outputs_are_rounded_up(monkeypatch: pytest.MonkeyPat
         lower = upper * math.exp(-limit / 2 - 1e-4)
         # The search asks at limit / 2 first, where the divergence is a hair above delta.
         delta = math.nextafter(float(upper - lower * mpmath.exp(mpmath.mpf(limit) / 2)), 0)
-        monkeypatch.setattr(cover, "positive_loss_atoms", lambda *_, u=upper, v=lower: (np.array([u]), np.array([v])))
+        monkeypatch.setattr(
+            cover,
+            "positive_loss_atoms",
+            lambda *_, u=upper, v=lower: (np.array([u]), np.array([v])),
+        )
         epsilon = cover._pair_epsilon(no_noise(), np.ones(1), np.ones(1), delta, limit)
         assert upper - lower * mpmath.exp(mpmath.mpf(epsilon)) <= delta
         assert epsilon <= limit / 2 + 1e-3  # the search stops at 2e-4 of epsilons of up to 2
@@ -153,19 +176,32 @@ def test_losses_of_a_curve_have_no_smaller_curve(seed: int) -> None:
     deltas = np.append(0.4, 0.4 * np.exp(-np.cumsum(generator.uniform(1.0, 3.0, 5))))
     curve = HockeyStick(epsilons=epsilons, deltas=deltas)
     atoms = curve.atoms()
-    pairs = [(mpmath.mpf(m), mpmath.mpf(loss)) for m, loss in zip(atoms.masses, atoms.losses, strict=True)]
+    pairs = [
+        (mpmath.mpf(m), mpmath.mpf(loss))
+        for m, loss in zip(atoms.masses, atoms.losses, strict=True)
+    ]
     for epsilon, delta in zip(curve.epsilons.tolist(), curve.deltas.tolist(), strict=True):
         ratio = mpmath.mpf(math.exp(epsilon))  # the exact ratio that the curve's points stand for
-        own = atoms.infinite + mpmath.fsum(max(m * (1 - ratio * mpmath.exp(-loss)), 0) for m, loss in pairs)
+        own = atoms.infinite + mpmath.fsum(
+            max(m * (1 - ratio * mpmath.exp(-loss)), 0) for m, loss in pairs
+        )
         assert delta <= own <= delta * (1 + FEW)
     # The slope jumps by mass over ratio.
     ratios = [Fraction(math.exp(epsilon)) for epsilon in curve.epsilons.tolist()]
     points = list(zip(ratios, map(Fraction, curve.deltas.tolist()), strict=True))
     slopes = [*((d - b) / (c - a) for (a, b), (c, d) in pairwise(points)), Fraction(0)]
-    jumps = zip(ratios[1:], pairwise(slopes), atoms.masses[-len(ratios) + 1 :].tolist(), strict=True)
+    jumps = zip(
+        ratios[1:], pairwise(slopes), atoms.masses[-len(ratios) + 1 :].tolist(), strict=True
+    )
     for ratio, (before, after), mass in jumps:
-        assert ratio * (after - before) <= Fraction(mass) <= ratio * (after - before) * Fraction(1 + FEW)
-    close = HockeyStick(epsilons=np.sort(generator.random(40)) * np.arange(40), deltas=0.4 * 0.9 ** np.arange(40.0))
+        assert (
+            ratio * (after - before)
+            <= Fraction(mass)
+            <= ratio * (after - before) * Fraction(1 + FEW)
+        )
+    close = HockeyStick(
+        epsilons=np.sort(generator.random(40)) * np.arange(40), deltas=0.4 * 0.9 ** np.arange(40.0)
+    )
     tight = close.atoms()
     for loss in tight.losses[tight.losses > 1e-9].tolist():
         nearest = float(close.epsilons[np.abs(close.epsilons - loss).argmin()])
@@ -209,7 +245,10 @@ def test_caps_and_limits_of_ratios_are_rounded_up() -> None:
     generator = np.random.default_rng(4)
     for _ in range(60):
         row, slope = generator.random(3), generator.uniform(-1, 1, 3)
-        exact = max(abs(Fraction(g)) / Fraction(p) for g, p in zip(slope.tolist(), row.tolist(), strict=True))
+        exact = max(
+            abs(Fraction(g)) / Fraction(p)
+            for g, p in zip(slope.tolist(), row.tolist(), strict=True)
+        )
         assert exact <= Fraction(geometry._ratio_cap(row, slope)) <= exact * Fraction(1 + FEW)
         u, alpha = float(generator.uniform(-2, 2)), float(generator.uniform(1.01, 30))
         curvature = Fraction(alpha) * (Fraction(alpha) - 1) / 2
@@ -229,7 +268,9 @@ def test_caps_and_limits_of_ratios_are_rounded_up() -> None:
 def test_excess_at_thousands_of_points() -> None:
     generator = np.random.default_rng(5)
     for alpha in (1.01, 1.5, 2.0, 2.5, 7.0, 64.0):
-        ratios = np.concatenate([generator.uniform(-1.5, 4, 100), 10 ** generator.uniform(-3, 0, 100)])
+        ratios = np.concatenate(
+            [generator.uniform(-1.5, 4, 100), 10 ** generator.uniform(-3, 0, 100)]
+        )
         for u in ratios.tolist():
             ours = quotient(u, (1.0, 1.0), alpha)
             exact = mpmath.mpf(max(1 + mpmath.mpf(u), 0)) ** alpha - 1 - mpmath.mpf(alpha) * u
@@ -239,8 +280,12 @@ def test_excess_at_thousands_of_points() -> None:
 def test_quotients_of_very_many_cells() -> None:
     cells = 16000
     chances = np.append(np.ones(64), np.full(cells - 64, LOST))
-    noise = NoiseMixture(probability=chances, low=np.ones((cells, 1)), high=np.ones((cells, 1)), outside=0.0)
-    (ours,) = pair_quotients(noise, np.ones(1), np.array([0.5]), np.array([0.0, 1e-5]), 2.0).tolist()
+    noise = NoiseMixture(
+        probability=chances, low=np.ones((cells, 1)), high=np.ones((cells, 1)), outside=0.0
+    )
+    (ours,) = pair_quotients(
+        noise, np.ones(1), np.array([0.5]), np.array([0.0, 1e-5]), 2.0
+    ).tolist()
     exact = sum(map(Fraction, chances.tolist())) / 4
     assert exact <= Fraction(ours) <= exact * Fraction(1 + 1e-11)
 
@@ -256,37 +301,54 @@ def test_distances_are_rounded_up() -> None:
         width, span = max(b - a for a, b in pairwise(knots)), knots[-1] - knots[0]
         for coordinates in generator.integers(1, 1000, 3).tolist():
             norm = float(generator.uniform(0.01, 3) * float(span))
-            root = mpmath.sqrt(coordinates) * (mpmath.mpf(width.numerator) / width.denominator) / 2**32
+            root = (
+                mpmath.sqrt(coordinates) * (mpmath.mpf(width.numerator) / width.denominator) / 2**32
+            )
             least = (2 * (norm * (1 + 128 * mpmath.mpf(UNIT)) + root)) ** 2
             box = coordinates * (mpmath.mpf(span.numerator) / span.denominator) ** 2
             exact = min(least, box)
-            assert exact <= squared_distance(mechanism, coordinates=coordinates, l2_norm=norm) <= exact * (1 + FEW)
+            assert (
+                exact
+                <= squared_distance(mechanism, coordinates=coordinates, l2_norm=norm)
+                <= exact * (1 + FEW)
+            )
 
 
 def test_constants_are_rounded_up(monkeypatch: pytest.MonkeyPatch) -> None:
     mechanism = Mechanism(
-        knots=np.arange(2.0), levels=np.arange(2.0), weights=np.array([[3 * 2**30, 2**30], [2**30, 3 * 2**30]])
+        knots=np.arange(2.0),
+        levels=np.arange(2.0),
+        weights=np.array([[3 * 2**30, 2**30], [2**30, 3 * 2**30]]),
     )
     generator = np.random.default_rng(6)
     for _ in range(40):
         place, alpha = int(generator.integers(0, 24)), float(generator.uniform(1.01, 20))
-        quotient, start = float(generator.uniform(0.1, 10)), float(np.append(0.0, np.geomspace(1 / 32, 1, 24))[place])
+        quotient, start = (
+            float(generator.uniform(0.1, 10)),
+            float(np.append(0.0, np.geomspace(1 / 32, 1, 24))[place]),
+        )
 
         def quotients(*given, quotient: float = quotient, start: float = start, **_):
             ends = given[3]
             return np.where((ends[:-1] <= start) & (start < ends[1:]), quotient, 0.0)
 
         monkeypatch.setattr(geometry, "pair_quotients", quotients)
-        monkeypatch.setattr(geometry._Pairs, "bounds", lambda self, _: np.where(self.counts, math.inf, 0.0))
+        monkeypatch.setattr(
+            geometry._Pairs, "bounds", lambda self, _: np.where(self.counts, math.inf, 0.0)
+        )
         ours = quadratic_renyi(mechanism, no_noise(), alpha)
         left = mpmath.mpf(start)
-        exact = (mpmath.log1p(left**2 * quotient) / left**2 if left else quotient) / (mpmath.mpf(alpha) - 1)
+        exact = (mpmath.log1p(left**2 * quotient) / left**2 if left else quotient) / (
+            mpmath.mpf(alpha) - 1
+        )
         assert exact <= ours <= exact * (1 + FEW)
 
 
 def _exact_ratio(mechanism: Mechanism) -> Fraction:
     rows = mechanism.weights.tolist()
-    return max(Fraction(p, q) for row in rows for other in rows for p, q in zip(row, other, strict=True))
+    return max(
+        Fraction(p, q) for row in rows for other in rows for p, q in zip(row, other, strict=True)
+    )
 
 
 def test_losses_between_knots_are_rounded_up() -> None:
@@ -312,7 +374,9 @@ def test_losses_at_a_distance_between_places_in_steep_segments(mirrored: bool) -
             levels=np.arange(2.0),
             weights=weights[::-1] if mirrored else weights,
         )
-        share = (Fraction(end) - Fraction(distance) - Fraction(knots[1])) / (Fraction(knots[2]) - Fraction(knots[1]))
+        share = (Fraction(end) - Fraction(distance) - Fraction(knots[1])) / (
+            Fraction(knots[2]) - Fraction(knots[1])
+        )
         low, high, last = (Fraction(int(weight), TOTAL) for weight in weights[[0, 2, 4], 0])
         exact = last / (low + share * (high - low))
         ours = geometry._loss_within(mechanism, distance)
@@ -325,12 +389,21 @@ def test_pure_losses_of_vectors_are_rounded_up() -> None:
     for generator, mechanism in _tables(range(6)):
         distances, losses = loss_profile(mechanism)
         lefts = [Fraction(0), *map(Fraction, distances[:-1].tolist())]
-        points = [(left**2, Fraction(loss)) for left, loss in zip(lefts, losses.tolist(), strict=True)]
+        points = [
+            (left**2, Fraction(loss)) for left, loss in zip(lefts, losses.tolist(), strict=True)
+        ]
         for coordinates in generator.integers(1, 50, 2).tolist():
             norm = float(generator.uniform(0.1, 2) * (mechanism.upper - mechanism.lower))
-            at = Fraction(squared_distance(mechanism, coordinates=coordinates, l2_norm=norm)) / coordinates
+            at = (
+                Fraction(squared_distance(mechanism, coordinates=coordinates, l2_norm=norm))
+                / coordinates
+            )
             chords = (
-                v + (w - v) * (at - x) / (y - x) for x, v in points if x <= at for y, w in points if y > at and w > v
+                v + (w - v) * (at - x) / (y - x)
+                for x, v in points
+                if x <= at
+                for y, w in points
+                if y > at and w > v
             )
             exact = coordinates * max([*chords, *(v for x, v in points if x <= at)])
             ours = Fraction(pure_epsilon_l2(mechanism, coordinates=coordinates, l2_norm=norm))
@@ -340,7 +413,11 @@ def test_pure_losses_of_vectors_are_rounded_up() -> None:
 def test_differences_of_interpolated_knots_are_not_overstated() -> None:
     generator = np.random.default_rng(8)
     for _ in range(20):
-        a, b, parts = float(generator.uniform(-1, 0)), float(generator.uniform(1, 2)), int(generator.integers(3, 30))
+        a, b, parts = (
+            float(generator.uniform(-1, 0)),
+            float(generator.uniform(1, 2)),
+            int(generator.integers(3, 30)),
+        )
         floats = np.append(a + (b - a) * np.arange(parts) / parts, b)
         exact = [Fraction(a) + (Fraction(b) - Fraction(a)) * i / parts for i in range(parts + 1)]
         for k, row in enumerate(geometry._reach(floats).tolist()):

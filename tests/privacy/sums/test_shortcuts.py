@@ -11,7 +11,13 @@ import pytest
 from mezzotint.families import pbm, rqm
 from mezzotint.privacy import distribution
 from mezzotint.privacy.sums import cost, lattice_rows
-from mezzotint.privacy.sums.blanket import Blanket, as_probabilities, candidate_blankets, row_means, solve_dyads
+from mezzotint.privacy.sums.blanket import (
+    Blanket,
+    as_probabilities,
+    candidate_blankets,
+    row_means,
+    solve_dyads,
+)
 from tolerances import SOLVED
 
 TABLES = {
@@ -76,6 +82,8 @@ def test_the_few_best_blankets_are_those_of_scoring_all(name: str, others: int) 
     means = row_means(as_probabilities(rows))
     gap = float(means.max() - means.min())
     scores = sorted(cost._score(blanket, others, gap, 1e-6) for blanket in candidate_blankets(rows))
-    few = [cost._score(blanket, others, gap, 1e-6) for blanket in cost.shortlist(rows, others, 1e-6)]
+    few = [
+        cost._score(blanket, others, gap, 1e-6) for blanket in cost.shortlist(rows, others, 1e-6)
+    ]
     # Scores are found to a millionth.
     assert few == pytest.approx(scores[: len(few)], rel=SOLVED, abs=SOLVED)

@@ -108,7 +108,9 @@ class Client:
 
     def show(self, question: bytes) -> bytes:
         """Answer a server's `Challenge` with the card, a proof that it is this client's, and its roster's digest."""
-        return show(self._secret, question, b"" if self.trust.roster is None else self.trust.roster.digest)
+        return show(
+            self._secret, question, b"" if self.trust.roster is None else self.trust.roster.digest
+        )
 
     # Stages ------------------------------------------------------------------------------------------------------
 
@@ -126,10 +128,14 @@ class Client:
         cohort = self.trust.place(plan, roster, index, self.identity)
         session = plan.session.hex()
         if plan.round <= self._last.get(session, 0):
-            raise wire.ReplayedRound("deal", f"round {plan.round} of this session was answered already")
+            raise wire.ReplayedRound(
+                "deal", f"round {plan.round} of this session was answered already"
+            )
         if session not in self._last and len(self._last) == _SESSIONS:
             # Forgotten, a round could be run twice, and of each client both secrets be opened.
-            raise wire.ReplayedRound("deal", f"{_SESSIONS} sessions were answered by this process; start it again")
+            raise wire.ReplayedRound(
+                "deal", f"{_SESSIONS} sessions were answered by this process; start it again"
+            )
         self._last[session] = plan.round
         self._round = now = _Round(
             plan=plan, index=index, done=1, cohort=cohort, mask_seed=os.urandom(SEED_BYTES),
@@ -174,7 +180,9 @@ class Client:
         """
         with self._stage("sum") as now:
             plan = now.plan
-            total = checked_integers(values, coordinates=plan.coordinates, span=plan.span, bits=plan.bits, stage="sum")
+            total = checked_integers(
+                values, coordinates=plan.coordinates, span=plan.span, bits=plan.bits, stage="sum"
+            )
             dealt, deals = messages.read_partners(partners, plan)
             _check_partners(now, dealt, deals)
             add_mask(total, self_mask_key(now.self_seed, plan, now.index), sign=1)
@@ -202,7 +210,9 @@ class Client:
             if not survivors <= dealt:
                 raise wire.InconsistentLists("agree", "survivors who did not deal")
             _check_survivors(now, coins, said, "agree")
-            signature = sign(self._identity, messages.certificate_statement(now.plan, dealt, survivors))
+            signature = sign(
+                self._identity, messages.certificate_statement(now.plan, dealt, survivors)
+            )
             now.survivors = survivors
             return messages.agreement(now.plan, signature)
 
@@ -219,11 +229,17 @@ class Client:
             statement = messages.certificate_statement(plan, now.dealt, now.survivors)
             for index, signature in signatures.items():
                 if index >= plan.members:
-                    raise wire.UnknownSender("open", f"client {index} is not a member of the committee", (index,))
+                    raise wire.UnknownSender(
+                        "open", f"client {index} is not a member of the committee", (index,)
+                    )
                 if not signed(now.cohort[index].identity, signature, statement):
-                    raise wire.SwappedKey("open", f"member {index} did not sign these survivors", (index,))
+                    raise wire.SwappedKey(
+                        "open", f"member {index} did not sign these survivors", (index,)
+                    )
             if len(signatures) < plan.quorum:
-                raise wire.TooFewClients("open", f"{len(signatures)} members signed, the quorum is {plan.quorum}")
+                raise wire.TooFewClients(
+                    "open", f"{len(signatures)} members signed, the quorum is {plan.quorum}"
+                )
             return self._shares(now, sealed)
 
     def unite(self, union: bytes) -> bytes:
@@ -252,7 +268,11 @@ class Client:
         """The round in progress, whose next stage this is."""
         now, place = self._round, messages.STAGES.index("agree" if stage == "unite" else stage)
         if now is None or now.done != place:
-            told = "no round is in progress" if now is None else f"stage {messages.STAGES[now.done]!r} comes next"
+            told = (
+                "no round is in progress"
+                if now is None
+                else f"stage {messages.STAGES[now.done]!r} comes next"
+            )
             raise wire.WrongStage(stage, told)
         return now
 
@@ -289,7 +309,9 @@ class Client:
     def save(self) -> bytes:
         """The whole state between two messages, secrets included, as JSON."""
         now = None if self._round is None else _to_plain(self._round)
-        return json.dumps({"identity": self._secret.hex(), "last": self._last, "round": now}).encode()
+        return json.dumps(
+            {"identity": self._secret.hex(), "last": self._last, "round": now}
+        ).encode()
 
     @classmethod
     def load(cls, state: bytes, *, trust: Trust | None = None) -> Client:
@@ -304,12 +326,18 @@ class Client:
 def _check_partners(now: _Round, dealt: frozenset[int], deals: Mapping[int, Deal]) -> None:
     plan = now.plan
     if now.index not in dealt or len(dealt) < plan.minimum:
-        raise wire.TooFewClients("sum", f"{len(dealt)} clients dealt, the plan's minimum is {plan.minimum}")
+        raise wire.TooFewClients(
+            "sum", f"{len(dealt)} clients dealt, the plan's minimum is {plan.minimum}"
+        )
     mine = messages.picked(now.coins, plan, now.index) & dealt
     if len(mine) < plan.least:
-        raise wire.TooFewClients("sum", f"{len(mine)} of this client's picks dealt, {plan.least} are needed")
+        raise wire.TooFewClients(
+            "sum", f"{len(mine)} of this client's picks dealt, {plan.least} are needed"
+        )
     if missing := sorted(mine - deals.keys()):
-        raise wire.UnknownSender("sum", f"clients {missing} were picked and dealt, but are left out", tuple(missing))
+        raise wire.UnknownSender(
+            "sum", f"clients {missing} were picked and dealt, but are left out", tuple(missing)
+        )
     for index, deal in deals.items():
         if index not in dealt or index == now.index:
             raise wire.UnknownSender("sum", f"client {index} has no part here", (index,))
@@ -319,13 +347,19 @@ def _check_partners(now: _Round, dealt: frozenset[int], deals: Mapping[int, Deal
             raise wire.UnknownSender("sum", f"client {index} did not pick this client", (index,))
 
 
-def _check_survivors(now: _Round, coins: Mapping[int, bytes], said: Mapping[int, bytes], stage: Stage) -> None:
+def _check_survivors(
+    now: _Round, coins: Mapping[int, bytes], said: Mapping[int, bytes], stage: Stage
+) -> None:
     """Check that the clients whose signatures are `said` can be summed, given the coins of all who dealt."""
     plan, survivors = now.plan, said.keys()
     if coins.keys() != now.dealt:
-        raise wire.InconsistentLists(stage, "these are not the dealers that this client was told of")
+        raise wire.InconsistentLists(
+            stage, "these are not the dealers that this client was told of"
+        )
     if len(survivors) < plan.minimum:
-        raise wire.TooFewClients(stage, f"{len(survivors)} survivors, the plan's minimum is {plan.minimum}")
+        raise wire.TooFewClients(
+            stage, f"{len(survivors)} survivors, the plan's minimum is {plan.minimum}"
+        )
     picks = np.zeros((plan.clients, plan.picks), dtype=np.uint16)
     for index, theirs in coins.items():
         picks[index] = messages.compact(messages.picked(theirs, plan, index))
@@ -336,7 +370,9 @@ def _check_survivors(now: _Round, coins: Mapping[int, bytes], said: Mapping[int,
             told = f"client {index} did not mask among these dealers, with all of them"
             raise wire.InconsistentLists(stage, told, (index,))
         if len(survivors & picks[index].tolist()) < plan.least:
-            raise wire.TooFewClients(stage, f"client {index} has too few of its picks among the survivors", (index,))
+            raise wire.TooFewClients(
+                stage, f"client {index} has too few of its picks among the survivors", (index,)
+            )
 
 
 def self_mask_key(seed: bytes, plan: RoundPlan, index: int) -> bytes:
@@ -344,7 +380,9 @@ def self_mask_key(seed: bytes, plan: RoundPlan, index: int) -> bytes:
     return derive(seed, plan=plan.digest, purpose=b"self mask" + wire.number(index, 2))
 
 
-def pair_mask_key(private: X25519PrivateKey, public: bytes, plan: RoundPlan, mine: int, theirs: int) -> bytes:
+def pair_mask_key(
+    private: X25519PrivateKey, public: bytes, plan: RoundPlan, mine: int, theirs: int
+) -> bytes:
     """Key of the mask that two clients share; the client of the lower index adds it, the other subtracts it."""
     low, high = sorted((mine, theirs))
     return agree(private, public, plan=plan.digest, purpose=pair_purpose(b"pair mask", low, high))
@@ -357,8 +395,12 @@ def mask_key_from_seed(seed: bytes, plan: RoundPlan, index: int) -> X25519Privat
     return X25519PrivateKey.from_private_bytes(secret)
 
 
-def _portion_key(private: X25519PrivateKey, public: bytes, plan: RoundPlan, dealer: int, holder: int) -> bytes:
-    return agree(private, public, plan=plan.digest, purpose=pair_purpose(b"portion", dealer, holder))
+def _portion_key(
+    private: X25519PrivateKey, public: bytes, plan: RoundPlan, dealer: int, holder: int
+) -> bytes:
+    return agree(
+        private, public, plan=plan.digest, purpose=pair_purpose(b"portion", dealer, holder)
+    )
 
 
 def _to_plain(now: _Round) -> JsonObject:

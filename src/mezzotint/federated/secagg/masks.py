@@ -53,7 +53,9 @@ def add_mask(total: Words, key: bytes, *, sign: int) -> None:
         combine(part, words.view(total.dtype)[: part.size], out=part)
 
 
-def checked_integers(values: npt.ArrayLike, *, coordinates: int, span: int, bits: int, stage: str) -> Words:
+def checked_integers(
+    values: npt.ArrayLike, *, coordinates: int, span: int, bits: int, stage: str
+) -> Words:
     """A copy of the integers as words, after checking them.
 
     Raises:
@@ -63,7 +65,9 @@ def checked_integers(values: npt.ArrayLike, *, coordinates: int, span: int, bits
     """
     array = np.asarray(values)
     if array.shape != (coordinates,) or array.dtype.kind not in "iu":
-        raise MalformedMessage(stage, f"need {coordinates} integers, got {array.dtype} of shape {array.shape}")
+        raise MalformedMessage(
+            stage, f"need {coordinates} integers, got {array.dtype} of shape {array.shape}"
+        )
     if int(array.min()) < 0 or int(array.max()) > span:
         raise OutOfRangeInteger(stage, f"an integer lies outside 0..{span}")
     return array.astype(word_type(bits))
@@ -78,7 +82,9 @@ def read_words(data: bytes, bits: int, count: int, *, stage: str) -> Words:
     """The words of a message that `pack_words` packed; MalformedMessage for anything else."""
     size = packed_size(count, bits)
     if len(data) != size:
-        raise MalformedMessage(stage, f"{len(data)} bytes, but {count} words of {bits} bits take {size}")
+        raise MalformedMessage(
+            stage, f"{len(data)} bytes, but {count} words of {bits} bits take {size}"
+        )
     if surplus_bits(data, bits, count):
         raise MalformedMessage(stage, "bits are set after the last word")
     return unpack_words(data, bits, count)
@@ -94,7 +100,9 @@ _ONE_MESSAGE = bytes(12)
 
 def derive(secret: bytes, *, plan: bytes, purpose: bytes) -> bytes:
     """32 bytes by HKDF-SHA256, salted with the plan's digest."""
-    return HKDF(algorithm=hashes.SHA256(), length=KEY_BYTES, salt=plan, info=b"mezzotint " + purpose).derive(secret)
+    return HKDF(
+        algorithm=hashes.SHA256(), length=KEY_BYTES, salt=plan, info=b"mezzotint " + purpose
+    ).derive(secret)
 
 
 def public_bytes(key: X25519PrivateKey | Ed25519PrivateKey) -> bytes:
@@ -102,12 +110,16 @@ def public_bytes(key: X25519PrivateKey | Ed25519PrivateKey) -> bytes:
     return key.public_key().public_bytes_raw()
 
 
-def agree(private: X25519PrivateKey, public: bytes, *, plan: bytes, purpose: bytes, stage: str = "sum") -> bytes:
+def agree(
+    private: X25519PrivateKey, public: bytes, *, plan: bytes, purpose: bytes, stage: str = "sum"
+) -> bytes:
     """The key that two clients share for one purpose in one round; SwappedKey for a public key of small order."""
     try:
         shared = private.exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError:
-        raise SwappedKey(stage, "a public key has no large order; nobody honest makes such a key") from None
+        raise SwappedKey(
+            stage, "a public key has no large order; nobody honest makes such a key"
+        ) from None
     return derive(shared, plan=plan, purpose=purpose)
 
 
@@ -181,7 +193,10 @@ COMMITMENT_BYTES = 16
 
 def split(secret: bytes, holders: int, threshold: int) -> list[bytes]:
     """One share per holder; any `threshold` of them restore the secret of 16 bytes, fewer reveal nothing about it."""
-    polynomial = [*(secrets.randbelow(PRIME) for _ in range(threshold - 1)), int.from_bytes(secret, "little")]
+    polynomial = [
+        *(secrets.randbelow(PRIME) for _ in range(threshold - 1)),
+        int.from_bytes(secret, "little"),
+    ]
     shares: list[bytes] = []
     for point in range(1, holders + 1):
         value = 0
@@ -195,7 +210,10 @@ def combine(shares: Mapping[int, bytes], threshold: int) -> bytes | None:
     """The secret from the first `threshold` shares, by their holders' places; None if they are inconsistent."""
     chosen = tuple(sorted(shares)[:threshold])
     weights = _weights(chosen)
-    total = sum(weight * int.from_bytes(shares[place], "little") for place, weight in zip(chosen, weights, strict=True))
+    total = sum(
+        weight * int.from_bytes(shares[place], "little")
+        for place, weight in zip(chosen, weights, strict=True)
+    )
     value = total % PRIME
     return number(value, SECRET_BYTES) if value < 2 ** (8 * SECRET_BYTES) else None
 

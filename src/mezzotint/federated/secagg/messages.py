@@ -41,7 +41,9 @@ def opened(data: bytes, stage: Stage, plan: RoundPlan) -> wire.Reader:
         name = _KINDS[found] if found < len(_KINDS) else "unknown"
         raise wire.WrongStage(stage, f"got a message of stage {name!r}")
     if reader.take(_TAG) != plan.digest[:_TAG]:
-        raise wire.ReplayedRound(stage, f"the message belongs to another round than {plan.round} of this session")
+        raise wire.ReplayedRound(
+            stage, f"the message belongs to another round than {plan.round} of this session"
+        )
     return reader
 
 
@@ -122,9 +124,19 @@ class Deal:
     @classmethod
     def from_reader(cls, reader: wire.Reader) -> Deal:
         """Read one."""
-        index, widths = reader.number(2), (masks.KEY_BYTES, masks.KEY_BYTES, COIN_BYTES, 32, masks.SIGNATURE_BYTES)
+        index, widths = (
+            reader.number(2),
+            (masks.KEY_BYTES, masks.KEY_BYTES, COIN_BYTES, 32, masks.SIGNATURE_BYTES),
+        )
         mask, channel, coins, contents, signature = map(reader.take, widths)
-        return cls(index=index, mask=mask, channel=channel, coins=coins, contents=contents, signature=signature)
+        return cls(
+            index=index,
+            mask=mask,
+            channel=channel,
+            coins=coins,
+            contents=contents,
+            signature=signature,
+        )
 
 
 class Portion(NamedTuple):
@@ -148,7 +160,9 @@ def portion(dealing: bytes, holder: int) -> Portion:
     """One member's portion of a dealing that `read_dealing` accepted."""
     begin = _PORTIONS_BEGIN + holder * PORTION_BYTES
     reader = wire.Reader(dealing[begin : begin + PORTION_BYTES], "deal")
-    return Portion(*map(reader.take, (SEALED_BYTES, masks.COMMITMENT_BYTES, masks.COMMITMENT_BYTES)))
+    return Portion(
+        *map(reader.take, (SEALED_BYTES, masks.COMMITMENT_BYTES, masks.COMMITMENT_BYTES))
+    )
 
 
 def contents(seed_commitment: bytes, portions: Sequence[Portion]) -> bytes:
@@ -167,7 +181,9 @@ def read_dealing(data: bytes, plan: RoundPlan) -> tuple[Deal, bytes]:
     deal = Deal.from_reader(reader)
     rest = reader.rest()
     if hashlib.sha256(rest).digest() != deal.contents:
-        raise wire.MalformedMessage("deal", "the shares are not those that the public part speaks of")
+        raise wire.MalformedMessage(
+            "deal", "the shares are not those that the public part speaks of"
+        )
     with wire.Reader(rest, "deal") as reader:
         seed, _ = reader.take(masks.COMMITMENT_BYTES), reader.take(plan.members * PORTION_BYTES)
     return deal, seed
@@ -201,7 +217,9 @@ def read_partners(data: bytes, plan: RoundPlan) -> tuple[frozenset[int], dict[in
     return dealt, found
 
 
-def masks_statement(plan: RoundPlan, index: int, coins: bytes, dealt: bytes, partners: Collection[int]) -> bytes:
+def masks_statement(
+    plan: RoundPlan, index: int, coins: bytes, dealt: bytes, partners: Collection[int]
+) -> bytes:
     """What a client signs with its masked input: its picks, the dealers (a bitmap), and its mask partners."""
     said = wire.number(index, 2) + coins + hashlib.sha256(dealt + bitmap(partners, plan)).digest()
     return b"mezzotint masks" + plan.digest + said
@@ -228,7 +246,9 @@ def read_masked(data: bytes, plan: RoundPlan) -> tuple[bytes, bytes]:
 
 def proposal(plan: RoundPlan, coins: Mapping[int, bytes], said: Mapping[int, bytes]) -> bytes:
     """Server to a member: the coins of all who dealt, and the signatures of the survivors among them."""
-    words = b"".join(coins[index] for index in sorted(coins)) + b"".join(said[index] for index in sorted(said))
+    words = b"".join(coins[index] for index in sorted(coins)) + b"".join(
+        said[index] for index in sorted(said)
+    )
     return header("agree", plan) + bitmap(coins, plan) + bitmap(said, plan) + words
 
 
@@ -240,7 +260,9 @@ def read_proposal(data: bytes, plan: RoundPlan) -> tuple[dict[int, bytes], dict[
         return coins, {index: reader.take(masks.SIGNATURE_BYTES) for index in sorted(survivors)}
 
 
-def certificate_statement(plan: RoundPlan, dealt: Collection[int], survivors: Collection[int]) -> bytes:
+def certificate_statement(
+    plan: RoundPlan, dealt: Collection[int], survivors: Collection[int]
+) -> bytes:
     """What a member signs, once a round."""
     both = bitmap(dealt, plan) + bitmap(survivors, plan)
     return b"mezzotint certifies" + plan.digest + hashlib.sha256(both).digest()
@@ -262,12 +284,16 @@ def read_agreement(data: bytes, plan: RoundPlan) -> bytes:
 
 def opening(plan: RoundPlan, signatures: Mapping[int, bytes], sealed: bytes) -> bytes:
     """Server to a member: the members' signatures; then each dealer's channel and what it sealed for this member."""
-    words = b"".join(wire.number(index, 2) + signature for index, signature in sorted(signatures.items()))
+    words = b"".join(
+        wire.number(index, 2) + signature for index, signature in sorted(signatures.items())
+    )
     return header("open", plan) + wire.number(len(signatures), 2) + words + sealed
 
 
 def _read_portions(reader: wire.Reader, dealt: Collection[int]) -> dict[int, tuple[bytes, bytes]]:
-    return {index: (reader.take(masks.KEY_BYTES), reader.take(SEALED_BYTES)) for index in sorted(dealt)}
+    return {
+        index: (reader.take(masks.KEY_BYTES), reader.take(SEALED_BYTES)) for index in sorted(dealt)
+    }
 
 
 def read_opening(
@@ -284,7 +310,9 @@ def read_opening(
         return signatures, _read_portions(reader, dealt)
 
 
-def union(plan: RoundPlan, coins: Mapping[int, bytes], said: Mapping[int, bytes], sealed: bytes) -> bytes:
+def union(
+    plan: RoundPlan, coins: Mapping[int, bytes], said: Mapping[int, bytes], sealed: bytes
+) -> bytes:
     """Server to a member, where all dealers are in the sum: their coins and signatures, then as `opening`."""
     words = b"".join(coins[index] + said[index] for index in sorted(coins))
     return header("unite", plan) + bitmap(coins, plan) + words + sealed
@@ -304,7 +332,11 @@ def read_union(
 
 def shares(plan: RoundPlan, found: Mapping[int, bytes]) -> bytes:
     """Member to server: one share of each dealer whose shares it could open."""
-    return header("open", plan) + bitmap(found, plan) + b"".join(share for _, share in sorted(found.items()))
+    return (
+        header("open", plan)
+        + bitmap(found, plan)
+        + b"".join(share for _, share in sorted(found.items()))
+    )
 
 
 def read_shares(data: bytes, plan: RoundPlan, dealt: Collection[int]) -> dict[int, bytes]:
@@ -372,6 +404,8 @@ class Partners(OfClients[Clients]):
 
     def _of(self, index: int) -> Clients:
         mine = self._picks[index]
-        found = np.append(mine[self._there[mine]], self._pickers[self._begins[index] : self._begins[index + 1]])
+        found = np.append(
+            mine[self._there[mine]], self._pickers[self._begins[index] : self._begins[index + 1]]
+        )
         found.sort()
         return found[np.append(True, found[1:] != found[:-1])] if found.size else found

@@ -110,24 +110,48 @@ class RoundPlan:
         lengths = {"session": SESSION_BYTES, **dict.fromkeys(_DIGESTS, DIGEST_BYTES)}
         given = {name: len(getattr(self, name)) for name in lengths}
         checks = (
-            *((given[name] == need, f"{name}: {given[name]} bytes, need {need}") for name, need in lengths.items()),
+            *(
+                (given[name] == need, f"{name}: {given[name]} bytes, need {need}")
+                for name, need in lengths.items()
+            ),
             (1 <= self.round < 2**32, f"round={self.round}: rounds count from 1"),
-            (2 <= self.clients <= MAX_CLIENTS, f"clients={self.clients}: need 2 to {MAX_CLIENTS}; one hides nothing"),
+            (
+                2 <= self.clients <= MAX_CLIENTS,
+                f"clients={self.clients}: need 2 to {MAX_CLIENTS}; one hides nothing",
+            ),
             (1 <= self.coordinates < 2**32, f"coordinates={self.coordinates}: need at least one"),
             (1 <= self.bits <= MAX_BITS, f"bits={self.bits}: need 1 to {MAX_BITS}"),
-            (1 <= self.span < 2**self.bits, f"span={self.span}: integers lie below the modulus 2**{self.bits}"),
+            (
+                1 <= self.span < 2**self.bits,
+                f"span={self.span}: integers lie below the modulus 2**{self.bits}",
+            ),
             *(
-                (getattr(self, name) in words, f"{name}={getattr(self, name)!r}: use {' or '.join(map(repr, words))}")
+                (
+                    getattr(self, name) in words,
+                    f"{name}={getattr(self, name)!r}: use {' or '.join(map(repr, words))}",
+                )
                 for name, words in _RULES.items()
             ),
-            (2 <= self.minimum <= self.clients, f"minimum={self.minimum}: need 2 to {self.clients} summands"),
-            (1 <= self.members <= self.clients, f"members={self.members}: a committee of 1 to {self.clients} clients"),
+            (
+                2 <= self.minimum <= self.clients,
+                f"minimum={self.minimum}: need 2 to {self.clients} summands",
+            ),
+            (
+                1 <= self.members <= self.clients,
+                f"members={self.members}: a committee of 1 to {self.clients} clients",
+            ),
             (
                 self.members // 2 < self.quorum <= self.members,
                 f"quorum={self.quorum}: need {self.members // 2 + 1} to {self.members} of {self.members} members",
             ),
-            (1 <= self.picks < self.clients, f"picks={self.picks}: each client picks 1 to {self.clients - 1} others"),
-            (1 <= self.least <= self.picks, f"least={self.least}: need 1 to {self.picks} of {self.picks} picks"),
+            (
+                1 <= self.picks < self.clients,
+                f"picks={self.picks}: each client picks 1 to {self.clients - 1} others",
+            ),
+            (
+                1 <= self.least <= self.picks,
+                f"least={self.least}: need 1 to {self.picks} of {self.picks} picks",
+            ),
         )
         for holds, complaint in checks:
             if not holds:
@@ -157,8 +181,16 @@ class RoundPlan:
     def to_bytes(self) -> bytes:
         """The plan on the wire."""
         fixed = b"".join(number(getattr(self, name), width) for name, width in _WIDTHS.items())
-        rules = b"".join(number(known.index(getattr(self, name)), 1) for name, known in _RULES.items())
-        return _VERSION + self.session + fixed + rules + b"".join(getattr(self, name) for name in _DIGESTS)
+        rules = b"".join(
+            number(known.index(getattr(self, name)), 1) for name, known in _RULES.items()
+        )
+        return (
+            _VERSION
+            + self.session
+            + fixed
+            + rules
+            + b"".join(getattr(self, name) for name in _DIGESTS)
+        )
 
     @classmethod
     def from_reader(cls, reader: Reader) -> RoundPlan:
@@ -169,10 +201,14 @@ class RoundPlan:
         values: JsonObject = {name: reader.number(width) for name, width in _WIDTHS.items()}
         chosen = {name: reader.number(1) for name in _RULES}
         if any(chosen[name] >= len(known) for name, known in _RULES.items()):
-            told = "unknown overflow rule {overflow}, draw {draw} or purpose {purpose}".format(**chosen)
+            told = "unknown overflow rule {overflow}, draw {draw} or purpose {purpose}".format(
+                **chosen
+            )
             raise PlanRefused("plan", told)
         values |= {name: known[chosen[name]] for name, known in _RULES.items()}
-        return cls(session=session, **{name: reader.take(DIGEST_BYTES) for name in _DIGESTS}, **values)
+        return cls(
+            session=session, **{name: reader.take(DIGEST_BYTES) for name in _DIGESTS}, **values
+        )
 
 
 SECURITY_BITS = 40.0
@@ -243,7 +279,9 @@ def plan_sum(
         picks=picks,
         least=least,
         forked=forked(clients=clients, corrupted=corrupted, members=members, quorum=quorum),
-        split=split(clients=clients, corrupted=corrupted, minimum=minimum, picks=picks, least=least),
+        split=split(
+            clients=clients, corrupted=corrupted, minimum=minimum, picks=picks, least=least
+        ),
         failed=float(np.logaddexp2(absent, lonely)),
     )
 
@@ -268,10 +306,14 @@ def split(*, clients: int, corrupted: int, minimum: int, picks: int, least: int)
     return float(np.logaddexp2.reduce(_cut_off(clients, corrupted, minimum, picks, least, smaller)))
 
 
-def _cut_off(clients: int, corrupted: int, minimum: int, picks: int, least: int, smaller: IntArray) -> Floats:
+def _cut_off(
+    clients: int, corrupted: int, minimum: int, picks: int, least: int, smaller: IntArray
+) -> Floats:
     """log2 of a bound on P(some part of each size can be cut off from a part at least as large)."""
     honest = clients - corrupted
-    within = np.array([_tail(clients - 1, corrupted + int(size) - 1, picks, least) for size in smaller])
+    within = np.array(
+        [_tail(clients - 1, corrupted + int(size) - 1, picks, least) for size in smaller]
+    )
     # All honest clients outside that pick into the part must be dropped, but not the larger part.
     avoid = _choose(clients - 1 - smaller, picks) - _choose(clients - 1, picks)
     gone = np.minimum(clients - minimum, honest - 2 * smaller)
@@ -294,7 +336,9 @@ def corrupted_in(*, population: int, share: float, clients: int, bits: float) ->
 
 
 @cache
-def _committee(clients: int, corrupted: int, dropped: int, security: float, failure: float) -> tuple[int, int]:
+def _committee(
+    clients: int, corrupted: int, dropped: int, security: float, failure: float
+) -> tuple[int, int]:
     for members in range(1, clients + 1):
         # The first entry that is rare enough: that many corrupted members must not suffice to fork.
         honest_needed = int(np.flatnonzero(_tails(clients, corrupted, members) <= -security)[0])
@@ -315,14 +359,19 @@ def _partners(
             continue
         if _cut_off(clients, corrupted, minimum, picks, least, np.array([1]))[0] > -security:
             continue  # one client alone is too easily cut off already
-        if split(clients=clients, corrupted=corrupted, minimum=minimum, picks=picks, least=least) <= -security:
+        if (
+            split(clients=clients, corrupted=corrupted, minimum=minimum, picks=picks, least=least)
+            <= -security
+        ):
             return picks, least
     raise _infeasible(clients, corrupted, dropped, "masks do not connect the rest")
 
 
 def _infeasible(clients: int, corrupted: int, dropped: int, why: str) -> InfeasibleError:
     remedy = "invite more clients, or assume that fewer collude or drop out"
-    return InfeasibleError(f"of {clients} clients {corrupted} collude and {dropped} drop out: {why}; {remedy}")
+    return InfeasibleError(
+        f"of {clients} clients {corrupted} collude and {dropped} drop out: {why}; {remedy}"
+    )
 
 
 def _choose(total: int | IntArray | Floats, chosen: int | IntArray | Floats) -> Floats:
@@ -331,14 +380,22 @@ def _choose(total: int | IntArray | Floats, chosen: int | IntArray | Floats) -> 
 
     total, chosen = np.asarray(total, dtype=np.float64), np.asarray(chosen, dtype=np.float64)
     with np.errstate(invalid="ignore"):
-        value = special.gammaln(total + 1) - special.gammaln(chosen + 1) - special.gammaln(total - chosen + 1)
+        value = (
+            special.gammaln(total + 1)
+            - special.gammaln(chosen + 1)
+            - special.gammaln(total - chosen + 1)
+        )
     return np.where((chosen < 0) | (chosen > total), -math.inf, value / math.log(2))
 
 
 def _tails(population: int, marked: int, drawn: int) -> Floats:
     """log2 P(at least k of `drawn` are marked) for k = 0..drawn + 1; never above 0."""
     found = np.arange(drawn + 1)
-    odds = _choose(marked, found) + _choose(population - marked, drawn - found) - _choose(population, drawn)
+    odds = (
+        _choose(marked, found)
+        + _choose(population - marked, drawn - found)
+        - _choose(population, drawn)
+    )
     above = np.logaddexp2.accumulate(odds[::-1])[::-1]
     return np.minimum(0.0, np.append(above, -math.inf))
 

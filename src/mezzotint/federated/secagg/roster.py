@@ -27,8 +27,22 @@ from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import read_bytes, read_object, write_text
 from mezzotint.core.sampler import draw_words
 from mezzotint.federated.secagg import masks
-from mezzotint.federated.secagg.plan import CORRUPTED, SECURITY_BITS, Draw, RoundPlan, corrupted_in, forked, split
-from mezzotint.federated.secagg.wire import MalformedMessage, PlanRefused, Reader, SwappedKey, number
+from mezzotint.federated.secagg.plan import (
+    CORRUPTED,
+    SECURITY_BITS,
+    Draw,
+    RoundPlan,
+    corrupted_in,
+    forked,
+    split,
+)
+from mezzotint.federated.secagg.wire import (
+    MalformedMessage,
+    PlanRefused,
+    Reader,
+    SwappedKey,
+    number,
+)
 
 Sampling = Literal["fixed", "poisson", "cyclic"]
 SAMPLINGS: tuple[Sampling, ...] = ("fixed", "poisson", "cyclic")
@@ -42,7 +56,9 @@ def check_spare(spare: int, sampling: str) -> int:
     if spare < 0:
         raise ParameterError("spare", spare, "need a number of clients >= 0")
     if spare and sampling == "poisson":
-        raise ParameterError("spare", spare, "goes with rounds of a fixed size: use sampling 'fixed' or 'cyclic'")
+        raise ParameterError(
+            "spare", spare, "goes with rounds of a fixed size: use sampling 'fixed' or 'cyclic'"
+        )
     return spare
 
 
@@ -100,7 +116,9 @@ def first_shuffled(count: int, key: bytes, wanted: int) -> list[int]:
 
 def channel_key(identity: bytes) -> X25519PrivateKey:
     """The long-term X25519 key that goes with an identity, both from the same 32 bytes."""
-    return X25519PrivateKey.from_private_bytes(masks.derive(identity, plan=b"", purpose=b"channel of an identity"))
+    return X25519PrivateKey.from_private_bytes(
+        masks.derive(identity, plan=b"", purpose=b"channel of an identity")
+    )
 
 
 @final
@@ -126,7 +144,9 @@ def read_identity(path: str | Path, *, parameter: str = "identity") -> bytes:
     key = read_bytes(path)
     if len(key) != masks.KEY_BYTES:
         raise ParameterError(
-            parameter, str(path), "not a file of an identity; make one with: mezzotint roster identity FILE"
+            parameter,
+            str(path),
+            "not a file of an identity; make one with: mezzotint roster identity FILE",
         )
     return key
 
@@ -134,7 +154,9 @@ def read_identity(path: str | Path, *, parameter: str = "identity") -> bytes:
 def introduce(identity: bytes) -> bytes:
     """The signed card of the client with this Ed25519 private key: 128 bytes."""
     private = Ed25519PrivateKey.from_private_bytes(identity)
-    card = Card(identity=masks.public_bytes(private), channel=masks.public_bytes(channel_key(identity)))
+    card = Card(
+        identity=masks.public_bytes(private), channel=masks.public_bytes(channel_key(identity))
+    )
     return card.to_bytes() + masks.sign(private, _CARD + card.to_bytes())
 
 
@@ -142,8 +164,14 @@ def read_introduction(data: bytes) -> Card:
     """The card of `introduce`; SwappedKey if its owner did not sign it, or the channel's key has small order."""
     with Reader(data, "card") as reader:
         card, signature = Card.from_reader(reader), reader.take(masks.SIGNATURE_BYTES)
-    if not (masks.signed(card.identity, signature, _CARD + card.to_bytes()) and masks.has_large_order(card.channel)):
-        raise SwappedKey("card", "the owner of this identity did not sign this channel's key, or it has small order")
+    if not (
+        masks.signed(card.identity, signature, _CARD + card.to_bytes())
+        and masks.has_large_order(card.channel)
+    ):
+        raise SwappedKey(
+            "card",
+            "the owner of this identity did not sign this channel's key, or it has small order",
+        )
     return card
 
 
@@ -181,12 +209,18 @@ class Challenge:
     def read(self, answer: bytes) -> tuple[Card, bytes]:
         """The card of `show`, and the digest of the client's roster, if any; SwappedKey without its keys."""
         reader = Reader(answer, "card")
-        said, signature, held = reader.take(INTRODUCTION_BYTES), reader.take(masks.SIGNATURE_BYTES), reader.rest()
+        said, signature, held = (
+            reader.take(INTRODUCTION_BYTES),
+            reader.take(masks.SIGNATURE_BYTES),
+            reader.rest(),
+        )
         card = read_introduction(said)
         if len(held) not in (0, masks.KEY_BYTES):
             raise MalformedMessage("card", "what follows the card is not a roster's digest")
         shared = masks.agree(self._private, card.channel, plan=b"", purpose=_OWNER, stage="card")
-        if not masks.signed(card.identity, signature, _owner_statement(self.question, shared, said, held)):
+        if not masks.signed(
+            card.identity, signature, _owner_statement(self.question, shared, said, held)
+        ):
             raise SwappedKey("card", "whoever shows this card does not hold its keys")
         return card, held
 
@@ -219,13 +253,23 @@ class Roster:
     beacon: bytes
 
     def __post_init__(self) -> None:
-        keys, count = [key for card in self.members for key in (card.identity, card.channel)], len(self.members)
+        keys, count = (
+            [key for card in self.members for key in (card.identity, card.channel)],
+            len(self.members),
+        )
         in_order = list(self.members) == sorted(self.members, key=lambda card: card.identity)
-        widths, small = {len(key) for key in (*keys, self.beacon)}, masks.SMALL_IDENTITIES & set(keys)
+        widths, small = (
+            {len(key) for key in (*keys, self.beacon)},
+            masks.SMALL_IDENTITIES & set(keys),
+        )
         for holds, value, remedy in (
             (2 <= count < 2**16, count, "need 2 to 65535 clients"),
             (widths == {masks.KEY_BYTES}, "a key", f"keys and beacon have {masks.KEY_BYTES} bytes"),
-            (len(set(keys)) == len(keys), "a key", "is listed twice; every client has keys of its own"),
+            (
+                len(set(keys)) == len(keys),
+                "a key",
+                "is listed twice; every client has keys of its own",
+            ),
             (not small, "a key", "has small order, so that anybody signs for it; leave it out"),
             (in_order, "their order", "sort them by identity"),
         ):
@@ -251,7 +295,9 @@ class Roster:
     @cached_property
     def _cycle(self) -> list[int]:
         """The order in which members take turns."""
-        return shuffled(len(self.members), hashlib.sha256(b"mezzotint cycle" + self.digest).digest())
+        return shuffled(
+            len(self.members), hashlib.sha256(b"mezzotint cycle" + self.digest).digest()
+        )
 
     def cohort(self, number_of_round: int, clients: int, draw: Draw = "anew") -> tuple[Card, ...]:
         """The clients of a round, in the order drawn.
@@ -267,13 +313,19 @@ class Roster:
         self.check_drawn(clients, parameter="clients")
         key = hashlib.sha256(b"mezzotint draw" + self.digest + number(number_of_round, 4)).digest()
         if draw == "anew":
-            return tuple(self.members[place] for place in shuffled(len(self.members), key)[:clients])
+            return tuple(
+                self.members[place] for place in shuffled(len(self.members), key)[:clients]
+            )
         turns = [self._cycle[place] for place in turn(number_of_round, clients, len(self.members))]
         return tuple(self.members[turns[place]] for place in shuffled(clients, key))
 
     def to_bytes(self) -> bytes:
         """The roster on the wire."""
-        return self.beacon + number(len(self.members), 2) + b"".join(card.to_bytes() for card in self.members)
+        return (
+            self.beacon
+            + number(len(self.members), 2)
+            + b"".join(card.to_bytes() for card in self.members)
+        )
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Roster:
@@ -284,7 +336,9 @@ class Roster:
         try:
             return cls(members=members, beacon=beacon)
         except ParameterError:
-            raise MalformedMessage("deal", "the roster holds a key twice, is not sorted, or is too short") from None
+            raise MalformedMessage(
+                "deal", "the roster holds a key twice, is not sorted, or is too short"
+            ) from None
 
     def save(self, path: Path, *, overwrite: bool = False) -> None:
         """Write the file that clients name in their policy."""
@@ -293,7 +347,9 @@ class Roster:
     def to_json(self) -> str:
         """The text of the file."""
         members = [[card.identity.hex(), card.channel.hex()] for card in self.members]
-        return json.dumps({"format": _FORMAT, "beacon": self.beacon.hex(), "members": members}, indent=0)
+        return json.dumps(
+            {"format": _FORMAT, "beacon": self.beacon.hex(), "members": members}, indent=0
+        )
 
     @classmethod
     def load(cls, path: str | Path) -> Roster:
@@ -307,7 +363,9 @@ class Roster:
             if plain.get("format") != _FORMAT:
                 raise ValueError("another format")
             pairs: Sequence[tuple[str, str]] = plain["members"]
-            cards = (Card(identity=bytes.fromhex(one), channel=bytes.fromhex(two)) for one, two in pairs)
+            cards = (
+                Card(identity=bytes.fromhex(one), channel=bytes.fromhex(two)) for one, two in pairs
+            )
             return cls(members=tuple(cards), beacon=bytes.fromhex(plain["beacon"]))
         except (KeyError, TypeError, ValueError) as error:
             raise FileFormatError(f"{Path(path).name}: not a roster ({error})") from None
@@ -360,35 +418,54 @@ class Trust:
         """The plan's roster: this client's own, or the one shipped to a client without; PlanRefused for another one."""
         roster = Roster.from_bytes(shipped) if self.roster is None else self.roster
         if plan.roster != roster.digest:
-            raise PlanRefused("plan", "roster: the plan is about other clients than this client's roster lists")
+            raise PlanRefused(
+                "plan", "roster: the plan is about other clients than this client's roster lists"
+            )
         if plan.clients > len(roster.members):
-            raise PlanRefused("plan", f"clients={plan.clients}: the roster has {len(roster.members)}")
+            raise PlanRefused(
+                "plan", f"clients={plan.clients}: the roster has {len(roster.members)}"
+            )
         return roster
 
     def corrupted_of(self, plan: RoundPlan, population: int | None = None) -> int:
         """The number of clients of the round whose noise and honesty are not relied upon."""
         if population is None:
-            population = plan.clients if self.roster is None else max(plan.clients, len(self.roster.members))
+            population = (
+                plan.clients if self.roster is None else max(plan.clients, len(self.roster.members))
+            )
         bits = self.drawn_bits(population)
-        return corrupted_in(population=population, share=self.corrupted, clients=plan.clients, bits=bits)
+        return corrupted_in(
+            population=population, share=self.corrupted, clients=plan.clients, bits=bits
+        )
 
     def check(self, plan: RoundPlan, population: int) -> None:
         """Raise PlanRefused if the plan protects less than this client requires."""
         if plan.round > self.rounds:
-            raise PlanRefused("plan", f"round={plan.round}: this client answers rounds up to {self.rounds}")
+            raise PlanRefused(
+                "plan", f"round={plan.round}: this client answers rounds up to {self.rounds}"
+            )
         if plan.minimum < self.minimum:
-            raise PlanRefused("plan", f"minimum={plan.minimum}: this client wants at least {self.minimum} summands")
+            raise PlanRefused(
+                "plan",
+                f"minimum={plan.minimum}: this client wants at least {self.minimum} summands",
+            )
         bad = self.corrupted_of(plan, population)
         if plan.minimum <= bad:
             why = f"{bad} of {plan.clients} may collude with the server (corrupted, --colluding), too few are left"
             raise PlanRefused("plan", f"minimum={plan.minimum}: {why}")
         sizes = {"clients": plan.clients, "corrupted": bad}
         if forked(**sizes, members=plan.members, quorum=plan.quorum) > -self.drawn_bits(population):
-            raise PlanRefused("plan", f"quorum={plan.quorum}: two sets of survivors could both get one")
+            raise PlanRefused(
+                "plan", f"quorum={plan.quorum}: two sets of survivors could both get one"
+            )
         if split(**sizes, minimum=plan.minimum, picks=plan.picks, least=plan.least) > -self.bits:
-            raise PlanRefused("plan", f"picks={plan.picks}, least={plan.least}: too few masks connect the clients")
+            raise PlanRefused(
+                "plan", f"picks={plan.picks}, least={plan.least}: too few masks connect the clients"
+            )
 
-    def place(self, plan: RoundPlan, roster: Roster, index: int, identity: bytes) -> tuple[Card, ...]:
+    def place(
+        self, plan: RoundPlan, roster: Roster, index: int, identity: bytes
+    ) -> tuple[Card, ...]:
         """The round's clients in the order drawn; SwappedKey unless this one is at `index`."""
         cohort = roster.cohort(plan.round, plan.clients, plan.draw)
         if cohort[index].identity != identity:

@@ -107,7 +107,9 @@ class Dealings(OfClients[Deal]):
         self._at = np.zeros(plan.clients, dtype=np.int32)
         """A dealer's place in order of arrival."""
         self._came = 0
-        self._public = np.zeros((plan.clients, messages.DEAL_BYTES + masks.COMMITMENT_BYTES), dtype=np.uint8)
+        self._public = np.zeros(
+            (plan.clients, messages.DEAL_BYTES + masks.COMMITMENT_BYTES), dtype=np.uint8
+        )
         self.picks: npt.NDArray[np.uint16] = np.zeros((plan.clients, plan.picks), dtype=np.uint16)
         """Each client's picks."""
         rows = min(plan.clients, max(1, _BLOCK // (plan.members * messages.PORTION_BYTES)))
@@ -128,7 +130,9 @@ class Dealings(OfClients[Deal]):
         public, portions = messages.parts(message)
         self._public[index] = np.frombuffer(public, dtype=np.uint8)
         self.picks[index] = messages.compact(picks)
-        self._block[:, self._came % rows] = np.frombuffer(portions, dtype=np.uint8).reshape(members, width)
+        self._block[:, self._came % rows] = np.frombuffer(portions, dtype=np.uint8).reshape(
+            members, width
+        )
         self._there[index], self._at[index] = True, self._came
         self._came += 1
         if self._came % rows == 0:
@@ -179,7 +183,9 @@ class Dealings(OfClients[Deal]):
     def message(self, index: int) -> bytes:
         """A client's dealing."""
         block, row = divmod(int(self._at[index]), self._block.shape[1])
-        portions = b"".join(self._piece(block, member)[row].tobytes() for member in range(self._plan.members))
+        portions = b"".join(
+            self._piece(block, member)[row].tobytes() for member in range(self._plan.members)
+        )
         return messages.header("deal", self._plan) + self._public[index].tobytes() + portions
 
     def _piece(self, block: int, member: int) -> Rows:
@@ -210,7 +216,9 @@ class Shares:
         owners = messages.compact(found)
         table = np.zeros((self._plan.clients, 1 + masks.SHARE_BYTES), dtype=np.uint8)
         table[owners, 0] = 1
-        table[owners, 1:] = np.frombuffer(b"".join(found.values()), dtype=np.uint8).reshape(-1, masks.SHARE_BYTES)
+        table[owners, 1:] = np.frombuffer(b"".join(found.values()), dtype=np.uint8).reshape(
+            -1, masks.SHARE_BYTES
+        )
         self.counts[owners] += 1
         self._holders.append(holder)
         self._at_hand = None
@@ -226,13 +234,22 @@ class Shares:
         if not holders:
             return {}
         if self._at_hand is None or self._at_hand[0] != block:
-            self._at_hand = block, np.stack([self._table(block, holder) for holder in holders], axis=1)
+            self._at_hand = (
+                block,
+                np.stack([self._table(block, holder) for holder in holders], axis=1),
+            )
         shares = self._at_hand[1][row].tobytes()
         places = zip(holders, range(0, len(shares), 1 + masks.SHARE_BYTES), strict=True)
-        return {holder: shares[at + 1 : at + 1 + masks.SHARE_BYTES] for holder, at in places if shares[at]}
+        return {
+            holder: shares[at + 1 : at + 1 + masks.SHARE_BYTES]
+            for holder, at in places
+            if shares[at]
+        }
 
     def _place(self, block: int, holder: int) -> int:
-        return (block * self._plan.members + holder) * (self._rows * (1 + masks.SHARE_BYTES) + masks.TAG_BYTES)
+        return (block * self._plan.members + holder) * (
+            self._rows * (1 + masks.SHARE_BYTES) + masks.TAG_BYTES
+        )
 
     def _key_of(self, block: int, holder: int) -> bytes:
         purpose = masks.pair_purpose(b"shares at rest", block, holder)
@@ -240,10 +257,14 @@ class Shares:
 
     def _table(self, block: int, holder: int) -> Rows:
         rows = min(self._rows, self._plan.clients - block * self._rows)
-        sealed = self._spill.read(self._place(block, holder), rows * (1 + masks.SHARE_BYTES) + masks.TAG_BYTES)
+        sealed = self._spill.read(
+            self._place(block, holder), rows * (1 + masks.SHARE_BYTES) + masks.TAG_BYTES
+        )
         part = masks.unseal(self._key_of(block, holder), sealed, about=self._plan.digest)
         if part is None:
-            raise StorageError("TMPDIR", str(tempfile.tempdir), "a temporary file was changed while it was in use")
+            raise StorageError(
+                "TMPDIR", str(tempfile.tempdir), "a temporary file was changed while it was in use"
+            )
         return np.frombuffer(part, dtype=np.uint8).reshape(rows, 1 + masks.SHARE_BYTES)
 
 
@@ -324,7 +345,9 @@ class Server:
         shipped = self.roster.to_bytes()
         return Outbox(
             range(self.plan.clients),
-            lambda index: messages.invitation(self.plan, index, b"" if index in holding else shipped),
+            lambda index: messages.invitation(
+                self.plan, index, b"" if index in holding else shipped
+            ),
         )
 
     def receive(self, index: int, answer: bytes) -> None:
@@ -339,7 +362,9 @@ class Server:
         if not self._is_asked(index):
             raise wire.UnknownSender(stage, f"client {index} was not asked", (index,))
         if index in self._answers:
-            raise wire.DuplicateAnswer(stage, f"client {index} answered already; its first answer stands", (index,))
+            raise wire.DuplicateAnswer(
+                stage, f"client {index} answered already; its first answer stands", (index,)
+            )
         takers = (self._took_dealing, self._took_masked, self._took_agreement, self._took_shares)
         takers[self._place](index, answer)
 
@@ -380,7 +405,9 @@ class Server:
     def unite(self) -> Outbox:
         """Close the stage "sum" if everybody is in it (else WrongStage); returns messages that members open at once."""
         if not self.everybody:
-            raise wire.WrongStage("unite", "only where all who dealt are in the sum; call advance()")
+            raise wire.WrongStage(
+                "unite", "only where all who dealt are in the sum; call advance()"
+            )
         self._check_enough("sum")
         self._place = messages.STAGES.index("open")
         # No stage of signatures comes between, so all members in the sum are asked.
@@ -394,14 +421,20 @@ class Server:
     def _check_enough(self, stage: Stage) -> None:
         plan, answered = self.plan, self.answered
         if stage != "agree" and len(answered) < plan.minimum:
-            raise wire.TooFewClients(stage, f"{len(answered)} of {len(self.asked)} answered, {plan.minimum} are needed")
+            raise wire.TooFewClients(
+                stage, f"{len(answered)} of {len(self.asked)} answered, {plan.minimum} are needed"
+            )
         members = sum(index < plan.members for index in answered)
         if members < plan.quorum:
-            raise wire.TooFewClients(stage, f"{members} members of the committee answered, the quorum is {plan.quorum}")
+            raise wire.TooFewClients(
+                stage, f"{members} members of the committee answered, the quorum is {plan.quorum}"
+            )
         if stage == "sum":
             for index in answered:
                 if len(self._masked.keys() & self._dealt.picks[index].tolist()) < plan.least:
-                    raise wire.TooFewClients(stage, f"client {index} has too few of its picks among the survivors")
+                    raise wire.TooFewClients(
+                        stage, f"client {index} has too few of its picks among the survivors"
+                    )
 
     # Deal ----------------------------------------------------------------------------------------------------------
 
@@ -420,7 +453,9 @@ class Server:
         """Leave out clients that picked too few dealers: in the sum, they would make members refuse it."""
         there = np.zeros(self.plan.clients, dtype=bool)
         there[list(self._dealt)] = True
-        while lonely := [one for one in self._dealt if there[self._dealt.picks[one]].sum() < self.plan.least]:
+        while lonely := [
+            one for one in self._dealt if there[self._dealt.picks[one]].sum() < self.plan.least
+        ]:
             there[lonely] = False
             for index in lonely:
                 self._dealt.leave_out(index)
@@ -429,22 +464,30 @@ class Server:
         self._masking = Partners(self._dealt.clients, self._dealt.picks)
         self._among = among = messages.bitmap(self._dealt, self.plan)
         public, masking = self._dealt.public, self._masking
-        return Outbox(masking, lambda index: messages.partners(self.plan, among, public(masking[index])))
+        return Outbox(
+            masking, lambda index: messages.partners(self.plan, among, public(masking[index]))
+        )
 
     # Sum -----------------------------------------------------------------------------------------------------------
 
     def _took_masked(self, index: int, answer: bytes) -> None:
         signature, packed = messages.read_masked(answer, self.plan)
         coins = self._dealt[index].coins
-        statement = messages.masks_statement(self.plan, index, coins, self._among, self._masking[index])
+        statement = messages.masks_statement(
+            self.plan, index, coins, self._among, self._masking[index]
+        )
         if not signed(self.cohort[index].identity, signature, statement):
-            raise wire.SwappedKey("sum", f"client {index} did not sign among whom it masked", (index,))
+            raise wire.SwappedKey(
+                "sum", f"client {index} did not sign among whom it masked", (index,)
+            )
         self._total += masks.read_words(packed, self.plan.bits, self.plan.coordinates, stage="sum")
         self._masked[index] = signature
 
     def _proposals(self) -> Outbox:
         proposal = messages.proposal(self.plan, self._dealt.coins(), self._masked)
-        return Outbox([index for index in self._masked if index < self.plan.members], lambda index: proposal)
+        return Outbox(
+            [index for index in self._masked if index < self.plan.members], lambda index: proposal
+        )
 
     # Agree ---------------------------------------------------------------------------------------------------------
 
@@ -467,13 +510,20 @@ class Server:
             if owner not in found:
                 continue
             kind, expected = (b"self", of_self) if owner in self._masked else (b"key", of_key)
-            if masks.commitment(found[owner], plan=self.plan.digest, owner=owner, holder=index, kind=kind) != expected:
+            if (
+                masks.commitment(
+                    found[owner], plan=self.plan.digest, owner=owner, holder=index, kind=kind
+                )
+                != expected
+            ):
                 # The member lies, or the dealer did not sign a commitment to the share that it sealed.
                 wrong.append(owner)
                 del found[owner]
         if 2 * len(found) < len(self._dealt):
             told = f"member {index} has good shares of {len(found)} of {len(self._dealt)} clients"
-            raise wire.TamperedShare("open", f"{told}: too many for all of them to have dealt bad ones", (index,))
+            raise wire.TamperedShare(
+                "open", f"{told}: too many for all of them to have dealt bad ones", (index,)
+            )
         for owner in wrong:
             self.disputed.setdefault(owner, []).append(index)
         self._shares.add(index, found)
@@ -491,9 +541,13 @@ class Server:
         secret = restored(plan, self._dealt[owner], self._dealt.seed(owner), kind, shares)
         if secret is None:
             identity, dealing = self.cohort[owner].identity, self._dealt.message(owner)
-            proof = Blame(identity=identity, plan=plan.to_bytes(), dealing=dealing, kind=kind, shares=shares)
+            proof = Blame(
+                identity=identity, plan=plan.to_bytes(), dealing=dealing, kind=kind, shares=shares
+            )
             self.blames.append(proof)
-            raise wire.TamperedShare("open", f"the shares that client {owner} dealt do not fit together", (owner,))
+            raise wire.TamperedShare(
+                "open", f"the shares that client {owner} dealt do not fit together", (owner,)
+            )
         return secret
 
     def _remove_pair_masks(self, total: masks.Words, owner: int) -> None:
@@ -523,7 +577,9 @@ class Server:
         for owner in sorted(self._dealt):
             try:
                 if owner in self._masked:
-                    masks.add_mask(total, self_mask_key(self._secret(owner), self.plan, owner), sign=-1)
+                    masks.add_mask(
+                        total, self_mask_key(self._secret(owner), self.plan, owner), sign=-1
+                    )
                 else:
                     self._remove_pair_masks(total, owner)
             except (wire.TooFewClients, wire.TamperedShare) as error:
@@ -532,7 +588,9 @@ class Server:
         if unnamed is not None and not culprits:
             raise unnamed
         if culprits:
-            raise wire.TamperedShare("open", f"the shares that clients {culprits} dealt are of no use", tuple(culprits))
+            raise wire.TamperedShare(
+                "open", f"the shares that clients {culprits} dealt are of no use", tuple(culprits)
+            )
         values = masks.reduced(total, self.plan.bits).astype(np.int64)
         self._check_range(values)
         values.setflags(write=False)
@@ -564,7 +622,9 @@ def restored(
     if secret is None:
         return None
     if kind == "self":
-        found = masks.commitment(secret, plan=plan.digest, owner=deal.index, holder=deal.index, kind=b"seed")
+        found = masks.commitment(
+            secret, plan=plan.digest, owner=deal.index, holder=deal.index, kind=b"seed"
+        )
         return secret if found == seed_commitment else None
     key = mask_key_from_seed(secret, plan, deal.index)
     return secret if masks.public_bytes(key) == deal.mask else None
@@ -610,11 +670,17 @@ class Blame:
                 raise ParameterError("blame", f"member {holder}", "is not in the committee")
             portion = messages.portion(self.dealing, holder)
             promised = portion.of_self if self.kind == "self" else portion.of_key
-            found = masks.commitment(share, plan=plan.digest, owner=deal.index, holder=holder, kind=self.kind.encode())
+            found = masks.commitment(
+                share, plan=plan.digest, owner=deal.index, holder=holder, kind=self.kind.encode()
+            )
             if found != promised:
-                raise ParameterError("blame", f"the share of member {holder}", "is not the one that was dealt")
+                raise ParameterError(
+                    "blame", f"the share of member {holder}", "is not the one that was dealt"
+                )
         if restored(plan, deal, seed, self.kind, self.shares) is not None:
-            raise ParameterError("blame", "the shares", "fit together; nothing is wrong with this dealing")
+            raise ParameterError(
+                "blame", "the shares", "fit together; nothing is wrong with this dealing"
+            )
 
     def save(self, path: Path) -> None:
         """Write the file, replacing one that exists."""
@@ -631,7 +697,9 @@ class Blame:
             if plain["format"] != _FORMAT or plain["kind"] not in ("self", "key"):
                 raise ValueError("another format")
             said = {name: bytes.fromhex(plain[name]) for name in _BYTES}
-            shares = {int(holder): bytes.fromhex(share) for holder, share in plain["shares"].items()}
+            shares = {
+                int(holder): bytes.fromhex(share) for holder, share in plain["shares"].items()
+            }
             return cls(**said, kind=plain["kind"], shares=shares)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise FileFormatError(f"{Path(path).name}: not a proof of blame ({error})") from None

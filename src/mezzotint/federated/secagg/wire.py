@@ -92,7 +92,9 @@ class Reader:
         """The next `count` bytes."""
         end = self._place + count
         if end > len(self._data):
-            raise MalformedMessage(self._stage, f"{len(self._data)} bytes are too few; the message was cut")
+            raise MalformedMessage(
+                self._stage, f"{len(self._data)} bytes are too few; the message was cut"
+            )
         part = self._data[self._place : end]
         self._place = end
         return part

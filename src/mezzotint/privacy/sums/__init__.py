@@ -71,7 +71,9 @@ def _integers(levels: FloatArray) -> IntArray | None:
         denominator *= _least_denominator(distance / range_ * denominator, denominator)
     if denominator > MAX_SPAN:
         return None
-    integers = np.array([round(distance * denominator / range_) for distance in above], dtype=np.int64)
+    integers = np.array(
+        [round(distance * denominator / range_) for distance in above], dtype=np.int64
+    )
     return integers // np.gcd.reduce(integers)
 
 
@@ -80,7 +82,9 @@ def _least_denominator(ratio: Fraction, scale: int) -> int:
     allowed = Fraction(TOLERANCE) * scale
     # limit_denominator(q) gives the closest fraction, and its error shrinks with q: bisection finds the least q.
     near = bisect.bisect_left(
-        range(1, MAX_SPAN + 1), True, key=lambda q: abs(ratio.limit_denominator(q) - ratio) <= allowed
+        range(1, MAX_SPAN + 1),
+        True,
+        key=lambda q: abs(ratio.limit_denominator(q) - ratio) <= allowed,
     )
     return 1 + near
 
@@ -99,15 +103,24 @@ def find_lattice(levels: FloatArray) -> Lattice:
     Edge cases: two levels always stand on a lattice (0 and 1).
     """
     values = np.asarray(levels, dtype=np.float64)
-    if values.ndim != 1 or values.size < 2 or not np.isfinite(values).all() or (np.diff(values) <= 0).any():
-        raise ParameterError("levels", values.tolist(), "need at least 2 finite, strictly increasing levels")
+    if (
+        values.ndim != 1
+        or values.size < 2
+        or not np.isfinite(values).all()
+        or (np.diff(values) <= 0).any()
+    ):
+        raise ParameterError(
+            "levels", values.tolist(), "need at least 2 finite, strictly increasing levels"
+        )
     integers = _integers(values)
     if integers is None or (np.diff(integers) <= 0).any() or int(integers[-1]) > MAX_SPAN:
         raise ParameterError("levels", values.tolist(), _REMEDY)
     exact = [Fraction(float(level)) for level in values]
     # Offset and step run through the first and the last level; only the floats that are stored count.
     pitch = Fraction(float((exact[-1] - exact[0]) / int(integers[-1])))
-    missed = max(abs(level - exact[0] - pitch * int(i)) for level, i in zip(exact, integers, strict=True))
+    missed = max(
+        abs(level - exact[0] - pitch * int(i)) for level, i in zip(exact, integers, strict=True)
+    )
     if missed > Fraction(TOLERANCE) * (exact[-1] - exact[0]):
         raise ParameterError("levels", values.tolist(), _REMEDY)
     integers.setflags(write=False)
@@ -130,7 +143,9 @@ def lattice_rows(mechanism: Mechanism) -> tuple[IntArray, Lattice]:
     used = mechanism.weights.max(axis=0) > 0
     levels = mechanism.levels[used]
     if levels.size == 1:
-        raise ParameterError("mechanism", mechanism.name, "only one level is ever reported; there is nothing to sum")
+        raise ParameterError(
+            "mechanism", mechanism.name, "only one level is ever reported; there is nothing to sum"
+        )
     lattice = find_lattice(levels)
     _, first = np.unique(mechanism.weights, axis=0, return_index=True)
     rows = np.zeros((first.size, lattice.span + 1), dtype=np.int64)

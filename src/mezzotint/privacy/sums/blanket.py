@@ -28,7 +28,14 @@ import scipy  # pyright: ignore[reportMissingTypeStubs]
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray
 from mezzotint.privacy.distribution import HockeyStick
-from mezzotint.privacy.sums.convolution import UNIT, CountBounds, SumBounds, multinomial_cells, sum_bounds, variance_of
+from mezzotint.privacy.sums.convolution import (
+    UNIT,
+    CountBounds,
+    SumBounds,
+    multinomial_cells,
+    sum_bounds,
+    variance_of,
+)
 
 _ROUNDS = 200
 """Passes that remove what a solver's floats overshot; each pass strictly shrinks the overshoot."""
@@ -58,7 +65,9 @@ class Component:
         if shape.ndim != 1 or shape.size == 0 or int(shape.min()) < 0 or int(shape.sum()) <= 0:
             raise ParameterError("shape", shape.tolist(), "need integers >= 0 with a positive sum")
         if shifts.ndim != 2 or shifts.size == 0 or int(shifts.min()) < 0:
-            raise ParameterError("shifts", shifts.shape, "need one row of integers >= 0 per row of the table")
+            raise ParameterError(
+                "shifts", shifts.shape, "need one row of integers >= 0 per row of the table"
+            )
         sums = shifts.sum(axis=1)
         if (sums != sums[0]).any():
             raise ParameterError("shifts", sums.tolist(), "every row must place the same mass")
@@ -114,7 +123,11 @@ class Blanket:
     @property
     def variance(self) -> float:
         """sum_l g_l Var(w_l) per client: the variance that each is sure to add, squared lattice steps."""
-        return sum(component.mass * component.variance for component in self.components) / TOTAL / self.block
+        return (
+            sum(component.mass * component.variance for component in self.components)
+            / TOTAL
+            / self.block
+        )
 
     @property
     def leaks(self) -> bool:
@@ -135,7 +148,9 @@ class Blanket:
             spent = [0] * len(row)
             for component in self.components:
                 factor = common // int(component.shape.sum())
-                if not _spend(spent, component.shape.tolist(), component.shifts[k].tolist(), factor):
+                if not _spend(
+                    spent, component.shape.tolist(), component.shifts[k].tolist(), factor
+                ):
                     return False
             if any(used > common * weight for used, weight in zip(spent, row, strict=True)):
                 return False
@@ -206,7 +221,12 @@ def two_point(width: int) -> IntArray:
 
 
 def shape_blanket(
-    rows: IntArray, shapes: Sequence[IntArray], shifts: Sequence[FloatArray], *, name: str, block: int = 1
+    rows: IntArray,
+    shapes: Sequence[IntArray],
+    shifts: Sequence[FloatArray],
+    *,
+    name: str,
+    block: int = 1,
 ) -> Blanket | None:
     """The blanket of these shapes nearest below a solver's, made exact; None when a component loses all mass.
 
@@ -217,7 +237,9 @@ def shape_blanket(
 
     Guarantees: the result fits `rows` in exact integers.
     """
-    units = [np.floor(np.clip(np.nan_to_num(array), 0, 1) * TOTAL).astype(np.int64) for array in shifts]
+    units = [
+        np.floor(np.clip(np.nan_to_num(array), 0, 1) * TOTAL).astype(np.int64) for array in shifts
+    ]
     for k, row in enumerate(block_rows(rows, block)):
         _shrink_to_fit(row, shapes, [array[k] for array in units])
     components: list[Component] = []
@@ -294,7 +316,10 @@ def _constraints(count: int, size: int, shapes: Sequence[IntArray]) -> tuple[Any
     at = (row * size + levels).ravel(), (row * total + columns).ravel()
     use = scipy.sparse.csr_matrix((np.tile(weights, count), at), shape=(count * size, width))
     placed, masses = (row * len(shapes) + kinds).ravel(), np.arange(count * len(shapes))
-    at = np.append(placed, masses), np.append(np.arange(count * total), count * total + masses % len(shapes))
+    at = (
+        np.append(placed, masses),
+        np.append(np.arange(count * total), count * total + masses % len(shapes)),
+    )
     signs = np.append(np.ones(placed.size), -np.ones(masses.size))
     return use, scipy.sparse.csr_matrix((signs, at), shape=(masses.size, width))
 
@@ -374,7 +399,9 @@ def solve_shapes(
     return shape_blanket(rows, chosen, shifts, name=name, block=block)
 
 
-def _solved(rows: IntArray, shapes: Sequence[IntArray], power: float, block: int = 1) -> _Solution | None:
+def _solved(
+    rows: IntArray, shapes: Sequence[IntArray], power: float, block: int = 1
+) -> _Solution | None:
     """The largest sum of masses times variance**power, in floats; None on failure, and where it would take long."""
     count = math.comb(rows.shape[0] + block - 1, block)
     size = block * (rows.shape[1] - 1) + 1
@@ -386,11 +413,15 @@ def _solved(rows: IntArray, shapes: Sequence[IntArray], power: float, block: int
 
 def solve_dyads(rows: IntArray, widths: Sequence[int], *, block: int = 1) -> Blanket | None:
     """The blanket of fair coins of these widths with the largest sure variance, exact; None when there is none."""
-    return solve_shapes(rows, [two_point(width) for width in widths], name=_coin_name(widths, block), block=block)
+    return solve_shapes(
+        rows, [two_point(width) for width in widths], name=_coin_name(widths, block), block=block
+    )
 
 
 def _coin_name(widths: Sequence[int], block: int = 1) -> str:
-    return f"fair coins of width {', '.join(map(str, widths))}" + (f", {block} clients each" if block > 1 else "")
+    return f"fair coins of width {', '.join(map(str, widths))}" + (
+        f", {block} clients each" if block > 1 else ""
+    )
 
 
 def _own_shapes(rows: IntArray) -> list[IntArray]:
@@ -437,7 +468,9 @@ def _candidates(shape: tuple[int, int], raw: bytes) -> tuple[Blanket, ...]:
         widths = list(range(1, min(block * (rows.shape[1] - 1), _WIDEST) + 1))
         if full := solve_dyads(rows, widths, block=block):
             found.append(full)
-    return tuple({blanket.name: blanket for blanket in found if blanket.is_valid_for(rows)}.values())
+    return tuple(
+        {blanket.name: blanket for blanket in found if blanket.is_valid_for(rows)}.values()
+    )
 
 
 def _piece_shapes(rows: IntArray) -> list[IntArray]:
@@ -455,7 +488,9 @@ def _pieces(rows: IntArray) -> list[Blanket]:
         solved = _solved(rows, shapes, power)
         for most in mosts:
             name = f"{most} pieces of rows, variance to the power {power}"
-            if blanket := solve_shapes(rows, shapes, name=name, power=power, most=most, solved=solved):
+            if blanket := solve_shapes(
+                rows, shapes, name=name, power=power, most=most, solved=solved
+            ):
                 found.append(blanket)
     return found
 
@@ -482,14 +517,18 @@ def _greedy(rows: IntArray) -> list[Blanket]:
     @cache
     def program(widths: tuple[int, ...]) -> _Solution | None:
         # A fair coin's variance is a quarter of its width squared.
-        return _program(table, [two_point(width) for width in widths], np.square(np.array(widths)) / 4)
+        return _program(
+            table, [two_point(width) for width in widths], np.square(np.array(widths)) / 4
+        )
 
     found: dict[tuple[int, ...], _Solution] = {}
     for width in range(1, min(rows.shape[1] - 1, _WIDEST) + 1):
         shifts = _coin_alone(table, width)
         mass = float(shifts.sum(axis=1).min())
         if mass > _LIGHT:
-            found[width,] = _Solution(masses=np.array([mass]), shifts=[shifts], worth=mass * width**2 / 4)
+            found[width,] = _Solution(
+                masses=np.array([mass]), shifts=[shifts], worth=mass * width**2 / 4
+            )
     most = {widths[0]: float(solved.masses[0]) for widths, solved in found.items()}
     for odd_first in (False, True):
         starts = [(width,) for width in most if width % 2 == 1 or not odd_first]
@@ -498,7 +537,9 @@ def _greedy(rows: IntArray) -> list[Blanket]:
             chosen, solved = grown
             found[chosen] = solved
     made = [
-        shape_blanket(rows, [two_point(width) for width in widths], solved.shifts, name=_coin_name(widths))
+        shape_blanket(
+            rows, [two_point(width) for width in widths], solved.shifts, name=_coin_name(widths)
+        )
         for widths, solved in found.items()
     ]
     return [blanket for blanket in made if blanket is not None]
@@ -519,7 +560,9 @@ def _coin_alone(rows: FloatArray, width: int) -> FloatArray:
 
 
 def _grown(
-    program: Callable[[tuple[int, ...]], _Solution | None], chosen: tuple[int, ...], most: Mapping[int, float]
+    program: Callable[[tuple[int, ...]], _Solution | None],
+    chosen: tuple[int, ...],
+    most: Mapping[int, float],
 ) -> tuple[tuple[int, ...], _Solution] | None:
     """The coins chosen and the one more that adds the most variance; None when none adds any.
 
@@ -576,21 +619,27 @@ def no_noise() -> NoiseMixture:
     return NoiseMixture(probability=np.ones(1), low=one, high=one, outside=0.0)
 
 
-def blanket_noise(blanket: Blanket, clients: int, *, budget: int = 64, tail: float = 1e-17) -> NoiseMixture:
+def blanket_noise(
+    blanket: Blanket, clients: int, *, budget: int = 64, tail: float = 1e-17
+) -> NoiseMixture:
     """The noise of `clients` honest other clients, in whole blocks, under a blanket that fits the table.
 
     Arguments:
         budget: about how many cells the count vector is bundled into; more are tighter and slower.
         tail: mass that may be cut off; all of it is added to delta.
     """
-    cells = multinomial_cells(clients // blanket.block, blanket.masses, blanket.variances, budget=budget, tail=tail)
+    cells = multinomial_cells(
+        clients // blanket.block, blanket.masses, blanket.variances, budget=budget, tail=tail
+    )
     return mixture(cells, sum_bounds(blanket.shapes, cells.counts, tail=min(1e-3 * tail, 1e-19)))
 
 
 def mixture(cells: CountBounds, bounds: SumBounds, part: slice = slice(None)) -> NoiseMixture:
     """Noise of which so many draws of each component are known: the part of the bounds that is about these cells."""
     outside = (cells.lost + float(cells.probability @ bounds.outside[part])) * (1 + 1e-9)
-    return NoiseMixture(probability=cells.probability, low=bounds.low[part], high=bounds.high[part], outside=outside)
+    return NoiseMixture(
+        probability=cells.probability, low=bounds.low[part], high=bounds.high[part], outside=outside
+    )
 
 
 def spread(pmfs: FloatArray, row: FloatArray) -> FloatArray:
@@ -646,7 +695,9 @@ class PairLoss:
             grid = np.linspace(0.0, top, BINS + 1)
             deltas = self.deltas(grid)
         if math.isfinite(limit):
-            grid, deltas = (np.append(grid, limit), np.append(deltas, 0.0)) if top < limit else (grid, deltas)
+            grid, deltas = (
+                (np.append(grid, limit), np.append(deltas, 0.0)) if top < limit else (grid, deltas)
+            )
             deltas[grid >= limit] = 0.0
         return HockeyStick(epsilons=grid, deltas=deltas)
 
@@ -659,7 +710,9 @@ class PairLoss:
         return min(rough, HockeyStick(epsilons=grid, deltas=self.deltas(grid)).epsilon(delta))
 
 
-def positive_loss_atoms(noise: NoiseMixture, first: FloatArray, second: FloatArray) -> tuple[FloatArray, FloatArray]:
+def positive_loss_atoms(
+    noise: NoiseMixture, first: FloatArray, second: FloatArray
+) -> tuple[FloatArray, FloatArray]:
     """Masses of what may be likelier under row `first` than under row `second`: (atoms,) from above, from below."""
     # Sums of up to span positive products: (span + 2) UNIT, on both sides so that the loss is never understated.
     slack = (first.size + 4) * UNIT

@@ -23,7 +23,10 @@ def _excess(u: float, series: Series) -> float:
     power = math.exp(alpha * math.log1p(u)) if u > -1 else 0.0
     size = abs(u)
     # Every term errs by (alpha + 4) UNIT of its own size.
-    return max(0.0, power - 1 - alpha * u + (alpha * (1 + size) + 8) * 4 * unit * (power + 1 + alpha * size))
+    return max(
+        0.0,
+        power - 1 - alpha * u + (alpha * (1 + size) + 8) * 4 * unit * (power + 1 + alpha * size),
+    )
 
 
 @compiled
@@ -49,7 +52,12 @@ def _quotient(u: float, distance: float, series: Series) -> float:
 
 @compiled
 def mean_quotients(
-    weights: FloatArray, low: FloatArray, high: FloatArray, distances: FloatArray, series: Series, totals: FloatArray
+    weights: FloatArray,
+    low: FloatArray,
+    high: FloatArray,
+    distances: FloatArray,
+    series: Series,
+    totals: FloatArray,
 ) -> None:
     """Adds to (bins,) `totals` the means of the largest h(t u) / t^2 inside each bin of distances.
 
@@ -83,7 +91,9 @@ def mean_quotients(
 
 
 @compiled
-def quotients(points: FloatArray, distances: FloatArray, series: Series, result: FloatArray) -> None:
+def quotients(
+    points: FloatArray, distances: FloatArray, series: Series, result: FloatArray
+) -> None:
     """Puts into (points, bins) `result` the bounds of `mean_quotients` for one place where u is the point."""
     one = np.ones(1)
     for i in range(points.size):
@@ -92,7 +102,14 @@ def quotients(points: FloatArray, distances: FloatArray, series: Series, result:
 
 
 @compiled
-def gather(weights: FloatArray, low: FloatArray, high: FloatArray, unit: float, parts: int, totals: FloatArray) -> None:
+def gather(
+    weights: FloatArray,
+    low: FloatArray,
+    high: FloatArray,
+    unit: float,
+    parts: int,
+    totals: FloatArray,
+) -> None:
     """Adds to (2, points) `totals` each weight at its `high` above 0, and at its `low` below 0, in `totals[1]`.
 
     A weight is shared by the two points around |u| so that its mean stays. Points are 0, then 2^o (1 + k / parts) units

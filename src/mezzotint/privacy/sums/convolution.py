@@ -28,7 +28,9 @@ from mezzotint.core.mechanism import FloatArray, IntArray
 from mezzotint.core.search import bracket
 
 UNIT = 2.0**-53
-_CHERNOFF = np.array([0.25, 0.5, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 17, 20, 25, 30, 40, 60], dtype=np.float64)
+_CHERNOFF = np.array(
+    [0.25, 0.5, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 17, 20, 25, 30, 40, 60], dtype=np.float64
+)
 """Tilts (over one standard deviation) at which tails are bounded; the best counts."""
 
 _DIRECT = 400
@@ -90,7 +92,9 @@ def _generated(shapes: Sequence[FloatArray], thetas: FloatArray) -> tuple[FloatA
 
 def _tilted(shapes: Sequence[FloatArray], theta: float) -> _Family:
     lifted, cumulants = _generated(shapes, np.array([theta]))
-    weights = tuple(row[: shape.size] / row.sum() for row, shape in zip(lifted[0], shapes, strict=True))
+    weights = tuple(
+        row[: shape.size] / row.sum() for row, shape in zip(lifted[0], shapes, strict=True)
+    )
     return _Family(theta=theta, weights=weights, cumulants=cumulants[0])
 
 
@@ -106,7 +110,9 @@ def _edges(
     bounds += (needed - counts @ base.cumulants)[:, None]
     bounds /= steps
     lower = np.floor(bounds[:, steps < 0]).max(axis=1, initial=0.0)
-    upper = np.minimum(np.ceil(bounds[:, steps > 0]).min(axis=1, initial=np.inf), counts @ _tops(shapes))
+    upper = np.minimum(
+        np.ceil(bounds[:, steps > 0]).min(axis=1, initial=np.inf), counts @ _tops(shapes)
+    )
     return lower, np.maximum(upper, lower)
 
 
@@ -122,7 +128,11 @@ def _transform(weight: FloatArray, length: int) -> tuple[ComplexArray, float]:
     used = np.flatnonzero(weight)
     if used.size > _DIRECT:
         # Longer than the window, the shape is wrapped around: the transform alone would cut it off.
-        folded = weight if weight.size <= length else np.bincount(np.arange(weight.size) % length, weights=weight)
+        folded = (
+            weight
+            if weight.size <= length
+            else np.bincount(np.arange(weight.size) % length, weights=weight)
+        )
         result = scipy.fft.rfft(folded, length)
         # Normwise error 8 UNIT log2(M) of the transform's 2-norm sqrt(M) |w|_2, hence of any entry.
         error = 8 * UNIT * math.log2(length) * math.sqrt(length) * float(np.linalg.norm(folded))
@@ -148,7 +158,10 @@ class _Spectrum:
 
 def _spectrum(family: _Family, length: int) -> _Spectrum:
     transforms = [_transform(weight, length) for weight in family.weights]
-    values, errors = np.stack([value for value, _ in transforms]), np.array([[error] for _, error in transforms])
+    values, errors = (
+        np.stack([value for value, _ in transforms]),
+        np.array([[error] for _, error in transforms]),
+    )
     size = np.maximum(np.abs(values), 1e-12) + errors
     sizes = np.log(size)
     # |fl(z)^N - z^N| <= N error size^(N-1); the exponent N log z carries N |log z| (L + 4) UNIT of rounding.
@@ -157,7 +170,9 @@ def _spectrum(family: _Family, length: int) -> _Spectrum:
     return _Spectrum(logarithms=logarithms, sizes=sizes, coefficients=errors / size + rounding)
 
 
-def _powers(spectrum: _Spectrum, counts: FloatArray, start: IntArray, length: int) -> tuple[FloatArray, FloatArray]:
+def _powers(
+    spectrum: _Spectrum, counts: FloatArray, start: IntArray, length: int
+) -> tuple[FloatArray, FloatArray]:
     """(cells, length) circular pmfs of the tilted sums, index 0 standing for `start`, and (cells,) their errors."""
     # Almost all frequencies are dead: the smallest counts bound every cell's size there (sizes above 1 are capped).
     ceiling = np.exp(counts.min(axis=0) @ np.minimum(spectrum.sizes, 0.0))
@@ -170,7 +185,9 @@ def _powers(spectrum: _Spectrum, counts: FloatArray, start: IntArray, length: in
     sizes = np.exp(counts @ spectrum.sizes[:, alive])
     # The rotation by `start` adds 24 UNIT to every entry. Dead frequencies are below _DEAD, but for the tiny growth
     # of sizes above 1, which exp(1) covers.
-    error = (sizes * (counts @ spectrum.coefficients[:, alive] + 24 * UNIT)).sum(axis=1) * 2 / length + 3 * _DEAD
+    error = (sizes * (counts @ spectrum.coefficients[:, alive] + 24 * UNIT)).sum(
+        axis=1
+    ) * 2 / length + 3 * _DEAD
     norm = np.sqrt((sizes**2).sum(axis=1) * 2 / length) + 3 * _DEAD
     result = scipy.fft.irfft(values, length, axis=1)
     return result, error + 8 * UNIT * math.log2(length) * norm
@@ -183,12 +200,19 @@ def _check(shapes: Sequence[FloatArray], counts: npt.ArrayLike, tail: float) -> 
     check_probability("tail", tail)
     for shape in shapes:
         # Sums may miss 1 by the conversion of integer weights, never by more.
-        if shape.ndim != 1 or shape.size < 1 or (shape < 0).any() or abs(float(shape.sum()) - 1) > 2.0**-40:
+        if (
+            shape.ndim != 1
+            or shape.size < 1
+            or (shape < 0).any()
+            or abs(float(shape.sum()) - 1) > 2.0**-40
+        ):
             raise ParameterError("shapes", shape.tolist(), "every shape is a pmf on 0, 1, 2, ...")
     return array
 
 
-def sum_bounds(shapes: Sequence[FloatArray], counts: npt.ArrayLike, *, tail: float = 1e-20) -> SumBounds:
+def sum_bounds(
+    shapes: Sequence[FloatArray], counts: npt.ArrayLike, *, tail: float = 1e-20
+) -> SumBounds:
     """Bounds on the pmf of the sum of counts[c, l] independent draws from shapes[l], for every cell c.
 
     Arguments:
@@ -205,7 +229,9 @@ def sum_bounds(shapes: Sequence[FloatArray], counts: npt.ArrayLike, *, tail: flo
     table = _check(shapes, counts, tail)
     numbers = table.astype(np.float64)
     plain = _tilted(shapes, 0.0)
-    scale = max(1e-3, math.sqrt(float((numbers @ np.array([variance_of(shape) for shape in shapes])).max())))
+    scale = max(
+        1e-3, math.sqrt(float((numbers @ np.array([variance_of(shape) for shape in shapes])).max()))
+    )
     lower, upper = _edges(shapes, numbers, plain, scale, tail)
     width = int((upper - lower).max()) + 1
     alias_tail = min(tail, 1e-18)
@@ -215,7 +241,9 @@ def sum_bounds(shapes: Sequence[FloatArray], counts: npt.ArrayLike, *, tail: flo
     windows = [_edges(shapes, numbers, family, scale, alias_tail) for family in families]
     length = max(width, *(int((b - a).max()) + 1 for a, b in windows))
     if length > MAX_LENGTH:
-        raise ParameterError("counts", int(table.max()), f"the sum needs a window of {length} integers; use fewer")
+        raise ParameterError(
+            "counts", int(table.max()), f"the sum needs a window of {length} integers; use fewer"
+        )
     length = int(scipy.fft.next_fast_len(max(length, 2), real=True))
     start = lower.astype(np.int64)
     low = np.zeros((table.shape[0], width))
@@ -233,7 +261,9 @@ def sum_bounds(shapes: Sequence[FloatArray], counts: npt.ArrayLike, *, tail: flo
             exponent = numbers[part] @ family.cumulants - family.theta * lower[part]
             drift = _slack(shapes, numbers[part]) * 2 + 4 * UNIT * (np.abs(exponent) + 40)
             held = low[part], high[part], best[part]
-            _take_better(held, tilted[:, :width], error, alias, window, family.theta, exponent, drift)
+            _take_better(
+                held, tilted[:, :width], error, alias, window, family.theta, exponent, drift
+            )
     outside = np.where((lower <= 0) & (upper >= last), 0.0, tail)
     return SumBounds(start=start, low=low, high=_capped(high, upper - lower), outside=outside)
 
@@ -276,7 +306,9 @@ def _take_better(
     grow = 1 + 4 * drift[:, None]
     # Aliases only add, so they widen the bound downwards; the transform's error counts both ways.
     np.copyto(high, np.maximum(tilted + error[:, None], 0.0) * (factor * grow), where=better)
-    np.copyto(low, np.maximum(tilted - (error + alias)[:, None], 0.0) * (factor / grow), where=better)
+    np.copyto(
+        low, np.maximum(tilted - (error + alias)[:, None], 0.0) * (factor / grow), where=better
+    )
     np.copyto(best, uncertain, where=better)
 
 
@@ -309,7 +341,9 @@ class CountBounds:
     lost: float
 
 
-def _interval_mass(trials: IntArray, chance: float, edges: IntArray, last: npt.NDArray[np.bool_]) -> FloatArray:
+def _interval_mass(
+    trials: IntArray, chance: float, edges: IntArray, last: npt.NDArray[np.bool_]
+) -> FloatArray:
     """Upper bounds on P(edges[i] <= N < edges[i+1]), N binomial of trials[i]; `last` intervals are open above."""
     below = np.asarray(scipy.stats.binom.cdf(edges - 1, trials, chance))
     above = np.asarray(scipy.stats.binom.sf(edges - 1, trials, chance))
@@ -333,14 +367,20 @@ def interval_edges(trials: int, chance: float, spacing: float, reach: float) -> 
     else:
         # Counts below the core are rare but cost most: at least two more intervals there, one above.
         coarse = 2 * spacing if spacing < 0.5 else (reach - _CORE) / 2
-        rare = np.arange(mean - reach * deviation, mean - _CORE * deviation, max(1.0, coarse * deviation))
-        core = np.arange(mean - _CORE * deviation, mean + 2 * deviation + 1, max(1.0, spacing * deviation))
+        rare = np.arange(
+            mean - reach * deviation, mean - _CORE * deviation, max(1.0, coarse * deviation)
+        )
+        core = np.arange(
+            mean - _CORE * deviation, mean + 2 * deviation + 1, max(1.0, spacing * deviation)
+        )
         inner = np.concatenate([rare, core, [mean + _CORE * deviation + 1, top]])
     edges = np.concatenate([[0], np.ceil(np.maximum(inner, 0.0))])
     return np.unique(edges[edges <= trials]).astype(np.int64)
 
 
-def interval_spacings(clients: int, masses: FloatArray, variances: FloatArray, budget: int) -> FloatArray:
+def interval_spacings(
+    clients: int, masses: FloatArray, variances: FloatArray, budget: int
+) -> FloatArray:
     """Interval widths in standard deviations, such that each component wastes equally much variance."""
     if masses.size == 0:
         return np.zeros(0)
@@ -353,11 +393,18 @@ def interval_spacings(clients: int, masses: FloatArray, variances: FloatArray, b
         return float(np.prod(np.where(spacing >= 2 * _CORE, 1.0, parts)))
 
     low, high = 1e-3 * float(waste.min()), 1e4 * float(waste.max())
-    return bracket(lambda level: cells(level / waste) <= budget, high, low, geometric=True)[0] / waste
+    return (
+        bracket(lambda level: cells(level / waste) <= budget, high, low, geometric=True)[0] / waste
+    )
 
 
 def multinomial_cells(
-    clients: int, masses: FloatArray, variances: FloatArray, *, budget: int = 64, tail: float = 1e-17
+    clients: int,
+    masses: FloatArray,
+    variances: FloatArray,
+    *,
+    budget: int = 64,
+    tail: float = 1e-17,
 ) -> CountBounds:
     """Cells of the counts of `clients` draws, component l with probability masses[l] (the rest is none of them).
 
@@ -372,7 +419,10 @@ def multinomial_cells(
     # All in boxes; the two that matter most in boxes, the others on a ladder; all on a ladder.
     ways = {count, 0} if count < 4 else {2, 0}
     order = np.argsort(-masses * variances)
-    found = [_bundled(clients, masses[order], variances[order], boxes, budget, tail) for boxes in sorted(ways)]
+    found = [
+        _bundled(clients, masses[order], variances[order], boxes, budget, tail)
+        for boxes in sorted(ways)
+    ]
     best = min(found, key=lambda cells: _waste(cells, variances[order]))
     counts = np.empty_like(best.counts)
     counts[:, order] = best.counts
@@ -404,8 +454,14 @@ def _bundled(
     for position, mass in enumerate(masses[:boxes].tolist()):
         chance = min(1.0, mass / max(1.0 - used, mass))
         trials = np.maximum(clients - taken, 0)
-        found = [interval_edges(count, chance, float(spacing[position]), reach) for count in trials.tolist()]
-        edges, owner = np.concatenate(found), np.repeat(np.arange(trials.size), [part.size for part in found])
+        found = [
+            interval_edges(count, chance, float(spacing[position]), reach)
+            for count in trials.tolist()
+        ]
+        edges, owner = (
+            np.concatenate(found),
+            np.repeat(np.arange(trials.size), [part.size for part in found]),
+        )
         last = np.append(owner[1:] != owner[:-1], True)
         probability = _interval_mass(trials[owner], chance, edges, last) * probability[owner]
         counts = np.column_stack([counts[owner], edges])
@@ -424,22 +480,42 @@ def _bundled(
 
 
 def _climbed(
-    below: CountBounds, trials: IntArray, chances: FloatArray, variances: FloatArray, steps: int, tail: float
+    below: CountBounds,
+    trials: IntArray,
+    chances: FloatArray,
+    variances: FloatArray,
+    steps: int,
+    tail: float,
 ) -> CountBounds:
     """A ladder of further components on every cell, given the draws that are left there."""
     counts: list[IntArray] = []
     probability: list[FloatArray] = []
     lost = below.lost
-    for corner, weight, left in zip(below.counts, below.probability.tolist(), trials.tolist(), strict=True):
-        ladder = monotone_corners(np.full(chances.size, left), chances, variances, steps=steps, tail=tail)
-        counts.append(np.column_stack([np.tile(corner, (ladder.probability.size, 1)), ladder.counts]))
+    for corner, weight, left in zip(
+        below.counts, below.probability.tolist(), trials.tolist(), strict=True
+    ):
+        ladder = monotone_corners(
+            np.full(chances.size, left), chances, variances, steps=steps, tail=tail
+        )
+        counts.append(
+            np.column_stack([np.tile(corner, (ladder.probability.size, 1)), ladder.counts])
+        )
         probability.append(ladder.probability * weight)
         lost += ladder.lost * weight
-    return CountBounds(counts=np.concatenate(counts), probability=np.concatenate(probability), lost=lost * (1 + 1e-9))
+    return CountBounds(
+        counts=np.concatenate(counts),
+        probability=np.concatenate(probability),
+        lost=lost * (1 + 1e-9),
+    )
 
 
 def monotone_corners(
-    clients: IntArray, chances: FloatArray, variances: FloatArray, *, steps: int = 24, tail: float = 1e-17
+    clients: IntArray,
+    chances: FloatArray,
+    variances: FloatArray,
+    *,
+    steps: int = 24,
+    tail: float = 1e-17,
 ) -> CountBounds:
     """Cells whose corners lie on one curve: N_l >= mean_l - s_l(z) deviation_l for ALL l, z growing step by step.
 
@@ -461,8 +537,12 @@ def monotone_corners(
     apart = 2 * np.log(np.minimum(waste.max() / waste, 1e12))
     reach = 1.05 * math.sqrt(2 * math.log(clients.size / tail))
     fine = max(3, steps * 3 // 4)
-    line = np.concatenate([np.linspace(0, _FINE, fine), np.linspace(_FINE, reach, max(2, steps - fine + 1))[1:]])
-    corners = np.maximum(np.ceil(mean - np.sqrt(line[:, None] ** 2 + apart) * deviation), 0).astype(np.int64)
+    line = np.concatenate(
+        [np.linspace(0, _FINE, fine), np.linspace(_FINE, reach, max(2, steps - fine + 1))[1:]]
+    )
+    corners = np.maximum(np.ceil(mean - np.sqrt(line[:, None] ** 2 + apart) * deviation), 0).astype(
+        np.int64
+    )
     below = np.asarray(scipy.stats.binom.cdf(corners - 1, clients, chances)) * (1 + _LOOSE)
     missed = np.minimum.accumulate(np.minimum(below.sum(axis=1) * (1 + _LOOSE), 1.0))
     probability = np.maximum(np.append(1.0, missed[:-1]) - missed, 0.0) * (1 + 1e-15)

@@ -24,7 +24,12 @@ from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray, Mechanism
 from mezzotint.core.records import JsonObject
 from mezzotint.core.search import bracket
 from mezzotint.privacy.claim import Claim, Release
-from mezzotint.privacy.distribution import MAX_EPSILON, HockeyStick, rdp_public_sampling, rdp_to_epsilon
+from mezzotint.privacy.distribution import (
+    MAX_EPSILON,
+    HockeyStick,
+    rdp_public_sampling,
+    rdp_to_epsilon,
+)
 from mezzotint.privacy.local import PRECISION, composed_epsilon
 from mezzotint.privacy.propose import (
     TAIL,
@@ -50,7 +55,12 @@ from mezzotint.privacy.sums.blanket import (
     row_means,
     screen,
 )
-from mezzotint.privacy.sums.convolution import interval_edges, interval_spacings, monotone_corners, multinomial_cells
+from mezzotint.privacy.sums.convolution import (
+    interval_edges,
+    interval_spacings,
+    monotone_corners,
+    multinomial_cells,
+)
 from mezzotint.privacy.sums.cover import Cover, cover, division
 from mezzotint.privacy.sums.geometry import pure_epsilon_l2, quadratic_renyi, squared_distance
 from mezzotint.privacy.tradeoffs import hockey_stick
@@ -102,16 +112,27 @@ def _score(blanket: Blanket, others: int, gap: float, delta: float) -> float:
     """Roughly the epsilon at `delta`, from a Gaussian of each cell's variance. Ranks candidates, claims nothing."""
     variances = blanket.variances
     cells = multinomial_cells(
-        others // blanket.block, blanket.masses, variances, budget=_work_budget(blanket, others), tail=1e-2 * delta
+        others // blanket.block,
+        blanket.masses,
+        variances,
+        budget=_work_budget(blanket, others),
+        tail=1e-2 * delta,
     )
     found = _gaussian_epsilon(cells.probability, cells.counts @ variances, gap, delta)
     return found + (1e6 if blanket.leaks else 0.0)
 
 
-def _gaussian_epsilon(probability: FloatArray, variance: FloatArray, gap: float, delta: float) -> float:
+def _gaussian_epsilon(
+    probability: FloatArray, variance: FloatArray, gap: float, delta: float
+) -> float:
     """Epsilon of a mixture of Gaussians with these variances and means `gap` apart."""
     mu = gap / np.sqrt(np.maximum(variance, 1e-3))
-    kept = bracket(lambda e: float(probability @ hockey_stick(mu, np.array(e))) <= delta, 200.0, 0.0, tolerance=1e-6)
+    kept = bracket(
+        lambda e: float(probability @ hockey_stick(mu, np.array(e))) <= delta,
+        200.0,
+        0.0,
+        tolerance=1e-6,
+    )
     return kept[0]
 
 
@@ -126,10 +147,15 @@ def shortlist(rows: IntArray, others: int, delta: float) -> list[Blanket]:
     ranked: list[tuple[float, int]] = []
     # Cells keep less variance than there is on average, so that the score with all of it is the best that can come:
     # those with most variance first, until enough are better than that.
-    for place in sorted(range(len(found)), key=lambda place: (found[place].leaks, -found[place].variance)):
+    for place in sorted(
+        range(len(found)), key=lambda place: (found[place].leaks, -found[place].variance)
+    ):
         blanket = found[place]
         all_of_it = np.array([max(blanket.variance, 1e-9) * others])
-        if len(ranked) >= few and _gaussian_epsilon(np.ones(1), all_of_it, gap, delta) >= ranked[few - 1][0]:
+        if (
+            len(ranked) >= few
+            and _gaussian_epsilon(np.ones(1), all_of_it, gap, delta) >= ranked[few - 1][0]
+        ):
             break
         ranked = sorted([*ranked, (_score(blanket, others, gap, max(delta, 1e-15)), place)])
     return [found[place] for _, place in ranked[:few]]
@@ -145,16 +171,22 @@ def _worst_epsilon(noise: NoiseMixture, rows: FloatArray, delta: float, limit: f
     while epsilon < limit:
         above = screen(noise, rows, epsilon)
         # The pairs computed already are at delta by construction, up to rounding.
-        wanted = [pair for pair in np.ndindex(above.shape) if above[pair] > delta and pair not in done]
+        wanted = [
+            pair for pair in np.ndindex(above.shape) if above[pair] > delta and pair not in done
+        ]
         if not wanted:
             return epsilon
         worst = max(wanted, key=lambda pair: above[pair])
         done.add(worst)
-        epsilon = max(epsilon, pair_loss(noise, rows[worst[0]], rows[worst[1]]).epsilon(delta, limit))
+        epsilon = max(
+            epsilon, pair_loss(noise, rows[worst[0]], rows[worst[1]]).epsilon(delta, limit)
+        )
     return limit
 
 
-def central_epsilon(rows: IntArray, *, clients: int, delta: float, corrupted: int = 0) -> CentralBound:
+def central_epsilon(
+    rows: IntArray, *, clients: int, delta: float, corrupted: int = 0
+) -> CentralBound:
     """epsilon of one secure sum at `delta`: the best of the blankets tried (Theorems S and S') and of a cover by cases.
 
     Arguments:
@@ -171,12 +203,19 @@ def central_epsilon(rows: IntArray, *, clients: int, delta: float, corrupted: in
     target = check_delta(delta)
     limit = pure_epsilon(rows)
     table = as_probabilities(rows)
-    best = CentralBound(epsilon=_worst_epsilon(no_noise(), table, target, limit), method="one report")
+    best = CentralBound(
+        epsilon=_worst_epsilon(no_noise(), table, target, limit), method="one report"
+    )
     if target == 0 or others == 0 or best.epsilon == 0:
         return best
     for blanket in shortlist(rows, others, target):
-        noise = blanket_noise(blanket, others, budget=_work_budget(blanket, others), tail=1e-4 * target)
-        if pair_loss(noise, *table[list(pairs_by_gap(table)[0])]).epsilon(target, limit) >= best.epsilon:
+        noise = blanket_noise(
+            blanket, others, budget=_work_budget(blanket, others), tail=1e-4 * target
+        )
+        if (
+            pair_loss(noise, *table[list(pairs_by_gap(table)[0])]).epsilon(target, limit)
+            >= best.epsilon
+        ):
             continue
         epsilon = _worst_epsilon(noise, table, target, limit)
         if epsilon < best.epsilon:
@@ -199,7 +238,9 @@ def noise_curve(noises: Iterable[NoiseMixture], rows: FloatArray, limit: float) 
     alive = first.epsilons[first.deltas > 0]
     reach = min(limit, 1.05 * float(alive.max(initial=1e-9)))
     widest = min(limit, 64.0)
-    grid = np.unique(np.concatenate([np.linspace(0, reach, BINS // 2), np.linspace(0, widest, BINS // 4)]))
+    grid = np.unique(
+        np.concatenate([np.linspace(0, reach, BINS // 2), np.linspace(0, widest, BINS // 4)])
+    )
     deltas = np.zeros(grid.size)
     for noise in chain([worst], rest):
         for i, j in pairs:
@@ -211,7 +252,12 @@ def noise_curve(noises: Iterable[NoiseMixture], rows: FloatArray, limit: float) 
 
 
 def dominating_curve(
-    rows: IntArray, *, clients: int, corrupted: int = 0, delta: float = 1e-12, silent: int | None = None
+    rows: IntArray,
+    *,
+    clients: int,
+    corrupted: int = 0,
+    delta: float = 1e-12,
+    silent: int | None = None,
 ) -> HockeyStick:
     """delta(epsilon) of one secure sum for all epsilon >= 0, both directions, worst over pairs and other inputs.
 
@@ -243,7 +289,26 @@ PURE = "pure composition of single reports"
 COMPOSED = "secure sums, losses composed"
 RENYI_L2 = "Renyi composition under the L2 bound"
 PURE_L2 = "pure composition under the L2 bound"
-_ORDERS = (1.1, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0, 16.0, 20.0, 24.0, 32.0, 48.0, 64.0)
+_ORDERS = (
+    1.1,
+    1.25,
+    1.5,
+    2.0,
+    2.5,
+    3.0,
+    4.0,
+    5.0,
+    6.0,
+    8.0,
+    10.0,
+    12.0,
+    16.0,
+    20.0,
+    24.0,
+    32.0,
+    48.0,
+    64.0,
+)
 _L2_CELLS = 12
 
 
@@ -251,11 +316,17 @@ def _single(run: Release, curve_delta: float) -> tuple[HockeyStick, float]:
     """The curve of one sum of one coordinate, and the probability that too few others took part for it."""
     (rows, lattice), others = run.summed, run.others
     if run.participation != "poisson":
-        return dominating_curve(rows, clients=int(run.clients or 1), corrupted=run.corrupted, delta=curve_delta), 0.0
+        return dominating_curve(
+            rows, clients=int(run.clients or 1), corrupted=run.corrupted, delta=curve_delta
+        ), 0.0
     # The others take part at random: given how many did (revealed to the adversary), the bound falls in their number.
     few = 1e-3 * run.delta / run.rounds
     least = int(scipy.stats.binom.ppf(few / 2, others, run.sampling_rate))
-    missed = float(scipy.stats.binom.cdf(least - 1, others, run.sampling_rate)) * (1 + 1e-9) if least > 0 else 0.0
+    missed = (
+        float(scipy.stats.binom.cdf(least - 1, others, run.sampling_rate)) * (1 + 1e-9)
+        if least > 0
+        else 0.0
+    )
     zero = -lattice.offset / lattice.step
     if abs(zero - round(zero)) > 1e-9 or not 0 <= round(zero) <= lattice.span:
         remedy = "an absent client adds 0, which is not a level's integer; use sampling='public' or a lattice with 0"
@@ -270,10 +341,14 @@ def _composed(run: Release) -> float:
         return math.inf
     if run.releases == 1 and run.participation == "none":
         rows, _ = run.summed
-        return central_epsilon(rows, clients=int(run.clients or 1), corrupted=run.corrupted, delta=run.delta).epsilon
+        return central_epsilon(
+            rows, clients=int(run.clients or 1), corrupted=run.corrupted, delta=run.delta
+        ).epsilon
     curve, missed = _single(run, run.delta / run.releases)
     left = run.delta - missed * run.rounds
-    return composed_epsilon(curve.atoms(), run, left, (PRECISION, 1e-2, 1.0)) if left > 0 else math.inf
+    return (
+        composed_epsilon(curve.atoms(), run, left, (PRECISION, 1e-2, 1.0)) if left > 0 else math.inf
+    )
 
 
 def others_noise(mechanism: Mechanism, others: int) -> NoiseMixture:
@@ -287,7 +362,11 @@ def others_noise(mechanism: Mechanism, others: int) -> NoiseMixture:
 
 def _renyi_l2(run: Release) -> float:
     """Epsilon from kappa ||x - x'||^2 <= 4 kappa C^2 per round."""
-    if run.clip_norm is None or run.delta == 0 or run.participation in ("poisson", "without_replacement"):
+    if (
+        run.clip_norm is None
+        or run.delta == 0
+        or run.participation in ("poisson", "without_replacement")
+    ):
         return math.inf
     noise = others_noise(run.table, run.others)
     square = squared_distance(run.table, coordinates=run.dimension, l2_norm=run.clip_norm)
@@ -295,11 +374,17 @@ def _renyi_l2(run: Release) -> float:
     @cache
     def value(index: int) -> float:
         alpha = _ORDERS[index]
-        per_round = rdp_public_sampling(square * quadratic_renyi(run.table, noise, alpha), alpha, run.sampling_rate)
+        per_round = rdp_public_sampling(
+            square * quadratic_renyi(run.table, noise, alpha), alpha, run.sampling_rate
+        )
         return rdp_to_epsilon(run.rounds * per_round, alpha, run.delta)
 
     # kappa is nearly linear in alpha, so epsilon falls, then rises: the first order that is no worse than the next.
-    return value(bisect_left(range(len(_ORDERS) - 1), True, key=lambda index: value(index) <= value(index + 1)))
+    return value(
+        bisect_left(
+            range(len(_ORDERS) - 1), True, key=lambda index: value(index) <= value(index + 1)
+        )
+    )
 
 
 def _pure_l2(run: Release) -> float:
@@ -321,7 +406,9 @@ def account_sum(run: Release) -> Claim:
     Source: docs/proofs/sums.md (S, S'), docs/proofs/sums-l2.md.
     """
     _ = run.summed  # levels off every lattice are refused before anything is computed
-    return run.claim({PURE: run.pure, COMPOSED: _composed(run), RENYI_L2: _renyi_l2(run), PURE_L2: _pure_l2(run)})
+    return run.claim(
+        {PURE: run.pure, COMPOSED: _composed(run), RENYI_L2: _renyi_l2(run), PURE_L2: _pure_l2(run)}
+    )
 
 
 # Proofs: nothing from here on is trusted -----------------------------------------------------------------------------
@@ -339,8 +426,14 @@ _STEPS = 48
 def _blanket(members: tuple[int, ...], blanket: Blanket | None) -> JsonObject:
     made: list[JsonObject] = []
     if blanket is not None:
-        made = [{"shape": c.shape.tolist(), "places": c.shifts.tolist()} for c in blanket.components]
-    return {"rows": list(members), "block": 1 if blanket is None else blanket.block, "components": made}
+        made = [
+            {"shape": c.shape.tolist(), "places": c.shifts.tolist()} for c in blanket.components
+        ]
+    return {
+        "rows": list(members),
+        "block": 1 if blanket is None else blanket.block,
+        "components": made,
+    }
 
 
 def _ladder(parts: list[tuple[int, Blanket]], steps: int, tail: float) -> list[list[int]]:
@@ -350,34 +443,50 @@ def _ladder(parts: list[tuple[int, Blanket]], steps: int, tail: float) -> list[l
         return [[]]
     chances = np.concatenate([blanket.masses for _, blanket in parts])
     variances = np.concatenate([blanket.variances for _, blanket in parts])
-    return monotone_corners(np.array(trials), chances, variances, steps=steps, tail=tail).counts.tolist()
+    return monotone_corners(
+        np.array(trials), chances, variances, steps=steps, tail=tail
+    ).counts.tolist()
 
 
 def _boxes(
-    draws: int, chances: FloatArray, variances: FloatArray, spacings: FloatArray, steps: int, tail: float
+    draws: int,
+    chances: FloatArray,
+    variances: FloatArray,
+    spacings: FloatArray,
+    steps: int,
+    tail: float,
 ) -> JsonObject:
     """Counts of one component after the other, a ladder of those that are left when there are no more spacings."""
     if not spacings.size or chances[0] >= 1:
         if not chances.size:
             return {"corners": [[]]}
-        ladder = monotone_corners(np.full(chances.size, draws), chances, variances, steps=steps, tail=tail)
+        ladder = monotone_corners(
+            np.full(chances.size, draws), chances, variances, steps=steps, tail=tail
+        )
         return {"corners": ladder.counts.tolist()}
     chance = float(chances[0])
     reach = 1.05 * math.sqrt(2 * math.log(1 / tail))
     edges: list[int] = interval_edges(draws, chance, float(spacings[0]), reach).tolist()
     children: list[JsonObject] = []
     for low, after in zip(edges, [*edges[1:], draws + 1], strict=True):
-        weight = float(scipy.stats.binom.cdf(after - 1, draws, chance) - scipy.stats.binom.cdf(low - 1, draws, chance))
+        weight = float(
+            scipy.stats.binom.cdf(after - 1, draws, chance)
+            - scipy.stats.binom.cdf(low - 1, draws, chance)
+        )
         rest = np.minimum(chances[1:] / (1 - chance), 1.0)
         if weight > tail:
             least = min(0.5, tail / weight)
-            children.append(_boxes(draws + 1 - after, rest, variances[1:], spacings[1:], steps, least))
+            children.append(
+                _boxes(draws + 1 - after, rest, variances[1:], spacings[1:], steps, least)
+            )
         else:
             children.append({"corners": [[0] * rest.size]})
     return {"edges": edges, "children": children}
 
 
-def _boxed(rows: IntArray, blanket: Blanket, others: int, delta: float, seconds: float) -> JsonObject:
+def _boxed(
+    rows: IntArray, blanket: Blanket, others: int, delta: float, seconds: float
+) -> JsonObject:
     """One case, its noise from one blanket whose counts are divided: the finer, the more seconds a check may take."""
     order: list[int] = np.argsort(-blanket.masses * blanket.variances).tolist()
     sorted_ = replace(blanket, components=tuple(blanket.components[index] for index in order))
@@ -387,7 +496,9 @@ def _boxed(rows: IntArray, blanket: Blanket, others: int, delta: float, seconds:
     laddered = masses.size > count
     cells = max(16, min(1500, int(seconds / one))) // (_RUNGS if laddered else 1)
     spacings = interval_spacings(max(draws, 1), masses[:count], variances[:count], cells)
-    return _one_case(rows, sorted_, others, _boxes(draws, masses, variances, spacings, _RUNGS, 1e-4 * delta))
+    return _one_case(
+        rows, sorted_, others, _boxes(draws, masses, variances, spacings, _RUNGS, 1e-4 * delta)
+    )
 
 
 def _case(cover: Cover, case: IntArray, steps: int, tail: float, spare: float) -> JsonObject:
@@ -411,7 +522,9 @@ def _one_case(rows: IntArray, blanket: Blanket | None, others: int, tree: JsonOb
     return {"blankets": [everyone], "others": 0 if blanket is None else others, "cases": tree}
 
 
-def _shapes(rows: IntArray, others: int, delta: float, steps: int, budget: float) -> list[JsonObject]:
+def _shapes(
+    rows: IntArray, others: int, delta: float, steps: int, budget: float
+) -> list[JsonObject]:
     """Contents of proofs that fit a budget of seconds: of the cases, of the best blanket in boxes and on a ladder."""
     best, tail = central_epsilon(rows, clients=others + 1, delta=delta), 1e-4 * delta
     found: list[JsonObject] = []
@@ -427,7 +540,13 @@ def _shapes(rows: IntArray, others: int, delta: float, steps: int, budget: float
                 cases = _case(best.cover, root, corners, tail, spare)
                 found.append({"blankets": blankets, "others": others, "cases": cases})
             break
-    blankets = [best.blanket] if best.blanket is not None else shortlist(rows, others, delta)[:1] if others else []
+    blankets = (
+        [best.blanket]
+        if best.blanket is not None
+        else shortlist(rows, others, delta)[:1]
+        if others
+        else []
+    )
     for blanket in blankets:
         if len(blanket.components) > 1:
             found.append(_boxed(rows, blanket, others, delta, budget / 2))
@@ -493,13 +612,17 @@ def propose_noise(
     if release.participation not in ("none", "public"):
         return f"no kind of proof is about noise with {release.participation} sampling"
     used = np.flatnonzero(release.table.weights[0])
-    exact = exact_release(release, lattice=tuple((used - used[0]).tolist()), shift=shift, distance=Fraction(distance))
+    exact = exact_release(
+        release, lattice=tuple((used - used[0]).tolist()), shift=shift, distance=Fraction(distance)
+    )
     content: JsonObject = {"tables": [release.table.canonical()], "tail": TAIL}
     if release.releases == 1 and release.participation == "none":
         kind = "sum"
     else:
         kind, content["order"] = "renyi", exact_text(order)
-    return accepted(exact, epsilon, release.delta, partial(sealed, kind=kind, **content), seconds=seconds)
+    return accepted(
+        exact, epsilon, release.delta, partial(sealed, kind=kind, **content), seconds=seconds
+    )
 
 
 def _grids(epsilon: float, single: float, release: Release) -> JsonObject:

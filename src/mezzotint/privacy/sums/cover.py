@@ -85,13 +85,18 @@ def find_groups(rows: IntArray) -> RowGroup | None:
 @lru_cache(maxsize=32)
 def _tree(shape: tuple[int, int], raw: bytes) -> RowGroup:
     rows = np.frombuffer(raw, dtype=np.int64).reshape(shape)
-    groups = (RowGroup(members=(k,), blanket=additive_blanket(rows[k : k + 1]), parts=()) for k in range(len(rows)))
+    groups = (
+        RowGroup(members=(k,), blanket=additive_blanket(rows[k : k + 1]), parts=())
+        for k in range(len(rows))
+    )
     left: list[RowGroup] = [*groups]
 
     @cache
     def joined(first: RowGroup, second: RowGroup) -> RowGroup:
         members = tuple(sorted(first.members + second.members))
-        return RowGroup(members=members, blanket=variance_blanket(rows[list(members)]), parts=(first, second))
+        return RowGroup(
+            members=members, blanket=variance_blanket(rows[list(members)]), parts=(first, second)
+        )
 
     def kept(group: RowGroup) -> float:
         """Share of the parts' variance that is left when it is not known in which of them a client is."""
@@ -156,9 +161,13 @@ def case_noises(groups: Sequence[RowGroup], cases: IntArray, tail: float) -> lis
     clients = cases[:, [i for _, i in drawn]]
     masses = np.array([component.mass / TOTAL for component, _ in drawn])
     variances = np.array([component.variance for component, _ in drawn])
-    ladders = [monotone_corners(row, masses, variances, steps=_STEPS, tail=tail / 2) for row in clients]
+    ladders = [
+        monotone_corners(row, masses, variances, steps=_STEPS, tail=tail / 2) for row in clients
+    ]
     counts = np.concatenate([ladder.counts for ladder in ladders])
-    bounds = sum_bounds([component.pmf for component, _ in drawn], counts, tail=min(1e-3 * tail, 1e-19))
+    bounds = sum_bounds(
+        [component.pmf for component, _ in drawn], counts, tail=min(1e-3 * tail, 1e-19)
+    )
     found: list[NoiseMixture] = []
     first = 0
     for ladder in ladders:
@@ -168,7 +177,9 @@ def case_noises(groups: Sequence[RowGroup], cases: IntArray, tail: float) -> lis
     return found
 
 
-def _pair_epsilon(noise: NoiseMixture, first: FloatArray, second: FloatArray, delta: float, limit: float) -> float:
+def _pair_epsilon(
+    noise: NoiseMixture, first: FloatArray, second: FloatArray, delta: float, limit: float
+) -> float:
     """An epsilon, near the least, at which one ordered pair of rows is at most `delta` apart; `limit` if none is."""
     upper, lower = positive_loss_atoms(noise, first, second)
 
@@ -184,7 +195,9 @@ def _pair_epsilon(noise: NoiseMixture, first: FloatArray, second: FloatArray, de
     return bracket(lambda epsilon: gap(epsilon) <= target, high, 0.0, tolerance=2e-4)[0]
 
 
-def division(groups: Sequence[RowGroup], case: IntArray) -> tuple[int, tuple[int, int], list[int], list[IntArray]]:
+def division(
+    groups: Sequence[RowGroup], case: IntArray
+) -> tuple[int, tuple[int, int], list[int], list[IntArray]]:
     """How a case is divided: the group, its two parts, the cuts of how many are in the first, and the cases.
 
     The group is the one whose uncertainty costs most variance. No cases when there is none: a single data set.
@@ -197,7 +210,9 @@ def division(groups: Sequence[RowGroup], case: IntArray) -> tuple[int, tuple[int
     if worth[node] <= 0:
         return node, (node, node), [], []
     left, right = (place[id(part)] for part in groups[node].parts)
-    cuts: list[int] = np.unique(np.linspace(0, clients + 1, _PARTS + 1).round().astype(int)).tolist()
+    cuts: list[int] = np.unique(
+        np.linspace(0, clients + 1, _PARTS + 1).round().astype(int)
+    ).tolist()
     found: list[IntArray] = []
     for low, above in pairwise(cuts):
         # From `low` to above - 1 of them are in the left part.
@@ -227,7 +242,10 @@ class _Search:
         """The bounds of some cases for the two rows furthest apart."""
         noises = case_noises(self.groups, np.array(cases), 1e-4 * self.delta)
         found = [
-            max(_pair_epsilon(noise, self.rows[i], self.rows[j], self.delta, self.limit) for i, j in self._pairs)
+            max(
+                _pair_epsilon(noise, self.rows[i], self.rows[j], self.delta, self.limit)
+                for i, j in self._pairs
+            )
             for noise in noises
         ]
         self.own |= {case.tobytes(): epsilon for case, epsilon in zip(cases, found, strict=True)}
@@ -260,7 +278,9 @@ class _Search:
         return -heap[0][0], [case for _, _, case in heap]
 
 
-def cover(rows: IntArray, *, others: int, delta: float, limit: float, known: float = math.inf) -> Cover | None:
+def cover(
+    rows: IntArray, *, others: int, delta: float, limit: float, known: float = math.inf
+) -> Cover | None:
     """Cases for all inputs of `others` clients, divided until the worst is near the truth or work runs out.
 
     Arguments:

@@ -114,7 +114,9 @@ class _Smear:
         return self.kept[key]
 
 
-def _noisy(smear: _Smear, row: FloatArray, slope: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _noisy(
+    smear: _Smear, row: FloatArray, slope: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Upper bounds on the noisy row; bounds on slope over row where they are below and above 0; per cell and place."""
     slack = (row.size + 16) * UNIT
     below = smear(row, high=False) * (1 - slack)
@@ -127,7 +129,11 @@ def _noisy(smear: _Smear, row: FloatArray, slope: FloatArray) -> tuple[FloatArra
     with np.errstate(divide="ignore", invalid="ignore"):
         lowest = np.nan_to_num(down / below, nan=0.0, posinf=cap, neginf=-cap)
         highest = np.nan_to_num(up / below, nan=0.0, posinf=cap, neginf=-cap)
-    return smear(row, high=True) * (1 + slack), np.clip(lowest, -cap, cap), np.clip(highest, -cap, cap)
+    return (
+        smear(row, high=True) * (1 + slack),
+        np.clip(lowest, -cap, cap),
+        np.clip(highest, -cap, cap),
+    )
 
 
 def squared_distance(mechanism: Mechanism, *, coordinates: int, l2_norm: float) -> float:
@@ -144,8 +150,14 @@ def squared_distance(mechanism: Mechanism, *, coordinates: int, l2_norm: float) 
     width = float(np.diff(mechanism.knots).max())
     span = mechanism.upper - mechanism.lower
     if not 1e-100 <= span <= 1e100:
-        raise ParameterError("mechanism", span, "its range squared leaves the floats; rescale the data")
-    between = 2 * (l2_norm * (1 + 128 * UNIT) + math.sqrt(coordinates) * width * 2.0**-32) * (1 + 8 * UNIT)
+        raise ParameterError(
+            "mechanism", span, "its range squared leaves the floats; rescale the data"
+        )
+    between = (
+        2
+        * (l2_norm * (1 + 128 * UNIT) + math.sqrt(coordinates) * width * 2.0**-32)
+        * (1 + 8 * UNIT)
+    )
     return min(between * between, coordinates * span * span * (1 + 8 * UNIT))
 
 
@@ -185,7 +197,9 @@ class _Pairs:
         self.noise = noise
         segment = np.searchsorted(coarse, knots[:-1], side="right")
         bins = 24 if noise.low.size < _FINE else 6
-        self.distances = np.append(0.0, np.geomspace(1 / 32, 1, bins)) * (mechanism.upper - mechanism.lower)
+        self.distances = np.append(0.0, np.geomspace(1 / 32, 1, bins)) * (
+            mechanism.upper - mechanism.lower
+        )
         # x' is a mixture of two neighbouring rows and G one of the slopes between x' and x: only slopes within t count.
         # Pieces of one segment share its slope: the nearest of them decides.
         apart = np.minimum.reduceat(_reach(knots), np.unique(segment, return_index=True)[1], axis=1)
@@ -224,7 +238,9 @@ class _Pairs:
         not count, inf where a level with slope has no mass."""
         above, below = (self._quotients(sign * self.points, alpha) for sign in (1, -1))
         # x above x', then below it; and outside the windows, where any ratio up to the cap may stand.
-        sides = [_mean_of(self.weights, one, other) for one, other in ((above, below), (below, above))]
+        sides = [
+            _mean_of(self.weights, one, other) for one, other in ((above, below), (below, above))
+        ]
         means = np.maximum(*sides) * (1 + (2 * self.points.size + 64) * UNIT)
         if self.noise.outside > 0:
             caps = np.where(np.isinf(self.caps), 0.0, self.caps)
@@ -289,7 +305,9 @@ def pair_quotients(
     edges = _mean_quotients(*outside, distances, alpha)
     sides = [(lowest.ravel(), highest.ravel()), (-highest.ravel(), -lowest.ravel())]
     values = [_mean_quotients(weights, low, high, distances, alpha) + edges for low, high in sides]
-    return np.nan_to_num(np.maximum(*values), nan=math.inf, posinf=math.inf) * (1 + (weights.size + 64) * UNIT)
+    return np.nan_to_num(np.maximum(*values), nan=math.inf, posinf=math.inf) * (
+        1 + (weights.size + 64) * UNIT
+    )
 
 
 def _mean_quotients(
@@ -345,7 +363,10 @@ def _between(mechanism: Mechanism, places: FloatArray) -> FloatArray:
     knots, rows = mechanism.knots, mechanism.probabilities
     right = np.searchsorted(knots, places, side="right")
     before, after = knots[right - 1], knots[right]
-    share, rest = ((places - before) / (after - before))[:, None], ((after - places) / (after - before))[:, None]
+    share, rest = (
+        ((places - before) / (after - before))[:, None],
+        ((after - places) / (after - before))[:, None],
+    )
     return rest * rows[right - 1] + share * rows[right]
 
 
