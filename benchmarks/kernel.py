@@ -40,7 +40,7 @@ class Line:
 
 
 _asked = ""
-_WORDS = {"revealed": "seen", "poisson": "secret", "add_or_remove_one": "add or remove"}
+_WORDS = {"public": "seen", "poisson": "secret", "add_or_remove_one": "add or remove"}
 
 
 def _named(table: str, shape: dict[str, Any]) -> str:
@@ -50,7 +50,8 @@ def _named(table: str, shape: dict[str, Any]) -> str:
         words.append(
             f"{value:,} clients"
             if key == "clients"
-            else _WORDS.get(value) or f"{key} {value}".replace("_", " ")
+            else _WORDS.get(value)
+            or f"{key} {value}".replace("dimension", "coordinates").replace("_", " ")
         )
     return ", ".join(words)
 
@@ -92,10 +93,10 @@ def local() -> Iterator[Line | None]:
         epsilon=1.0, lower=-1, upper=1, levels=4
     ).mechanism
     shapes: list[dict[str, Any]] = [
-        {"rounds": 1}, {"coordinates": 3, "rounds": 10}, {"rounds": 100}, {"rounds": 1000}, {"rounds": 10_000},
-        {"rounds": 100, "sampling": "revealed", "rate": 0.05},
-        {"coordinates": 2, "rounds": 100, "sampling": "poisson", "rate": 0.1},
-        {"coordinates": 2, "rounds": 100, "sampling": "poisson", "rate": 0.1, "neighboring": "add_or_remove_one"},
+        {"rounds": 1}, {"dimension": 3, "rounds": 10}, {"rounds": 100}, {"rounds": 1000}, {"rounds": 10_000},
+        {"rounds": 100, "sampling": "public", "rate": 0.05},
+        {"dimension": 2, "rounds": 100, "sampling": "poisson", "rate": 0.1},
+        {"dimension": 2, "rounds": 100, "sampling": "poisson", "rate": 0.1, "neighboring": "add_or_remove_one"},
     ]  # fmt: skip
     for name, mechanism in tables.items():
         for shape in shapes:
@@ -104,7 +105,7 @@ def local() -> Iterator[Line | None]:
 
 def _reported(name: str, mechanism: Mechanism, shape: dict[str, Any]) -> Line | None:
     asked = {"sampling_rate" if key == "rate" else key: value for key, value in shape.items()}
-    release = privacy.described(mechanism, delta=1e-6, **asked)
+    release = privacy.Release(mechanism=mechanism, delta=1e-6, **asked)
     return _line(
         _named(name, shape),
         lambda: privacy.account(release).epsilon,
@@ -113,7 +114,7 @@ def _reported(name: str, mechanism: Mechanism, shape: dict[str, Any]) -> Line | 
 
 
 def _summed(name: str, mechanism: Mechanism, **shape: Any) -> Line | None:
-    release = privacy.described(mechanism, view="sum", delta=1e-6, **shape)
+    release = privacy.Release(mechanism=mechanism, trust="secure_sum", delta=1e-6, **shape)
     return _line(
         _named(f"{name}, sum", shape),
         lambda: privacy.account(release).epsilon,
@@ -125,7 +126,7 @@ def _shortened(name: str, mechanism: Mechanism, **shape: Any) -> Line | None:
     """The same sums of vectors with a bounded norm."""
     release = privacy.Release(
         mechanism=mechanism, trust="secure_sum", delta=1e-6, clip_norm=1.0, clients=shape["clients"],
-        dimension=shape["coordinates"],
+        dimension=shape["dimension"],
     )  # fmt: skip
     return _line(
         _named(f"{name}, sum", {**shape, "L2 norm": 1}),
@@ -155,12 +156,12 @@ def examples() -> Iterator[Line | None]:
     together = families.discrete_gaussian(sigma=2.0).mechanism(lower=0, upper=1)
     yield _summed("discrete Gaussian, sigma 2", together, clients=100, rounds=20)
     response = families.randomized_response(lower=-1, upper=1, epsilon=0.4)
-    yield _reported("randomized response, epsilon 0.4", response, {"coordinates": 5, "rounds": 20})
+    yield _reported("randomized response, epsilon 0.4", response, {"dimension": 5, "rounds": 20})
     yield _summed("RQM m=4", table, clients=1000, corrupted=50, rounds=10)
-    yield _summed("RQM m=4", table, clients=100, coordinates=16)
-    yield _shortened("RQM m=4", table, clients=100, coordinates=16)
+    yield _summed("RQM m=4", table, clients=100, dimension=16)
+    yield _shortened("RQM m=4", table, clients=100, dimension=16)
     for name, mechanism in {"RQM m=4": table, "RQM m=16": _rqm(16)}.items():
-        yield _summed(name, mechanism, clients=1000, coordinates=10, rounds=10)
+        yield _summed(name, mechanism, clients=1000, dimension=10, rounds=10)
 
 
 def noise() -> Iterator[Line | None]:

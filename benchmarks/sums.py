@@ -2,7 +2,7 @@
 
 Run: python benchmarks/sums.py [--delta D] [--clients N ...] [--json]
 
-ours: `mezzotint.privacy.account(view="sum")`, upper bound. at least: inputs of all clients that force this epsilon.
+ours: `mezzotint.privacy.account(trust="secure_sum")`, upper bound. at least: inputs of all clients that force this epsilon.
 blanket: the privacy blanket's numerical shuffle bound (Balle et al. 2019) of the same table. epsilon0-only: Feldman,
 McMillan and Talwar 2023, which knows the table's pure epsilon alone. seconds: of ours, the largest crowd first, so that
 it also pays for the search of blankets, which the smaller ones share.
@@ -85,7 +85,7 @@ def lines(name: str, mechanism: Mechanism, crowds: list[int], delta: float) -> l
     found: list[Line] = []
     for clients in sorted(crowds, reverse=True):
         started = time.perf_counter()
-        ours = privacy.account(mechanism, view="sum", clients=clients, delta=delta).epsilon
+        ours = privacy.account(mechanism, trust="secure_sum", clients=clients, delta=delta).epsilon
         seconds = time.perf_counter() - started
         found.append(
             Line(
@@ -141,7 +141,9 @@ def main() -> None:
     options = parser.parse_args()
     # What is imported on first use shall not count as accounting.
     privacy.account(
-        families.randomized_response(lower=-1, upper=1, epsilon=1.0), view="sum", clients=10**6
+        families.randomized_response(lower=-1, upper=1, epsilon=1.0),
+        trust="secure_sum",
+        clients=10**6,
     )
     found = [
         line

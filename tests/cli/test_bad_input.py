@@ -380,9 +380,7 @@ def test_options_that_need_another_one(
     refused(
         "estimate", out, "--save-counts", "n.txt", words=("--save-counts=n.txt", "ends in .json")
     )
-    refused(
-        "account", mechanism_file, "--l2-norm", 1, words=("--l2-norm=1.0", "needs --geometry=l2")
-    )
+    refused("account", mechanism_file, "--l2-norm", 1, words=("--l2-norm=1.0", "use --view=sum"))
 
 
 def test_reports_without_hashes_need_no_domain(

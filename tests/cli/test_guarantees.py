@@ -332,7 +332,7 @@ def test_what_has_no_proof_writes_none_and_says_why(
     outcome = invoke(*seeded, "--proof", proof)
     assert outcome.status == 2
     assert "nothing to prove" in outcome.err
-    l2 = ("--view", "sum", "--clients", 30, "--geometry", "l2", "--l2-norm", 5)
+    l2 = ("--view", "sum", "--clients", 30, "--l2-norm", 5)
     outcome = invoke("account", files["m"], *l2, "--proof", proof, "--json")
     assert outcome.status == 1
     assert "L2 bound" in outcome.err

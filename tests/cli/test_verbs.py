@@ -371,7 +371,7 @@ def test_account_prints_the_claim(invoke: Invoke, mechanism_file: Path) -> None:
     assert outcome.json["epsilon"] == pytest.approx(
         2 * Mechanism.load(mechanism_file).epsilon, rel=MANY
     )
-    assert (outcome.json["view"], outcome.json["delta"], outcome.json["neighboring"]) == (
+    assert (outcome.json["trust"], outcome.json["delta"], outcome.json["neighboring"]) == (
         "local",
         0,
         "replace_one",

@@ -552,7 +552,7 @@ def test_who_draws_in_secret_may_claim_more_against_readers_of_the_models(tmp_pa
     found = claimed("all")
     assert not isinstance(found, str)
     expected = account(
-        table, view="sum", clients=9, coordinates=3, rounds=2, delta=1e-5,
+        table, trust="secure_sum", clients=9, dimension=3, rounds=2, delta=1e-5,
         sampling="without_replacement", sampling_rate=0.75,
     )  # fmt: skip
     assert found.epsilon == expected.epsilon

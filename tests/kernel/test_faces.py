@@ -63,7 +63,7 @@ def _proven() -> list[tuple[privacy.Claim, Any]]:
         privacy.prove(named, rounds=2),
         privacy.prove(privacy.Release(mechanism={"x": RQM, "y": response, "z": RQM}, delta=0.0)),
         privacy.prove(RQM, rounds=5, sampling="poisson", sampling_rate=0.5),
-        privacy.prove(response, view="sum", clients=30, delta=1e-3),
+        privacy.prove(response, trust="secure_sum", clients=30, delta=1e-3),
         privacy.prove(rqp.training_release([step], delta=0.2)),
         privacy.prove(privacy.Release(mechanism=noise, delta=1e-6, trust="secure_sum", clients=50)),
     ]

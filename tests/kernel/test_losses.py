@@ -87,7 +87,7 @@ def _pair_curve(
 @functools.lru_cache(maxsize=8)  # a shape is asked for in turn by several tests
 def _proposed(mechanism: Mechanism, delta: float, **shape: Any) -> Any:
     names = {"sampling_rate" if name == "rate" else name: value for name, value in shape.items()}
-    release = privacy.described(mechanism, delta=delta, **names)
+    release = privacy.Release(mechanism=mechanism, delta=delta, **names)
     found = privacy.account(release)
     return found.epsilon, propose_local(release, found.epsilon)
 
@@ -228,11 +228,11 @@ def test_compositions_are_never_below_enumeration(
 
 CASES: list[dict[str, Any]] = [
     {"rounds": 30},
-    {"coordinates": 4, "rounds": 20},
-    {"rounds": 100, "sampling": "revealed", "rate": 0.1},
-    {"coordinates": 2, "rounds": 50, "sampling": "poisson", "rate": 0.1},
+    {"dimension": 4, "rounds": 20},
+    {"rounds": 100, "sampling": "public", "rate": 0.1},
+    {"dimension": 2, "rounds": 50, "sampling": "poisson", "rate": 0.1},
     {
-        "coordinates": 2,
+        "dimension": 2,
         "rounds": 50,
         "sampling": "poisson",
         "rate": 0.1,

@@ -350,7 +350,9 @@ def test_binomial_tails_are_bounded_from_above_and_closely(
 
 
 def _proposed(clients: int, delta: float = 1e-6, **more: Any) -> tuple[float, Any]:
-    release = privacy.described(RQM, view="sum", clients=clients, delta=delta, **more)
+    release = privacy.Release(
+        mechanism=RQM, trust="secure_sum", clients=clients, delta=delta, **more
+    )
     found = privacy.account(release)
     return found.epsilon, propose_sum(release, found.epsilon)
 
@@ -377,7 +379,9 @@ def test_a_small_crowd_forged_field_by_field() -> None:
 
 def test_composed_sums_never_cost_less_than_one_and_agree_with_the_float() -> None:
     mechanism = families.randomized_response(lower=-1, upper=1, epsilon=1.0)
-    release = privacy.described(mechanism, view="sum", clients=60, rounds=20, delta=1e-5)
+    release = privacy.Release(
+        mechanism=mechanism, trust="secure_sum", clients=60, rounds=20, delta=1e-5
+    )
     found = privacy.account(release)
     outcome = propose_sum(release, found.epsilon)
     assert outcome.proof is not None, outcome.reason

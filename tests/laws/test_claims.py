@@ -41,7 +41,7 @@ def noise_claim() -> Claim:
 CLAIMS: dict[str, tuple[Callable[[], Any], str]] = {
     "reports": (lambda: account(TABLE, rounds=3), "reports"),
     "records": (lambda: account(TABLE, sampling_rate=0.5, sampling="poisson"), "reports"),
-    "secure sum": (lambda: account(TABLE, view="sum", clients=5), "secure_sum"),
+    "secure sum": (lambda: account(TABLE, trust="secure_sum", clients=5), "secure_sum"),
     "table scheme": (lambda: TableScheme(mechanism=TABLE, size=2, clients=5).claim(clients=5), "secure_sum"),
     "noise scheme": (noise_claim, "secure_sum"),
     "clients' noise, seen": (lambda: encoded("clients")["local"], "reports"),
@@ -78,8 +78,6 @@ def test_claims_say_who_sees_what_and_who_is_trusted(name: str) -> None:
     assert not any(words in str(claim) for other, words in OBSERVERS.items() if other != observer)
     assert TRUSTED[trust] in str(claim)
     assert isinstance(claim, Claim)
-    assert claim.view == ("local" if observer == "reports" else "sum")  # what older files call it
-    assert fields["view"] == claim.view
 
 
 def test_a_server_that_adds_noise_is_trusted_and_no_client_is_relied_upon() -> None:

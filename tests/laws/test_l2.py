@@ -180,9 +180,9 @@ def test_jumps_have_no_quadratic_loss() -> None:
     weights.insert(2, [half + 1, half - 1])
     jumping = Mechanism(knots=[-1, 0, 0, 1], levels=[0, 1], weights=weights)
     assert math.isinf(quadratic_renyi(jumping, no_noise(), 2.0))
-    plain = account(jumping, view="sum", clients=3, delta=1e-3)
+    plain = account(jumping, trust="secure_sum", clients=3, delta=1e-3)
     assert (
-        account(jumping, view="sum", clients=3, geometry="l2", l2_norm=0.1, delta=1e-3).epsilon
+        account(jumping, trust="secure_sum", clients=3, clip_norm=0.1, delta=1e-3).epsilon
         == plain.epsilon
     )
 
@@ -263,7 +263,7 @@ def test_claims_of_secure_sums_are_never_below_enumeration(
     mechanism: Mechanism, share: float, clients: int
 ) -> None:
     norm = share * (mechanism.upper - mechanism.lower) / 2
-    claim = account(mechanism, view="sum", clients=clients, geometry="l2", l2_norm=norm, delta=1e-4)
+    claim = account(mechanism, trust="secure_sum", clients=clients, clip_norm=norm, delta=1e-4)
     for epsilon in {
         value for _, value in claim.alternatives if value < 700
     }:  # each is valid by itself
@@ -275,7 +275,7 @@ def test_a_claim_that_one_direction_alone_would_understate() -> None:
     norm, rare = 0.01, int(0.0003 * TOTAL)
     weights = [[TOTAL // 2, TOTAL // 2], [TOTAL - rare, rare]]
     mechanism = Mechanism(knots=[norm - 2, norm], levels=[0.0, 1.0], weights=weights)
-    claim = account(mechanism, view="sum", clients=5, geometry="l2", l2_norm=norm, delta=1e-6)
+    claim = account(mechanism, trust="secure_sum", clients=5, clip_norm=norm, delta=1e-6)
     low, high = mechanism.pmf(-norm), mechanism.pmf(norm)
     shared = sum_pmf([np.ones(1), *[high] * 4])
     assert hockey_stick(np.convolve(shared, low), np.convolve(shared, high), 1.879) > 1e-6

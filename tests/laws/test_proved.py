@@ -77,7 +77,7 @@ def test_proofs_about_sums_bound_every_data_set(
 ) -> None:
     image = change(mechanism)
     assume(math.isfinite(mechanism.epsilon) and mechanism.epsilon < 20)
-    epsilon = proved(image, view="sum", clients=clients, delta=DELTA)
+    epsilon = proved(image, trust="secure_sum", clients=clients, delta=DELTA)
     rows, _ = lattice_rows(mechanism)
     # At most 4 convolutions of at most 8 floats each: 64 roundings of numbers below 1, over e^epsilon.
     assert exact_delta(rows, clients, epsilon) <= DELTA + 64 * UNIT * (1 + math.exp(epsilon))
@@ -89,7 +89,7 @@ def test_proofs_about_sums_bound_every_data_set(
     "training.rqp.Steps.claim",
     "training.rqp.Steps.propose",
     "privacy.claim.Accountable.account",
-    "privacy.claim.Provable.propose",
+    "privacy.propose.Provable.propose",
     "kernel.gaussian.gaussian_curve",
 )
 @pytest.mark.parametrize("steps", [1, 3])

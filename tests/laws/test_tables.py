@@ -62,7 +62,7 @@ from strategies import examples
 
 
 def account_sum(mechanism: Any, **words: Any) -> privacy.Claim:
-    return privacy.account(mechanism, view="sum", **words)
+    return privacy.account(mechanism, trust="secure_sum", **words)
 
 
 UNIT = 2.0**-53
@@ -92,7 +92,7 @@ def local(mechanism: Mechanism, **options: object) -> float:
 
 
 def summed(mechanism: Mechanism, **options: object) -> float:
-    return privacy.account(mechanism, view="sum", delta=DELTA, **options).epsilon  # pyright: ignore[reportArgumentType]
+    return privacy.account(mechanism, trust="secure_sum", delta=DELTA, **options).epsilon  # pyright: ignore[reportArgumentType]
 
 
 def twice(mechanism: Mechanism) -> LossDistribution:
@@ -220,7 +220,7 @@ def test_two_seen_reports_cost_at_least_every_pair_of_pairs(
     mechanism: Mechanism, change: Change
 ) -> None:
     """One coordinate more, one delta for both: every choice of both inputs, in the table as it was."""
-    claim = privacy.account(change(mechanism), coordinates=2, delta=DELTA)
+    claim = privacy.account(change(mechanism), dimension=2, delta=DELTA)
     rows = [np.array(row, dtype=float) for row in rows_of(mechanism.weights)]
     if math.isinf(claim.epsilon):
         return
@@ -315,10 +315,11 @@ def test_a_sum_is_never_promised_less_than_its_worst_data_set(
 @given(mechanism=law_tables())
 def test_one_client_alone_is_not_hidden_by_a_sum(mechanism: Mechanism) -> None:
     rows = rows_of(mechanism.weights)
-    claim = privacy.account(mechanism, view="sum", clients=1, delta=DELTA).epsilon
+    claim = privacy.account(mechanism, trust="secure_sum", clients=1, delta=DELTA).epsilon
     assert math.isinf(claim) or worst_hockey_stick(rows, claim) <= DELTA
     assert (
-        privacy.account(mechanism, view="sum", clients=9, delta=0.0).epsilon == mechanism.epsilon
+        privacy.account(mechanism, trust="secure_sum", clients=9, delta=0.0).epsilon
+        == mechanism.epsilon
     )  # no delta
 
 
@@ -416,7 +417,7 @@ def test_a_distance_is_never_promised_less_than_any_pair_of_inputs(
     claim = promised(
         lambda: (
             privacy.account(
-                image, view="sum", clients=1, geometry="l2", l2_norm=norm, delta=DELTA
+                image, trust="secure_sum", clients=1, clip_norm=norm, delta=DELTA
             ).epsilon
         )
     )
@@ -501,10 +502,9 @@ def test_claims_under_a_norm_take_the_least_of_all_valid_bounds(
     claim = account_sum(
         mechanism,
         clients=1,
-        coordinates=coordinates,
+        dimension=coordinates,
         rounds=2,
-        geometry="l2",
-        l2_norm=norm,
+        clip_norm=norm,
         delta=delta,
     )
     pure = pure_epsilon_l2(mechanism, coordinates=coordinates, l2_norm=norm)

@@ -37,7 +37,7 @@ def small_table(seed: int) -> Mechanism:
 
 
 def assert_exact(mechanism: Mechanism, coordinates: int, rounds: int, delta: float) -> None:
-    claim = account(mechanism, coordinates=coordinates, rounds=rounds, delta=delta)
+    claim = account(mechanism, dimension=coordinates, rounds=rounds, delta=delta)
     if math.isinf(claim.epsilon):
         assert worst_releases(mechanism.weights, coordinates, rounds, [Fraction(10**30)])[0] > delta
         return
@@ -67,7 +67,7 @@ def test_never_below_enumeration_on_two_hundred_tables(seed: int) -> None:
 def test_each_alternative_is_valid_by_itself() -> None:
     for seed in range(4):
         mechanism = small_table(seed)
-        claim = account(mechanism, coordinates=2, rounds=2, delta=1e-3)
+        claim = account(mechanism, dimension=2, rounds=2, delta=1e-3)
         for _, epsilon in claim.alternatives:
             ratio = Fraction(math.exp(epsilon)) * (1 + Fraction(1, 2**50))
             assert worst_releases(mechanism.weights, 2, 2, [ratio])[0] <= Fraction(1e-3)
@@ -79,7 +79,7 @@ def test_each_alternative_is_valid_by_itself() -> None:
 def test_the_dominating_pair_covers_sequences_of_different_pairs() -> None:
     # A lopsided table: alternating (P, Q) and (Q, P) is worse than either alone, which one fixed pair would miss.
     mechanism = random_table(1, rows=2, levels=3, spread=2.0)
-    claim = account(mechanism, coordinates=6, delta=1e-2)
+    claim = account(mechanism, dimension=6, delta=1e-2)
     values = dict(claim.alternatives)
     assert values[EXACT] <= values[PLD] + 1e-3  # the grid of losses, ten times
 
@@ -94,7 +94,7 @@ def test_the_dominating_pair_covers_sequences_of_different_pairs() -> None:
 def test_more_releases_cost_more_and_never_above_pure(name: str) -> None:
     mechanism = FAMILIES[name]()
     costs = [
-        account(mechanism, coordinates=d, rounds=t, delta=1e-5).epsilon
+        account(mechanism, dimension=d, rounds=t, delta=1e-5).epsilon
         for d, t in [(1, 1), (3, 1), (3, 4)]
     ]
     assert costs == sorted(costs)
@@ -108,9 +108,9 @@ def test_more_releases_cost_more_and_never_above_pure(name: str) -> None:
 
 def test_rounds_and_coordinates_compose_alike_for_a_symmetric_pair() -> None:
     mechanism = families.randomized_response(epsilon=0.5)
-    together = account(mechanism, coordinates=60, delta=1e-6).epsilon
+    together = account(mechanism, dimension=60, delta=1e-6).epsilon
     # The grid of losses, ten times.
-    assert account(mechanism, coordinates=6, rounds=10, delta=1e-6).epsilon == pytest.approx(
+    assert account(mechanism, dimension=6, rounds=10, delta=1e-6).epsilon == pytest.approx(
         together, abs=1e-3
     )
     assert account(mechanism, rounds=60, delta=1e-6).epsilon == pytest.approx(
@@ -137,7 +137,7 @@ def test_randomized_response_in_closed_form() -> None:
 
 def test_delta_zero_is_pure_composition() -> None:
     mechanism = families.rqm(levels=4, extension=1.0, q=0.3)
-    claim = account(mechanism, coordinates=3, rounds=2, delta=0.0)
+    claim = account(mechanism, dimension=3, rounds=2, delta=0.0)
     assert claim.method == PURE
     assert claim.epsilon == pytest.approx(6 * mechanism.epsilon, rel=FEW)
     assert claim.epsilon >= 6 * mechanism.epsilon
@@ -155,9 +155,9 @@ def test_an_unbounded_table_is_charged_its_escaping_mass() -> None:
 
 def test_huge_releases_are_answered() -> None:
     mechanism = families.rqm(levels=16, extension=1.0, q=0.42)
-    claim = account(mechanism, coordinates=10**9, rounds=10**6)
+    claim = account(mechanism, dimension=10**9, rounds=10**6)
     assert 10**15 < claim.epsilon <= 10**15 * mechanism.epsilon * (1 + FEW)
-    assert account(mechanism, coordinates=10**4, rounds=2000).epsilon < 2e7 * mechanism.epsilon
+    assert account(mechanism, dimension=10**4, rounds=2000).epsilon < 2e7 * mechanism.epsilon
 
 
 def test_very_private_tables_and_very_small_deltas() -> None:
@@ -206,7 +206,7 @@ def _rows(mechanism: Mechanism) -> list[list[Fraction]]:
 
 
 SAMPLED = [
-    ("revealed", "replace_one"),
+    ("public", "replace_one"),
     ("poisson", "replace_one"),
     ("poisson", "add_or_remove_one"),
 ]
@@ -223,7 +223,7 @@ def test_sampling_is_never_below_enumeration(
     pairs: list[tuple[list[Fraction], list[Fraction]]] = []
     for a in rows:
         for b in rows:
-            if sampling == "revealed":
+            if sampling == "public":
                 absent = [*(Fraction(0) for _ in a), Fraction(1)]
                 pairs.append(
                     (
@@ -252,7 +252,7 @@ def test_sampling_is_never_below_enumeration(
         else:
             exact = _worst(pairs, rounds, ratio)
         assert exact <= Fraction(delta)
-        if rounds == 1 and sampling == "revealed" and claim.epsilon > 0:
+        if rounds == 1 and sampling == "public" and claim.epsilon > 0:
             lower = Fraction(math.exp(claim.epsilon - min(claim.epsilon, 1e-3)))
             assert _worst(pairs, 1, lower) > Fraction(delta) * (1 - Fraction(1, 100))
 
@@ -293,7 +293,7 @@ def test_poisson_pure_amplification() -> None:
 def test_seen_absence_does_not_amplify_epsilon() -> None:
     # Whoever sees the one report sees it in full: only the chance that there is one shrinks delta.
     mechanism = families.randomized_response(epsilon=1.0)
-    claim = account(mechanism, sampling_rate=0.5, sampling="revealed", delta=1e-6)
+    claim = account(mechanism, sampling_rate=0.5, sampling="public", delta=1e-6)
     assert claim.epsilon > 0.999
     assert claim.unit == "client"
 
@@ -304,7 +304,7 @@ def test_seen_absence_does_not_amplify_epsilon() -> None:
 def test_the_claim_says_all_it_rests_on() -> None:
     mechanism = families.randomized_response(epsilon=1.0)
     claim = account(
-        mechanism, coordinates=2, rounds=5, sampling_rate=0.25, sampling="poisson", delta=1e-6
+        mechanism, dimension=2, rounds=5, sampling_rate=0.25, sampling="poisson", delta=1e-6
     )
     text = str(claim)
     for part in (
@@ -318,7 +318,7 @@ def test_the_claim_says_all_it_rests_on() -> None:
         assert part in text
     shown = float(text[text.index("(") + 1 : text.index(",")])
     assert claim.epsilon <= shown <= claim.epsilon * (1 + 1e-5)  # six digits, rounded up
-    assert (claim.view, claim.unit, claim.honest_clients, claim.releases) == (
+    assert (claim.trust, claim.unit, claim.honest_clients, claim.releases) == (
         "local",
         "record",
         None,
@@ -334,8 +334,8 @@ def test_the_claim_says_all_it_rests_on() -> None:
         ({"sampling_rate": 0.0}, "sampling_rate"),
         ({"sampling_rate": 1.5}, "sampling_rate"),
         ({"sampling_rate": math.nan}, "sampling_rate"),
-        ({"coordinates": 0}, "coordinates"),
-        ({"coordinates": 1.5}, "coordinates"),
+        ({"dimension": 0}, "dimension"),
+        ({"dimension": 1.5}, "dimension"),
         ({"rounds": -1}, "rounds"),
         ({"rounds": True}, "rounds"),
         ({"delta": 1.0}, "delta"),
@@ -345,15 +345,15 @@ def test_the_claim_says_all_it_rests_on() -> None:
         ({"sampling": "without_replacement"}, "sampling"),
         ({"neighboring": "bounded"}, "neighboring"),
         ({"neighboring": "add_or_remove_one"}, "neighboring"),
-        ({"view": "central"}, "view"),
-        ({"view": "sum"}, "clients"),
-        ({"view": "sum", "clients": 10, "neighboring": "add_or_remove_one"}, "neighboring"),
+        ({"trust": "central"}, "trust"),
+        ({"trust": "secure_sum"}, "clients"),
+        ({"trust": "secure_sum", "clients": 10, "neighboring": "add_or_remove_one"}, "neighboring"),
         ({"clients": 10}, "clients"),
         ({"corrupted": 1}, "corrupted"),
-        ({"geometry": "l2", "l2_norm": 1.0}, "l2_norm"),
-        ({"l2_norm": 1.0}, "needs geometry"),
-        ({"coordinates": 10**19}, "coordinates"),
-        ({"coordinates": math.nan}, "coordinates"),
+        ({"clip_norm": 1.0}, "clip_norm"),
+        ({"l2_norm": 1.0}, "l2_norm"),
+        ({"dimension": 10**19}, "dimension"),
+        ({"dimension": math.nan}, "dimension"),
         ({"rounds": math.inf}, "rounds"),
     ],
 )
@@ -362,10 +362,10 @@ def test_bad_input_is_named(arguments: dict[str, Any], named: str) -> None:
         account(families.randomized_response(epsilon=1.0), **arguments)
 
 
-def test_the_sum_view_is_at_hand() -> None:
+def test_secure_sums_are_at_hand() -> None:
     mechanism = families.rqm(levels=4, extension=1.0, q=0.42)
-    claim = account(mechanism, view="sum", clients=1000, delta=1e-6)
-    assert (claim.view, claim.honest_clients) == ("sum", 1000)
+    claim = account(mechanism, trust="secure_sum", clients=1000, delta=1e-6)
+    assert (claim.trust, claim.honest_clients) == ("secure_sum", 1000)
     assert claim.epsilon < mechanism.epsilon / 2
     assert "secure sums" in str(claim)
 

@@ -115,7 +115,7 @@ def test_columns_of_one_table_have_its_hash_and_others_have_none() -> None:
 
 def _sum_claim(clients: int) -> Claim:
     return account(
-        families.randomized_response(epsilon=1.0), view="sum", clients=clients, delta=1e-6
+        families.randomized_response(epsilon=1.0), trust="secure_sum", clients=clients, delta=1e-6
     )
 
 

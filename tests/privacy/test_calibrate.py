@@ -85,7 +85,7 @@ def test_sums_and_a_parameter_that_grows_with_the_noise() -> None:
     plan = planned(rounds=5, trust="secure_sum", clients=100, delta=1e-6)
     found = calibrated(gaussian, epsilon=1.0, plan=plan, least_noise_at=0.5, most_noise_at=50.0)
     assert 0.99 <= found.claim.epsilon <= 1.0
-    assert found.claim.view == "sum"
+    assert found.claim.trust == "secure_sum"
     # mu = sqrt(rounds / clients) / sigma of a Gaussian, at (1, 1e-6): sigma = 0.95 by its profile.
     mu = math.sqrt(5 / 100) / found.parameter
     # Epsilon is used up to 1 %; delta moves by a few percent with that.
@@ -123,7 +123,7 @@ def test_what_would_do_does() -> None:
     crowd = re.search(r"trust='secure_sum' with clients=(\d+)", message)
     assert crowd is not None
     within = account(
-        loudest, coordinates=300, rounds=40, view="sum", clients=int(crowd[1]), delta=1e-6
+        loudest, dimension=300, rounds=40, trust="secure_sum", clients=int(crowd[1]), delta=1e-6
     )
     assert within.epsilon <= target
 
@@ -137,14 +137,14 @@ def test_each_way_out_is_computed() -> None:
     crowd = re.search(r"clients=(\d+)", message)
     assert few is not None
     assert crowd is not None
-    loudest, shared = response(1.0), {"view": "sum", "delta": 1e-6}
+    loudest, shared = response(1.0), {"trust": "secure_sum", "delta": 1e-6}
     most, many = int(few[1]), int(crowd[1])
-    assert account(loudest, coordinates=most, clients=300, **shared).epsilon <= 1.0
+    assert account(loudest, dimension=most, clients=300, **shared).epsilon <= 1.0
     assert (
-        account(loudest, coordinates=most + max(2, most // 40), clients=300, **shared).epsilon > 1.0
+        account(loudest, dimension=most + max(2, most // 40), clients=300, **shared).epsilon > 1.0
     )
-    assert account(loudest, coordinates=30, clients=many, **shared).epsilon <= 1.0
-    assert account(loudest, coordinates=30, clients=300, **shared).epsilon > 1.0
+    assert account(loudest, dimension=30, clients=many, **shared).epsilon <= 1.0
+    assert account(loudest, dimension=30, clients=300, **shared).epsilon > 1.0
     assert "rounds=" not in message
 
 

@@ -368,7 +368,7 @@ def test_rounds_of_a_shuffle_share_delta_and_add_up_exactly(
     monkeypatch.setattr(accounting, "clones_epsilon", each)
     table = families.randomized_response(epsilon=1.0)
     for delta in (1e-6, 3e-7, 1e-9, 0.01):
-        claim = account(table, view="shuffled", clients=100, rounds=rounds, delta=delta)
+        claim = account(table, trust="shuffler", clients=100, rounds=rounds, delta=delta)
         assert rounds * Fraction(asked[-1]) <= Fraction(delta)
         assert Fraction(dict(claim.alternatives)["clones"]) >= rounds * Fraction(table.epsilon / 7)
 

@@ -142,7 +142,7 @@ def test_shuffled_ranked_reports_lose_at_most_what_is_claimed(codewords, top, lo
     rows = orders(codewords, top, local)
     table = rank_table(codewords=codewords, top=top, epsilon=local)
     for target in (0.2, 0.05, 0.01):
-        claim = account(table.dominating, view="shuffled", clients=clients, delta=target)
+        claim = account(table.dominating, trust="shuffler", clients=clients, delta=target)
         assert exact_shuffle_delta(rows, clients, claim.epsilon) <= target
         assert claim.epsilon <= local
 
@@ -153,7 +153,7 @@ def test_shuffled_pairs_of_seed_and_index_lose_at_most_what_is_claimed():
     pairs = np.array([np.concatenate([one, other]) / 2 for one in row for other in row])
     table = rank_table(codewords=3, top=1, epsilon=1.0)
     for target in (0.1, 0.02):
-        claim = account(table.dominating, view="shuffled", clients=2, delta=target)
+        claim = account(table.dominating, trust="shuffler", clients=2, delta=target)
         assert exact_shuffle_delta(pairs, 2, claim.epsilon) <= target
 
 
@@ -162,31 +162,28 @@ def test_the_reduction_to_two_top_sets_is_false_and_is_not_what_is_claimed():
     exact = exact_shuffle_delta(rows, 2, 0.9)
     assert exact == pytest.approx(0.0316, abs=5e-5)  # four printed decimals
     table = rank_table(codewords=3, top=1, epsilon=1.0)
-    assert account(table.dominating, view="shuffled", clients=2, delta=exact * 0.999).epsilon > 0.9
+    assert account(table.dominating, trust="shuffler", clients=2, delta=exact * 0.999).epsilon > 0.9
 
 
 def test_claims_of_a_shuffle():
     scheme = ranked_codebook(100, 4.0, 8)
-    claim = scheme.claim(view="shuffled", clients=10_000, delta=1e-6)
-    assert (claim.observer, claim.trust, claim.view, claim.honest_clients) == (
-        "shuffled",
-        "shuffler",
-        "shuffled",
-        10_000,
-    )
+    claim = scheme.claim(trust="shuffler", clients=10_000, delta=1e-6)
+    assert (claim.observer, claim.trust, claim.honest_clients) == ("shuffled", "shuffler", 10_000)
     assert claim.epsilon == pytest.approx(
         clones_epsilon(scheme.epsilon, clients=10_000, delta=1e-6), rel=MANY
     )
     assert "shuffler" in str(claim)
     # Rounds add up with parts of delta, and cost never more than the reports by themselves.
-    two = scheme.claim(view="shuffled", clients=10_000, delta=1e-6, rounds=2)
-    one = scheme.claim(view="shuffled", clients=10_000, delta=5e-7)
+    two = scheme.claim(trust="shuffler", clients=10_000, delta=1e-6, rounds=2)
+    one = scheme.claim(trust="shuffler", clients=10_000, delta=5e-7)
     assert two.epsilon == pytest.approx(2 * one.epsilon, rel=MANY)
-    assert scheme.claim(view="shuffled", clients=3, delta=1e-6).epsilon <= scheme.epsilon * (
+    assert scheme.claim(trust="shuffler", clients=3, delta=1e-6).epsilon <= scheme.epsilon * (
         1 + FEW
     )
-    assert scheme.claim(view="shuffled", clients=9, delta=0.0).epsilon <= scheme.epsilon * (1 + FEW)
-    fewer = scheme.claim(view="shuffled", clients=10_000, corrupted=9_000, delta=1e-6)
+    assert scheme.claim(trust="shuffler", clients=9, delta=0.0).epsilon <= scheme.epsilon * (
+        1 + FEW
+    )
+    fewer = scheme.claim(trust="shuffler", clients=10_000, corrupted=9_000, delta=1e-6)
     assert fewer.honest_clients == 1000
     assert fewer.epsilon > claim.epsilon
     seeds = own_seeds(50)
@@ -198,12 +195,12 @@ def test_claims_of_a_shuffle():
 @pytest.mark.parametrize(
     ("wrong", "word"),
     [
-        ({"clients": None}, "clients"), ({"sampling_rate": 0.5}, "sampling_rate"), ({"l2_norm": 1.0}, "geometry"),
-        ({"neighboring": "add_or_remove_one"}, "neighboring"), ({"geometry": "l2"}, "geometry"),
+        ({"clients": None}, "clients"), ({"sampling_rate": 0.5}, "sampling_rate"), ({"l2_norm": 1.0}, "clip_norm"),
+        ({"neighboring": "add_or_remove_one"}, "neighboring"), ({"clip_norm": 1.0}, "clip_norm"),
         ({"corrupted": 10}, "corrupted"), ({"rounds": 0}, "rounds"), ({"delta": 1.0}, "delta"),
     ],
 )  # fmt: skip
 def test_what_no_shuffle_is_claimed_for_is_refused(wrong, word):
     table = randomized_response(lower=-1, upper=1, epsilon=1.0)
     with pytest.raises(ParameterError, match=word):
-        account(table, **({"view": "shuffled", "clients": 10} | wrong))
+        account(table, **({"trust": "shuffler", "clients": 10} | wrong))

@@ -39,7 +39,7 @@ def trinomial_delta(row: np.ndarray, count: int, epsilon: float) -> mpmath.mpf:
 @pytest.mark.parametrize("delta", DELTAS)
 def test_forty_reports_seen(delta: float) -> None:
     # Mirrored rows: the pair and its swap have one curve, so every sequence of inputs is as bad as one of them.
-    claim = account(SYMMETRIC, coordinates=4, rounds=10, delta=delta)
+    claim = account(SYMMETRIC, dimension=4, rounds=10, delta=delta)
     assert trinomial_delta(ROW, 40, claim.epsilon) <= delta
     assert trinomial_delta(ROW, 40, claim.epsilon - 1e-3) > delta
 

@@ -139,8 +139,10 @@ def folder(tmp_path: Path) -> Path:
     table = rqm(lower=-1, upper=1, levels=4, extension=1.0, q=0.4)
     table.save(place / "mechanism.json")
     claims = {
-        "local": account(table, coordinates=10, rounds=2, delta=1e-5),
-        "central": account(table, coordinates=10, rounds=2, view="sum", clients=30, delta=1e-5),
+        "local": account(table, dimension=10, rounds=2, delta=1e-5),
+        "central": account(
+            table, dimension=10, rounds=2, trust="secure_sum", clients=30, delta=1e-5
+        ),
     }
     ledger = {
         "coordinates": 10,

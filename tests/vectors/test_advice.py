@@ -152,7 +152,7 @@ def test_a_sum_of_one_is_a_single_report():
         (o.name, o.mse, o.epsilon) for o in local.options
     ]
     assert local.options[0].claim is not None
-    assert local.options[0].claim.view == "local"
+    assert local.options[0].claim.trust == "local"
 
 
 @pytest.mark.parametrize(
@@ -371,7 +371,7 @@ def test_ranked_codebooks_are_an_option_for_vectors_that_everybody_sees(changes)
     assert isinstance(option.scheme, RankedCodebook)
     assert option.claim is not None
     assert 0.9 * one.epsilon <= option.epsilon <= one.epsilon
-    assert (option.claim.rounds, option.claim.delta, option.claim.view) == (
+    assert (option.claim.rounds, option.claim.delta, option.claim.trust) == (
         one.rounds,
         one.delta,
         "local",

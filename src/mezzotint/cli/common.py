@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _DATA = dict.fromkeys(("train_x", "train_y", "test_x", "test_y"), "data")
 
 ALIASES: dict[str, dict[str, str]] = {
-    "account": {"trust": "view"},
+    "account": {"trust": "view", "dimension": "coordinates", "clip_norm": "l2_norm"},
     "advise": {"dimension": "dim", "epsilon": "target_epsilon"},
     "estimate": {
         "source": "sources",

@@ -7,8 +7,9 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Group
@@ -22,11 +23,16 @@ from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import AppendLog
 from mezzotint.core.records import JsonObject, above, below
 
+if TYPE_CHECKING:
+    from mezzotint.privacy.claim import Trust
+
 ACCOUNT = "mezzotint account m.json --coordinates 1000 --rounds 10 --view sum --clients 1000 --delta 1e-6 --json"
 LEDGER = "mezzotint ledger ledger.jsonl --budget 1 --json"
 
 FEDERATED, TRAINING = "mezzotint-federated-ledger", "mezzotint-training-ledger"
 LIFETIME = "mezzotint-lifetime-ledger"
+
+_TRUST: dict[str, Trust] = {"local": "local", "sum": "secure_sum", "shuffled": "shuffler"}
 
 _HEADER = 65536
 """Bytes that the first line of a ledger may have."""
@@ -43,14 +49,11 @@ def account(
     corrupted: Annotated[
         int, option("Number of these clients assumed corrupted; their noise is not counted.")
     ] = 0,
-    geometry: Annotated[
-        str,
-        option(
-            "Sensitivity: coordinate (each value may change fully), or l2 with --l2-norm (--view sum)."
-        ),
-    ] = "coordinate",
     l2_norm: Annotated[
-        float | None, option("Bound on the L2 norm of a person's vector, in data units.")
+        float | None,
+        option(
+            "Bound on the L2 norm of a person's vector, data units (--view sum); without it each value may change fully."
+        ),
     ] = None,
     sampling_rate: Annotated[
         float, option("Probability that a person participates in a round, in (0, 1].")
@@ -75,13 +78,21 @@ def account(
     """
     common.refuse_outputs(".json", overwrite=overwrite, proof=proof)
     ranked = common.is_ranked(file)
-    if ranked and (coordinates, view == "sum", geometry, l2_norm) != (1, False, "coordinate", None):
+    if view not in _TRUST:
+        remedy = "use local (every report is visible), sum (only secure sums are) or shuffled (in random order)"
+        raise ParameterError("view", view, remedy)
+    if ranked and (coordinates, view == "sum", l2_norm) != (1, False, None):
         remedy = "a ranked codebook's reports are of complete vectors, seen singly or shuffled; no sums, no coordinates"
         raise ParameterError("file", str(file), remedy)
-    release = mz.privacy.described(
-        mz.vectors.RankedCodebook.load(file) if ranked else common.load_mechanism(file, parameter="file"),
-        coordinates=coordinates, rounds=rounds, sampling_rate=sampling_rate, sampling=sampling, delta=delta, view=view,
-        neighboring=neighboring, clients=clients, corrupted=corrupted, geometry=geometry, l2_norm=l2_norm,
+    load = (
+        mz.vectors.RankedCodebook.load
+        if ranked
+        else partial(common.load_mechanism, parameter="file")
+    )
+    release = mz.privacy.Release(
+        mechanism=load(file), dimension=coordinates, rounds=rounds, sampling_rate=sampling_rate, sampling=sampling,
+        delta=delta, trust=_TRUST[view], neighboring=neighboring, clients=clients, corrupted=corrupted,
+        clip_norm=l2_norm,
     )  # fmt: skip
     claim = (
         mz.privacy.account(release)

@@ -31,7 +31,7 @@ from mezzotint.core.records import JsonObject
 from mezzotint.families.noise import IntegerNoise, named_family
 from mezzotint.federated.secagg.plan import MAX_BITS, Overflow, Purpose, bits_needed
 from mezzotint.privacy.accounting import account
-from mezzotint.privacy.claim import Claim
+from mezzotint.privacy.claim import Claim, Release
 from mezzotint.privacy.sums import Lattice, find_lattice
 from mezzotint.vectors import (
     GaussianScheme,
@@ -368,7 +368,9 @@ class TableEncoding(SchemeEncoding[TableScheme]):
 
     def _local(self, *, rounds: int, size: int, delta: float) -> Claim:
         """Composed over all coordinates, for all change with the client."""
-        return account(self.mechanism, dimension=size, rounds=rounds, delta=delta)
+        return account(
+            Release(mechanism=self.mechanism, dimension=size, rounds=rounds, delta=delta)
+        )
 
     def mse(self) -> float:
         return self.mechanism.mse()

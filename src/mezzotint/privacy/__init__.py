@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from mezzotint.privacy.accounting import account as account
     from mezzotint.privacy.accounting import calibrate as calibrate
     from mezzotint.privacy.accounting import check_report as check_report
-    from mezzotint.privacy.accounting import described as described
     from mezzotint.privacy.accounting import prove as prove
     from mezzotint.privacy.accounting import report_claim as report_claim
     from mezzotint.privacy.accounting import report_words as report_words

@@ -25,29 +25,32 @@ from mezzotint.core.loss import UNIT, float_above
 from mezzotint.core.mechanism import TOTAL, Mechanism
 from mezzotint.core.records import JsonObject, Record, above
 from mezzotint.core.search import bracket
-from mezzotint.privacy.claim import Claim, Provable, Release, Released
+from mezzotint.privacy.claim import Claim, Release, Released
 from mezzotint.privacy.local import PURE, account_local
-from mezzotint.privacy.propose import Outcome, Proof, accepted, nameless, propose_local, sealed
+from mezzotint.privacy.propose import (
+    Outcome,
+    Proof,
+    Provable,
+    accepted,
+    nameless,
+    propose_local,
+    sealed,
+)
 from mezzotint.privacy.sums.blanket import Blanket, Component, blanket_noise, pair_loss, two_point
 from mezzotint.privacy.sums.cost import account_sum, propose_sum
 
-_SHORT = {"coordinates": "dimension", "view": "trust", "l2_norm": "clip_norm"}
-_VALUES = {"sum": "secure_sum", "shuffled": "shuffler", "revealed": "public"}
 
-
-def account(released: Release | Released, **options: object) -> Claim:
-    """The claim of the best valid method, the others beside it.
+def account(released: Release | Released, **fields: Any) -> Claim:
+    """Computes the claim of the best valid method, the others beside it.
 
     Arguments:
-        released: a `Release`; or a table alone, described by `options`.
-        options: the other fields of `Release`, delta=1e-6 by default. The short words view="local", "sum" or
-            "shuffled", coordinates, and geometry="l2" with l2_norm mean trust, dimension and clip_norm.
+        released: a `Release`; or its mechanism alone, with the other `fields` of `Release`.
+        fields: as of `Release`, such as rounds=10; delta is 1e-6 where none is given.
 
-    Returns: the claim; computed. Unpacked it is certified: `claim, proof = account(release)` is what
-        `mezzotint.privacy.prove` returns, whose check takes up to a minute.
+    Returns: the claim, computed; `prove` returns it certified, with its proof.
 
     Raises:
-        ParameterError: what `Release` refuses; options beside a release, or unknown ones.
+        ParameterError: what `Release` refuses; fields beside a release, or unknown ones.
 
     Guarantees:
         epsilon is never below the exact worst case over all inputs, and adaptive choices of them.
@@ -62,7 +65,7 @@ def account(released: Release | Released, **options: object) -> Claim:
         >>> round(account(Release(mechanism=table, rounds=100, delta=1e-6)).epsilon, 3)
         83.531
     """
-    release = described(released, **options)
+    release = _release(released, fields)
     if isinstance(release.mechanism, Mapping):
         return _record(release, release.mechanism)
     if not isinstance(release.mechanism, Mechanism):
@@ -80,54 +83,18 @@ def account(released: Release | Released, **options: object) -> Claim:
     return account_local(release) if release.trust == "local" else account_sum(release)
 
 
-def described(released: Release | Released, **options: object) -> Release:
-    """The release, or the one that a table and short words stand for; see `account`.
-
-    Arguments:
-        released, options: as of `account`.
-
-    Returns: the release itself, or the one described.
-
-    Example:
-        >>> table = mz.families.randomized_response(epsilon=1.0)
-        >>> mz.privacy.described(table, rounds=3, delta=0.0).rounds
-        3
-    """
-    if isinstance(released, Release):
-        if options:
-            raise ParameterError(
-                next(iter(options)), "given", "the release says everything; use dataclasses.replace"
-            )
-        return released
-    if options.get("view", "local") not in ("local", "sum", "shuffled"):
-        remedy = "use 'local' (every report is visible), 'sum' (only secure sums are) or 'shuffled' (in random order)"
-        raise ParameterError("view", options["view"], remedy)
-    geometry = options.pop("geometry", "coordinate")
-    norm = options.get("l2_norm")
-    if geometry == "coordinate" and norm is not None:
-        raise ParameterError("l2_norm", norm, "needs geometry=l2")
-    if geometry not in ("coordinate", "l2") or (geometry == "l2") != (norm is not None):
-        raise ParameterError(
-            "geometry",
-            geometry,
-            'use "coordinate", or "l2" with l2_norm, a client\'s clipping norm',
-        )
-    fields = {
-        _SHORT.get(name, name): _VALUES.get(str(value), value) for name, value in options.items()
-    }
-    unknown = set(fields) - set(Release.__dataclass_fields__)
-    if unknown:
-        raise ParameterError(
-            min(unknown), "given", f"use {', '.join(Release.__dataclass_fields__)}"
-        )
-    words: dict[str, Any] = {"mechanism": released, "delta": 1e-6, **fields}
-    try:
-        return Release(**words)
-    except ParameterError as error:  # in the words that were used
-        given = {_SHORT[name]: name for name in options if name in _SHORT}
-        raise ParameterError(
-            given.get(error.parameter, error.parameter), error.value, error.remedy
-        ) from None
+def _release(released: Release | Released, fields: Mapping[str, Any]) -> Release:
+    """The release itself, or that of a mechanism and the other fields."""
+    if not isinstance(released, Release):
+        unknown = fields.keys() - Release.__dataclass_fields__.keys()
+        if unknown:
+            remedy = f"use {', '.join(Release.__dataclass_fields__)}"
+            raise ParameterError(min(unknown), fields[min(unknown)], remedy)
+        return Release(mechanism=released, **{"delta": 1e-6, **fields})
+    if fields:
+        remedy = "the release says everything; use dataclasses.replace"
+        raise ParameterError(next(iter(fields)), "given", remedy)
+    return released
 
 
 def _record(release: Release, tables: Mapping[str, Mechanism]) -> Claim:
@@ -401,12 +368,12 @@ _SECONDS = 10
 
 
 def prove(
-    released: Release | Released, *, seconds: int = 60, **options: object
+    released: Release | Released, *, seconds: int = 60, **fields: Any
 ) -> tuple[Claim, Proof | None]:
     """The claim that `account` finds, raised by a little, with a proof that `mezzotint.kernel.check` has accepted.
 
     Arguments:
-        released, options: as in `account`, whose claim is to be proved.
+        released, fields: as in `account`, whose claim is to be proved.
         seconds: processor time for each check.
 
     Returns: the claim, certified, and its proof for `mezzotint.kernel.check(claim, proof)` and `claim.save(path,
@@ -424,7 +391,7 @@ def prove(
         >>> claim.certified, round(claim.epsilon, 2)
         (True, 83.53)
     """
-    release = described(released, **options)
+    release = _release(released, fields)
     found = account(release)
     outcome = _proposed(found.release or release, found, seconds)
     if isinstance(outcome, str) or outcome.proof is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -28,11 +28,8 @@ from mezzotint.privacy.sums import Lattice, lattice_rows
 
 if TYPE_CHECKING:
     from mezzotint import kernel
-    from mezzotint.privacy.propose import Outcome
-
 
 Unit = Literal["client", "record", "user"]
-View = Literal["local", "sum", "shuffled"]
 Observer = Literal["reports", "secure_sum", "model", "shuffled"]
 Trust = Literal["local", "secure_sum", "central", "shuffler"]
 Sampling = Literal["none", "public", "poisson", "without_replacement"]
@@ -50,16 +47,14 @@ _SEEN = {
     "model": "an observer of what is published alone",
     "shuffled": "an observer of the shuffler's output alone",
 }
-_VIEWS: dict[Observer, View] = {
-    "reports": "local",
-    "secure_sum": "sum",
-    "model": "sum",
-    "shuffled": "shuffled",
-}
 
-_TRUST: dict[Observer, Trust] = {
-    "reports": "local", "secure_sum": "secure_sum", "model": "central", "shuffled": "shuffler",
-}  # fmt: skip
+OBSERVERS: dict[Trust, Observer] = {
+    "local": "reports",
+    "secure_sum": "secure_sum",
+    "central": "model",
+    "shuffler": "shuffled",
+}
+"""The observer that a claim protects against, by who is trusted."""
 
 TRUSTED: dict[Trust, str] = {
     "local": "only the device that draws a report is trusted with its value",
@@ -177,28 +172,9 @@ class Claim(Record):
         return {"observer": self.observer, "trust": self.trust, "certified": self.certified}
 
     @property
-    def view(self) -> View:
-        """The observer's view: every report ("local"), sums ("sum"), or reports in random order ("shuffled")."""
-        return _VIEWS[self.observer]
-
-    @property
     def trust(self) -> Trust:
         """Nobody ("local"), the aggregation ("secure_sum"), whoever adds the noise ("central"), or a "shuffler"."""
-        return _TRUST[self.observer]
-
-    def __iter__(self) -> Iterator[Any]:
-        """`claim, proof = account(release)` is `claim, proof = prove(release)`: certified where the kernel accepts it.
-
-        Raises:
-            MezzotintError: a claim that names no release.
-        """
-        from mezzotint.privacy.accounting import prove
-
-        if self.release is None:
-            raise MezzotintError(
-                "the claim names no release that could be proved; make it with account(Release(...))"
-            )
-        return iter(prove(self.release))
+        return next(trust for trust, observer in OBSERVERS.items() if observer == self.observer)
 
     @property
     def releases(self) -> int:
@@ -208,7 +184,7 @@ class Claim(Record):
     def as_dict(self) -> dict[str, object]:
         """Plain values for JSON; an infinite epsilon as "inf"."""
         names = (
-            "epsilon", "delta", "neighboring", "unit", "view", "observer", "trust", "honest_clients", "sampling",
+            "epsilon", "delta", "neighboring", "unit", "observer", "trust", "honest_clients", "sampling",
             "sampling_rate", "dimension", "rounds", "method", "alternatives", "sha256", "seeded", "certified",
         )  # fmt: skip
         return {
@@ -304,24 +280,12 @@ class Claimed(Record):
         return {**shown, "epsilon": plain(self.claim.epsilon), **self.claim.standing}
 
 
-_OBSERVERS: dict[Trust, Observer] = {trust: observer for observer, trust in _TRUST.items()}
-
-
 @runtime_checkable
 class Accountable(Protocol):
     """A release that knows its own cost: a vector scheme, a training run. Tables are accounted here."""
 
     def account(self, release: Release) -> Claim:
         """The claim of a release of itself."""
-        ...
-
-
-@runtime_checkable
-class Provable(Protocol):
-    """A release that proposes proofs of its own claims."""
-
-    def propose(self, release: Release, claim: Claim, *, seconds: int) -> Outcome | str:
-        """A proof of the claim, or the reason why there is none."""
         ...
 
 
@@ -389,7 +353,7 @@ class Release:
         if not isinstance(cast("object", self.mechanism), (Mechanism, Mapping, Accountable)):
             remedy = "need a Mechanism, {column: Mechanism}, or what accounts for itself, such as a vector scheme"
             raise ParameterError("mechanism", type(self.mechanism).__name__, remedy)
-        if self.trust not in _OBSERVERS:
+        if self.trust not in OBSERVERS:
             remedy = "use 'local' (every report is visible), 'secure_sum' (only sums are), 'shuffler' or 'central'"
             raise ParameterError("trust", self.trust, remedy)
         check_neighboring(self.neighboring)
@@ -468,7 +432,7 @@ class Release:
     @property
     def observer(self) -> Observer:
         """The observer that the claim protects against."""
-        return _OBSERVERS[self.trust]
+        return OBSERVERS[self.trust]
 
     @property
     def participation(self) -> Sampling:

@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Context
 from fractions import Fraction
 from functools import partial
-from typing import Any, TypeAlias, final
+from typing import Any, Protocol, TypeAlias, final, runtime_checkable
 
 import mezzotint as mz
 from mezzotint.core.loss import UNIT
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject
 from mezzotint.core.search import bracket
-from mezzotint.privacy.claim import Release
+from mezzotint.privacy.claim import Claim, Release
 from mezzotint.privacy.distribution import grid_step
 from mezzotint.privacy.local import dominating_atoms, renyi_order
 
@@ -86,6 +86,15 @@ class Outcome:
     def text(self) -> str | None:
         """The claim file; None when there is no proof."""
         return None if self.proof is None else mz.kernel.write_claim(self.claim, self.proof)
+
+
+@runtime_checkable
+class Provable(Protocol):
+    """A mechanism of a release that proposes proofs of its own claims."""
+
+    def propose(self, release: Release, claim: Claim, *, seconds: int) -> Outcome | str:
+        """A proof of the claim, or the reason why there is none."""
+        ...
 
 
 def exact_text(value: float) -> str:

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     import werkzeug
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
+    from mezzotint.privacy.claim import Trust
+
 MOST_BITS = 6
 COUNTS = {"bits": MOST_BITS, "clients": 10**9, "coordinates": 10**7, "rounds": 10**5}
 """Whole numbers of a question, and the most that each may be."""
@@ -260,16 +262,22 @@ def _reasons(
     return tuple(reasons)
 
 
+TRUST: dict[str, Trust] = {"local": "local", "sum": "secure_sum"}
+
 _account = lru_cache(maxsize=512)(mz.privacy.account)
 
 
 def claim(question: Question, advice: Answer) -> mz.privacy.Claim:
     """The claim of the whole release, by `mezzotint.privacy.account`."""
-    release = {name: getattr(question, name) for name in ("coordinates", "rounds", "view", "delta")}
     return _account(
-        advice.mechanism,
-        **release,
-        **({"clients": question.clients} if question.view == "sum" else {}),
+        mz.privacy.Release(
+            mechanism=advice.mechanism,
+            dimension=question.coordinates,
+            rounds=question.rounds,
+            delta=question.delta,
+            trust=TRUST[question.view],
+            clients=question.clients if question.view == "sum" else None,
+        )
     )
 
 
@@ -329,10 +337,10 @@ def python_lines(question: Question, advice: Answer) -> str:
         )
     crowd = f", clients={question.clients}" if question.view == "sum" else ""
     lines.append(
-        f"claim = mz.privacy.account(mechanism, coordinates={question.coordinates}, rounds={question.rounds}, "
-        f"view={question.view!r}, delta={question.delta!r}{crowd})"
+        f"release = mz.privacy.Release(mechanism=mechanism, dimension={question.coordinates}, "
+        f"rounds={question.rounds}, trust={TRUST[question.view]!r}, delta={question.delta!r}{crowd})"
     )
-    return "\n".join([*lines, "print(claim)"])
+    return "\n".join([*lines, "print(mz.privacy.account(release))"])
 
 
 def summary(question: Question, advice: Answer) -> tuple[tuple[str, str], ...]:

@@ -347,8 +347,7 @@ def _read(path: Path) -> JsonObject:
 
 
 def _basis(claim: JsonObject) -> str:
-    observer = claim.get("observer", "reports" if claim["view"] == "local" else "secure_sum")
-    return basis(observer, certified=claim.get("certified", False))
+    return basis(claim["observer"], certified=claim.get("certified", False))
 
 
 def _epsilon(value: float | str) -> str:

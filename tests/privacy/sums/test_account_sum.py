@@ -24,7 +24,7 @@ from tolerances import FEW, MANY
 
 
 def account_sum(mechanism: Any, **words: Any) -> privacy.Claim:
-    return privacy.account(mechanism, view="sum", **words)
+    return privacy.account(mechanism, trust="secure_sum", **words)
 
 
 QUIET = rqm(lower=-1, upper=1, levels=4, extension=1.0, q=0.42)
@@ -125,7 +125,12 @@ def test_a_curve_keeps_its_lower_hull_and_inverts():
 
 def test_claims_say_what_they_rest_on():
     claim = account_sum(QUIET, clients=1000, corrupted=10, rounds=3, delta=1e-6)
-    assert (claim.view, claim.honest_clients, claim.unit, claim.rounds) == ("sum", 990, "client", 3)
+    assert (claim.trust, claim.honest_clients, claim.unit, claim.rounds) == (
+        "secure_sum",
+        990,
+        "client",
+        3,
+    )
     assert "990 clients" in str(claim)
     assert claim.epsilon <= 3 * QUIET.epsilon
     assert claim.sha256 == QUIET.sha256
@@ -241,11 +246,9 @@ def test_quadratic_renyi_of_sums_bounds_every_data_set():
 )
 def test_l2_vectors_cost_less_than_their_coordinates(mechanism):
     dimension, clip = 100, 1.0
-    arguments = {"clients": 2000, "coordinates": dimension, "rounds": 10, "delta": 1e-6}
+    arguments = {"clients": 2000, "dimension": dimension, "rounds": 10, "delta": 1e-6}
     plain = account_sum(mechanism, **arguments)
-    norm = account_sum(
-        mechanism, **arguments, geometry="l2", l2_norm=math.sqrt(dimension) * clip / 4
-    )
+    norm = account_sum(mechanism, **arguments, clip_norm=math.sqrt(dimension) * clip / 4)
     assert norm.epsilon < plain.epsilon / 3
     assert norm.method.startswith("Renyi")
 
@@ -257,10 +260,9 @@ def test_l2_vectors_cost_less_than_their_coordinates(mechanism):
         ({"clients": 10, "sampling_rate": 0.0}, "sampling_rate"),
         ({"clients": 10, "sampling_rate": 1.5}, "sampling_rate"),
         ({"clients": 10, "sampling": "shuffled"}, "sampling"),
-        ({"clients": 10, "coordinates": 0}, "coordinates"),
+        ({"clients": 10, "dimension": 0}, "dimension"),
         ({"clients": 10, "rounds": 1.5}, "rounds"),
-        ({"clients": 10, "geometry": "l2"}, "l2_norm"),
-        ({"clients": 10, "geometry": "l3"}, "geometry"),
+        ({"clients": 10, "clip_norm": 0.0}, "clip_norm"),
         ({"clients": 10, "l2_norm": 1.0}, "l2_norm"),
         ({"clients": 10, "delta": -1e-6}, "delta"),
         ({"clients": 10, "delta": 1.0}, "delta"),
@@ -284,9 +286,9 @@ def test_levels_off_every_lattice_and_huge_runs_get_clear_answers():
     off = Mechanism(
         knots=[-1, 1], levels=[-1, 0.123456789, 1], weights=np.array([[2**31, 2**30, 2**30]] * 2)
     )
-    with pytest.raises(ParameterError, match="view='local'"):
+    with pytest.raises(ParameterError, match="trust='local'"):
         account_sum(off, clients=10)
     table = randomized_response(lower=-1, upper=1, epsilon=1.0)
     assert account_sum(table, clients=1, delta=0.0).epsilon == table.epsilon
-    huge = account_sum(table, clients=100, coordinates=10**9, rounds=10**9, delta=1e-6)
+    huge = account_sum(table, clients=100, dimension=10**9, rounds=10**9, delta=1e-6)
     assert huge.epsilon <= 10**18 * table.epsilon * (1 + FEW)

@@ -61,7 +61,7 @@ def test_the_convolution_is_below_both_papers_bounds(
             )
             for alpha in ORDERS.tolist()
         )
-        asked = {"view": "sum", "clients": clients, "rounds": rounds, "delta": delta}
+        asked = {"trust": "secure_sum", "clients": clients, "rounds": rounds, "delta": delta}
         ours = account(discrete_gaussian(sigma, sensitivity), **asked).epsilon
         assert 0.5 * gaussian < ours <= gaussian or sigma < 1
         assert 0 < ours <= gaussian
@@ -77,7 +77,7 @@ def test_never_below_the_convolution_in_rationals_and_near_it(clients: int) -> N
     ):
         rows, _ = lattice_rows(mechanism)
         for delta in (1e-2, 1e-3):
-            epsilon = account(mechanism, view="sum", clients=clients, delta=delta).epsilon
+            epsilon = account(mechanism, trust="secure_sum", clients=clients, delta=delta).epsilon
             if math.isinf(epsilon):
                 assert exact_delta_fraction(rows, clients, Fraction(10**30)) > Fraction(delta)
                 continue
@@ -110,7 +110,9 @@ def test_sums_agree_with_dp_accountings_discrete_gaussian_of_their_variance(
         sigma * math.sqrt(clients), sensitivity=1, value_discretization_interval=1e-5
     )
     for delta in (1e-4, 1e-6):
-        ours = account(discrete_gaussian(sigma), view="sum", clients=clients, delta=delta).epsilon
+        ours = account(
+            discrete_gaussian(sigma), trust="secure_sum", clients=clients, delta=delta
+        ).epsilon
         # Theirs discretizes losses by 1e-5, and ours cuts the tail.
         assert ours == pytest.approx(theirs.get_epsilon_for_delta(delta), rel=2e-3)
 

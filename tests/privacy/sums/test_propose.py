@@ -26,13 +26,13 @@ RAISED = 3e-2
     "words",
     [
         {"clients": 4, "delta": 1e-2}, {"clients": 40, "delta": 1e-4}, {"clients": 5, "corrupted": 1, "delta": 1e-2},
-        {"clients": 4, "rounds": 2, "delta": 1e-2}, {"clients": 4, "coordinates": 2, "delta": 1e-2},
+        {"clients": 4, "rounds": 2, "delta": 1e-2}, {"clients": 4, "dimension": 2, "delta": 1e-2},
         {"clients": 4, "rounds": 2, "sampling_rate": 0.5, "delta": 1e-2}, {"clients": 4, "delta": 0.0},
     ],
     ids=str,
 )  # fmt: skip
 def test_small_crowds_are_certified_close_to_the_float(words: dict[str, Any]) -> None:
-    release = privacy.described(TABLE, view="sum", **words)
+    release = privacy.Release(mechanism=TABLE, trust="secure_sum", **words)
     found = privacy.account(release).epsilon
     outcome = propose_sum(release, found)
     assert outcome.proof is not None, outcome.reason
@@ -40,7 +40,7 @@ def test_small_crowds_are_certified_close_to_the_float(words: dict[str, Any]) ->
     assert float(outcome.claim.epsilon) <= found * (1 + RAISED)
     assert outcome.proof["kind"] == ("sum" if words["delta"] else "ratio")
     # Grids are for compositions, and one of their own for who is seen to take part.
-    composed = bool(words.keys() & {"rounds", "coordinates"})
+    composed = bool(words.keys() & {"rounds", "dimension"})
     assert ("grid" in outcome.proof, "sampled" in outcome.proof) == (
         composed,
         "sampling_rate" in words,
@@ -51,7 +51,8 @@ def test_participation_in_secret_has_no_proof_beyond_the_pure_one() -> None:
     for sampling in ("poisson", "without_replacement"):
         words: dict[str, Any] = {"sampling": sampling, "sampling_rate": 0.5}
         outcome = propose_sum(
-            privacy.described(TABLE, view="sum", delta=1e-2, clients=4, **words), 0.5
+            privacy.Release(mechanism=TABLE, trust="secure_sum", delta=1e-2, clients=4, **words),
+            0.5,
         )
         assert outcome.proof is None
 
@@ -67,11 +68,13 @@ def test_what_is_asked_of_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     several: list[dict[str, Any]] = [
         {"delta": 1e-7},
         {"delta": 1e-7, "rounds": 2},
-        {"delta": 1e-3, "coordinates": 3},
+        {"delta": 1e-3, "dimension": 3},
     ]
     for words in several:
         propose_sum(
-            privacy.described(TABLE, view="sum", clients=10, corrupted=2, **words), 0.5, seconds=90
+            privacy.Release(mechanism=TABLE, trust="secure_sum", clients=10, corrupted=2, **words),
+            0.5,
+            seconds=90,
         )
     one, many = 90 / cost._TRIES, 90 / cost._TRIES / cost._GRID
     assert asked == [(7, 1e-7, one), (7, 1e-5, many), (7, 1e-3, many)]
@@ -220,7 +223,9 @@ def test_grids_are_as_wide_as_losses_and_tails() -> None:
 
 def test_what_pure_losses_prove_is_no_more_than_they_are() -> None:
     for delta in (0.0, 1e-2):
-        outcome = propose_sum(privacy.described(TABLE, view="sum", delta=delta, clients=4), 3.0)
+        outcome = propose_sum(
+            privacy.Release(mechanism=TABLE, trust="secure_sum", delta=delta, clients=4), 3.0
+        )
         assert outcome.proof is not None
         assert outcome.proof["kind"] == "ratio"
         assert (

@@ -23,7 +23,7 @@ MAX_SPAN = 2**14
 
 _REMEDY = (
     "not integer multiples of a step, so the sum of codes does not decode to the sum of values; design the table on "
-    "an even grid or a sparse subset of one (levels=-3,-1,1,3), or use view='local'"
+    "an even grid or a sparse subset of one (levels=-3,-1,1,3), or use trust='local'"
 )
 
 
