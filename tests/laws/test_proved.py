@@ -59,7 +59,7 @@ def test_proofs_about_reports_know_no_labels(mechanism: Mechanism, change: Chang
     assert proved(image, delta=0.0) >= pure
     one = proved(image, delta=DELTA)
     assert worst_hockey_stick(rows, one) <= DELTA
-    two = [proved(which, coordinates=2, delta=DELTA) for which in (mechanism, image)]
+    two = [proved(which, dimension=2, delta=DELTA) for which in (mechanism, image)]
     assert math.isclose(
         *two, rel_tol=RAISED, abs_tol=1e-6
     )  # RAISED says how proofs round; a bisection ends at 1e-6

@@ -122,11 +122,11 @@ SEEN = [
            lambda m: [privacy.tradeoff(m).power(rate) for rate in (0.0, 0.01, 0.3, 1.0)],
            8 * UNIT, "interpolated integers"),
     Issuer(("privacy.accounting.account", "privacy.local.account_local", "privacy.claim.Release.claim"),
-           lambda m: [local(m), local(m, coordinates=2), local(m, rounds=2, sampling_rate=0.3),
+           lambda m: [local(m), local(m, dimension=2), local(m, rounds=2, sampling_rate=0.3),
                       account_local(privacy.Release(mechanism=m, dimension=2, delta=0.0)).epsilon],
            GRID, "the grid of losses"),
     Issuer(("privacy.accounting.account",),
-           lambda m: [local(m, coordinates=2, rounds=2, sampling_rate=0.4, sampling="poisson"),
+           lambda m: [local(m, dimension=2, rounds=2, sampling_rate=0.4, sampling="poisson"),
                       local(m, sampling_rate=0.4, sampling="poisson", neighboring="add_or_remove_one")],
            GRID, "the grid of losses"),
     Issuer(("privacy.local.worst_sequence_epsilon", "privacy.local.PrivacyCurve.epsilon"),
@@ -258,7 +258,7 @@ SEARCHED = 2e-2
 
 ADDED = [
     Issuer(("privacy.accounting.account", "privacy.local.composed_epsilon", "privacy.sums.cost.account_sum"),
-           lambda m: [summed(m, clients=3), account_sum(m, clients=30, coordinates=2, rounds=2, delta=DELTA).epsilon],
+           lambda m: [summed(m, clients=3), account_sum(m, clients=30, dimension=2, rounds=2, delta=DELTA).epsilon],
            SEARCHED, "searched blankets"),
     Issuer(("privacy.sums.cost.central_epsilon", "privacy.sums.cost.dominating_curve",
             "privacy.distribution.HockeyStick.epsilon", "privacy.distribution.HockeyStick.delta",
