@@ -532,10 +532,11 @@ def test_sentences_count_rounds_and_coordinates() -> None:
     def said(described: kernel.ExactRelease) -> str:
         return kernel.words(claim(described, "1", "0.1"))
 
-    assert said(release(TWO)).endswith("in 1 round of 1 coordinate")
-    assert said(release(TWO, coordinates=2, rounds=3)).endswith("in 3 rounds of 2 coordinates")
+    assert f"in 1 round of 1 coordinate (1 from table {TWO.sha256[:12]});" in said(release(TWO))
+    assert "in 3 rounds of 2 coordinates (2 from" in said(release(TWO, coordinates=2, rounds=3))
     model = kernel.ExactRelease(observer="model", noise_multiplier=Fraction(1), rounds=3)
-    assert said(model).endswith("noise taken as ideal, in 3 rounds")
+    assert "kept with probability 1, in 3 rounds; assumed:" in said(model)
+    assert "gaussian noise is ideal" in said(model)
 
 
 def test_an_absence_that_is_seen_costs_what_one_output_is_likelier() -> None:

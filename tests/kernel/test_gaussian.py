@@ -89,7 +89,7 @@ def test_certified_epsilon_is_that_of_dp_accounting_within_one_percent(
     assert outcome.proof is not None, outcome.reason
     # dp-accounting's bound is pessimistic by its buckets, so the kernel's may be a little below it.
     assert 0.99 * float_value <= float(outcome.claim.epsilon) <= 1.0101 * float_value
-    assert "noise taken as ideal" in kernel.words(outcome.claim)
+    assert "gaussian noise is ideal" in kernel.words(outcome.claim)
 
 
 @pytest.mark.parametrize(("levels", "fits"), [(2, True), (3, False)])

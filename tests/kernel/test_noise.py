@@ -371,7 +371,7 @@ def test_schemes_have_their_claims_certified_without_loss(rounds: int) -> None:
     assert accepts(replace(again, release=replace(again.release, clients=101)), {
         **proof, "claim_sha256": replace(again, release=replace(again.release, clients=101)).sha256,
     })  # fmt: skip # pyright: ignore[reportGeneralTypeIssues]
-    assert "who move integers by 20" in kernel.words(again)
+    assert "whose clients move integers by 20" in kernel.words(again)
 
 
 def test_noise_of_clients_who_come_by_chance_is_not_counted_on() -> None:

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from mezzotint.kernel.checker import verdict
+from mezzotint.kernel.units import shown
 
 
 def main(arguments: list[str]) -> int:
@@ -17,8 +18,8 @@ def main(arguments: list[str]) -> int:
         try:
             status, sentence, _ = verdict(Path(name).read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
-            status, sentence = 2, f"UNREADABLE: {error}"
-        print(f"{name}: {sentence}")
+            status, sentence = 2, f"UNREADABLE: {shown(error)}"
+        print(f"{shown(name)}: {sentence}")
         worst = max(worst, status)
     return worst
 

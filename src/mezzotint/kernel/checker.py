@@ -51,7 +51,7 @@ def check(claim: ExactClaim, proof: Mapping[str, object], *, seconds: int = 60) 
     require(
         fields.text("claim_sha256") == again.sha256, "proof", "it was written for another claim"
     )
-    tables = dict(read_table(str(text)) for text in fields.items("tables", 1000))
+    tables = dict(read_table(text) for text in fields.texts("tables", 1000))
     with flint.ctx.workprec(fields.integer("precision", 64, 512)):
         KINDS[kind](again, fields, tables)
     fields.done()

@@ -10,7 +10,16 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, TypeAlias, final
 
-from mezzotint.kernel.units import Fields, Refused, Unreadable, canonical, number, require, sha256
+from mezzotint.kernel.units import (
+    Fields,
+    Refused,
+    Unreadable,
+    canonical,
+    number,
+    require,
+    sha256,
+    shown,
+)
 
 FORMAT, VERSION = "mezzotint-claim", 1  # of files; of this kernel, as its sentences name it
 MOST = 10**12  # rounds, coordinates or clients
@@ -46,7 +55,8 @@ class ExactRelease:
         rounds: their number; they may be chosen adaptively.
         sampling, rate: who takes part: "none" (all), "revealed" (at random, publicly), "poisson" (in secret).
         neighboring: how two neighbouring data sets differ.
-        clients, corrupted: for a sum: their number, and how many of them add no honest randomness.
+        clients, corrupted: for a sum: how many reports every sum adds up, whoever takes part, and how many of these add
+            no honest randomness.
         lattice: for a sum: the integer that represents each level in use, increasing from 0.
         shift, distance: for a sum whose table is noise that every client adds to its integers: the most by which one
             client changes one of them, and the most that the squares of these changes in one round add up to.
@@ -95,6 +105,8 @@ class ExactRelease:
             f"honest_clients>={self.clients - self.corrupted}": summed, "only_sums_are_seen": summed,
             "integers_are_bounded": self.shift > 0,
             "gaussian_noise_is_ideal": self.observer == "model", "gradients_are_clipped": self.observer == "model",
+            # A sum hides one report among those of its own round, not among those of all who might have come.
+            f"reports_in_every_sum>={self.clients}": summed and sampled,
             "participation_is_independent_of_data": sampled, "participation_is_secret": self.sampling == "poisson",
         }  # fmt: skip
         return sorted(name for name, holds in needed.items() if holds)
@@ -128,7 +140,7 @@ class ExactRelease:
         )
         entries = [Fields(entry, "tables") for entry in fields.items("tables", 1000)]
         tables = [
-            (table.text("sha256"), table.integer("coordinates", 1, MOST)) for table in entries
+            (table.digest("sha256"), table.integer("coordinates", 1, MOST)) for table in entries
         ]
         kind = "noisy_sum" if observer == "secure_sum" and fields.has("shift") else observer
         extra = {name: taken(fields, name) for name, taken in KINDS[kind].items()}
@@ -256,47 +268,75 @@ class Target:
 def words(claim: ExactClaim, reason: str = "") -> str:
     """One sentence about the claim: certified if `check` stamped it, else computed, with the reason.
 
-    Numbers appear as they were checked, never rounded. Seeded draws protect nobody, checked or not.
+    It consists of numbers that were read exactly and of words of this file. Numbers appear as they were checked, never
+    rounded. Seeded draws protect nobody, checked or not.
     """
-    what = _statement(claim)
+    promise = _bound(claim) if claim.release is None else _privacy(claim, claim.release)
+    promise = f"{promise} (claim {claim.sha256[:16]})"
     if claim.release is not None and claim.release.seeded:
-        return f"simulation; no privacy: {what}, had the draws been secret"
+        return f"simulation; no privacy: {promise}, had the draws been secret"
     if claim.certified:
-        return f"certified: {what}, checked by version {VERSION} of mezzotint.kernel"
-    return f"computed: {what}" + (f" ({reason})" if reason else "")
+        return f"certified: {promise}, checked by version {VERSION} of mezzotint.kernel"
+    return f"computed: {promise}" + (f" ({shown(reason, 1000)[1:-1]})" if reason else "")
 
 
-def _statement(claim: ExactClaim) -> str:
-    said = claim.statement
-    if claim.release is None:
-        who = f"{said.get('epsilon')}-DP mechanism with {said.get('levels')} levels, inputs uniform on [-1, 1]"
-        who += " (on a range of width w: (w/2)**2 times as much)"
-        return f"mean squared error of at least {said.get('value')} for every unbiased {who}"
-    change = {
+def _exact(claim: ExactClaim, key: str) -> str:
+    """A number of the statement as it is written there, once it has been read."""
+    value = claim.statement.get(key)
+    number(value, key)
+    return str(value)
+
+
+def _bound(claim: ExactClaim) -> str:
+    """The sentence about a lower bound of designs."""
+    stated = Fields(claim.statement, "statement")
+    for key, only in (("kind", "lower_bound"), ("loss", "mse"), ("prior", "uniform")):
+        stated.text(key, (only,))
+    value, epsilon, levels = (_exact(claim, key) for key in ("value", "epsilon", "levels"))
+    return (
+        f"mean squared error of at least {value} for every unbiased {epsilon}-DP mechanism with {levels} levels, "
+        "inputs uniform on [-1, 1] (on a range of width w: (w/2)**2 times as much)"
+    )
+
+
+def _privacy(claim: ExactClaim, release: ExactRelease) -> str:
+    """The sentence about a release: the statement, for whom, what is seen, and what it assumes."""
+    changes = {
         "replace_one": "replacing one record",
         "add_or_remove_one": "adding or removing one record",
     }
-    whole = "replacing all data of one client"
-    who = whole if claim.release.unit == "client" else change[claim.release.neighboring]
-    where = f"for {who}, {_seen(claim.release)}"
-    if said["kind"] == "renyi":
-        return f"Renyi divergence of order {said['order']} at most {said['epsilon']} {where}"
-    return f"({said['epsilon']}, {said['delta']})-differential privacy {where}"
+    change = changes[release.neighboring]
+    if release.unit == "client":
+        change = "replacing all data of one client"
+    kind = Fields(claim.statement, "statement").text("kind", ("dp", "renyi"))
+    epsilon = _exact(claim, "epsilon")
+    if kind == "renyi":
+        bound = f"Renyi divergence of order {_exact(claim, 'order')} at most {epsilon}"
+    else:
+        bound = f"({epsilon}, {_exact(claim, 'delta')})-differential privacy"
+    assumed = ", ".join(release.assumptions).replace("_", " ").replace(">=", " at least ")
+    return f"{bound} for {change}, {_seen(release)}; assumed: {assumed}"
 
 
 def _seen(release: ExactRelease) -> str:
-    reports = sum(count for _, count in release.tables)
-    each = "" if release.observer == "model" else f" of {reports} coordinate{'s' * (reports != 1)}"
-    summed = f"the secure sums of {release.clients} clients ({release.corrupted} corrupted)"
+    """What an observer sees, in how many rounds, and who takes part."""
+    summed = f"the secure sums of {release.clients} reports each ({release.corrupted} corrupted)"
     moved = f"move integers by {release.shift} and squares by {release.distance}"
+    codes = f"codes of {release.levels} levels kept with probability {release.kept}"
     seen = {
-        "reports": "every report", "secure_sum": summed, "noisy_sum": f"{summed}, who {moved} and add noise",
-        "model": f"every step, noise multiplier {release.noise_multiplier}, noise taken as ideal",
-    }[release.kind]  # fmt: skip
+        "reports": "every report",
+        "secure_sum": summed,
+        "noisy_sum": f"{summed}, whose clients {moved} and add noise",
+        "model": f"every step, noise multiplier {release.noise_multiplier}, {codes}",
+    }[release.kind]
+    rounds = f"{release.rounds} round{'s' * (release.rounds != 1)}"
+    drawn = [f"{count} from table {digest[:12]}" for digest, count in release.tables]
+    if drawn:
+        total = sum(count for _, count in release.tables)
+        rounds += f" of {total} coordinate{'s' * (total != 1)} ({', '.join(drawn)})"
     manner = {
         "none": "",
-        "revealed": ", taking part visibly",
-        "poisson": ", taking part in secret",
+        "revealed": f", taking part visibly with probability {release.rate}",
+        "poisson": f", taking part in secret with probability {release.rate}",
     }[release.sampling]
-    rate = f"{manner} with probability {release.rate}" if manner else ""
-    return f"to an observer of {seen}, in {release.rounds} round{'s' * (release.rounds != 1)}{each}{rate}"
+    return f"to an observer of {seen}, in {rounds}{manner}"

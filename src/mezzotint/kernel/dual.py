@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import TypeAlias
 
 from mezzotint.kernel.claim import ExactClaim
-from mezzotint.kernel.real import Rational, exp_floor, rational, rational_polynomial
+from mezzotint.kernel.real import Rational, exp_ceil, rational, rational_polynomial
 from mezzotint.kernel.table import Tables
 from mezzotint.kernel.units import Fields, require, tick
 
@@ -135,7 +135,7 @@ def check_dual(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
     )
     stated.done()
     require(0 < epsilon <= 100, "claim", "epsilon is outside (0, 100]", epsilon)
-    extra = rational(Fraction(exp_floor(epsilon, _BITS) + 1, 1 << _BITS) - 1)
+    extra = rational(Fraction(exp_ceil(epsilon, _BITS), 1 << _BITS) - 1)
     unit = rational(Fraction(1, 1 << proof.integer("scale", 0, 128)))
     axis, tau = [entry * unit for entry in proof.integers("axis", _LEAST)], rational(bound)
     require(len(axis) <= 2000, "size", "the axis has too many points", len(axis), 2000)

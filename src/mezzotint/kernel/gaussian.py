@@ -12,7 +12,7 @@ from fractions import Fraction
 
 from mezzotint.kernel.claim import ExactClaim, Target
 from mezzotint.kernel.losses import Curve, check_sampled
-from mezzotint.kernel.real import Ball, ball, ceil_scaled, exp_floor
+from mezzotint.kernel.real import Ball, ball, ceil_scaled, exp_ceil
 from mezzotint.kernel.table import Tables
 from mezzotint.kernel.units import BITS, WHOLE, Fields, require, tick
 
@@ -99,7 +99,7 @@ def check_gaussian(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
     if proof.has("by") and proof.text("by", ("removal",)):
         # To replace is to remove, then to add: (2 e, (1 + exp e) d) follows from (e, d) for each.
         half = target.epsilon / 2
-        grown = 1 + Fraction(exp_floor(half, BITS) + 1, WHOLE)
+        grown = 1 + Fraction(exp_ceil(half, BITS), WHOLE)
         release = replace(release, neighboring="add_or_remove_one")
         target = replace(target, release=release, epsilon=half, delta=target.delta / grown)
     contracted = proof.has("range")

@@ -10,11 +10,11 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import accumulate, permutations, zip_longest
+from itertools import accumulate, pairwise, permutations, zip_longest
 from typing import TypeAlias, final
 
 from mezzotint.kernel.claim import ExactClaim, ExactRelease, Target
-from mezzotint.kernel.real import Ball, ball, ball_polynomial, exp_floor, polynomial
+from mezzotint.kernel.real import Ball, ball, ball_polynomial, exp_ceil, exp_floor, polynomial
 from mezzotint.kernel.table import Rows, Tables, single_table, summed_rows, table_rows
 from mezzotint.kernel.units import (
     BITS,
@@ -85,6 +85,11 @@ class Grid:
 
     low: int
     points: list[int]
+
+    @property
+    def identity(self) -> list[int]:
+        """The curve (1 - c)+ of two equal rows at the points, rounded up: every curve is at least this."""
+        return [ceil_div(max(ONE - point, 0) * WHOLE, ONE) for point in self.points]
 
     @staticmethod
     def read(fields: Fields, step: Fraction) -> Grid:
@@ -157,7 +162,9 @@ def divergences(rows: Rows, steps: Steps, factor: int, grid: Grid | None) -> lis
                 ]
     scale = (TOTAL << BITS) << (FACTOR if grid is None else FINE)
     largest = [max(column) for column in zip([0] * size, *totals.values(), strict=True)]
-    return [ceil_div(value, scale) + ceil_div(missing, WHOLE) for value in largest]
+    values = [ceil_div(value, scale) + ceil_div(missing, WHOLE) for value in largest]
+    # Equal inputs are a pair, too, also where all rows are equal and there is no other: at c < 1 it costs 1 - c.
+    return values if grid is None else list(map(max, grid.identity, values))
 
 
 def measure_of(grid: Grid, values: Sequence[int], cut: int) -> Measure:
@@ -169,6 +176,9 @@ def measure_of(grid: Grid, values: Sequence[int], cut: int) -> Measure:
             hull.pop()
         hull.append((point, floor))
     require(floor >= 0, "curve", "a divergence is negative", floor)
+    # A slope below -1 is no pair's: second masses would sum to more than 1, and the first slope is the steepest.
+    (b, v) = hull[1]
+    require((WHOLE - v) * ONE <= b * WHOLE, "curve", "values lie below the curve of equal rows", v)
     masses = [0] * len(grid.points)
     index = {point: position for position, point in enumerate(grid.points)}
     for position in range(1, len(hull)):
@@ -188,19 +198,24 @@ def _turns_up(a: tuple[int, int], b: tuple[int, int], c: tuple[int, int]) -> boo
 def curve_of(measure: Measure, step: Fraction) -> Curve:
     """The curve deficit + sum mass (1 - c e**-s)+ of a loss distribution, rounded up."""
     firsts = [int(mass) for mass in measure.poly.coeffs()]
-    points = [exp_floor((measure.start + j) * step, FINE) for j in range(len(firsts))]
-    # e**-s is more than 1 / (point + 1): the second masses are too small, the curve too large.
-    seconds = [mass * ONE // (point + 1) for mass, point in zip(firsts, points, strict=True)]
-    up = [*reversed(list(accumulate(reversed(firsts)))), 0]
-    down = [*reversed(list(accumulate(reversed(seconds)))), 0]
+    losses = [(measure.start + index) * step for index in range(len(firsts))]
+    points = [exp_floor(loss, FINE) for loss in losses]
+    tops = [exp_ceil(loss, FINE) for loss in losses]
+    for bounds in (points, tops):
+        rising = all(a <= b for a, b in pairwise(bounds))
+        require(rising, "precision", "it does not tell the losses apart")
+    # Second masses are rounded down, and the curve is rounded up.
+    seconds = [mass * ONE // top for mass, top in zip(firsts, tops, strict=True)]
+    first_sums = [*reversed(list(accumulate(reversed(firsts)))), 0]
+    second_sums = [*reversed(list(accumulate(reversed(seconds)))), 0]
     deficit = measure.deficit
 
     def curve(numerator: int, denominator: int) -> int:
         here = (numerator << FINE) // denominator
-        above = bisect_right(points, here)
-        total = deficit * denominator + up[above] * denominator - numerator * down[above]
-        # Points are rounded down, so a point equal to c may represent a loss above it.
-        while above and points[above - 1] == here:
+        above = bisect_right(points, here)  # from here on losses are surely above log c
+        total = (deficit + first_sums[above]) * denominator - numerator * second_sums[above]
+        while above and tops[above - 1] > here:  # these may be above it
+            tick()
             above -= 1
             total += max(0, firsts[above] * denominator - numerator * seconds[above])
         return ceil_div(total, denominator)
@@ -289,7 +304,7 @@ def check_cases(
     single = release.rounds * coordinates == 1 and release.sampling != "poisson"
     step = Fraction(0) if single else proof.number("step")
     grid = None if single else Grid.read(proof.fields("grid"), step)
-    worst = [0] * (1 if grid is None else len(grid.points))
+    worst = [0] if grid is None else grid.identity
     for rows, steps in cases:
         worst = list(
             map(max, worst, divergences(rows, steps, exp_floor(target.epsilon, FACTOR), grid))

@@ -50,6 +50,11 @@ def exp_floor(exponent: Fraction, bits: int) -> int:
     return floor_scaled(ball(exponent).exp(), bits)
 
 
+def exp_ceil(exponent: Fraction, bits: int) -> int:
+    """An integer at or above 2**bits * e**exponent: floor plus one is none, as a ball may be wider than 1."""
+    return ceil_scaled(ball(exponent).exp(), bits)
+
+
 def log_fraction(value: Fraction) -> Ball:
     """The logarithm of a positive rational; exactly 0 at 1."""
     return ball(value.numerator).log() - ball(value.denominator).log()

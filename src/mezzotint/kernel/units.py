@@ -26,9 +26,12 @@ _NUMBER = re.compile(
 )
 
 
-def _shown(value: object) -> str:
+def shown(value: object, most: int = 200) -> str:
+    """The value for a message, in printable ASCII: a text in quotes, so that no text of a file looks like ours."""
+    if isinstance(value, str):
+        return ascii(value[:most])
     try:
-        return str(value)[:200]
+        return ascii(str(value)[:most])[1:-1]
     except ValueError:  # Python writes no integers of more than 4300 digits
         return "a very long number"
 
@@ -36,8 +39,10 @@ def _shown(value: object) -> str:
 class Refused(Exception):
     """The proof does not show the claim: the step that failed, why, what was found and what was needed."""
 
-    def __init__(self, step: str, why: str, have: object = "", want: object = "") -> None:
-        self.step, self.why, self.have, self.want = step, why, _shown(have), _shown(want)
+    def __init__(self, step: str, why: str, have: object = None, want: object = None) -> None:
+        self.step, self.why = step, why
+        self.have = "" if have is None else shown(have)
+        self.want = "" if want is None else shown(want)
         found = f" (have {self.have}, want {self.want})" if self.have or self.want else ""
         super().__init__(f"{step}: {why}{found}")
 
@@ -50,7 +55,7 @@ class Unfinished(Exception):
     """The check reached its time limit: nothing is known."""
 
 
-def require(holds: bool, step: str, why: str, have: object = "", want: object = "") -> None:
+def require(holds: bool, step: str, why: str, have: object = None, want: object = None) -> None:
     """Refuse unless `holds` is True; an undecided comparison of balls is False, hence refused."""
     if holds is not True:
         raise Refused(step, why, have, want)
@@ -82,7 +87,7 @@ def number(value: object, name: str = "number") -> Fraction:
     with suppress(ZeroDivisionError):
         if type(value) is str and _NUMBER.fullmatch(value):
             return Fraction(value)
-    raise Unreadable(f"{name} is not a number written exactly: {_shown(value)[:60]!r}")
+    raise Unreadable(f"{name} is not a number written exactly: {shown(value, 60)}")
 
 
 def canonical(value: object) -> str:
@@ -105,7 +110,7 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def _refuse(text: str) -> object:
-    raise Unreadable(f"{text[:40]} found where an integer or a text belongs")
+    raise Unreadable(f"{shown(text, 40)} found where an integer or a text belongs")
 
 
 def read_json(text: str, *, real: Callable[[str], object] = _refuse) -> object:
@@ -151,22 +156,29 @@ class Fields:
         value = self.take(key)
         if type(value) is not str or (choices and value not in choices):
             raise Unreadable(
-                f"{key} is {str(value)[:60]!r}, not " + (" or ".join(choices) or "a text")
+                f"{key} is {shown(value, 60)}, not " + (" or ".join(choices) or "a text")
             )
+        return value
+
+    def digest(self, key: str) -> str:
+        """A SHA-256 in hexadecimal."""
+        value = self.text(key)
+        if not re.fullmatch("[0-9a-f]{64}", value):
+            raise Unreadable(f"{key} is {shown(value, 70)}, not a SHA-256 in hexadecimal")
         return value
 
     def integer(self, key: str, least: int, most: int) -> int:
         """An integer in [least, most]."""
         value = self.take(key)
         if type(value) is not int or not (least <= value <= most):
-            raise Unreadable(f"{key} is {str(value)[:60]}, not an integer from {least} to {most}")
+            raise Unreadable(f"{key} is {shown(value, 60)}, not an integer from {least} to {most}")
         return value
 
     def number(self, key: str) -> Fraction:
         """A non-negative rational."""
         value = number(self.take(key), key)
         if not (value >= 0):
-            raise Unreadable(f"{key} is {_shown(value)}, below 0")
+            raise Unreadable(f"{key} is {shown(value)}, below 0")
         return value
 
     def items(self, key: str, most: int = MAX_ENTRIES) -> list[Any]:
@@ -176,14 +188,19 @@ class Fields:
             raise Unreadable(f"{key} is not a list of at most {most} values")
         return value
 
+    def texts(self, key: str, most: int) -> list[str]:
+        """A list of texts."""
+        values = self.items(key, most)
+        if not all(type(value) is str for value in values):
+            raise Unreadable(f"{key} is not a list of texts")
+        return values
+
     def integers(self, key: str, least: int = 0) -> list[int]:
         """A list of integers at or above `least`."""
         found = self.items(key)
         for entry in found:
             if type(entry) is not int or not (entry >= least):
-                raise Unreadable(
-                    f"{key} holds {_shown(entry)[:60]}, not an integer from {least} on"
-                )
+                raise Unreadable(f"{key} holds {shown(entry, 60)}, not an integer from {least} on")
         return found
 
     def lists(self, key: str, least: int = 0) -> list[list[int]]:

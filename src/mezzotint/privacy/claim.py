@@ -150,11 +150,33 @@ class Claim(Record):
 
     @property
     def certified(self) -> bool:
-        """Whether the kernel accepted a proof of no more than this; otherwise the claim is computed."""
+        """Whether the kernel accepted a proof of no more than this; otherwise the claim is computed.
+
+        The release is part of the promise: a claim that was checked about another one certifies nothing here.
+        """
         if self.checked is None or not self.checked.certified or math.isinf(self.epsilon):
             return False
         stated = Fraction(repr(self.epsilon)), Fraction(repr(self.delta))
-        return self.checked.epsilon <= stated[0] and self.checked.delta <= stated[1]
+        within = self.checked.epsilon <= stated[0] and self.checked.delta <= stated[1]
+        return within and self._describes(self.checked.release)
+
+    def _describes(self, exact: kernel.ExactRelease | None) -> bool:
+        """Whether a release that the kernel checked is the one that this claim's sentence is about."""
+        if exact is None:
+            return False
+        honest = exact.clients - exact.corrupted if exact.trust == "secure_sum" else None
+        sampling = {"revealed": "public"}.get(exact.sampling, exact.sampling)
+        dimension = sum(count for _, count in exact.tables) or self.dimension
+        checked = (
+            exact.observer, exact.neighboring, exact.rounds, exact.seeded, honest, sampling, dimension,
+        )  # fmt: skip
+        shown = (
+            self.observer, self.neighboring, self.rounds, self.seeded, self.honest_clients, self.sampling,
+            self.dimension,
+        )  # fmt: skip
+        # A record is part of a client's data: what hides all of it hides one.
+        covered = exact.unit == self.unit or (exact.unit, self.unit) == ("client", "record")
+        return checked == shown and covered and exact.rate >= Fraction(repr(self.sampling_rate))
 
     @property
     def basis(self) -> str:

@@ -236,7 +236,7 @@ def _lacking(error: Exception) -> float:
 
 def _middle(shown: str) -> float:
     """The number that a refusal shows: of a ball, as "[0.0123 +/- 1e-5]", its midpoint; 0 if there is none."""
-    text = shown.strip("[]").split("+/-")[0].strip()
+    text = shown.strip("'[]").split("+/-")[0].strip()
     try:
         # A ball's exponent may be of any size: no Fraction is made of it.
         found = float(Fraction(text)) if "/" in text else float(text)
