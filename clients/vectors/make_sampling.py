@@ -84,7 +84,7 @@ def draws(name: str, mechanism: Mechanism, generator: np.random.Generator) -> di
             None,
         ]
         inputs = [labels[i % len(labels)] for i in range(DRAWS)]
-        values = mechanism.numbers(inputs)
+        values = np.array([mechanism.numbers([value])[0] for value in inputs])
     else:
         beside = np.concatenate([knots, np.nextafter(knots, np.inf), np.nextafter(knots, -np.inf)])
         width = mechanism.upper - mechanism.lower

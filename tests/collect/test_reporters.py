@@ -50,9 +50,10 @@ def report(code: Any = 1, mechanism: Mechanism = MECHANISM, **changes: Any) -> b
 @pytest.mark.parametrize("entry", VECTORS["draws"], ids=lambda entry: entry["name"])
 def test_the_slow_twin_reproduces_the_codes(entry: dict[str, Any]) -> None:
     mechanism = Mechanism.from_json(entry["mechanism"])
-    x = np.array(
-        entry["inputs"] if mechanism.categories is None else mechanism.numbers(entry["inputs"])
-    )
+    x = np.array(entry["inputs"], dtype=object)
+    if mechanism.categories is not None:  # a reporter takes one value at a time, of any kind
+        x = np.concatenate([mechanism.numbers([value]) for value in entry["inputs"]])
+    x = x.astype(np.float64)
     words = np.array([int(word, 16) for word in entry["words"]], dtype=np.uint64)
     assert slow.codes_from_words(mechanism, x, words).tolist() == entry["codes"]
 

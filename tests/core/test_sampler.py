@@ -180,7 +180,7 @@ def test_codes_from_words_wants_one_word_per_input() -> None:
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (1,), (7,), (3, 0, 2), (2, 3, 5)])
-@pytest.mark.parametrize("dtype", ["f4", "f8", "f2", ">f4", ">f8", "i1", "i8", "u8", "?"])
+@pytest.mark.parametrize("dtype", ["f4", "f8", "f2", ">f4", ">f8", "i1", "i8", "u8"])
 def test_any_shape_and_type(shape: tuple[int, ...], dtype: str) -> None:
     x = np.ones(shape, dtype=dtype)
     codes = one_bit().privatize(x, 3)
@@ -211,7 +211,7 @@ def test_strides_do_not_matter(dtype: np.dtype) -> None:
 
 def test_scalars_and_lists() -> None:
     mechanism = one_bit()
-    for x in (0.25, np.float32(0.25), np.float64(0.25), np.array(0.25), 0, True):
+    for x in (0.25, np.float32(0.25), np.float64(0.25), np.array(0.25), 0):
         code = mechanism.privatize(x, 0)
         assert isinstance(code, np.uint8)
         assert mechanism.decode(code) in (-2.0, 2.0)
@@ -219,6 +219,12 @@ def test_scalars_and_lists() -> None:
         mechanism.privatize([0.1, 0.2], 5), mechanism.privatize(np.array([0.1, 0.2]), 5)
     )
     assert mechanism.privatize([], 5).shape == (0,)
+
+
+@pytest.mark.parametrize("x", [True, [True, False], np.array([True]), [0.5, None], ["0.5"]])
+def test_what_is_no_number_is_refused(x: object) -> None:
+    with pytest.raises(ParameterError, match="x"):
+        one_bit().privatize(x)
 
 
 def test_input_is_left_alone() -> None:

@@ -133,14 +133,21 @@ def test_any_two_points_share_equally_many_hyperplanes(k: int) -> None:
 def test_labels_stand_for_inputs() -> None:
     table = categorical(categories=["a", 7, True], epsilon=3.0, other=True, missing=True)
     assert table.categories == ("a", "7", "true", OTHER, MISSING)
-    assert table.numbers(["a", "7", 7, True, "b", None]).tolist() == [0, 1, 1, 2, 3, 4]
+    assert table.numbers(["a", "7", "true", "b", None]).tolist() == [0, 1, 2, 3, 4]
+    assert table.numbers([7, 8, None]).tolist() == [1, 3, 4]
+    assert table.numbers([True, False]).tolist() == [2, 3]
+    with pytest.raises(ParameterError, match="several kinds"):
+        table.numbers(["7", 7])
     codes = table.privatize(["a"] * 40_000, rng=1)
     seen = np.bincount(codes, minlength=table.levels.size) / codes.size
     assert seen == pytest.approx(table.probabilities[0], abs=5 * math.sqrt(0.25 / codes.size))
     plain = categorical(categories=["a", "b"], epsilon=1.0)
-    for label in ("c", None):
-        with pytest.raises(ParameterError, match=r"x=label 1: is not a category.*other=True"):
-            plain.privatize(["a", label])
+    with pytest.raises(
+        ParameterError, match=r"value 1 holds 'c', which is no category.*other=True"
+    ):
+        plain.privatize(["a", "c"])
+    with pytest.raises(ParameterError, match=r"x=value 1: is missing.*missing=True"):
+        plain.privatize(["a", None])
     with pytest.raises(ParameterError, match="about numbers"):
         Mechanism(knots=[0, 1], levels=[0, 1], weights=[[TOTAL // 2] * 2] * 2).numbers(["a"])
 

@@ -34,7 +34,11 @@ import pyarrow.parquet as pq
 
 from mezzotint.core import not_installed
 from mezzotint.core.errors import FileFormatError, MezzotintError, ParameterError
-from mezzotint.core.mechanism import FloatArray
+from mezzotint.core.values import arrow as arrow
+from mezzotint.core.values import number_fault
+from mezzotint.core.values import numbers as numbers
+from mezzotint.core.values import plain as plain
+from mezzotint.core.values import validity as validity
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -249,12 +253,20 @@ def file_kind(
     raise ParameterError(parameter, name, f"name {known}, or - for CSV on a standard stream")
 
 
+MARKERS = frozenset(
+    ("#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>",
+     "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null")
+)  # fmt: skip
+"""Cells of CSV that mean a missing value, as for pandas; an empty cell is missing, too."""
+
+
 class ColumnReader(ABC):
     """An open file of columns: its name for messages, their names, and the JSON text that a reports file carries."""
 
     def __init__(self, name: str, schema: pa.Schema) -> None:
         stored = (schema.metadata or {}).get(METADATA_KEY)
         self.name, self.names, self._schema = name, list(schema.names), schema
+        self.markers: frozenset[str] = frozenset()
         self.description = None if stored is None else stored.decode("utf-8", errors="replace")
 
     @abstractmethod
@@ -273,6 +285,12 @@ class ColumnReader(ABC):
     def kind_of(self, column: str) -> pa.DataType:
         """Type of a column that `batches` copies."""
         return self._schema.field(column).type
+
+    def require_numbers(self, column: str) -> None:
+        """Raises ParameterError unless the column holds numbers; booleans and dates are not taken for numbers."""
+        fault = number_fault(self.kind_of(column), column)
+        if fault:
+            raise ParameterError("column", column, fault)
 
     def done(self) -> float:
         """Fraction read so far, 0 when the length is unknown."""
@@ -305,7 +323,7 @@ class ParquetReader(ColumnReader):
         groups: tuple[int, int] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         for column in numeric:
-            require_numbers(self.kind_of(column), column)
+            self.require_numbers(column)
         try:
             chosen = None if groups is None else list(range(*groups))
             for batch in self._file.iter_batches(
@@ -358,7 +376,7 @@ class DatasetReader(ColumnReader):
             if not (
                 self._json and pa.types.is_null(kind)
             ):  # only missing values in the first block
-                require_numbers(kind, column)
+                self.require_numbers(column)
         if self._json:  # types were guessed from the first block: whole numbers may end there
             fields = [
                 pa.field(f.name, pa.float64()) if f.name in numeric else f for f in found.schema
@@ -411,6 +429,7 @@ class CsvReader(ColumnReader):
         super().__init__(
             name, pa.schema([pa.field(one, pa.string()) for one in names], metadata=described)
         )
+        self.markers = MARKERS
 
     def _line(self) -> bytes:
         try:
@@ -754,114 +773,6 @@ def open_file(
     """Opens one file of a data set; raises ParameterError unless it has the columns. See `OpenFile`."""
     with open_columns(file.path) as reader:
         yield OpenFile(file=file, reader=reader, numeric=numeric, extra=extra, labels=labels)
-
-
-# Values ------------------------------------------------------------------------------------------------------
-
-
-def require_numbers(kind: pa.DataType, column: str) -> None:
-    """Raises ParameterError unless the Arrow type holds numbers; booleans and dates are not taken for numbers."""
-    inner = kind.value_type if pa.types.is_dictionary(kind) else kind
-    if not (
-        pa.types.is_integer(inner) or pa.types.is_floating(inner) or pa.types.is_decimal(inner)
-    ):
-        raise ParameterError(
-            "column",
-            column,
-            f"holds {kind}, not numbers; convert it first or choose another column",
-        )
-
-
-# By buffers, not by `to_numpy` and `pa.array`, which import pandas wherever it is installed: half a second for nothing.
-
-
-def plain(array: pa.Array) -> npt.NDArray[Any]:
-    """A view of the numbers of an array without nulls."""
-    dtype = np.dtype(array.type.to_pandas_dtype())
-    data = array.buffers()[1]
-    if data is None or not len(array):
-        return np.empty(0, dtype=dtype)
-    return np.frombuffer(data, dtype=dtype, count=len(array), offset=array.offset * dtype.itemsize)
-
-
-def validity(array: pa.Array) -> npt.NDArray[np.bool_]:
-    """A mask of the entries that are not null."""
-    bitmap = array.buffers()[0]
-    if bitmap is None:
-        return np.full(len(array), not pa.types.is_null(array.type))
-    bits = np.unpackbits(np.frombuffer(bitmap, dtype=np.uint8), bitorder="little")
-    return bits[array.offset : array.offset + len(array)].astype(bool)
-
-
-def arrow(
-    values: npt.NDArray[np.generic], present: npt.NDArray[np.bool_] | None = None
-) -> pa.Array:
-    """An Arrow array over the memory of integers, with nulls where they are not present; or of booleans, copied."""
-    if values.dtype == np.bool_:
-        bits = np.packbits(values.astype(np.bool_, copy=False), bitorder="little")
-        return pa.Array.from_buffers(pa.bool_(), values.size, [None, pa.py_buffer(bits)])
-    mask = None if present is None else pa.py_buffer(np.packbits(present, bitorder="little"))
-    return pa.Array.from_buffers(
-        pa.from_numpy_dtype(values.dtype), values.size, [mask, pa.py_buffer(values)]
-    )
-
-
-def numbers(array: pa.Array) -> tuple[npt.NDArray[np.floating], npt.NDArray[np.bool_] | None]:
-    """The present values as float32 or float64, and which entries are present (None when all are).
-
-    Arguments:
-        array: integers, floats or decimals; null and NaN both count as missing.
-
-    Guarantees: floats without missing values are a view of Arrow's own memory, not a copy.
-    """
-    if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
-    if array.type not in (pa.float32(), pa.float64()):
-        array = array.cast(pa.float64(), safe=False)
-    present = None
-    if array.null_count:
-        present = validity(array)
-        array = array.drop_null()
-    values = plain(array)
-    missing = np.isnan(values)
-    if not missing.any():
-        return values, present
-    values = values[~missing]
-    if present is None:
-        return values, ~missing
-    present[np.flatnonzero(present)[missing]] = False
-    return values, present
-
-
-def category_positions(
-    array: pa.Array, categories: Sequence[str], column: str
-) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
-    """The position of each entry in the list of categories, and a mask of the entries that are in it.
-
-    Arguments:
-        array: text, integers or booleans, also as a dictionary. Null is missing; so is empty text, unless a category.
-        categories: names, as `core.mechanism.category_name` writes them.
-
-    Returns: (n,) float64 positions, -1 for values that are not listed, and (n,) what is present.
-    """
-    if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
-    kind, of = array.type, pa.types
-    if not any(
-        test(kind)
-        for test in (of.is_string, of.is_large_string, of.is_boolean, of.is_integer, of.is_null)
-    ):
-        remedy = f"holds {kind}, not categories (text, integers, true and false); convert it first"
-        raise ParameterError("column", column, remedy)
-    text = array.cast(pa.large_string())
-    if "" not in categories:
-        text = compute.if_else(compute.equal(text, ""), pa.scalar(None, pa.large_string()), text)
-    found = compute.index_in(text, value_set=pa.array(list(categories), pa.large_string()))
-    present = validity(text)
-    places = np.full(len(text), -1.0)
-    known = validity(found)
-    places[known] = plain(found.drop_null())
-    return places, present
 
 
 def read_values(path: str | os.PathLike[str], *, column: str) -> npt.NDArray[np.floating]:

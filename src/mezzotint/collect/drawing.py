@@ -23,13 +23,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from mezzotint.collect.columns import arrow, category_positions, numbers
 from mezzotint.collect.reports import code_field, describe, hash_field
 from mezzotint.core.arguments import check_choice, check_count
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import refuse_existing, sync_folder
 from mezzotint.core.loss import Codes, Words
-from mezzotint.core.mechanism import MISSING, OTHER, Mechanism, Seed
+from mezzotint.core.mechanism import Mechanism, Seed
 from mezzotint.core.records import JsonObject
 from mezzotint.core.sampler import (
     BLOCK,
@@ -39,6 +38,7 @@ from mezzotint.core.sampler import (
     fresh_key,
     key_from,
 )
+from mezzotint.core.values import Inputs, arrow, arrow_array, inputs, stripped
 
 compute: Any = pc  # its functions are made at import time, unseen by type checkers
 
@@ -111,7 +111,7 @@ def memoised(
     """One memoised report per value.
 
     Arguments:
-        values: (n,) numbers in data units, none missing.
+        values: (n,) numbers in data units, or categories of the table; none missing.
         users: (n,) integers or text.
         mechanism: the table.
         key: 32 secret bytes, kept from round to round.
@@ -138,11 +138,13 @@ def memoised(
         True
     """
     Memo(users=column, key=key)  # checks the key
-    given, present = numbers(pa.array(values))
-    if present is not None:
+    listed = inputs(values, mechanism.categories, parameter="values")
+    if listed.present is not None:
         raise ParameterError("values", "missing", "drop missing values first")
-    words = memo_words(pa.array(users), given, key=key, column=column, mechanism=mechanism)
-    return codes_from_words(mechanism, given.astype(np.float64), words)
+    # The word comes from the input, a category's position: one category, one report, however it is spelled.
+    ids = arrow_array(users, parameter="users")
+    words = memo_words(ids, listed.values, key=key, column=column, mechanism=mechanism)
+    return codes_from_words(mechanism, listed.values.astype(np.float64), words)
 
 
 # Let E be AES-256 under a key of this column and table. With B1 a block made injectively of the id (but for long ids,
@@ -197,8 +199,7 @@ def _id_blocks(users: pa.Array, key: bytes) -> npt.NDArray[np.uint8]:
 
 
 def _as_text(users: pa.Array) -> pa.Array:
-    if pa.types.is_dictionary(users.type):
-        users = users.dictionary_decode()
+    users = stripped(users)
     kind = users.type
     if pa.types.is_null(kind) or users.null_count:
         raise ParameterError(
@@ -308,6 +309,8 @@ class Tally:
     reports: int = 0
     below: Counter[str] = field(default_factory=Counter)
     above: Counter[str] = field(default_factory=Counter)
+    unlisted: Counter[str] = field(default_factory=Counter)
+    respelled: Counter[str] = field(default_factory=Counter)
 
     @property
     def missing(self) -> int:
@@ -326,12 +329,17 @@ class Tally:
         self.below[column] += below
         self.above[column] += above
 
+    def spell(self, column: str, listed: Inputs) -> None:
+        """Adds the values of one batch that no category names, and those that name one in another spelling."""
+        self.unlisted[column] += listed.unlisted
+        self.respelled[column] += listed.respelled
+
     def add(self, other: Tally) -> None:
         """Adds the counts of another part of the run."""
         self.rows += other.rows
         self.reports += other.reports
-        self.below.update(other.below)
-        self.above.update(other.above)
+        for name in ("below", "above", "unlisted", "respelled"):
+            getattr(self, name).update(getattr(other, name))
 
     def as_dict(self) -> JsonObject:
         """Plain values for a file's metadata."""
@@ -462,7 +470,14 @@ class Plan:
         return replace(self, keys=tuple(hashlib.sha256(place + key).digest() for key in self.keys))
 
     def encode(
-        self, batch: pa.RecordBatch, *, first: int, tally: Tally, offset: int = 0, where: str = ""
+        self,
+        batch: pa.RecordBatch,
+        *,
+        first: int,
+        tally: Tally,
+        offset: int = 0,
+        where: str = "",
+        markers: frozenset[str] = frozenset(),
     ) -> pa.RecordBatch:
         """One batch of the columns, then of `extra`, with codes in place of the values, counted in the tally.
 
@@ -470,22 +485,18 @@ class Plan:
             first: index of its first row in the run: which words it takes.
             offset: index of its first row in its file, minus `first`: so that messages name the row within the file.
             where: which file, for messages.
+            markers: texts that mean a missing value, unless they are categories.
 
         Raises:
             ParameterError: a missing value under "error", or a value out of range under "error", naming its row.
         """
         place = _Place(before=first + offset, where=where)
-        split = [
-            numbers(batch.column(i))
-            if mechanism.categories is None
-            else _places(
-                batch.column(i), column, self.hashed.get(column, mechanism).categories or (), place
-            )
-            for i, (column, mechanism) in enumerate(self.mechanisms.items())
-        ]
-        present = self._present([mask for _, mask in split], place)
+        split = [self._inputs(batch.column(i), i, place, markers) for i in range(len(self.columns))]
+        present = self._present([listed.present for listed in split], place)
         fields, hashes = [], []
-        for i, (column, (values, mask)) in enumerate(zip(self.columns, split, strict=True)):
+        for i, (column, listed) in enumerate(zip(self.columns, split, strict=True)):
+            tally.spell(column, listed)
+            values, mask = listed.values, listed.present
             if present is not None and mask is not present:
                 values = values[present if mask is None else present[mask]]
             if self.memo is not None:  # one value, one report, whatever type a file stores it in
@@ -515,6 +526,13 @@ class Plan:
             *others.schema.names,
         ]
         return pa.RecordBatch.from_arrays([*fields, *hashes, *others.columns], names=names)
+
+    def _inputs(self, array: pa.Array, i: int, place: _Place, markers: frozenset[str]) -> Inputs:
+        """The inputs of one column of a batch."""
+        column = self.columns[i]
+        categories = self.hashed.get(column, self.mechanisms[column]).categories
+        names: dict[str, Any] = {"parameter": "column", "name": column, "row": place.row}
+        return inputs(array, categories, markers=markers, **names)
 
     def _hashes(
         self, i: int, many: int, first: int, rows: int, present: Present | None
@@ -636,25 +654,6 @@ def draw(
         under, over, _ = lookup.draw(values[part], drawn, codes[part])
         below, above, done = below + under, above + over, done + drawn.size
     return codes, int(below), int(above)
-
-
-def _places(
-    array: pa.Array, column: str, names: Sequence[str], place: _Place
-) -> tuple[Values, Present | None]:
-    """The inputs that the present categories of a column stand for, and which are present (None when all are)."""
-    places, present = category_positions(array, names, column)
-    if MISSING in names:
-        places[~present], present = names.index(MISSING), np.ones_like(present)
-    unknown = present & (places < 0)
-    if unknown.any():
-        if OTHER not in names:
-            remedy = (
-                "holds no category of the table; make the table with other=True (mezzotint design --other), or add "
-                "that category"
-            )
-            raise ParameterError("column", column, f"{place.row(int(np.argmax(unknown)))} {remedy}")
-        places[unknown] = names.index(OTHER)
-    return places[present], None if present.all() else present
 
 
 def _refuse_outside(

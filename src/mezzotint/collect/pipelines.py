@@ -11,12 +11,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mezzotint.collect.columns import arrow, numbers, require_numbers
 from mezzotint.core import brought_by
 from mezzotint.core.arguments import check_choice
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.mechanism import FloatArray, Mechanism, NumberArray, Seed
+from mezzotint.core.mechanism import Mechanism, NumberArray, Seed
 from mezzotint.core.sampler import key_from, privatize
+from mezzotint.core.values import arrow, arrow_array, inputs_of
 
 if TYPE_CHECKING:
     import pandas
@@ -42,7 +42,7 @@ def arrow_codes(values: Values, mechanism: Mechanism, **options: Unpack[CodeOpti
     """One report per value of an Arrow array; floats are read where they lie.
 
     Arguments:
-        values: integers, floats or decimals in data units.
+        values: integers, floats or decimals in data units; text, integers or booleans for a table of categories.
         mechanism: the table.
         missing: what to do about a null or NaN: "error" (the default), or "keep" it as a null, visible to all.
         on_out_of_range: "clip" (the default), or "error".
@@ -87,14 +87,14 @@ def _coder(
         if isinstance(values, pa.ChunkedArray):
             kind = pa.uint8() if _width(mechanism) == 8 else pa.uint16()
             return pa.chunked_array(map(codes, values.chunks), type=kind)
-        require_numbers(values.type, "values")
-        given, present = numbers(values)
+        listed = inputs_of(mechanism, values, parameter="values")
+        present = listed.present
         if present is not None and missing == "error":
             remedy = 'drop missing values first, or keep them as nulls with missing="keep"'
             raise ParameterError(
                 "values", "missing", f"value {int(np.argmin(present))} is missing; {remedy}"
             )
-        drawn, _ = privatize(mechanism, given, rng=rng, on_out_of_range=on_out_of_range)
+        drawn, _ = privatize(mechanism, listed.values, rng=rng, on_out_of_range=on_out_of_range)
         if present is None:
             return arrow(drawn)
         whole = np.zeros(present.size, dtype=drawn.dtype)
@@ -110,7 +110,8 @@ def register_arrow_function(
     """Makes `arrow_codes` a function of Arrow's compute engine, for `pyarrow.compute.call_function` and data sets.
 
     Arguments:
-        name: a new name among Arrow's functions, e.g. "privatize_age". It takes one float64 argument.
+        name: a new name among Arrow's functions, e.g. "privatize_age". It takes one argument: float64, or string for
+            a table of categories.
         mechanism, options: as `arrow_codes`, without `rng`.
 
     Returns: the name.
@@ -138,7 +139,8 @@ def register_arrow_function(
     }
     kind = pa.uint8() if _width(mechanism) == 8 else pa.uint16()
     try:
-        pc.register_scalar_function(function, name, doc, {"values": pa.float64()}, kind)
+        taken = pa.float64() if mechanism.categories is None else pa.string()
+        pc.register_scalar_function(function, name, doc, {"values": taken}, kind)
     except (pa.ArrowKeyError, KeyError):
         raise ParameterError(
             "name", name, "Arrow has a function of this name already; choose another"
@@ -177,11 +179,8 @@ def polars_codes(
     coder = _coder(mechanism, **options)
 
     def batch(series: polars.Series) -> polars.Series:
-        values = series.to_arrow()
-        if pa.types.is_null(values.type):
-            values = values.cast(pa.float64())
         try:
-            return polars.Series(series.name, coder(values))
+            return polars.Series(series.name, coder(series.to_arrow()))
         except (
             ParameterError
         ) as error:  # Polars makes errors anew from their text alone, which ours do not allow
@@ -249,7 +248,7 @@ def register_pandas(name: str = NAME) -> None:
 
         def privatize(self, mechanism: Mechanism, **options: Unpack[CodeOptions]) -> pandas.Series:
             """Codes of the series' values, under its own index and name."""
-            codes = arrow_codes(pa.array(self._series, from_pandas=True), mechanism, **options)
+            codes = arrow_codes(arrow_array(self._series, parameter="values"), mechanism, **options)
             kept = f"{'UInt' if codes.null_count else 'uint'}{_width(mechanism)}"
             return pandas.Series(
                 codes.to_pylist(), index=self._series.index, name=self._series.name, dtype=kept
@@ -266,7 +265,7 @@ def register_duckdb_function(
 
     Arguments:
         connection: from `duckdb.connect`.
-        name: of the function. It takes one DOUBLE.
+        name: of the function. It takes one DOUBLE, or one VARCHAR for a table of categories.
         mechanism, options: as `arrow_codes`, without `rng`; "keep" gives NULL for NULL.
 
     Returns: the name.
@@ -293,7 +292,8 @@ def register_duckdb_function(
     kind = "UTINYINT" if _width(mechanism) == 8 else "USMALLINT"
     how: dict[str, Any] = {"type": "arrow", "null_handling": "special", "side_effects": True}
     try:
-        connection.create_function(name, coder, ["DOUBLE"], kind, **how)
+        taken = "DOUBLE" if mechanism.categories is None else "VARCHAR"
+        connection.create_function(name, coder, [taken], kind, **how)
     except duckdb.Error:
         raise ParameterError(
             "name", name, "DuckDB has a function of this name already; choose another"
@@ -330,14 +330,15 @@ def transformer(
 
         def fit(self, X: npt.ArrayLike, y: object = None) -> Self:
             del y
-            self.n_features_in_ = _columns(X, tables, names).shape[1]
+            self.n_features_in_ = len(_columns(X, tables, names))
             if (columns := getattr(X, "columns", None)) is not None:
                 self.feature_names_in_ = np.asarray(columns, dtype=object)
             return self
 
         def transform(self, X: npt.ArrayLike) -> NumberArray:
-            values = _columns(X, tables, names)
-            codes = [table.privatize(values[:, i]) for i, table in enumerate(tables)]
+            columns = _columns(X, tables, names)
+            arrays = zip(tables, columns, strict=True)
+            codes = [_present_codes(table, column) for table, column in arrays]
             parts = (
                 [table.decode(one) for table, one in zip(tables, codes, strict=True)]
                 if decoded
@@ -351,14 +352,29 @@ def transformer(
     return Privatizer()
 
 
+def _present_codes(table: Mechanism, column: Any) -> NumberArray:
+    """One code per value of a column, which has no missing ones."""
+    listed = inputs_of(table, column, parameter="X")
+    if listed.present is not None:
+        first = int(np.argmin(listed.present))
+        raise ParameterError("X", f"value {first}", "is missing; drop or fill in such rows first")
+    return privatize(table, listed.values)[0]
+
+
 def _columns(
-    given: npt.ArrayLike, tables: Sequence[Mechanism], names: Sequence[Hashable] | None
-) -> FloatArray:
-    if names is not None and list(getattr(given, "columns", [])) != names:
-        raise ParameterError(
-            "X", "columns", f"need exactly these, in this order: {', '.join(map(str, names))}"
-        )
-    values = np.asarray(given, dtype=np.float64)
-    if values.ndim != 2 or values.shape[1] != len(tables):
-        raise ParameterError("X", values.shape, f"need (rows, {len(tables)}), a column per table")
-    return values
+    given: Any, tables: Sequence[Mechanism], names: Sequence[Hashable] | None
+) -> Sequence[Any]:
+    """The columns of a frame or of a two-dimensional array, one for each table."""
+    headings = list(getattr(given, "columns", []))
+    if names is not None and headings != names:
+        wanted = ", ".join(map(str, names))
+        raise ParameterError("X", "columns", f"need exactly these, in this order: {wanted}")
+    shape = np.shape(given)
+    if len(shape) != 2 or shape[1] != len(tables):
+        raise ParameterError("X", shape, f"need (rows, {len(tables)}), a column per table")
+    if hasattr(given, "iloc"):
+        return [given.iloc[:, i] for i in range(len(tables))]
+    if hasattr(given, "to_series"):  # a Polars frame
+        return [given.to_series(i) for i in range(len(tables))]
+    array = np.asarray(given)
+    return [array[:, i] for i in range(len(tables))]

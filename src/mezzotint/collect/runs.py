@@ -35,7 +35,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar, Unpack, final
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -228,27 +228,29 @@ def _one_file(
 
 def _read(
     work: Plan, files: Sequence[SourceFile]
-) -> Iterator[tuple[pa.RecordBatch, SourceFile, int, int, float]]:
+) -> Iterator[tuple[pa.RecordBatch, SourceFile, int, int, float, frozenset[str]]]:
     """Batches of values, each with its file, the rows before it in the run and in its file, and the fraction read."""
     rows = 0
     for i, file in enumerate(files):
         before = 0
         with open_file(file, numeric=work.columns, extra=work.extra, labels=work.labels) as opened:
             for batch in opened.batches():
-                yield batch, file, rows, before, (i + opened.reader.done()) / len(files)
+                markers = opened.reader.markers
+                yield batch, file, rows, before, (i + opened.reader.done()) / len(files), markers
                 rows, before = rows + batch.num_rows, before + batch.num_rows
 
 
 def _code(
     work: Plan,
-    reads: Iterator[tuple[pa.RecordBatch, SourceFile, int, int, float]],
+    reads: Iterator[tuple[pa.RecordBatch, SourceFile, int, int, float, frozenset[str]]],
     tally: Tally,
     files: int,
 ) -> Iterator[tuple[pa.RecordBatch, float]]:
     schema = None
-    for values, file, first, before, done in reads:
+    for values, file, first, before, done, markers in reads:
         where = f" of {file.name}" if files > 1 else ""
-        batch = work.encode(values, first=first, tally=tally, offset=before - first, where=where)
+        names: dict[str, Any] = {"offset": before - first, "where": where, "markers": markers}
+        batch = work.encode(values, first=first, tally=tally, **names)
         schema = schema or batch.schema
         if batch.schema != schema:
             odd = next(field for field in batch.schema if field != schema.field(field.name))
@@ -343,7 +345,12 @@ class PartWriter:
                 where = f" of {block.file.name}"
                 writer.write(
                     work.encode(
-                        batch, first=tally.rows, tally=tally, offset=block.offset, where=where
+                        batch,
+                        first=tally.rows,
+                        tally=tally,
+                        offset=block.offset,
+                        where=where,
+                        markers=opened.reader.markers,
                     )
                 )
             writer.close(tally.as_dict() if self.record_counts else None)

@@ -438,24 +438,24 @@ class Mechanism:
     def numbers(self, labels: npt.ArrayLike) -> FloatArray:
         """The inputs that categories stand for, shape of `labels`; raises ParameterError for an unknown one.
 
-        A label that no category names is `(other)`, and None `(missing)`, where the table has these categories.
+        A value that no category names is `(other)`, and a missing one `(missing)`, where the table has these
+        categories (`core.values`).
         """
         if self.categories is None:
             raise ParameterError("labels", "given", "this table is about numbers; give it numbers")
-        place = {category: float(i) for i, category in enumerate(self.categories)}
-        array = np.asarray(labels, dtype=object)
-        found = [
-            place.get(
-                MISSING if label is None else category_name(label),
-                -1.0 if label is None else place.get(OTHER, -1.0),
-            )
-            for label in array.ravel()
-        ]
-        if -1.0 in found:
-            where = found.index(-1.0)
-            remedy = "is not a category of this table; build it with other=True (or missing=True), or drop such values"
-            raise ParameterError("x", f"label {where}", remedy)
-        return np.array(found, dtype=np.float64).reshape(array.shape)
+        from mezzotint.core.values import inputs
+
+        flat: Any = labels
+        if isinstance(labels, list | tuple):
+            flat = np.asarray(labels, dtype=object)
+        if isinstance(flat, np.ndarray):
+            flat = cast(Any, flat).reshape(-1)
+        found = inputs(flat, self.categories)
+        if found.present is not None:
+            first = int(np.argmin(found.present))
+            remedy = "is missing; drop such values, or build the table with missing=True"
+            raise ParameterError("x", f"value {first}", remedy)
+        return found.values.reshape(np.shape(labels))
 
     def privatize_with_stats(
         self, x: Any, rng: Seed = None, *, on_out_of_range: Literal["clip", "error"] = "clip"

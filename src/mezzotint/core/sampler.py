@@ -292,12 +292,26 @@ def _as_array(x: object) -> tuple[Floats, Callable[[Codes], object]]:
         raise ParameterError(
             "x", type(x).__name__, "need numbers in an array of one shape"
         ) from None
-    if array.dtype.kind not in "fiub":
-        raise wrong_kind("x", array, "fiub", "need real numbers; convert or drop the rest")
+    if array.dtype == object:
+        array = _of_objects(array)
+    if array.size and array.dtype.kind not in "fiu":
+        raise wrong_kind("x", array, "fiu", "need real numbers; convert or drop the rest")
     small = array.dtype.kind == "f" and array.dtype.itemsize <= 4
     # The native dtype: asarray copies only what needs casting.
     # An array of no dimension becomes a scalar, others stay.
     return np.asarray(array, dtype=np.float32 if small else np.float64), lambda codes: codes[()]
+
+
+def _of_objects(array: npt.NDArray[Any]) -> Floats:
+    """Python numbers, as decimals, in the shape of the array; raises ParameterError for others, or a missing one."""
+    from mezzotint.core.values import inputs
+
+    found = inputs(array.reshape(-1), None)
+    if found.present is not None:
+        index = np.unravel_index(int(np.argmin(found.present)), array.shape)
+        remedy = f"input {_spelled(tuple(map(int, index)))} is missing; drop it first"
+        raise ParameterError("x", None, remedy)
+    return found.values.reshape(array.shape)
 
 
 def _to_torch(codes: Codes) -> torch.Tensor:

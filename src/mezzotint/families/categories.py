@@ -625,33 +625,30 @@ class HashedDomain:
         """(n,) the cells of categories, by their positions in the list, each under a hash of its own."""
         return self._kept[(self._logarithms[positions] - hashes) % self.hashes]
 
-    def privatize(
-        self, values: Sequence[str | int | bool | None], *, rng: Seed = None
-    ) -> tuple[IntArray, IntArray]:
+    def privatize(self, values: npt.ArrayLike, *, rng: Seed = None) -> tuple[IntArray, IntArray]:
         """One report per value.
 
         Arguments:
-            values: (n,) categories; None is missing.
+            values: (n,) categories, as a list, an array or a series; None is missing.
             rng: None for the cryptographic generator; a seed or numpy Generator is reproducible and NOT private.
         Returns: (n,) codes and (n,) hashes, both parts of the report.
         Raises:
             ParameterError: a value that is not a category.
         """
-        places = {name: i for i, name in enumerate(self.categories)}
-        found = [
-            places.get(MISSING if one is None else category_name(one), places.get(OTHER, -1))
-            for one in values
-        ]
-        if -1 in found:
-            remedy = "is not a category; build the domain with other=True"
-            raise ParameterError("values", f"value {found.index(-1)}", remedy)
+        from mezzotint.core.values import inputs
+
+        listed = inputs(values, self.categories, parameter="values")
+        if listed.present is not None:
+            first = int(np.argmin(listed.present))
+            raise ParameterError("values", f"value {first}", "is missing; drop such values")
+        positions = listed.values.astype(np.int64)
         generator = np.random.default_rng(rng) if isinstance(rng, int | np.integer) else rng
         hashes = (
-            np.array([secrets.randbelow(self.hashes) for _ in found], dtype=np.int64)
+            np.array([secrets.randbelow(self.hashes) for _ in positions], dtype=np.int64)
             if generator is None
-            else generator.integers(0, self.hashes, len(found))
+            else generator.integers(0, self.hashes, positions.size)
         )
-        cells = self.cell(np.array(found, dtype=np.int64), hashes)
+        cells = self.cell(positions, hashes)
         from mezzotint.core.sampler import privatize
 
         codes, _ = privatize(self.mechanism, cells.astype(np.float64), rng=generator)

@@ -1,0 +1,419 @@
+"""From values to the inputs of a table: the one function behind files, frames, engines, streams and lists.
+
+The same value gives the same input whatever brings it, or is refused by name (docs/collect.md, "Values").
+Storage is stripped first: dictionaries, run-end encoding, extensions and views hold what they hold.
+"""
+
+from __future__ import annotations
+
+import decimal
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mezzotint.core.errors import ParameterError
+from mezzotint.core.mechanism import MISSING, OTHER, Mechanism
+
+compute: Any = pc  # its functions are made at import time, unseen by type checkers
+of: Any = pa.types
+
+BoolArray = npt.NDArray[np.bool_]
+Numbers = npt.NDArray[np.floating]
+
+EXACT_INTEGERS = {pa.float16(): 2**11, pa.float32(): 2**24, pa.float64(): 2**53}
+"""Floats of smaller magnitude hold every integer exactly; a larger one may have been another integer."""
+
+UNLISTED, ABSENT = -1, -2
+"""Positions of values that no category names, and of missing values."""
+
+_RESPELLED = r"^[\s\pZ]|[\s\pZ]$|\.0+$|^-0$|^(?i:true|false)$"
+"""Unlisted text that may be a category in another spelling."""
+
+_ZERO_FRACTION = re.compile(r"(-?(?:0|[1-9][0-9]*))\.0+")
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """Inputs of a table.
+
+    Arguments:
+        values: (k,) float32 or float64 without NaN, one per present value; positions for categories.
+        present: (n,) a mask of the present values; None when all n are.
+        unlisted: how many were counted as `(other)`, because no category names them.
+        respelled: how many name a category only in another spelling (" a", "1.0", "True").
+    """
+
+    values: Numbers
+    present: BoolArray | None
+    unlisted: int = 0
+    respelled: int = 0
+
+
+def inputs(
+    values: Any,
+    categories: Sequence[str] | None,
+    *,
+    parameter: str = "x",
+    name: str | None = None,
+    row: Callable[[int], str] = lambda index: f"value {index}",
+    markers: frozenset[str] = frozenset(),
+) -> Inputs:
+    """Inputs that values stand for.
+
+    Arguments:
+        values: Arrow array, or anything that `arrow_array` takes.
+        categories: those of the table; None for a table about numbers.
+        parameter, name: for messages: the parameter, and its value (the column).
+        row: for messages: the words for a row, by its index.
+        markers: texts that mean a missing value, unless they are categories (cells of CSV).
+
+    Raises:
+        ParameterError: values of another kind, or a value that no category names in a table without `(other)`.
+    """
+    place = _Place(parameter=parameter, name=name, row=row)
+    array = stripped(arrow_array(values, parameter=parameter, name=name))
+    if categories is None:
+        found, present = numbers(_require_numbers(array, place))
+        return Inputs(values=found, present=present)
+    return _positions(array, tuple(categories), place, markers)
+
+
+def inputs_of(mechanism: Mechanism, values: Any, **names: Any) -> Inputs:
+    """`inputs` for the categories of a table, or for its numbers."""
+    return inputs(values, mechanism.categories, **names)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class _Place:
+    """The words of messages about one column."""
+
+    parameter: str
+    name: str | None
+    row: Callable[[int], str]
+
+    def error(self, remedy: str) -> ParameterError:
+        return ParameterError(self.parameter, self.name or "given", remedy)
+
+
+# Arrow arrays ----------------------------------------------------------------------------------------------------
+
+
+def arrow_array(values: Any, *, parameter: str = "x", name: str | None = None) -> pa.Array:
+    """Values of a list, a NumPy array, a series or an Arrow array, as one Arrow array.
+
+    Raises:
+        ParameterError: Python values of several kinds, or of a kind that Arrow does not hold.
+    """
+    if isinstance(values, pa.Array):
+        return values
+    if isinstance(values, pa.ChunkedArray):
+        return values.combine_chunks()
+    try:
+        if hasattr(values, "to_arrow"):  # a Polars series
+            return values.to_arrow()
+        if hasattr(values, "iloc"):  # a pandas series
+            return _one_chunk(pa.array(values, from_pandas=True))
+        if isinstance(values, np.ndarray | np.generic):
+            column = np.atleast_1d(values)
+            if column.dtype != object:
+                return pa.array(column, from_pandas=column.dtype.kind in "fmM")
+            return pa.array(column.tolist(), from_pandas=True)
+        single = isinstance(values, str | bytes) or not hasattr(values, "__iter__")
+        return pa.array([values] if single else list(values), from_pandas=True)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        reason = str(error).partition("\n")[0][:120]
+        remedy = f"holds values of several kinds, or of a kind that no column has ({reason})"
+        raise ParameterError(parameter, name or type(values).__name__, remedy) from None
+
+
+def _one_chunk(values: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+
+
+def stripped(array: pa.Array) -> pa.Array:
+    """The array without dictionary, run-end, extension and view storage."""
+    while True:
+        kind: Any = array.type
+        if isinstance(kind, pa.BaseExtensionType):
+            array = array.storage
+        elif of.is_dictionary(kind):
+            array = _decoded(array)
+        elif of.is_run_end_encoded(kind):
+            array = compute.run_end_decode(array)
+        elif of.is_string_view(kind):
+            array = array.cast(pa.large_string())
+        else:
+            return array
+
+
+def _decoded(array: pa.Array) -> pa.Array:
+    words = array.dictionary
+    if of.is_string_view(words.type):
+        words = words.cast(pa.large_string())
+    if isinstance(words.type, pa.BaseExtensionType) or of.is_run_end_encoded(words.type):
+        words = stripped(words)
+    return words.take(array.indices)
+
+
+def stripped_type(kind: Any) -> pa.DataType:
+    """The type that `stripped` gives arrays of a type."""
+    while True:
+        if isinstance(kind, pa.BaseExtensionType):
+            kind = kind.storage_type
+        elif of.is_dictionary(kind) or of.is_run_end_encoded(kind):
+            kind = kind.value_type
+        elif of.is_string_view(kind):
+            return pa.large_string()
+        else:
+            return kind
+
+
+# By buffers, not by `to_numpy` and `pa.array`, which import pandas wherever it is installed: half a second for nothing.
+
+
+def plain(array: pa.Array) -> npt.NDArray[Any]:
+    """A view of the numbers of an array without nulls."""
+    dtype = np.dtype(array.type.to_pandas_dtype())
+    data = array.buffers()[1]
+    if data is None or not len(array):
+        return np.empty(0, dtype=dtype)
+    return np.frombuffer(data, dtype=dtype, count=len(array), offset=array.offset * dtype.itemsize)
+
+
+def validity(array: pa.Array) -> BoolArray:
+    """A mask of the entries that are not null."""
+    bitmap = array.buffers()[0]
+    if bitmap is None:
+        return np.full(len(array), not of.is_null(array.type))
+    bits = np.unpackbits(np.frombuffer(bitmap, dtype=np.uint8), bitorder="little")
+    return bits[array.offset : array.offset + len(array)].astype(bool)
+
+
+def arrow(values: npt.NDArray[np.generic], present: BoolArray | None = None) -> pa.Array:
+    """An Arrow array over the memory of integers, with nulls where they are not present; or of booleans, copied."""
+    if values.dtype == np.bool_:
+        bits = np.packbits(values.astype(np.bool_, copy=False), bitorder="little")
+        return pa.Array.from_buffers(pa.bool_(), values.size, [None, pa.py_buffer(bits)])
+    mask = None if present is None else pa.py_buffer(np.packbits(present, bitorder="little"))
+    kind = pa.from_numpy_dtype(values.dtype)
+    return pa.Array.from_buffers(kind, values.size, [mask, pa.py_buffer(values)])
+
+
+# Numbers ---------------------------------------------------------------------------------------------------------
+
+
+def _require_numbers(array: pa.Array, place: _Place) -> pa.Array:
+    fault = number_fault(array.type, place.name)
+    if fault:
+        raise place.error(fault)
+    return array
+
+
+def number_fault(kind: pa.DataType, name: str | None = None) -> str:
+    """The remedy for a type that holds no numbers; empty for a type that does."""
+    inner = stripped_type(kind)
+    if of.is_temporal(inner):
+        return f"holds {kind}, not numbers; {derived_remedy(inner, name)}"
+    numeric = of.is_integer(inner) or of.is_floating(inner) or of.is_decimal(inner)
+    if numeric or of.is_null(inner):
+        return ""
+    return f"holds {kind}, not numbers; convert it first or choose another column"
+
+
+def category_fault(kind: pa.DataType, name: str | None = None) -> str:
+    """The remedy for a type that holds no categories; empty for a type that does."""
+    inner = stripped_type(kind)
+    if of.is_temporal(inner):
+        return f"holds {kind}, not categories; {derived_remedy(inner, name)}"
+    text = of.is_string(inner) or of.is_large_string(inner)
+    number = of.is_integer(inner) or of.is_floating(inner) or of.is_decimal(inner)
+    if text or number or of.is_boolean(inner) or of.is_null(inner):
+        return ""
+    return f"holds {kind}, not categories (text, integers, true and false); convert it first"
+
+
+def derived_remedy(kind: pa.DataType, name: str | None) -> str:
+    """The words that name the derived columns of a temporal type."""
+    column = name or "NAME"
+    if of.is_duration(kind):
+        return f"use {column}:seconds"
+    if of.is_time(kind):
+        return f"use {column}:hour or {column}:minute_of_day"
+    return (
+        f"use a derived column, as {column}:weekday, {column}:month, {column}:date, {column}:hour"
+    )
+
+
+def numbers(array: pa.Array) -> tuple[Numbers, BoolArray | None]:
+    """The present values as float32 or float64, and which entries are present (None when all are).
+
+    Arguments:
+        array: integers, floats or decimals; null and NaN both count as missing.
+
+    Guarantees: floats without missing values are a view of Arrow's own memory, not a copy; every other number becomes
+        the nearest float64 (Arrow's own cast of decimals does not give the nearest).
+    """
+    array = stripped(array)
+    if of.is_decimal(array.type):
+        array = array.cast(pa.string())
+    if array.type not in (pa.float32(), pa.float64()):
+        array = array.cast(pa.float64(), safe=False)
+    present = None
+    if array.null_count:
+        present = validity(array)
+        array = array.drop_null()
+    values = plain(array)
+    missing = np.isnan(values)
+    if not missing.any():
+        return values, present
+    values = values[~missing]
+    if present is None:
+        return values, ~missing
+    present[np.flatnonzero(present)[missing]] = False
+    return values, present
+
+
+# Categories ------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=8)
+def _listed(categories: tuple[str, ...]) -> tuple[pa.Array, dict[str, int]]:
+    """Categories that values can name, for Arrow and for Python. `(other)` and `(missing)` are not among them."""
+    named = [None if name in (OTHER, MISSING) else name for name in categories]
+    positions = {name: i for i, name in enumerate(named) if name is not None}
+    return pa.array(named, pa.large_string()), positions
+
+
+def _positions(
+    array: pa.Array, categories: tuple[str, ...], place: _Place, markers: frozenset[str]
+) -> Inputs:
+    listed, positions = _listed(categories)
+    text = category_text(array, place)
+    found = _numbered(compute.index_in(text, value_set=listed, skip_nulls=True), otherwise=UNLISTED)
+    found[~validity(text)] = ABSENT
+    respelled = _respell(text, found, positions, markers)
+    unlisted = found == UNLISTED
+    count = int(unlisted.sum())
+    if count and OTHER not in categories:
+        index = int(np.argmax(unlisted))
+        remedy = (
+            f"{place.row(index)} holds {text[index].as_py()!r}, which is no category of the table; "
+            "make the table with other=True (mezzotint design --other), or add that category"
+        )
+        raise place.error(remedy)
+    if count:
+        found[unlisted] = categories.index(OTHER)
+    present: BoolArray | None = found != ABSENT
+    if MISSING in categories:
+        found[~present] = categories.index(MISSING)
+        present = None
+    if present is not None and present.all():
+        present = None
+    kept = found if present is None else found[present]
+    return Inputs(
+        values=kept.astype(np.float64), present=present, unlisted=count, respelled=respelled
+    )
+
+
+def _numbered(indices: pa.Array, *, otherwise: int) -> npt.NDArray[np.int64]:
+    """(n,) integers of an Arrow array, with a number in place of its nulls."""
+    filled = compute.fill_null(indices.cast(pa.int64()), otherwise)
+    return plain(filled).copy()
+
+
+def _respell(
+    text: pa.Array,
+    found: npt.NDArray[np.int64],
+    positions: dict[str, int],
+    markers: frozenset[str],
+) -> int:
+    """Give unlisted values the position that another spelling names; returns how many had one."""
+    pending = np.flatnonzero(found == UNLISTED)
+    if not pending.size:
+        return 0
+    cells = text.take(pa.array(pending)).dictionary_encode()
+    distinct = cells.dictionary
+    needed = compute.match_substring_regex(distinct, _RESPELLED)
+    if markers:
+        needed = compute.or_(needed, compute.is_in(distinct, pa.array(list(markers), text.type)))
+    needed = compute.or_(needed, compute.equal(distinct, ""))
+    spelled = np.full(len(distinct), UNLISTED)
+    for index in np.flatnonzero(_booleans(needed)):
+        spelled[index] = _other_spelling(distinct[int(index)].as_py(), positions, markers)
+    again = spelled[plain(cells.indices)]
+    found[pending] = again
+    return int((again >= 0).sum())
+
+
+def _booleans(array: pa.Array) -> BoolArray:
+    return plain(array.cast(pa.uint8())).astype(bool)
+
+
+def _other_spelling(cell: str, positions: dict[str, int], markers: frozenset[str]) -> int:
+    """The position that a cell names when it is trimmed, without a zero fraction, or in lower case."""
+    trimmed = cell.strip()
+    if trimmed in positions:
+        return positions[trimmed]
+    if not trimmed or trimmed in markers:
+        return ABSENT
+    candidates = [trimmed.lower()] if trimmed.lower() in ("true", "false") else []
+    whole = _ZERO_FRACTION.fullmatch(trimmed)
+    if whole or trimmed == "-0":
+        digits = whole[1] if whole else trimmed
+        candidates.append("0" if digits == "-0" else digits)
+    for candidate in candidates:
+        if candidate in positions:
+            return positions[candidate]
+    return UNLISTED
+
+
+def category_text(array: pa.Array, place: _Place) -> pa.Array:
+    """The spelling of each value: text as it is, digits of integers, `true` and `false`; null is missing."""
+    array = stripped(array)
+    fault = category_fault(array.type, place.name)
+    if fault:
+        raise place.error(fault)
+    if of.is_floating(array.type):
+        array = _whole_floats(array, place)
+    elif of.is_decimal(array.type):
+        return _whole_decimals(array, place)
+    return array.cast(pa.large_string())
+
+
+def _whole_floats(array: pa.Array, place: _Place) -> pa.Array:
+    """Floats that are integers, as integers; NaN is null."""
+    limit = EXACT_INTEGERS[array.type]
+    wide = array.cast(pa.float64())
+    values = plain(compute.fill_null(wide, np.nan))
+    missing = np.isnan(values)
+    with np.errstate(invalid="ignore"):
+        whole = missing | ((np.abs(values) < limit) & (np.floor(values) == values))
+    if not whole.all():
+        index = int(np.argmin(whole))
+        remedy = f"holds {values[index]:g}, which is no category; categories are text or integers"
+        raise place.error(f"{place.row(index)} {remedy}")
+    integers = np.where(missing, 0.0, values).astype(np.int64)
+    return arrow(integers, ~missing)
+
+
+def _whole_decimals(array: pa.Array, place: _Place) -> pa.Array:
+    """Digits of decimals that are integers; through text, because every conversion to floats rounds."""
+    cells = array.cast(pa.string()).dictionary_encode()
+    spelled: list[str | None] = []
+    for index, cell in enumerate(cells.dictionary.to_pylist()):
+        number = decimal.Decimal(cell)
+        if number != number.to_integral_value():
+            first = int(np.argmax(_numbered(cells.indices, otherwise=-1) == index))
+            remedy = f"holds {cell}, which is no category; categories are text or integers"
+            raise place.error(f"{place.row(first)} {remedy}")
+        spelled.append(str(int(number)))
+    return pa.array(spelled, pa.large_string()).take(cells.indices)
