@@ -244,11 +244,6 @@ def test_values_stand_as_they_were_given() -> None:
     ("line", "begins"),
     [
         ("train --data breast-cancer", "--target-epsilon is not given: "),
-        ("train --data breast-cancer --method ranked-gradient", "--report-epsilon is not given: "),
-        (
-            "train --data breast-cancer --method ranked-gradient --report-epsilon 1e9",
-            "--report-epsilon=1000000000.0: ",
-        ),
         (
             "federate --rounds 1 --trust local --report-epsilon 1e9",
             "--report-epsilon=1000000000.0: ",

@@ -374,3 +374,33 @@ def test_onnx_refuses_what_it_cannot_say(tmp_path: Path) -> None:
     with pytest.raises(ParameterError, match="Softplus"):
         bare.export(tmp_path / "n.onnx", module=layers, shape=(28, 28))
     assert not (tmp_path / "n.onnx").exists()
+
+
+class Dense(torch.nn.Module):
+    """Two dense layers with biases."""
+
+    def __init__(self, width: int = 64) -> None:
+        super().__init__()
+        self.up, self.down = torch.nn.Linear(width, width), torch.nn.Linear(width, width)
+
+    def forward(self, x: Any) -> Any:
+        return self.down(torch.relu(self.up(x)))
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_onnxruntime_multiplies_by_the_integers_of_layers_with_biases(
+    bits: int, tmp_path: Path
+) -> None:
+    # A product and an addition would become a Gemm, whose weights are unpacked at every call.
+    runtime = pytest.importorskip("onnxruntime")
+    onnx = pytest.importorskip("onnx")
+    torch.manual_seed(0)
+    module = Dense()
+    weights = {name: parameter.detach().numpy() for name, parameter in module.named_parameters()}
+    pack_weights(weights, bits=bits).export(tmp_path / "m.onnx", module=module, shape=(64,))
+    options = runtime.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "fused.onnx")
+    runtime.InferenceSession(tmp_path / "m.onnx", options, providers=["CPUExecutionProvider"])
+    kinds = [node.op_type for node in onnx.load(tmp_path / "fused.onnx").graph.node]
+    assert kinds.count("MatMulNBits") == 2
+    assert not {"Gemm", "MatMul", "DequantizeLinear"} & set(kinds)

@@ -14,7 +14,7 @@ from reference.training import drawn_codes
 
 torch = pytest.importorskip("torch")
 opacus = pytest.importorskip("opacus")
-samples = pytest.importorskip("mezzotint.training.batches")
+samples = pytest.importorskip("mezzotint.training.gradients")
 
 # Opacus listens with full backward hooks on modules whose inputs need no gradient; torch remarks on that.
 pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook is firing")
@@ -67,8 +67,7 @@ def test_the_same_gradients_as_opacus(
 ) -> None:
     x = torch.randn(shape, generator=torch.Generator().manual_seed(1))
     mine, theirs = (
-        gradients(kind, build, x)
-        for kind in (samples.FactoredGradSampleModule, opacus.GradSampleModule)
+        gradients(kind, build, x) for kind in (samples.PrivateModule, opacus.GradSampleModule)
     )
     assert [samples.factors(sample) is not None for sample in mine] == factored
     for one, other in zip(mine, theirs, strict=True):
@@ -81,7 +80,7 @@ def test_the_same_gradients_as_opacus(
 
 
 def test_opacus_s_own_optimizer_takes_no_step_on_factors(blobs: Dataset) -> None:
-    module = samples.FactoredGradSampleModule(torch.nn.Linear(5, 1), loss_reduction="sum")
+    module = samples.PrivateModule(torch.nn.Linear(5, 1), loss_reduction="sum")
     inner = torch.optim.SGD(module.parameters(), lr=0.1)
     optimizer = opacus.optimizers.DPOptimizer(
         inner, noise_multiplier=0.0, max_grad_norm=1.0, expected_batch_size=2

@@ -57,7 +57,8 @@ def backward(module: Any, optimizer: Any, batch: Any) -> None:
     x, y = batch
     optimizer.zero_grad()
     outputs = module(x.to(next(module.parameters()).dtype)).float().squeeze(1)
-    torch.nn.functional.softplus(-outputs * (2 * y - 1)).mean().backward()
+    losses = torch.nn.functional.softplus(-outputs * (2 * y - 1))
+    (losses.sum() if module.loss_reduction == "sum" else losses.mean()).backward()
 
 
 def steps(parts: Any, number: int) -> np.ndarray:
@@ -134,7 +135,7 @@ def test_deepcopy(blobs: Dataset, bits: int | None) -> None:
         next(iter(parts[2]))
         one.zero_grad()
         for parameter in one.params:
-            parameter.grad_sample = torch.ones(3, *parameter.shape)
+            parameter.grad_sample = torch.ones(200, *parameter.shape)
         one.step()
         if one is optimizer:
             first = [parameter.detach().clone() for parameter in one.params]
@@ -175,7 +176,7 @@ def test_pickled_copies_release_nothing(blobs: Dataset, bits: int | None) -> Non
     assert accountant.claim().releases == 2
     before = [parameter.detach().clone() for parameter in optimizer.params]
     for parameter in optimizer.params:
-        parameter.grad_sample = torch.ones(3, *parameter.shape)
+        parameter.grad_sample = torch.ones(200, *parameter.shape)
     with pytest.raises(ParameterError, match="load_state_dict"):
         optimizer.step()
     assert all(torch.equal(*pair) for pair in zip(before, optimizer.params, strict=True))
@@ -340,7 +341,8 @@ def test_accumulated_batches_are_refused(blobs: Dataset) -> None:
 
 @pytest.mark.parametrize("bits", [None, 4])
 def test_bfloat16_modules(blobs: Dataset, bits: int | None) -> None:
-    parts = script(blobs, module=torch.nn.Linear(5, 1).to(torch.bfloat16), bits=bits, batch_size=50)
+    module = torch.nn.Linear(5, 1).to(torch.bfloat16)
+    parts = script(blobs, module=module, bits=bits, batch_size=50, loss_reduction="sum")
     steps(parts, 12)
     module = parts[0]
     assert all(
@@ -358,7 +360,7 @@ def test_bfloat16_modules(blobs: Dataset, bits: int | None) -> None:
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
 def test_autocast(blobs: Dataset, kind: Any) -> None:
     # Weights stay in 32 bits; gradients of single records come in 16, and their integers are those of the 16 bits.
-    parts = script(blobs, bits=4, batch_size=50)
+    parts = script(blobs, bits=4, batch_size=50, loss_reduction="sum")
     module, optimizer, loader, accountant = parts
     for _ in range(3):
         for x, y in loader:
@@ -366,7 +368,7 @@ def test_autocast(blobs: Dataset, kind: Any) -> None:
             with torch.autocast("cpu", dtype=kind):
                 outputs = module(x).squeeze(1)
                 assert outputs.dtype == kind
-                loss = torch.nn.functional.softplus(-outputs.float() * (2 * y - 1)).mean()
+                loss = torch.nn.functional.softplus(-outputs.float() * (2 * y - 1)).sum()
             loss.backward()
             optimizer.step()
     assert all(

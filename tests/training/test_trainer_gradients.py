@@ -10,7 +10,6 @@ import pytest
 from mezzotint import ParameterError, families
 from mezzotint.datasets import Dataset
 from mezzotint.training import methods
-from mezzotint.vectors import ranked_codebook
 from reference.training import drawn_codes
 from tolerances import MANY, SINGLE
 from training.runs import make
@@ -87,56 +86,3 @@ def test_clipped_only(blobs: Dataset) -> None:
 
 
 # Whole gradients as one index -------------------------------------------------------------------------------------
-
-
-def test_ranked_gradients_release_one_index_a_record(blobs: Dataset) -> None:
-    scheme = ranked_codebook(6, 4.0, clip_norm=0.5)
-    run = make(blobs, methods.RankedSGD(scheme=scheme), steps=4)
-    rows = [
-        torch.tensor([[0.1, -0.5, 0.0, 0.2], [0.2, 0.05, -0.2, 0.0]]),
-        torch.tensor([[[0.1], [0.0]]] * 2),
-    ]
-    reports, seeds = run.optimizer.reports(rows)
-    assert reports.dtype == np.int64
-    assert ((reports >= 0) & (reports < scheme.reports)).all()
-    assert len(set(seeds.tolist())) == 2
-    assert len(set((seeds >> np.uint64(32)).tolist())) == 1  # one round, two slots
-    # The step is made with the estimates from integers and public seeds alone (a seeded run draws the same again).
-    summed = run.optimizer.total(rows).numpy()
-    np.testing.assert_allclose(summed, scheme.mean(reports, seeds) * 2, rtol=SINGLE)
-    run.run()
-    claim = run.claim()
-    assert (claim.observer, claim.rounds, claim.neighboring) == ("reports", 4, "replace_one")
-    assert claim.sha256 == scheme.sha256
-    assert claim.sampling == "public"
-    assert 0 < claim.epsilon <= 4 * scheme.epsilon * (1 + MANY)
-    assert run.optimizer.total([row[:0] for row in rows]).tolist() == [0.0] * 6
-    with pytest.raises(ParameterError, match="neighboring"):
-        make(blobs, methods.RankedSGD(scheme=scheme), neighboring="add_or_remove_one").claim(1)
-    with pytest.raises(ParameterError, match="6 weights"):
-        make(blobs, methods.RankedSGD(scheme=ranked_codebook(7, 4.0)))
-
-
-def test_ranked_gradients_are_unbiased_and_clipped(blobs: Dataset) -> None:
-    scheme = ranked_codebook(6, 8.0, clip_norm=1.0)
-    run = make(blobs, methods.RankedSGD(scheme=scheme), seed=None)
-    rows = torch.tensor([[0.3, -0.4, 0.0, 0.2, 0.0, 0.1]]).repeat(3000, 1)
-    # Five standard errors of all coordinates together (false alarm below 1e-5).
-    bound = 5 * math.sqrt(scheme.mse / 3000)
-    np.testing.assert_allclose(
-        run.optimizer.total([rows]).numpy() / 3000, rows[0].numpy(), atol=bound
-    )
-    longer = rows * 100
-    clipped = (rows[0] / rows[0].norm()).numpy()
-    np.testing.assert_allclose(run.optimizer.total([longer]).numpy() / 3000, clipped, atol=bound)
-    broken = torch.full(
-        (2, 6), math.nan
-    )  # counts as 0, and stops nothing: that it was there is not told
-    assert np.isfinite(run.optimizer.total([broken]).numpy()).all()
-
-
-def test_ranked_gradients_learn(blobs: Dataset) -> None:
-    scheme = ranked_codebook(6, 8.0, clip_norm=1.0)
-    run = make(blobs, methods.RankedSGD(scheme=scheme), steps=60, step_size=0.5)
-    assert run.run().test_accuracy > 0.85
-    assert "ranked-gradient" in run.method.describe().values()

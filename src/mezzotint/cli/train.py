@@ -37,10 +37,9 @@ USES = {
     "proj-dp-sgd": (*_NOISE, *_USERS, "clip_norm", "bands", "projection", "bound"),
     "rqp": (*_NOISE, "clip_norm", "projection", "bound", "q", "mechanism"),
     "quantized-gradient": ("mechanism", "clip"),
-    "ranked-gradient": ("report_epsilon", "clip_norm"),
 }
 METHODS = tuple(USES)
-REPORTING = ("quantized-gradient", "ranked-gradient")
+REPORTING = ("quantized-gradient",)
 """Methods that report each gradient, which hides that a record is replaced, not that it is there."""
 
 FAR = 30.0
@@ -88,9 +87,6 @@ def command(
     ] = None,
     clip: Annotated[
         Number, option("quantized-gradient: bound on each coordinate; default: 0.45.")
-    ] = None,
-    report_epsilon: Annotated[
-        Number, option("ranked-gradient: pure epsilon of each record's report.")
     ] = None,
     bands: Annotated[
         str | None, option("Steps over which noise is correlated; auto: for --target-epsilon.")
@@ -274,17 +270,6 @@ def choose_method(options: Options, task: Task, *, records: int) -> Method:
         return mz.training.methods.QuantizedSGD(
             table=common.load_mechanism(options["mechanism"]), clip=_or(options["clip"], 0.45)
         )
-    if name == "ranked-gradient":
-        if options["report_epsilon"] is None:
-            raise ParameterError(
-                "report_epsilon", None, "name the epsilon of one report, e.g. --report-epsilon 4"
-            )
-        weights = sum(parameter.numel() for parameter in task.module.parameters())
-        with common.renamed(epsilon="report_epsilon"):
-            scheme = mz.vectors.ranked_codebook(
-                weights, options["report_epsilon"], clip_norm=clip_norm
-            )
-        return mz.training.methods.RankedSGD(scheme=scheme)
     projected = _projection(options) if name in ("proj-dp-sgd", "rqp") else None
     bands = _bands(options, records)
     return mz.training.methods.NoisySGD(

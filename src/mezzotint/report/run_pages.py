@@ -26,7 +26,7 @@ DELTAS = tuple(10.0**-k for k in range(3, 11))
 
 _SIMULATED = "Simulation; not private: this run was seeded and can be repeated bit for bit."
 
-_REPORTS = ("quantized-gradient", "ranked-gradient")
+_REPORTS = ("quantized-gradient",)
 """Methods that draw each gradient from a table."""
 
 _PROGRESS = ("step", "loss", "train_accuracy", "test_accuracy", "epsilon")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, NoReturn, TypeVar, final
@@ -125,6 +125,19 @@ class Gradients:
         return self.rows.shape[1] * self.gains.shape[1]
 
 
+def check_records(lengths: Iterable[int]) -> None:
+    """Raises ParameterError unless all arrays hold as many records: a loop would read beyond one."""
+    if len(set(lengths)) > 1:
+        remedy = "every tensor needs one row for each record"
+        raise ParameterError("gradients", "different numbers of rows", remedy)
+
+
+def _lengths(gradients: Sequence[Gradients]) -> Iterable[int]:
+    for gradient in gradients:
+        yield len(gradient.rows)
+        yield len(gradient.gains)
+
+
 @final
 class RecordSums:
     """Draws a code for every coordinate of every record from a table and adds up what the codes stand for.
@@ -164,6 +177,7 @@ class RecordSums:
             NaNs: with any, the sums mean nothing.
         Edge cases: no records or no coordinates give zeros.
         """
+        check_records([len(factors), *_lengths(gradients)])
         key = key_from(rng)
         narrow = np.int32 if len(factors) * self.largest < 2**31 else np.int64
         columns = [0, *itertools.accumulate(gradient.coordinates for gradient in gradients)]
@@ -358,6 +372,7 @@ class ClippedSums:
         return self._settled(gradients)[1]
 
     def _settled(self, gradients: Sequence[Gradients]) -> tuple[Totals, npt.NDArray[np.float32]]:
+        check_records(_lengths(gradients))
         norms = np.asarray(
             sum(squares(gradient.rows) * squares(gradient.gains) for gradient in gradients)
         )
@@ -418,6 +433,7 @@ def clipped_sum(gradients: Sequence[Factored], sums: ClippedSums) -> tuple[torch
     Returns: (D,) int64 sums, and how many records were left out as their gradients are not finite.
     Guarantees: each record's integers have an L2 norm of at most `units`, as checked in exact arithmetic.
     """
+    check_records(len(factor) for factored in gradients for factor in factored)
     rows = [
         given.double().square().sum(dim=1) * back.double().square().sum(dim=1)
         for back, given in gradients

@@ -383,7 +383,26 @@ class Operations:
             out = self.graph.node(
                 "MatMul", self.of(x), self.graph.node("Transpose", self.of(weight), perm=[1, 0])
             )
-        return out if bias is None else self.graph.node("Add", out, self.of(bias))
+        if bias is None:
+            return out
+        if weight not in self.weights or self.graph.operator == "MatMulNBits":
+            return self.graph.node("Add", out, self.of(bias))
+        return self._subtract(out, bias)
+
+    def _subtract(self, product: str, bias: Node) -> str:
+        """A product of integer weights plus a bias, as product - (-bias).
+
+        onnxruntime merges a product and an addition into a Gemm before it looks for integers, and
+        then unpacks the weights at every call.
+        """
+        if bias in self.weights:
+            name = self.weights[bias]
+            negative = self.graph.constant(-self.graph.values[name], f"{name}.negative")
+        elif bias in self.known:
+            negative = self.graph.constant(-self.known[bias].numpy())
+        else:
+            negative = self.graph.node("Neg", self.of(bias))
+        return self.graph.node("Sub", product, negative)
 
     def convolution(
         self, _: Node, x: Node, weight: Node, bias: Node | None = None, stride: Sizes = 1, padding: Sizes = 0,

@@ -29,18 +29,17 @@ from mezzotint.privacy.claim import Claim
 from mezzotint.training.batches import (
     Drawn,
     Draws,
-    FactoredGradSampleModule,
     check_loader,
     first_records,
     poisson_loader,
 )
 from mezzotint.training.clipped import NOT_REPLACED, CorrelatedNoise, choose_bands
+from mezzotint.training.gradients import PrivateModule
 from mezzotint.training.models import (
     AbstractGradSampleModule,
     DPOptimizer,
     FSDPModule,
     FullyShardedDataParallel,
-    GradSampleModule,
     GradSampleModuleFastGradientClipping,
     IAccountant,
     ModuleValidator,
@@ -51,15 +50,14 @@ from mezzotint.training.optimizers import (
     NoisyOptimizer,
     ProjectedOptimizer,
     QuantizedGradientOptimizer,
-    RankedGradientOptimizer,
     derived_bound,
     every,
 )
 from mezzotint.training.phases import Phase, Poisson, participations
 from mezzotint.training.projection import Projection, projection, warn_about
+from mezzotint.training.records import refuse_batch_state
 from mezzotint.training.rqp import noise_multiplier as least_noise
 from mezzotint.training.rqp import training_release
-from mezzotint.vectors import RankedCodebook
 from mezzotint.vectors.rotation import coefficients
 
 Rng = Callable[[str], Seed]
@@ -101,10 +99,9 @@ class Method(ABC):
             drawn: the batches that the loop has drawn.
         """
 
-    def wrap(self, module: torch.nn.Module) -> GradSampleModule:
+    def wrap(self, module: torch.nn.Module) -> PrivateModule:
         """The module that makes the per-sample gradients of a sum of losses which the optimizer reads."""
-        kind = FactoredGradSampleModule if self.factored else GradSampleModule
-        return kind(module, loss_reduction="sum")
+        return PrivateModule(module, loss_reduction="sum", factored=self.factored)
 
     def claim(
         self,
@@ -284,6 +281,7 @@ class QuantizedSGD(Method):
             max_grad_norm=self.max_grad_norm,
             expected_batch_size=batch_size,
             rng=partial(rng, "table"),
+            drawn=drawn,
         )
 
     def _claim(self, run: Course) -> Claim | None:
@@ -309,51 +307,6 @@ class QuantizedSGD(Method):
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class RankedSGD(Method):
-    """Each record's clipped gradient becomes one index of a ranked codebook: local privacy of every example.
-
-    Arguments:
-        scheme: of as many coordinates as the model has weights; gradients are clipped to its `clip_norm`.
-    Guarantees: the claim is about an observer of every record's index; one of the steps alone learns less.
-    """
-
-    relation: ClassVar[Neighboring] = "replace_one"
-
-    scheme: RankedCodebook
-
-    def optimizer(
-        self, inner: torch.optim.Optimizer, *, batch_size: int, rng: Rng, drawn: Drawn
-    ) -> DPOptimizer:
-        return RankedGradientOptimizer(
-            inner,
-            scheme=self.scheme,
-            expected_batch_size=batch_size,
-            rng=partial(rng, "table"),
-            public=partial(rng, "codebook"),
-        )
-
-    def _claim(self, run: Course) -> Claim | None:
-        if run.coordinates != self.scheme.dimension:
-            raise ParameterError(
-                "coordinates", run.coordinates, f"need the codebook's {self.scheme.dimension}"
-            )
-        if run.steps == 0:
-            return None
-        return self.scheme.claim(rounds=run.steps, delta=run.delta, sampling_rate=run.sampling_rate)
-
-    def describe(self) -> JsonObject:
-        return {
-            "method": "ranked-gradient",
-            "table": self.scheme.sha256,
-            "name": self.scheme.name,
-            "clip_norm": self.scheme.clip_norm,
-            "report_epsilon": self.scheme.epsilon,
-            "report_bits": self.scheme.bits,
-        }
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
 class ClippedSGD(Method):
     """Coordinates are clipped and summed, nothing more: the yardstick for quantized gradients. Not private.
 
@@ -366,7 +319,9 @@ class ClippedSGD(Method):
     def optimizer(
         self, inner: torch.optim.Optimizer, *, batch_size: int, rng: Rng, drawn: Drawn
     ) -> DPOptimizer:
-        return ClippedGradientOptimizer(inner, clip=self.clip, expected_batch_size=batch_size)
+        return ClippedGradientOptimizer(
+            inner, clip=self.clip, expected_batch_size=batch_size, drawn=drawn
+        )
 
     def _claim(self, run: Course) -> Claim | None:
         return None
@@ -538,7 +493,7 @@ def make_private(
     users: Any = None,
     records_per_user: int = 1,
     seed: int | None = None,
-) -> tuple[GradSampleModule, NoisyOptimizer, torch.utils.data.DataLoader[Any], Accountant]:
+) -> tuple[PrivateModule, NoisyOptimizer, torch.utils.data.DataLoader[Any], Accountant]:
     """Makes a training script private; the loop itself stays as it is.
 
     Arguments:
@@ -574,7 +529,7 @@ def make_private(
         step is counted before its noise is drawn. The claim uses a contraction below 1 only where Theorem A holds.
         In a process group of PyTorch every replica takes part: it gets its own share of the records, sums are added
         up, and all replicas make the same step. Each step needs a batch that the loader has given since the last one,
-        and a sum of no more records than it has. That they are the same records is the loop's to see to.
+        and one row of every tensor for each of its records. That they are the same records is the loop's to see to.
     Source: docs/training.md.
     Example:
         >>> records = torch.utils.data.TensorDataset(torch.randn(200, 5), torch.randint(2, (200,)))
@@ -647,7 +602,7 @@ def make_private(
         if parameter.requires_grad:
             parameter.register_post_accumulate_grad_hook(_forget)
     return (
-        FactoredGradSampleModule(module, loss_reduction=loss_reduction),
+        PrivateModule(module, loss_reduction=loss_reduction),
         private,
         made,
         accountant,
@@ -729,6 +684,7 @@ def _check_module(module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> 
     if any(isinstance(part, FSDPModule | FullyShardedDataParallel) for part in module.modules()):
         remedy = "a record's norm is taken over all weights, which no process has; give a module that is not sharded (DDP)"
         raise ParameterError("module", f"sharded {type(module).__name__}", remedy)
+    refuse_batch_state(module)
     errors = ModuleValidator.validate(module, strict=False)
     if errors:
         remedy = f"{errors[0]}; opacus.validators.ModuleValidator.fix(module) replaces what mixes records"

@@ -22,6 +22,7 @@ with brought_by("torch"):
         GradSampleModuleFastGradientClipping as GradSampleModuleFastGradientClipping,
     )
     from opacus.grad_sample.gsm_base import AbstractGradSampleModule as AbstractGradSampleModule
+    from opacus.layers.dp_rnn import RNNLinear as RNNLinear
     from opacus.optimizers import DPOptimizer as DPOptimizer
     from opacus.optimizers.optimizer import _check_processed_flag, _mark_as_processed
     from opacus.utils.batch_memory_manager import BatchSplittingSampler as BatchSplittingSampler

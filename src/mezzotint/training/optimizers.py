@@ -7,7 +7,7 @@ import sys
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Any, final
+from typing import Any, cast, final
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +16,9 @@ from mezzotint.core.arguments import check_positive
 from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.core.loss import Codes
 from mezzotint.core.mechanism import Mechanism, Seed
-from mezzotint.core.sampler import GPU, draw_words, key_from
+from mezzotint.core.sampler import GPU, key_from
 from mezzotint.privacy.sums import Lattice, find_lattice
-from mezzotint.training.batches import Drawn, factors
+from mezzotint.training.batches import Drawn
 from mezzotint.training.clipped import (
     ClippedSums,
     CorrelatedNoise,
@@ -28,6 +28,7 @@ from mezzotint.training.clipped import (
     rounded_gaussian,
     squares,
 )
+from mezzotint.training.gradients import factors
 from mezzotint.training.models import (
     BatchSplittingSampler,
     DPOptimizer,
@@ -36,7 +37,7 @@ from mezzotint.training.models import (
     torch,
 )
 from mezzotint.training.projection import ROUNDINGS, LeftOutWarning, Projection, place
-from mezzotint.vectors import RankedCodebook, round_seeds
+from mezzotint.training.records import label, record_count, refuse_other_rows
 from mezzotint.vectors.gaussian import RoundedGaussian
 from mezzotint.vectors.rotation import SCALE
 
@@ -364,8 +365,15 @@ def _is_stateless(optimizer: torch.optim.Optimizer) -> bool:
     )
 
 
-class _CoordinateOptimizer(_Wrapper, DPOptimizer, ABC):
-    """Sums records' gradients by its own rule, and releases the sum as `disturb` leaves it."""
+class CoordinateOptimizer(_Wrapper, DPOptimizer, ABC):
+    """Sums records' gradients by its own rule, and releases the sum as `disturb` leaves it.
+
+    Arguments:
+        inner: the optimizer that makes the step.
+        drawn: what counts the batches that the loader gives: each step needs one of its own, and one
+            row of every tensor for each of its records. None if nobody counts.
+        settings: of Opacus's optimizer.
+    """
 
     _step_supports_amp_scaling = True
     """So that a GradScaler calls `step`, which refuses it, instead of leaving steps out by itself."""
@@ -376,9 +384,12 @@ class _CoordinateOptimizer(_Wrapper, DPOptimizer, ABC):
     _records = 0
     """Records that are in the sums."""
 
-    def __init__(self, inner: torch.optim.Optimizer, **settings: Any) -> None:
+    def __init__(
+        self, inner: torch.optim.Optimizer, *, drawn: Drawn | None = None, **settings: Any
+    ) -> None:
         settings = {"noise_multiplier": 0.0, "max_grad_norm": math.inf, **settings}
         DPOptimizer.__init__(self, inner, **settings)
+        self.drawn = drawn
         self._become_optimizer()
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -391,9 +402,22 @@ class _CoordinateOptimizer(_Wrapper, DPOptimizer, ABC):
     def total(self, samples: list[torch.Tensor]) -> torch.Tensor:
         """(D,) sum over the records of their treated gradients in tensors (records, ...), D coordinates in all."""
 
+    def settle(self) -> None:
+        """Counts a step before anything of it is released; what it raises stops the step."""
+
     def disturb(self, summed: torch.Tensor) -> torch.Tensor:
         """(D,) gradient that the step is made with, from the sum: the sum itself, unless overridden."""
         return summed
+
+    def _check_batch(self) -> None:
+        """Whether the loader gave a batch since the last step, and the sum is of its records."""
+        if self.drawn is None:
+            return
+        if self.drawn.used >= self.drawn():
+            remedy = "each step needs a batch of its own, drawn by the loader that make_private has returned"
+            raise ParameterError("loader", f"no batch since {self.drawn.used}", remedy)
+        if self._records != self.drawn.size:
+            raise refuse_other_rows(self.params[0], self._records)
 
     def signal_skip_step(self, do_skip: bool = True) -> None:
         """What Opacus's memory manager calls where it splits a batch; refused to everybody else.
@@ -421,6 +445,18 @@ class _CoordinateOptimizer(_Wrapper, DPOptimizer, ABC):
             raise ParameterError("signal_skip_step", len(self._step_skip_queue), remedy)
         super().signal_skip_step(do_skip)
 
+    def _samples(self) -> list[torch.Tensor]:
+        """Per-record gradients of every tensor."""
+        for parameter in cast(list[Any], self.params):
+            if getattr(parameter, "grad_sample", None) is None:
+                remedy = (
+                    "every trained tensor needs one backward pass to a step: put passes without "
+                    "backward() under torch.no_grad(), add up the losses of several passes, and "
+                    "freeze what the loss does not use"
+                )
+                raise ParameterError("gradients", f"none in {label(parameter)}", remedy)
+        return self.grad_samples
+
     def _forget_sums(self) -> None:
         self._records = 0
         attributed: list[Any] = self.params
@@ -447,8 +483,8 @@ class _CoordinateOptimizer(_Wrapper, DPOptimizer, ABC):
                 raise ParameterError("grad_sample", len(parameter.grad_sample), remedy)
         if not (self._step_skip_queue and self._is_last_step_skipped):
             self._forget_sums()  # the first part of a batch: what is there is left of another
-        samples = self.grad_samples
-        self._records += max(map(len, samples))
+        samples = self._samples()
+        self._records += record_count(self.params, samples)
         summed = self.total(samples)
         parts = summed.split([parameter.numel() for parameter in attributed])
         for parameter, part in zip(attributed, parts, strict=True):
@@ -466,6 +502,10 @@ class _CoordinateOptimizer(_Wrapper, DPOptimizer, ABC):
         for parameter in attributed:
             check_unused(parameter.summed_grad)
             mark_used(parameter.summed_grad)
+        self._check_batch()
+        self.settle()
+        if self.drawn is not None:
+            self.drawn.used = self.drawn()
         together = self.disturb(
             torch.cat([parameter.summed_grad.flatten() for parameter in attributed])
         )
@@ -478,7 +518,7 @@ class _CoordinateOptimizer(_Wrapper, DPOptimizer, ABC):
 
 
 @final
-class NoisyOptimizer(_CoordinateOptimizer):
+class NoisyOptimizer(CoordinateOptimizer):
     """DP-SGD on integers: clips each record's gradient, adds up on a public grid, adds rounded Gaussian noise.
 
     Arguments:
@@ -491,11 +531,10 @@ class NoisyOptimizer(_CoordinateOptimizer):
         replicas: the processes of PyTorch's default group each hold part of a batch: their integer sums are added
             up, and all must draw the same noise.
         correlated: spreads every sum and its noise over several steps; None for noise that is drawn afresh.
-        drawn: what counts the batches that the loader gives: each step needs one of its own, and has no more records
-            than it. None if nobody counts.
+        drawn: as in `CoordinateOptimizer`.
     Raises:
         ParameterError: clip_norm not positive, noise_multiplier negative or too large for the grid; from a step, one
-            that no batch was drawn for, or with more records than the batch.
+            that no batch was drawn for, or rows that are not the records of the batch.
     Warns:
         LeftOutWarning: once, when a record's gradient is not finite. It then counts as zero: a run that stopped for
             it would tell, without noise, that it was there.
@@ -523,9 +562,9 @@ class NoisyOptimizer(_CoordinateOptimizer):
             noise_multiplier=noise_multiplier,
             max_grad_norm=check_positive("clip_norm", clip_norm),
             expected_batch_size=expected_batch_size,
+            drawn=drawn,
         )
         self.record, self.replicas, self.correlated = record, replicas, correlated
-        self.drawn = drawn
         if not 0 <= noise_multiplier < math.inf:
             raise ParameterError("noise_multiplier", noise_multiplier, "need a finite number >= 0")
         self.rng = rng
@@ -573,33 +612,17 @@ class NoisyOptimizer(_CoordinateOptimizer):
             return 1.0
         return inner.contraction
 
-    def _check_batch(self) -> None:
-        """Whether the loader has given a batch since the last step, and no more records are in the sum than in it."""
-        if self.drawn is None:
-            return
-        if self.drawn.used >= self.drawn():
-            remedy = "each step needs a batch of its own, drawn by the loader that make_private has returned"
-            raise ParameterError("loader", f"no batch since {self.drawn.used}", remedy)
-        if self._records > self.drawn.size:
-            # Neither number is for strangers: how many records a batch has is not released.
-            remedy = (
-                "there are more per-sample gradients than records in the batch that the loader gave last; put that "
-                "batch alone into the step, and one row for each of its records"
-            )
-            raise ParameterError("loader", "a step of other records", remedy)
-
-    def disturb(self, summed: torch.Tensor) -> torch.Tensor:
-        correlated = self.correlated
-        if correlated is not None:
-            correlated.check(
+    def settle(self) -> None:
+        if self.correlated is not None:
+            self.correlated.check(
                 self.noise_multiplier,
                 self.max_grad_norm,
                 [id(parameter) for parameter in self.params],
             )
-        self._check_batch()
         self.record(self)
-        if self.drawn is not None:
-            self.drawn.used = self.drawn()
+
+    def disturb(self, summed: torch.Tensor) -> torch.Tensor:
+        correlated = self.correlated
         if self.replicas:
             # Integers: the sum does not depend on the order of the replicas.
             summed = summed.to(self.params[0].device)
@@ -626,7 +649,7 @@ class NoisyOptimizer(_CoordinateOptimizer):
 
 
 @final
-class ClippedGradientOptimizer(_CoordinateOptimizer):
+class ClippedGradientOptimizer(CoordinateOptimizer):
     """Clips every coordinate of every record's gradient to [-clip, clip] and adds nothing: no privacy at all.
 
     The yardstick that quantized gradients are compared with (OPTM paper, Section 6.3).
@@ -635,12 +658,18 @@ class ClippedGradientOptimizer(_CoordinateOptimizer):
         inner: the optimizer that makes the step.
         clip: largest coordinate of a record's gradient, > 0.
         expected_batch_size: what the sum is divided by.
+        drawn: as in `CoordinateOptimizer`.
     """
 
     def __init__(
-        self, inner: torch.optim.Optimizer, *, clip: float, expected_batch_size: int
+        self,
+        inner: torch.optim.Optimizer,
+        *,
+        clip: float,
+        expected_batch_size: int,
+        drawn: Drawn | None = None,
     ) -> None:
-        super().__init__(inner, expected_batch_size=expected_batch_size)
+        super().__init__(inner, expected_batch_size=expected_batch_size, drawn=drawn)
         self.clip = check_positive("clip", clip)
 
     def total(self, samples: list[torch.Tensor]) -> torch.Tensor:
@@ -650,7 +679,7 @@ class ClippedGradientOptimizer(_CoordinateOptimizer):
 
 
 @final
-class QuantizedGradientOptimizer(_CoordinateOptimizer):
+class QuantizedGradientOptimizer(CoordinateOptimizer):
     """Quantizes every coordinate of every record's clipped gradient by a table, then adds up integers.
 
     The table is the entire privacy mechanism; no noise is added. A coordinate of size `clip` is the table's upper end.
@@ -664,6 +693,7 @@ class QuantizedGradientOptimizer(_CoordinateOptimizer):
         expected_batch_size: what the sum is divided by.
         max_grad_norm: L2 norm to which a record's gradient is scaled down first; inf for none.
         rng: as in `ProjectedOptimizer`.
+        drawn: as in `CoordinateOptimizer`.
     Raises:
         ParameterError: a table with an asymmetric range, clip not positive.
     Guarantees:
@@ -681,9 +711,13 @@ class QuantizedGradientOptimizer(_CoordinateOptimizer):
         expected_batch_size: int,
         max_grad_norm: float = float("inf"),
         rng: Callable[[], Seed] = _private,
+        drawn: Drawn | None = None,
     ) -> None:
         super().__init__(
-            inner, max_grad_norm=max_grad_norm, expected_batch_size=expected_batch_size
+            inner,
+            max_grad_norm=max_grad_norm,
+            expected_batch_size=expected_batch_size,
+            drawn=drawn,
         )
         if table.lower != -table.upper:
             raise ParameterError(
@@ -721,62 +755,6 @@ class QuantizedGradientOptimizer(_CoordinateOptimizer):
         if nans:
             raise NotFiniteError("a record's gradient is not a number")
         return sums
-
-
-@final
-class RankedGradientOptimizer(_CoordinateOptimizer):
-    """Reports each record's gradient as one index of a ranked codebook; the step is made with the estimates.
-
-    The codebook is the entire privacy mechanism; no noise is added. Every record has its own seed: a public round
-    number is drawn for each batch, the slot is the record's place in it.
-
-    Arguments:
-        inner: the optimizer that makes the step.
-        scheme: of as many coordinates as there are weights. A gradient is clipped to its `clip_norm`; entries that are
-            not finite count as 0, and stop nothing.
-        expected_batch_size: what the sum is divided by.
-        rng: as in `ProjectedOptimizer`, for the reports. public: the same for round numbers, which are not secret.
-    Raises:
-        ParameterError: a scheme of another dimension.
-    Guarantees: what leaves a record is one integer, and the step depends on these integers and public seeds alone.
-    Source: docs/proofs/vectors.md, "Ranked codebooks".
-    """
-
-    def __init__(
-        self,
-        inner: torch.optim.Optimizer,
-        *,
-        scheme: RankedCodebook,
-        expected_batch_size: int,
-        rng: Callable[[], Seed] = _private,
-        public: Callable[[], Seed] = _private,
-    ) -> None:
-        super().__init__(
-            inner, max_grad_norm=scheme.clip_norm, expected_batch_size=expected_batch_size
-        )
-        self.scheme, self.rng, self.public = scheme, rng, public
-        weights = sum(parameter.numel() for parameter in self.params)
-        if weights != scheme.dimension:
-            remedy = f"make one for the model's {weights} weights"
-            raise ParameterError("scheme", f"{scheme.dimension} coordinates", remedy)
-
-    def total(self, samples: list[torch.Tensor]) -> torch.Tensor:
-        reports, seeds = self.reports(samples)
-        summed = np.zeros(self.scheme.dimension)
-        if len(seeds):
-            summed = self.scheme.mean(reports, seeds) * len(seeds)
-        return torch.from_numpy(summed.astype(np.float32)).to(samples[0].device)
-
-    def reports(
-        self, samples: list[torch.Tensor]
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
-        """All that is released: one integer and one public seed for each record."""
-        rows = np.concatenate([_array(sample.flatten(1)) for sample in samples], axis=1)
-        round_number = int(draw_words(key_from(self.public()), 0, 1)[0] >> np.uint64(32))
-        seeds = round_seeds(round_number, range(len(rows)))
-        if not len(rows):
-            return np.zeros(0, dtype=np.int64), seeds
-        return self.scheme.encode(rows, seeds, rng=self.rng()), seeds
 
 
 def _factored(sample: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,0 +1,171 @@
+"""The premise of DP-SGD, checked where it is used: row i of every tensor is the gradient of record i alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import final
+
+from mezzotint.core.errors import ParameterError
+from mezzotint.training.models import torch
+
+_NAME = "mezzotint_name"
+
+
+def name_parameters(module: torch.nn.Module) -> None:
+    """Writes each parameter's name onto it, so that an optimizer's refusal can say which it is."""
+    for name, parameter in module.named_parameters():
+        setattr(parameter, _NAME, name)
+
+
+def label(parameter: torch.Tensor) -> str:
+    """The name of a parameter for messages; its shape where no module has named it."""
+    return getattr(parameter, _NAME, f"a tensor of shape {tuple(parameter.shape)}")
+
+
+def record_count(parameters: Sequence[torch.Tensor], samples: Sequence[torch.Tensor]) -> int:
+    """Counts the records of per-record gradients.
+
+    Arguments:
+        parameters: the trained tensors.
+        samples: per-record gradients of each, (records, ...).
+    Raises:
+        ParameterError: tensors with different numbers of rows. A layer whose input has one row for
+            the whole batch (a learned query, a position embedding) gives one row that holds the
+            gradients of all records.
+    """
+    rows = [len(sample) for sample in samples]
+    fewest = min(rows)
+    if fewest != max(rows):
+        name = label(parameters[rows.index(fewest)])
+        raise ParameterError("gradients", _rows_in_words(name, fewest), _REMEDY)
+    return fewest
+
+
+def refuse_other_rows(parameter: torch.Tensor, rows: int) -> ParameterError:
+    """The error for as many rows in every tensor, which are not the records of the batch drawn."""
+    return ParameterError("gradients", _rows_in_words(label(parameter), rows), _OTHER_REMEDY)
+
+
+_REMEDY = (
+    "a row must be one record's gradient: expand what this layer is given to the batch "
+    "(x.expand(n, -1)), or mark the layer by training.records_first"
+)
+_OTHER_REMEDY = (
+    "rows must be the records of the batch that the loader gave last: put records first in every "
+    "tensor, give that batch alone to the step, and weight losses by 0 instead of dropping records"
+)
+
+
+def _rows_in_words(name: str, rows: int) -> str:
+    """How many rows a tensor has; more than one may tell the size of the batch, which is private."""
+    if rows == 1:
+        return f"1 row in {name}"
+    return f"rows in {name} that are not those of the batch"
+
+
+def refuse_batch_state(module: torch.nn.Module) -> None:
+    """Raises ParameterError for layers whose output or state mixes the records of a batch.
+
+    Statistics over a batch reach every record's output without clipping; running statistics and
+    renormalized rows of an embedding are released with the module, without noise.
+    """
+    for name, layer in module.named_modules():
+        reason = _batch_state(layer)
+        if reason:
+            value = f"{type(layer).__name__} {name}".strip()
+            raise ParameterError("module", value, reason)
+
+
+_Embeddings = torch.nn.Embedding | torch.nn.EmbeddingBag
+_BatchNorm = torch.nn.modules.batchnorm._BatchNorm
+_InstanceNorm = torch.nn.modules.instancenorm._InstanceNorm
+
+
+def _batch_state(layer: torch.nn.Module) -> str:
+    """What mixes records in a layer, with the remedy; empty if nothing is known to."""
+    if isinstance(layer, _Embeddings) and layer.max_norm is not None:
+        return "max_norm rewrites the rows that records look up, without noise; leave max_norm out"
+    if isinstance(layer, _BatchNorm) and (layer.training or not layer.track_running_stats):
+        return (
+            "it normalizes by statistics of the batch, frozen or not; use GroupNorm, as "
+            "opacus.validators.ModuleValidator.fix(module) does, or eval() on this layer"
+        )
+    if isinstance(layer, _InstanceNorm) and layer.training and layer.track_running_stats:
+        return "running statistics are released without noise; use track_running_stats=False"
+    return ""
+
+
+@final
+class StateWatch:
+    """Parameters and buffers before a forward pass, to be compared with those after it.
+
+    Arguments:
+        module: that the pass goes through.
+        copies: compares values as well, and can put them back; version counters alone miss what
+            is written through `.data`.
+    """
+
+    def __init__(self, module: torch.nn.Module, *, copies: bool) -> None:
+        self._module = module
+        self._tensors = _state(module)
+        self._versions = {name: _version(tensor) for name, tensor in self._tensors.items()}
+        self._copies: dict[str, torch.Tensor] = {}
+        if copies:
+            self._copies = {name: _copied(tensor) for name, tensor in self._tensors.items()}
+
+    def changed(self) -> list[str]:
+        """Names of the tensors that were changed or replaced since."""
+        return [
+            name for name, tensor in _state(self._module).items() if self._differs(name, tensor)
+        ]
+
+    def _differs(self, name: str, tensor: torch.Tensor) -> bool:
+        if tensor is not self._tensors.get(name) or _version(tensor) != self._versions[name]:
+            return True
+        return name in self._copies and not same_bits(tensor, self._copies[name])
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        """Puts values back where copies were made."""
+        for name, copy in self._copies.items():
+            self._tensors[name].copy_(copy)
+
+
+def _state(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    parameters = dict(module.named_parameters(remove_duplicate=False))
+    return parameters | dict(module.named_buffers(remove_duplicate=False))
+
+
+def _version(tensor: torch.Tensor) -> int:
+    return 0 if tensor.is_inference() else tensor._version
+
+
+def _copied(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().clone()
+
+
+def same_bits(first: torch.Tensor, second: torch.Tensor) -> bool:
+    """Whether two tensors hold the same bits; NaN equals NaN."""
+    if first.shape != second.shape or first.dtype != second.dtype:
+        return False
+    if first.layout != torch.strided:
+        first, second = first.to_dense(), second.to_dense()
+    if torch.equal(first, second):
+        return True
+    either_nan = first.isnan() | second.isnan()
+    both_nan = first.isnan() & second.isnan()
+    return bool((both_nan | ((first == second) & ~either_nan)).all())
+
+
+def refuse_changed_state(watch: StateWatch, steady: Mapping[str, object] | frozenset[str]) -> None:
+    """Raises ParameterError if a forward pass changed parameters or buffers other than `steady`."""
+    changed = [name for name in watch.changed() if name not in steady]
+    if not changed:
+        return
+    watch.restore()
+    remedy = (
+        "the forward pass changes it in training mode, and it is released without noise; use layers "
+        "that keep no statistics of records (GroupNorm, LayerNorm), or update it from released "
+        "weights, outside of forward"
+    )
+    raise ParameterError("module", changed[0], remedy)
