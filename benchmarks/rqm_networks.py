@@ -38,7 +38,8 @@ from mezzotint.federated.encoding import (
 )
 from mezzotint.federated.ledger import noise_within
 from mezzotint.federated.tasks import LocalTraining, Rehearsal, model_for
-from mezzotint.papers.rqm import CLIP, FOLDER_VARIABLE, LEVELS, TRIALS
+from mezzotint.papers.rqm import LEVELS, TRIALS
+from mezzotint.papers.rqm_training import CLIP, FOLDER_VARIABLE
 from mezzotint.vectors.gaussian import RoundedGaussian
 
 EPSILON, DELTA = 0.125, 1e-5

@@ -14,7 +14,7 @@ from mezzotint import InfeasibleError, ParameterError, design
 from mezzotint.core.priors import UniformPrior
 from mezzotint.design.pair_selection import SelectionTables, solve_rows, theorem5
 from mezzotint.families.numeric import pair_rows
-from mezzotint.papers.optm_tables import (
+from mezzotint.papers.optm_programs import (
     one_ratio,
     optm_as_printed,
     optm_exact,

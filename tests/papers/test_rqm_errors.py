@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+from mezzotint import families
 from mezzotint.papers import rqm
-from tolerances import GRAIN, MANY, printed
+from tolerances import GRAIN, printed
 
 REFERENCE = {
     # divergence -> (RQM, PBM) for 4, 16 and 64 levels; RQM's were found on a grid of q, hence within 1.2 %.
@@ -65,9 +66,11 @@ def test_the_errors_at_order_one_half_are_those_of_the_definitions() -> None:
         error = np.mean([(p * (decoded - x) ** 2).sum() for p, x in squares])
         # theta in closed form here, by a search to 1e-7 there.
         assert row["PBM"] == pytest.approx(error, rel=1e-6)
-        # RQM: its own q, found again between the ends of the range, which are its worst pair here or nearly so.
-        table = rqm._randomized(levels, divergence, 0.5)
-        assert row["RQM"] == pytest.approx(np.mean(table.mse(grid)), rel=MANY)
+        # RQM: the table at its own q.
+        q = rqm.equal_q(levels, divergence, 0.5)
+        table = families.rqm(lower=-1, upper=1, levels=levels, extension=1.0, q=q)
+        assert table.renyi(0.5) == pytest.approx(divergence, rel=1e-7)  # weights are rounded
+        assert row["RQM"] == pytest.approx(np.mean(table.mse(grid)), rel=1e-7)
         # The paper has RQM ahead throughout; it is from divergence 1 on.
         assert row["RQM"] < row["PBM"] if divergence >= 1 else row["RQM"] < 1.056 * row["PBM"]
         assert row["RQM"] > row["PBM"] if divergence == 0.5 else True

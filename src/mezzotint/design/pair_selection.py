@@ -147,7 +147,7 @@ Constraints = Callable[[SelectionTables, FloatArray, float], FloatArray]
 def theorem5(tables: SelectionTables, forms: FloatArray, epsilon: float) -> FloatArray:
     """Theorem 5, corrected and for any bins.
 
-    As printed the theorem leaves outputs without constraints (`papers.optm_tables.published_theorem5`). In each cell
+    As printed the theorem leaves outputs without constraints (`papers.optm_programs.published_theorem5`). In each cell
     p(., i) is monotone; here its larger end in every cell is held against its smaller end in every cell. With pinned
     entries the boxes [o, u] have no width, the bounds (11) and (12) are the probabilities themselves, and this is
     privacy itself: that q_i(i) be the largest q_j(i) need not be required.
@@ -346,6 +346,9 @@ def optm(
     progress: Progress | None = None,
 ) -> DesignResult:
     """OPTM as published: a linear program per box of selection probabilities, an upper bound of the MAE minimised.
+
+    It is Algorithm 2: it minimises the bound of Theorem 3 over a grid, so its result is not the best of the family.
+    `papers.optm_exact` is that for four bins.
 
     Arguments:
         epsilon, lower, upper: as in `optimal`, pure.

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
 from mezzotint import report
-from mezzotint.core.records import JsonObject
+from mezzotint.core.records import JsonObject, plain
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+RUNS = "runs"
+"""The column that holds the value of each run of a row, in the order of their seeds; stored, not shown."""
 
 
 @final
@@ -55,15 +60,20 @@ class Reproduction:
     log_x: bool = False
     log_y: bool | tuple[bool, ...] = False
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of what the rows say, without the values of single runs."""
+        names = dict.fromkeys(name for row in self.rows for name in row)
+        return tuple(name for name in names if name != RUNS)
+
     def as_dict(self) -> JsonObject:
         """Title, note and rows as plain values."""
         return {"title": self.title, "note": self.note, "rows": [dict(row) for row in self.rows]}
 
     def page(self) -> report.Page:
         """Figures and rows as a page."""
-        names = list(dict.fromkeys(name for row in self.rows for name in row))
-        cells = tuple(tuple(_cell(row.get(name)) for name in names) for row in self.rows)
-        table = report.Table(headings=tuple(names), rows=cells)
+        cells = tuple(tuple(_cell(row.get(name)) for name in self.columns) for row in self.rows)
+        table = report.Table(headings=self.columns, rows=cells)
         return report.Page(
             title=self.title,
             summary=self.note,
@@ -112,6 +122,47 @@ class Reproduction:
             )
             for place, (name, curves) in enumerate(panels.items())
         )
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A piece of a reproduction that is recomputed by itself, to see whether what is stored still holds.
+
+    Arguments:
+        key: its name among the parts.
+        seconds: what it costs, roughly.
+        rows: computes rows, or parts of rows, of the reproduction. Each belongs to the one stored row that has the same
+            words and whole numbers; where it has `RUNS`, these are the first runs of that row.
+        relative, absolute: how far a number may lie from the stored one: rounding, a solver's gap, one test record.
+    """
+
+    key: str
+    seconds: float
+    rows: Callable[[], Sequence[JsonObject]]
+    relative: float = 1e-9
+    absolute: float = 0.0
+
+    def differences(self, stored: Sequence[JsonObject]) -> tuple[str, ...]:
+        """What is computed now and is not what is stored, in words; nothing where all agrees."""
+        problems: list[str] = []
+        for row in self.rows():
+            match = [other for other in stored if self._same(row, other)]
+            if len(match) != 1:
+                problems.append(f"{self.key}: {len(match)} stored rows agree with {row}")
+        return tuple(problems)
+
+    def _same(self, row: JsonObject, other: JsonObject) -> bool:
+        return all(name in other and self._agree(value, other[name]) for name, value in row.items())
+
+    def _agree(self, value: object, stored: object) -> bool:
+        if isinstance(value, list | tuple):
+            if not isinstance(stored, list | tuple) or len(stored) < len(value):
+                return False
+            return all(map(self._agree, value, stored))
+        if isinstance(value, float) and math.isfinite(value) and isinstance(stored, int | float):
+            return math.isclose(value, stored, rel_tol=self.relative, abs_tol=self.absolute)
+        return plain(value) == stored
 
 
 def _cell(value: object) -> str:

@@ -1,0 +1,229 @@
+"""The law of RQM's report, exactly: what the paper's statements are held against, beside `families.pbm_exact`.
+
+Tables have integer weights of 2**-32, which changes the losses of outputs that are rarer than that. A statement about
+the paper's mechanism is therefore computed from its own law, never from a table.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import final
+
+import flint
+import numpy as np
+import numpy.typing as npt
+from scipy.special import logsumexp
+
+from mezzotint.core.arguments import check_count
+from mezzotint.core.errors import ParameterError
+from mezzotint.core.mechanism import FloatArray
+from mezzotint.smoothed import read_rational
+
+Rational = int | float | str | Fraction
+
+MOST_LEVELS = 256
+LOGARITHM_BITS = 120
+"""Precision of the interval in which a logarithm is enclosed before it becomes a float."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class WorstPair:
+    """The two inputs that one output tells apart best.
+
+    Arguments:
+        ratio: probability of the output at `likely` over that at `unlikely`, exactly: e^epsilon.
+        level: number of the output, from 0.
+        likely, unlikely: the inputs, in units of the clipping range c.
+    """
+
+    ratio: Fraction
+    level: int
+    likely: Fraction
+    unlikely: Fraction
+
+    @property
+    def epsilon(self) -> float:
+        """Natural logarithm of the ratio, rounded up."""
+        return logarithm_above(self.ratio)
+
+
+def logarithm_above(value: Fraction) -> float:
+    """The natural logarithm of a positive rational as a float that is not below it."""
+    with flint.ctx.workprec(LOGARITHM_BITS):
+        enclosure = flint.arb(flint.fmpq(value.numerator, value.denominator)).log()
+        return math.nextafter(float(enclosure.upper()), math.inf)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class RandomizedQuantization:
+    """RQM (Youn, Hu, Ziani, Abernethy 2023, Algorithm 2) on inputs in [-1, 1], in units of c.
+
+    Levels are evenly spaced over [-1 - extension, 1 + extension]. Each inner level is kept with probability q, the
+    outermost two always; the report is one of the two kept neighbours of the input, drawn so that its mean is the input.
+
+    Arguments:
+        levels: number m of levels, 3 to 256.
+        extension: Delta / c, above 0. A float is read by its shortest decimal: 0.66 is 33/50.
+        q: probability that an inner level is kept, in (0, 1).
+
+    Raises: ParameterError, naming the parameter.
+    Guarantees: `pmf`, `mse` and `WorstPair.ratio` are exact rationals; `epsilon` is rounded up.
+    Source: with the input between levels j and j + 1, the kept neighbours are l <= j < r with probability
+        (1-q)^(j-l) [q if l > 0] (1-q)^(r-j-1) [q if r < m-1]. That is linear in the input between two levels and
+        continuous, so ratios are largest where both inputs are levels or ends of the range.
+    Example:
+        >>> law = mz.papers.rqm_exact(levels=16, extension=1, q="0.23")
+        >>> round(law.epsilon, 6), round(law.between(1, -1).epsilon, 6)
+        (3.219311, 3.173783)
+    """
+
+    levels: int = 16
+    extension: Rational = 1
+    q: Rational = Fraction(21, 50)
+
+    def __post_init__(self) -> None:
+        count = check_count("levels", self.levels, least=3, most=MOST_LEVELS)
+        extension = read_rational("extension", self.extension)
+        keep = read_rational("q", self.q)
+        if extension <= 0:
+            raise ParameterError("extension", self.extension, "must be above 0, in units of c")
+        if not 0 < keep < 1:
+            raise ParameterError("q", self.q, "must lie strictly between 0 and 1")
+        for name, value in (("levels", count), ("extension", extension), ("q", keep)):
+            object.__setattr__(self, name, value)
+
+    @cached_property
+    def points(self) -> tuple[Fraction, ...]:
+        """The m outputs, in units of c, increasing."""
+        reach = 1 + Fraction(self.extension)
+        return tuple(-reach + 2 * reach * i / (self.levels - 1) for i in range(self.levels))
+
+    @cached_property
+    def knots(self) -> tuple[Fraction, ...]:
+        """The inputs at which ratios are largest: -1, the levels between, 1."""
+        inner = tuple(point for point in self.points if -1 < point < 1)
+        return (Fraction(-1), *inner, Fraction(1))
+
+    def pmf(self, x: Rational) -> tuple[Fraction, ...]:
+        """Probabilities of the m outputs at the input x in [-1, 1]."""
+        value = self._input(x)
+        last = self.levels - 1
+        cell = sum(point <= value for point in self.points[1:last])
+        chances = [Fraction(0)] * self.levels
+        for low, high in itertools.product(range(cell + 1), range(cell + 1, last + 1)):
+            both = self._kept(cell - low, low > 0) * self._kept(high - cell - 1, high < last)
+            share = (value - self.points[low]) / (self.points[high] - self.points[low])
+            chances[low] += both * (1 - share)
+            chances[high] += both * share
+        return tuple(chances)
+
+    def _kept(self, dropped: int, is_inner: bool) -> Fraction:
+        """Probability that the first kept level comes after so many dropped ones."""
+        keep = Fraction(self.q)
+        return (1 - keep) ** dropped * (keep if is_inner else 1)
+
+    def _input(self, x: Rational) -> Fraction:
+        value = read_rational("x", x)
+        if not -1 <= value <= 1:
+            raise ParameterError("x", x, "must lie in [-1, 1], in units of c")
+        return value
+
+    @cached_property
+    def rows(self) -> tuple[tuple[Fraction, ...], ...]:
+        """`pmf` at every knot."""
+        return tuple(self.pmf(knot) for knot in self.knots)
+
+    @cached_property
+    def worst(self) -> WorstPair:
+        """The pair of inputs with the largest ratio, over all inputs in [-1, 1]."""
+        return _worst(self.knots, self.rows)
+
+    def between(self, x: Rational, y: Rational) -> WorstPair:
+        """The largest ratio between these two inputs, in either direction."""
+        ends = (self._input(x), self._input(y))
+        return _worst(ends, tuple(self.pmf(end) for end in ends))
+
+    @property
+    def epsilon(self) -> float:
+        """Pure epsilon of one report over all pairs of inputs, rounded up."""
+        return self.worst.epsilon
+
+    def mse(self, x: Rational) -> Fraction:
+        """Mean squared error at the input x, in units of c^2."""
+        value = self._input(x)
+        squares = ((point - value) ** 2 for point in self.points)
+        return sum(map(Fraction.__mul__, self.pmf(value), squares), Fraction(0))
+
+    def renyi(self, order: float) -> float:
+        """Worst-case Renyi divergence of one report, nats, to a few roundings; order above 0 and not 1."""
+        return rqm_divergence(rqm_rows(self, [float(knot) for knot in self.knots]), order)
+
+
+rqm_exact = RandomizedQuantization
+"""`RandomizedQuantization` by a name like that of `families.pbm_exact`."""
+
+
+def _worst(inputs: Sequence[Fraction], rows: Sequence[Sequence[Fraction]]) -> WorstPair:
+    pairs: list[WorstPair] = []
+    for level, column in enumerate(zip(*rows, strict=True)):
+        largest = max(range(len(column)), key=column.__getitem__)
+        smallest = min(range(len(column)), key=column.__getitem__)
+        pair = WorstPair(
+            ratio=column[largest] / column[smallest],
+            level=level,
+            likely=inputs[largest],
+            unlikely=inputs[smallest],
+        )
+        pairs.append(pair)
+    return max(pairs, key=lambda pair: pair.ratio)
+
+
+# The same law in floats, for curves and searches: every entry is a sum of positive terms ------------------------------
+
+
+def rqm_rows(law: RandomizedQuantization, inputs: npt.ArrayLike) -> FloatArray:
+    """(n, m) probabilities of the law at the inputs, in floats: relative error below 1e-12."""
+    return rqm_floats(law.levels, float(law.extension), float(law.q), inputs)
+
+
+def rqm_floats(levels: int, extension: float, q: float, inputs: npt.ArrayLike) -> FloatArray:
+    """(n, m) probabilities of RQM's outputs at inputs in [-1, 1], in floats."""
+    points = np.linspace(-1 - extension, 1 + extension, levels)
+    values = np.atleast_1d(np.asarray(inputs, dtype=np.float64))
+    rows = np.zeros((values.size, levels))
+    for row, value in zip(rows, values.tolist(), strict=True):
+        cell = int(np.clip(np.searchsorted(points, value, side="right") - 1, 0, levels - 2))
+        below, above = points[: cell + 1], points[cell + 1 :]
+        kept_below = (1 - q) ** np.arange(cell, -1, -1.0)
+        kept_above = (1 - q) ** np.arange(above.size, dtype=np.float64)
+        kept_below[1:] *= q
+        kept_above[:-1] *= q
+        both = kept_below[:, None] * kept_above
+        share = (value - below[:, None]) / (above - below[:, None])
+        row[: cell + 1] = (both * (1 - share)).sum(axis=1)
+        row[cell + 1 :] = (both * share).sum(axis=0)
+    return rows
+
+
+def rqm_knots(levels: int, extension: float) -> FloatArray:
+    """-1, the levels between, 1: where the divergences of RQM are largest."""
+    points = np.linspace(-1 - extension, 1 + extension, levels)
+    return np.concatenate([[-1.0], points[np.abs(points) < 1], [1.0]])
+
+
+def rqm_divergence(rows: FloatArray, order: float) -> float:
+    """The largest Renyi divergence of one row from another, nats; order above 0, order 1 is Kullback and Leibler's."""
+    logs = np.log(rows)
+    if order == 1:
+        values = np.einsum("im,ijm->ij", rows, logs[:, None, :] - logs)
+    else:
+        terms = order * logs[:, None, :] + (1 - order) * logs
+        values = logsumexp(terms, axis=-1) / (order - 1)
+    return max(0.0, float(np.max(values)))
