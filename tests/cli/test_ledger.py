@@ -15,7 +15,8 @@ import pytest
 from mezzotint import families, privacy
 from mezzotint.core.files import AppendLog
 from mezzotint.federated.encoding import noise_encoding
-from mezzotint.federated.ledger import LifetimeLedger, RunLedger
+from mezzotint.federated.ledger import RunLedger
+from mezzotint.federated.lifetime import LifetimeLedger
 from tolerances import FEW
 
 EPSILON = families.randomized_response(lower=0, upper=10, epsilon=0.5).epsilon

@@ -8,14 +8,20 @@ from pathlib import Path
 import pytest
 
 from mezzotint.cli.application import run
+from mezzotint.federated.lifetime import lifetime_path
 from mezzotint.federated.policy import load_policy
 from mezzotint.federated.secagg import Client, Roster
+
+
+def _identity(folder: Path, name: str) -> list[str]:
+    """The words that make an identity."""
+    return ["roster", "identity", str(folder / name), "--records", str(folder / "records")]
 
 
 def _cards(folder: Path, capsys: pytest.CaptureFixture[str], count: int = 3) -> list[str]:
     cards: list[str] = []
     for place in range(count):
-        assert run(["roster", "identity", str(folder / f"{place}.key")]) == 0
+        assert run(_identity(folder, f"{place}.key")) == 0
         cards.append(capsys.readouterr().out.strip())
     return cards
 
@@ -26,7 +32,9 @@ def test_identities_become_a_roster_that_a_policy_names(
     cards = _cards(tmp_path, capsys)
     for place, card in enumerate(cards):
         key = tmp_path / f"{place}.key"
-        assert key.stat().st_mode & 0o077 == 0  # nobody else reads it
+        ledger = lifetime_path(tmp_path / "records", card[:64])
+        for private in (key, ledger, ledger.parent):
+            assert private.stat().st_mode & 0o077 == 0  # nobody else reads it
         assert Client(identity=key.read_bytes()).card().hex() == card
     assert run(["roster", "card", str(tmp_path / "0.key"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"card": cards[0]}
@@ -56,7 +64,7 @@ def test_identities_become_a_roster_that_a_policy_names(
     assert json.loads(capsys.readouterr().out) == {"members": 3, "sha256": roster.digest.hex()}
     assert run(["roster", "check", str(tmp_path / "roster.json")]) == 0
     assert roster.digest.hex() in capsys.readouterr().out
-    assert run(["roster", "identity", str(tmp_path / "stranger")]) == 0
+    assert run(_identity(tmp_path, "stranger")) == 0
     assert (
         run(
             [
@@ -80,7 +88,7 @@ def test_nothing_is_overwritten_and_cards_are_checked(
     cards = _cards(tmp_path, capsys)
     before = (tmp_path / "0.key").read_bytes()
     capsys.readouterr()
-    assert run(["roster", "identity", str(tmp_path / "0.key")]) == 2
+    assert run(_identity(tmp_path, "0.key")) == 2
     told = capsys.readouterr().err
     assert "name another file" in told
     assert "overwrite" not in told

@@ -20,6 +20,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from federated import liars
+
 PYPROJECT = """
 [build-system]
 requires = ["hatchling"]
@@ -50,6 +52,8 @@ corrupted = 0.3
 dropped = 0.2
 plain = 0
 rounds = 1
+forget = ""
+attack = ""
 """
 
 CLIENT = '''
@@ -71,6 +75,18 @@ def inputs(place, coordinates):
     return np.random.default_rng(place).integers(-7, 8, coordinates).astype(np.float64)
 
 
+def lose_state():
+    """This process dies when its answer has left, and before the client's state has."""
+    import signal
+
+    from flwr.supernode.runtime import run_clientapp
+
+    def die(**anything):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    run_clientapp.push_task_output = die
+
+
 def mod(message, context, call_next):
     record = message.content.config_records.get("mezzotint")
     stage = "plain" if record is None else str(record["stage"])
@@ -85,6 +101,10 @@ def mod(message, context, call_next):
     from mezzotint.federated.mod import SecureUpdates
     from mezzotint.federated.policy import Policy
 
+    if stage in str(context.run_config["forget"]).split():
+        lose_state()
+    if "policy" in context.node_config:
+        return SecureUpdates()(message, context, call_next)
     corrupted = min(0.2, float(context.run_config["corrupted"]))
     return SecureUpdates(Policy(corrupted=corrupted))(message, context, call_next)
 
@@ -104,6 +124,7 @@ SERVER = '''
 """Secure sums of known integers, and plain rounds in between."""
 
 import json
+import os
 import time
 from pathlib import Path
 
@@ -113,7 +134,9 @@ from flwr.serverapp import ServerApp
 from flwr.serverapp.strategy import FedAvg
 
 from mezzotint.federated.encoding import FixedPointEncoding
+from mezzotint.federated.secagg import Roster
 from mezzotint.federated.strategy import SecureStrategy
+from secure_sum_test.liars import Liar, introduced
 
 ENCODING = FixedPointEncoding(clip=7.0, grid_bits=4)
 server_app = ServerApp()
@@ -123,6 +146,10 @@ server_app = ServerApp()
 def main(grid, context):
     config = context.run_config
     folder = Path(str(config["folder"]))
+    if config["attack"]:
+        attacked = attack(grid, str(config["attack"]), int(config["nodes"]), folder)
+        write(folder / str(config["outcome"]), attacked)
+        return
     payloads = []
     strategy = SecureStrategy(
         encoding=ENCODING, per_round=int(config["nodes"]), minimum=int(config["minimum"]), returns="update",
@@ -160,9 +187,32 @@ def main(grid, context):
         "seconds": seconds,
         "stages": stages,
     }
-    part = folder / f"{config['outcome']}.part"
+    write(folder / str(config["outcome"]), outcome)
+
+
+def write(name, outcome):
+    part = name.with_suffix(".part")
     part.write_text(json.dumps(outcome))
     part.rename(part.with_suffix(".json"))
+
+
+def attack(grid, stage, nodes, folder):
+    """Clients whose state was lost after their answer to a stage are asked for another; how many give one."""
+    roster = Roster.load(folder / "roster.json")
+    known = introduced(grid, nodes)
+    liar = Liar(grid, roster=roster, nodes=known, encoding=ENCODING, size=40, session=os.urandom(16))
+    if stage == "deal":
+        liar.begin()
+        return {"answers": len(liar.begin(1.0)[1])}
+    if stage == "sum":
+        server, _ = liar.begin()
+        partners = dict(server.advance())
+        first = liar.ask("sum", partners)
+        return {"first": len(first), "answers": len(liar.ask("sum", partners))}
+    done = liar.run(united=stage == "unite", absent=None if stage == "unite" else 0)
+    first = done.server.result().values
+    signed, opened, _ = liar.second_set(done, 1)
+    return {"first": len(done.masked), "answers": signed + opened, "sum": first.tolist()}
 '''
 
 
@@ -313,7 +363,12 @@ class Deployment:
             app = self.folder / "app"
             (app / "secure_sum_test").mkdir(parents=True, exist_ok=True)
             (app / "pyproject.toml").write_text(PYPROJECT.replace("FOLDER", str(self.folder)))
-            for name, text in (("__init__", ""), ("client", CLIENT), ("server", SERVER)):
+            for name, text in (
+                ("__init__", ""),
+                ("client", CLIENT),
+                ("server", SERVER),
+                ("liars", Path(liars.__file__).read_text()),
+            ):
                 (app / "secure_sum_test" / f"{name}.py").write_text(text)
         chosen = ["--run-config", settings] if settings else []
         told = json.loads(self._flwr("run", str(app), "test", "--format=json", *chosen))

@@ -5,12 +5,16 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
+
+from mezzotint.federated.lifetime import begin_lifetime
+from mezzotint.federated.secagg import Client
+from mezzotint.federated.secagg.roster import read_identity
 
 TaskIdentity = None
 with contextlib.suppress(ImportError):  # before Flower 1.38 messages carry no identity of a task
@@ -37,11 +41,21 @@ def name_task() -> None:
         TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = 1, 1, 1
 
 
+def enrol(config: Mapping[str, object]) -> None:
+    """Begin the ledger of a node with an identity and records, as `mezzotint roster identity` does."""
+    if {"identity", "records"} <= config.keys():
+        client = Client(identity=read_identity(str(config["identity"])))
+        begin_lifetime(str(config["records"]), client.identity.hex())
+
+
 class LocalGrid(Grid):
-    """Nodes with contexts of their own. `hand(message, reply)` may change, drop (None) or double (list) replies.
+    """Nodes with contexts of their own, enrolled. `hand(message, reply)` may change, drop (None) or double (list) replies.
 
     A message whose reply is dropped counts as one that could not be sent: nobody waits for it. For the answers to
     `silent` messages everybody waits, but they never come.
+
+    As in Flower's engine an app gets a copy of its node's context, and a reply and the state that the app left reach
+    the node one after the other: `keeps(message)` says whether the state does.
     """
 
     def __init__(
@@ -54,11 +68,15 @@ class LocalGrid(Grid):
             [Message, Message], Message | list[Message] | None
         ] = lambda message, reply: reply,
         silent: Callable[[Message], bool] = lambda message: False,
+        keeps: Callable[[Message], bool] = lambda message: True,
     ) -> None:
+        for config in (configs or {}).values():
+            enrol(config)
         self.apps = {10 + place: app for place, app in enumerate(apps)}
         name_task()
         self.hand = hand
         self.silent = silent
+        self.keeps = keeps
         self.received: list[Message] = []
         self._waiting: dict[str, list[Message]] = {}
         self._numbers = itertools.count()
@@ -90,13 +108,16 @@ class LocalGrid(Grid):
         node = message.metadata.dst_node_id
         if self.silent(message):
             return number
+        context = copy.deepcopy(self.contexts[node])
         try:
-            reply = self.apps[node](message, self.contexts[node])
+            reply = self.apps[node](message, context)
         except Exception as error:  # as Flower does
             reply = Message(
                 Error(code=ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason=repr(error)),
                 reply_to=message,
             )
+        if self.keeps(message):
+            self.contexts[node].state = context.state
         changed = self.hand(message, reply)
         replies = changed if isinstance(changed, list) else [] if changed is None else [changed]
         self.received += replies

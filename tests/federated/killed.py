@@ -16,7 +16,7 @@ from federated.grids import LocalGrid
 from mezzotint.federated.app import run_server
 from mezzotint.federated.client_app import make_client_app
 from mezzotint.federated.encoding import FixedPointEncoding
-from mezzotint.federated.ledger import LifetimeLedger
+from mezzotint.federated.lifetime import LifetimeLedger
 from mezzotint.federated.records import RECORD
 from mezzotint.federated.secagg import ReplayedRound, Server
 from mezzotint.federated.settings import RunSettings

@@ -25,7 +25,7 @@ from mezzotint.federated.secagg import (
 )
 from mezzotint.federated.secagg.messages import Deal
 
-LENIENT = Trust(corrupted=0.0, security_bits=-20.0)
+LENIENT = Trust(corrupted=0.0, security_bits=-24.0)
 """Takes sparse rounds of few clients, which could not be kept from falling apart."""
 
 

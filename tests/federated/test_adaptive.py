@@ -33,7 +33,8 @@ from mezzotint.federated.joined import (
     packed,
     unpacked,
 )
-from mezzotint.federated.ledger import Checkpoint, LifetimeLedger
+from mezzotint.federated.ledger import Checkpoint
+from mezzotint.federated.lifetime import LifetimeLedger
 from mezzotint.federated.mod import SecureUpdates
 from mezzotint.federated.policy import Policy, PolicyRefusal, load_policy
 from mezzotint.federated.strategy import SecureStrategy

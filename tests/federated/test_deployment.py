@@ -18,7 +18,7 @@ from mezzotint.cli import run
 from mezzotint.core.records import JsonObject, above
 from mezzotint.federated.encoding import Encoding
 from mezzotint.federated.joined import load_encoding
-from mezzotint.federated.ledger import LifetimeLedger
+from mezzotint.federated.lifetime import LifetimeLedger, lifetime_path
 from mezzotint.federated.secagg import Client, bits_needed, read_introduction
 
 NODES, COORDINATES = 8, 3000
@@ -133,13 +133,13 @@ def _enrolled(folder: Path, nodes: int, policy: str) -> dict[int, dict[str, Path
     """Identities as `mezzotint roster` makes them, one roster, one policy; each node's files."""
     cards = []
     for place in range(nodes):
-        made = _mezzotint("roster", "identity", str(folder / f"{place}.key"))
+        key, records = str(folder / f"{place}.key"), str(folder / "records")
+        made = _mezzotint("roster", "identity", key, "--records", records)
         cards.append(made.stdout)
     (folder / "cards.txt").write_text("".join(cards))
     _mezzotint("roster", "make", str(folder / "cards.txt"), "--out", str(folder / "roster.json"))
     (folder / "policy.toml").write_text(f"roster = 'roster.json'\n{policy}")
     files = {"policy": folder / "policy.toml", "records": folder / "records"}
-    (folder / "records").mkdir()
     return {place: files | {"identity": folder / f"{place}.key"} for place in range(nodes)}
 
 
@@ -148,6 +148,30 @@ def _mezzotint(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [program, *words], capture_output=True, text=True, timeout=120, check=True
     )
+
+
+@pytest.mark.parametrize("forgets", [True, False], ids=["forgets", "remembers"])
+def test_members_that_die_between_answer_and_state_give_no_second_answer(tmp_path, forgets):
+    """Every client is killed once at a stage, after its answer has left and before its state has.
+
+    Asked for another dealing, another input or another set, nobody answers: the answer is on its ledger. (Without the
+    kills, Flower's state says so first.)
+    """
+    configs = _enrolled(tmp_path, NODES, "minimum = 4")
+    with _deployed(tmp_path, {}, NODES, configs) as deployment:
+        for stage in ("deal", "sum", "agree", "unite"):
+            forget = stage if forgets else ""
+            deployment.submit(f'nodes={NODES} attack="{stage}" forget="{forget}" outcome="{stage}"')
+            outcome = json.loads(deployment.await_file(f"{stage}.json", 300).read_text())
+            assert outcome.get("first", NODES) == NODES
+            assert outcome["answers"] == 0, stage
+    for place in range(NODES):
+        identity = read_introduction(
+            Client(identity=configs[place]["identity"].read_bytes()).card()
+        )
+        name = identity.identity.hex()
+        ledger = LifetimeLedger(lifetime_path(tmp_path / "records", name), identity=name)
+        assert (ledger.dealings, ledger.sums) == (4, 3)
 
 
 def _check_spending(log: str, encoding: Encoding, claim: JsonObject) -> None:

@@ -6,6 +6,7 @@ The table in docs/federated.md is read here: each of its cells is played by the 
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import re
 from pathlib import Path
@@ -22,7 +23,8 @@ from federated.rounds import EXCHANGES, apart, card, roster, secret
 from killing import Runs
 from mezzotint.families import discrete_gaussian
 from mezzotint.federated.encoding import FixedPointEncoding, canonical, noise_encoding
-from mezzotint.federated.ledger import Checkpoint, LifetimeLedger
+from mezzotint.federated.ledger import Checkpoint
+from mezzotint.federated.lifetime import LifetimeLedger
 from mezzotint.federated.mod import SecureUpdates
 from mezzotint.federated.policy import Policy
 from mezzotint.federated.records import RECORD, reply
@@ -118,13 +120,14 @@ class _Deaths:
         victims: clients.
         stage: the stage.
         moment: "before" the message is seen; "within": half-way through the answer; "after": the answer is lost.
-        forgets: whether the node is started anew, with its files alone.
+        state: which one the node has afterwards: the "new" one of this answer, the "old" one of the answer before (the
+            process died after its reply had left, and before its state had), or "none" (the node is started anew).
     """
 
     def __init__(
-        self, folder: Path, victims: set[int], stage: str, moment: str, *, forgets: bool
+        self, folder: Path, victims: set[int], stage: str, moment: str, *, state: str
     ) -> None:
-        self.stage, self.moment, self.forgets = stage, moment, forgets
+        self.stage, self.moment, self.state = stage, moment, state
         self.left = set(victims)
         self.hit: list[Message] = []
         self.lost: list[Message] = []
@@ -180,7 +183,9 @@ class _Deaths:
             )
         elif self.moment == "after":
             answer = self._noted(place, honest(message, context, call_next), self.stage)
-        if self.forgets:
+        if self.state == "old":
+            context.state = before
+        elif self.state == "none":
             context.state = RecordDict()
         return answer
 
@@ -265,8 +270,13 @@ def _victims(who: str) -> set[int]:
     }
 
 
-@pytest.mark.parametrize("forgets", [False, True], ids=["remembers", "forgets"])
-@pytest.mark.parametrize("moment", ["before", "within", "after"])
+@pytest.mark.parametrize(
+    ("moment", "state"),
+    [
+        *itertools.product(["before", "within", "after"], ["new", "none"]),
+        ("after", "old"),  # without an answer there is no newer state
+    ],
+)
 @pytest.mark.parametrize(("who", "stage"), _cells("test_a_client_dies"))
 def test_a_client_dies(
     tmp_path: Path,
@@ -274,13 +284,12 @@ def test_a_client_dies(
     who: str,
     stage: str,
     moment: str,
-    forgets: bool,
+    state: str,
 ) -> None:
     apart(monkeypatch, stage)
     victims = _victims(who)
-    _play(
-        _Deaths(tmp_path, victims, stage, moment, forgets=forgets), victims, _table()[who, stage][0]
-    )
+    outcome = _table()[who, stage][0]
+    _play(_Deaths(tmp_path, victims, stage, moment, state=state), victims, outcome)
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
@@ -291,9 +300,8 @@ def test_a_link_fails(
     """On the way there, or on the way back."""
     apart(monkeypatch, stage)
     victims = _victims(who)
-    _play(
-        _Deaths(tmp_path, victims, stage, moment, forgets=False), victims, _table()[who, stage][0]
-    )
+    outcome = _table()[who, stage][0]
+    _play(_Deaths(tmp_path, victims, stage, moment, state="new"), victims, outcome)
 
 
 def test_a_client_that_forgot_its_round_answers_it_no_second_time(
@@ -305,7 +313,7 @@ def test_a_client_that_forgot_its_round_answers_it_no_second_time(
     """
     monkeypatch.setattr(client_module, "os", SimpleNamespace(urandom=bytes))
     (victim,) = _victims("an ordinary client")
-    deaths = _Deaths(tmp_path, set(), "", "", forgets=False)
+    deaths = _Deaths(tmp_path, set(), "", "", state="new")
     seen: list[Message] = []
     push = deaths.grid.push_messages
 
@@ -324,7 +332,8 @@ def test_a_client_that_forgot_its_round_answers_it_no_second_time(
     deaths.grid.contexts[10 + victim].state = RecordDict()
     answers = deaths.grid.send_and_receive(seen)
     told = [answer.content.config_records[RECORD].get("refused") for answer in answers]
-    assert told == [None, None, "PolicyRefusal"]  # its card, what it deals, and no input
+    assert told[:2] == [None, "PolicyRefusal"]  # its card, and no dealing
+    assert None not in told[1:]
     assert len(deaths.answers[victim, "sum"]) == deaths.records(victim).sums == 1
 
 

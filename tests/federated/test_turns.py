@@ -20,7 +20,8 @@ from killing import Runs
 from mezzotint.core.errors import ParameterError
 from mezzotint.datasets import load_federation
 from mezzotint.federated.encoding import GaussianEncoding
-from mezzotint.federated.ledger import Checkpoint, LifetimeLedger, RunLedger
+from mezzotint.federated.ledger import Checkpoint, RunLedger
+from mezzotint.federated.lifetime import LifetimeLedger
 from mezzotint.federated.mod import SecureUpdates, turn_of
 from mezzotint.federated.policy import Policy
 from mezzotint.federated.records import RECORD, reply

@@ -25,7 +25,7 @@ from mezzotint.federated.encoding import (
     noise_encoding,
 )
 from mezzotint.federated.joined import AdaptiveEncoding, packed
-from mezzotint.federated.ledger import LifetimeLedger
+from mezzotint.federated.lifetime import LifetimeLedger
 from mezzotint.federated.mod import SecureUpdates
 from mezzotint.federated.policy import Policy
 from mezzotint.federated.records import RECORD
@@ -591,7 +591,7 @@ def test_a_ledger_of_an_older_rotation_is_refused_with_what_to_do_and_nothing_le
     text = zlib.compress(canonical(values).encode(), 9)
     noted = {"clients": 3, "corrupted": 1, "size": SIZE, "delta": 1e-6}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mezzotint.federated.ledger.packed", lambda encoding: text)
+        patch.setattr("mezzotint.federated.joined.packed", lambda encoding: text)
         LifetimeLedger(path, identity=identity).charge(
             older, plan=bytes(32), budget=float("inf"), **noted
         )

@@ -17,7 +17,8 @@ from mezzotint import families, privacy
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.families import discrete_gaussian
 from mezzotint.federated.encoding import NoiseEncoding, TableEncoding
-from mezzotint.federated.ledger import LifetimeLedger, RunLedger
+from mezzotint.federated.ledger import RunLedger
+from mezzotint.federated.lifetime import LifetimeLedger
 from mezzotint.privacy.accounting import clones_epsilon
 from mezzotint.privacy.distribution import rdp_public_sampling, rdp_to_epsilon
 from mezzotint.privacy.ledger import GLOBAL, Charge, Ledger, compose_releases
@@ -213,7 +214,7 @@ def test_runs_have_no_first_client_and_no_first_round(
     assert all(more[view] >= said[view] for view in said)
 
 
-@judges("federated.ledger.LifetimeLedger.spent")
+@judges("federated.lifetime.LifetimeLedger.spent")
 def test_a_life_of_secure_sums_has_no_order_and_no_session(tmp_path: Path) -> None:
     noise = [discrete_gaussian(sigma=sigma) for sigma in (3.0, 5.0)]
     near, far = (

@@ -24,19 +24,31 @@ app = typer.Typer(
 )
 
 
-@app.command("identity", epilog="Example: mezzotint roster identity identity.key")
+@app.command("identity", epilog="Example: mezzotint roster identity identity.key --records records")
 def identity(
     file: Annotated[
         Path, typer.Argument(help="File of the new secret; it never leaves the client's machine.")
     ],
+    records: Annotated[
+        Path,
+        option(
+            "Folder in which the identity's ledger begins: what it signs and spends, for life. Never copy or restore it."
+        ),
+    ],
     as_json: AsJson = False,
 ) -> None:
-    """Make a client's long-term secret key and print its public card, for the maker of the roster."""
+    """Make a client's long-term secret key, begin its ledger, and print its public card, for the maker of the roster."""
+    from mezzotint.federated.lifetime import begin_lifetime
+    from mezzotint.federated.secagg import read_introduction
+
     refuse_existing(file, overwrite=None, parameter="file")
+    records.mkdir(mode=0o700, parents=True, exist_ok=True)
     with replacing(file) as temporary:
         temporary.touch(mode=0o600)
         temporary.write_bytes(os.urandom(32))
-    _print_card(_introduced(file, "file"), as_json)
+    introduced = _introduced(file, "file")
+    begin_lifetime(records, read_introduction(introduced).identity.hex())
+    _print_card(introduced, as_json)
 
 
 @app.command("card", epilog="Example: mezzotint roster card identity.key")

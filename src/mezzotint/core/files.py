@@ -34,6 +34,9 @@ Append = Callable[..., None]
 WAIT = 60.0
 """Seconds that a writer waits for others' locks before it gives up."""
 
+PRIVATE_FILE = 0o600
+"""Mode of a new log: what it holds concerns its owner alone, whatever the umask allows others."""
+
 LARGEST = 1 << 28
 """Largest size, in bytes, of a text file that is read."""
 
@@ -377,9 +380,8 @@ class AppendLog:
         while True:
             try:
                 # Made only before anything was read: a ledger that vanished must not come back empty.
-                descriptor = os.open(
-                    path, flags | (os.O_CREAT if self._known is None else 0), 0o666
-                )
+                creates = os.O_CREAT if self._known is None else 0
+                descriptor = os.open(path, flags | creates, PRIVATE_FILE)
             except OSError as error:
                 raise self._failed(error) from None
             try:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from mezzotint.federated.joined import WeightedEncoding as WeightedEncoding
     from mezzotint.federated.joined import adaptive_encoding as adaptive_encoding
     from mezzotint.federated.joined import load_encoding as load_encoding
-    from mezzotint.federated.ledger import LifetimeLedger as LifetimeLedger
     from mezzotint.federated.ledger import RunLedger as RunLedger
+    from mezzotint.federated.lifetime import LifetimeLedger as LifetimeLedger
     from mezzotint.federated.local import LocalStrategy as LocalStrategy
     from mezzotint.federated.local import LocalUpdates as LocalUpdates
     from mezzotint.federated.mod import SecureUpdates as SecureUpdates

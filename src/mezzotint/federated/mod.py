@@ -28,6 +28,7 @@ from flwr.app import ConfigRecord, Context, Message, MessageType
 
 from mezzotint.core.errors import BudgetError, FileFormatError, MezzotintError, ParameterError
 from mezzotint.core.files import read_arrays, replacing
+from mezzotint.federated.lifetime import Answer, LifetimeLedger, lifetime_path
 from mezzotint.federated.policy import Policy, PolicyRefusal, load_policy
 from mezzotint.federated.records import (
     RECORD,
@@ -181,6 +182,7 @@ class SecureUpdates(Updates):
         policy = self._policy(context)
         client, settings = _restored(context, policy)
         _check_kind(kind, named, client.plan)
+        ledger = _lifetime(context, client.identity.hex())
         try:
             stage, payload = str(record[Key.STAGE]), as_bytes(record[Key.PAYLOAD])
             answer: dict[str, object] = {}
@@ -190,24 +192,19 @@ class SecureUpdates(Updates):
                     Key.NAME: name_of(context) or client.identity.hex(),
                 }
             elif stage == "deal":
-                if "identity" in context.node_config and "records" not in context.node_config:
-                    # Flower's state lasts for one run: a server could repeat a plan in another and open both secrets.
-                    raise PolicyRefusal(
-                        "records: this client has an identity, and no folder to note its sums in"
-                    )
                 settings = as_bytes(record[Key.ENCODING])
                 plan = read_invitation(payload)[0]
                 _check_kind(kind, "", plan)
                 policy.check(_announced(settings), plan)
-                answer = {Key.PAYLOAD: client.deal(payload)}
+                answer = {Key.PAYLOAD: _noted(client, stage, payload, ledger, policy)}
             elif stage == "sum":
                 answer = {
                     Key.PAYLOAD: _masked(
-                        client, payload, settings, message, call_next, context, policy
+                        client, payload, settings, message, call_next, context, policy, ledger
                     )
                 }
             elif stage in ("agree", "open", "unite"):
-                answer = {Key.PAYLOAD: getattr(client, stage)(payload)}
+                answer = {Key.PAYLOAD: _noted(client, stage, payload, ledger, policy)}
             else:
                 raise PolicyRefusal("stage: unknown; server and client run different versions")
         except ReplayedRound:
@@ -275,6 +272,7 @@ def _masked(
     call_next: Train,
     context: Context,
     policy: Policy,
+    ledger: LifetimeLedger | None,
 ) -> bytes:
     plan = client.plan
     if plan is None:
@@ -298,7 +296,7 @@ def _masked(
         "adding nothing but noise",
     )
     masked = client.sum(payload, integers)
-    _charge(client.identity.hex(), plan, encoding, policy, encoding.numbers(size), context)
+    _charge(ledger, plan, encoding, policy, encoding.numbers(size), masked)
     return masked  # it leaves only now, after it is on the client's ledger
 
 
@@ -342,25 +340,72 @@ def _share(
     )
 
 
+def _lifetime(context: Context, identity: str) -> LifetimeLedger | None:
+    """The ledger of this client's lifetime; None for a client without a lasting identity.
+
+    Raises:
+        PolicyRefusal: an identity without records, or whose ledger is not there.
+    """
+    if "identity" not in context.node_config:
+        return None
+    if "records" not in context.node_config:
+        # Flower's state lasts for one run: a server could repeat a plan in another and open both secrets.
+        raise PolicyRefusal(
+            "records: this client has an identity, and no folder to note its sums in"
+        )
+    path = lifetime_path(str(context.node_config["records"]), identity)
+    if not path.exists():
+        remedy = "enrol under a new identity (`mezzotint roster identity`)"
+        log(WARNING, "mezzotint: %s is missing, and all that it held forgotten: %s", path, remedy)
+        raise PolicyRefusal("records: this identity's ledger is missing; its log says what to do")
+    return LifetimeLedger(path, identity=identity)
+
+
+def _noted(
+    client: Client, stage: str, payload: bytes, ledger: LifetimeLedger | None, policy: Policy
+) -> bytes:
+    """The answer to any stage but "sum", on the ledger before it leaves."""
+    agreement = client.agreement() if stage == "open" else b""
+    plan = read_invitation(payload)[0] if stage == "deal" else client.plan
+    answer: bytes = getattr(client, stage)(payload)
+    if ledger is None or plan is None:
+        return answer
+    noted = Answer(
+        session=plan.session,
+        number=plan.round,
+        stage=stage,
+        payload=answer,
+        agreement=agreement,
+    )
+    try:
+        ledger.note(noted, dealings=policy.dealings)
+    except ReplayedRound as error:  # this client forgot its round, which is over
+        raise PolicyRefusal(f"round: {error}") from None
+    except BudgetError as error:
+        raise PolicyRefusal(str(error)) from None
+    return answer
+
+
 def _charge(
-    identity: str, plan: RoundPlan, encoding: Encoding, policy: Policy, size: int, context: Context
+    ledger: LifetimeLedger | None,
+    plan: RoundPlan,
+    encoding: Encoding,
+    policy: Policy,
+    size: int,
+    masked: bytes,
 ) -> None:
     """Record the sum in this client's lifetime ledger, if it has one, or refuse it."""
-    folder = context.node_config.get("records")
-    if folder is None or "identity" not in context.node_config:
+    if ledger is None:
         if math.isinf(policy.budget):
             return
         raise PolicyRefusal(
             "budget: this client has no identity and no records that outlast the run"
         )
-    from mezzotint.federated.ledger import LifetimeLedger
-
-    Path(str(folder)).mkdir(mode=0o700, parents=True, exist_ok=True)
-    path = Path(str(folder)) / f"sums-{identity[:16]}.jsonl"
     try:
-        LifetimeLedger(path, identity=identity).charge(
+        ledger.charge(
             encoding, plan=plan.digest, session=plan.session, number=plan.round, clients=plan.minimum,
             corrupted=policy.trust.corrupted_of(plan), size=size, budget=policy.budget, delta=policy.delta,
+            payload=masked,
         )  # fmt: skip
     except ReplayedRound as error:
         raise PolicyRefusal(f"round: {error}") from None

@@ -15,7 +15,7 @@ from mezzotint.core.files import read_text
 from mezzotint.core.records import JsonObject
 from mezzotint.federated.secagg import Roster, RoundPlan, Trust
 from mezzotint.federated.secagg.plan import CORRUPTED
-from mezzotint.federated.secagg.roster import ROUNDS
+from mezzotint.federated.secagg.roster import DEALINGS, ROUNDS
 
 if TYPE_CHECKING:
     from mezzotint.federated.encoding import Encoding
@@ -70,6 +70,8 @@ class Policy:
             relative to the round's norm, and so are `noise_multiplier` and `budget`.
         rounds: most rounds that this client answers in one session. The more, the more partners and shareholders a
             plan must have: a server could look ahead for the round whose draw suits it.
+        dealings: most rounds that this client deals in, of all sessions; dealing costs no budget, but shows coins, and
+            a server may let any number of rounds fail until the coins suit it.
         evaluate_noise_multiplier: as `noise_multiplier`, for sums of this client's metrics; inf, the default, refuses
             these sums. They count towards `budget` and `rounds`; their ranges are the plan's, to which `l2_norm` and
             `largest_value` do not apply.
@@ -98,6 +100,7 @@ class Policy:
     l2_norm: float | None = None
     l2_norm_range: tuple[float, float] | None = None
     rounds: int = ROUNDS
+    dealings: int = DEALINGS
     evaluate_noise_multiplier: float = math.inf
     evaluate: bool = False
 
@@ -144,7 +147,7 @@ class Policy:
             "evaluate_noise_multiplier",
         ]
         numbers += ["largest_value", *(["l2_norm"] if self.l2_norm is not None else [])]
-        whole, remedy = ("minimum", "rounds"), "need a whole number, without quotes"
+        whole, remedy = ("minimum", "rounds", "dealings"), "need a whole number, without quotes"
         bounds, tables = self.l2_norm_range, self.mechanisms
         pair = bounds is None or (isinstance(bounds, list | tuple) and len(bounds) == 2)
         sums = tables is None or (
@@ -166,7 +169,11 @@ class Policy:
     def trust(self) -> Trust:
         """The conditions that the protocol checks."""
         return Trust(
-            roster=self.roster, corrupted=self.corrupted, minimum=self.minimum, rounds=self.rounds
+            roster=self.roster,
+            corrupted=self.corrupted,
+            minimum=self.minimum,
+            rounds=self.rounds,
+            dealings=self.dealings,
         )
 
     def check(self, encoding: Encoding, plan: RoundPlan) -> None:

@@ -255,7 +255,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
         for lost in range(math.ceil(self.dropped * clients), -1, -1):
             try:
                 sizes = secagg.plan_sum(
-                    **asked, dropped=lost, security_bits=self.trust.bits, drawn_bits=drawn
+                    **asked, dropped=lost, security_bits=self.trust.dealing_bits, drawn_bits=drawn
                 )
             except (InfeasibleError, ParameterError) as error:
                 why = str(error)

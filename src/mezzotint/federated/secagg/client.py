@@ -216,6 +216,12 @@ class Client:
             now.survivors = survivors
             return messages.agreement(now.plan, signature)
 
+    def agreement(self) -> bytes:
+        """The answer to `agree` for the set that `open` would open; a signature of Ed25519 does not depend on chance."""
+        now = self._awaiting("open")
+        statement = messages.certificate_statement(now.plan, now.dealt, now.survivors)
+        return messages.agreement(now.plan, sign(self._identity, statement))
+
     def open(self, certificate: bytes) -> bytes:
         """Answer a quorum's signatures with one share of every dealer, as far as they can be opened.
 

@@ -146,7 +146,7 @@ def read_identity(path: str | Path, *, parameter: str = "identity") -> bytes:
         raise ParameterError(
             parameter,
             str(path),
-            "not a file of an identity; make one with: mezzotint roster identity FILE",
+            "not a file of an identity; make one with: mezzotint roster identity FILE --records FOLDER",
         )
     return key
 
@@ -372,6 +372,10 @@ class Roster:
 
 
 ROUNDS = 1024
+"""Largest round number that a client answers, unless its policy says otherwise."""
+
+DEALINGS = 1 << 14
+"""Most rounds that a client deals in, of all sessions together, unless its policy says otherwise."""
 
 
 @final
@@ -385,6 +389,8 @@ class Trust:
         minimum: fewest summands that a plan may allow.
         rounds: largest round number. A server can look ahead for the number whose draw suits it best, so more rounds
             demand more security of each.
+        dealings: most rounds that this client deals in, of all sessions. A server can let rounds fail until the coins
+            suit it, so more dealings demand more mask partners.
         security_bits: all rounds together protect less than promised with probability at most 2**-security_bits.
 
     Raises:
@@ -395,6 +401,7 @@ class Trust:
     corrupted: float = CORRUPTED
     minimum: int = 2
     rounds: int = ROUNDS
+    dealings: int = DEALINGS
     security_bits: float = SECURITY_BITS
 
     def __post_init__(self) -> None:
@@ -403,12 +410,18 @@ class Trust:
             ("corrupted", 0 <= self.corrupted < 1, "need a share of the clients in [0, 1)"),
             ("minimum", self.minimum >= 2, "a sum of fewer than 2 hides nobody"),
             ("rounds", self.rounds >= 1, "need at least one round"),
+            ("dealings", self.dealings >= 1, "need at least one round dealt in"),
         )
 
     @property
     def bits(self) -> float:
-        """Security of one round: `rounds` of them have `security_bits` together."""
+        """Security of one draw of clients: `rounds` of them have `security_bits` together."""
         return self.security_bits + math.log2(self.rounds)
+
+    @property
+    def dealing_bits(self) -> float:
+        """Security of one dealing's coins: `dealings` of them, in any sessions, have `security_bits` together."""
+        return self.security_bits + math.log2(self.dealings)
 
     def drawn_bits(self, population: int) -> float:
         """Security of one draw: the server may choose one of two, and the sizes of round and committee."""
@@ -458,7 +471,10 @@ class Trust:
             raise PlanRefused(
                 "plan", f"quorum={plan.quorum}: two sets of survivors could both get one"
             )
-        if split(**sizes, minimum=plan.minimum, picks=plan.picks, least=plan.least) > -self.bits:
+        if (
+            split(**sizes, minimum=plan.minimum, picks=plan.picks, least=plan.least)
+            > -self.dealing_bits
+        ):
             raise PlanRefused(
                 "plan", f"picks={plan.picks}, least={plan.least}: too few masks connect the clients"
             )
