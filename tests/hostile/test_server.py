@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import json
 import logging
 import zlib
 from collections.abc import Callable
@@ -551,7 +552,8 @@ def test_a_budget_of_secure_sums_needs_a_roster(tmp_path):
     assert all(
         "without a roster" in one["reason"] and one["refused"] == "PolicyRefusal" for one in refused
     )
-    assert not list(tmp_path.iterdir())
+    (ledger,) = tmp_path.iterdir()
+    assert len(ledger.read_text().splitlines()) == 1  # as it was begun
 
 
 def test_sums_of_different_kinds_add_up_at_their_shares_of_delta(tmp_path):
@@ -606,7 +608,9 @@ def test_a_ledger_of_an_older_rotation_is_refused_with_what_to_do_and_nothing_le
     assert strategy.counted == CLIENTS - 1
     refused = [_record(reply) for reply in grid.received if "refused" in _record(reply)]
     assert [(one["refused"], "log" in one["reason"]) for one in refused] == [("ClientFault", True)]
-    assert path.read_bytes() == before
+    assert path.read_bytes().startswith(before)
+    (noted_since,) = path.read_bytes()[len(before) :].splitlines()
+    assert json.loads(noted_since)["stage"] == "deal"
     with pytest.raises(
         FileFormatError, match=r"one transform after padding.*take that off the policy's budget"
     ):
