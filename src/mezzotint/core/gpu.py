@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, wraps
 from importlib.util import find_spec
-from typing import Any, Literal, cast, final
+from typing import Any, Literal, ParamSpec, TypeVar, cast, final
 
 import numpy as np
 import torch
@@ -86,10 +87,48 @@ def tables_on(mechanism: Mechanism, dtype: np.dtype[np.floating], device: torch.
     )
 
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+EXACT = {"emulate_precision_casts": True}
+"""Of torch's compiler: no product is fused with a sum, which would round differently from the CPU."""
+
+
+@lru_cache(maxsize=1)
+def compiler_works() -> bool:
+    """Whether torch can compile for a CUDA device here: it does so by Triton."""
+    return torch.cuda.is_available() and find_spec("triton") is not None
+
+
+def compiled_on_devices(function: Callable[P, R]) -> Callable[P, R]:
+    """`function`, which torch compiles when its first argument is a tensor on a CUDA device.
+
+    Elsewhere, or where the compiler is missing, it runs step by step, with the same result bit for bit.
+    """
+
+    @lru_cache(maxsize=1)
+    def compiled() -> Callable[P, R]:  # torch takes seconds to import its compiler
+        return _torch.compile(function, dynamic=True, fullgraph=True, options=EXACT)
+
+    @wraps(function)
+    def run(*arguments: P.args, **options: P.kwargs) -> R:
+        on_device = cast(torch.Tensor, arguments[0]).device.type == "cuda"
+        chosen = compiled() if on_device and compiler_works() else function
+        return chosen(*arguments, **options)
+
+    return run
+
+
 WORDS_PER_BLOCK = 8
 """A ChaCha block is 64 bytes: eight words of 64 bits."""
 
 _CONSTANTS = (0x61707865, 0x3320646E, 0x79622D32, 0x6B206574)  # "expand 32-byte k", little-endian
+
+DOUBLE_ROUNDS = 10
+"""ChaCha20: ten times a round over the columns and one over the diagonals."""
+
+_COLUMNS = ((0, 4, 8, 12), (1, 5, 9, 13), (2, 6, 10, 14), (3, 7, 11, 15))
+_DIAGONALS = ((0, 5, 10, 15), (1, 6, 11, 12), (2, 7, 8, 13), (3, 4, 9, 14))
 
 
 def key_on(key: bytes, device: torch.device) -> torch.Tensor:
@@ -97,25 +136,46 @@ def key_on(key: bytes, device: torch.device) -> torch.Tensor:
     return to_device(np.frombuffer(key, dtype="<i4").astype(np.int32), device)
 
 
-# torch's unsigned types know few operations. Signed ones add and shift left modulo 2^32 just the same; only the shift
-# right drags the sign along, and the mask takes it off.
+# torch's unsigned types know few operations. Signed ones add and shift left modulo 2^32 just the
+# same; only the shift right drags the sign along, and the mask takes it off.
 def _rotate(x: torch.Tensor, count: int) -> torch.Tensor:
     return (x << count) | ((x >> (32 - count)) & ((1 << count) - 1))
 
 
-def _quarters(
-    a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, d: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Four quarter rounds at once, one per row of the (4, blocks) arguments (RFC 8439, 2.1)."""
-    a = a + b
-    d = _rotate(d ^ a, 16)
-    c = c + d
-    b = _rotate(b ^ c, 12)
-    a = a + b
-    d = _rotate(d ^ a, 8)
-    c = c + d
-    b = _rotate(b ^ c, 7)
-    return a, b, c, d
+def _quarter_round(state: list[torch.Tensor], places: tuple[int, int, int, int]) -> None:
+    """Change four entries of the state (RFC 8439, 2.1)."""
+    a, b, c, d = places
+    state[a] = state[a] + state[b]
+    state[d] = _rotate(state[d] ^ state[a], 16)
+    state[c] = state[c] + state[d]
+    state[b] = _rotate(state[b] ^ state[c], 12)
+    state[a] = state[a] + state[b]
+    state[d] = _rotate(state[d] ^ state[a], 8)
+    state[c] = state[c] + state[d]
+    state[b] = _rotate(state[b] ^ state[c], 7)
+
+
+def _keystream(
+    key: torch.Tensor, counters: torch.Tensor, nonce: tuple[int, int]
+) -> list[torch.Tensor]:
+    """The 16 words of 32 bits of each ChaCha20 block: a list of int32 tensors like `counters`.
+
+    One tensor for each word, so that a compiler makes one loop over blocks of it.
+    """
+    zero = torch.zeros_like(counters, dtype=torch.int32)
+    initial = [zero + constant for constant in _CONSTANTS]
+    initial += [zero + key[index] for index in range(8)]
+    initial += [counters.to(torch.int32), (counters >> 32).to(torch.int32)]
+    initial += [zero + word for word in nonce]
+    state = list(initial)
+    for _ in range(DOUBLE_ROUNDS):
+        for places in _COLUMNS + _DIAGONALS:
+            _quarter_round(state, places)
+    return [word + start for word, start in zip(state, initial, strict=True)]
+
+
+def _counters(first: int, blocks: int, device: torch.device) -> torch.Tensor:
+    return torch.arange(first, first + blocks, dtype=torch.int64, device=device)
 
 
 def halves(
@@ -131,21 +191,19 @@ def halves(
 
     Source: Bernstein (2008), ChaCha, a variant of Salsa20; RFC 8439, 2.3.
     """
-    counters = torch.arange(first, first + blocks, dtype=torch.int64, device=key.device)
-    halves_of_counter = counters.view(torch.int32).reshape(-1, 2).T
-    fixed = torch.tensor([*_CONSTANTS, *nonce], dtype=torch.int32, device=key.device)[
-        :, None
-    ].expand(-1, blocks)
-    rows = (fixed[:4], key[:4, None].expand(-1, blocks), key[4:, None].expand(-1, blocks))
-    start = (*rows, torch.cat([halves_of_counter, fixed[4:]]))
-    a, b, c, d = start
-    for _ in range(10):
-        a, b, c, d = _quarters(a, b, c, d)
-        # The diagonals of the 4 x 4 state become columns, and go back.
-        a, b, c, d = _quarters(a, b.roll(-1, 0), c.roll(-2, 0), d.roll(-3, 0))
-        b, c, d = b.roll(1, 0), c.roll(2, 0), d.roll(3, 0)
-    state = torch.cat([now + then for now, then in zip((a, b, c, d), start, strict=True)])
-    return state.T.reshape(-1, 2)
+    words = _keystream(key, _counters(first, blocks, key.device), nonce)
+    return torch.stack(words, dim=1).reshape(-1, 2)
+
+
+@compiled_on_devices
+def _stream(key: torch.Tensor, counters: torch.Tensor) -> torch.Tensor:
+    return torch.stack(_keystream(key, counters, (0, 0)), dim=1)
+
+
+def draw_words(key: torch.Tensor, first: int, count: int) -> torch.Tensor:
+    """(count,) int64 words of the keystream, from the first word of block number `first` on; key as in `halves`."""
+    blocks = -(-count // WORDS_PER_BLOCK)
+    return _stream(key, _counters(first, blocks, key.device)).view(torch.int64).flatten()[:count]
 
 
 CHUNK = 1 << 20
@@ -190,39 +248,136 @@ def _level(tables: Tables, rows: torch.Tensor, low: torch.Tensor) -> torch.Tenso
     return torch.where((((low << bits) & _WHOLE) | ones) < entry, cell, entry & ones)
 
 
-def _chunk(
-    tables: Tables, x: torch.Tensor, words: torch.Tensor, codes: torch.Tensor
+_ABOVE, _NAN = 8, 16
+"""Bits of a block's flags where the counts above the range and of NaN begin; a count is at most 8."""
+
+
+def _draw_blocks(
+    tables: Tables, x: torch.Tensor, key: torch.Tensor, counters: torch.Tensor, codes: torch.Tensor
 ) -> torch.Tensor:
-    """Overwrites `codes`; returns (3,) how many inputs lay below, above, and were NaN, on the device."""
+    """Draw whole blocks of eight elements.
+
+    Arguments:
+        x: (blocks, 8) inputs; row i takes the ChaCha20 block of number counters[i].
+        codes: (blocks, 8), overwritten.
+
+    Returns: (blocks,) int32 of how many inputs of each block lay below, above, and were NaN, a byte each.
+    """
+    words = _keystream(key, counters, (0, 0))
     lower, upper = tables.numbers[0], tables.numbers[1]
-    given = x.double()
-    counts = torch.stack([(given < lower).sum(), (given > upper).sum(), given.isnan().sum()])
-    # NaN fails the first comparison and becomes `lower`: no index leaves its table.
-    value = torch.where(given >= lower, given, lower)
-    value = torch.where(value <= upper, value, upper)
-    segment, threshold = _LOCATE[tables.search](tables, value)
-    low, high = (words.long() & _WHOLE).unbind(1)
-    codes.copy_(_level(tables, (segment << 1) | (high < threshold), low))
-    return counts
+    flags = torch.zeros_like(counters, dtype=torch.int32)
+    columns: list[torch.Tensor] = []
+    for column in range(WORDS_PER_BLOCK):
+        given = x[:, column].double()
+        below, above = (given < lower).int(), (given > upper).int()
+        flags = flags + below + (above << _ABOVE) + (given.isnan().int() << _NAN)
+        # NaN fails the first comparison and becomes `lower`: no index leaves its table.
+        value = torch.where(given >= lower, given, lower)
+        value = torch.where(value <= upper, value, upper)
+        segment, threshold = _LOCATE[tables.search](tables, value)
+        low = words[2 * column].long() & _WHOLE
+        high = words[2 * column + 1].long() & _WHOLE
+        level = _level(tables, (segment << 1) | (high < threshold), low)
+        columns.append(level.to(codes.dtype))
+    codes.copy_(torch.stack(columns, dim=1))
+    return flags
+
+
+def _counts(flags: torch.Tensor) -> torch.Tensor:
+    """(3,) int64: the sums over all blocks."""
+    bytes_of_flags = [(flags >> shift) & 0xFF for shift in (0, _ABOVE, _NAN)]
+    return torch.stack([part.sum() for part in bytes_of_flags])
+
+
+BlockDraw = Callable[[Tables, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+"""`_draw_blocks`, or what a compiler makes of it."""
 
 
 def draw_plainly(
-    tables: Tables, x: torch.Tensor, key: torch.Tensor, codes: torch.Tensor
+    tables: Tables,
+    x: torch.Tensor,
+    key: torch.Tensor,
+    codes: torch.Tensor,
+    *,
+    draw_blocks: BlockDraw = _draw_blocks,
+    chunk: int = CHUNK,
 ) -> torch.Tensor:
     """Overwrites `codes`; element i of the 1-D, contiguous x takes word i of the ChaCha20 keystream of `key`.
+
+    Arguments:
+        chunk: elements at a time, a multiple of 8.
 
     Returns: (3,) int64 on the device: how many inputs lay below, above, and were NaN.
     """
     counts = torch.zeros(3, dtype=torch.int64, device=x.device)
-    for begin in range(0, x.numel(), CHUNK):
-        part = slice(begin, begin + CHUNK)
-        size = x[part].numel()
-        words = halves(key, begin // WORDS_PER_BLOCK, -(-size // WORDS_PER_BLOCK))[:size]
-        counts += _chunk(tables, x[part], words, codes[part])
+    whole = x.numel() - x.numel() % WORDS_PER_BLOCK
+    for begin in range(0, whole, chunk):
+        span = slice(begin, min(begin + chunk, whole))
+        inputs, outputs = (each[span].view(-1, WORDS_PER_BLOCK) for each in (x, codes))
+        counters = _counters(begin // WORDS_PER_BLOCK, len(inputs), x.device)
+        counts += _counts(draw_blocks(tables, inputs, key, counters, outputs))
+    if whole < x.numel():
+        counts += _draw_last(tables, x[whole:], key, whole // WORDS_PER_BLOCK, codes[whole:])
     return counts
 
 
-Engine = Literal["plain", "fused"]
+def _draw_last(
+    tables: Tables, x: torch.Tensor, key: torch.Tensor, number: int, codes: torch.Tensor
+) -> torch.Tensor:
+    """Draw fewer than eight elements by block `number`; counts as of `draw_plainly`."""
+    inputs = torch.zeros(1, WORDS_PER_BLOCK, dtype=x.dtype, device=x.device)
+    inputs[0, : x.numel()] = x
+    outputs = torch.empty(1, WORDS_PER_BLOCK, dtype=codes.dtype, device=x.device)
+    _draw_blocks(tables, inputs, key, _counters(number, 1, x.device), outputs)
+    codes.copy_(outputs[0, : x.numel()])
+    given = x.double()
+    below, above = given < tables.numbers[0], given > tables.numbers[1]
+    return torch.stack([below.sum(), above.sum(), given.isnan().sum()])
+
+
+COMPILED_CHUNK = 1 << 28
+"""Elements at a time of the compiled loop, which keeps nothing between its steps in memory."""
+
+
+@lru_cache(maxsize=32)
+def _compiled_blocks(search: str, last: int, bits: int) -> Callable[..., torch.Tensor]:
+    """`_draw_blocks` as torch's compiler fuses it, for tables of this shape."""
+
+    def draw_blocks(
+        tensors: tuple[torch.Tensor, ...],
+        x: torch.Tensor,
+        key: torch.Tensor,
+        counters: torch.Tensor,
+        codes: torch.Tensor,
+    ) -> torch.Tensor:
+        numbers, first, knots, slope, cells = tensors
+        tables = Tables(
+            search=cast(Any, search), numbers=numbers, last=last, first=first, knots=knots,
+            slope=slope, cells=cells, bits=bits, code_type=codes.dtype,
+        )  # fmt: skip
+        return _draw_blocks(tables, x, key, counters, codes)
+
+    return _torch.compile(draw_blocks, dynamic=True, fullgraph=True, options=EXACT)
+
+
+def _draw_blocks_compiled(
+    tables: Tables, x: torch.Tensor, key: torch.Tensor, counters: torch.Tensor, codes: torch.Tensor
+) -> torch.Tensor:
+    tensors = (tables.numbers, tables.first, tables.knots, tables.slope, tables.cells)
+    draw_blocks = _compiled_blocks(tables.search, tables.last, tables.bits)
+    return draw_blocks(tensors, x, key, counters, codes)
+
+
+def draw_compiled(
+    tables: Tables, x: torch.Tensor, key: torch.Tensor, codes: torch.Tensor
+) -> torch.Tensor:
+    """As `draw_plainly`, by one loop that torch's compiler makes of its steps."""
+    return draw_plainly(
+        tables, x, key, codes, draw_blocks=_draw_blocks_compiled, chunk=COMPILED_CHUNK
+    )
+
+
+Engine = Literal["plain", "compiled", "fused"]
 
 FUSED_SINCE = (2, 7)
 """From this torch on, the Triton that comes with it (3.3) compiles the kernel."""
@@ -273,8 +428,9 @@ def draw(
     )
     codes = torch.empty(flat.numel(), dtype=tables.code_type, device=flat.device)
     device_key = key_on(key, flat.device)
-    work = draw_plainly
-    if (engine or engine_for(flat.device)) == "fused":
+    chosen = engine or engine_for(flat.device)
+    work = draw_compiled if chosen == "compiled" else draw_plainly
+    if chosen == "fused":
         from mezzotint.core import fused
 
         work = fused.draw

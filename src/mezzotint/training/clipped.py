@@ -451,26 +451,58 @@ def _added(
 
     The squares are summed in 64-bit floats: exact to 2^53, and whatever is beyond is found to be too long all the same.
     """
-    limit, parts = float(sums.units + 1), []
+    limit = float(sums.units + 1)
+    totals: list[torch.Tensor] = []
     squares = torch.zeros(len(factors), dtype=torch.float64, device=factors.device)
     for back, given in gradients:
-        total = torch.zeros(back.shape[1], given.shape[1], dtype=torch.int64, device=factors.device)
         gains = back * factors[:, None]
-        together = max(1, AT_ONCE // max(1, total.numel()))
+        size = back.shape[1] * given.shape[1]
+        total = torch.zeros(size, dtype=torch.int64, device=factors.device)
+        # A compiler writes no record's gradient out; without one, a few records at a time.
+        compiled = factors.is_cuda and gpu.compiler_works()
+        together = len(factors) if compiled else max(1, AT_ONCE // max(1, size))
         for first in range(0, len(factors), together):
-            mine = slice(first, first + together)
-            scaled = gains[mine, :, None] * given[mine, None, :]
-            # A record with factor 0 may hold infinities, which times 0 are NaN.
-            scaled = torch.where(factors[mine, None, None] > 0, scaled, 0.0).nan_to_num(-limit)
-            whole = scaled.clamp(-limit, limit).trunc()
-            total += whole.long().sum(dim=0)
-            squares[mine] += whole.double().square().sum(dim=(1, 2))
-        parts.append(total.flatten())
-    return torch.cat(parts), squares
+            records = slice(first, first + together)
+            arguments = (gains[records], given[records], factors[records], limit)
+            total += _integer_sums(*arguments).flatten()
+            squares[records] += _integer_squares(*arguments)
+        totals.append(total)
+    return torch.cat(totals), squares
+
+
+def _integers_of_records(
+    gains: torch.Tensor, given: torch.Tensor, factors: torch.Tensor, limit: float
+) -> torch.Tensor:
+    """(n, repeat, width) float32: the clipped gradients in units, cut to whole numbers."""
+    scaled = gains[:, :, None] * given[:, None, :]
+    # A record with factor 0 may hold infinities, which times 0 are NaN.
+    scaled = torch.where(factors[:, None, None] > 0, scaled, 0.0).nan_to_num(-limit)
+    return scaled.clamp(-limit, limit).trunc()
+
+
+@gpu.compiled_on_devices
+def _integer_sums(
+    gains: torch.Tensor, given: torch.Tensor, factors: torch.Tensor, limit: float
+) -> torch.Tensor:
+    """(repeat, width) int64 sums over the records."""
+    return _integers_of_records(gains, given, factors, limit).long().sum(dim=0)
+
+
+@gpu.compiled_on_devices
+def _integer_squares(
+    gains: torch.Tensor, given: torch.Tensor, factors: torch.Tensor, limit: float
+) -> torch.Tensor:
+    """(n,) float64 sums of the squares of each record's integers."""
+    return _integers_of_records(gains, given, factors, limit).double().square().sum(dim=(1, 2))
 
 
 def decide(words: torch.Tensor, table: torch.Tensor, law: RoundedGaussian) -> torch.Tensor:
     """(n,) draws that (n,) int64 words lead to, UNDECIDED where they do not: `compiled.draw`, step by step."""
+    return _decide(words, table, law.sigma, law.margin)
+
+
+@gpu.compiled_on_devices
+def _decide(words: torch.Tensor, table: torch.Tensor, sigma: float, margin: float) -> torch.Tensor:
     bits = (words & gaussian._BELOW_SIGN).double().view(torch.int64)
     cell = (bits >> gaussian._SHIFT) - gaussian._FIRST_CELL
     row = table[cell.clamp(min=0)]
@@ -478,11 +510,11 @@ def decide(words: torch.Tensor, table: torch.Tensor, law: RoundedGaussian) -> to
     z = row[:, -1]
     for term in range(gaussian.TERMS - 2, -1, -1):
         z = z * t + row[:, term]
-    spread = law.sigma * z
+    spread = sigma * z
     raised = torch.where(words < 0, -spread, spread) + 0.5
     whole = raised.floor()
     rest = raised - whole
-    decided = (cell >= 0) & (rest > law.margin) & (rest < 1 - law.margin)
+    decided = (cell >= 0) & (rest > margin) & (rest < 1 - margin)
     return torch.where(decided, whole.long(), UNDECIDED)
 
 
@@ -494,12 +526,11 @@ def rounded_gaussian(
     The few draws that their word does not decide look closer on the CPU, at words of their own.
     """
     table = gpu.to_device(gaussian.quantiles(), device)
-    own, found = gpu.key_on(key, device), torch.empty(size, dtype=torch.int64, device=device)
+    device_key = gpu.key_on(key, device)
+    draws = torch.empty(size, dtype=torch.int64, device=device)
     for begin in range(0, size, gpu.CHUNK):
-        part = found[begin : begin + gpu.CHUNK]
-        blocks = -(-part.numel() // gpu.WORDS_PER_BLOCK)
-        halves = gpu.halves(own, begin // gpu.WORDS_PER_BLOCK, blocks)
-        words = halves.contiguous().view(torch.int64).flatten()[: part.numel()]
+        part = draws[begin : begin + gpu.CHUNK]
+        words = gpu.draw_words(device_key, begin // gpu.WORDS_PER_BLOCK, part.numel())
         part.copy_(decide(words, table, law))
         places = (part == UNDECIDED).nonzero().flatten()
         closer = [
@@ -507,8 +538,8 @@ def rounded_gaussian(
             for word, place in zip(words[places].tolist(), places.tolist(), strict=True)
         ]
         part[places] = torch.tensor(closer, dtype=torch.int64, device=device)
-    own.zero_()
-    return found
+    device_key.zero_()
+    return draws
 
 
 CHOICES = (1, 2, 4, 8, 16)
