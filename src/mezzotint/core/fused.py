@@ -196,14 +196,13 @@ def draw(
     chunks = triton.cdiv(x.numel(), 8 * blocks)
     if chunks == 0:
         return counts
-    searched = tables.search == "searched"
     # Triton starts kernels on the current device, which need not be that of x.
     with torch.cuda.device_of(x):
         _kernel[(min(chunks, PROGRAMS),)](
             x, key, codes, counts,
             tables.numbers, tables.first, tables.knots, tables.slope, tables.cells,
-            x.numel(), chunks, tables.last,
-            search=tables.search, steps=tables.last if searched else 0, bits=tables.bits, blocks=blocks,
+            x.numel(), chunks, int(tables.integers[3]),
+            search=tables.search, steps=tables.steps, bits=int(tables.integers[0]), blocks=blocks,
             **OPTIONS,
         )  # fmt: skip
     return counts

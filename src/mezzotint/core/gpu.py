@@ -36,21 +36,22 @@ class Tables:
     Arguments:
         search: how the segment of an input is found; as the CPU's kernel for this table and input type.
         numbers: (5,) float64: lower, upper, scale (0 for "searched"), 1/2, 2**32 + 1/2.
-        last: index of the last segment ("uniform"), or the halvings of the search ("searched"), else 0.
+        integers: (4,) int64: bits of a report, 32 less these, the largest number of so many bits, index of the last
+            segment ("uniform"). On the device, so that a compiled loop serves tables of any size.
+        steps: halvings of the search ("searched"), else 0.
         first, knots, slope: "bucketed": `first`, `split`, `slope`; "searched": unused, `start`, `slope`; else unused.
         cells: int32 with the bits of the CPU's uint32 alias cells.
-        bits: bits of one report.
         code_type: uint8 up to 256 levels, else int32.
     """
 
     search: Literal["uniform", "bucketed", "searched"]
     numbers: torch.Tensor
-    last: int
+    integers: torch.Tensor
+    steps: int
     first: torch.Tensor
     knots: torch.Tensor
     slope: torch.Tensor
     cells: torch.Tensor
-    bits: int
     code_type: torch.dtype
 
 
@@ -71,18 +72,20 @@ def tables_on(mechanism: Mechanism, dtype: np.dtype[np.floating], device: torch.
         search = "searched"
         last, knots, slope = middle
     numbers = np.array([lower, upper, scale, 0.5, UNIT + 0.5])
-    first, knots, slope, cells, numbers = (
-        to_device(array, device) for array in (first, knots, slope, cells.view(np.int32), numbers)
+    integers = np.array([bits, 32 - bits, (1 << bits) - 1, int(last)])
+    first, knots, slope, cells, numbers, integers = (
+        to_device(array, device)
+        for array in (first, knots, slope, cells.view(np.int32), numbers, integers)
     )
     return Tables(
         search=search,
         numbers=numbers,
-        last=int(last),
+        integers=integers,
+        steps=int(last) if search == "searched" else 0,
         first=first,
         knots=knots,
         slope=slope,
         cells=cells,
-        bits=bits,
         code_type=torch.uint8 if lookup.code_dtype == np.uint8 else torch.int32,
     )
 
@@ -215,7 +218,7 @@ _WHOLE = 0xFFFFFFFF
 def _even(tables: Tables, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     lower, _, scale, half, _ = tables.numbers
     position = (value - lower) * scale
-    segment = position.long().clamp(max=tables.last)
+    segment = torch.minimum(position.long(), tables.integers[3])
     return segment, ((position - segment) * UNIT + half).long()
 
 
@@ -230,7 +233,7 @@ def _bucketed(tables: Tables, value: torch.Tensor) -> tuple[torch.Tensor, torch.
 
 def _searched(tables: Tables, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     segment = torch.zeros_like(value, dtype=torch.int64)
-    for step in range(tables.last - 1, -1, -1):
+    for step in range(tables.steps - 1, -1, -1):
         segment = segment + ((value >= tables.knots[segment + (1 << step)]).long() << step)
     return segment, (
         (value - tables.knots[segment]) * tables.slope[segment] + tables.numbers[3]
@@ -241,9 +244,8 @@ _LOCATE = {"uniform": _even, "bucketed": _bucketed, "searched": _searched}
 
 
 def _level(tables: Tables, rows: torch.Tensor, low: torch.Tensor) -> torch.Tensor:
-    bits = tables.bits
-    ones = (1 << bits) - 1
-    cell = low >> (32 - bits)
+    bits, free_bits, ones, _ = tables.integers.unbind()
+    cell = low >> free_bits
     entry = tables.cells[(rows << bits) | cell].long() & _WHOLE
     return torch.where((((low << bits) & _WHOLE) | ones) < entry, cell, entry & ones)
 
@@ -339,9 +341,13 @@ COMPILED_CHUNK = 1 << 28
 """Elements at a time of the compiled loop, which keeps nothing between its steps in memory."""
 
 
+COMPILED_FROM = 1 << 16
+"""Elements from which on a draw is worth compiling for: it takes seconds, once for each kind of table and type."""
+
+
 @lru_cache(maxsize=32)
-def _compiled_blocks(search: str, last: int, bits: int) -> Callable[..., torch.Tensor]:
-    """`_draw_blocks` as torch's compiler fuses it, for tables of this shape."""
+def _compiled_blocks(search: str, steps: int) -> Callable[..., torch.Tensor]:
+    """`_draw_blocks` as torch's compiler fuses it, for tables that are searched in this way."""
 
     def draw_blocks(
         tensors: tuple[torch.Tensor, ...],
@@ -350,10 +356,10 @@ def _compiled_blocks(search: str, last: int, bits: int) -> Callable[..., torch.T
         counters: torch.Tensor,
         codes: torch.Tensor,
     ) -> torch.Tensor:
-        numbers, first, knots, slope, cells = tensors
+        numbers, integers, first, knots, slope, cells = tensors
         tables = Tables(
-            search=cast(Any, search), numbers=numbers, last=last, first=first, knots=knots,
-            slope=slope, cells=cells, bits=bits, code_type=codes.dtype,
+            search=cast(Any, search), steps=steps, numbers=numbers, integers=integers,
+            first=first, knots=knots, slope=slope, cells=cells, code_type=codes.dtype,
         )  # fmt: skip
         return _draw_blocks(tables, x, key, counters, codes)
 
@@ -363,15 +369,18 @@ def _compiled_blocks(search: str, last: int, bits: int) -> Callable[..., torch.T
 def _draw_blocks_compiled(
     tables: Tables, x: torch.Tensor, key: torch.Tensor, counters: torch.Tensor, codes: torch.Tensor
 ) -> torch.Tensor:
-    tensors = (tables.numbers, tables.first, tables.knots, tables.slope, tables.cells)
-    draw_blocks = _compiled_blocks(tables.search, tables.last, tables.bits)
-    return draw_blocks(tensors, x, key, counters, codes)
+    numbers = (tables.numbers, tables.integers)
+    arrays = (tables.first, tables.knots, tables.slope, tables.cells)
+    draw_blocks = _compiled_blocks(tables.search, tables.steps)
+    return draw_blocks((*numbers, *arrays), x, key, counters, codes)
 
 
 def draw_compiled(
     tables: Tables, x: torch.Tensor, key: torch.Tensor, codes: torch.Tensor
 ) -> torch.Tensor:
-    """As `draw_plainly`, by one loop that torch's compiler makes of its steps."""
+    """As `draw_plainly`, by one loop that torch's compiler makes of its steps; few elements go step by step."""
+    if x.numel() < COMPILED_FROM:
+        return draw_plainly(tables, x, key, codes)
     return draw_plainly(
         tables, x, key, codes, draw_blocks=_draw_blocks_compiled, chunk=COMPILED_CHUNK
     )

@@ -159,8 +159,8 @@ def machine_code(
 
     constants = {
         "search": tables.search,
-        "steps": tables.last if tables.search == "searched" else 0,
-        "bits": tables.bits,
+        "steps": tables.steps,
+        "bits": int(tables.integers[0]),
         "blocks": fused.BLOCKS,
     }
     pointers = {
