@@ -41,7 +41,7 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
         "design.program.delta_part", "design.program.renyi_part",
     ),
     "a choice among ways that are all sound, by floats: what follows from it has laws, whatever was chosen": (
-        "privacy.local.renyi_order", "privacy.sums.convolution.interval_edges",
+        "privacy.sums.convolution.interval_edges",
         "privacy.sums.convolution.interval_spacings",
     ),
     "the smaller of two curves, point by point, both of which have laws": ("privacy.distribution.HockeyStick.best",),

@@ -22,7 +22,6 @@ from mezzotint.federated.lifetime import LifetimeLedger
 from mezzotint.privacy.accounting import clones_epsilon
 from mezzotint.privacy.distribution import rdp_public_sampling, rdp_to_epsilon
 from mezzotint.privacy.ledger import GLOBAL, Charge, Ledger, compose_releases
-from mezzotint.privacy.local import advanced_epsilon
 from mezzotint.training import rqp
 from mezzotint.training.phases import Phase, Poisson, WithReplacement, contraction
 from mezzotint.training.projection import projection, projection_from
@@ -155,17 +154,11 @@ def test_what_was_spent_has_no_order_and_may_be_kept_in_two_ledgers(
 
 
 @judges(
-    "privacy.local.advanced_epsilon",
     "privacy.distribution.rdp_to_epsilon",
     "privacy.distribution.rdp_public_sampling",
     "privacy.accounting.clones_epsilon",
 )
 def test_bounds_of_numbers_alone_are_monotone_and_exact_at_their_ends() -> None:
-    assert advanced_epsilon(0.0, 5, 1e-6) == 0.0
-    assert math.isinf(advanced_epsilon(0.3, 5, 0.0))
-    grid = [advanced_epsilon(0.3, count, 1e-6) for count in (1, 2, 9)]
-    assert grid == sorted(grid)
-    assert advanced_epsilon(0.3, 1, 1e-6) >= 0.3 * math.tanh(0.15)
     assert rdp_public_sampling(0.7, 3.0, 1.0) == 0.7
     assert rdp_public_sampling(0.7, 3.0, 1e-9) < rdp_public_sampling(0.7, 3.0, 0.5) < 0.7
     # Gaussian of sigma 3: divergence alpha / 18 at every order; the exact delta at the converted epsilon is below it.

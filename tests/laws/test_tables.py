@@ -39,7 +39,7 @@ from mezzotint.core.loss import certify, delta, pure_epsilon, renyi, renyi_pairs
 from mezzotint.core.mechanism import TOTAL, Mechanism
 from mezzotint.federated.encoding import TableEncoding
 from mezzotint.privacy.distribution import LossDistribution, composed
-from mezzotint.privacy.local import account_local, dominating_atoms, worst_sequence_epsilon
+from mezzotint.privacy.local import account_local, dominating_atoms
 from mezzotint.privacy.sums import lattice_rows
 from mezzotint.privacy.sums.blanket import no_noise
 from mezzotint.privacy.sums.cost import central_epsilon, dominating_curve
@@ -129,9 +129,6 @@ SEEN = [
            lambda m: [local(m, dimension=2, rounds=2, sampling_rate=0.4, sampling="poisson"),
                       local(m, sampling_rate=0.4, sampling="poisson", neighboring="add_or_remove_one")],
            GRID, "the grid of losses"),
-    Issuer(("privacy.local.worst_sequence_epsilon", "privacy.local.PrivacyCurve.epsilon"),
-           lambda m: [worst_sequence_epsilon(m.weights, coordinates=2, rounds=1, delta=DELTA) or math.inf],
-           4e-3, "a curve's floor of a thousandth of delta, where epsilon moves by at most four"),
     Issuer(("privacy.distribution.composed", "privacy.distribution.on_grid",
             "privacy.distribution.LossDistribution.compose", "privacy.distribution.LossDistribution.delta",
             "privacy.distribution.LossDistribution.deltas", "privacy.distribution.LossDistribution.epsilon"),

@@ -11,26 +11,22 @@ import numpy as np
 import pytest
 
 from mezzotint import Mechanism, ParameterError, families
-from mezzotint.core.loss import renyi
 from mezzotint.core.mechanism import TOTAL
 from mezzotint.privacy import Release, account
 from mezzotint.privacy.accounting import prove, report_words
 from mezzotint.privacy.claim import Claim
-from mezzotint.privacy.distribution import LossDistribution, rdp_to_epsilon
+from mezzotint.privacy.distribution import LossDistribution
 from mezzotint.privacy.ledger import GLOBAL, Charge, _Total
 from mezzotint.privacy.local import (
     PURE,
-    RENYI,
-    PrivacyCurve,
     _pure,
     _round_epsilon,
-    worst_sequence_epsilon,
 )
 from mezzotint.privacy.propose import Outcome, accepted, nameless, propose_local, pure_total, sealed
 from mezzotint.privacy.sums.cost import _single
 from reference.kernel import claim as kernel_claim
 from reference.kernel import release as kernel_release
-from tolerances import FEW, LOG_UP
+from tolerances import FEW
 
 
 def _grid(
@@ -61,27 +57,6 @@ def test_deltas_that_are_just_met() -> None:
     assert plain.epsilon(plain.delta(0.0)) == 0.0
     above = _grid(1, [0.25, 0.5])
     assert above.epsilon(above.delta(0.0)) == 0.0
-
-
-def test_curves_are_met_at_corners_and_at_one() -> None:
-    curve = PrivacyCurve(
-        points=np.array([0.0, 1.0, 2.0, 4.0]), values=np.array([1.0, 0.5, 0.25, 0.0])
-    )
-    assert curve.epsilon(0.5) == 0.0
-    for delta, c in ((0.25, 2.0), (0.375, 1.5), (0.0, 4.0), (0.125, 3.0)):
-        assert math.log(c) <= curve.epsilon(delta) <= math.log(c) * (1 + LOG_UP) + LOG_UP
-    assert curve.epsilon(-0.1) == math.inf
-
-
-def test_a_sampled_worst_sequence_costs_less_and_no_less_than_it_must() -> None:
-    # One report at rate 1/2, seen: delta is half of (3 - c) / 4, c = e**epsilon, and 1/8 is met at c = 2.
-    weights = np.array([[3 * 2**30, 2**30], [2**30, 3 * 2**30]])
-    half = worst_sequence_epsilon(weights, coordinates=1, rounds=1, delta=0.125, rate=0.5)
-    assert half is not None
-    assert math.log(2) <= half <= math.log(2) + FEW
-    # Ten reports of eight rows are too many sequences.
-    many = np.array([[TOTAL // 2 + k, TOTAL // 2 - k] for k in range(8)])
-    assert worst_sequence_epsilon(many, coordinates=10**4, rounds=1, delta=0.1) is None
 
 
 @pytest.mark.parametrize(
@@ -326,11 +301,3 @@ def test_a_table_without_pure_epsilon_is_proposed_by_its_delta() -> None:
     outcome = propose_local(Release(mechanism=never, delta=0.5), 0.25)
     assert outcome.proof is not None
     assert outcome.proof["kind"] == "delta"
-
-
-def test_renyi_composition_takes_an_order_near_the_best() -> None:
-    table = families.randomized_response(epsilon=1.0)
-    found = dict(account(table, rounds=50, delta=1e-6).alternatives)[RENYI]
-    orders = np.geomspace(1.1, 100, 60).tolist()
-    best = min(rdp_to_epsilon(50 * renyi(table.weights, order), order, 1e-6) for order in orders)
-    assert found <= best * 1.01

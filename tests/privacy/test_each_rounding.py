@@ -15,7 +15,6 @@ import pytest
 from mezzotint import families
 from mezzotint.core.mechanism import TOTAL
 from mezzotint.privacy import Release, account, accounting
-from mezzotint.privacy import local as recursion
 from mezzotint.privacy.distribution import (
     Atoms,
     LossDistribution,
@@ -26,7 +25,7 @@ from mezzotint.privacy.distribution import (
     rdp_public_sampling,
     revealed,
 )
-from mezzotint.privacy.local import PLD, PrivacyCurve, worst_sequence_epsilon
+from mezzotint.privacy.local import PLD
 from reference.privacy import rows_of
 from strategies import random_table
 from tolerances import FEW, UNIT
@@ -288,47 +287,6 @@ def test_infinite_losses_of_compositions_whose_sums_lose_terms(count: int, infin
 # Sequences ----------------------------------------------------------------------------------------------------------
 
 
-def test_corners_and_chords_of_curves_are_not_rounded_down() -> None:
-    generator = np.random.default_rng(6)
-    for _ in range(200):
-        far = float(np.exp(generator.uniform(16, 60)))
-        curve = PrivacyCurve(points=np.array([0.0, 1.0, far]), values=np.array([1.0, 0.5, 0.0]))
-        assert mpmath.log(far) <= curve.epsilon(0.0) <= mpmath.log(far) * (1 + FEW)
-        corner = float(generator.uniform(1, 3))
-        curve = PrivacyCurve(points=np.array([0.0, corner]), values=np.array([1.0, 0.25]))
-        delta = float(1 - 0.75 / corner * (1 + 10 ** generator.uniform(-12, -3)))
-        if 0.25 < delta < 1:
-            c = (1 - mpmath.mpf(delta)) * corner / 0.75
-            assert mpmath.log(c) <= curve.epsilon(delta) <= mpmath.log(c) + FEW
-
-
-def test_thinning_keeps_corners_and_leaves_out_what_lies_between_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(recursion, "_POINTS", 40)
-    corners, values = (
-        np.array([0.0, 1.0, 3.0, 4.0, 9.0, 20.0]),
-        np.array([1.0, 0.5, 0.25, 0.2, 0.1, 0.0]),
-    )
-    points = np.unique(np.concatenate([corners, np.linspace(0, 20, 333)]))
-    thin = recursion._thinned(points, np.interp(points, corners, values), 1e-18)
-    assert thin.points.size <= 40
-    np.testing.assert_allclose(thin.at(corners), values, rtol=0, atol=FEW)
-
-
-def test_where_the_largest_of_three_lines_changes_hands() -> None:
-    points = np.array([0.0, 2.0, 6.0, 8.0])
-    # Between 2 and 6 the first falls from 3/4 to 1/4, the second rises from 1/2 to 5/8; the third is below both.
-    table = np.array([[1.0, 0.75, 0.25, 0.0], [0.25, 0.5, 0.625, 0.75], [0.1, 0.2, 0.05, 0.0]])
-    np.testing.assert_allclose(
-        recursion._crossings(points, table), [2 + 4 * 0.25 / (0.25 + 0.375)], rtol=FEW
-    )
-    steep = table * 1e-200  # far tails of curves
-    np.testing.assert_allclose(
-        recursion._crossings(points, steep), [2 + 4 * 0.25 / (0.25 + 0.375)], rtol=FEW
-    )
-
-
 def _exact_delta(weights: np.ndarray, epsilon: float) -> mpmath.mpf:
     ratio = mpmath.exp(mpmath.mpf(epsilon))
     rows = [[_real(p) for p in row] for row in rows_of(weights)]
@@ -337,19 +295,6 @@ def _exact_delta(weights: np.ndarray, epsilon: float) -> mpmath.mpf:
         for a in rows
         for b in rows
     )
-
-
-def test_worst_sequences_of_one_report_where_the_curve_is_all_but_flat() -> None:
-    """A rare answer of one row: what a value is rounded by counts millions of times in epsilon."""
-    generator = np.random.default_rng(8)
-    for _ in range(40):
-        rare, common = int(generator.integers(1, 1000)), int(generator.integers(2**30, 3 * 2**30))
-        weights = np.array([[common, TOTAL - common], [rare, TOTAL - rare]])
-        delta = common / TOTAL * float(1 - 10 ** generator.uniform(-6, -3))
-        epsilon = worst_sequence_epsilon(weights, coordinates=1, rounds=1, delta=delta)
-        assert epsilon is not None
-        assert _exact_delta(weights, epsilon) <= delta
-        assert _exact_delta(weights, epsilon - 1e-6) > delta
 
 
 # Shuffles and sampled releases ----------------------------------------------------------------------------------------

@@ -18,8 +18,7 @@ from mezzotint.privacy.distribution import (
     rdp_public_sampling,
     rdp_to_epsilon,
 )
-from mezzotint.privacy.ledger import _Total
-from mezzotint.privacy.local import advanced_epsilon, dominating_atoms
+from mezzotint.privacy.local import dominating_atoms
 from mezzotint.privacy.tradeoffs import tradeoff
 from strategies import random_table
 from tolerances import FEW, MANY, UNIT
@@ -56,19 +55,6 @@ def test_a_divergence_that_is_seen_to_happen_or_not() -> None:
                 power = (mpmath.mpf(alpha) - 1) * divergence
                 exact = mpmath.log1p(rate * mpmath.expm1(power)) / (mpmath.mpf(alpha) - 1)
                 assert exact <= rdp_public_sampling(divergence, alpha, rate) <= exact * (1 + FEW)
-
-
-def test_advanced_composition() -> None:
-    generator = _generator()
-    for epsilon in generator.uniform(0, 3, 300).tolist():
-        count, delta = int(generator.integers(1, 10**6)), float(10 ** generator.uniform(-15, -1))
-        e = mpmath.mpf(epsilon)
-        exact = count * e * mpmath.tanh(e / 2) + e * mpmath.sqrt(-2 * count * mpmath.log(delta))
-        assert exact <= advanced_epsilon(epsilon, count, delta) <= exact * (1 + FEW)
-        total = _Total(squares=count * Fraction(epsilon) ** 2)
-        squares = count * e**2
-        exact = squares / 2 + mpmath.sqrt(-2 * mpmath.log(delta) * squares)
-        assert exact <= total._advanced(delta) <= exact * (1 + FEW)
 
 
 def test_losses_of_the_dominating_pair() -> None:

@@ -22,7 +22,7 @@ from mezzotint.core.records import JsonObject
 from mezzotint.core.search import bracket
 from mezzotint.privacy.claim import Claim, Release
 from mezzotint.privacy.distribution import grid_step
-from mezzotint.privacy.local import dominating_atoms, renyi_order
+from mezzotint.privacy.local import dominating_atoms
 
 Proof: TypeAlias = JsonObject
 
@@ -288,10 +288,6 @@ def propose_local(release: Release, epsilon: float, *, seconds: int = 60) -> Out
             yield partial(sealed, kind="delta", tables=texts)
             return
         yield partial(sealed, kind="losses", tables=texts, **losses_shape(release, epsilon))
-        if not secret and math.isfinite(release.pure):
-            yield partial(
-                sealed, kind="renyi", tables=texts, order=exact_text(renyi_order(release))
-            )
 
     return beyond_pure(release, exact_release(release), epsilon, provers, seconds=seconds)
 

@@ -428,19 +428,3 @@ def test_compiled_loops_do_what_numpy_does(seed: int, monkeypatch: pytest.Monkey
     assert np.array_equal(blanket.spread(low, rows[0]), plain[0])
     # Sums of 55 terms in another order.
     assert blanket.screen(noise, rows, 0.1) == pytest.approx(plain[1], rel=64 * UNIT)
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_coins_of_one_width_are_as_many_as_a_linear_program_finds(seed: int) -> None:
-    rows = random_rows(np.random.default_rng(seed), rows=3, levels=9)
-    table = rows / float(TOTAL)
-    for width in range(1, rows.shape[1]):
-        shifts = blanket._coin_alone(table, width)
-        # What is left of a place is right to a few ulp of twice its mass, which may be 1.
-        coins = np.stack([np.convolve(row, blanket.two_point(width)) / 2 for row in shifts])
-        assert shifts.min() >= 0
-        assert (coins <= table * (1 + 4 * UNIT) + 4 * UNIT).all()
-        solved = blanket._program(table, [blanket.two_point(width)], np.ones(1))
-        assert solved is not None
-        # The solver allows each constraint to be off by 1e-7.
-        assert float(shifts.sum(axis=1).min()) == pytest.approx(solved.worth, abs=1e-6)

@@ -1,9 +1,8 @@
-"""What spares time in accounts of sums, beside the slow way: chains of coins, hulls of curves, the best blankets."""
+"""What spares time in accounts of sums, beside the slow way: hulls of curves, the best blankets."""
 
 from __future__ import annotations
 
 import math
-from functools import cache
 
 import numpy as np
 import pytest
@@ -12,11 +11,9 @@ from mezzotint.families import pbm, rqm
 from mezzotint.privacy import distribution
 from mezzotint.privacy.sums import cost, lattice_rows
 from mezzotint.privacy.sums.blanket import (
-    Blanket,
     as_probabilities,
     candidate_blankets,
     row_means,
-    solve_dyads,
 )
 from tolerances import SOLVED
 
@@ -24,37 +21,6 @@ TABLES = {
     "PBM": lambda: lattice_rows(pbm(lower=-1, upper=1, trials=7, theta=0.3, knots=5))[0],
     "RQM": lambda: lattice_rows(rqm(lower=-1, upper=1, levels=8, extension=1.0, q=0.42))[0],
 }
-
-
-@pytest.mark.parametrize("name", TABLES)
-def test_chains_of_coins_are_those_of_trying_every_coin(name: str) -> None:
-    """Prices of a dual solution spare most programs; the steps are the ones that all programs together would choose."""
-    rows = TABLES[name]()
-    widths = range(1, rows.shape[1])
-
-    @cache
-    def solve(chosen: frozenset[int]) -> Blanket | None:
-        return solve_dyads(rows, sorted(chosen))
-
-    found = {blanket.name: blanket.variance for blanket in candidate_blankets(rows)}
-    for odd_first in (False, True):
-        chosen: frozenset[int] = frozenset()
-        before = 0.0
-        for step in range(5):
-            tried = {
-                chosen | {width}: blanket.variance
-                for width in widths
-                if width not in chosen and (step > 0 or not odd_first or width % 2)
-                if (blanket := solve(chosen | {width}))
-            }
-            chosen, variance = max(tried.items(), key=lambda one: one[1])
-            # A further coin is left out where it adds less than a thousandth.
-            if variance <= before * 1.0011:
-                break
-            before = variance
-            named = "fair coins of width " + ", ".join(map(str, sorted(chosen)))
-            # Solvers stop within a millionth; two coins may add the same.
-            assert found.get(named, max(found.values())) >= variance * (1 - SOLVED)
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -15,10 +15,10 @@ with R_N the noise of the components that the other honest clients drew.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
-from itertools import combinations_with_replacement, pairwise
+from functools import lru_cache
+from itertools import pairwise
 from typing import Any, final
 
 import numpy as np
@@ -96,14 +96,12 @@ class Blanket:
     """Components that every row of a table contains together: `is_valid_for` decides that, in exact integers.
 
     Arguments:
-        components: at least one; all with as many rows of shifts as `block_rows(rows, block)` has rows.
+        components: at least one; all with a row of shifts for every row of the table.
         name: how it was found, for people.
-        block: clients per draw: the noise is what this many clients together are sure to add.
     """
 
     components: tuple[Component, ...]
     name: str
-    block: int = 1
 
     @property
     def masses(self) -> FloatArray:
@@ -123,11 +121,7 @@ class Blanket:
     @property
     def variance(self) -> float:
         """sum_l g_l Var(w_l) per client: the variance that each is sure to add, squared lattice steps."""
-        return (
-            sum(component.mass * component.variance for component in self.components)
-            / TOTAL
-            / self.block
-        )
+        return sum(component.mass * component.variance for component in self.components) / TOTAL
 
     @property
     def leaks(self) -> bool:
@@ -139,12 +133,11 @@ class Blanket:
         return divisor != 1
 
     def is_valid_for(self, rows: IntArray) -> bool:
-        """Whether sum_l shape_l * shifts_{k,l} <= row_k entrywise for every (block) row k, in exact integers."""
-        blocks = block_rows(rows, self.block)
-        if any(component.shifts.shape[0] != blocks.shape[0] for component in self.components):
+        """Whether sum_l shape_l * shifts_{k,l} <= row_k entrywise for every row k, in exact integers."""
+        if any(component.shifts.shape[0] != rows.shape[0] for component in self.components):
             return False
         common = math.lcm(*(int(component.shape.sum()) for component in self.components))
-        for k, row in enumerate(blocks.tolist()):
+        for k, row in enumerate(rows.tolist()):
             spent = [0] * len(row)
             for component in self.components:
                 factor = common // int(component.shape.sum())
@@ -155,23 +148,6 @@ class Blanket:
             if any(used > common * weight for used, weight in zip(spent, row, strict=True)):
                 return False
         return True
-
-
-def block_rows(rows: IntArray, block: int) -> IntArray:
-    """(K multichoose block, block * span + 1) sums of `block` rows (with repetition), in units of 2**-32, rounded down.
-
-    What fits below the rounded rows fits below the exact ones.
-    """
-    if block == 1:
-        return rows
-    exact = [np.array(row, dtype=object) for row in rows.tolist()]
-    sums: list[list[int]] = []
-    for chosen in combinations_with_replacement(exact, block):
-        product = chosen[0]
-        for row in chosen[1:]:
-            product = np.convolve(product, row)
-        sums.append([int(value) >> (32 * (block - 1)) for value in product])
-    return np.array(sums, dtype=np.int64)
 
 
 def _spend(spent: list[int], shape: list[int], shifts: list[int], factor: int) -> bool:
@@ -226,21 +202,20 @@ def shape_blanket(
     shifts: Sequence[FloatArray],
     *,
     name: str,
-    block: int = 1,
 ) -> Blanket | None:
     """The blanket of these shapes nearest below a solver's, made exact; None when a component loses all mass.
 
     Arguments:
         shapes: integers >= 0 each, with sums up to 2**20 (powers of two keep the arithmetic short).
-        shifts: per shape an array (block rows, block * span + 2 - shape size) of probabilities; anything goes.
-        name, block: as of `Blanket`.
+        shifts: per shape an array (rows, span + 2 - shape size) of probabilities; anything goes.
+        name: as of `Blanket`.
 
     Guarantees: the result fits `rows` in exact integers.
     """
     units = [
         np.floor(np.clip(np.nan_to_num(array), 0, 1) * TOTAL).astype(np.int64) for array in shifts
     ]
-    for k, row in enumerate(block_rows(rows, block)):
+    for k, row in enumerate(rows):
         _shrink_to_fit(row, shapes, [array[k] for array in units])
     components: list[Component] = []
     for shape, array in zip(shapes, units, strict=True):
@@ -248,7 +223,7 @@ def shape_blanket(
         if mass == 0:
             return None
         components.append(Component(shape=shape, shifts=_cut_to(array, mass)))
-    blanket = Blanket(components=tuple(components), name=name, block=block)
+    blanket = Blanket(components=tuple(components), name=name)
     return blanket if blanket.is_valid_for(rows) else None
 
 
@@ -291,11 +266,8 @@ _REACH = 8
 _GRAIN = 2**16
 """Integers that a piece of a row sums to."""
 
-_GREEDY = 5
-"""Largest number of coins that are chosen one by one; the next step up is to use all widths."""
-
-_GAIN = 1e-3
-"""Least share of its variance that a further coin must add to a chain."""
+_FEW_COINS = 4
+"""Widths that coins are limited to for crowds in which ladders of many components waste too much."""
 
 _WIDEST = 24
 """Widths tried; wider coins carry little mass in any table worth its noise."""
@@ -331,15 +303,10 @@ class _Solution:
 
     Arguments:
         masses, shifts: (L,) of the shapes, and (rows, places) per shape.
-        worth: sum of masses times values.
-        prices: (rows, size) the dual solution: the worth of one more unit of each entry of the table; None where no
-            program was solved.
     """
 
     masses: FloatArray
     shifts: list[FloatArray]
-    worth: float
-    prices: FloatArray | None = None
 
 
 def _program(rows: FloatArray, shapes: Sequence[IntArray], value: FloatArray) -> _Solution | None:
@@ -359,8 +326,6 @@ def _program(rows: FloatArray, shapes: Sequence[IntArray], value: FloatArray) ->
     return _Solution(
         masses=solution[count * per_row :],
         shifts=[shifts[:, a:b] for a, b in pairwise(offsets.tolist())],
-        worth=-float(result.fun),
-        prices=-np.asarray(result.ineqlin.marginals, dtype=np.float64).reshape(count, size),
     )
 
 
@@ -370,20 +335,19 @@ def solve_shapes(
     *,
     name: str,
     power: float = 1.0,
-    block: int = 1,
     most: int | None = None,
     solved: _Solution | None = None,
 ) -> Blanket | None:
     """The blanket of these shapes with the largest sum of masses times variance**power, exact; None if there is none.
 
     Arguments:
-        shapes: distinct; integers >= 0, at most block * span + 1 of them each.
+        shapes: distinct; integers >= 0, at most span + 1 of them each.
         power: 1 keeps most variance, which is what many clients need; smaller powers keep more mass instead, which is
             what few clients need: it is rare then that nearly all of them drew the leftover.
         most: keep this many components only, those worth most.
         solved: a solver's answer for all of them; None computes it.
     """
-    solved = solved or _solved(rows, shapes, power, block)
+    solved = solved or _solved(rows, shapes, power)
     if solved is None:
         return None
     value = np.array([variance_of(shape / shape.sum()) for shape in shapes]) ** power
@@ -393,35 +357,25 @@ def solve_shapes(
     if not kept:
         return None
     if len(kept) < int((masses > _LIGHT).sum()):
-        return solve_shapes(rows, [shapes[i] for i in kept], name=name, power=power, block=block)
+        return solve_shapes(rows, [shapes[i] for i in kept], name=name, power=power)
     kept.sort()
     chosen, shifts = [shapes[i] for i in kept], [solved.shifts[i] for i in kept]
-    return shape_blanket(rows, chosen, shifts, name=name, block=block)
+    return shape_blanket(rows, chosen, shifts, name=name)
 
 
-def _solved(
-    rows: IntArray, shapes: Sequence[IntArray], power: float, block: int = 1
-) -> _Solution | None:
+def _solved(rows: IntArray, shapes: Sequence[IntArray], power: float) -> _Solution | None:
     """The largest sum of masses times variance**power, in floats; None on failure, and where it would take long."""
-    count = math.comb(rows.shape[0] + block - 1, block)
-    size = block * (rows.shape[1] - 1) + 1
+    count, size = rows.shape
     if count * sum(size + 1 - shape.size for shape in shapes) > _MAX_VARIABLES:
         return None
     value = np.array([variance_of(shape / shape.sum()) for shape in shapes]) ** power
-    return _program(block_rows(rows, block) / float(TOTAL), shapes, value)
+    return _program(as_probabilities(rows), shapes, value)
 
 
-def solve_dyads(rows: IntArray, widths: Sequence[int], *, block: int = 1) -> Blanket | None:
+def solve_dyads(rows: IntArray, widths: Sequence[int]) -> Blanket | None:
     """The blanket of fair coins of these widths with the largest sure variance, exact; None when there is none."""
-    return solve_shapes(
-        rows, [two_point(width) for width in widths], name=_coin_name(widths, block), block=block
-    )
-
-
-def _coin_name(widths: Sequence[int], block: int = 1) -> str:
-    return f"fair coins of width {', '.join(map(str, widths))}" + (
-        f", {block} clients each" if block > 1 else ""
-    )
+    name = f"fair coins of width {', '.join(map(str, widths))}"
+    return solve_shapes(rows, [two_point(width) for width in widths], name=name)
 
 
 def _own_shapes(rows: IntArray) -> list[IntArray]:
@@ -445,7 +399,7 @@ def _own_shapes(rows: IntArray) -> list[IntArray]:
 
 
 def candidate_blankets(rows: IntArray) -> tuple[Blanket, ...]:
-    """Blankets worth scoring: the noise itself where it is additive; else common mass, coins, blocks of clients.
+    """Blankets worth scoring: the noise itself where it is additive; else common mass, coins, pieces of rows.
 
     Guarantees: every blanket fits the rows in exact integers. None when rows share nothing, not even up to shifts
         (then no central claim beats the local one).
@@ -462,15 +416,28 @@ def _candidates(shape: tuple[int, int], raw: bytes) -> tuple[Blanket, ...]:
         return (whole,)
     plain = common_blanket(rows)
     found = [] if plain is None else [plain]
-    found += _greedy(rows)
     found += _pieces(rows)
-    for block in (1, 2, 4, 8, 16):
-        widths = list(range(1, min(block * (rows.shape[1] - 1), _WIDEST) + 1))
-        if full := solve_dyads(rows, widths, block=block):
-            found.append(full)
+    found += _coins(rows)
     return tuple(
         {blanket.name: blanket for blanket in found if blanket.is_valid_for(rows)}.values()
     )
+
+
+def _coins(rows: IntArray) -> list[Blanket]:
+    """Fair coins of all widths, and of the few that keep most variance: fewer components waste less on ladders."""
+    widths = range(1, min(rows.shape[1] - 1, _WIDEST) + 1)
+    coins = [two_point(width) for width in widths]
+    solved = _solved(rows, coins, 1.0)
+    if solved is None:
+        return []
+    found: list[Blanket] = []
+    for most in (None, _FEW_COINS):
+        blanket = solve_shapes(
+            rows, coins, name=f"fair coins, {most or 'all'}", most=most, solved=solved
+        )
+        if blanket is not None:
+            found.append(blanket)
+    return found
 
 
 def _piece_shapes(rows: IntArray) -> list[IntArray]:
@@ -507,88 +474,6 @@ def variance_blanket(rows: IntArray) -> Blanket | None:
     return max(sound, key=lambda blanket: blanket.variance, default=None)
 
 
-def _greedy(rows: IntArray) -> list[Blanket]:
-    """Every coin alone, and two chains of coins that each add the most variance.
-
-    Widths with a common divisor leak a residue: the second chain starts with an odd one.
-    """
-    table = as_probabilities(rows)
-
-    @cache
-    def program(widths: tuple[int, ...]) -> _Solution | None:
-        # A fair coin's variance is a quarter of its width squared.
-        return _program(
-            table, [two_point(width) for width in widths], np.square(np.array(widths)) / 4
-        )
-
-    found: dict[tuple[int, ...], _Solution] = {}
-    for width in range(1, min(rows.shape[1] - 1, _WIDEST) + 1):
-        shifts = _coin_alone(table, width)
-        mass = float(shifts.sum(axis=1).min())
-        if mass > _LIGHT:
-            found[width,] = _Solution(
-                masses=np.array([mass]), shifts=[shifts], worth=mass * width**2 / 4
-            )
-    most = {widths[0]: float(solved.masses[0]) for widths, solved in found.items()}
-    for odd_first in (False, True):
-        starts = [(width,) for width in most if width % 2 == 1 or not odd_first]
-        chosen = max(starts, key=lambda start: found[start].worth, default=None)
-        while chosen and len(chosen) < _GREEDY and (grown := _grown(program, chosen, most)):
-            chosen, solved = grown
-            found[chosen] = solved
-    made = [
-        shape_blanket(
-            rows, [two_point(width) for width in widths], solved.shifts, name=_coin_name(widths)
-        )
-        for widths, solved in found.items()
-    ]
-    return [blanket for blanket in made if blanket is not None]
-
-
-def _coin_alone(rows: FloatArray, width: int) -> FloatArray:
-    """(rows, size - width) the most mass that coins of one width have in each row, by the places they start at.
-
-    Places a width apart form chains, and a coin takes from two neighbours: what the first place of a chain has goes to
-    the only coin that can use it, as far as the second allows, and so on along the chain.
-    """
-    left = 2 * rows
-    shifts = np.zeros((rows.shape[0], rows.shape[1] - width))
-    for place in range(shifts.shape[1]):
-        shifts[:, place] = np.minimum(left[:, place], left[:, place + width])
-        left[:, place + width] -= shifts[:, place]
-    return shifts
-
-
-def _grown(
-    program: Callable[[tuple[int, ...]], _Solution | None],
-    chosen: tuple[int, ...],
-    most: Mapping[int, float],
-) -> tuple[tuple[int, ...], _Solution] | None:
-    """The coins chosen and the one more that adds the most variance; None when none adds any.
-
-    `program` solves for increasing widths; `most` is the mass of every coin that has any, when it is alone.
-    """
-    best = program(chosen)
-    if best is None or best.prices is None:
-        return None
-    gains: dict[int, float] = {}
-    for width in most.keys() - set(chosen):
-        # At the prices of `best` a unit of the coin costs, in every row, the cheapest two places so far apart. Weak
-        # duality: the coin adds at most what it is worth above that, times the most mass that it can have.
-        cost = float((best.prices[:, width:] + best.prices[:, :-width]).min(axis=1).sum()) / 2
-        gains[width] = most[width] * (width**2 / 4 - cost)
-    found: tuple[tuple[int, ...], _Solution] | None = None
-    worth = best.worth * (1 + _GAIN)
-    for width in sorted(gains, key=lambda width: (-gains[width], width)):
-        if best.worth + gains[width] <= worth:
-            break
-        widths = tuple(sorted((*chosen, width)))
-        solved = program(widths)
-        if solved is not None and solved.worth > worth and (solved.masses > _LIGHT).all():
-            found, worth = (widths, solved), solved.worth
-    return found
-
-
 # Losses of pairs of rows ----------------------------------------------------------------------------------------------
 
 _MANY = 2**15
@@ -622,15 +507,13 @@ def no_noise() -> NoiseMixture:
 def blanket_noise(
     blanket: Blanket, clients: int, *, budget: int = 64, tail: float = 1e-17
 ) -> NoiseMixture:
-    """The noise of `clients` honest other clients, in whole blocks, under a blanket that fits the table.
+    """The noise of `clients` honest other clients under a blanket that fits the table.
 
     Arguments:
         budget: about how many cells the count vector is bundled into; more are tighter and slower.
         tail: mass that may be cut off; all of it is added to delta.
     """
-    cells = multinomial_cells(
-        clients // blanket.block, blanket.masses, blanket.variances, budget=budget, tail=tail
-    )
+    cells = multinomial_cells(clients, blanket.masses, blanket.variances, budget=budget, tail=tail)
     return mixture(cells, sum_bounds(blanket.shapes, cells.counts, tail=min(1e-3 * tail, 1e-19)))
 
 

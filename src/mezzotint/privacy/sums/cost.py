@@ -104,7 +104,7 @@ def kept_variance(blanket: Blanket, others: int, budget: int) -> float:
     if blanket.leaks:
         return 0.0
     variances = blanket.variances
-    cells = multinomial_cells(others // blanket.block, blanket.masses, variances, budget=budget)
+    cells = multinomial_cells(others, blanket.masses, variances, budget=budget)
     return float(cells.probability @ (cells.counts @ variances))
 
 
@@ -112,7 +112,7 @@ def _score(blanket: Blanket, others: int, gap: float, delta: float) -> float:
     """Roughly the epsilon at `delta`, from a Gaussian of each cell's variance. Ranks candidates, claims nothing."""
     variances = blanket.variances
     cells = multinomial_cells(
-        others // blanket.block,
+        others,
         blanket.masses,
         variances,
         budget=_work_budget(blanket, others),
@@ -138,7 +138,7 @@ def _gaussian_epsilon(
 
 def shortlist(rows: IntArray, others: int, delta: float) -> list[Blanket]:
     """Blankets to compute for this many other clients, the most promising first."""
-    found = [blanket for blanket in candidate_blankets(rows) if others >= blanket.block]
+    found = list(candidate_blankets(rows))
     if others <= _SMALL:
         return found
     means = row_means(as_probabilities(rows))
@@ -431,14 +431,14 @@ def _blanket(members: tuple[int, ...], blanket: Blanket | None) -> JsonObject:
         ]
     return {
         "rows": list(members),
-        "block": 1 if blanket is None else blanket.block,
+        "block": 1,
         "components": made,
     }
 
 
 def _ladder(parts: list[tuple[int, Blanket]], steps: int, tail: float) -> list[list[int]]:
     """Corners for clients that draw from several blankets, in the kernel's order of components."""
-    trials = [clients // blanket.block for clients, blanket in parts for _ in blanket.components]
+    trials = [clients for clients, blanket in parts for _ in blanket.components]
     if not trials:
         return [[]]
     chances = np.concatenate([blanket.masses for _, blanket in parts])
@@ -490,14 +490,14 @@ def _boxed(
     """One case, its noise from one blanket whose counts are divided: the finer, the more seconds a check may take."""
     order: list[int] = np.argsort(-blanket.masses * blanket.variances).tolist()
     sorted_ = replace(blanket, components=tuple(blanket.components[index] for index in order))
-    draws, masses, variances = others // blanket.block, sorted_.masses, sorted_.variances
+    masses, variances = sorted_.masses, sorted_.variances
     one = _seconds(rows, others, {"corners": [[0] * masses.size]})
     count = masses.size if masses.size < _BOXED else 2
     laddered = masses.size > count
     cells = max(16, min(1500, int(seconds / one))) // (_RUNGS if laddered else 1)
-    spacings = interval_spacings(max(draws, 1), masses[:count], variances[:count], cells)
+    spacings = interval_spacings(max(others, 1), masses[:count], variances[:count], cells)
     return _one_case(
-        rows, sorted_, others, _boxes(draws, masses, variances, spacings, _RUNGS, 1e-4 * delta)
+        rows, sorted_, others, _boxes(others, masses, variances, spacings, _RUNGS, 1e-4 * delta)
     )
 
 
