@@ -27,8 +27,8 @@ from strategies import examples
 DELTA = 1e-3
 UNIT = 2.0**-53
 
-# Quality, not soundness: the float claim is raised until a check passes, by at most one part in a hundred in each try
-# (`propose.RAISES`), and the grid of losses starts at another row.
+# Quality, not soundness: the float claim is raised until a check passes, to within a few parts in ten thousand
+# of what suffices, and the grid of losses starts at another row.
 RAISED = 2e-2
 
 

@@ -26,25 +26,8 @@ from mezzotint.privacy.local import dominating_atoms
 
 Proof: TypeAlias = JsonObject
 
-RAISES = (
-    0.0,
-    1e-9,
-    2e-4,
-    1e-3,
-    3e-3,
-    5e-3,
-    1e-2,
-    2e-2,
-    3e-2,
-    0.045,
-    0.06,
-    0.09,
-    0.12,
-    0.16,
-    0.2,
-    0.25,
-)
-"""Relative raises of epsilon, tried in turn."""
+_RAISES = (0.0, 1e-9, 2e-4, 8e-4, 3.2e-3, 1.28e-2, 5.12e-2, 0.2048)
+"""Relative raises of epsilon, tried in turn until one is accepted; then the interval below it is halved."""
 
 _LEAST = 1e-3
 """A smaller epsilon is raised by shares of this."""
@@ -138,12 +121,76 @@ Prover: TypeAlias = "Callable[[mz.kernel.ExactClaim], Proof]"
 """The proof for a claim."""
 
 
+@final
+@dataclass(frozen=True, kw_only=True)
+class _Statement:
+    """The claim (epsilon, delta) of a release, whose epsilon may be raised; checks take so many seconds at most."""
+
+    release: mz.kernel.ExactRelease
+    epsilon: float
+    delta: float
+    seconds: int
+
+    def raised(self, share: float) -> mz.kernel.ExactClaim:
+        """The claim at an epsilon raised by this share of it."""
+        epsilon = repr(float(self.epsilon))
+        if share > 0:
+            epsilon = exact_text(self.epsilon + share * max(self.epsilon, _LEAST))
+        delta = "0" if self.delta == 0 else repr(float(self.delta))
+        return mz.kernel.ExactClaim(
+            release=self.release, statement={"kind": "dp", "epsilon": epsilon, "delta": delta}
+        )
+
+    def checked(self, prover: Prover, share: float) -> Outcome:
+        """What the kernel says of a proof of the raised claim."""
+        claim = self.raised(share)
+        proof = prover(claim)
+        try:
+            certified = mz.kernel.check(claim, proof, seconds=self.seconds)
+        except (mz.kernel.Refused, mz.kernel.Unfinished, mz.kernel.Unreadable) as error:
+            too_large = not isinstance(error, mz.kernel.Refused) or error.step == "size"
+            reason = f"not certified: {error}"
+            return Outcome(claim=claim, proof=None, reason=reason, too_large=too_large)
+        return Outcome(claim=certified, proof=proof)
+
+    def least(self, prover: Prover, below: Outcome, largest: float) -> Outcome:
+        """The outcome at the least raise that is accepted, if it is smaller than the epsilon of `below`."""
+        refused, outcome = 0.0, below
+        for share in _RAISES:
+            known = below.proof is not None and self.raised(share).epsilon >= below.claim.epsilon
+            if share > largest or known:
+                break
+            outcome = self.checked(prover, share)
+            if outcome.proof is not None:
+                return self._lowered(prover, outcome, refused, share)
+            if outcome.too_large:
+                break
+            refused = share
+        return outcome
+
+    def _lowered(self, prover: Prover, outcome: Outcome, refused: float, share: float) -> Outcome:
+        """Halves the interval between a raise that was refused and one that was accepted, while time lasts."""
+        started = time.process_time()
+
+        def accepts(share: float) -> bool:
+            nonlocal outcome
+            if time.process_time() - started >= self.seconds / 4:
+                return False
+            lower = self.checked(prover, share)
+            outcome = lower if lower.proof is not None else outcome
+            return lower.proof is not None
+
+        steps = math.ceil(math.log2(max((share - refused) / _CLOSE, 1)))
+        bracket(accepts, share, refused, steps=steps)
+        return outcome
+
+
 def accepted(
     release: mz.kernel.ExactRelease,
     epsilon: float,
     delta: float,
     *provers: Prover,
-    raises: Iterable[float] = RAISES,
+    largest: float = _RAISES[-1],
     otherwise: Outcome | None = None,
     seconds: int = 60,
 ) -> Outcome:
@@ -151,98 +198,23 @@ def accepted(
 
     Arguments:
         epsilon, delta: as the float accountant has them.
-        provers: tried in turn at each raised epsilon.
+        provers: each is raised and halved by itself; the least epsilon that any of them proves counts.
+        largest: raise.
         otherwise: the outcome of another proof, returned when no smaller epsilon than its own is accepted.
     """
-    stated = "0" if delta == 0 else repr(float(delta))
-
-    def attempt(prover: Prover, share: float) -> tuple[Outcome, float]:
-        text = exact_text(epsilon + share * max(epsilon, _LEAST)) if share else repr(float(epsilon))
-        claim = mz.kernel.ExactClaim(
-            release=release, statement={"kind": "dp", "epsilon": text, "delta": stated}
-        )
-        if (
-            otherwise is not None
-            and otherwise.proof is not None
-            and claim.epsilon >= otherwise.claim.epsilon
-        ):
-            return otherwise, 0.0
-        proof = prover(claim)
-        try:
-            return Outcome(claim=mz.kernel.check(claim, proof, seconds=seconds), proof=proof), 0.0
-        except (mz.kernel.Refused, mz.kernel.Unfinished, mz.kernel.Unreadable) as error:
-            large = not isinstance(error, mz.kernel.Refused) or error.step == "size"
-            return Outcome(
-                claim=claim, proof=None, reason=f"not certified: {error}", too_large=large
-            ), _lacking(error)
-
-    unraised = {"kind": "dp", "epsilon": repr(float(epsilon)), "delta": stated}
-    at = mz.kernel.ExactClaim(release=release, statement=unraised)
-    outcome = Outcome(
-        claim=at, proof=None, reason="" if math.isfinite(epsilon) else "no bound is finite"
-    )
-    alive, refused, least = list(provers) if math.isfinite(epsilon) else [], 0.0, 0.0
-    for share in raises:
-        if not alive or share < least:
-            continue
-        lacks: list[tuple[float, Prover]] = []
-        for prover in alive:
-            outcome, lack = attempt(prover, share)
-            if outcome.proof is not None:
-                return (
-                    outcome
-                    if outcome is otherwise
-                    else _closer(attempt, prover, outcome, refused, share, seconds)
-                )
-            if not outcome.too_large:
-                lacks.append((lack, prover))
-        lacking = min((lack for lack, _ in lacks), default=0.0)
-        refused, least = share, share + 0.9 * lacking
-        # A prover that lacks much more than another one would be refused for as long as that one is.
-        alive = [prover for lack, prover in lacks if lack <= 1.5 * lacking + _CLOSE]
-    return replace(outcome, claim=at) if otherwise is None or otherwise.proof is None else otherwise
-
-
-def _closer(
-    attempt: Callable[[Prover, float], tuple[Outcome, float]],
-    prover: Prover, outcome: Outcome, refused: float, share: float, seconds: float,
-) -> Outcome:  # fmt: skip
-    """Halves what lies between a share that was refused and the one that was accepted, while time lasts."""
-    started = time.process_time()
-
-    def accepts(share: float) -> bool:
-        nonlocal outcome
-        if time.process_time() - started >= seconds / 4:
-            return False
-        found, _ = attempt(prover, share)
-        outcome = found if found.proof is not None else outcome
-        return found.proof is not None
-
-    bracket(accepts, share, refused, steps=math.ceil(math.log2(max((share - refused) / _CLOSE, 1))))
-    return outcome
-
-
-def _lacking(error: Exception) -> float:
-    """Roughly the relative raise that epsilon needs, from the delta that a check found, as if losses were normal."""
-    if not isinstance(error, mz.kernel.Refused) or error.step != "delta":
-        return 0.0
-    have, want = _middle(error.have), _middle(error.want)
-    return (
-        max(0.0, math.log(have / want) / (2 * math.log(1 / want)))
-        if 0 < want < 0.1 and have > 0
-        else 0.0
-    )
-
-
-def _middle(shown: str) -> float:
-    """The number that a refusal shows: of a ball, as "[0.0123 +/- 1e-5]", its midpoint; 0 if there is none."""
-    text = shown.strip("'[]").split("+/-")[0].strip()
-    try:
-        # A ball's exponent may be of any size: no Fraction is made of it.
-        found = float(Fraction(text)) if "/" in text else float(text)
-    except (ValueError, ArithmeticError):  # a ball about 0 is shown by its radius alone
-        return 0.0
-    return found if math.isfinite(found) else 0.0
+    statement = _Statement(release=release, epsilon=epsilon, delta=delta, seconds=seconds)
+    best = Outcome(claim=statement.raised(0.0), proof=None)
+    if otherwise is not None and otherwise.proof is not None:
+        best = otherwise
+    if math.isinf(epsilon):
+        return replace(best, reason="no bound is finite") if best.proof is None else best
+    for prover in provers:
+        outcome = statement.least(prover, best, largest)
+        if outcome.proof is not None:
+            best = outcome
+        elif best.proof is None:
+            best = replace(outcome, claim=best.claim)
+    return best
 
 
 def pure_total(single: float, release: Release) -> float:

@@ -40,8 +40,8 @@ from mezzotint.training.phases import WithReplacement as WithReplacement
 from mezzotint.training.phases import contraction as contraction
 from mezzotint.training.phases import table_contraction as table_contraction
 
-RAISES = (1e-4, 1e-3, 3e-3, 1e-2)
-"""By how much of itself the float epsilon (dp-accounting's, pessimistic by its buckets) is raised, in turn."""
+LARGEST_RAISE = 1.28e-2
+"""By how much of itself the float epsilon (dp-accounting's, pessimistic by its buckets) is raised at most."""
 
 Way = Literal["direct", "removal", "noise"]
 _WAYS: tuple[Way, ...] = get_args(Way)
@@ -109,7 +109,7 @@ def propose_training(
         proof = functools.partial(
             sealed, kind="gaussian", step=f"1/{fine}", tail=TAIL, sampled=grid, **content
         )
-        outcome = accepted(release, epsilon, delta, proof, raises=RAISES, seconds=seconds)
+        outcome = accepted(release, epsilon, delta, proof, largest=LARGEST_RAISE, seconds=seconds)
         if outcome.proof is not None:
             break
     return outcome
