@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from scipy import optimize, stats
 
 from mezzotint import collect, datasets, design, families
-from mezzotint.collect import nodes, shapes
+from mezzotint.collect import shapes
 from mezzotint.collect.counts import CodeCounts
+from mezzotint.collect.intervals import spread_of
 from mezzotint.collect.nodes import nodes_of, quick_fit
 from mezzotint.collect.shapes import (
     FLOOR,
@@ -25,7 +26,6 @@ from mezzotint.collect.shapes import (
     folds_of,
     greatest_expectation,
     mean_interval,
-    spread_of,
 )
 from mezzotint.core.mechanism import TOTAL, Mechanism
 from strategies import mechanisms
@@ -118,27 +118,6 @@ def test_a_solver_that_fails_makes_intervals_wider_and_never_wrong(
     assert (result.histogram.low <= usual.histogram.low + MANY).all()
     assert (result.histogram.high >= usual.histogram.high - MANY).all()
     assert result.input_variance.high >= usual.input_variance.high
-
-
-def test_the_safe_region_without_its_solver_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    counts = CodeCounts(
-        mechanism=KRR16, counts=np.random.default_rng(1).multinomial(2000, KRR16.pmf(0.1))
-    )
-    solve = nodes.cone_program
-    calls = []
-
-    def failing(*arguments: Any) -> Any:
-        calls.append(arguments)
-        solution, _ = solve(*arguments)
-        return solution, "NumericalError"
-
-    monkeypatch.setattr(nodes, "cone_program", failing)
-    result = collect.estimate(counts, method="safe", histogram=2)
-    assert calls
-    assert result.histogram is not None
-    assert (result.histogram.low.tolist(), result.histogram.high.tolist()) == ([0, 0], [1, 1])
-    assert any("NumericalError" in note for note in result.notes)
-    assert result.as_dict()["notes"]
 
 
 # Folds -----------------------------------------------------------------------------------------------------------

@@ -16,8 +16,8 @@ from scipy import stats
 from laws.registry import judges
 from mezzotint import collect, families
 from mezzotint.collect.counts import CodeCounts
+from mezzotint.collect.intervals import Spread, spread_of
 from mezzotint.collect.nodes import (
-    ConfidenceSet,
     deviance,
     gap_at,
     least_deviance,
@@ -25,13 +25,7 @@ from mezzotint.collect.nodes import (
     quick_fit,
     smooth_fit,
 )
-from mezzotint.collect.shapes import (
-    Spread,
-    finite_sample_limit,
-    mean_interval,
-    report_moments,
-    spread_of,
-)
+from mezzotint.collect.shapes import mean_interval, report_moments
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import TOTAL, Mechanism
 from reference import collect as reference
@@ -153,10 +147,6 @@ def test_many_levels_are_merged_without_loss_of_mass() -> None:
     assert nodes.counts.size <= 64
     assert nodes.n == counts.n
     assert nodes.pmf.sum(axis=1) == pytest.approx(1, abs=FEW)
-    few = nodes_of(
-        CodeCounts(mechanism=mechanism, counts=np.eye(256, dtype=int)[128] * 200), sparing=True
-    )
-    assert few.counts.size <= 10
 
 
 @each
@@ -195,59 +185,6 @@ def test_the_least_deviance_against_plain_em() -> None:
     slow = reference.least_deviance(KRR, counts.counts, np.linspace(0, 1, 129))
     # Of a deviance: EM of the twin stops within a thousandth.
     assert deviance(nodes, least_deviance(nodes)) == pytest.approx(slow, abs=2e-3)
-
-
-@each
-def test_masses_on_knots_and_edges_suffice(mechanism: Mechanism) -> None:
-    """For shares and the greatest variance, with nodes on both sides of an edge."""
-    edges = np.linspace(mechanism.lower, mechanism.upper, 4)[1:3]
-    nodes = nodes_of(
-        expected(mechanism, np.random.default_rng(5).beta(2, 5, 4000), 5000), edges=edges
-    )
-    region = ConfidenceSet(nodes=nodes, centre=least_deviance(nodes), threshold=3.84)
-    knots = np.isin(nodes.x, mechanism.knots)
-    inner, outer = nodes.inside(*edges)
-    corners = knots | np.isin(nodes.x, edges)
-    near = pytest.approx
-    assert region.greatest(outer, corners=corners) == near(region.greatest(outer), abs=1e-6)
-    assert region.least(inner, corners=corners) == near(region.least(inner), abs=1e-6)
-    unit = (mechanism.upper - mechanism.lower) ** 2
-    assert region.greatest_variance(corners=knots) == near(
-        region.greatest_variance(), abs=1e-6 * unit
-    )
-
-
-@pytest.mark.parametrize("mechanism", [RR, RQM, KRR], ids=["rr", "rqm", "krr"])
-@pytest.mark.parametrize("n", [120, 5000])
-def test_extremes_against_a_general_optimiser(mechanism: Mechanism, n: int) -> None:
-    """Greatest mean, share above one half and variance: never below SLSQP's, and near it."""
-    counts = drawn(mechanism, np.random.default_rng(8).beta(2, 5, n), np.random.default_rng(9))
-    nodes = nodes_of(counts)
-    peak = least_deviance(nodes)
-    region = ConfidenceSet(nodes=nodes, centre=peak, threshold=3.84)
-    limit = deviance(nodes, peak) + 3.84
-    # The coarse grid of the twin holds the ends of the range and both sides of one half.
-    points = np.unique(np.concatenate([np.linspace(0, 1, 17), mechanism.knots]))
-
-    def twin(value: object) -> float:
-        return reference.extreme(mechanism, counts.counts, points=points, value=value, limit=limit)
-
-    # The cone is an outer approximation: at 120 reports it may be a fifth wider, at 5000 next to nothing.
-    slack = {120: 0.2, 5000: 0.03}[n]
-
-    def near(ours: float, exact: float, centre: float, grid: float) -> None:
-        # Both solvers to 1e-6 of a threshold, of which widths are a root, curved by the likelihood.
-        assert exact - 1e-5 <= ours <= exact + slack * (exact - centre) + grid
-
-    mean = twin(lambda w: w @ points)
-    near(region.greatest(nodes.x), mean, float(peak @ nodes.x), 0.005)
-    upper_half = nodes.inside(0.5, 1.0)[1]
-    share = twin(lambda w: w @ (points >= 0.5))
-    near(region.greatest(upper_half), share, float(peak @ upper_half), 0.02)
-    spread = twin(lambda w: w @ points**2 - (w @ points) ** 2)
-    near(
-        region.greatest_variance(), spread, float(peak @ nodes.x**2 - (peak @ nodes.x) ** 2), 0.005
-    )
 
 
 def test_with_two_levels_only_the_mean_is_known() -> None:
@@ -340,12 +277,11 @@ def test_the_split_adds_up_and_is_right() -> None:
 def test_reports_of_another_table_are_noticed() -> None:
     """Shares that no input of this table can give."""
     other = CodeCounts(mechanism=RQM, counts=np.array([0, 50_000, 0, 50_000]))
-    with pytest.raises(InfeasibleError, match="were they made by another one"):
-        collect.estimate(other, method="safe")
+    assert collect.estimate(other).deviance > 1000
+    assert collect.estimate(other, method="safe").deviance > 1000
     never = Mechanism(knots=[0, 1], levels=[0, 0.5, 1], weights=[[TOTAL // 2, 0, TOTAL // 2]] * 2)
     with pytest.raises(InfeasibleError, match="code 1 was reported, which this table never draws"):
         collect.estimate(CodeCounts(mechanism=never, counts=np.array([3, 1, 3])))
-    assert collect.estimate(other).deviance > 1000
 
 
 @pytest.mark.parametrize("method", ["safe", "asymptotic"])
@@ -366,6 +302,7 @@ def test_an_edge_one_float_below_a_jump_leaves_no_more_out_than_one_at_the_jump(
             method=method,
             histogram=[0, 0.1, *edges, 0.7, 1],
             quantiles=[0.9],
+            deal=1,
         )
         for edges in (jumps.tolist(), below.tolist())
     )
@@ -415,19 +352,6 @@ def test_no_reports_are_refused() -> None:
 
 
 # Coverage ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "shares", [[0.5, 0.5], [0.98, 0.01, 0.01], [0.4, 0.3, 0.3], [0.7, 0.1, 0.1, 0.1]]
-)
-@pytest.mark.parametrize("n", [5, 25])
-@pytest.mark.parametrize("level", [0.8, 0.95, 0.999])
-def test_the_finite_sample_threshold_holds_exactly(
-    shares: list[float], n: int, level: float
-) -> None:
-    """P(n KL >= threshold / 2), summed over every multinomial outcome, is at most 1 - level."""
-    limit = finite_sample_limit(len(shares), level=level)
-    assert reference.relative_entropy_tail(shares, n, limit / 2) <= 1 - level
 
 
 RUNS = 400

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 from laws.changes import OFFSET, SCALE, law_tables, mirrored, rescaled, shifted
 from laws.registry import judges
 from mezzotint import collect, families
-from mezzotint.collect.shapes import finite_sample_limit
+from mezzotint.collect.bets import Betting
 from mezzotint.core.mechanism import Mechanism
 from reference.privacy import divergence, rows_of
 from strategies import examples
@@ -47,7 +49,7 @@ def ends(interval: collect.Interval) -> np.ndarray:
 @judges(
     "collect.shapes.safe_half_width",
     "collect.shapes.mean_interval",
-    "collect.shapes.score_interval",
+    "collect.intervals.Target.interval",
     "collect.estimates.estimate",
 )
 @settings(max_examples=examples(4))
@@ -93,31 +95,44 @@ def test_shares_variances_and_quantiles_follow_theirs(counts: collect.CodeCounts
     span = mechanism.upper - mechanism.lower
     edges = np.array([mechanism.lower, (mechanism.lower + mechanism.upper) / 2, mechanism.upper])
 
-    def say(given_counts: collect.CodeCounts, where: np.ndarray) -> collect.Estimate:
-        return collect.estimate(given_counts, level=0.9, method="safe", histogram=where.tolist())
+    def shapes(those: collect.CodeCounts, where: np.ndarray) -> Betting:
+        return Betting(those, level=0.9, edges=where, deal=7)
 
-    found = say(counts, edges)
-    back = say(image(counts, mirrored(mechanism), back=True), -edges[::-1])
-    other = say(image(counts, rescaled(mechanism)), edges * SCALE + OFFSET)
-    for result, turn, unit in ((back, -1, 1.0), (other, 1, SCALE)):
-        assert found.histogram is not None
-        assert result.histogram is not None
-        for name in ("low", "high"):
-            np.testing.assert_allclose(
-                getattr(result.histogram, name)[::turn],
-                getattr(found.histogram, name),
-                rtol=0,
-                atol=SOLVED,
-            )
-        np.testing.assert_allclose(
-            ends(result.input_variance) / unit**2, ends(found.input_variance), atol=SOLVED * span**2
+    found = shapes(counts, edges)
+    back = shapes(image(counts, mirrored(mechanism), back=True), -edges[::-1])
+    # The deal of the mirrored reports is the mirrored deal: dealing itself knows no mirror.
+    chunks = [
+        replace(
+            chunk,
+            counts=chunk.counts[::-1],
+            expected=chunk.expected[::-1],
+            centre=-chunk.centre,
         )
-        for name in ("privacy_error", "sampling_error"):
-            np.testing.assert_allclose(
-                [getattr(result, name).low / unit, getattr(result, name).high / unit],
-                [getattr(found, name).low, getattr(found, name).high],
-                atol=math.sqrt(SOLVED) * span,
-            )
+        for chunk in found._bets.chunks
+    ]
+    back.__dict__["_bets"] = replace(found._bets, chunks=chunks, rows=back._bets.rows)
+    other = shapes(image(counts, rescaled(mechanism)), edges * SCALE + OFFSET)
+    for result, turned, unit in ((back, True, 1.0), (other, False, SCALE)):
+        for low, high in pairwise(range(3)):
+            image_edges = result.edges
+            assert image_edges is not None
+            place = (2 - high, 2 - low) if turned else (low, high)
+            ours = found.share(float(edges[low]), float(edges[high]))
+            theirs = result.share(float(image_edges[place[0]]), float(image_edges[place[1]]))
+            np.testing.assert_allclose(ends(theirs)[::2], ends(ours)[::2], rtol=0, atol=SOLVED)
+        np.testing.assert_allclose(
+            ends(result.variance())[::2] / unit**2,
+            ends(found.variance())[::2],
+            atol=SOLVED * span**2,
+        )
+    plain = collect.estimate(counts, level=0.9, method="safe", deal=7)
+    scaled = collect.estimate(image(counts, rescaled(mechanism)), level=0.9, method="safe", deal=7)
+    for name in ("privacy_error", "sampling_error"):
+        np.testing.assert_allclose(
+            ends(getattr(scaled, name))[::2] / SCALE,
+            ends(getattr(plain, name))[::2],
+            atol=math.sqrt(SOLVED) * span,
+        )
 
 
 @settings(max_examples=examples(2))
@@ -126,7 +141,7 @@ def test_what_is_decoded_says_nothing_about_where_inputs_were(counts: collect.Co
     """The likelihood sees codes: other levels leave shares as they were. Halves of the counts merge to the whole."""
     edges = [counts.mechanism.lower, counts.mechanism.upper - 1 / 64, counts.mechanism.upper]
     one, other = (
-        collect.estimate(image(counts, table), level=0.9, method="safe", histogram=edges)
+        collect.estimate(image(counts, table), level=0.9, method="safe", histogram=edges, deal=7)
         for table in (counts.mechanism, shifted(counts.mechanism))
     )
     assert one.histogram is not None
@@ -138,15 +153,6 @@ def test_what_is_decoded_says_nothing_about_where_inputs_were(counts: collect.Co
         collect.CodeCounts(mechanism=counts.mechanism, counts=counts.counts - half)
     )
     assert merged.counts.tolist() == counts.counts.tolist()
-
-
-@judges("collect.shapes.finite_sample_limit")
-def test_the_finite_sample_limit_grows_with_level_and_codes() -> None:
-    assert (
-        finite_sample_limit(2, level=0.9)
-        < finite_sample_limit(2, level=0.99)
-        < finite_sample_limit(5, level=0.99)
-    )
 
 
 @judges("collect.estimates.frequencies", "collect.shapes.Shapes.share")

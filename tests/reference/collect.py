@@ -9,13 +9,11 @@ import hmac
 import itertools
 import math
 import struct
-from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from scipy import optimize
 
 from mezzotint.core.mechanism import Mechanism
 from reference.sampler import codes_from_words, element_words
@@ -53,31 +51,6 @@ def deviance(counts: np.ndarray, shares: np.ndarray) -> float:
     )
 
 
-def extreme(
-    mechanism: Mechanism,
-    counts: np.ndarray,
-    *,
-    points: np.ndarray,
-    value: Callable[[np.ndarray], float],
-    limit: float,
-) -> float:
-    """Greatest value(masses) over distributions on `points` whose deviance is at most `limit`, by SLSQP."""
-    pmf = mechanism.pmf(points)
-    start = _maximum_likelihood(pmf, counts)
-    answer = optimize.minimize(
-        lambda w: -value(w),
-        start,
-        method="SLSQP",
-        bounds=[(0, 1)] * points.size,
-        constraints=[
-            {"type": "eq", "fun": lambda w: w.sum() - 1},
-            {"type": "ineq", "fun": lambda w: limit - deviance(counts, np.maximum(w, 0) @ pmf)},
-        ],
-        options={"maxiter": 2000, "ftol": 1e-12},
-    )
-    return -float(answer.fun)
-
-
 def _maximum_likelihood(pmf: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Plain EM, many steps."""
     masses = np.full(pmf.shape[0], 1 / pmf.shape[0])
@@ -92,18 +65,6 @@ def least_deviance(mechanism: Mechanism, counts: np.ndarray, points: np.ndarray)
     """Deviance of the best distribution on `points`, by plain EM."""
     pmf = mechanism.pmf(points)
     return deviance(counts, _maximum_likelihood(pmf, counts) @ pmf)
-
-
-def relative_entropy_tail(probabilities: list[float], n: int, t: float) -> float:
-    """P(n KL(observed || true) >= t) for a multinomial, summed over every outcome."""
-    total, size = 0.0, len(probabilities)
-    for cuts in itertools.combinations(range(n + size - 1), size - 1):
-        counts = np.diff([-1, *cuts, n + size - 1]) - 1
-        log = math.lgamma(n + 1) - sum(math.lgamma(c + 1) for c in counts)
-        log += sum(int(c) * math.log(p) for c, p in zip(counts, probabilities, strict=True) if c)
-        if deviance(counts, np.array(probabilities)) / 2 >= t:
-            total += math.exp(log)
-    return total
 
 
 def greatest_variance(mechanism: Mechanism, *, steps: int = 400) -> float:

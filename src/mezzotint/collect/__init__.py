@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from mezzotint.collect.groups import stratified as stratified
     from mezzotint.collect.groups import total as total
     from mezzotint.collect.groups import two_way as two_way
+    from mezzotint.collect.intervals import Interval as Interval
     from mezzotint.collect.pipelines import arrow_codes as arrow_codes
     from mezzotint.collect.pipelines import polars_codes as polars_codes
     from mezzotint.collect.pipelines import register_arrow_function as register_arrow_function
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
     from mezzotint.collect.results import Settings as Settings
     from mezzotint.collect.runs import privatize as privatize
     from mezzotint.collect.runs import privatize_columns as privatize_columns
-    from mezzotint.collect.shapes import Interval as Interval
     from mezzotint.collect.shapes import safe_half_width as safe_half_width
 
 __getattr__, __dir__ = on_demand(__name__, __file__)

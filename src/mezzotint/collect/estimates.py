@@ -15,8 +15,8 @@ from typing import Self, final
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special
 
+from mezzotint.collect.bets import Betting, fresh_deal
 from mezzotint.collect.columns import Block, numbers, open_columns
 from mezzotint.collect.counts import (
     SAME_PEOPLE,
@@ -28,22 +28,24 @@ from mezzotint.collect.counts import (
     total_of,
 )
 from mezzotint.collect.drawing import Hashing
+from mezzotint.collect.intervals import (
+    Interval,
+    Sums,
+    check_level,
+    clopper_pearson,
+    spread_of,
+    targets_of_categories,
+    within,
+)
 from mezzotint.collect.nodes import deviance, least_deviance
 from mezzotint.collect.reports import code_field, hash_field
 from mezzotint.collect.shapes import (
     CrossFitted,
-    Interval,
     Method,
-    OfRegion,
     Shapes,
-    Spread,
     bernstein,
-    check_level,
     mean_interval,
     report_moments,
-    score_interval,
-    spread_of,
-    within,
 )
 from mezzotint.core.arguments import check_choice
 from mezzotint.core.errors import FileFormatError, InfeasibleError, ParameterError, as_reals
@@ -108,22 +110,21 @@ def frequencies(
 ) -> Frequencies:
     """The frequencies behind reports of a table for categories; see `estimate`.
 
-    Each is the mean of a decoder that is unbiased for its category's indicator: a number per report, so that the score
-    interval of means serves here too.
+    Where one set of codes decides a share (k-ary response, subsets, hyperplanes) its interval is that
+    of Clopper and Pearson, by either method; elsewhere the score interval, or Bernstein's.
     """
-    mechanism = counts.mechanism
+    mechanism, reports = counts.mechanism, Sums.of_counts(counts.counts)
     names = mechanism.categories or ()
     each = 1 - (1 - level) / len(names) if simultaneous else level
     shares = []
-    for decoder in mechanism.frequency_decoders.T:
-        mean = float(counts.counts @ decoder) / counts.n
-        spread = Spread(pmf=mechanism.probabilities, values=decoder)
-        if method == "safe":
-            width = bernstein(spread, n=counts.n, level=each)
-            low, high = mean - width, mean + width
+    for target in targets_of_categories(mechanism):
+        value = target.value(reports)
+        if method == "asymptotic" or target.proved:
+            low, high = target.interval(reports, level=each)
         else:
-            low, high = score_interval(counts.counts, spread, mean=mean, level=each)
-        shares.append(within(mean, low, high, bounds=(0.0, 1.0)))
+            width = bernstein(target.spread, n=counts.n, level=each)
+            low, high = value - width, value + width
+        shares.append(within(value, low, high, bounds=(0.0, 1.0)))
     return Frequencies(
         n=counts.n,
         level=level,
@@ -335,9 +336,7 @@ def heavy_hitters(
         return (np.asarray(chance, dtype=np.float64) - others) / (own - others)
 
     seen = supports[order[: top + 1]].astype(np.float64)
-    low = np.where(seen > 0, special.betaincinv(np.maximum(seen, 1), n - seen + 1, tail), 0.0)
-    high = np.where(seen < n, special.betaincinv(seen + 1, np.maximum(n - seen, 1), 1 - tail), 1.0)
-    ends = np.clip(share([low, high]), 0, 1)
+    ends = np.clip(share(clopper_pearson(seen, n, tail)), 0, 1)
     unlisted = float(ends[1, -1]) if supports.size > top else 0.0
     shares = tuple(
         within(value, least, most)
@@ -438,7 +437,8 @@ class Estimate(Claimed):
         deviance: how far the best fit is from the reports; large against a chi-square of (codes - 1) degrees means
             that the reports were not made by this table.
         simultaneous: whether `level` is that of all intervals together.
-        notes: one sentence each: what went wrong on the way and only made intervals wider; `SAME_PEOPLE`.
+        deal: the seed that dealt the reports into chunks, by method "safe"; None by the other.
+        notes: one sentence each of what limits the intervals: `SAME_PEOPLE`.
         histogram, quantiles: where requested.
 
     Example:
@@ -464,6 +464,7 @@ class Estimate(Claimed):
     seeded: bool | None
     sha256: str
     deviance: float
+    deal: int | None = None
     notes: tuple[str, ...] = ()
     histogram: Histogram | None = None
     quantiles: Quantiles | None = None
@@ -536,6 +537,7 @@ def estimate(
     quantiles: Sequence[float] | None = None,
     simultaneous: bool = False,
     allow_seeded: bool = False,
+    deal: int | None = None,
 ) -> Estimate | Frequencies:
     """Mean, variance and, on request, histogram and quantiles of the clipped inputs behind a set of reports.
 
@@ -544,14 +546,19 @@ def estimate(
     Arguments:
         counts: reports per code (`read_counts`, `CodeCounts.from_codes`).
         level: confidence of each interval, in (0, 1).
-        method: "asymptotic": right in the limit of many reports, and by simulation from few on (the score interval for
-            the mean, cross-fitted decoders for the rest). "safe": right at every n (Bernstein for the mean, a
-            finite-sample bound on the likelihood ratio for the rest); wider.
+        method: "asymptotic": right in the limit of many reports, and by simulation from few on (the
+            score interval for the mean, cross-fitted decoders for the rest). "safe": proved at every
+            n (Bernstein's inequality for the mean, bets for the rest); wider. Where one event decides
+            (two levels, most tables of categories), means and frequencies are Clopper and Pearson's
+            by either method: proved at every n.
         histogram: number of equal bins over [lower, upper], or the edges; None for none.
         quantiles: probabilities in (0, 1); None for none.
         simultaneous: make `level` that of all intervals of the result together (Bonferroni), not of each.
         allow_seeded: estimate from reports that were drawn from a seed, too: for tests, as such reports are not
             private. The result says so, and states no epsilon.
+        deal: seed by which method "safe" deals the reports into chunks, to repeat a result; None for
+            a fresh one, which the result records. A seed chosen after looking at intervals proves
+            nothing.
 
     Returns: an `Estimate` for a table of numbers, `Frequencies` for one of categories.
 
@@ -560,15 +567,15 @@ def estimate(
         InfeasibleError: the reports cannot have come from this table.
 
     Guarantees:
-        The mean is unbiased up to `max_bias` and needs no solver; its interval covers the mean of the population and
-        that of the rows. Where a solver fails on other intervals, they become wider and `notes` says so.
+        The mean is unbiased up to `max_bias` and needs no solver; its interval is about the mean of the
+        population and that of the rows. Where a solver fails on other intervals, they become wider.
         Intervals of variance, histogram and quantiles bound everything the reports leave open: no smoothness is
         assumed, only independent reports of independent rows. Coverage is measured (benchmarks/coverage.py).
         Points do not depend on what else is requested. Costs no privacy: reports are already private.
 
     Edge cases: two levels identify nothing but the mean: other intervals show everything else as open.
 
-    Source: docs/proofs/estimation.md; Agrawal 2020 for the finite-sample bound.
+    Source: docs/proofs/estimation.md.
 
     Example:
         >>> mechanism = mz.families.rqm(lower=0, upper=10, levels=4, extension=5.0, q=0.4)
@@ -590,7 +597,12 @@ def estimate(
     wanted = None if quantiles is None else _probabilities(quantiles)
     several = 2 + (0 if edges is None else edges.size - 1) + len(wanted or ())
     each = 1 - (1 - level) / several if simultaneous else level
-    shapes = (CrossFitted if method == "asymptotic" else OfRegion)(counts, level=each, edges=edges)
+    shapes: Shapes
+    if method == "asymptotic":
+        deal, shapes = None, CrossFitted(counts, level=each, edges=edges)
+    else:
+        deal = fresh_deal() if deal is None else deal
+        shapes = Betting(counts, level=each, edges=edges, deal=deal)
     _, report_variance = report_moments(counts)
     spread, nodes = shapes.variance(), shapes.base
     return Estimate(
@@ -599,12 +611,12 @@ def estimate(
         input_variance=spread, report_variance=report_variance, max_bias=mechanism.max_bias,
         privacy_variance=_rest(report_variance, spread, float(spread_of(mechanism).variances.min())),
         claim=None if counts.seeded else report_claim(mechanism), sha256=mechanism.sha256,
-        deviance=deviance(nodes, least_deviance(nodes, start=shapes.masses)),
+        deviance=deviance(nodes, least_deviance(nodes, start=shapes.masses)), deal=deal,
         histogram=None if edges is None else _histogram(shapes, edges),
         quantiles=None
         if wanted is None
         else Quantiles(probabilities=wanted, values=tuple(map(shapes.quantile, wanted))),
-        notes=(*((SAME_PEOPLE,) if counts.memoised > 1 else ()), *shapes.notes),
+        notes=(SAME_PEOPLE,) if counts.memoised > 1 else (),
     )  # fmt: skip
 
 

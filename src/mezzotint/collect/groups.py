@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from scipy import special
 
 from mezzotint.collect.columns import Block, OpenFile, numbers, open_columns, plain
 from mezzotint.collect.counts import (
@@ -28,21 +27,24 @@ from mezzotint.collect.counts import (
     seeded_together,
     total_of,
 )
-from mezzotint.collect.nodes import MAX_CODES, nodes_of
-from mezzotint.collect.results import Settings
-from mezzotint.collect.shapes import (
+from mezzotint.collect.intervals import (
+    LADDER,
     WIDER,
-    CrossFitted,
     Interval,
-    Spread,
+    Sums,
+    Target,
     check_level,
-    dominating,
-    half_width,
-    score_interval,
-    score_sides,
+    largest_sums,
+    normal_quantile,
     spread_of,
+    target_of_mean,
+    target_of_values,
+    targets_of_categories,
     within,
 )
+from mezzotint.collect.nodes import MAX_CODES, nodes_of
+from mezzotint.collect.results import Settings
+from mezzotint.collect.shapes import CrossFitted, dominating
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import MISSING, FloatArray, Mechanism
 from mezzotint.core.records import Record
@@ -63,6 +65,7 @@ class Group:
         counts: per code.
         weights, squares: (m,) sums of the reports' weights and of their squares, by code. Without weights every report
             weighs 1.
+        heaviest: greatest weight of a report; None where it is not known: it is bounded by the sums.
         memoised: whether equal values of a user gave equal reports; None where the files do not say.
 
     Example:
@@ -75,12 +78,32 @@ class Group:
     counts: CodeCounts
     weights: FloatArray
     squares: FloatArray
+    heaviest: float | None = None
     memoised: bool | None = None
 
     @property
     def size(self) -> float:
         """How many equally weighted reports these are worth: (sum d)^2 / sum d^2."""
-        return float(self.weights.sum() ** 2 / self.squares.sum())
+        return self.sums.size
+
+    @cached_property
+    def sums(self) -> Sums:
+        """What the mean of a decoded report needs."""
+        heaviest = self._most_possible() if self.heaviest is None else self.heaviest
+        return Sums(
+            weights=np.asarray(self.weights, dtype=np.float64),
+            squares=np.asarray(self.squares, dtype=np.float64),
+            heaviest=heaviest,
+        )
+
+    def _most_possible(self) -> float:
+        """Bound on the greatest weight: mean + sd * sqrt(n - 1) of the reports of each code (Samuelson 1968)."""
+        counts = self.counts.counts
+        used = counts > 0
+        means = self.weights[used] / counts[used]
+        variances = np.maximum(self.squares[used] / counts[used] - means**2, 0.0)
+        variances[variances < 1e-12 * means**2] = 0.0  # of rounding alone
+        return float((means + np.sqrt(variances * (counts[used] - 1))).max())
 
     def merge(self, other: Group) -> Group:
         """The reports of both as one group."""
@@ -88,6 +111,7 @@ class Group:
             counts=self.counts.merge(other.counts),
             weights=self.weights + other.weights,
             squares=self.squares + other.squares,
+            heaviest=max(self.sums.heaviest, other.sums.heaviest),
             memoised=self.memoised if self.memoised == other.memoised else None,
         )
 
@@ -170,6 +194,7 @@ class _GroupCounter:
     def count(self, block: Block) -> dict[str, Group]:
         extra = {} if self.by is None else {self.by: "by"}
         sums: dict[str, FloatArray] = {}
+        heaviest: dict[str, float] = {}
         with open_columns(block.file.path) as reader:
             field, described = self.reader.field(reader)
             table, rows = described.tables[field], block.offset
@@ -177,7 +202,7 @@ class _GroupCounter:
             for batch in OpenFile(
                 file=block.file, reader=reader, numeric=numeric, extra=extra
             ).batches(block.groups):
-                self._add(sums, batch, table.levels.size, field, rows)
+                self._add(sums, heaviest, batch, table.levels.size, field, rows)
                 rows += batch.num_rows
         found = {
             name: Group(
@@ -186,6 +211,7 @@ class _GroupCounter:
                 ),
                 weights=parts[1],
                 squares=parts[2],
+                heaviest=heaviest[name],
                 memoised=described.memoised,
             )
             for name, parts in sums.items()
@@ -203,26 +229,30 @@ class _GroupCounter:
         return total
 
     def _add(
-        self, sums: dict[str, FloatArray], batch: pa.RecordBatch, size: int, field: str, rows: int
+        self,
+        sums: dict[str, FloatArray],
+        heaviest: dict[str, float],
+        batch: pa.RecordBatch,
+        size: int,
+        field: str,
+        rows: int,
     ) -> None:
         codes = codes_in(batch.column(field), size, field, rows).astype(np.int64)
-        weights = (
-            None
-            if self.weights is None
-            else _weights(batch.column(self.weights), self.weights, rows)
-        )
+        weights = np.ones(codes.size)
+        if self.weights is not None:
+            weights = _weights(batch.column(self.weights), self.weights, rows)
         names, places = _labels(batch, self.by)
-        cells = places * size + codes
-        shape = (len(names), size)
-        parts = [
-            np.bincount(cells, weights=one, minlength=len(names) * size)
-            .reshape(shape)
-            .astype(np.float64)
-            for one in (None, weights, None if weights is None else weights**2)
-        ]
+        cells, shape = places * size + codes, (len(names), size)
+        counts, totals, squares = (
+            np.bincount(cells, weights=weights**power, minlength=len(names) * size).reshape(shape)
+            for power in range(3)
+        )
+        greatest = np.zeros(len(names))
+        np.maximum.at(greatest, places, weights)
         for i, name in enumerate(names):
-            if parts[0][i].any():
-                sums[name] = sums.get(name, 0.0) + np.stack([part[i] for part in parts])
+            if counts[i].any():
+                sums[name] = sums.get(name, 0.0) + np.stack([counts[i], totals[i], squares[i]])
+                heaviest[name] = max(heaviest.get(name, 0.0), float(greatest[i]))
 
 
 def _weights(array: pa.Array, column: str, before: int) -> FloatArray:
@@ -253,26 +283,30 @@ def _labels(batch: pa.RecordBatch, by: str | None) -> tuple[list[str], npt.NDArr
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Part:
-    """A mean with the two sides of its interval, which sums and differences combine.
+    """A mean with the two sides of its interval at many levels, which sums and differences combine.
 
     Arguments:
         value: the mean, or the frequency of a category.
-        below, above: how far below and above it the interval reaches, before it is cut to what is possible; bias of the
-            table not included.
+        below, above: (65,) how far below and above it the truth may lie at the quantiles z * LADDER
+            of the normal law, z that of the level, before it is cut to what is possible; bias of the
+            table not included. The last entry is the side of its own interval.
         bias: by how much the value may be off besides.
         bounds: what is possible at all.
         n: reports.
 
     Example:
-        >>> mz.collect.Part(value=0.9, below=0.3, above=0.3, bias=0, bounds=(0, 1), n=10).interval.high
+        >>> table = mz.families.randomized_response(lower=0, upper=1, epsilon=1.0)
+        >>> counts = mz.collect.CodeCounts(mechanism=table, counts=np.array([0, 10]))
+        >>> group = mz.collect.Group(counts=counts, weights=counts.counts, squares=counts.counts)
+        >>> mz.collect.parts_of(group)["mean"].interval.high
         1
     """
 
     value: float
-    below: float
-    above: float
+    below: FloatArray
+    above: FloatArray
     bias: float
     bounds: tuple[float, float]
     n: int
@@ -280,7 +314,8 @@ class Part:
     @property
     def interval(self) -> Interval:
         """Cut to what is possible."""
-        low, high = self.value - self.below - self.bias, self.value + self.above + self.bias
+        low = self.value - float(self.below[-1]) - self.bias
+        high = self.value + float(self.above[-1]) + self.bias
         return within(self.value, low, high, bounds=self.bounds)
 
 
@@ -294,7 +329,8 @@ def parts_of(group: Group, *, level: float = 0.95) -> dict[str, Part]:
     Returns: {"mean": part}, or a part for each category.
 
     Guarantees: values are unbiased up to the table's bias (weighted: the ratio of two unbiased sums). Sides are those
-        of the score interval; of weighted reports with as many as they are worth, (sum d)^2 / sum d^2, and wider where
+        of `estimate`'s intervals: proved where one event decides and weights are equal, else verified;
+        of weighted reports with as many as they are worth, (sum d)^2 / sum d^2, and wider where
         weights differ. People of a weight that is not in the sample are unknown to them (see `total`).
     Source: docs/proofs/estimation.md, E1, E9, E10.
 
@@ -309,32 +345,24 @@ def parts_of(group: Group, *, level: float = 0.95) -> dict[str, Part]:
     check_level(level)
     if mechanism.categories is None:
         bounds = (mechanism.lower, mechanism.upper)
-        return {"mean": _part(group, spread_of(mechanism), level, mechanism.max_bias, bounds)}
-    return {
-        name: _part(
-            group, Spread(pmf=mechanism.probabilities, values=decoder), level, 0.0, (0.0, 1.0)
-        )
-        for name, decoder in zip(mechanism.categories, mechanism.frequency_decoders.T, strict=True)
-    }
+        target = target_of_mean(mechanism)
+        return {"mean": _part(group, target, level, mechanism.max_bias, bounds)}
+    targets = zip(mechanism.categories, targets_of_categories(mechanism), strict=True)
+    return {name: _part(group, target, level, 0.0, (0.0, 1.0)) for name, target in targets}
 
 
 def _part(
-    group: Group, spread: Spread, level: float, bias: float, bounds: tuple[float, float]
+    group: Group, target: Target, level: float, bias: float, bounds: tuple[float, float]
 ) -> Part:
-    shares, n = group.weights / group.weights.sum(), group.size
-    mean = float(shares @ spread.values)
-    # Of the weighted mean: sum of d^2 (b - mean)^2 over (sum d)^2, times what the reports are worth.
-    variance = float(group.squares @ (spread.values - mean) ** 2 / group.squares.sum())
-    sides = score_sides(spread, mean=mean, variance=variance, n=n, level=level)
-    # Where weights differ, heavy reports are few, and what they would say is not seen: a Poisson count of jumps, as in
-    # `total`, to the extent that the weights cost reports and that the table does not drown the inputs in noise.
-    uneven, greatest = max(0.0, 1 - n / group.counts.n), spread.greatest_of_all
-    clear = 1 - float(spread.variances.min()) / greatest if greatest > 0 else 0.0
-    jumps = (
-        uneven * clear * (float(special.ndtri((1 + level) / 2)) + WIDER) ** 2 / 2 * spread.reach / n
+    below, above = target.sides(group.sums, normal_quantile(level) * LADDER)
+    return Part(
+        value=target.value(group.sums),
+        below=below,
+        above=above,
+        bias=bias,
+        bounds=bounds,
+        n=group.counts.n,
     )
-    below, above = (side + jumps for side in sides)
-    return Part(value=mean, below=below, above=above, bias=bias, bounds=bounds, n=group.counts.n)
 
 
 def difference(one: Part, other: Part, *, same_people: bool = False) -> Interval:
@@ -343,24 +371,33 @@ def difference(one: Part, other: Part, *, same_people: bool = False) -> Interval
     Arguments:
         one, other: of two groups.
         same_people: True where both groups are about the same people, as rounds are, or the reports were memoised: the
-            errors may then agree in whatever way, and their sizes add up. False: they are independent.
+            errors may then agree in whatever way, and their sizes add up. False: they are independent,
+            and the sides are the greatest sums of a side of each whose quantiles' squares add up to
+            that of the level.
 
     Returns: the difference and its interval, data units or shares.
 
+    Source: docs/proofs/estimation.md, E10.
+
     Example:
-        >>> one = mz.collect.Part(value=0.9, below=0.3, above=0.3, bias=0, bounds=(0, 1), n=10)
-        >>> other = mz.collect.Part(value=0.4, below=0.4, above=0.4, bias=0, bounds=(0, 1), n=10)
-        >>> gap = mz.collect.difference(one, other)
-        >>> gap.value, gap.low, gap.high
-        (0.5, 0.0, 1.0)
+        >>> table = mz.families.randomized_response(lower=0, upper=1, epsilon=1.0)
+        >>> parts = []
+        >>> for counts in (np.array([300, 700]), np.array([500, 500])):
+        ...     reports = mz.collect.CodeCounts(mechanism=table, counts=counts)
+        ...     group = mz.collect.Group(counts=reports, weights=counts, squares=counts)
+        ...     parts.append(mz.collect.parts_of(group)["mean"])
+        >>> gap = mz.collect.difference(*parts)
+        >>> round(gap.value, 2), gap.low > 0.3
+        (0.43, True)
     """
-    together = (lambda a, b: a + b) if same_people else math.hypot
     value, bias = one.value - other.value, one.bias + other.bias
-    return Interval(
-        value=value,
-        low=value - together(one.below, other.above) - bias,
-        high=value + together(one.above, other.below) + bias,
-    )
+    if same_people:
+        below = float(one.below[-1] + other.above[-1])
+        above = float(one.above[-1] + other.below[-1])
+    else:
+        below = float(largest_sums(one.below, other.above)[-1])
+        above = float(largest_sums(one.above, other.below)[-1])
+    return Interval(value=value, low=value - below - bias, high=value + above + bias)
 
 
 def stratified(parts: Mapping[str, Part], shares: Mapping[str, float]) -> Interval:
@@ -376,10 +413,14 @@ def stratified(parts: Mapping[str, Part], shares: Mapping[str, float]) -> Interv
         ParameterError: strata that differ, or invalid shares.
 
     Example:
-        >>> one = mz.collect.Part(value=0.9, below=0.3, above=0.3, bias=0, bounds=(0, 1), n=10)
-        >>> other = mz.collect.Part(value=0.4, below=0.4, above=0.4, bias=0, bounds=(0, 1), n=10)
-        >>> round(mz.collect.stratified({"a": one, "b": other}, {"a": 300, "b": 100}).value, 3)
-        0.775
+        >>> table = mz.families.randomized_response(lower=0, upper=1, epsilon=1.0)
+        >>> parts = {}
+        >>> for name, counts in {"a": np.array([300, 700]), "b": np.array([500, 500])}.items():
+        ...     reports = mz.collect.CodeCounts(mechanism=table, counts=counts)
+        ...     group = mz.collect.Group(counts=reports, weights=counts, squares=counts)
+        ...     parts[name] = mz.collect.parts_of(group)["mean"]
+        >>> round(mz.collect.stratified(parts, {"a": 300, "b": 100}).value, 2)
+        0.82
     """
     if set(parts) != set(shares):
         odd = ", ".join(sorted(set(parts) ^ set(shares))[:10])
@@ -387,21 +428,22 @@ def stratified(parts: Mapping[str, Part], shares: Mapping[str, float]) -> Interv
     sizes = np.array([float(shares[name]) for name in parts])
     if not (np.isfinite(sizes) & (sizes >= 0)).all() or sizes.sum() <= 0:
         raise ParameterError("sizes", sizes.tolist(), "sizes must not be negative, nor all 0")
-    each = sizes / sizes.sum()
-    found = list(parts.values())
-    value, bias = (
-        math.fsum(w * getattr(p, what) for w, p in zip(each, found, strict=True))
-        for what in ("value", "bias")
-    )
-    below, above = (
-        math.hypot(*(w * getattr(p, side) for w, p in zip(each, found, strict=True)))
-        for side in ("below", "above")
-    )
-    low, high = (
-        math.fsum(w * p.bounds[i] for w, p in zip(each, found, strict=True)) for i in (0, 1)
-    )
-    n = sum(p.n for p in found)
-    return Part(value=value, below=below, above=above, bias=bias, bounds=(low, high), n=n).interval
+    weights = (sizes / sizes.sum()).tolist()
+    strata = list(zip(weights, parts.values(), strict=True))
+    below, above = np.zeros(LADDER.size), np.zeros(LADDER.size)
+    for weight, part in strata:
+        below = largest_sums(below, weight * part.below)
+        above = largest_sums(above, weight * part.above)
+    low = math.fsum(weight * part.bounds[0] for weight, part in strata)
+    high = math.fsum(weight * part.bounds[1] for weight, part in strata)
+    return Part(
+        value=math.fsum(weight * part.value for weight, part in strata),
+        below=below,
+        above=above,
+        bias=math.fsum(weight * part.bias for weight, part in strata),
+        bounds=(low, high),
+        n=sum(part.n for _, part in strata),
+    ).interval
 
 
 def total(group: Group, *, level: float = 0.95) -> Interval:
@@ -449,17 +491,13 @@ def total(group: Group, *, level: float = 0.95) -> Interval:
             nodes.x**2 - nodes.widest() ** 2 / 4
         )  # between nodes the chord of x^2 lies above it by no more
         squares = -dominating(nodes.pmf, -least, group.weights / group.weights.sum(), width=0.0)
-    value, z = (
-        float(group.weights @ levels),
-        float(special.ndtri((1 + check_level(level)) / 2)) + WIDER,
-    )
+    value = float(group.weights @ levels)
+    z = normal_quantile(check_level(level)) + WIDER
     variance = float(group.squares @ levels**2 - group.weights @ squares)
     floor = float(group.squares.sum() * spread.variances.min())
     # A count K of jumps b has variance b^2 K, and (K - k)^2 <= z^2 k for all k up to K + z^2/2 + z sqrt(K + z^2/4).
     typical = float(group.squares.sum() / group.weights.sum())
-    below, above = (
-        typical * max(0.0, jump) for jump in (-float(spread.used.min()), float(spread.used.max()))
-    )
+    below, above = typical * max(0.0, -spread.bottom), typical * max(0.0, spread.top)
     half = z * math.sqrt(max(variance, floor) + (z * max(below, above) / 2) ** 2)
     bias = mechanism.max_bias * float(group.weights.sum())
     return Interval(
@@ -563,9 +601,8 @@ class PairCounts:
         """
         values = np.outer(first, second).ravel()
         # Within a pair of segments the product table mixes its four corners' rows.
-        spread, counts = Spread(pmf=self._pmf, values=values), self.counts.ravel()
-        mean = float(counts @ values) / self.n
-        return within(mean, *score_interval(counts, spread, mean=mean, level=level))
+        target, reports = target_of_values(self._pmf, values), Sums.of_counts(self.counts.ravel())
+        return within(target.value(reports), *target.interval(reports, level=level))
 
     def margins(self) -> tuple[CodeCounts, CodeCounts]:
         """The reports of each column by themselves."""
@@ -707,14 +744,11 @@ def _covariance(pairs: PairCounts, level: float) -> Interval:
     tables, n = (pairs.first, pairs.second), pairs.n
     means, halves = [], []
     for table, counts in zip(tables, pairs.margins(), strict=True):
-        mean = float(counts.counts @ table.levels) / n
-        variance = float(counts.counts @ (table.levels - mean) ** 2) / n
+        target, reports = target_of_mean(table), Sums.of_counts(counts.counts)
         # A twentieth of the error for each mean: what they may be off is of second order.
-        narrow = half_width(
-            spread_of(table), mean=mean, variance=variance, n=n, level=1 - (1 - level) / 20
-        )
-        means.append(mean)
-        halves.append(narrow + table.max_bias)
+        quantile = np.array([normal_quantile(1 - (1 - level) / 20)])
+        means.append(target.value(reports))
+        halves.append(float(np.max(target.sides(reports, quantile))) + table.max_bias)
     deviations = [table.levels - mean for table, mean in zip(tables, means, strict=True)]
     product = pairs.expectation(deviations[0], deviations[1], level=1 - 0.9 * (1 - level))
     reach = [

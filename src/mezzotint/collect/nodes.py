@@ -1,40 +1,31 @@
-"""What a distribution of inputs does to the codes, exactly, and all distributions that the reports do not rule out.
+"""What a distribution of inputs does to the codes, exactly, and the distributions that fit reports best.
 
 Between two breakpoints the pmf of a table is linear in x (T1), so any mass inside such a cell acts like masses on
 the cell's two ends. A distribution on finitely many nodes therefore reaches exactly the code probabilities that
 all distributions on [lower, upper] reach (docs/proofs/estimation.md, E3). Nothing here is a grid approximation.
-
-An interval here is [least, greatest] of a quantity over the distributions whose deviance stays below a threshold.
-What the table cannot tell apart stays apart in the interval: nothing is assumed smooth.
 """
 
 from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, Self, final
 
 import numpy as np
 import numpy.typing as npt
-from scipy import optimize, sparse
+from scipy import sparse
 from scipy.special import xlogy
 
 from mezzotint.collect.counts import CodeCounts
-from mezzotint.core.errors import InfeasibleError
 from mezzotint.core.loss import FloatArray, IndexArray
 from mezzotint.core.mechanism import Mechanism
-
-BoolArray = npt.NDArray[np.bool_]
 
 FINE_CELLS = 128
 """Cells of equal width laid over [lower, upper], besides the knots and the edges requested."""
 
 MAX_CODES = 64
 """More levels than this are merged into groups of neighbours first: fewer statistics, still a likelihood."""
-
-REPORTS_PER_CODE = 20
-"""Where a bound pays for every code, more levels than n / REPORTS_PER_CODE are merged, too."""
 
 
 @final
@@ -89,14 +80,11 @@ class SupportPoints:
         return cells
 
 
-def nodes_of(
-    counts: CodeCounts, *, edges: FloatArray | None = None, sparing: bool = False
-) -> SupportPoints:
+def nodes_of(counts: CodeCounts, *, edges: FloatArray | None = None) -> SupportPoints:
     """The nodes for one set of reports.
 
     Arguments:
         edges: further breakpoints inside [lower, upper], data units.
-        sparing: merge codes until every group has REPORTS_PER_CODE reports on average.
     """
     mechanism = counts.mechanism
     grid = np.linspace(mechanism.lower, mechanism.upper, FINE_CELLS + 1)
@@ -114,7 +102,7 @@ def nodes_of(
     first = np.concatenate([cells[starts], cells])
     last = np.concatenate([cells[starts], np.where(joined, cells + 1, cells)])
     order = np.lexsort((first + last, x))
-    group = _groups(counts, counts.n // REPORTS_PER_CODE if sparing else MAX_CODES)
+    group = _groups(counts)
     pmf = np.add.reduceat(np.concatenate([at_left[starts], at_right])[order], group, axis=1)
     return SupportPoints(
         breaks=breaks,
@@ -143,16 +131,14 @@ def _ends(
     return at(left), at(right)
 
 
-def _groups(counts: CodeCounts, wanted: int) -> IndexArray:
+def _groups(counts: CodeCounts) -> IndexArray:
     """First code of each group, chosen by the table alone: neighbours with about equal shares of the average row."""
     size = counts.mechanism.levels.size
-    allowed = int(np.clip(wanted, 4, MAX_CODES))
-    if size <= allowed:
+    if size <= MAX_CODES:
         return np.arange(size)
     share = np.cumsum(counts.mechanism.probabilities.mean(axis=0))
-    place = np.minimum((share - share[0]) / (share[-1] - share[0]) * allowed, allowed - 1).astype(
-        np.intp
-    )
+    position = (share - share[0]) / (share[-1] - share[0]) * MAX_CODES
+    place = np.minimum(position, MAX_CODES - 1).astype(np.intp)
     return np.flatnonzero(np.diff(place, prepend=-1))
 
 
@@ -380,171 +366,3 @@ def _newton_move(nodes: SupportPoints, masses: FloatArray) -> FloatArray | None:
     scale = max(1.0, float(np.abs(linear).max()) / 1e3)
     solution, status = cone_program(quadratic / scale, linear / scale, rows, right, cones)
     return np.array(solution.x[:size]) if status in _SOLVED else None
-
-
-def _excess(x: float) -> float:
-    return x - np.log1p(x)
-
-
-def _reach(room: float) -> tuple[float, float]:
-    """The two roots of x - log(1 + x) = room, one in (-1, 0), one above 0."""
-
-    def short(x: float) -> float:
-        return _excess(x) - room
-
-    high = optimize.root_scalar(short, bracket=(1e-13, 4 * room + 4 * np.sqrt(room))).root
-    nearest = -1 + 1e-16
-    return optimize.root_scalar(short, bracket=(nearest, -1e-13)).root if short(
-        nearest
-    ) > 0 else -1.0, high
-
-
-@final
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ConfidenceSet:
-    """Distributions whose deviance exceeds that of the best fit by at most `threshold`, and very few more.
-
-    Arguments:
-        nodes: what inputs can do.
-        centre: (J,) masses of the best fit; `gap_at` of them widens the region, so a poor one only costs width.
-        threshold: > 0, in units of deviance (twice the log-likelihood ratio).
-
-    Guarantees: holds every distribution of deviance <= deviance(centre) + threshold, at any number of reports.
-    """
-
-    nodes: SupportPoints
-    centre: FloatArray
-    threshold: float
-
-    @cached_property
-    def _constraints(self) -> tuple[Any, FloatArray, list[object]]:
-        # With y = fitted / best - 1 and f(y) = y - log(1 + y):
-        #   (deviance - deviance(best)) / 2 = sum_i N_i f(y_i) - sum_i N_i y_i <= threshold / 2.
-        # The second sum is at most gap / 2 as no distribution beats the best fit by more, so that every N_i f(y_i) is
-        # at most (threshold + gap) / 2, hence low_i <= y_i <= high_i. There f(y) >= y^2 f(high) / high^2, as f(y) / y^2
-        # falls in y: a second-order cone which holds the region, touches it at its extremes and is it at large N_i.
-        nodes, size, gap = self.nodes, self.nodes.x.size, gap_at(self.nodes, self.centre)
-        seen = nodes.counts > 0
-        count = nodes.counts[seen].astype(np.float64)
-        room = (self.threshold + gap) / (2 * count)
-        low, high = np.array([_reach(float(r)) for r in room]).T
-        weight = np.sqrt(count * 2 * room / self.threshold) / high
-        ratio = (nodes.pmf[:, seen] / (self.centre @ nodes.pmf[:, seen])).T
-        # Variables: the move d of the masses away from the centre, z = weight y = weight (ratio d), of order 1, and
-        # spent = -2 sum N_i y_i / threshold = 2 n sum_j (1 - score_j) d_j / threshold, as the moves sum to 0.
-        # The cone sum z^2 <= 1 - spent reads |(2 z, spent)| <= 2 - spent. Moves instead of masses keep digits at
-        # large n, where the region is thin.
-        codes = count.size
-        lost = 2 * nodes.n / self.threshold * (1 - score(nodes, self.centre))
-        tall, column = sparse.identity(codes), sparse.csc_matrix((codes, 1))
-        blocks = [
-            [np.ones((1, size)), None, None],
-            [weight[:, None] * ratio, -tall, column],
-            [lost[None], None, -np.ones((1, 1))],
-            [-sparse.identity(size), None, None],
-            [None, tall, None],
-            [None, -tall, None],
-            [None, None, np.ones((1, 1))],
-            [None, None, -np.ones((1, 1))],
-            [None, -2 * tall, None],
-        ]
-        right = [
-            np.zeros(2 + codes),
-            self.centre,
-            weight * high,
-            -weight * low,
-            [2.0, 0.0],
-            np.zeros(codes),
-        ]
-        cones = [
-            clarabel.ZeroConeT(2 + codes),
-            clarabel.NonnegativeConeT(size + 2 * codes),
-            clarabel.SecondOrderConeT(codes + 2),
-        ]
-        return sparse.csc_matrix(sparse.bmat(blocks)), np.concatenate(right), cones
-
-    def greatest(self, values: FloatArray, *, corners: BoolArray | None = None) -> float:
-        """Greatest expectation of a function, (J,) at the nodes; raises InfeasibleError where the solver fails.
-
-        Arguments:
-            corners: (J,) nodes that suffice, as the function is nowhere above its chord from one to the next; None for
-                all. Between them the table must be linear.
-        """
-        return self._maximise(values, None, corners)
-
-    def least(self, values: FloatArray, *, corners: BoolArray | None = None) -> float:
-        """Least expectation, as `greatest`."""
-        return -self._maximise(-values, None, corners)
-
-    def greatest_variance(self, *, corners: BoolArray | None = None) -> float:
-        """Greatest variance of the input, squared data units: a concave quadratic, maximised as such."""
-        return self._maximise(self._centred() ** 2, self._centred(), corners)
-
-    def least_variance(self, *, corners: BoolArray | None = None) -> float:
-        """A lower bound on the variance of the input, squared data units, short of the least by next to nothing.
-
-        var X = min_c E(X - c)^2. On a ladder of c over the means in the region the least is missed by at most
-        (half a rung)^2, and moving mass to the ends of its cell adds at most (half a cell)^2: both are given away.
-        """
-        x = self._centred()
-        ladder = np.linspace(self.least(x, corners=corners), self.greatest(x, corners=corners), 9)
-        rung = float(ladder[1] - ladder[0])
-        found = min(self.least((x - c) ** 2) for c in ladder)
-        return max(0.0, found - rung**2 / 4 - self.nodes.widest() ** 2 / 4)
-
-    def _centred(self) -> FloatArray:
-        return self.nodes.x - (self.nodes.x[0] + self.nodes.x[-1]) / 2
-
-    def _at(self, corners: BoolArray) -> tuple[Any, FloatArray, list[object], FloatArray]:
-        """The constraints, and the centre, of masses on some nodes alone, to which those between them are moved."""
-        rows, right, cones = self._constraints
-        seen, kept, x = int((self.nodes.counts > 0).sum()), np.flatnonzero(corners), self.nodes.x
-        after = np.clip(np.searchsorted(kept, np.arange(x.size)), 1, kept.size - 1)
-        start, width = x[kept[after - 1]], x[kept[after]] - x[kept[after - 1]]
-        last = (kept[after] == np.arange(x.size)).astype(np.float64)
-        share = np.divide(x - start, width, out=last, where=width > 0)
-        centre = np.zeros(kept.size)
-        np.add.at(centre, after, self.centre * share)
-        np.add.at(centre, after - 1, self.centre * (1 - share))
-        used = np.ones(rows.shape[0], dtype=bool)
-        used[2 + seen : 2 + seen + x.size] = corners
-        right = right[used]
-        right[2 + seen : 2 + seen + kept.size] = centre
-        fewer = clarabel.NonnegativeConeT(kept.size + 2 * seen)
-        columns = np.append(kept, np.arange(x.size, rows.shape[1]))
-        return rows[:, columns][used], right, [cones[0], fewer, cones[2]], centre
-
-    def _maximise(
-        self, values: FloatArray, square: FloatArray | None, corners: BoolArray | None = None
-    ) -> float:
-        """max of values.w - (square.w)^2 over the region."""
-        (rows, right, cones), centre = self._constraints, self.centre
-        if corners is not None:
-            rows, right, cones, centre = self._at(corners)
-            values, square = values[corners], None if square is None else square[corners]
-        spare = rows.shape[1] - values.size
-        offset, mean = float(values @ centre), 0.0 if square is None else float(square @ centre)
-        # With w = centre + d: values.d - 2 mean (square.d) - (square.d)^2, and what it is at the centre.
-        values = values if square is None else values - 2 * mean * square
-        scale = float(np.abs(values).max()) or 1.0
-        linear = np.append(-values / scale, np.zeros(spare))
-        quadratic = None
-        if square is not None:
-            # One more variable, square.d / sqrt(scale), whose square is subtracted.
-            defined = sparse.csc_matrix(
-                np.concatenate([square / np.sqrt(scale), np.zeros(spare), [-1.0]])[None, :]
-            )
-            rows = sparse.vstack(
-                [defined, sparse.hstack([rows, sparse.csc_matrix((rows.shape[0], 1))])]
-            )
-            right = np.append(0.0, right)
-            cones = [clarabel.ZeroConeT(1), *cones]
-            linear = np.append(linear, 0.0)
-            quadratic = sparse.diags(np.append(np.zeros(linear.size - 1), 2.0))
-        solution, status = cone_program(quadratic, linear, rows, right, cones)
-        if status not in _SOLVED:
-            raise InfeasibleError(
-                f"estimate: the solver stopped ({status}); ask for fewer bins or another level"
-            )
-        # The dual value bounds the maximum from above.
-        return offset - mean**2 - scale * min(solution.obj_val, solution.obj_val_dual)

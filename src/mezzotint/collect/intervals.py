@@ -1,0 +1,620 @@
+"""Intervals for the expected value of a decoded report, at every confidence from .8 to .9999.
+
+Where one event decides (two levels, or a set of codes that a category makes likelier), the interval is that of Clopper
+and Pearson: proved. Elsewhere it is a score interval whose constants are verified, not proved (benchmarks/coverage.py).
+Both give the two sides at any normal quantile, which sums and differences of independent estimates combine.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Self, final
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special
+
+from mezzotint.core.errors import as_real
+from mezzotint.core.mechanism import FloatArray, Mechanism
+from mezzotint.core.records import Record
+
+BoolArray = npt.NDArray[np.bool_]
+
+WIDER = 0.09
+"""Added to normal quantiles, as variances are seen and not known (docs/proofs/estimation.md, E1)."""
+
+WIDEST = 0.14
+"""The same where the largest variance that the table can have stands in for the one seen."""
+
+PSEUDO_REPORTS = 8.0
+"""Reports of the largest variance that are added to those seen, for what few reports do not show."""
+
+ROUNDING = 1e-12
+"""Numbers that differ by a smaller share of a table's reach are one number."""
+
+SAME_CHANCE = 1e-6
+"""Chances of a category's codes from two other categories that differ by a smaller share of the signal are one."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Interval(Record):
+    """An estimate and the interval around it, in the unit of what is estimated.
+
+    Arguments:
+        value, low, high: the estimate, and the ends of its interval.
+        identified: least and greatest value that even infinitely many reports with these shares
+            would leave open; None where they would leave one value. Where it fills the interval,
+            the table and not the number of reports is to blame for the width.
+
+    Example:
+        >>> print(mz.collect.Interval(value=4.0, low=3.9, high=4.2))
+        value  4
+        low    3.9
+        high   4.2
+    """
+
+    value: float
+    low: float
+    high: float
+    identified: tuple[float, float] | None = None
+
+
+def within(
+    value: float, low: float, high: float, *, bounds: tuple[float, float] = (-math.inf, math.inf)
+) -> Interval:
+    """The interval, cut to what is possible, but never so that it loses the estimate."""
+    return Interval(
+        value=value, low=min(value, max(low, bounds[0])), high=max(value, min(high, bounds[1]))
+    )
+
+
+def check_level(level: float) -> float:
+    """The level, checked to lie inside (0, 1)."""
+    remedy = "a confidence level lies between 0 and 1; try level=0.95"
+    return as_real("level", level, lambda number: 0 < number < 1, remedy)
+
+
+def normal_quantile(level: float) -> float:
+    """The quantile z of the normal law with P(|Z| <= z) = level."""
+    return float(special.ndtri((1 + level) / 2))
+
+
+# What a table says about the variance of a decoded report ------------------------------------------
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Spread:
+    """Bounds on the variance of one decoded report, given its mean, over all distributions of the input.
+
+    With mu = E[B] and S = E[B^2], a distribution of inputs reaches any point of the convex hull of
+    the rows' (mu, S): the variance S - mu^2 lies between the lower and the upper hull at mu.
+
+    Arguments:
+        pmf: (K, c) probabilities of the codes from each row.
+        values: (c,) what the codes are decoded to.
+    """
+
+    pmf: FloatArray
+    values: FloatArray
+
+    @cached_property
+    def used(self) -> FloatArray:
+        """Values that can occur, increasing; those that rounding alone tells apart are one."""
+        occurring = np.unique(self.values[self.pmf.any(axis=0)])
+        apart = np.diff(occurring, prepend=-math.inf) > 1e3 * ROUNDING * np.ptp(occurring)
+        return occurring[apart]
+
+    @cached_property
+    def bottom(self) -> float:
+        """Least value that can occur."""
+        return float(self.used[0])
+
+    @cached_property
+    def top(self) -> float:
+        """Greatest value that can occur."""
+        return float(self.used[-1])
+
+    @property
+    def reach(self) -> float:
+        """Greatest used value less the least."""
+        return self.top - self.bottom
+
+    @cached_property
+    def means(self) -> FloatArray:
+        """(K,) expected value from each row."""
+        return self._centre + self.pmf @ (self.values - self._centre)
+
+    @cached_property
+    def _centre(self) -> float:
+        return (self.bottom + self.top) / 2
+
+    @cached_property
+    def _points(self) -> FloatArray:
+        # About the centre, so that values far from 0 do not cancel.
+        centred = self.values - self._centre
+        return np.stack([self.pmf @ centred, self.pmf @ centred**2], axis=1)
+
+    @cached_property
+    def variances(self) -> FloatArray:
+        """(K,) variance of the report from each row; at no input is it below the least of these."""
+        deviation = self.values - self.means[:, None]
+        return np.einsum("ki,ki->k", self.pmf, deviation**2)
+
+    @cached_property
+    def _lower_hull(self) -> FloatArray:
+        return hull(self._points, sign=-1, tolerance=ROUNDING * self.reach)
+
+    @cached_property
+    def _upper_hull(self) -> FloatArray:
+        return hull(self._points, sign=1, tolerance=ROUNDING * self.reach)
+
+    def least(self, mean: FloatArray) -> FloatArray:
+        """Least variance at each mean (outside the rows' means: at the nearest)."""
+        return _variance_on(self._lower_hull, mean - self._centre)
+
+    def greatest(self, mean: FloatArray) -> FloatArray:
+        """Greatest variance at each mean."""
+        return _variance_on(self._upper_hull, mean - self._centre)
+
+    def least_between(self, low: FloatArray, high: FloatArray) -> FloatArray:
+        """Least variance at any mean of each range; on an edge of the hull it is concave."""
+        smallest = np.minimum(self.least(low), self.least(high))
+        for vertex, square in self._lower_hull.tolist():
+            mean = vertex + self._centre
+            inside = (low <= mean) & (mean <= high)
+            smallest = np.where(inside, np.minimum(smallest, square - vertex**2), smallest)
+        return np.maximum(smallest, 0.0)
+
+    def greatest_between(self, low: FloatArray, high: FloatArray) -> FloatArray:
+        """Greatest variance at any mean of each range: it is concave in the mean."""
+        mean_of_greatest, _ = self._peak
+        return self.greatest(np.clip(mean_of_greatest, low, high))
+
+    @property
+    def greatest_of_all(self) -> float:
+        """Greatest variance over all distributions of the input."""
+        return self._peak[1]
+
+    @cached_property
+    def _peak(self) -> tuple[float, float]:
+        """The mean at which the variance may be greatest, and that variance: edge by edge."""
+        vertices = self._upper_hull
+        variances = vertices[:, 1] - vertices[:, 0] ** 2
+        first = int(np.argmax(variances))
+        mean, best = float(vertices[first, 0]), float(variances[first])
+        for (x0, y0), (x1, y1) in pairwise(vertices.tolist()):
+            slope = (y1 - y0) / (x1 - x0)
+            turn = min(max(slope / 2, x0), x1)  # of y0 + slope (x - x0) - x^2
+            variance = y0 + slope * (turn - x0) - turn * turn
+            if variance > best:
+                mean, best = turn, variance
+        return mean + self._centre, best
+
+    @cached_property
+    def lattice(self) -> float:
+        """The cost of the values' discreteness to an interval around the mean, times n.
+
+        Half the smallest distance of two values, where the reports form a lattice; more where rare
+        far values make the reports skewed.
+        """
+        gaps = np.diff(self.used)
+        # Values that are nearly one are one, or the step between the others would be overlooked.
+        step = float(gaps[gaps > 1e-9 * self.reach].min(initial=self.reach))
+        deviation = self.values - self.means[:, None]
+        third = np.abs(np.einsum("ki,ki->k", self.pmf, deviation**3))
+        noisy = self.variances > ROUNDING * self.reach**2
+        skewed = 0.6 * float((third[noisy] / self.variances[noisy]).max(initial=0.0))
+        return max(step / 2, skewed)
+
+    @cached_property
+    def widest_gap(self) -> float:
+        """Largest distance of neighbouring values."""
+        return float(np.diff(self.used).max(initial=0.0))
+
+
+def _variance_on(vertices: FloatArray, centred: FloatArray) -> FloatArray:
+    inside = np.clip(centred, vertices[0, 0], vertices[-1, 0])
+    return np.maximum(np.interp(inside, vertices[:, 0], vertices[:, 1]) - inside**2, 0.0)
+
+
+def hull(points: FloatArray, *, sign: int, tolerance: float) -> FloatArray:
+    """Vertices of the lower (-1) or upper (1) hull of points in the plane, left to right.
+
+    Points whose first coordinates differ by at most the tolerance count as one, of the farthest
+    second coordinate: between them a slope would be made of rounding alone.
+    """
+
+    def turn(a: list[float], b: list[float], c: list[float]) -> float:
+        return (b[0] - a[0]) * (c[1] - a[1]) - (c[0] - a[0]) * (b[1] - a[1])
+
+    merged: list[list[float]] = []
+    for first, second in points[np.argsort(points[:, 0], kind="stable")].tolist():
+        if merged and first - merged[-1][0] <= tolerance:
+            merged[-1][1] = sign * max(sign * merged[-1][1], sign * second)
+        else:
+            merged.append([first, second])
+    vertices: list[list[float]] = []
+    for point in merged:
+        while len(vertices) > 1 and sign * turn(vertices[-2], vertices[-1], point) >= 0:
+            vertices.pop()
+        vertices.append(point)
+    return np.array(vertices)
+
+
+def spread_of(mechanism: Mechanism) -> Spread:
+    """The spread of the table's own decoded reports."""
+    return Spread(pmf=mechanism.probabilities, values=mechanism.levels)
+
+
+# Reports, and what one event says --------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Sums:
+    """Reports with weights, as far as the mean of a decoded report needs them.
+
+    Arguments:
+        weights, squares: (c,) sums of the weights and of their squares, by code.
+        heaviest: greatest weight of a report.
+    """
+
+    weights: FloatArray
+    squares: FloatArray
+    heaviest: float
+
+    @classmethod
+    def of_counts(cls, counts: npt.ArrayLike) -> Self:
+        """Reports of weight 1; expected counts may be fractions."""
+        numbers = np.asarray(counts, dtype=np.float64)
+        return cls(weights=numbers, squares=numbers, heaviest=1.0)
+
+    @cached_property
+    def total(self) -> float:
+        """Sum of all weights."""
+        return float(self.weights.sum())
+
+    @cached_property
+    def size(self) -> float:
+        """How many equally weighted reports these are worth: (sum d)^2 / sum d^2."""
+        return self.total**2 / float(self.squares.sum())
+
+    @cached_property
+    def step(self) -> float:
+        """What one report moves the mean by, per unit of its value, at most: 1/n without weights."""
+        return self.heaviest / self.total
+
+    @cached_property
+    def stretch(self) -> float:
+        """How much more often the heaviest reports count in the variance than in the mean, >= 1."""
+        return max(1.0, self.heaviest * self.total / float(self.squares.sum()))
+
+    @property
+    def equal(self) -> bool:
+        """Whether all reports weigh the same."""
+        return self.stretch <= 1 + 1e-9
+
+    def mean(self, values: FloatArray) -> float:
+        """Weighted mean of the decoded reports."""
+        centre = float(values[np.argmax(self.weights)])  # equal reports give exactly their value
+        return centre + float(self.weights @ (values - centre)) / self.total
+
+    def variance(self, values: FloatArray, mean: float) -> float:
+        """Mean square about a number, weighted as in the variance of the mean."""
+        return float(self.squares @ (values - mean) ** 2) / float(self.squares.sum())
+
+
+def clopper_pearson(
+    supports: npt.ArrayLike, n: float, tail: npt.ArrayLike
+) -> tuple[FloatArray, FloatArray]:
+    """Both ends of the interval of a chance, each with one-sided error `tail`.
+
+    Arguments:
+        supports: how many of n independent trials succeeded; expected numbers may be fractions.
+
+    Source: Clopper and Pearson 1934.
+    """
+    hits, error = np.broadcast_arrays(
+        np.asarray(supports, dtype=np.float64), np.asarray(tail, dtype=np.float64)
+    )
+    misses = n - hits
+    tiny = np.finfo(np.float64).tiny
+    low = special.betaincinv(np.maximum(hits, tiny), misses + 1, error)
+    high = special.betaincinv(hits + 1, np.maximum(misses, tiny), 1 - error)
+    return np.where(hits > 0, low, 0.0), np.where(misses > 0, high, 1.0)
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Event:
+    """A set of codes whose chance alone decides what is estimated.
+
+    The chance l of the set, estimated by Clopper and Pearson, is mapped to offset + slope * l, with
+    one line for the lower end and one for the upper end.
+
+    Arguments:
+        codes: (c,) which codes are in the set.
+        lower, upper: (offset, slope > 0) of each line.
+    """
+
+    codes: BoolArray
+    lower: tuple[float, float]
+    upper: tuple[float, float]
+
+    def ends(self, reports: Sums, tail: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
+        """Both ends for reports of equal weights, each with one-sided error `tail`."""
+        counts = reports.weights / reports.heaviest
+        low, high = clopper_pearson(counts[self.codes].sum(), float(counts.sum()), tail)
+        return self.lower[0] + self.lower[1] * low, self.upper[0] + self.upper[1] * high
+
+
+def event_of_values(spread: Spread) -> Event | None:
+    """The event that the greater of two values is reported; None for more or fewer values."""
+    if spread.used.size != 2:
+        return None
+    line = (spread.bottom, spread.reach)
+    return Event(codes=spread.values > spread.bottom + spread.reach / 2, lower=line, upper=line)
+
+
+def event_of_category(mechanism: Mechanism, category: int) -> Event | None:
+    """The event that a code is reported which the category makes likelier than the average one does.
+
+    None where its chance depends on which other category a record has. The chances of the set are p
+    from this category and between `least` and `most` from any other. Then the chance of a report is
+    l = f p + (1 - f) q with q between these, and f = (l - q)/(p - q) falls in q while l <= p.
+    """
+    rows = mechanism.probabilities
+    codes = rows[category] > rows.mean(axis=0)
+    chances = rows[:, codes].sum(axis=1)
+    others = np.delete(chances, category)
+    if not others.size:
+        return None
+    p, least, most = float(chances[category]), float(others.min()), float(others.max())
+    if p <= most or (most - least) / (p - least) >= SAME_CHANCE:
+        return None
+    return Event(
+        codes=codes,
+        lower=(-most / (p - most), 1 / (p - most)),
+        upper=(-least / (p - least), 1 / (p - least)),
+    )
+
+
+# The expected value of a decoded report ------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Target:
+    """A number that is the expected value of a decoded report.
+
+    Arguments:
+        spread: of the decoder whose mean is the estimate.
+        event: that decides it, where there is one.
+    """
+
+    spread: Spread
+    event: Event | None
+
+    def value(self, reports: Sums) -> float:
+        """The unbiased estimate."""
+        return reports.mean(self.spread.values)
+
+    def sides(self, reports: Sums, quantiles: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """How far below and above the estimate the truth may lie, not cut to what is possible.
+
+        Arguments:
+            quantiles: (Z,) >= 0 of the normal law: the error of each side is P(N > quantile).
+
+        Guarantees: proved at every n for reports of equal weights where an event decides; verified
+            elsewhere. Such distances may be combined (`largest_sums`), those of intervals that were
+            cut to what is possible may not.
+        Source: docs/proofs/estimation.md, E1 and E10.
+        """
+        if self.event is None or not reports.equal:
+            return score_sides(self.spread, reports, quantiles)
+        value = self.value(reports)
+        low, high = self.event.ends(reports, special.ndtr(-quantiles))
+        return np.maximum(value - low, 0.0), np.maximum(high - value, 0.0)
+
+    def interval(self, reports: Sums, *, level: float) -> tuple[float, float]:
+        """Both ends, within the expected values that the table can give."""
+        value, quantile = self.value(reports), np.array([normal_quantile(level)])
+        below, above = self.sides(reports, quantile)
+        rows = self.spread.means
+        low, high = np.clip(
+            [value - float(below[0]), value + float(above[0])], rows.min(), rows.max()
+        )
+        rounding = ROUNDING * float(np.abs(self.spread.values).max())
+        return float(low) - rounding, float(high) + rounding
+
+    @property
+    def proved(self) -> bool:
+        """Whether its interval, of reports of equal weights, is proved at every n."""
+        return self.event is not None
+
+
+def target_of_mean(mechanism: Mechanism) -> Target:
+    """The mean of the inputs of a table of numbers, up to its bias."""
+    return target_of_values(mechanism.probabilities, mechanism.levels)
+
+
+def target_of_values(pmf: FloatArray, values: FloatArray) -> Target:
+    """The expected value of what the codes are decoded to."""
+    spread = Spread(pmf=pmf, values=values)
+    return Target(spread=spread, event=event_of_values(spread))
+
+
+def targets_of_categories(mechanism: Mechanism) -> list[Target]:
+    """The share of each category of a table of categories."""
+    decoders = mechanism.frequency_decoders.T
+    return [
+        Target(
+            spread=Spread(pmf=mechanism.probabilities, values=decoder),
+            event=event_of_category(mechanism, category),
+        )
+        for category, decoder in enumerate(decoders)
+    ]
+
+
+# The score interval ----------------------------------------------------------------------------------
+
+_STEPS, _FINER_STEPS = 256, 64
+"""Distances that are tried, and parts of the one step in which acceptance ends."""
+
+
+def score_sides(
+    spread: Spread, reports: Sums, quantiles: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """How far below and above the mean of the reports the expected one may lie, at each quantile.
+
+    Guarantees: none proved at finite n; coverage is measured (benchmarks/coverage.py).
+    """
+    mean = reports.mean(spread.values)
+    variance = reports.variance(spread.values, mean)
+    z = quantiles[:, None]
+    discreteness = np.maximum(max(spread.lattice, spread.reach / 2), _skewness(z) * spread.reach)
+    farthest = (z + WIDEST) * math.sqrt(spread.greatest_of_all / reports.size)
+    farthest = farthest + discreteness * reports.step
+
+    def side(direction: int) -> FloatArray:
+        def last_accepted(away: FloatArray) -> FloatArray:
+            widths = score_widths(
+                spread, reports, mean + direction * away, variance + away**2,
+                quantiles=z, reports_above=direction < 0,
+            )  # fmt: skip
+            place = away.shape[1] - 1 - np.argmax((away <= widths)[:, ::-1], axis=1)
+            return np.take_along_axis(away, place[:, None], axis=1)
+
+        step = farthest / _STEPS
+        start = last_accepted(step * np.arange(_STEPS + 1))
+        fine = step / _FINER_STEPS
+        end = last_accepted(start + fine * np.arange(_FINER_STEPS + 1))
+        return (end + fine)[:, 0]  # what lies between two candidates is given away
+
+    return side(-1), side(1)
+
+
+def _skewness(z: FloatArray) -> FloatArray:
+    """Coefficient of third moment / variance / n in a quantile: Cornish and Fisher's, and a quarter."""
+    return (z**2 - 1) / 6 + 0.25
+
+
+def _unseen_jumps(z: FloatArray) -> FloatArray:
+    """Reports of a rare far value that none seen does not rule out: of a Poisson count, at least 2."""
+    return np.maximum(2.0, z**2 / 2 + 0.08)
+
+
+TWO_FAR_VALUES = 1 / 4
+"""Of the reach, where nothing but the inputs decides between two far values: a lattice of that step."""
+
+
+def _discreteness(
+    spread: Spread, variance: FloatArray, to_bottom: FloatArray, to_top: FloatArray
+) -> FloatArray:
+    """The cost of discrete reports, times n: of their lattice, of gaps, and of values in two clusters.
+
+    Where the variance comes near the product of both distances, reports are at the two ends alone.
+    """
+    product = to_top * to_bottom
+    filled = np.divide(2 * variance, product, out=np.zeros_like(product), where=product > 0)
+    clustered = spread.reach / 2 * np.clip(filled - 1, 0.0, 1.0)
+    return np.maximum(max(spread.lattice, spread.widest_gap / 3), clustered)
+
+
+def _third_moment(variance: FloatArray, distance: FloatArray) -> FloatArray:
+    """Greatest third moment / variance of a report that is at most so far above its mean.
+
+    By Cauchy's inequality for Y (distance - Y), with equality where there are two values.
+    """
+    ratio = np.divide(variance, distance, out=np.zeros_like(variance), where=distance > 0)
+    return np.maximum(distance - ratio, 0.0)
+
+
+def score_widths(
+    spread: Spread,
+    reports: Sums,
+    means: FloatArray,
+    seconds: FloatArray,
+    *,
+    quantiles: FloatArray,
+    reports_above: bool | BoolArray,
+) -> FloatArray:
+    """How far the mean of the reports may be from each expected value, on one side of it.
+
+    Arguments:
+        means: hypothetical expected values.
+        seconds: mean squares of the reports about them.
+        quantiles: of the normal law, broadcast against the means.
+        reports_above: whether the mean of the reports lies above the hypothetical one.
+
+    Source: docs/proofs/estimation.md, E1.
+    """
+    z, size = quantiles, reports.size
+    least, greatest = _variance_range(spread, reports, means)
+    to_top = np.maximum(spread.top - means, 0.0)
+    to_bottom = np.maximum(means - spread.bottom, 0.0)
+    distance = np.where(reports_above, to_top, to_bottom)
+    unseen = np.minimum(1.0, np.maximum(PSEUDO_REPORTS, 2 * z**2) / size)
+    believed = np.clip(seconds, least, greatest) + unseen * (greatest - least)
+    believed = np.minimum(greatest, believed)
+    clear = 1 - np.divide(least, greatest, out=np.ones_like(least), where=greatest > 0)
+    far = spread.reach * clear
+
+    skewed = _skewness(z) * _third_moment(greatest, distance)
+    lattice = _discreteness(spread, greatest, to_bottom, to_top)
+    steps = np.maximum(np.maximum(lattice, TWO_FAR_VALUES * far), skewed)
+    by_table = (z + WIDEST) * np.sqrt(greatest / size) + steps * reports.step
+
+    skewed = _skewness(z) * _third_moment(believed, distance)
+    lattice = _discreteness(spread, believed, to_bottom, to_top)
+    steps = np.maximum(_unseen_jumps(z) * far + lattice, skewed)
+    by_reports = (z + WIDER) * np.sqrt(believed / size) + steps * reports.step
+    return np.minimum(by_table, by_reports)
+
+
+def _variance_range(
+    spread: Spread, reports: Sums, means: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Bounds on the variance that counts in the mean of the reports, at each expected value.
+
+    With weights the inputs of heavy reports count more often in the variance than in the mean: their
+    own mean is one that the expected value, its distance from each end stretched, does not rule out.
+    """
+    if reports.equal:
+        return spread.least(means), spread.greatest(means)
+    bottom, top = float(spread.means.min()), float(spread.means.max())
+    inside = np.clip(means, bottom, top)
+    low = np.maximum(top - reports.stretch * (top - inside), bottom)
+    high = np.minimum(bottom + reports.stretch * (inside - bottom), top)
+    return spread.least_between(low, high), spread.greatest_between(low, high)
+
+
+# Sums of independent estimates -----------------------------------------------------------------------
+
+LADDER = np.sqrt(np.linspace(0.0, 1.0, 65))
+"""Shares of a normal quantile, of equal steps in their squares, at which sides are known."""
+
+
+def largest_sums(first: FloatArray, second: FloatArray) -> FloatArray:
+    """The sides of a sum of two independent estimates, from those of its terms.
+
+    Arguments:
+        first, second: (65,) sides at the quantiles z * LADDER, for the same z.
+
+    Returns: (65,) at the same quantiles: the greatest sum of a side of one at t and of the other at
+        u over t^2 + u^2 = quantile^2. Where sides are linear in the quantile this is the root of the
+        sum of squares; near a boundary they are not.
+
+    Source: docs/proofs/estimation.md, E10.
+    """
+    size = LADDER.size
+    together = first[:, None] + second[None, :]
+    index = np.add.outer(np.arange(size), np.arange(size))
+    best = np.full(2 * size - 1, -math.inf)
+    np.maximum.at(best, index.ravel(), together.ravel())
+    return best[:size]
