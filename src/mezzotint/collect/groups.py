@@ -762,12 +762,17 @@ def _covariance(pairs: PairCounts, level: float) -> Interval:
 
 
 def two_way(
-    pairs: PairCounts, *, level: float = 0.95, allow_seeded: bool = False
+    pairs: PairCounts,
+    *,
+    level: float = 0.95,
+    simultaneous: bool = False,
+    allow_seeded: bool = False,
 ) -> dict[tuple[str, str], Interval]:
     """The shares of the pairs of categories of two columns, unbiased.
 
     Arguments:
         pairs, level, allow_seeded: as `relation`; both tables of categories.
+        simultaneous: make `level` that of all cells together (Bonferroni), not of each.
 
     Returns: (category of the first, of the second) -> its share of all records.
 
@@ -779,6 +784,8 @@ def two_way(
         True
     """
     _check(pairs, level, allow_seeded, (True, True))
+    cells = len(pairs.first.categories or ()) * len(pairs.second.categories or ())
+    each = 1 - (1 - level) / cells if simultaneous else level
     found = {}
     for name, one in zip(
         pairs.first.categories or (), pairs.first.frequency_decoders.T, strict=True
@@ -786,7 +793,7 @@ def two_way(
         for other, two in zip(
             pairs.second.categories or (), pairs.second.frequency_decoders.T, strict=True
         ):
-            share = pairs.expectation(one, two, level=level)
+            share = pairs.expectation(one, two, level=each)
             found[name, other] = within(share.value, share.low, share.high, bounds=(0.0, 1.0))
     return found
 
