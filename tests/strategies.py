@@ -7,7 +7,8 @@ import os
 import numpy as np
 from hypothesis import strategies as st
 
-from mezzotint.core.mechanism import TOTAL, IntArray, Mechanism
+from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.types import TOTAL, IntArray
 
 EXAMPLES = int(os.environ.get("EXAMPLES", "1"))
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import operator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -146,18 +145,12 @@ def refused(mechanism: Mechanism) -> list[dict[str, str]]:
         return {"why": why, "text": json.dumps({**document, **changes})}
 
     def forged(why: str, **changes: Any) -> dict[str, str]:
-        """Edited, and hash and bias made to fit: only the rule itself refuses it."""
+        """Edited, and the hash made to fit: only the rule itself refuses it."""
         table = {key: {**document, **changes}[key] for key in ("knots", "levels", "weights")}
-        hashed = hashlib.sha256(json.dumps(table, separators=(",", ":")).encode()).hexdigest()
-        levels = [Fraction(level) for level in table["levels"]]
-        means = [sum(map(operator.mul, row, levels)) / TOTAL for row in table["weights"]]
-        bias = max(
-            abs(mean - Fraction(knot)) for mean, knot in zip(means, table["knots"], strict=True)
-        )
-        fitting = {"sha256": hashed, "max_bias": f"{bias.numerator}/{bias.denominator}"}
-        return edited(why, **changes, sha256=hashed, certificate={**certificate, **fitting})
+        text = json.dumps(table, separators=(",", ":"))
+        return edited(why, **changes, sha256=hashlib.sha256(text.encode()).hexdigest())
 
-    certificate = document["certificate"]
+    stated = document["certificate"]["epsilon"]
     fewer = [[*one] for one in document["weights"]]
     fewer[1][int(np.argmax(fewer[1]))] -= 1
     moved = [[first - 1, second + 1, *document["weights"][0][2:]], *document["weights"][1:]]
@@ -173,9 +166,9 @@ def refused(mechanism: Mechanism) -> list[dict[str, str]]:
         edited("an edited table", weights=moved),
         forged("levels out of order", levels=document["levels"][::-1]),
         forged("a jump at the end", knots=[document["knots"][0]] * 2 + document["knots"][2:]),
-        edited("an understated epsilon", certificate={**certificate, "epsilon": certificate["epsilon"] / 2}),
-        edited("another bias", certificate={**certificate, "max_bias": "0/2"}),
-        edited("a smaller ratio", certificate={**certificate, "numerator": certificate["denominator"]}),
+        edited("an understated epsilon", certificate={"epsilon": stated / 2}),
+        edited("an overstated epsilon", certificate={"epsilon": stated * 2}),
+        edited("an unknown key of the certificate", certificate={"epsilon": stated, "unit": "report"}),
         edited("no certificate", certificate=None),
     ]  # fmt: skip
 

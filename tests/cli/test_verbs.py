@@ -177,7 +177,7 @@ def test_an_edited_file_fails_verification_with_status_1(
     invoke: Invoke, mechanism_file: Path
 ) -> None:
     document = json.loads(mechanism_file.read_text())
-    document["certificate"]["denominator"] += 1
+    document["certificate"]["epsilon"] /= 2
     mechanism_file.write_text(json.dumps(document))
     outcome = invoke("verify", mechanism_file, "--json")
     assert outcome.status == 1

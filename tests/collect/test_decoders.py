@@ -27,7 +27,8 @@ from mezzotint.collect.shapes import (
     greatest_expectation,
     mean_interval,
 )
-from mezzotint.core.mechanism import TOTAL, Mechanism
+from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.types import TOTAL
 from strategies import mechanisms
 from tolerances import FEW, MANY, printed
 

@@ -27,7 +27,8 @@ from mezzotint.collect.nodes import (
 )
 from mezzotint.collect.shapes import mean_interval, report_moments
 from mezzotint.core.errors import InfeasibleError, ParameterError
-from mezzotint.core.mechanism import TOTAL, Mechanism
+from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.types import TOTAL
 from reference import collect as reference
 from tolerances import FEW, MANY, SOLVED
 

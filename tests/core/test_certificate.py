@@ -11,13 +11,12 @@ import pytest
 from hypothesis import given
 
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.privacy import certify
 from strategies import random_table, tables
 
 
 @given(tables())
 def test_the_integers_stand_where_it_says(mechanism: Mechanism) -> None:
-    certificate = certify(mechanism)
+    certificate = mechanism.certificate()
     assert mechanism.weights[certificate.row_high, certificate.level] == certificate.numerator
     assert mechanism.weights[certificate.row_low, certificate.level] == certificate.denominator
     assert certificate.epsilon == mechanism.epsilon
@@ -28,7 +27,7 @@ def test_the_integers_stand_where_it_says(mechanism: Mechanism) -> None:
 
 @given(tables())
 def test_it_survives_json(mechanism: Mechanism) -> None:
-    certificate = certify(mechanism)
+    certificate = mechanism.certificate()
     plain = json.loads(json.dumps(certificate.as_dict(), allow_nan=False))
     assert plain == certificate.as_dict()
     assert Fraction(plain["max_bias"]) == certificate.max_bias
@@ -36,7 +35,7 @@ def test_it_survives_json(mechanism: Mechanism) -> None:
 
 
 def test_it_is_frozen_and_speaks() -> None:
-    certificate = certify(random_table(3, rows=3, levels=4))
+    certificate = random_table(3, rows=3, levels=4).certificate()
     with pytest.raises(dataclasses.FrozenInstanceError):
         certificate.level = 0  # pyright: ignore[reportAttributeAccessIssue]
     assert f"log({certificate.numerator}/{certificate.denominator})" in str(certificate)
@@ -45,7 +44,7 @@ def test_it_is_frozen_and_speaks() -> None:
 
 def test_an_unbounded_loss_is_said_to_be_so() -> None:
     weights = [[2**31, 2**31], [2**32, 0]]
-    certificate = certify(Mechanism(knots=[0, 1], levels=[0, 1], weights=weights))
+    certificate = Mechanism(knots=[0, 1], levels=[0, 1], weights=weights).certificate()
     assert certificate.epsilon == math.inf
     assert (certificate.level, certificate.denominator) == (1, 0)
     assert "no pure epsilon" in str(certificate)

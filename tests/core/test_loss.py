@@ -22,7 +22,8 @@ from mezzotint.core.loss import (
     renyi_pairs,
     worst_ratio,
 )
-from mezzotint.core.mechanism import TOTAL, Mechanism
+from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.types import TOTAL
 from reference.privacy import divergence, rows_of, worst_divergence, worst_hockey_stick
 from strategies import random_weights, tables
 from tolerances import FEW, LOG_UP, MANY, UNIT

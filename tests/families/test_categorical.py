@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from mezzotint import FileFormatError, Mechanism, ParameterError
-from mezzotint.core.mechanism import MISSING, OTHER, TOTAL
+from mezzotint.core.table import MISSING, OTHER
+from mezzotint.core.types import TOTAL
 from mezzotint.families import categorical
 from mezzotint.families.categories import frequency_variance
 from mezzotint.privacy import verify

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mezzotint import ParameterError, families
-from mezzotint.core.mechanism import MISSING, OTHER
+from mezzotint.core.table import MISSING, OTHER
 from mezzotint.families.categories import powers
 from mezzotint.privacy import verify
 from tolerances import FEW, GRAIN

@@ -11,7 +11,8 @@ import pytest
 
 from laws.registry import judges
 from mezzotint import design, families, privacy
-from mezzotint.core.mechanism import TOTAL, Mechanism
+from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.types import TOTAL
 from mezzotint.design.floors import floors_at
 from mezzotint.design.problem import make_problem
 from reference.privacy import rows_of, worst_divergence, worst_hockey_stick

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laws.registry import judges
-from mezzotint.core.mechanism import TOTAL
+from mezzotint.core.types import TOTAL
 from mezzotint.families import IntegerNoise, discrete_gaussian
 from mezzotint.families.numeric import pbm_exact
 from mezzotint.federated.encoding import NOTHING, SERVER_DRAWS, Adds, NoiseEncoding

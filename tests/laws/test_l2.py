@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from laws.registry import judges
 from mezzotint import Mechanism, ParameterError
-from mezzotint.core.mechanism import TOTAL
+from mezzotint.core.types import TOTAL
 from mezzotint.privacy import account
 from mezzotint.privacy.sums.blanket import no_noise
 from mezzotint.privacy.sums.cost import others_noise

@@ -17,8 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mezzotint import families, privacy
-from mezzotint.core.mechanism import TOTAL, Mechanism
+from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.sampler import pack, unpack
+from mezzotint.core.types import TOTAL
 from reference.mechanisms import BIASED, FAMILIES, is_bounded
 from reference.privacy import divergence, hockey_stick, pmf_at
 from strategies import random_table, tables

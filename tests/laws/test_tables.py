@@ -35,8 +35,9 @@ from laws.changes import (
 from laws.registry import judges
 from mezzotint import privacy
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.loss import certify, delta, pure_epsilon, renyi, renyi_pairs, worst_ratio
-from mezzotint.core.mechanism import TOTAL, Mechanism
+from mezzotint.core.loss import delta, pure_epsilon, renyi, renyi_pairs, worst_ratio
+from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.types import TOTAL
 from mezzotint.federated.encoding import TableEncoding
 from mezzotint.privacy.distribution import LossDistribution, composed
 from mezzotint.privacy.local import account_local, dominating_atoms
@@ -113,10 +114,10 @@ SEEN = [
            lambda m: [x for a in ORDERS
                       for x in (renyi(m.weights, a), m.renyi(a), float(renyi_pairs(m.weights, a).max()))],
            SERIES, "sums of m terms; over |alpha - 1| >= 0.01"),
-    Issuer(("core.loss.worst_ratio", "core.mechanism.Mechanism.worst_ratio", "core.loss.certify",
+    Issuer(("core.loss.worst_ratio", "core.mechanism.Mechanism.worst_ratio",
             "core.loss.Certificate.epsilon", "core.mechanism.Mechanism.certificate", "privacy.verification.verify"),
            lambda m: [float(Fraction(worst_ratio(m.weights).numerator, max(1, worst_ratio(m.weights).denominator))),
-                      certify(m).epsilon, m.certificate().epsilon, privacy.verify(m).epsilon_upper],
+                      m.certificate().epsilon, privacy.verify(m).epsilon_upper],
            4 * UNIT, "one rounding each"),
     Issuer(("privacy.tradeoffs.tradeoff",),
            lambda m: [privacy.tradeoff(m).power(rate) for rate in (0.0, 0.01, 0.3, 1.0)],

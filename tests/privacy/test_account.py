@@ -12,7 +12,8 @@ import pytest
 
 from mezzotint import families
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.mechanism import TOTAL, Mechanism
+from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.types import TOTAL
 from mezzotint.privacy import account
 from mezzotint.privacy.distribution import rdp_to_epsilon
 from mezzotint.privacy.local import PLD, PURE

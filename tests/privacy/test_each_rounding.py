@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from mezzotint import families
-from mezzotint.core.mechanism import TOTAL
+from mezzotint.core.types import TOTAL
 from mezzotint.privacy import Release, account, accounting
 from mezzotint.privacy.distribution import (
     Atoms,

@@ -8,7 +8,8 @@ import mpmath
 import numpy as np
 import pytest
 
-from mezzotint.core.mechanism import TOTAL, Mechanism
+from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.types import TOTAL
 from mezzotint.privacy import account
 from mezzotint.privacy.sums.blanket import (
     as_probabilities,

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.mechanism import TOTAL, Mechanism
+from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.types import TOTAL
 from mezzotint.privacy import tradeoff
 from mezzotint.privacy.tradeoffs import _exact_order
 from reference.privacy import miss_of_best_test, pmf_at, rows_of, worst_hockey_stick

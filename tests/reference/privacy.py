@@ -11,7 +11,8 @@ import mpmath
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.mechanism import TOTAL, Mechanism
+from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.types import TOTAL
 
 Row = list[Fraction]
 mpmath.mp.dps = 60

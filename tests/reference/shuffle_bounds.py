@@ -9,8 +9,9 @@ from typing import final
 import numpy as np
 
 from mezzotint.core.arguments import check_delta, check_others
-from mezzotint.core.loss import UNIT, check_weights, pure_epsilon
-from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray
+from mezzotint.core.loss import pure_epsilon
+from mezzotint.core.table import check_weights
+from mezzotint.core.types import TOTAL, UNIT, FloatArray, IntArray
 from mezzotint.privacy.accounting import _coin_epsilon  # pyright: ignore[reportPrivateUsage]
 from mezzotint.privacy.sums.blanket import as_probabilities, pairs_by_gap
 from mezzotint.privacy.sums.convolution import CountBounds, multinomial_cells, sum_bounds

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from mezzotint.core.mechanism import TOTAL, Mechanism
+from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.types import TOTAL
 
 
 def hadamard(size: int) -> np.ndarray:

@@ -10,7 +10,7 @@ import numpy as np
 
 from mezzotint.core.arguments import check_delta, check_others
 from mezzotint.core.loss import pure_epsilon
-from mezzotint.core.mechanism import FloatArray, IntArray
+from mezzotint.core.types import FloatArray, IntArray
 from mezzotint.privacy.sums.blanket import as_probabilities, pairs_by_gap, row_means, spread
 from mezzotint.privacy.sums.convolution import UNIT, SumBounds, sum_bounds
 

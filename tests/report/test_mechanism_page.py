@@ -12,8 +12,9 @@ import pytest
 
 from mezzotint import design, families, privacy
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.mechanism import TOTAL, Mechanism
+from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import above, number, percent
+from mezzotint.core.types import TOTAL
 from mezzotint.report import mechanism_pages as reports
 from mezzotint.report.mechanism_pages import compare
 from mezzotint.report.page import embedded, html_page, write_png

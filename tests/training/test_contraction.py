@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mezzotint import ParameterError, families
-from mezzotint.core.mechanism import TOTAL
 from mezzotint.core.rounding import round_rows
+from mezzotint.core.types import TOTAL
 from mezzotint.training.rqp import contraction, table_contraction
 from reference import training as reference
 from tolerances import FEW, MANY

@@ -10,7 +10,7 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution
 
 from mezzotint import ParameterError
-from mezzotint.core.mechanism import TOTAL
+from mezzotint.core.types import TOTAL
 from mezzotint.families import IntegerNoise, discrete_gaussian, skellam
 from mezzotint.vectors import NoiseScheme, clip, summed_noise
 from mezzotint.vectors.integers import tail_distance, tail_probability

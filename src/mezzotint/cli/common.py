@@ -25,9 +25,10 @@ from rich.text import Text
 from typer.models import OptionInfo
 
 import mezzotint as mz
+from mezzotint.core.document import parse_document
 from mezzotint.core.errors import FileFormatError, InfeasibleError, MezzotintError, ParameterError
 from mezzotint.core.files import read_text, refuse_existing
-from mezzotint.core.mechanism import Mechanism, parse_object
+from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject, Progress, above, plain
 
 if TYPE_CHECKING:
@@ -410,7 +411,7 @@ def read_lines(path: Path, *, parameter: str) -> list[str]:
 def is_ranked(path: Path) -> bool:
     """Whether a file holds a ranked codebook; False for an unreadable file."""
     try:
-        return path.is_file() and parse_object(read_text(path)).get("kind") == "ranks"
+        return path.is_file() and parse_document(read_text(path)).get("kind") == "ranks"
     except FileFormatError:
         return False
 

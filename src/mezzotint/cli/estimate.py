@@ -15,8 +15,9 @@ import mezzotint as mz
 from mezzotint.cli import common
 from mezzotint.cli.common import Address, AsJson, Confidence, Options, Overwrite, option
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.mechanism import OTHER, Mechanism
+from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject, number
+from mezzotint.core.table import OTHER
 
 EXAMPLE = "mezzotint estimate reports.parquet --histogram --quantiles --json"
 

@@ -14,8 +14,9 @@ import mezzotint as mz
 from mezzotint.cli import common
 from mezzotint.cli.common import AsJson, option
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.mechanism import FloatArray, Mechanism
+from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject, above, number
+from mezzotint.core.types import FloatArray
 
 SHOW = "mezzotint show m.json --at=-1,0,1"
 VERIFY = "mezzotint verify m.json --json"

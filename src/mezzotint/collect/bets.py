@@ -30,7 +30,7 @@ from mezzotint.collect.shapes import (
     dominating,
     mean_interval,
 )
-from mezzotint.core.mechanism import FloatArray
+from mezzotint.core.types import FloatArray
 
 CHUNKS = (1 / 16, 3 / 16, 1 / 4, 1 / 2)
 """Shares of the reports in the chunks, in the order in which they are bet on."""

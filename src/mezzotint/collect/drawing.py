@@ -27,8 +27,7 @@ from mezzotint.collect.reports import code_field, describe, hash_field
 from mezzotint.core.arguments import check_choice, check_count
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import refuse_existing, sync_folder
-from mezzotint.core.loss import Codes, Words
-from mezzotint.core.mechanism import Mechanism, Seed
+from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject
 from mezzotint.core.sampler import (
     BLOCK,
@@ -38,6 +37,7 @@ from mezzotint.core.sampler import (
     fresh_key,
     key_from,
 )
+from mezzotint.core.types import Codes, Seed, Words
 from mezzotint.core.values import Inputs, arrow, arrow_array, inputs, stripped
 
 compute: Any = pc  # its functions are made at import time, unseen by type checkers

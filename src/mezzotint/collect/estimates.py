@@ -49,9 +49,9 @@ from mezzotint.collect.shapes import (
 )
 from mezzotint.core.arguments import check_choice
 from mezzotint.core.errors import FileFormatError, InfeasibleError, ParameterError, as_reals
-from mezzotint.core.loss import FloatArray
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject, Record
+from mezzotint.core.types import FloatArray
 from mezzotint.privacy.accounting import report_claim
 from mezzotint.privacy.claim import Claim, Claimed
 

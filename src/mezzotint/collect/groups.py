@@ -46,9 +46,11 @@ from mezzotint.collect.nodes import MAX_CODES, nodes_of
 from mezzotint.collect.results import Settings
 from mezzotint.collect.shapes import CrossFitted, dominating
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.mechanism import MISSING, FloatArray, Mechanism
+from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import Record
 from mezzotint.core.search import bracket
+from mezzotint.core.table import MISSING
+from mezzotint.core.types import FloatArray
 
 compute: Any = pc  # its functions are made at import time, unseen by type checkers
 

@@ -18,8 +18,9 @@ import numpy.typing as npt
 from scipy import special
 
 from mezzotint.core.errors import as_real
-from mezzotint.core.mechanism import FloatArray, Mechanism
+from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import Record
+from mezzotint.core.types import FloatArray
 
 BoolArray = npt.NDArray[np.bool_]
 

@@ -18,8 +18,8 @@ from scipy import sparse
 from scipy.special import xlogy
 
 from mezzotint.collect.counts import CodeCounts
-from mezzotint.core.loss import FloatArray, IndexArray
 from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.types import FloatArray, IndexArray
 
 FINE_CELLS = 128
 """Cells of equal width laid over [lower, upper], besides the knots and the edges requested."""

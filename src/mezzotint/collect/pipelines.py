@@ -14,8 +14,9 @@ import pyarrow.compute as pc
 from mezzotint.core import brought_by
 from mezzotint.core.arguments import check_choice
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.mechanism import Mechanism, NumberArray, Seed
+from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.sampler import key_from, privatize
+from mezzotint.core.types import NumberArray, Seed
 from mezzotint.core.values import arrow, arrow_array, inputs_of
 
 if TYPE_CHECKING:

@@ -24,9 +24,10 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from mezzotint.collect.columns import COMMENT, METADATA_KEY, file_kind
+from mezzotint.core.document import read_table, write_table
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import parse_json, replacing
-from mezzotint.core.mechanism import Mechanism, dumps, loads
+from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import Json, JsonObject
 
 FORMAT = "mezzotint-reports"
@@ -69,7 +70,7 @@ def hash_field(column: str) -> str:
 def embedded(mechanism: Mechanism, *, seeded: bool | None) -> dict[str, str]:
     """The mechanism as it stands in other files: its own file's text, or the bare table beside a seeded draw."""
     if seeded:
-        return {"table": dumps(mechanism, certified=False)}
+        return {"table": write_table(mechanism)}
     return {"mechanism": mechanism.to_json()}
 
 
@@ -78,7 +79,9 @@ def extracted(values: JsonObject, *, seeded: bool | None) -> Mechanism:
     text = values.get("table" if seeded else "mechanism")
     if not isinstance(text, str):
         raise FileFormatError("holds no mechanism; it was edited or damaged")
-    return loads(text, certified=not seeded)
+    if seeded:
+        return Mechanism.of(read_table(text))
+    return Mechanism.from_json(text)
 
 
 def describe(

@@ -36,7 +36,8 @@ from mezzotint.collect.nodes import (
     quick_fit,
     smooth_fit,
 )
-from mezzotint.core.mechanism import FloatArray, Mechanism
+from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.types import FloatArray
 
 Method = Literal["asymptotic", "safe"]
 

@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.errors import ParameterError, as_real, as_reals, wrong_kind
-from mezzotint.core.loss import NumberArray
-from mezzotint.core.mechanism import MAX_LEVELS, FloatArray, IntArray
+from mezzotint.core.types import MAX_LEVELS, FloatArray, IntArray, NumberArray
 
 P = ParamSpec("P")
 R = TypeVar("R")

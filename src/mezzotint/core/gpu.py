@@ -13,7 +13,8 @@ import torch
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.kernels import FIXED, UNIT, compile_lookup, draw_bucketed, draw_uniform
-from mezzotint.core.mechanism import Mechanism, NumberArray
+from mezzotint.core.table import Table
+from mezzotint.core.types import NumberArray
 
 _torch = cast(Any, torch)
 
@@ -56,7 +57,7 @@ class Tables:
 
 
 @lru_cache(maxsize=32)
-def tables_on(mechanism: Mechanism, dtype: np.dtype[np.floating], device: torch.device) -> Tables:
+def tables_on(mechanism: Table, dtype: np.dtype[np.floating], device: torch.device) -> Tables:
     """The tables for inputs of type float32 or float64; the 32 used last are kept, on their devices."""
     lookup = compile_lookup(mechanism, dtype)
     lower, upper, *middle, cells, bits = lookup.arguments
@@ -414,7 +415,7 @@ def engine_for(device: torch.device) -> Engine:
 
 
 def draw(
-    mechanism: Mechanism, x: torch.Tensor, key: bytes, engine: Engine | None = None
+    mechanism: Table, x: torch.Tensor, key: bytes, engine: Engine | None = None
 ) -> tuple[torch.Tensor, tuple[int, int, int]]:
     """One report per element, drawn where x lies.
 
@@ -450,7 +451,7 @@ def draw(
 
 
 def find(
-    mechanism: Mechanism, x: torch.Tensor, what: Literal["nan", "outside"]
+    mechanism: Table, x: torch.Tensor, what: Literal["nan", "outside"]
 ) -> tuple[tuple[int, ...], float]:
     """Index and value of the first input, in row-major order, that is NaN or lies outside; there must be one."""
     given = as_floats(x).double()

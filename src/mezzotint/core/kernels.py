@@ -25,8 +25,8 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar, cast, final
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.loss import Codes, Floats, IndexArray, Words
-from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray, Mechanism
+from mezzotint.core.table import Table
+from mezzotint.core.types import TOTAL, Codes, FloatArray, Floats, IndexArray, IntArray, Words
 
 Cells = npt.NDArray[np.uint32]
 
@@ -423,18 +423,14 @@ _Way: TypeAlias = tuple[Callable[..., tuple[int, int, int]], tuple[object, ...]]
 
 
 @lru_cache(maxsize=32)
-def compile_lookup(
-    mechanism: Mechanism, dtype: np.dtype[np.floating], *, cut: bool = False
-) -> Lookup:
-    """The tables to draw from `mechanism` for inputs of type float32 or float64; the 32 used last are kept.
+def compile_lookup(table: Table, dtype: np.dtype[np.floating], *, cut: bool = False) -> Lookup:
+    """The tables to draw from `table` for inputs of type float32 or float64; the 32 used last are kept.
 
     With `cut` knots also count as even where an end is cut short: faster, but no device draws in that way.
     """
-    rows = np.flatnonzero(
-        np.diff(mechanism.knots) > 0
-    )  # a jump has no width: no input falls into it
-    edges = np.append(mechanism.knots[rows], mechanism.upper)
-    cells = alias_cells(mechanism.weights, mechanism.bits)
+    rows = np.flatnonzero(np.diff(table.knots) > 0)  # a jump has no width: no input falls into it
+    edges = np.append(table.knots[rows], table.upper)
+    cells = alias_cells(table.weights, table.bits)
     end = cells[-1:, None, :].repeat(2, axis=1)
     flat = np.concatenate([np.stack([cells[rows], cells[rows + 1]], axis=1), end]).reshape(-1)
     jump = np.flatnonzero(np.diff(rows) > 1) + 1
@@ -445,8 +441,8 @@ def compile_lookup(
     kernel, tables = even or _bucketed(edges) or _searched(edges)
     return Lookup(
         kernel=kernel,
-        arguments=(mechanism.lower, mechanism.upper, *tables, flat, mechanism.bits),
-        code_dtype=np.dtype(np.uint8 if mechanism.levels.size <= 256 else np.uint16),
+        arguments=(table.lower, table.upper, *tables, flat, table.bits),
+        code_dtype=np.dtype(np.uint8 if table.levels.size <= 256 else np.uint16),
     )
 
 

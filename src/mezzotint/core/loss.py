@@ -1,8 +1,11 @@
-"""Privacy loss of one report: pure, (epsilon, delta) and Renyi, worst over all pairs of inputs; the certificate.
+"""Privacy loss of one report: pure, (epsilon, delta) and Renyi, worst over all pairs of inputs; the
+certificate.
 
-Every output distribution of a table is a mixture of two rows, and the divergences here are quasi-convex in the pair
-of distributions: the worst pair of inputs is a pair of rows (docs/proofs/tables.md, T2). So a maximum over rows is the
-supremum over the continuum of inputs. The certificate is the largest ratio as two integers, and where it stands.
+Every output distribution of a table is a mixture of two rows, and the divergences here are
+quasi-convex in the pair
+of distributions: the worst pair of inputs is a pair of rows (docs/proofs/tables.md, T2). So a
+maximum over rows is the supremum over the continuum of inputs. The certificate is the largest ratio
+as two integers, and their indices.
 """
 
 from __future__ import annotations
@@ -10,30 +13,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Literal, final
+from typing import Literal, final
 
 import numpy as np
-import numpy.typing as npt
 
-from mezzotint.core.errors import ParameterError, as_real, wrong_kind
+from mezzotint.core.errors import as_real
 from mezzotint.core.records import JsonObject, plain
-
-if TYPE_CHECKING:
-    from mezzotint.core.mechanism import Mechanism
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
-IndexArray = npt.NDArray[np.intp]
-NumberArray = npt.NDArray[np.number]
-Floats = npt.NDArray[np.floating]
-Words = npt.NDArray[np.uint64]
-Codes = npt.NDArray[np.unsignedinteger]
-
-TOTAL = 2**32
-"""Every row of a table sums to this many units of probability."""
-
-UNIT = 2.0**-53
-"""Relative error of one correctly rounded float64 operation."""
+from mezzotint.core.table import check_weights
+from mezzotint.core.types import TOTAL, UNIT, FloatArray, IntArray
 
 _ABOVE_EVERY_RATIO = 40.0
 """e**40 exceeds 2**32, hence every finite ratio of two weights."""
@@ -44,7 +31,9 @@ _EXACT_PAIRS = 256
 
 @dataclass(frozen=True, kw_only=True)
 class WorstRatio:
-    """The largest ratio of two weights of one level: numerator / denominator (denominator 0: unbounded)."""
+    """The largest ratio of two weights of one level: numerator / denominator (denominator 0:
+    unbounded).
+    """
 
     numerator: int
     denominator: int
@@ -53,32 +42,9 @@ class WorstRatio:
     row_low: int
 
 
-def check_weights(weights: NumberArray) -> IntArray:
-    """The array itself, checked: integer rows >= 0 that sum to 2**32 each."""
-    weights = np.asarray(weights)
-    if weights.ndim != 2 or weights.size == 0 or weights.dtype.kind not in "iu":
-        raise wrong_kind("weights", weights, "iu", "need a 2-D array of integers, one row per knot")
-    if weights.min() < 0:
-        row, column = np.argwhere(weights < 0)[0].tolist()
-        raise ParameterError(
-            "weights", int(weights[row, column]), f"row {row}, level {column} is negative; use 0"
-        )
-    if weights.max() > TOTAL:
-        raise ParameterError(
-            "weights", int(weights.max()), f"no weight can exceed the row sum {TOTAL}"
-        )
-    table = weights.astype(np.int64, copy=False)
-    sums = table.sum(axis=1)
-    if (sums != TOTAL).any():
-        row = int(np.flatnonzero(sums != TOTAL)[0])
-        raise ParameterError(
-            "weights", int(sums[row]), f"row {row} must sum to exactly 2**32 = {TOTAL}"
-        )
-    return table
-
-
 def worst_ratio(weights: IntArray) -> WorstRatio:
-    """The place of the largest ratio max_k W[k,i] / min_k W[k,i], in exact integers; the first level wins a tie.
+    """Find the largest ratio max_k W[k,i] / min_k W[k,i], in exact integers; the first level wins a
+    tie.
 
     Levels without mass in any row are dropped: they are never reported. A constant table gives 1/1.
     """
@@ -90,7 +56,8 @@ def worst_ratio(weights: IntArray) -> WorstRatio:
     else:
         used = np.flatnonzero(high > 0)
         ratios = high[used] / low[used]
-        # Rounding keeps order: the quotient that is exactly the largest is among the largest floats.
+        # Rounding keeps order: the quotient that is exactly the largest is among the largest
+        # floats.
         near: list[int] = used[ratios == ratios.max()].tolist()
         exact = [Fraction(int(high[i]), int(low[i])) for i in near]
         level = near[exact.index(max(exact))]
@@ -104,15 +71,17 @@ def worst_ratio(weights: IntArray) -> WorstRatio:
 
 
 def log_ratio(numerator: int, denominator: int) -> float:
-    """log(numerator / denominator), at least the exact value and at most 2**-50 of it above; inf over 0.
+    """log(numerator / denominator), at least the exact value and at most 2**-50 of it above; inf
+    over 0.
 
-    For integers 0 <= denominator <= numerator <= 2**32, numerator > 0; exactly 0.0 where they are equal.
+    For integers 0 <= denominator <= numerator <= 2**32, numerator > 0; exactly 0.0 where they are
+    equal.
     """
     if denominator == 0:
         return math.inf
-    # Both integers and their difference are exact floats; the quotient errs by UNIT relative, which log1p does not
-    # amplify (y / ((1 + y) log(1 + y)) <= 1), and log1p itself by less than 2 * UNIT. 8 * UNIT = 2**-50 covers them
-    # and the rounding of this product.
+    # Both integers and their difference are exact floats; the quotient errs by UNIT relative, which
+    # log1p does not amplify (y / ((1 + y) log(1 + y)) <= 1), and log1p itself by less than 2 *
+    # UNIT. 8 * UNIT = 2**-50 covers them and the rounding of this product.
     return math.log1p((numerator - denominator) / denominator) * (1 + 8 * UNIT)
 
 
@@ -144,11 +113,13 @@ def pure_epsilon(weights: IntArray) -> float:
 
 
 def exp_below(epsilon: float) -> Fraction:
-    """A dyadic rational at or below e**epsilon (relative distance at most 2**-49), 1 exactly at 0; epsilon >= 0.
+    """A dyadic rational at or below e**epsilon (relative distance at most 2**-49), 1 exactly at 0;
+    epsilon >= 0.
 
     Above 40 it stays at e**40, which is more than any finite ratio of weights.
     """
-    # exp errs by less than one ulp = 2 * UNIT relative; 8 * UNIT are given away. e**epsilon >= 1 holds anyway.
+    # exp errs by less than one ulp = 2 * UNIT relative; 8 * UNIT are given away. e**epsilon >= 1
+    # holds anyway.
     return max(
         Fraction(1), Fraction(math.exp(min(epsilon, _ABOVE_EVERY_RATIO))) * (1 - Fraction(1, 2**50))
     )
@@ -174,7 +145,8 @@ def _exact_hockey_stick(first: list[int], second: list[int], ratio: Fraction) ->
 
 
 def delta(weights: IntArray, epsilon: float) -> float:
-    """Worst-case hockey-stick divergence max_{a,b} sum_i max(P_a,i - e**epsilon P_b,i, 0) over row pairs, rounded up.
+    """Worst-case hockey-stick divergence max_{a,b} sum_i max(P_a,i - e**epsilon P_b,i, 0) over row
+    pairs, rounded up.
 
     Arguments:
         weights: (rows, m) integers >= 0, every row sums to 2**32.
@@ -186,11 +158,13 @@ def delta(weights: IntArray, epsilon: float) -> float:
         ParameterError: epsilon negative or NaN, weights that do not form a table.
 
     Guarantees:
-        Never below the exact value; above it by at most e**epsilon * 2**-49 relative to the second row's mass, plus
-        (m + 8) * 2**-52 when more than 256 pairs tie.
-        0.0 exactly at epsilon >= pure_epsilon, if that is finite; total variation distance, exactly, at epsilon = 0.
+        Never below the exact value; above it by at most e**epsilon * 2**-49 relative to the second
+        row's mass, plus (m + 8) * 2**-52 when more than 256 pairs tie.
+        0.0 exactly at epsilon >= pure_epsilon, if that is finite; total variation distance,
+        exactly, at epsilon = 0.
 
-    Edge cases: epsilon = inf is the limit: the largest mass that one row puts where another has none.
+    Edge cases: epsilon = inf is the limit: the largest mass that one row puts where another has
+    none.
     Source: T2 (docs/proofs/tables.md).
 
     Example:
@@ -210,8 +184,9 @@ def delta(weights: IntArray, epsilon: float) -> float:
     screened = np.stack(
         [np.maximum(rows - float(ratio) * row, 0.0).sum(axis=1) for row in rows], axis=1
     )
-    # A positive term has ratio * W_b <= W_a up to rounding, so its error is at most 4 * UNIT * W_a; the terms add up
-    # to at most 2**32 and summing m of them adds m * UNIT: together (m + 4) * UNIT * 2**32. Twice that separates pairs.
+    # A positive term has ratio * W_b <= W_a up to rounding, so its error is at most 4 * UNIT * W_a;
+    # the terms add up to at most 2**32 and summing m of them adds m * UNIT: together (m + 4) * UNIT
+    # * 2**32. Twice that separates pairs.
     margin = (table.shape[1] + 8) * 2 * UNIT * TOTAL
     near = np.argwhere(screened >= screened.max() - margin)
     exact = max(
@@ -231,9 +206,12 @@ def _log_weights(table: IntArray) -> FloatArray:
 
 
 def _renyi_small(rows: FloatArray, logs: FloatArray, beta: float) -> FloatArray:
-    """Renyi divergences of all pairs where |beta| * epsilon <= 1: through expm1, without a singularity at beta = 0."""
+    """Renyi divergences of all pairs where |beta| * epsilon <= 1: through expm1, without a
+    singularity at beta = 0.
+    """
     # With x = (P_a/c)^beta - 1 and y = (P_b/c)^-beta - 1 for a column constant c,
-    # sum P_a^(1+beta) P_b^(-beta) - 1 = sum P_a (x + (1 + x) y); both sums are divided by beta before they are added.
+    # sum P_a^(1+beta) P_b^(-beta) - 1 = sum P_a (x + (1 + x) y); both sums are divided by beta
+    # before they are added.
     if beta == 0:
         return (rows * logs).sum(axis=1)[:, None] - rows @ logs.T
     x, y = np.expm1(beta * logs), np.expm1(-beta * logs)
@@ -243,7 +221,9 @@ def _renyi_small(rows: FloatArray, logs: FloatArray, beta: float) -> FloatArray:
 
 
 def _renyi_medium(rows: FloatArray, logs: FloatArray, beta: float) -> FloatArray:
-    """Divergences where 1 < |beta| * epsilon <= 300: one matrix product of powers, which do not overflow."""
+    """Divergences where 1 < |beta| * epsilon <= 300: one matrix product of powers, which do not
+    overflow.
+    """
     powers = (rows * np.exp(beta * logs)) @ np.exp(-beta * logs).T
     with np.errstate(divide="ignore"):
         return np.log(powers) / beta
@@ -265,9 +245,10 @@ def _renyi_large(rows: FloatArray, logs: FloatArray, beta: float) -> FloatArray:
 def _renyi_below_one(weights: IntArray, alpha: float) -> FloatArray:
     """(rows, rows) divergences of an order below 1, rounded up.
 
-    Such an order is finite where one row has mass and the other has none, and large when little is common to both: it
-    is log(S) / (alpha - 1) with S = sum over common levels of P_a^alpha P_b^(1 - alpha), so that S must be bounded
-    from below, relative to itself. Two such bounds, the better of which counts: S summed as it stands, and S - 1.
+    Such an order is finite where one row has mass and the other has none, and large when little is
+    common to both: it is log(S) / (alpha - 1) with S = sum over common levels of P_a^alpha P_b^(1 -
+    alpha), so that S must be bounded from below, relative to itself. Two such bounds, the better of
+    which counts: S summed as it stands, and S - 1.
     """
     beta = alpha - 1.0
     unit = 4 * (weights.shape[1] + 128) * UNIT
@@ -278,7 +259,8 @@ def _renyi_below_one(weights: IntArray, alpha: float) -> FloatArray:
     for b in range(weights.shape[0]):
         near, far = np.minimum(weights, weights[b]), np.abs(weights - weights[b])
         common = near > 0
-        # S: logarithms are at most 23 and err by UNIT of that, as do exponents: `unit` covers them and the sum.
+        # S: logarithms are at most 23 and err by UNIT of that, as do exponents: `unit` covers them
+        # and the sum.
         powers = np.where(
             common,
             alpha * np.where(common, logs, 0.0) - beta * np.where(common, logs[b], 0.0),
@@ -286,8 +268,9 @@ def _renyi_below_one(weights: IntArray, alpha: float) -> FloatArray:
         )
         with np.errstate(divide="ignore"):
             direct = (np.log(np.exp(powers).sum(axis=1)) - unit) / beta
-        # S - 1 = sum over common levels of P_a (e^(beta L) - 1), less what P_a has elsewhere; L = log(P_a / P_b), from
-        # exact differences. expm1 passes relative errors of its argument on, 24 times at most.
+        # S - 1 = sum over common levels of P_a (e^(beta L) - 1), less what P_a has elsewhere; L =
+        # log(P_a / P_b), from exact differences. expm1 passes relative errors of its argument on,
+        # 24 times at most.
         sizes = np.log1p(np.where(common, far, 0) / np.maximum(near, 1))
         terms = np.where(
             common, shares * np.expm1(beta * np.where(weights > weights[b], sizes, -sizes)), -shares
@@ -295,7 +278,8 @@ def _renyi_below_one(weights: IntArray, alpha: float) -> FloatArray:
         lowest = terms.sum(axis=1) - unit * np.abs(terms).sum(axis=1)
         with np.errstate(divide="ignore"):
             small = np.log1p(np.clip(lowest, -1.0, 0.0)) / beta
-        # Errors above take less than half of `unit`, 512 UNIT at least: the last operations are paid as well.
+        # Errors above take less than half of `unit`, 512 UNIT at least: the last operations are
+        # paid as well.
         result[:, b] = np.minimum(direct, small)
     np.fill_diagonal(result, 0.0)
     return result
@@ -308,7 +292,9 @@ def check_order(alpha: float) -> float:
 
 
 def renyi_pairs(weights: IntArray, alpha: float) -> FloatArray:
-    """(rows, rows) Renyi divergences of finite order `alpha` of row a from row b, each rounded up; see `renyi`."""
+    """(rows, rows) Renyi divergences of finite order `alpha` of row a from row b, each rounded up;
+    see `renyi`.
+    """
     table = check_weights(weights)
     order = check_order(alpha)
     if order < 1:
@@ -322,10 +308,11 @@ def renyi_pairs(weights: IntArray, alpha: float) -> FloatArray:
     escapes = ((used > 0).astype(np.float64) @ (used == 0).astype(np.float64).T) > 0
     method = _renyi_small if size <= 1 else _renyi_medium if size <= 300 else _renyi_large
     divergences = method(rows, logs, beta)
-    # Error: logarithms err by 16 UNIT * spread, powers by 4 ulp more, sums of m terms by m UNIT relative. For
-    # size <= 1 all terms are below 9 * spread and the final log1p multiplies errors by at most 3:
-    # (27 m + 900) UNIT * spread. For size > 1 the log turns the relative error (m + 40) UNIT + 32 UNIT * size into
-    # an absolute one over beta, and 1/beta < spread. Rounding alpha - 1 moves the value by less than 2 UNIT * spread.
+    # Error: logarithms err by 16 UNIT * spread, powers by 4 ulp more, sums of m terms by m UNIT
+    # relative. For size <= 1 all terms are below 9 * spread and the final log1p multiplies errors
+    # by at most 3: (27 m + 900) UNIT * spread. For size > 1 the log turns the relative error (m +
+    # 40) UNIT + 32 UNIT * size into an absolute one over beta, and 1/beta < spread. Rounding alpha
+    # - 1 moves the value by less than 2 UNIT * spread.
     error = 48 * (rows.shape[1] + 100) * UNIT * spread
     result = np.maximum(divergences, 0.0) + error
     result[escapes] = np.inf
@@ -346,11 +333,12 @@ def renyi(weights: IntArray, alpha: float) -> float:
         ParameterError: alpha zero, negative or NaN; weights that do not form a table.
 
     Guarantees:
-        Never below the exact value; above it by at most 128 * (m + 128) * 2**-53 times the largest log-ratio of two
-        positive weights of a level, plus, below order 1, as many relative to the value.
-        Never above pure_epsilon; 0.0 exactly when all rows are equal.
+        Never below the exact value; above it by at most 128 * (m + 128) * 2**-53 times the largest
+        log-ratio of two positive weights of a level, plus, below order 1, as many relative to the
+        value. Never above pure_epsilon; 0.0 exactly when all rows are equal.
 
-    Edge cases: a level used by some rows only: inf from order 1 on; below 1 finite unless two rows are disjoint.
+    Edge cases: a level used by some rows only: inf from order 1 on; below 1 finite unless two rows
+    are disjoint.
     Source: T2 (docs/proofs/tables.md); van Erven and Harremoes 2014 (quasi-convexity, Theorem 13).
 
     Example:
@@ -370,18 +358,22 @@ def renyi(weights: IntArray, alpha: float) -> float:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Certificate:
-    """The most that one report of one table reveals, in integers that anyone can look up in the table.
+    """The privacy loss of one report of one table, in integers that anyone can look up in the
+    table.
 
     Arguments:
-        numerator, denominator: the largest and smallest weight (units of 2**-32) of the worst level; their ratio is
-            e**epsilon. A denominator of 0 says that epsilon is unbounded.
-        level, row_high, row_low: where they stand, 0-based.
-        max_bias: sup over inputs of |E[decoded report] - input| as a rational, data units.
+        numerator, denominator: the largest and smallest weight (units of 2**-32) of the worst
+            level; their ratio is e**epsilon. A denominator of 0 says that epsilon is unbounded.
+        level, row_high, row_low: their indices in the table, from 0.
+        max_bias: sup over inputs of |E[decoded report] - input| as a rational, data units; None for
+            a table over categories, whose levels are indices.
         sha256: hash of the table that the claim is about.
         neighboring: "replace_one": one input against any other input.
         unit: "report": one report of one value.
 
-    Guarantees: `epsilon` is the exact pure epsilon rounded up; see `mezzotint.privacy.verify` for the check.
+    Guarantees: `epsilon` is the exact pure epsilon rounded up; `mezzotint.privacy.verify` checks it
+    independently.
+    Source: T3 and T4 (docs/proofs/tables.md).
 
     Example:
         >>> certificate = mz.families.randomized_response(epsilon=1.0).certificate()
@@ -394,7 +386,7 @@ class Certificate:
     level: int
     row_high: int
     row_low: int
-    max_bias: Fraction
+    max_bias: Fraction | None
     sha256: str
     neighboring: Literal["replace_one"] = "replace_one"
     unit: Literal["report"] = "report"
@@ -405,41 +397,29 @@ class Certificate:
         return log_ratio(self.numerator, self.denominator)
 
     def as_dict(self) -> JsonObject:
-        """Plain values for JSON: integers as integers, max_bias as "a/b", an unbounded epsilon as "inf"."""
-        return {
-            name: plain(value) for name, value in {"epsilon": self.epsilon, **vars(self)}.items()
-        }
+        """Return plain values for JSON: integers as integers, max_bias as "a/b", an unbounded
+        epsilon as "inf".
+        """
+        values: JsonObject = {"epsilon": self.epsilon, **vars(self)}
+        return {name: plain(value) for name, value in values.items()}
 
     def __str__(self) -> str:
-        table = f"table {self.sha256[:12]}"
+        return f"One report of table {self.sha256[:12]}{self._privacy()}{self._accuracy()}."
+
+    def _privacy(self) -> str:
         if self.denominator == 0:
             return (
-                f"One report of {table} has no pure epsilon: level {self.level} has mass in row {self.row_high} and "
-                f"none in row {self.row_low}; its mean is off by at most {float(self.max_bias):.3g} data units."
+                f" has no pure epsilon: level {self.level} has mass in row {self.row_high} and "
+                f"none in row {self.row_low}"
             )
         return (
-            f"One report of {table}, to an observer of every single report, satisfies pure differential privacy with "
-            f"computed epsilon = log({self.numerator}/{self.denominator}) <= {self.epsilon!r} for replacing its input "
-            f"by any other (level {self.level}, rows {self.row_high} and {self.row_low}), and its mean is off by at "
-            f"most {float(self.max_bias):.3g} data units; further reports about the same person add up."
+            ", to an observer of every single report, satisfies pure differential privacy with "
+            f"epsilon = log({self.numerator}/{self.denominator}), exactly, which is at most "
+            f"{self.epsilon!r}, for replacing its input by any other (level {self.level}, rows "
+            f"{self.row_high} and {self.row_low}); further reports about the same person add up"
         )
 
-
-def certify(mechanism: Mechanism) -> Certificate:
-    """The certificate of one report, read off the integers of the table.
-
-    Arguments:
-        mechanism: any table; an unbounded epsilon is certified as such (denominator 0).
-
-    Returns: the certificate, also for a table without a finite epsilon (denominator 0).
-
-    Guarantees: `certify(m).epsilon == m.epsilon`; `verify` re-derives every field without this code.
-    Source: T3 and T4 (docs/proofs/tables.md).
-
-    Example:
-        >>> mz.privacy.certify(mz.families.randomized_response(epsilon=1.0)).max_bias < 1e-8
-        True
-    """
-    return Certificate(
-        **vars(mechanism.worst_ratio), max_bias=mechanism.exact_max_bias, sha256=mechanism.sha256
-    )
+    def _accuracy(self) -> str:
+        if self.max_bias is None:
+            return ""
+        return f"; its mean is off by at most {float_above(self.max_bias):.3g} data units"

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from mezzotint.core.arguments import check_choice
 from mezzotint.core.errors import ParameterError, as_reals, refuse_nan
-from mezzotint.core.loss import FloatArray, IndexArray
+from mezzotint.core.types import FloatArray, IndexArray
 
 ORDERS = 4
 """Moments of order 0..3 suffice: a table is linear in x and a squared error quadratic (T6)."""

@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.errors import InfeasibleError, ParameterError, as_reals
-from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray, Mechanism
+from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.types import TOTAL, FloatArray, IntArray
 
 MARGIN = 2.0**-20
 """A design aims at epsilon * (1 - MARGIN), so that rounding has room to stay under epsilon."""

@@ -22,8 +22,8 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from mezzotint.core.arguments import check_choice
 from mezzotint.core.errors import ParameterError, wrong_kind
-from mezzotint.core.loss import Codes, Floats, Words
-from mezzotint.core.mechanism import Mechanism, NumberArray, Seed
+from mezzotint.core.table import Table
+from mezzotint.core.types import Codes, Floats, NumberArray, Seed, Words
 
 if TYPE_CHECKING:
     import torch
@@ -199,7 +199,7 @@ class PrivatizeStats:
 
 
 def privatize(
-    mechanism: Mechanism,
+    table: Table,
     x: Any,
     *,
     rng: Seed = None,
@@ -223,25 +223,23 @@ def privatize(
     if _is_tensor(x) and x.device.type in GPU:
         from mezzotint.core import gpu as device
 
-        codes, counts = device.draw(mechanism, x, key_from(rng))
+        codes, counts = device.draw(table, x, key_from(rng))
         return codes, _check(
-            mechanism, x.numel(), counts, on_out_of_range, partial(device.find, mechanism, x)
+            table, x.numel(), counts, on_out_of_range, partial(device.find, table, x)
         )
     from mezzotint.core.kernels import compile_lookup
 
     values, wrap = _as_array(x)
     key = key_from(rng)
-    lookup = compile_lookup(mechanism, values.dtype)
+    lookup = compile_lookup(table, values.dtype)
     flat = np.ascontiguousarray(values).reshape(-1)
     codes = np.empty(flat.size, dtype=lookup.code_dtype)
     counts = _draw_all(lookup, flat, codes, key, threads)
-    stats = _check(
-        mechanism, values.size, counts, on_out_of_range, partial(_find, mechanism, values)
-    )
+    stats = _check(table, values.size, counts, on_out_of_range, partial(_find, table, values))
     return wrap(codes.reshape(values.shape)), stats
 
 
-def codes_from_words(mechanism: Mechanism, x: npt.ArrayLike, words: npt.ArrayLike) -> Codes:
+def codes_from_words(table: Table, x: npt.ArrayLike, words: npt.ArrayLike) -> Codes:
     """The reports that given words lead to: `privatize` with the randomness in the caller's hands, for tests.
 
     The words are uint64, one per input; high halves choose rows, low halves levels.
@@ -256,11 +254,11 @@ def codes_from_words(mechanism: Mechanism, x: npt.ArrayLike, words: npt.ArrayLik
             f"{given.dtype} of shape {given.shape}",
             f"need uint64 of the shape of x, {values.shape}",
         )
-    lookup = compile_lookup(mechanism, values.dtype)
+    lookup = compile_lookup(table, values.dtype)
     codes = np.empty(values.size, dtype=lookup.code_dtype)
     flat = np.ascontiguousarray(values).reshape(-1)
     counts = lookup.draw(flat, np.ascontiguousarray(given).reshape(-1), codes)
-    _check(mechanism, values.size, counts, "clip", partial(_find, mechanism, values))
+    _check(table, values.size, counts, "clip", partial(_find, table, values))
     return codes.reshape(values.shape)
 
 
@@ -374,7 +372,7 @@ def _draw_all(
 
 
 def _check(
-    mechanism: Mechanism, total: int, counts: tuple[int, int, int], on_out_of_range: str, find: Find
+    table: Table, total: int, counts: tuple[int, int, int], on_out_of_range: str, find: Find
 ) -> PrivatizeStats:
     below, above, nans = counts
     if nans:
@@ -386,20 +384,18 @@ def _check(
         raise ParameterError(
             "x",
             value,
-            f"input {_spelled(index)} lies outside [{mechanism.lower:g}, {mechanism.upper:g}]; "
+            f"input {_spelled(index)} lies outside [{table.lower:g}, {table.upper:g}]; "
             'widen the range or use on_out_of_range="clip"',
         )
     return PrivatizeStats(below=below, above=above, total=total)
 
 
 def _find(
-    mechanism: Mechanism, values: Floats, what: Literal["nan", "outside"]
+    table: Table, values: Floats, what: Literal["nan", "outside"]
 ) -> tuple[tuple[int, ...], float]:
     # In float64, as the kernels compare: numpy would round the limits to float32 for float32 values.
     given = values.astype(np.float64)
-    bad = (
-        np.isnan(given) if what == "nan" else (given < mechanism.lower) | (given > mechanism.upper)
-    )
+    bad = np.isnan(given) if what == "nan" else (given < table.lower) | (given > table.upper)
     index = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), values.shape))
     return index, float(given[index])
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from mezzotint.core.loss import FloatArray
+from mezzotint.core.types import FloatArray
 
 Objective = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
 """(B, n) points to (B,) values and (B, n) derivatives."""

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.mechanism import MISSING, OTHER, Mechanism
+from mezzotint.core.table import MISSING, OTHER, Table
 
 compute: Any = pc  # its functions are made at import time, unseen by type checkers
 of: Any = pa.types
@@ -86,7 +86,7 @@ def inputs(
     return _positions(array, tuple(categories), place, markers)
 
 
-def inputs_of(mechanism: Mechanism, values: Any, **names: Any) -> Inputs:
+def inputs_of(mechanism: Table, values: Any, **names: Any) -> Inputs:
     """`inputs` for the categories of a table, or for its numbers."""
     return inputs(values, mechanism.categories, **names)
 

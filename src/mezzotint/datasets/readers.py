@@ -29,7 +29,7 @@ from mezzotint.core import brought_by
 from mezzotint.core.arguments import Neighboring, check_choice, check_count, check_neighboring
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import read_arrays, read_object
-from mezzotint.core.loss import FloatArray
+from mezzotint.core.types import FloatArray
 
 AIR_TIME = "air_time"
 """Minutes, int16, missing values included; 336,776 rows."""

@@ -32,7 +32,7 @@ from mezzotint.core.arguments import (
     check_range,
 )
 from mezzotint.core.errors import InfeasibleError, ParameterError
-from mezzotint.core.mechanism import MAX_LEVELS, TOTAL, FloatArray, Mechanism
+from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.priors import (
     Prior,
     SamplePrior,
@@ -43,6 +43,7 @@ from mezzotint.core.priors import (
 )
 from mezzotint.core.rounding import MARGIN, table
 from mezzotint.core.search import bracket
+from mezzotint.core.types import MAX_LEVELS, TOTAL, FloatArray
 from mezzotint.design.problem import DesignResult, Problem, without_bound
 from mezzotint.families.categories import k_randomized_response
 from mezzotint.families.numeric import PoissonBinomial, erm_rows, pbm_exact, rqm_rows

@@ -20,8 +20,9 @@ import numpy.typing as npt
 
 from mezzotint.core.arguments import by_name, check_count, check_epsilon
 from mezzotint.core.errors import InfeasibleError, ParameterError
-from mezzotint.core.mechanism import MAX_LEVELS, TOTAL, FloatArray, Mechanism, cdf_variance
+from mezzotint.core.mechanism import Mechanism, cdf_variance
 from mezzotint.core.rounding import round_rows
+from mezzotint.core.types import MAX_LEVELS, TOTAL, FloatArray
 from mezzotint.design.problem import (
     DesignResult,
     FloatDesign,

@@ -24,9 +24,9 @@ from scipy import optimize
 
 from mezzotint.core import priors
 from mezzotint.core.errors import MezzotintError
-from mezzotint.core.loss import FloatArray, IndexArray
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.priors import Law, SamplePrior
+from mezzotint.core.types import FloatArray, IndexArray
 from mezzotint.design import problem as designs
 from mezzotint.design.problem import FloatDesign, Problem, ratio_above
 from mezzotint.design.program import (

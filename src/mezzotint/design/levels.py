@@ -24,10 +24,9 @@ from scipy.linalg import block_diag
 
 from mezzotint.core.arguments import check_finite
 from mezzotint.core.errors import InfeasibleError, ParameterError
-from mezzotint.core.loss import FloatArray
-from mezzotint.core.mechanism import TOTAL
 from mezzotint.core.priors import Law, SamplePrior, UniformPrior, cell_means, law_of
 from mezzotint.core.search import bracket, descend
+from mezzotint.core.types import TOTAL, FloatArray
 from mezzotint.design.floors import Windows, average, make_windows, outer_rows, overhang, peaks
 from mezzotint.design.problem import Problem
 from mezzotint.design.program import KnottedProblem, SolverError, solve_pairs

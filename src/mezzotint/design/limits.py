@@ -22,8 +22,8 @@ import numpy.typing as npt
 from mezzotint.core import priors
 from mezzotint.core.arguments import by_name
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.loss import FloatArray
 from mezzotint.core.records import JsonObject, Progress
+from mezzotint.core.types import FloatArray
 from mezzotint.design.floors import (
     ConvergenceError,
     best_floors,

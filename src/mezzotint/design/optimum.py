@@ -29,10 +29,11 @@ from mezzotint.core.arguments import (
     check_positive,
 )
 from mezzotint.core.errors import InfeasibleError, ParameterError, as_reals
-from mezzotint.core.mechanism import MAX_LEVELS, FloatArray, Mechanism
+from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.priors import as_prior
 from mezzotint.core.records import JsonObject, Progress, Record, Records, ticks
 from mezzotint.core.search import bracket
+from mezzotint.core.types import MAX_LEVELS, FloatArray
 from mezzotint.design.calibration import CONTINUOUS, calibrate, member_of, variance
 from mezzotint.design.cdf import design_cells
 from mezzotint.design.floors import design_fixed

@@ -20,11 +20,11 @@ from scipy import optimize
 
 from mezzotint.core.arguments import by_name, check_choice, check_count, check_covering
 from mezzotint.core.errors import InfeasibleError, ParameterError
-from mezzotint.core.loss import FloatArray
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.priors import Prior, UniformPrior
 from mezzotint.core.records import Progress
 from mezzotint.core.rounding import table
+from mezzotint.core.types import FloatArray
 from mezzotint.design.problem import (
     DesignResult,
     Problem,

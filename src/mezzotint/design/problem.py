@@ -25,11 +25,12 @@ import numpy.typing as npt
 from mezzotint.core import rounding
 from mezzotint.core.arguments import check_choice, check_count, check_finite
 from mezzotint.core.errors import InfeasibleError, MezzotintError, ParameterError, as_real, as_reals
-from mezzotint.core.loss import IndexArray
-from mezzotint.core.mechanism import MAX_LEVELS, NARROWEST, TOTAL, FloatArray, IntArray, Mechanism
+from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.priors import Prior, as_prior, cost_matrix
 from mezzotint.core.records import JsonObject, Record, above
 from mezzotint.core.rounding import ratio_below
+from mezzotint.core.table import NARROWEST
+from mezzotint.core.types import MAX_LEVELS, TOTAL, FloatArray, IndexArray, IntArray
 
 Loss = Literal["mse", "mae", "minimax", "cdf"]
 Metric = Literal["absolute", "squared"]

@@ -20,8 +20,8 @@ import scipy.sparse as sparse
 
 from mezzotint.core import rounding
 from mezzotint.core.errors import InfeasibleError, MezzotintError, ParameterError
-from mezzotint.core.loss import IndexArray
-from mezzotint.core.mechanism import TOTAL, FloatArray, Mechanism
+from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.types import TOTAL, FloatArray, IndexArray
 from mezzotint.design.problem import FloatDesign, Problem, without_unused
 from mezzotint.privacy.tradeoffs import metric_epsilon, spacing_of
 

@@ -34,18 +34,10 @@ from mezzotint.core.arguments import (
     grid_or_values,
 )
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.mechanism import (
-    MAX_LEVELS,
-    MISSING,
-    OTHER,
-    TOTAL,
-    FloatArray,
-    IntArray,
-    Mechanism,
-    Seed,
-    category_name,
-)
+from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.rounding import ratio_below, table
+from mezzotint.core.table import MISSING, OTHER, category_name
+from mezzotint.core.types import MAX_LEVELS, TOTAL, FloatArray, IntArray, Seed
 
 _LARGEST = 64 * math.log(2)
 

@@ -14,7 +14,8 @@ from scipy.special import ive
 
 from mezzotint.core.arguments import check_count, check_finite
 from mezzotint.core.errors import ParameterError, wrong_kind
-from mezzotint.core.mechanism import MAX_LEVELS, TOTAL, FloatArray, IntArray, Mechanism, Seed
+from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.types import MAX_LEVELS, TOTAL, FloatArray, IntArray, Seed
 
 _TAIL_SLACK = 2.0**-30
 """Relative amount by which a tail mass summed in floats is raised."""

@@ -21,8 +21,9 @@ from mezzotint.core.arguments import (
 )
 from mezzotint.core.errors import ParameterError, as_reals, refuse_nan
 from mezzotint.core.loss import check_epsilon, check_order
-from mezzotint.core.mechanism import MAX_LEVELS, FloatArray, Mechanism
+from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.rounding import table
+from mezzotint.core.types import MAX_LEVELS, FloatArray
 
 Choices = Sequence[Values]
 """Selection probabilities, one row per number of bins on that side: [[q_1(1)], [q_2(1), q_2(2)], ...]."""

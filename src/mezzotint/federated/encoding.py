@@ -26,8 +26,9 @@ from mezzotint.core.arguments import (
     check_vector,
 )
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.mechanism import TOTAL, Mechanism, Seed
+from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject
+from mezzotint.core.types import TOTAL, Seed
 from mezzotint.families.noise import IntegerNoise, named_family
 from mezzotint.federated.secagg.plan import MAX_BITS, Overflow, Purpose, bits_needed
 from mezzotint.privacy.accounting import account

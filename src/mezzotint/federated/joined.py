@@ -26,8 +26,9 @@ from mezzotint.core.arguments import (
 )
 from mezzotint.core.errors import FileFormatError, InfeasibleError, MezzotintError, ParameterError
 from mezzotint.core.files import parse_json, read_object
-from mezzotint.core.mechanism import MAX_LEVELS, Mechanism, Seed
+from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject
+from mezzotint.core.types import MAX_LEVELS, Seed
 from mezzotint.families.noise import IntegerNoise
 from mezzotint.federated.encoding import (
     FACTS,

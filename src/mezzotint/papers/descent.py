@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint import datasets
-from mezzotint.core.mechanism import FloatArray, Mechanism
+from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.types import FloatArray
 
 Array = npt.NDArray[np.float32]
 Weights = Literal["iterate", "master"]

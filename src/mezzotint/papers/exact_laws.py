@@ -21,7 +21,7 @@ from scipy.special import logsumexp
 
 from mezzotint.core.arguments import check_count
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.mechanism import FloatArray
+from mezzotint.core.types import FloatArray
 from mezzotint.smoothed import read_rational
 
 Rational = int | float | str | Fraction

@@ -19,8 +19,9 @@ from scipy import optimize
 
 from mezzotint.core.arguments import check_covering
 from mezzotint.core.errors import InfeasibleError, ParameterError
-from mezzotint.core.mechanism import FloatArray, Mechanism
+from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.rounding import table
+from mezzotint.core.types import FloatArray
 from mezzotint.design.pair_selection import SelectionTables, best_pairs, solve_rows, table_of
 from mezzotint.design.problem import (
     DesignResult,

@@ -16,8 +16,9 @@ from scipy import stats
 
 from mezzotint import datasets, design, families, report, training
 from mezzotint.core.errors import InfeasibleError
-from mezzotint.core.mechanism import FloatArray, Mechanism
+from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject, Progress, ticks
+from mezzotint.core.types import FloatArray
 from mezzotint.papers.optm_programs import optm_exact, optm_one_ratio
 from mezzotint.papers.reproduction import Reproduction, Series
 from mezzotint.papers.rqp import FOLDER_VARIABLE, Tick

@@ -10,8 +10,9 @@ import numpy as np
 from scipy import optimize
 
 from mezzotint import design, families
-from mezzotint.core.mechanism import FloatArray, Mechanism
+from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject
+from mezzotint.core.types import FloatArray
 from mezzotint.papers.exact_laws import (
     RandomizedQuantization,
     rqm_divergence,

@@ -12,8 +12,9 @@ import numpy as np
 
 from mezzotint import datasets, design, families
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.mechanism import FloatArray, Mechanism, Seed
+from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject, Progress, ticks
+from mezzotint.core.types import FloatArray, Seed
 from mezzotint.federated import encoding as encodings
 from mezzotint.federated import tasks
 from mezzotint.papers.reproduction import Reproduction, Series

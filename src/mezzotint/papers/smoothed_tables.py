@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 from mezzotint import datasets, smoothed
-from mezzotint.core.mechanism import FloatArray
 from mezzotint.core.records import JsonObject
+from mezzotint.core.types import FloatArray
 from mezzotint.papers.reproduction import Reproduction, Series
 
 LOSS = Fraction(1, 500)

@@ -6,7 +6,6 @@ from mezzotint.core import on_demand
 
 if TYPE_CHECKING:
     from mezzotint.core.loss import Certificate as Certificate
-    from mezzotint.core.loss import certify as certify
     from mezzotint.core.loss import delta as delta
     from mezzotint.core.loss import pure_epsilon as pure_epsilon
     from mezzotint.core.loss import renyi as renyi

@@ -21,10 +21,11 @@ import numpy as np
 import mezzotint as mz
 from mezzotint.core.arguments import check_delta, check_others, check_positive
 from mezzotint.core.errors import InfeasibleError, ParameterError
-from mezzotint.core.loss import UNIT, float_above
-from mezzotint.core.mechanism import TOTAL, Mechanism
+from mezzotint.core.loss import float_above
+from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject, Record, above
 from mezzotint.core.search import bracket
+from mezzotint.core.types import TOTAL, UNIT
 from mezzotint.privacy.claim import Claim, Release, Released
 from mezzotint.privacy.local import PURE, account_local
 from mezzotint.privacy.propose import (
@@ -506,9 +507,13 @@ def report_words(mechanism: Mechanism) -> str:
     found = mechanism.certificate()
     if found.denominator == 0:
         return str(found)
+    accuracy = ""
+    if found.max_bias is not None:
+        accuracy = (
+            f"The mean of a report is off by at most {float(found.max_bias):.3g} data units. "
+        )
     return (
         f"{report_claim(mechanism)}\nIts epsilon is log({found.numerator}/{found.denominator}) <= {found.epsilon!r}: "
         f"level {found.level}, rows {found.row_high} and {found.row_low} of table {found.sha256[:12]}. "
-        f"The mean of a report is off by at most {float(found.max_bias):.3g} data units; further reports about the "
-        "same person add up."
+        f"{accuracy}Further reports about the same person add up."
     )

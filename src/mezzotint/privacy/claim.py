@@ -21,9 +21,9 @@ from mezzotint.core.arguments import (
 )
 from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.core.files import write_text
-from mezzotint.core.loss import UNIT
-from mezzotint.core.mechanism import IntArray, Mechanism
+from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject, Record, above, plain
+from mezzotint.core.types import UNIT, IntArray
 from mezzotint.privacy.sums import Lattice, lattice_rows
 
 if TYPE_CHECKING:

@@ -26,9 +26,9 @@ import scipy  # pyright: ignore[reportMissingTypeStubs]
 
 from mezzotint.core.arguments import check_delta
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.loss import UNIT, float_above
-from mezzotint.core.mechanism import FloatArray
+from mezzotint.core.loss import float_above
 from mezzotint.core.search import bracket
+from mezzotint.core.types import UNIT, FloatArray
 from mezzotint.privacy.sums.convolution import sum_bounds
 
 Number = TypeVar("Number", int, float, Fraction)

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from mezzotint.core.loss import UNIT
-from mezzotint.core.mechanism import TOTAL, Mechanism
+from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.types import TOTAL, UNIT
 from mezzotint.privacy.claim import Claim, Release
 from mezzotint.privacy.distribution import (
     Atoms,

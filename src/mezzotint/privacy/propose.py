@@ -16,10 +16,10 @@ from functools import partial
 from typing import Any, Protocol, TypeAlias, final, runtime_checkable
 
 import mezzotint as mz
-from mezzotint.core.loss import UNIT
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject
 from mezzotint.core.search import bracket
+from mezzotint.core.types import UNIT
 from mezzotint.privacy.claim import Claim, Release
 from mezzotint.privacy.distribution import grid_step
 from mezzotint.privacy.local import dominating_atoms

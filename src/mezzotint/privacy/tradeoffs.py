@@ -19,9 +19,11 @@ from scipy.special import log_ndtr, ndtr  # pyright: ignore[reportMissingTypeStu
 
 from mezzotint.core.arguments import check_choice, check_count, check_finite, check_instance
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.loss import check_weights, float_above, log_ratio
-from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray, Mechanism
+from mezzotint.core.loss import float_above, log_ratio
+from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.search import bracket
+from mezzotint.core.table import check_weights
+from mezzotint.core.types import TOTAL, FloatArray, IntArray
 from mezzotint.privacy.distribution import hull
 from mezzotint.privacy.sums.geometry import concave_majorant
 

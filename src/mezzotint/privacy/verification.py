@@ -1,6 +1,6 @@
 """An independent check of files: a mechanism's numbers derived again from the text, a claim's proof checked.
 
-What it says about a mechanism rests on these lines, which apply the rules of a table and of its certificate, and on the
+What it says about a mechanism rests on these lines, which apply the rules of a table and its epsilon, and on the
 kernel, which reads JSON strictly, takes the largest ratio and encloses the logarithm. Nothing else of the package has a
 part in it. What it says about a claim is the kernel's verdict.
 """
@@ -47,7 +47,6 @@ _RATIO_KEYS, _SUBJECT_KEYS = (
     ["epsilon", "numerator", "denominator"],
     ["sha256", "neighboring", "unit"],
 )
-_CERTIFICATE_KEYS = [*_RATIO_KEYS, "level", "row_high", "row_low", "max_bias", *_SUBJECT_KEYS]
 
 
 @final
@@ -59,7 +58,7 @@ class VerificationReport:
         epsilon_upper: pure epsilon of one report, the least float at or above it; of a claim its epsilon. inf when
             unbounded or unknown, or when the claim promises no privacy (a lower bound of designs).
         max_bias: sup over inputs of |E[decoded] - input|, exact, data units; None when the table cannot be read, for
-            ranked codebooks, whose bias is over seeds, and for claims.
+            categories, ranked codebooks, whose bias is over seeds, and claims.
         sha256: hash of the table or claim as read; empty when it cannot be read.
         problems: what is wrong, one sentence each; empty when everything agrees.
         subject: "mechanism" or "claim": what the file is about.
@@ -90,7 +89,7 @@ class VerificationReport:
         if self.claim is not None:
             return words(self.claim)
         return (
-            f"valid: epsilon <= {_twelve(self.epsilon_upper)} per report (computed in rationals, to an observer of "
+            f"valid: epsilon <= {_twelve(self.epsilon_upper)} per report (derived in rationals, to an observer of "
             f"every single report; replace_one), table {self.sha256[:12]}"
         )
 
@@ -220,39 +219,6 @@ def _epsilon_problems(claimed: object, ratio: Fraction | None) -> list[str]:
     return _broken(
         (epsilon >= high, f"{said}less than the true {shown}"),
         (epsilon <= high * (1 + Fraction(1, 2**48)), f"{said}not the {shown} of its table"),
-    )
-
-
-def _certificate_problems(
-    certificate: Document, weights: list[list[int]], ratio: Fraction | None, bias: Fraction
-) -> list[str]:
-    top, bottom, level = (certificate[key] for key in ("numerator", "denominator", "level"))
-    weighed = type(top) is int and type(bottom) is int and top > 0 and bottom >= 0
-    same = not weighed or (Fraction(top, bottom) if bottom else None) == ratio
-
-    def stands(entry: object, row: object) -> bool:
-        if type(row) is not int or type(level) is not int:
-            return False
-        return (
-            0 <= row < len(weights)
-            and 0 <= level < len(weights[0])
-            and weights[row][level] == entry
-        )
-
-    high, low, exact = (
-        certificate["row_high"],
-        certificate["row_low"],
-        f"{bias.numerator}/{bias.denominator}",
-    )
-    return _epsilon_problems(certificate["epsilon"], ratio) + _broken(
-        (weighed, "certificate numerator and denominator are not weights"),
-        (same, f"certificate claims the ratio {top}/{bottom}, which is not the table's largest"),
-        (stands(top, high), "certificate numerator does not stand where it says"),
-        (stands(bottom, low), "certificate denominator does not stand where it says"),
-        (
-            certificate["max_bias"] == exact,
-            f"certificate claims max_bias {certificate['max_bias']!r}, not {exact}",
-        ),
     )
 
 
@@ -413,10 +379,9 @@ def _derive(text: str) -> VerificationReport:
         ratio = None
     if rules:
         return _report(problems + rules, digest)
-    bias = _max_bias(table)
-    problems += _odd_keys(certificate, _CERTIFICATE_KEYS, "certificate ") or (
-        _certificate_problems(cast("Document", certificate), table["weights"], ratio, bias)
-        + _subject_problems(document, digest)
+    bias = None if named else _max_bias(table)  # levels of categories are indices
+    problems += _odd_keys(certificate, ["epsilon"], "certificate ") or _epsilon_problems(
+        cast("Document", certificate)["epsilon"], ratio
     )
     return _report(problems, digest, ratio, bias)
 
@@ -445,7 +410,7 @@ def verify(
     Guarantees:
         Raises nothing, whatever the file holds.
         `epsilon_upper` is the least float64 at or above the exact pure epsilon (the logarithm is enclosed).
-        Any change of the table, its hash or its certificate is a problem; only a changed name, and an epsilon
+        Any change of the table, its hash or its epsilon is a problem; only a changed name, and an epsilon
             overstated by less than a relative 2**-48, are not.
         A valid claim is one that `mezzotint.kernel.check` has accepted in this call.
 

@@ -18,9 +18,10 @@ from typing import TypeAlias, TypeVar, cast
 import numpy as np
 
 import mezzotint as mz
+from mezzotint.core.document import FORMAT
 from mezzotint.core.errors import FileFormatError, MezzotintError, ParameterError
 from mezzotint.core.files import read_object, read_text
-from mezzotint.core.mechanism import FORMAT, Mechanism
+from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject, above, below, number, percent
 from mezzotint.kernel.claim import FORMAT as CLAIM
 from mezzotint.privacy.accounting import report_claim

@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 import mezzotint as mz
-from mezzotint.core.mechanism import TOTAL, FloatArray, Mechanism
+from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject, above, number, percent
+from mezzotint.core.types import TOTAL, FloatArray
 from mezzotint.privacy.accounting import report_claim
 from mezzotint.report.page import Curve, Figure, Page, Section, Slider, Table
 

@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from mezzotint.core.arguments import check_count
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.mechanism import Seed
 from mezzotint.core.sampler import BLOCK, ElementWords, fresh_key, key_from
+from mezzotint.core.types import Seed
 from mezzotint.training.models import torch, wrap_collate_with_empty
 from mezzotint.training.phases import Poisson
 

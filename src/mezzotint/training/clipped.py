@@ -27,9 +27,9 @@ from mezzotint.core.kernels import (
     put,
     take,
 )
-from mezzotint.core.loss import Codes
-from mezzotint.core.mechanism import FloatArray, IntArray, Mechanism, Seed
+from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.sampler import Keystream, fast_start, in_threads, key_from, usable_cores
+from mezzotint.core.types import Codes, FloatArray, IntArray, Seed
 from mezzotint.training.models import torch
 from mezzotint.training.phases import participations
 from mezzotint.training.rqp import noise_multiplier as least_noise

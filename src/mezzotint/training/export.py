@@ -22,8 +22,8 @@ from mezzotint.core import brought_by
 from mezzotint.core.arguments import check_choice
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import replacing
-from mezzotint.core.mechanism import FloatArray
 from mezzotint.core.sampler import pack
+from mezzotint.core.types import FloatArray
 from mezzotint.training.models import map_arg, torch
 from mezzotint.training.packed import PackedModel, PackedTensor
 

@@ -22,8 +22,9 @@ from mezzotint.core.arguments import (
     check_positive,
 )
 from mezzotint.core.errors import MezzotintError, ParameterError
-from mezzotint.core.mechanism import Mechanism, Seed
+from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject
+from mezzotint.core.types import Seed
 from mezzotint.privacy.accounting import account
 from mezzotint.privacy.claim import Claim
 from mezzotint.training.batches import (

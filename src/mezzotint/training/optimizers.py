@@ -14,9 +14,9 @@ import numpy.typing as npt
 
 from mezzotint.core.arguments import check_positive
 from mezzotint.core.errors import MezzotintError, ParameterError
-from mezzotint.core.loss import Codes
-from mezzotint.core.mechanism import Mechanism, Seed
+from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.sampler import GPU, key_from
+from mezzotint.core.types import Codes, Seed
 from mezzotint.privacy.sums import Lattice, find_lattice
 from mezzotint.training.batches import Drawn
 from mezzotint.training.clipped import (

@@ -19,9 +19,9 @@ import numpy.typing as npt
 from mezzotint.core.arguments import check_choice, check_count
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import parse_object, replacing
-from mezzotint.core.loss import Codes
 from mezzotint.core.records import JsonObject
 from mezzotint.core.sampler import pack, packed_size, unpack
+from mezzotint.core.types import Codes
 
 if TYPE_CHECKING:
     import torch

@@ -26,9 +26,10 @@ from scipy.stats import binom
 
 from mezzotint.core.arguments import Neighboring, check_count, check_positive, check_rate
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.mechanism import TOTAL, FloatArray, Mechanism
+from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject
 from mezzotint.core.search import bracket
+from mezzotint.core.types import TOTAL, FloatArray
 from mezzotint.privacy.tradeoffs import RELATIVE_ERROR, hockey_stick
 
 Curve = Callable[[FloatArray], FloatArray]

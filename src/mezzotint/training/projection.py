@@ -17,8 +17,9 @@ import numpy.typing as npt
 from mezzotint.core.arguments import check_choice, check_count
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.kernels import compiled, put, take
-from mezzotint.core.mechanism import TOTAL, Mechanism
+from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.sampler import PART, ElementWords, in_threads, usable_cores
+from mezzotint.core.types import TOTAL
 from mezzotint.training.phases import Rounding, check_q, contraction, table_contraction
 
 ROUNDINGS = get_args(Rounding)

@@ -14,9 +14,10 @@ import numpy as np
 
 from mezzotint.core.arguments import check_count, check_positive, check_rules
 from mezzotint.core.errors import InfeasibleError, MezzotintError
-from mezzotint.core.mechanism import TOTAL, FloatArray, Mechanism
+from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject, Progress, Record, above, number, ticks
 from mezzotint.core.rounding import table
+from mezzotint.core.types import TOTAL, FloatArray
 from mezzotint.families.noise import IntegerNoise
 from mezzotint.privacy.accounting import account
 from mezzotint.privacy.claim import Claim, Release

@@ -21,8 +21,8 @@ import numpy.typing as npt
 import scipy
 
 from mezzotint.core.errors import MezzotintError
-from mezzotint.core.mechanism import FloatArray, IntArray
 from mezzotint.core.sampler import draw_words
+from mezzotint.core.types import FloatArray, IntArray
 
 VERSION = 1
 """Of generator and map, written into every file; other versions are refused."""

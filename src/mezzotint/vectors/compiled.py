@@ -7,8 +7,7 @@ import math
 import numpy as np
 
 from mezzotint.core.kernels import compiled, inlined, look_up, put, take
-from mezzotint.core.loss import Words
-from mezzotint.core.mechanism import FloatArray, IntArray
+from mezzotint.core.types import FloatArray, IntArray, Words
 from mezzotint.vectors import gaussian
 from mezzotint.vectors.gaussian import UNDECIDED
 

@@ -22,8 +22,6 @@ from scipy.special import ndtri
 
 from mezzotint.core.arguments import check_count, check_finite, check_positive
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.loss import UNIT
-from mezzotint.core.mechanism import FloatArray, IntArray, Seed
 from mezzotint.core.sampler import (
     PART,
     WORDS_PER_COUNT,
@@ -33,6 +31,7 @@ from mezzotint.core.sampler import (
     key_from,
     usable_cores,
 )
+from mezzotint.core.types import UNIT, FloatArray, IntArray, Seed
 from mezzotint.privacy.claim import Release
 from mezzotint.privacy.tradeoffs import gaussian_epsilon
 from mezzotint.vectors.rotation import Rotation, coefficients

@@ -15,9 +15,8 @@ import numpy.typing as npt
 
 from mezzotint.core.arguments import check_count, check_instance, check_probability
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.loss import UNIT
-from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray, Seed
 from mezzotint.core.search import bracket
+from mezzotint.core.types import TOTAL, UNIT, FloatArray, IntArray, Seed
 from mezzotint.families.noise import IntegerNoise
 from mezzotint.privacy.claim import Claim, Release
 from mezzotint.privacy.propose import Outcome

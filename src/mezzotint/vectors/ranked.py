@@ -22,21 +22,14 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.arguments import check_choice, check_count, check_finite, check_positive
+from mezzotint.core.document import FORMAT, VERSION, parse_document
 from mezzotint.core.errors import FileFormatError, InfeasibleError, ParameterError, wrong_kind
 from mezzotint.core.files import AppendLog, read_text, write_text
 from mezzotint.core.loss import exp_below, float_above
-from mezzotint.core.mechanism import (
-    FORMAT,
-    TOTAL,
-    VERSION,
-    FloatArray,
-    IntArray,
-    Mechanism,
-    Seed,
-    parse_object,
-)
+from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject, above
 from mezzotint.core.sampler import draw_words, key_from
+from mezzotint.core.types import TOTAL, FloatArray, IntArray, Seed
 from mezzotint.privacy.accounting import account, prove
 from mezzotint.privacy.claim import Claim, Release, basis, counted
 from mezzotint.privacy.ledger import Charge, Ledger
@@ -606,7 +599,7 @@ class RankedCodebook:
     @classmethod
     def from_json(cls, text: str) -> RankedCodebook:
         """Read what `to_json` wrote, after the exact check; FileFormatError for anything else."""
-        document = parse_object(text)
+        document = parse_document(text)
         if document.get("kind") != "ranks":
             raise FileFormatError(
                 'mechanism file: its kind is not "ranks"; load it with Mechanism.load'

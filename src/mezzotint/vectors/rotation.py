@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from mezzotint.core.arguments import check_choice, check_count, check_positive
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.mechanism import FloatArray
+from mezzotint.core.types import FloatArray
 
 Norm = Literal["linf", "l2", "l1"]
 

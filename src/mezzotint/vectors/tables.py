@@ -24,8 +24,8 @@ from mezzotint.core.arguments import (
     check_vector,
 )
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.loss import UNIT
-from mezzotint.core.mechanism import FloatArray, IntArray, Mechanism, Seed
+from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.types import UNIT, FloatArray, IntArray, Seed
 from mezzotint.privacy.accounting import account
 from mezzotint.privacy.claim import Claim, Release
 from mezzotint.privacy.distribution import rdp_to_epsilon

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mezzotint import ParameterError
-from mezzotint.core.mechanism import TOTAL
+from mezzotint.core.types import TOTAL
 from mezzotint.privacy.distribution import (
     MAX_EPSILON,
     HockeyStick,

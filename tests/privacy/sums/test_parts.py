@@ -13,7 +13,7 @@ import pytest
 
 from mezzotint import Mechanism, ParameterError
 from mezzotint.core.loss import pure_epsilon
-from mezzotint.core.mechanism import TOTAL
+from mezzotint.core.types import TOTAL
 from mezzotint.privacy.claim import Release
 from mezzotint.privacy.distribution import (
     HockeyStick,

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from mezzotint import Mechanism
-from mezzotint.core.mechanism import TOTAL, FloatArray
+from mezzotint.core.types import TOTAL, FloatArray
 from mezzotint.privacy.distribution import HockeyStick
 from mezzotint.privacy.sums import cover, geometry
 from mezzotint.privacy.sums.blanket import (

@@ -22,8 +22,8 @@ import numpy.typing as npt
 
 from mezzotint.core.arguments import check_count
 from mezzotint.core.errors import InfeasibleError
-from mezzotint.core.mechanism import IntArray
 from mezzotint.core.records import JsonObject
+from mezzotint.core.types import IntArray
 from mezzotint.federated.secagg.wire import PlanRefused, Reader, number
 
 SESSION_BYTES = 16

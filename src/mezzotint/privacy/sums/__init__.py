@@ -13,7 +13,8 @@ from typing import final
 import numpy as np
 
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.mechanism import FloatArray, IntArray, Mechanism
+from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.types import FloatArray, IntArray
 
 TOLERANCE = 2.0**-40
 """Levels may miss the lattice by this fraction of their range: float arithmetic on an even grid misses by ~2**-50."""

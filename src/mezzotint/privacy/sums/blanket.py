@@ -26,7 +26,7 @@ import numpy.typing as npt
 import scipy  # pyright: ignore[reportMissingTypeStubs]
 
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray
+from mezzotint.core.types import TOTAL, FloatArray, IntArray
 from mezzotint.privacy.distribution import HockeyStick
 from mezzotint.privacy.sums.convolution import (
     UNIT,

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from mezzotint.core.kernels import compiled, inlined
-from mezzotint.core.mechanism import FloatArray
+from mezzotint.core.types import FloatArray
 
 Series = tuple[float, float, float, float, float, float]
 """What `geometry.series` returns: (alpha, small, a, b, c, UNIT)."""

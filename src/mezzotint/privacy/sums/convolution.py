@@ -24,8 +24,8 @@ import scipy  # pyright: ignore[reportMissingTypeStubs]
 
 from mezzotint.core.arguments import check_probability
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.mechanism import FloatArray, IntArray
 from mezzotint.core.search import bracket
+from mezzotint.core.types import FloatArray, IntArray
 
 UNIT = 2.0**-53
 _CHERNOFF = np.array(

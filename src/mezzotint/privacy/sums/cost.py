@@ -19,10 +19,11 @@ import scipy  # pyright: ignore[reportMissingTypeStubs]
 
 from mezzotint.core.arguments import check_delta, check_others
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.loss import UNIT, pure_epsilon
-from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray, Mechanism
+from mezzotint.core.loss import pure_epsilon
+from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject
 from mezzotint.core.search import bracket
+from mezzotint.core.types import TOTAL, UNIT, FloatArray, IntArray
 from mezzotint.privacy.claim import Claim, Release
 from mezzotint.privacy.distribution import (
     MAX_EPSILON,

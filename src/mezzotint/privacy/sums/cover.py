@@ -19,9 +19,8 @@ from typing import final
 
 import numpy as np
 
-from mezzotint.core.loss import UNIT
-from mezzotint.core.mechanism import TOTAL, FloatArray, IntArray
 from mezzotint.core.search import bracket
+from mezzotint.core.types import TOTAL, UNIT, FloatArray, IntArray
 from mezzotint.privacy.sums.blanket import (
     Blanket,
     Component,

@@ -22,8 +22,8 @@ from typing import final
 import numpy as np
 
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.loss import UNIT
-from mezzotint.core.mechanism import FloatArray, IntArray, Mechanism, NumberArray
+from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.types import UNIT, FloatArray, IntArray, NumberArray
 from mezzotint.privacy.sums import find_lattice
 from mezzotint.privacy.sums.blanket import NoiseMixture, spread
 

@@ -1,0 +1,30 @@
+"""Types and constants that every module shares: kinds of arrays, the unit of probability, seeds."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+IndexArray = npt.NDArray[np.intp]
+NumberArray = npt.NDArray[np.number]
+Floats = npt.NDArray[np.floating]
+Words = npt.NDArray[np.uint64]
+Codes = npt.NDArray[np.unsignedinteger]
+
+TOTAL = 2**32
+"""Every row of a table sums to this many units of probability."""
+
+MAX_LEVELS = 2**16
+"""More levels than this do not fit the 16-bit codes."""
+
+UNIT = 2.0**-53
+"""Unit roundoff: relative error of one correctly rounded float64 operation."""
+
+Seed: TypeAlias = "int | np.random.Generator | None"
+"""None draws from the system's generator, privately; a seed or a Generator is reproducible and NOT
+private.
+"""
