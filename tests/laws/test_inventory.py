@@ -24,7 +24,7 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
         "kernel.claim.Target.read", "core.arguments.check_delta", "privacy.ledger.Ledger.releases",
         "privacy.ledger.Priced.delta", "privacy.ledger.Priced.epsilon", "privacy.ledger.Charge.of",
         "core.loss.check_epsilon", "smoothed.model.read_loss", "smoothed.model.profile_of",
-        "training.methods.Method.codes",
+        "core.document.read_mechanism", "training.methods.Method.codes",
         "training.methods.make_private", "vectors.ranked.RankedCodebook.from_json",
         "vectors.ranked.RankedCodebook.load", "vectors.ranked.RankTable.from_dict",
         "vectors.ranked.RankedCodebook.certificate",

@@ -70,19 +70,31 @@ def worst_ratio(weights: IntArray) -> WorstRatio:
     )
 
 
-def log_ratio(numerator: int, denominator: int) -> float:
-    """log(numerator / denominator), at least the exact value and at most 2**-50 of it above; inf
-    over 0.
+_LOG_BITS = 128
+"""Logarithms of ratios are enclosed to 2**-128 before they are rounded up to a float."""
 
-    For integers 0 <= denominator <= numerator <= 2**32, numerator > 0; exactly 0.0 where they are
-    equal.
+
+def log_ratio(numerator: int, denominator: int) -> float:
+    """Return log(numerator / denominator), rounded up to the next float; inf over 0.
+
+    Arguments:
+        numerator, denominator: integers with 0 <= denominator <= numerator <= 2**32, numerator > 0.
+
+    Guarantees: never below the exact value, less than one unit in the last place above it, and
+        the same float on every machine; 0.0 exactly where the integers are equal.
+
+    >>> log_ratio(1, 1), log_ratio(3, 1), log_ratio(1, 0)
+    (0.0, 1.0986122886681098, inf)
     """
     if denominator == 0:
         return math.inf
-    # Both integers and their difference are exact floats; the quotient errs by UNIT relative, which
-    # log1p does not amplify (y / ((1 + y) log(1 + y)) <= 1), and log1p itself by less than 2 *
-    # UNIT. 8 * UNIT = 2**-50 covers them and the rounding of this product.
-    return math.log1p((numerator - denominator) / denominator) * (1 + 8 * UNIT)
+    import flint
+
+    from mezzotint.kernel.real import ceil_scaled, log_fraction
+
+    with flint.ctx.workprec(2 * _LOG_BITS):
+        scaled = ceil_scaled(log_fraction(Fraction(numerator, denominator)), _LOG_BITS)
+    return float_above(Fraction(scaled, 2**_LOG_BITS))
 
 
 def pure_epsilon(weights: IntArray) -> float:
@@ -97,7 +109,7 @@ def pure_epsilon(weights: IntArray) -> float:
         ParameterError: weights that do not form a table.
 
     Guarantees:
-        Never below the exact value, never more than a relative 2**-50 above it.
+        Never below the exact value, less than one unit in the last place above it.
         0.0 exactly when all rows are equal.
 
     Edge cases: a level used by some rows only: inf. A level without any mass: ignored.

@@ -341,7 +341,7 @@ class Mechanism(Table):
         """The largest ratio of two weights of one level, as two integers, and where they stand."""
         return losses.worst_ratio(self.weights)
 
-    @property
+    @cached_property
     def epsilon(self) -> float:
         """Exact pure epsilon of one report, replace-one neighbours, any two inputs; rounded up; inf
         if none (T3).
