@@ -287,8 +287,8 @@ class Mechanism(Table):
         """The inputs that categories stand for, shape of `labels`; raises ParameterError for an
         unknown one.
 
-        A value that no category names is `(other)`, and a missing one `(missing)`, where the table has these
-        categories (`core.values`).
+        A value that no category names is `(other)`, and a missing one `(missing)`, where the table
+        has these categories (`core.values`).
         """
         if self.categories is None:
             raise ParameterError("labels", "given", "this table is about numbers; give it numbers")
