@@ -119,6 +119,47 @@ def test_mechanisms_and_functions_of_ones_own() -> None:
         design.compare(families=(3,))  # pyright: ignore
 
 
+@pytest.mark.parametrize("epsilon", [0.05, 1.0, 8.0])
+def test_a_family_that_overflows_far_from_epsilon_is_compared(epsilon: float) -> None:
+    def overflowing(number: float) -> Mechanism:
+        high = math.exp(number)  # OverflowError from 710 on
+        share = round(high / (1 + high) * 2**32)
+        row = [share, 2**32 - share]
+        return Mechanism(knots=[-1, 1], levels=[-2, 2], weights=[row[::-1], row])
+
+    def undefined(number: float) -> Mechanism:  # math domain error beyond 1; epsilon falls
+        return overflowing(epsilon * 1.5 * math.sqrt(1 - number / (2 * epsilon + 2)))
+
+    rows = design.compare(epsilon=epsilon, bits=1, families=(overflowing, undefined))
+    for row in rows:
+        assert row.mechanism is not None, row.note
+        assert epsilon * (1 - SOLVED) <= row.mechanism.epsilon <= epsilon
+
+
+def test_a_family_that_knows_no_number_nearby_is_said_to_be_so() -> None:
+    def never(number: float) -> Mechanism:
+        raise ZeroDivisionError
+
+    (row,) = design.compare(families=(never,))
+    assert row.mechanism is None
+    assert "no number" in row.note
+    with pytest.raises(KeyError):  # a fault of the function is not hidden
+        design.compare(families=(lambda number: {}[number],))
+
+
+def test_a_family_is_asked_no_farther_than_the_first_crossing() -> None:
+    asked: list[float] = []
+
+    def response(number: float) -> Mechanism:
+        asked.append(number)
+        return families.randomized_response(epsilon=number / 3)
+
+    table = design.calibrate(response, epsilon=1.0).mechanism
+    assert table.epsilon == pytest.approx(1.0, rel=SOLVED)
+    assert max(asked) <= 4.0
+    assert min(asked) >= 0.25
+
+
 def test_tables_of_another_range_are_not_compared() -> None:
     other = families.randomized_response(lower=0, upper=1, epsilon=1.0)
     (row,) = design.compare(families=(other,))

@@ -9,7 +9,6 @@ table of few bits.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
 import time
 from collections.abc import Callable
@@ -31,7 +30,7 @@ from mezzotint.core.arguments import (
     check_finite,
     check_range,
 )
-from mezzotint.core.errors import InfeasibleError, ParameterError
+from mezzotint.core.errors import InfeasibleError, MezzotintError, ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.priors import (
     Prior,
@@ -104,7 +103,7 @@ def calibrate(
         family: "rqm" (searches extension and q), "erm" (symmetric bins and gamma), "pbm" (theta), or
             "randomized_response" (one bit), "k_randomized_response": nothing left to search. Or a function of one
             number > 0 that returns a Mechanism, whose epsilon must not decrease (or not increase) with it: numbers
-            from 2**-40 to 2**40 are tried, and the table with the largest certified epsilon up to `epsilon` is taken.
+            are tried from `epsilon` outwards, and the table with the largest certified epsilon up to it is taken.
         epsilon: pure epsilon requested, > 0 and finite.
         levels: number of levels (None: 4, or 2 for randomized response). "erm" also takes the bins themselves, "rqm"
             evenly spaced symmetric ones; then only gamma or q is searched.
@@ -135,8 +134,9 @@ def calibrate(
     started = time.perf_counter()
     low, high = check_range(lower, upper)
     known = as_prior(prior, lower=low, upper=high)
+    asked = check_epsilon(epsilon)
     if callable(family):
-        mechanism, evaluations = member_of(family, epsilon), 1
+        mechanism, evaluations = member_of(family, asked), 1
     else:
         if family not in _FAMILIES:
             raise ParameterError("family", family, f"known families: {', '.join(_FAMILIES)}")
@@ -148,7 +148,6 @@ def calibrate(
             if np.ndim(levels) == 0
             else check_covering("levels", levels, lower=low, upper=high)
         )
-        asked = check_epsilon(epsilon)
         if asked < 1e-8:
             remedy = "2**32 units cannot tell inputs so little apart; ask for 1e-8 or more"
             raise ParameterError("epsilon", asked, remedy)
@@ -189,35 +188,89 @@ def _within_reach(family: str, request: _Calibration) -> tuple[Mechanism, int]:
     return mechanism, evaluations
 
 
-def member_of(build: Callable[[float], Mechanism], epsilon: float) -> Mechanism:
-    """The table of a function of one number with the largest certified epsilon up to `epsilon`, see `calibrate`."""
-    found: list[tuple[float, Mechanism]] = []
+_DOUBLINGS = 40
+"""A user's family is tried at up to this many doublings and halvings of the requested epsilon."""
 
-    def spent(exponent: float) -> float:
-        try:
-            table = build(2.0**exponent)
-        except (InfeasibleError, ParameterError):
-            return math.nan
-        if not isinstance(table, Mechanism):
-            raise ParameterError(
-                "family", type(table).__name__, "the function must return a Mechanism"
-            )
+
+def member_of(build: Callable[[float], Mechanism], epsilon: float) -> Mechanism:
+    """Find the table of a function of one number with the largest certified epsilon up to `epsilon`.
+
+    The number starts at `epsilon` and moves outwards by factors of 2, to the first neighbours of
+    which one is within `epsilon` and the other beyond; a bisection follows. Numbers at which the
+    function has no table (it raises InfeasibleError, ParameterError, ValueError or ArithmeticError,
+    as an overflow is) count as beyond, where no table is.
+
+    Arguments:
+        build: the function; its tables' epsilon must not decrease, or not increase, with the number.
+        epsilon: above 0.
+
+    Raises:
+        InfeasibleError: no number that was tried gives a table within `epsilon`.
+        ParameterError: the function returns something else than a Mechanism.
+
+    >>> from mezzotint import families
+    >>> def response(number): return families.randomized_response(epsilon=math.exp(number) - 1)
+    >>> 0.999 < member_of(response, 1.0).epsilon <= 1.0
+    True
+    """
+    within: list[Mechanism] = []
+
+    def spent(number: float) -> float:
+        """The epsilon of the table of a number; inf where there is no table."""
+        table = _table_or_none(build, number)
+        if table is None:
+            return math.inf
         if table.epsilon <= epsilon:
-            found.append((table.epsilon, table))
+            within.append(table)
         return table.epsilon
 
-    grid = np.arange(-40.0, 41.0, 4.0)
-    losses = [spent(exponent) for exponent in grid.tolist()]
-    for (a, one), (b, other) in itertools.pairwise(zip(grid.tolist(), losses, strict=True)):
-        if (one <= epsilon) == (other <= epsilon):
-            continue
-        inside, outside = (a, b) if one <= epsilon else (b, a)
-        bracket(lambda exponent: spent(exponent) <= epsilon, inside, outside, steps=40)
-    if not found:
+    inside, beyond = _first_crossing(spent, epsilon)
+    if inside is not None and beyond is not None:
+        bracket(lambda number: spent(number) <= epsilon, inside, beyond, steps=45, geometric=True)
+    if not within:
         raise InfeasibleError(
-            f"epsilon={epsilon:g}: no number from 2**-40 to 2**40 gives a table within it"
+            f"epsilon={epsilon:g}: no number from epsilon / 2**{_DOUBLINGS} to epsilon * "
+            f"2**{_DOUBLINGS} gives a table within it"
         )
-    return max(found, key=lambda pair: pair[0])[1]
+    return max(within, key=attrgetter("epsilon"))
+
+
+def _table_or_none(build: Callable[[float], Mechanism], number: float) -> Mechanism | None:
+    try:
+        with np.errstate(all="ignore"):
+            table = build(number)
+    except (MezzotintError, ValueError, ArithmeticError):
+        return None
+    if not isinstance(cast(object, table), Mechanism):
+        remedy = "the function must return a Mechanism"
+        raise ParameterError("family", type(table).__name__, remedy)
+    return table
+
+
+def _first_crossing(
+    spent: Callable[[float], float], epsilon: float
+) -> tuple[float | None, float | None]:
+    """Find neighbouring numbers within and beyond epsilon, nearest to `epsilon` itself.
+
+    A finite epsilon beyond goes before a number without a table, which may only lie outside the
+    domain of the function. A direction ends where tables end.
+    """
+    start = spent(epsilon)
+    last = {2.0: (epsilon, start), 0.5: (epsilon, start)}
+    edge: tuple[float | None, float | None] = (None, None)
+    for _ in range(_DOUBLINGS):
+        for factor, (number, loss) in list(last.items()):
+            moved, moved_loss = number * factor, spent(number * factor)
+            last[factor] = moved, moved_loss
+            if (loss <= epsilon) == (moved_loss <= epsilon):
+                continue
+            pair = (number, moved) if loss <= epsilon else (moved, number)
+            if math.isfinite(loss) and math.isfinite(moved_loss):
+                return pair
+            edge = pair if edge == (None, None) else edge
+            if math.isfinite(loss):
+                del last[factor]
+    return edge
 
 
 def _aims(epsilon: float) -> list[float]:
