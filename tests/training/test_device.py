@@ -11,7 +11,8 @@ from mezzotint import training
 from mezzotint.core import gpu
 from mezzotint.datasets import Dataset
 from mezzotint.vectors.compiled import draw
-from mezzotint.vectors.gaussian import UNDECIDED, RoundedGaussian, quantiles
+from mezzotint.vectors.gaussian import RoundedGaussian, quantiles
+from mezzotint.vectors.octaves import UNDECIDED
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("opacus")

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 
 if TYPE_CHECKING:
-    from mezzotint.core.gpu import Tables
-
+    # `gpu.Tables`: that file imports this one.
+    Tables: TypeAlias = Any
     # Triton carries no types, and it is there only where torch has it for its devices.
     triton: Any = ...
     tl: Any = ...

@@ -33,8 +33,9 @@ from mezzotint.core.types import Codes, FloatArray, IntArray, Seed
 from mezzotint.training.models import torch
 from mezzotint.training.phases import participations
 from mezzotint.training.rqp import noise_multiplier as least_noise
-from mezzotint.vectors import gaussian
-from mezzotint.vectors.gaussian import UNDECIDED, RoundedGaussian
+from mezzotint.vectors import gaussian, octaves
+from mezzotint.vectors.gaussian import RoundedGaussian
+from mezzotint.vectors.octaves import UNDECIDED
 from mezzotint.vectors.rotation import coefficients, last_noise, solved
 
 Rows = npt.NDArray[np.float32]
@@ -503,12 +504,12 @@ def decide(words: torch.Tensor, table: torch.Tensor, law: RoundedGaussian) -> to
 
 @gpu.compiled_on_devices
 def _decide(words: torch.Tensor, table: torch.Tensor, sigma: float, margin: float) -> torch.Tensor:
-    bits = (words & gaussian._BELOW_SIGN).double().view(torch.int64)
-    cell = (bits >> gaussian._SHIFT) - gaussian._FIRST_CELL
+    bits = (words & octaves.MAGNITUDE).double().view(torch.int64)
+    cell = (bits >> octaves.SHIFT) - octaves.FIRST_CELL
     row = table[cell.clamp(min=0)]
-    t = ((bits & gaussian._WITHIN) | gaussian._ONE).view(torch.float64) - gaussian._MIDDLE
+    t = ((bits & octaves.IN_CELL) | octaves.ONE).view(torch.float64) - octaves.MIDDLE
     z = row[:, -1]
-    for term in range(gaussian.TERMS - 2, -1, -1):
+    for term in range(octaves.TERMS - 2, -1, -1):
         z = z * t + row[:, term]
     spread = sigma * z
     raised = torch.where(words < 0, -spread, spread) + 0.5

@@ -8,8 +8,8 @@ import numpy as np
 
 from mezzotint.core.kernels import compiled, inlined, look_up, put, take
 from mezzotint.core.types import FloatArray, IntArray, Words
-from mezzotint.vectors import gaussian
-from mezzotint.vectors.gaussian import UNDECIDED
+from mezzotint.vectors import octaves
+from mezzotint.vectors.octaves import UNDECIDED
 
 
 @compiled
@@ -160,10 +160,10 @@ def draw(
     entries = table.ravel()
     for i in range(words.size):
         word = np.int64(take(words, i))
-        bits = np.float64(word & gaussian._BELOW_SIGN).view(np.int64)
-        cell = (bits >> gaussian._SHIFT) - gaussian._FIRST_CELL
+        bits = np.float64(word & octaves.MAGNITUDE).view(np.int64)
+        cell = (bits >> octaves.SHIFT) - octaves.FIRST_CELL
         row = (cell if cell > 0 else 0) * 8
-        t = np.int64((bits & gaussian._WITHIN) | gaussian._ONE).view(np.float64) - gaussian._MIDDLE
+        t = np.int64((bits & octaves.IN_CELL) | octaves.ONE).view(np.float64) - octaves.MIDDLE
         z = look_up(entries, row + 7)
         z = z * t + look_up(entries, row + 6)
         z = z * t + look_up(entries, row + 5)

@@ -34,24 +34,9 @@ from mezzotint.core.sampler import (
 from mezzotint.core.types import UNIT, FloatArray, IntArray, Seed
 from mezzotint.privacy.claim import Release
 from mezzotint.privacy.tradeoffs import gaussian_epsilon
+from mezzotint.vectors.octaves import CELLS, LOWEST_OCTAVE, TERMS, UNDECIDED
 from mezzotint.vectors.rotation import Rotation, coefficients
 from mezzotint.vectors.tables import MAX_BITS, ModularScheme
-
-UNDECIDED = -(2**63)
-"""Marks a draw that its first word does not decide."""
-LOWEST_OCTAVE = 38
-"""Words are looked up if their low 63 bits w are at least 2^38; a draw further out, one in 2^25, is undecided."""
-CELLS = 16
-"""Cells of an octave 2^e <= w < 2^(e+1)."""
-TERMS = 8
-"""Coefficients of a cell's polynomial."""
-
-_BELOW_SIGN = 2**63 - 1
-_SHIFT = 48  # of the 52 bits of a float's mantissa, the upper 4 name the cell
-_WITHIN = 2**_SHIFT - 1
-_ONE = 1023 << 52
-_FIRST_CELL = (1023 + LOWEST_OCTAVE) << 4
-_MIDDLE = 1 + 1 / 32
 
 WORD = 64
 _DIGITS = WORD - 1
