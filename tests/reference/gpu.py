@@ -18,16 +18,31 @@ from mezzotint.core.gpu import key_on, tables_on
 CPU = torch.device("cpu")
 
 
-def chacha_words(key: bytes, first: int, count: int) -> np.ndarray:
+def chacha_words(key: bytes, first: int, count: int, nonce: int = 0) -> np.ndarray:
     """Words 8 first, 8 first + 1, ... of the ChaCha20 stream, by OpenSSL, every block from its own counter."""
     blocks = range(first, first + -(-count // 8))
     stream = b"".join(
-        Cipher(algorithms.ChaCha20(key, block.to_bytes(8, "little") + bytes(8)), mode=None)
+        Cipher(
+            algorithms.ChaCha20(key, block.to_bytes(8, "little") + nonce.to_bytes(8, "little")),
+            mode=None,
+        )
         .encryptor()
         .update(bytes(64))
         for block in blocks
     )
     return np.frombuffer(stream, dtype="<u8")[:count]
+
+
+def words_of_draws(key: bytes, count: int) -> np.ndarray:
+    """(count,) uint64: what the elements of one draw take, put together of two streams of 32-bit words."""
+    leading, trailing = (
+        chacha_words(key, 0, -(-count // 2), nonce).view("<u4")[:count].astype(np.uint64)
+        for nonce in (0, 1)
+    )
+    upper, lower, half = np.uint64(0xFFFF0000), np.uint64(0xFFFF), np.uint64(16)
+    high = (leading & upper) | (trailing >> half)
+    low = ((leading & lower) << half) | (trailing & lower)
+    return (high << np.uint64(32)) | low
 
 
 def outside(mechanism: Mechanism, x: np.ndarray) -> tuple[int, int]:
@@ -48,6 +63,13 @@ def fused_codes(
     with mock.patch.object(fused, "PROGRAMS", programs):
         counts = fused.draw(tables, tensor, key_on(key, tensor.device), codes, blocks)
     return codes.numpy(), counts.tolist()
+
+
+def fused_words(key: bytes, first: int, count: int) -> np.ndarray:
+    """Words as the kernel makes them, on this process' CPU; needs TRITON_INTERPRET=1."""
+    from mezzotint.core import fused
+
+    return fused.draw_words(key_on(key, CPU), first, count).numpy()
 
 
 def interpreter() -> ProcessPoolExecutor:

@@ -37,22 +37,23 @@ class Tables:
     Arguments:
         search: how the segment of an input is found; as the CPU's kernel for this table and input type.
         numbers: (5,) float64: lower, upper, scale (0 for "searched"), 1/2, 2**32 + 1/2.
-        integers: (4,) int64: bits of a report, 32 less these, the largest number of so many bits, index of the last
-            segment ("uniform"). On the device, so that a compiled loop serves tables of any size.
+        last: index of the last segment ("uniform"), else 0.
         steps: halvings of the search ("searched"), else 0.
         first, knots, slope: "bucketed": `first`, `split`, `slope`; "searched": unused, `start`, `slope`; else unused.
         cells: int32 with the bits of the CPU's uint32 alias cells.
+        bits: bits of one report.
         code_type: uint8 up to 256 levels, else int32.
     """
 
     search: Literal["uniform", "bucketed", "searched"]
     numbers: torch.Tensor
-    integers: torch.Tensor
+    last: int
     steps: int
     first: torch.Tensor
     knots: torch.Tensor
     slope: torch.Tensor
     cells: torch.Tensor
+    bits: int
     code_type: torch.dtype
 
 
@@ -73,20 +74,19 @@ def tables_on(mechanism: Table, dtype: np.dtype[np.floating], device: torch.devi
         search = "searched"
         last, knots, slope = middle
     numbers = np.array([lower, upper, scale, 0.5, UNIT + 0.5])
-    integers = np.array([bits, 32 - bits, (1 << bits) - 1, int(last)])
-    first, knots, slope, cells, numbers, integers = (
-        to_device(array, device)
-        for array in (first, knots, slope, cells.view(np.int32), numbers, integers)
+    first, knots, slope, cells, numbers = (
+        to_device(array, device) for array in (first, knots, slope, cells.view(np.int32), numbers)
     )
     return Tables(
         search=search,
         numbers=numbers,
-        integers=integers,
+        last=int(last) if search == "uniform" else 0,
         steps=int(last) if search == "searched" else 0,
         first=first,
         knots=knots,
         slope=slope,
         cells=cells,
+        bits=bits,
         code_type=torch.uint8 if lookup.code_dtype == np.uint8 else torch.int32,
     )
 
@@ -199,27 +199,29 @@ def halves(
     return torch.stack(words, dim=1).reshape(-1, 2)
 
 
-@compiled_on_devices
-def _stream(key: torch.Tensor, counters: torch.Tensor) -> torch.Tensor:
-    return torch.stack(_keystream(key, counters, (0, 0)), dim=1)
-
-
 def draw_words(key: torch.Tensor, first: int, count: int) -> torch.Tensor:
     """(count,) int64 words of the keystream, from the first word of block number `first` on; key as in `halves`."""
-    blocks = -(-count // WORDS_PER_BLOCK)
-    return _stream(key, _counters(first, blocks, key.device)).view(torch.int64).flatten()[:count]
+    if engine_for(key.device) == "fused":
+        from mezzotint.core import fused
+
+        return fused.draw_words(key, first, count)
+    pairs = halves(key, first, -(-count // WORDS_PER_BLOCK))
+    return pairs.contiguous().view(torch.int64).flatten()[:count]
 
 
 CHUNK = 1 << 20
 """Elements at a time: the scratch tensors take some 100 bytes for each of them."""
 
-_WHOLE = 0xFFFFFFFF
+ELEMENTS_PER_BLOCK = 16
+"""A draw takes 32 bits of each of two streams."""
+
+_WHOLE, _LEADING = 0xFFFFFFFF, 0xFFFF0000
 
 
 def _even(tables: Tables, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     lower, _, scale, half, _ = tables.numbers
     position = (value - lower) * scale
-    segment = torch.minimum(position.long(), tables.integers[3])
+    segment = position.long().clamp(max=tables.last)
     return segment, ((position - segment) * UNIT + half).long()
 
 
@@ -245,149 +247,60 @@ _LOCATE = {"uniform": _even, "bucketed": _bucketed, "searched": _searched}
 
 
 def _level(tables: Tables, rows: torch.Tensor, low: torch.Tensor) -> torch.Tensor:
-    bits, free_bits, ones, _ = tables.integers.unbind()
-    cell = low >> free_bits
+    bits = tables.bits
+    ones = (1 << bits) - 1
+    cell = low >> (32 - bits)
     entry = tables.cells[(rows << bits) | cell].long() & _WHOLE
     return torch.where((((low << bits) & _WHOLE) | ones) < entry, cell, entry & ones)
 
 
-_ABOVE, _NAN = 8, 16
-"""Bits of a block's flags where the counts above the range and of NaN begin; a count is at most 8."""
+def _words_of_draws(key: torch.Tensor, first: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """High and low halves, (size,) int64 each, of the words of consecutive draws from block `first` on.
 
-
-def _draw_blocks(
-    tables: Tables, x: torch.Tensor, key: torch.Tensor, counters: torch.Tensor, codes: torch.Tensor
-) -> torch.Tensor:
-    """Draw whole blocks of eight elements.
-
-    Arguments:
-        x: (blocks, 8) inputs; row i takes the ChaCha20 block of number counters[i].
-        codes: (blocks, 8), overwritten.
-
-    Returns: (blocks,) int32 of how many inputs of each block lay below, above, and were NaN, a byte each.
+    Each half has its 16 leading bits from the stream of nonce 0 and the others from that of nonce 1.
     """
-    words = _keystream(key, counters, (0, 0))
+    blocks = -(-size // ELEMENTS_PER_BLOCK)
+    leading, trailing = (
+        halves(key, first, blocks, (nonce, 0)).flatten()[:size].long() & _WHOLE for nonce in (0, 1)
+    )
+    high = (leading & _LEADING) | (trailing >> 16)
+    low = ((leading << 16) & _LEADING) | (trailing & ~_LEADING)
+    return high, low
+
+
+def _draw_chunk(
+    tables: Tables, x: torch.Tensor, words: tuple[torch.Tensor, torch.Tensor], codes: torch.Tensor
+) -> torch.Tensor:
+    """Overwrites `codes`; returns (3,) how many inputs lay below, above, and were NaN, on the device."""
     lower, upper = tables.numbers[0], tables.numbers[1]
-    flags = torch.zeros_like(counters, dtype=torch.int32)
-    columns: list[torch.Tensor] = []
-    for column in range(WORDS_PER_BLOCK):
-        given = x[:, column].double()
-        below, above = (given < lower).int(), (given > upper).int()
-        flags = flags + below + (above << _ABOVE) + (given.isnan().int() << _NAN)
-        # NaN fails the first comparison and becomes `lower`: no index leaves its table.
-        value = torch.where(given >= lower, given, lower)
-        value = torch.where(value <= upper, value, upper)
-        segment, threshold = _LOCATE[tables.search](tables, value)
-        low = words[2 * column].long() & _WHOLE
-        high = words[2 * column + 1].long() & _WHOLE
-        level = _level(tables, (segment << 1) | (high < threshold), low)
-        columns.append(level.to(codes.dtype))
-    codes.copy_(torch.stack(columns, dim=1))
-    return flags
-
-
-def _counts(flags: torch.Tensor) -> torch.Tensor:
-    """(3,) int64: the sums over all blocks."""
-    bytes_of_flags = [(flags >> shift) & 0xFF for shift in (0, _ABOVE, _NAN)]
-    return torch.stack([part.sum() for part in bytes_of_flags])
-
-
-BlockDraw = Callable[[Tables, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
-"""`_draw_blocks`, or what a compiler makes of it."""
+    given = x.double()
+    counts = torch.stack([(given < lower).sum(), (given > upper).sum(), given.isnan().sum()])
+    # NaN fails the first comparison and becomes `lower`: no index leaves its table.
+    value = torch.where(given >= lower, given, lower)
+    value = torch.where(value <= upper, value, upper)
+    segment, threshold = _LOCATE[tables.search](tables, value)
+    high, low = words
+    codes.copy_(_level(tables, (segment << 1) | (high < threshold), low))
+    return counts
 
 
 def draw_plainly(
-    tables: Tables,
-    x: torch.Tensor,
-    key: torch.Tensor,
-    codes: torch.Tensor,
-    *,
-    draw_blocks: BlockDraw = _draw_blocks,
-    chunk: int = CHUNK,
+    tables: Tables, x: torch.Tensor, key: torch.Tensor, codes: torch.Tensor
 ) -> torch.Tensor:
-    """Overwrites `codes`; element i of the 1-D, contiguous x takes word i of the ChaCha20 keystream of `key`.
-
-    Arguments:
-        chunk: elements at a time, a multiple of 8.
+    """Overwrites `codes` with draws for the 1-D, contiguous x, whose words `draw` describes.
 
     Returns: (3,) int64 on the device: how many inputs lay below, above, and were NaN.
     """
     counts = torch.zeros(3, dtype=torch.int64, device=x.device)
-    whole = x.numel() - x.numel() % WORDS_PER_BLOCK
-    for begin in range(0, whole, chunk):
-        span = slice(begin, min(begin + chunk, whole))
-        inputs, outputs = (each[span].view(-1, WORDS_PER_BLOCK) for each in (x, codes))
-        counters = _counters(begin // WORDS_PER_BLOCK, len(inputs), x.device)
-        counts += _counts(draw_blocks(tables, inputs, key, counters, outputs))
-    if whole < x.numel():
-        counts += _draw_last(tables, x[whole:], key, whole // WORDS_PER_BLOCK, codes[whole:])
+    for begin in range(0, x.numel(), CHUNK):
+        span = slice(begin, begin + CHUNK)
+        inputs = x[span]
+        words = _words_of_draws(key, begin // ELEMENTS_PER_BLOCK, inputs.numel())
+        counts += _draw_chunk(tables, inputs, words, codes[span])
     return counts
 
 
-def _draw_last(
-    tables: Tables, x: torch.Tensor, key: torch.Tensor, number: int, codes: torch.Tensor
-) -> torch.Tensor:
-    """Draw fewer than eight elements by block `number`; counts as of `draw_plainly`."""
-    inputs = torch.zeros(1, WORDS_PER_BLOCK, dtype=x.dtype, device=x.device)
-    inputs[0, : x.numel()] = x
-    outputs = torch.empty(1, WORDS_PER_BLOCK, dtype=codes.dtype, device=x.device)
-    _draw_blocks(tables, inputs, key, _counters(number, 1, x.device), outputs)
-    codes.copy_(outputs[0, : x.numel()])
-    given = x.double()
-    below, above = given < tables.numbers[0], given > tables.numbers[1]
-    return torch.stack([below.sum(), above.sum(), given.isnan().sum()])
-
-
-COMPILED_CHUNK = 1 << 28
-"""Elements at a time of the compiled loop, which keeps nothing between its steps in memory."""
-
-
-COMPILED_FROM = 1 << 16
-"""Elements from which on a draw is worth compiling for: it takes seconds, once for each kind of table and type."""
-
-
-@lru_cache(maxsize=32)
-def _compiled_blocks(search: str, steps: int) -> Callable[..., torch.Tensor]:
-    """`_draw_blocks` as torch's compiler fuses it, for tables that are searched in this way."""
-
-    def draw_blocks(
-        tensors: tuple[torch.Tensor, ...],
-        x: torch.Tensor,
-        key: torch.Tensor,
-        counters: torch.Tensor,
-        codes: torch.Tensor,
-    ) -> torch.Tensor:
-        numbers, integers, first, knots, slope, cells = tensors
-        tables = Tables(
-            search=cast(Any, search), steps=steps, numbers=numbers, integers=integers,
-            first=first, knots=knots, slope=slope, cells=cells, code_type=codes.dtype,
-        )  # fmt: skip
-        return _draw_blocks(tables, x, key, counters, codes)
-
-    return _torch.compile(draw_blocks, dynamic=True, fullgraph=True, options=EXACT)
-
-
-def _draw_blocks_compiled(
-    tables: Tables, x: torch.Tensor, key: torch.Tensor, counters: torch.Tensor, codes: torch.Tensor
-) -> torch.Tensor:
-    numbers = (tables.numbers, tables.integers)
-    arrays = (tables.first, tables.knots, tables.slope, tables.cells)
-    draw_blocks = _compiled_blocks(tables.search, tables.steps)
-    return draw_blocks((*numbers, *arrays), x, key, counters, codes)
-
-
-def draw_compiled(
-    tables: Tables, x: torch.Tensor, key: torch.Tensor, codes: torch.Tensor
-) -> torch.Tensor:
-    """As `draw_plainly`, by one loop that torch's compiler makes of its steps; few elements go step by step."""
-    if x.numel() < COMPILED_FROM:
-        return draw_plainly(tables, x, key, codes)
-    return draw_plainly(
-        tables, x, key, codes, draw_blocks=_draw_blocks_compiled, chunk=COMPILED_CHUNK
-    )
-
-
-Engine = Literal["plain", "compiled", "fused"]
+Engine = Literal["plain", "fused"]
 
 FUSED_SINCE = (2, 7)
 """From this torch on, the Triton that comes with it (3.3) compiles the kernel."""
@@ -420,8 +333,9 @@ def draw(
     """One report per element, drawn where x lies.
 
     Arguments:
-        key: 32 bytes, used for this call only. Element i in row-major order takes bytes 8 i to 8 i + 7
-            (little-endian) of the ChaCha20 keystream of this key, counter from 0, nonce 0.
+        key: 32 bytes, used for this call only. Element i in row-major order takes word i, of 32 bits, little-endian,
+            of two ChaCha20 streams of this key, counter from 0: each half of its word of 64 bits has 16 leading bits
+            of nonce 0 and 16 others of nonce 1, the high half the high bits.
         engine: None for `engine_for` the device; a test names one.
 
     Returns: codes of the shape of x on its device (uint8 up to 256 levels, else int32), and how many inputs lay
@@ -438,9 +352,8 @@ def draw(
     )
     codes = torch.empty(flat.numel(), dtype=tables.code_type, device=flat.device)
     device_key = key_on(key, flat.device)
-    chosen = engine or engine_for(flat.device)
-    work = draw_compiled if chosen == "compiled" else draw_plainly
-    if chosen == "fused":
+    work = draw_plainly
+    if (engine or engine_for(flat.device)) == "fused":
         from mezzotint.core import fused
 
         work = fused.draw

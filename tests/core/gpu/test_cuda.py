@@ -12,7 +12,7 @@ import torch
 from mezzotint import Mechanism, ParameterError
 from mezzotint.core import gpu
 from mezzotint.core.sampler import codes_from_words
-from reference.gpu import chacha_words, outside
+from reference.gpu import outside, words_of_draws
 from reference.sampler import inputs_for
 from strategies import random_knots, random_weights
 
@@ -40,7 +40,7 @@ def test_same_codes_as_the_cpu(spacing: str, dtype: Any, engine: Literal["plain"
     x = inputs_for(mechanism, np.random.default_rng(2), 1_000_003).astype(dtype)
     codes, counts = gpu.draw(mechanism, torch.from_numpy(x).cuda(), KEY, engine)
     np.testing.assert_array_equal(
-        codes.cpu().numpy(), codes_from_words(mechanism, x, chacha_words(KEY, 0, x.size))
+        codes.cpu().numpy(), codes_from_words(mechanism, x, words_of_draws(KEY, x.size))
     )
     assert counts == (*outside(mechanism, x), 0)
 

@@ -14,7 +14,15 @@ import pytest
 from mezzotint import Mechanism
 from mezzotint.core.gpu import Tables, tables_on
 from mezzotint.core.sampler import codes_from_words
-from reference.gpu import CPU, chacha_words, fused_codes, interpreter, outside
+from reference.gpu import (
+    CPU,
+    chacha_words,
+    fused_codes,
+    fused_words,
+    interpreter,
+    outside,
+    words_of_draws,
+)
 from reference.sampler import inputs_for, telltale
 from strategies import random_knots, random_weights
 
@@ -51,9 +59,14 @@ def check(
     """Codes and counts of the interpreted kernel are those of the CPU for the same words."""
     codes, counts = pool.submit(fused_codes, mechanism, x, KEY, blocks, programs).result()
     np.testing.assert_array_equal(
-        codes, codes_from_words(mechanism, x, chacha_words(KEY, 0, x.size))
+        codes, codes_from_words(mechanism, x, words_of_draws(KEY, x.size))
     )
     assert counts == [*outside(mechanism, x), 0]
+
+
+def test_words_of_the_kernel_are_those_of_chacha20(pool: ProcessPoolExecutor) -> None:
+    words = pool.submit(fused_words, KEY, 3, 1001).result()
+    np.testing.assert_array_equal(words.view(np.uint64), chacha_words(KEY, 3, 1001))
 
 
 # Interpreted ----------------------------------------------------------------------------------------------------------
@@ -96,7 +109,7 @@ def test_the_words_are_those_of_chacha20(pool: ProcessPoolExecutor) -> None:
     flat = Mechanism(knots=[0, 1], levels=np.arange(2**16), weights=[[2**16] * 2**16] * 2)
     codes, _ = pool.submit(fused_codes, flat, np.linspace(0, 1, 1000), KEY, 32).result()
     np.testing.assert_array_equal(
-        codes, chacha_words(KEY, 0, 1000) >> np.uint64(16) & np.uint64(2**16 - 1)
+        codes, words_of_draws(KEY, 1000) >> np.uint64(16) & np.uint64(2**16 - 1)
     )
 
 
@@ -139,7 +152,7 @@ def test_nan_is_counted_and_leaves_the_others_alone(
     assert counts == [*outside(mechanism, x), 2]
     lowest = np.where(np.isnan(x), mechanism.lower, x)
     np.testing.assert_array_equal(
-        codes, codes_from_words(mechanism, lowest, chacha_words(KEY, 0, 100))
+        codes, codes_from_words(mechanism, lowest, words_of_draws(KEY, 100))
     )
 
 
@@ -160,8 +173,9 @@ def machine_code(
     constants = {
         "search": tables.search,
         "steps": tables.steps,
-        "bits": int(tables.integers[0]),
+        "bits": tables.bits,
         "blocks": fused.BLOCKS,
+        "double_rounds": fused.DOUBLE_ROUNDS,
     }
     pointers = {
         "x": given,
@@ -179,7 +193,9 @@ def machine_code(
         signature=pointers | numbers | dict.fromkeys(constants, "constexpr"),
         constexprs=constants,
     )
-    built = triton.compile(source, target=GPUTarget(*target), options=fused.OPTIONS)
+    built = triton.compile(
+        source, target=GPUTarget(*target), options=fused.options_for(fused.BLOCKS)
+    )
     return built.asm["ptx" if target[0] == "cuda" else "amdgcn"]
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from mezzotint import Mechanism, ParameterError
 from mezzotint.core import gpu, sampler
 from mezzotint.core.sampler import PrivatizeStats, codes_from_words, key_from
-from reference.gpu import chacha_words, outside
+from reference.gpu import outside, words_of_draws
 from reference.sampler import inputs_for, telltale
 from strategies import mechanisms, random_knots
 
@@ -52,7 +52,7 @@ def test_same_codes_as_the_cpu_for_the_same_words(
     key = generator.bytes(32)
     codes, counts = gpu.draw(mechanism, torch.from_numpy(x), key, "plain")
     np.testing.assert_array_equal(
-        codes.numpy(), codes_from_words(mechanism, x, chacha_words(key, 0, 300))
+        codes.numpy(), codes_from_words(mechanism, x, words_of_draws(key, 300))
     )
     assert counts == (*outside(mechanism, x), 0)
 
@@ -66,7 +66,7 @@ def test_same_codes_with_very_many_levels(levels: int) -> None:
     codes, _ = gpu.draw(mechanism, torch.from_numpy(x), KEY, "plain")
     assert codes.dtype == (torch.uint8 if levels == 256 else torch.int32)
     np.testing.assert_array_equal(
-        codes.numpy(), codes_from_words(mechanism, x, chacha_words(KEY, 0, 2000))
+        codes.numpy(), codes_from_words(mechanism, x, words_of_draws(KEY, 2000))
     )
 
 
@@ -92,7 +92,7 @@ def test_chunks_continue_the_stream(size: int, monkeypatch: pytest.MonkeyPatch) 
     x = np.random.default_rng(size).uniform(-1.2, 1.2, size)
     codes, counts = gpu.draw(one_bit(), torch.from_numpy(x), KEY, "plain")
     np.testing.assert_array_equal(
-        codes.numpy(), codes_from_words(one_bit(), x, chacha_words(KEY, 0, size))
+        codes.numpy(), codes_from_words(one_bit(), x, words_of_draws(KEY, size))
     )
     assert counts == (*outside(one_bit(), x), 0)
 
@@ -226,7 +226,7 @@ def test_float32_inputs_are_compared_with_float64_limits(on_device: None) -> Non
 
 def test_a_seed_reproduces_and_a_generator_moves_on(on_device: None) -> None:
     x = torch.zeros(256)
-    expected = codes_from_words(one_bit(), x.numpy(), chacha_words(key_from(4), 0, 256))
+    expected = codes_from_words(one_bit(), x.numpy(), words_of_draws(key_from(4), 0, 256))
     np.testing.assert_array_equal(one_bit().privatize(x, 4).numpy(), expected)
     generator = np.random.default_rng(1)
     first, second = one_bit().privatize(x, generator), one_bit().privatize(x, generator)
