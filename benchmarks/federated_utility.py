@@ -4,7 +4,7 @@ Run: python benchmarks/federated_utility.py MNIST_FOLDER [--per-round 100] [--se
 
 MNIST over 1,000 clients (Dirichlet 0.3), softmax regression (7,850 parameters), 20 rounds; epsilon 2 at delta 1e-5 for
 replacing one client, computed: to an observer of the secure sums, or, where a trusted server adds the noise, of the
-models. With --bands everybody is in every sum, and trains in turn. Rows of one size of rounds have one relation and one
+models. Rows of one size of rounds have one relation and one
 participation. A row chooses its server optimizer, clipping norm and local training from the same lists in the same way,
 on seeds that are not reported; without noise, and where all clients stay, what suits the trusted server is taken. Noise
 is seeded: a simulation.
@@ -29,24 +29,41 @@ from mezzotint.federated.encoding import (
     Encoding,
     FixedPointEncoding,
     GaussianEncoding,
+    Vector,
     gaussian_encoding,
 )
 from mezzotint.federated.ledger import noise_within
 from mezzotint.federated.secagg.roster import SAMPLINGS, Sampling, most_participations, turn
 from mezzotint.federated.tasks import (
-    FedAdam,
     FedAvg,
     FedAvgM,
     LocalTraining,
     Rehearsal,
     ServerOptimizer,
     State,
-    behind,
     model_for,
 )
 from mezzotint.vectors.advice import gaussian_shift
 
 CLIENTS, ROUNDS, EPSILON, DELTA = 1000, 20, 2.0, 1e-5
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class FedAdam(ServerOptimizer):
+    """Adam on mean updates, without bias correction (Reddi et al. 2021)."""
+
+    first: float = 0.9
+    second: float = 0.99
+    least: float = 1e-3
+
+    def step(self, state: State, mean: Vector) -> tuple[State, Vector]:
+        start = {"first": np.zeros_like(mean), "second": np.full_like(mean, self.least**2)}
+        before = state or start
+        first = self.first * before["first"] + (1 - self.first) * mean
+        second = self.second * before["second"] + (1 - self.second) * mean * mean
+        return {"first": first, "second": second}, first / (np.sqrt(second) + self.least)
+
 
 CLIPS: tuple[float, ...] = (0.1, 0.2, 0.3, 0.5)
 LOCAL: tuple[LocalTraining, ...] = (
@@ -97,7 +114,6 @@ class Row:
     per_round: int
     adds: str
     sampling: Sampling = "cyclic"
-    bands: int = 1
 
     @property
     def sums(self) -> int:
@@ -105,11 +121,6 @@ class Row:
         return most_participations(
             self.sampling, rounds=ROUNDS, per_round=self.per_round, population=CLIENTS
         )
-
-    @property
-    def charged(self) -> int:
-        """Updates of a client, at most."""
-        return -(-self.sums // self.bands)
 
     @property
     def least(self) -> int:
@@ -122,7 +133,7 @@ class Row:
             return 0.0
         if self.adds == TRUSTED:
             # Clients replaced: sums differ by at most twice the norm.
-            return 2 * self.charged**0.5 / gaussian_shift(EPSILON, DELTA)
+            return 2 * self.sums**0.5 / gaussian_shift(EPSILON, DELTA)
         return noise_within(
             EPSILON,
             lambda multiplier: self.encoding(multiplier, 1.0, size),
@@ -135,7 +146,6 @@ class Row:
             l2_norm=clip,
             clients=self.per_round,
             size=size,
-            bands=self.bands,
         )
 
     def protocol(self, setting: Setting, multiplier: float, seed: int) -> float:
@@ -164,20 +174,17 @@ class Row:
         order = choice.permutation(CLIENTS) if self.sampling == "cyclic" else None
         parameters, rng = model.initial(seed), np.random.default_rng([seed, 1])
         state: State = {}
-        noises: State = {}
-        per_turn = self.per_round // self.bands
         for number in range(1, ROUNDS + 1):
-            noise = multiplier * setting.clip * rng.standard_normal(parameters.size)
-            noises, total = behind(noises, noise, number=number, count=self.bands, bands=self.bands)
+            total = multiplier * setting.clip * rng.standard_normal(parameters.size)
             turns = (
-                choice.permutation(CLIENTS)[:per_turn]
+                choice.permutation(CLIENTS)[: self.per_round]
                 if order is None
-                else order[turn(number, per_turn, CLIENTS)]
+                else order[turn(number, self.per_round, CLIENTS)]
             )
             for place in turns:
                 update = setting.local.update(model, parameters, *federation.clients[place], seed=0)
                 total += update * (setting.clip / max(float(np.linalg.norm(update)), setting.clip))
-            state, change = optimizer.step(state, total / per_turn)
+            state, change = optimizer.step(state, total / self.per_round)
             parameters = parameters + rate * change
         return 100 * model.evaluate(parameters, federation.test_x, federation.test_y)[1]
 
@@ -231,9 +238,6 @@ def main() -> None:
     parser.add_argument(
         "--sampling", default="cyclic", help="cyclic, or fixed: drawn anew in every round"
     )
-    parser.add_argument(
-        "--bands", default="", help="rows of all in every sum, each training in one of so many"
-    )
     arguments = parser.parse_args()
     if arguments.folder is None:
         print("no folder of MNIST is given: nothing to run")
@@ -257,20 +261,16 @@ def main() -> None:
     )
     for name in (*names, "chosen", "accuracy", "less than trusted, paired", "seconds"):
         table.add_column(name, justify="right")
-    kinds = [(int(part), 1) for part in arguments.per_round.split(",") if part]
-    for per_round, bands in kinds + [
-        (CLIENTS, int(part)) for part in arguments.bands.split(",") if part
-    ]:
+    for per_round in map(int, arguments.per_round.split(",")):
         reference: list[float] = []
         setting = Setting()
-        for adds in (TRUSTED, NOBODY, STAY, VANISH) if bands == 1 else (TRUSTED, STAY, VANISH):
+        for adds in (TRUSTED, NOBODY, STAY, VANISH):
             start = time.process_time()
             row = Row(
                 folder=arguments.folder,
                 per_round=per_round,
                 adds=adds,
                 sampling=sampling,
-                bands=bands,
             )
             multiplier = row.multiplier(size)
             if adds == TRUSTED or (adds == VANISH and not arguments.once):
@@ -292,10 +292,9 @@ def main() -> None:
                 epsilons = tuple(f"{claim.epsilon:.3f}" for claim in claims)
             each = f"{shown(scores)} ({', '.join(f'{score:.1f}' for score in scores)})"
             seconds = round(time.process_time() - start)
-            crowd = str(per_round) if bands == 1 else f"{per_round}, {bands} bands"
             cells = (
-                crowd,
-                row.charged,
+                per_round,
+                row.sums,
                 adds,
                 f"{multiplier:.3f}",
                 *epsilons,

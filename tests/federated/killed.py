@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import signal
 import time
 from collections.abc import Sequence
@@ -63,18 +62,6 @@ def serve_for(words: Sequence[str]) -> int:
     grid = LocalGrid([make_client_app()] * json.loads(words[0])["clients"])
     run_server(grid, RunSettings(**json.loads(words[0])))
     print(f"\n{time.process_time()}")
-    return 0
-
-
-def answer(words: Sequence[str]) -> int:
-    """A client's process for one message, as Flower starts it: message and state in a file, both anew in another."""
-    from federated.test_turns import client
-
-    place, message, context = pickle.loads(Path(words[0]).read_bytes())
-    found = client(place)(message, context)
-    part = Path(words[1]).with_suffix(".part")
-    part.write_bytes(pickle.dumps((found.content, context.state)))
-    part.rename(words[1])
     return 0
 
 

@@ -20,22 +20,21 @@ from mezzotint.cli.federate import TABLES, _named
 from mezzotint.core.errors import FileFormatError, InfeasibleError, ParameterError
 from mezzotint.core.files import RepairWarning, locked
 from mezzotint.core.records import above
-from mezzotint.families import discrete_gaussian, rqm, stochastic_rounding
+from mezzotint.families import discrete_gaussian, stochastic_rounding
 from mezzotint.federated.app import run_server
 from mezzotint.federated.client_app import PARAMETERS, TOLD, make_client_app
 from mezzotint.federated.encoding import (
     FixedPointEncoding,
-    TableEncoding,
     canonical,
+    gaussian_encoding,
     noise_encoding,
 )
 from mezzotint.federated.folder import write_app
 from mezzotint.federated.joined import load_encoding
-from mezzotint.federated.ledger import Checkpoint, RunLedger, against_readers
+from mezzotint.federated.ledger import Checkpoint, RunLedger
 from mezzotint.federated.secagg import Roster
 from mezzotint.federated.settings import RunSettings
 from mezzotint.federated.strategy import SecureStrategy
-from mezzotint.privacy import account
 from tolerances import MANY
 
 CLIENTS = 12
@@ -202,7 +201,6 @@ def test_checkpoints_come_back_as_they_were(tmp_path):
         {"algorithm": "adam"},
         {"steps": 0},
         {"spare": -1, "per_round": 50},
-        {"spare": 2, "per_round": 50, "sampling": "poisson"},
         {"colluding": 2.0},
         {"dropping": -1.0},
     ],
@@ -233,7 +231,7 @@ def test_a_moved_run_is_resumed_where_it_is_now(tmp_path):
 
 def test_an_app_folder_holds_the_settings(tmp_path):
     settings = _settings(
-        tmp_path, rounds=7, sampling="poisson", out=str(tmp_path / "run"), data=str(tmp_path)
+        tmp_path, rounds=7, sampling="cyclic", out=str(tmp_path / "run"), data=str(tmp_path)
     )
     write_app(tmp_path / "app", settings, settings.encoding())
     written = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text())
@@ -268,33 +266,25 @@ def test_every_table_can_be_chosen_by_name_and_summed(name):
         (["--bits", "0"], "bits"),
         (["--clip", "-1"], "clip"),
         (["--report-epsilon", "nan"], "report-epsilon"),
-        (["--mechanism", "ddg", "--noise-multiplier", "0"], "noise-multiplier"),
+        (["--mechanism", "rounded-gaussian", "--noise-multiplier", "0"], "noise-multiplier"),
         (["--mechanism", "optm", "--bits", "4"], "--bits 2"),
         (["--clients", "0"], "clients"),
-        (["--dataset", "imagenet", "--mechanism", "ddg"], "dataset"),
+        (["--dataset", "imagenet", "--mechanism", "rounded-gaussian"], "dataset"),
         (["--resume"], "resume"),
-        (["--mechanism", "ddg", "--bands", "4"], "rounded-gaussian"),
-        (
-            ["--mechanism", "rounded-gaussian", "--bands", "4", "--most-examples", "9"],
-            "most-examples",
-        ),
-        (["--mechanism", "rounded-gaussian", "--bands", "65"], "bands"),
-        (
-            ["--mechanism", "rounded-gaussian", "--bands", "4", "--per-round", "50"],
-            "--per-round 100",
-        ),
         (["--mechanism", "rounded-gaussian", "--bits", "4"], "--bits=4: applies to named tables"),
         (
-            ["--mechanism", "ddg", "--report-epsilon", "4"],
+            ["--mechanism", "rounded-gaussian", "--report-epsilon", "4"],
             "--report-epsilon=4.0: applies only to named tables with noise",
         ),
-        (["--mechanism", "ddg", "--clip", "4"], "--clip=4.0: applies only to named tables"),
+        (
+            ["--mechanism", "rounded-gaussian", "--clip", "4"],
+            "--clip=4.0: applies only to named tables",
+        ),
         (
             ["--mechanism", "rqm", "--noise-multiplier", "1"],
-            "--noise-multiplier=1.0: needs a --mechanism that adds noise",
+            "--noise-multiplier=1.0: needs --mechanism rounded-gaussian",
         ),
         (["--trust", "local", "--dropping", "0.1"], "--dropping=0.1: applies to secure sums only"),
-        (["--l2-norm-range", "1", "2"], "--clip-quantile"),
         (["--evaluate-noise", "4"], "--evaluate-noise=4.0: needs --evaluate-every"),
         (["--evaluate-every", "2", "--evaluate-noise", "0"], "--evaluate-noise=0.0"),
         (["--evaluate-every", "2", "--largest-loss", "0"], "--largest-loss=0.0"),
@@ -304,10 +294,6 @@ def test_every_table_can_be_chosen_by_name_and_summed(name):
         ),
         (["--client-learning-rate", "-1"], "--client-learning-rate=-1.0: "),
         (["--client-batch-size", "-1"], "--client-batch-size=-1: "),
-        (
-            ["--mechanism", "rounded-gaussian", "--clip-quantile", "1.5"],
-            "--clip-quantile=1.5: need a quantile",
-        ),
         (["--l2-norm", "-1"], "or 0"),
         (["--most-examples", "-4"], "0 for equal weights"),
         (["--spare", "60"], "--spare=60: "),
@@ -338,7 +324,7 @@ def test_a_written_app_is_told_as_one_object(tmp_path, monkeypatch, capsys):
 
 def test_an_app_is_written_with_its_encoding(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for name, kind in (("skellam", "noise"), ("gaussian", "noise"), ("quantize", "table")):
+    for name, kind in (("rounded-gaussian", "gaussian"), ("quantize", "table")):
         assert run(["federate", "--mechanism", name, "--app", name]) == 0
         written = tomllib.loads((tmp_path / name / "pyproject.toml").read_text())
         path = (
@@ -398,66 +384,6 @@ def test_every_round_tells_what_was_spent(tmp_path):
     assert "epsilon" not in result.train_metrics_clientapp[1]
 
 
-def test_bands_from_the_command_to_the_claim_and_over_a_restart(tmp_path, monkeypatch):
-    """Five rounds of two bands: noise for three updates of a client; that is claimed, and where a server stops."""
-    monkeypatch.chdir(tmp_path)
-    command = [
-        "federate",
-        "--mechanism",
-        "rounded-gaussian",
-        "--epsilon",
-        "30",
-        "--clients",
-        "12",
-        "--per-round",
-        "12",
-    ]
-    assert (
-        run(
-            [
-                *command,
-                "--rounds",
-                "5",
-                "--bands",
-                "2",
-                "--dirichlet",
-                "5",
-                "--minimum",
-                "10",
-                "--app",
-                "app",
-            ]
-        )
-        == 0
-    )
-    config = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text())["tool"]["flwr"][
-        "app"
-    ]["config"]
-    told = {
-        "mechanism": "app/mezzotint_run/encoding.json",
-        "stage_timeout": 5.0,
-        "out": str(tmp_path / "run"),
-    }
-    settings = replace(RunSettings.from_config(config), **told)
-    encoding = settings.encoding()
-    assert encoding.bands == 2
-    grid = _grid()
-    run_server(grid, replace(settings, rounds=2))
-    report = run_server(grid, settings)
-    assert (report.stopped, report.incidents) == ("", ())
-    plain = replace(encoding, bands=1)
-    claim = plain.central(rounds=3, clients=12, size=650, delta=1e-6)
-    assert report.claims["central"]["epsilon"] == pytest.approx(claim.epsilon, rel=MANY)
-    assert plain.central(rounds=3, clients=10, size=650, delta=1e-6).epsilon <= 30.0
-    assert "one vector in 2 sums" in report.claims["central"]["method"]
-    assert (
-        sum(name.startswith("sum of round") for name in Checkpoint.load(tmp_path / "run").optimizer)
-        == 1
-    )
-    more = run_server(grid, replace(settings, rounds=9))
-    assert "budget" in more.stopped
-
-
 @pytest.mark.parametrize(
     ("sampling", "rounds", "per_round", "charged"),
     [("fixed", 3, 12, 3), ("cyclic", 4, 9, 3), ("fixed", 2, 9, 2)],
@@ -470,7 +396,7 @@ def test_the_noise_that_a_budget_needs_is_found(
     command = [
         "federate",
         "--mechanism",
-        "ddg",
+        "rounded-gaussian",
         "--epsilon",
         "3",
         "--clients",
@@ -498,8 +424,7 @@ def test_the_noise_that_a_budget_needs_is_found(
     )
     found = float(told.split("--noise-multiplier ")[1].split()[0])
     costs = [
-        noise_encoding(
-            lambda deviation: discrete_gaussian(sigma=deviation),
+        gaussian_encoding(
             noise_multiplier=multiplier, l2_norm=1.0, clients=per_round, size=650,
         ).central(rounds=charged, clients=7, size=650, delta=1e-6).epsilon
         for multiplier in (found, 0.97 * found)
@@ -517,100 +442,6 @@ def test_the_noise_that_a_budget_needs_is_found(
     assert report.stopped == ""
     assert report.claims["central"]["epsilon"] <= 3.0
     assert max(report.ledger["charges"].values()) <= charged
-
-
-def test_who_draws_in_secret_may_claim_more_against_readers_of_the_models(tmp_path):
-    """A table, 9 of 12 clients in two rounds: as `account` has it. Whatever is missing, there is no second claim."""
-    table = rqm(lower=-0.4, upper=0.4, levels=4, extension=0.4, q=0.42)
-    encoding = TableEncoding(mechanism=table)
-
-    def claimed(
-        path: str,
-        *,
-        asked: int = 9,
-        survived: int = 9,
-        among: tuple[int | None, ...] = (12, 12),
-        **others,
-    ):
-        ledger = RunLedger(tmp_path / path, {})
-        for one in among:
-            number = ledger.start()
-            names = [str(place) for place in range(asked)]
-            ledger.ask(number, names, minimum=2, among=one)
-            ledger.close(number, names[:survived])
-        settings: dict[str, Any] = {
-            "secret": True,
-            "per_round": 9,
-            "size": 3,
-            "delta": 1e-5,
-            "corrupted": 0,
-        } | others
-        return against_readers(
-            others.pop("encoding", encoding), RunLedger(tmp_path / path, {}), **settings
-        )
-
-    found = claimed("all")
-    assert not isinstance(found, str)
-    expected = account(
-        table, trust="secure_sum", clients=9, dimension=3, rounds=2, delta=1e-5,
-        sampling="without_replacement", sampling_rate=0.75,
-    )  # fmt: skip
-    assert found.epsilon == expected.epsilon
-    assert (
-        found.epsilon < encoding.claims(rounds=2, clients=9, size=3, delta=1e-5)["central"].epsilon
-    )
-    assert "secret" in claimed("server", secret=False)
-    assert "knows who took part" in claimed("colluding", corrupted=1)
-    assert "vanished" in claimed("fewer", survived=8)
-    assert "vanished" in claimed("asked", asked=8, survived=8)
-    assert "same clients" in claimed("joined", among=(12, 13))
-    assert "same clients" in claimed("unknown", among=(None, None))
-    assert "same clients" in claimed("everybody", among=(9, 9))
-    assert "nothing was released" in claimed("none", among=())
-    noise = _settings(tmp_path).encoding()
-    assert "proved for tables" in against_readers(
-        noise,
-        RunLedger(tmp_path / "all", {}),
-        secret=True,
-        per_round=9,
-        size=650,
-        delta=1e-5,
-        corrupted=0,
-    )
-    failed = RunLedger(tmp_path / "all", {})
-    failed.fail(failed.start(), "TooFewClients")
-    assert "same clients" in against_readers(
-        encoding, failed, secret=True, per_round=9, size=3, delta=1e-5, corrupted=0
-    )
-
-
-@pytest.mark.parametrize(
-    ("sampling", "word"), [("fixed", "proved for tables"), ("cyclic", "draws in secret")]
-)
-def test_a_run_says_twice_what_may_be_claimed_of_sampling(tmp_path, sampling, word):
-    report = run_server(
-        _grid(), _settings(tmp_path, rounds=1, per_round=10, sampling=sampling, minimum=6)
-    )
-    assert report.amplified["server"].startswith("none amplified")
-    assert word in report.amplified["readers"]
-
-
-def test_a_strategy_that_draws_in_secret_writes_from_how_many(tmp_path):
-    table = TableEncoding(mechanism=rqm(lower=-0.4, upper=0.4, levels=4, extension=0.4, q=0.42))
-    path = tmp_path / "table.json"
-    path.write_text(canonical(table.as_dict()))
-    settings = _settings(
-        tmp_path, mechanism=str(path), rounds=1, per_round=10, minimum=6, out=str(tmp_path / "run")
-    )
-    report = run_server(_grid(), settings)
-    lines = [
-        json.loads(line) for line in (tmp_path / "run" / "ledger.jsonl").read_text().splitlines()
-    ]
-    assert [line["among"] for line in lines if line.get("asked")] == [CLIENTS]
-    readers = report.amplified["readers"]
-    assert readers["sampling"] == "without_replacement"
-    assert readers["sampling_rate"] == 10 / CLIENTS
-    assert readers["epsilon"] <= report.claims["central"]["epsilon"]
 
 
 def test_a_clients_process_loads_nothing_before_it_is_used():

@@ -56,7 +56,26 @@ def _messages(count: int) -> list[Message]:
 
 
 def _nodes(found) -> list[int]:
-    return [int(answer.metadata.reply_to_message_id) for answer in found]
+    answers = list(found)
+    for node, answer in answers:
+        assert str(node) == answer.metadata.reply_to_message_id
+    return [node for node, _ in answers]
+
+
+def test_what_flower_answers_for_a_lost_node_is_that_nodes(clock):
+    """Errors come in the name of the SuperLink, node 1: whose message failed is known from the message."""
+    grid = _Slow(clock, [0.0, 1.0])
+    sent = _messages(2)
+    pull = grid.pull_messages
+
+    def failing(message_ids):
+        found = pull(message_ids)
+        for answer in found:
+            answer.metadata.__dict__["_src_node_id"] = 1
+        return found
+
+    grid.pull_messages = failing
+    assert _nodes(arriving(grid, sent, timeout=10.0)) == [10, 11]
 
 
 def test_answers_come_in_the_order_in_which_they_are_there_and_the_end_waits_for_nobody_else(clock):

@@ -41,7 +41,6 @@ from mezzotint.federated.joined import (
     packed,
     unpacked,
 )
-from mezzotint.federated.ledger import _not_amplified
 from mezzotint.federated.policy import Policy, PolicyRefusal
 from mezzotint.federated.secagg import PlanRefused, RoundPlan
 from tolerances import FEW, MANY
@@ -530,7 +529,7 @@ def test_the_hash_of_noise_says_who_adds_it():
 
 
 @pytest.mark.parametrize("inner", [None, 3, "noise", [1], [[]], True])
-@pytest.mark.parametrize("kind", ["metrics", "weighted", "adaptive"])
+@pytest.mark.parametrize("kind", ["metrics", "weighted"])
 def test_an_inner_encoding_that_is_none_is_refused(kind, inner):
     values = {"kind": kind, "inner": inner, "ranges": [["a", 0, 1]], "most_examples": 1}
     with pytest.raises(FileFormatError):
@@ -619,25 +618,6 @@ def test_settings_that_make_no_sense_are_refused():
     with pytest.raises(ParameterError, match="deviation"):
         GaussianEncoding(deviation=0.5, l2_norm=1.0, granularity=1.0, modulus_bits=8)
     assert json.loads(canonical(ENCODINGS["fixed"].as_dict()))["kind"] == "fixed"
-
-
-@pytest.mark.parametrize(
-    ("encoding", "reason"),
-    [
-        (FixedPointEncoding(clip=1.0), "no noise"),
-        (
-            WeightedEncoding(inner=FixedPointEncoding(clip=1.0, l2_norm=1.0), most_examples=5),
-            "summed as they are",
-        ),
-        (
-            gaussian_encoding(noise_multiplier=4.0, l2_norm=1.0, clients=9, size=3),
-            "noise that is added",
-        ),
-    ],
-    ids=["clip", "weighted", "noise"],
-)
-def test_why_absence_amplifies_nothing(encoding, reason):
-    assert reason in _not_amplified(encoding)
 
 
 @pytest.mark.parametrize("adds", ["clients", "server"])

@@ -174,9 +174,28 @@ def test_asked_again_the_same_index_comes_back_and_is_charged_once(tmp_path):
     assert ledger.spent("0").epsilon == pytest.approx(2 * SCHEME.epsilon, rel=FEW)
 
 
-def test_without_a_folder_answers_last_as_long_as_the_run():
+def test_a_budget_without_a_ledger_that_outlasts_the_run_is_refused(tmp_path):
+    """In Flower's state alone every run would begin anew: 9 reports where 3 fit."""
+    budgeted = Policy(budget=2.5 * SCHEME.epsilon)
+    grid = LocalGrid([_app(np.eye(10)[0], budgeted)])
+    assert _ask(grid, 10, _strategy(), 1, 0)["reason"].startswith(
+        "records: this client has a budget"
+    )
+    lost = LocalGrid([_app(np.eye(10)[0], budgeted)], configs={0: {"records": str(tmp_path)}})
+    (tmp_path / "ledger.jsonl").unlink()
+    assert "ledger of reports is missing" in _ask(lost, 10, _strategy(), 1, 0)["reason"]
+    assert not (tmp_path / "ledger.jsonl").exists()
+    answered = []
+    for _ in range(9):  # a run each
+        again = LocalGrid([_app(np.eye(10)[0], budgeted)], configs={0: {"records": str(tmp_path)}})
+        answered.append(Key.PAYLOAD in _ask(again, 10, _strategy(), 1, 0))
+    assert answered == [True, True] + [False] * 7
+
+
+def test_answers_are_repeated_and_a_budget_is_kept(tmp_path):
     drawn = iter(np.random.default_rng(2).normal(size=(100, 10)))
-    grid = LocalGrid([_app(lambda: next(drawn), Policy(budget=2.5 * SCHEME.epsilon))])
+    budgeted = Policy(budget=2.5 * SCHEME.epsilon)
+    grid = LocalGrid([_app(lambda: next(drawn), budgeted)], configs={0: {"records": str(tmp_path)}})
     strategy = _strategy()
     answers = {number: _ask(grid, 10, strategy, number, 0)[Key.PAYLOAD] for number in (1, 2)}
     third = _ask(grid, 10, strategy, 3, 0)
@@ -323,7 +342,7 @@ def test_too_few_reports_leave_the_model_and_are_charged():
 @pytest.mark.parametrize("restarts", [0, 1, 11], ids=["never", "once", "every round"])
 def test_clients_take_turns_also_those_that_are_dead_and_over_restarts(tmp_path, restarts):
     """12 nodes, 5 a round, 12 rounds: one never answers, one does not report; all are asked 5 times, far apart."""
-    path, session = tmp_path / "ledger.jsonl", bytes(16)
+    path, session = tmp_path / "run.jsonl", bytes(16)
     asked: dict[int, set[int]] = {}
 
     def hand(message, reply):
@@ -336,9 +355,9 @@ def test_clients_take_turns_also_those_that_are_dead_and_over_restarts(tmp_path,
         _app(np.eye(10)[place % 10], Policy(budget=5 * SCHEME.epsilon + MANY))
         for place in range(12)
     ]
-    grid = LocalGrid(
-        apps, hand=hand
-    )  # clients live on, and refuse more reports than they have budget for
+    # Clients live on, and refuse more reports than they have budget for.
+    configs = {place: {"records": str(tmp_path / str(place))} for place in range(12)}
+    grid = LocalGrid(apps, hand=hand, configs=configs)
     for rounds in np.diff(np.linspace(0, 12, restarts + 2).astype(int)):
         ledger = RunLedger(path, {})
         strategy = _strategy(per_round=5, sampling="cyclic", ledger=ledger, session=session)

@@ -48,7 +48,7 @@ def test_both_sides_have_the_participation_and_the_budget_of_each_other(script: 
         adds: script.Row(folder="", per_round=15, adds=adds)
         for adds in (script.TRUSTED, script.STAY, script.VANISH)
     }
-    assert {row.charged for row in found.values()} == {2}
+    assert {row.sums for row in found.values()} == {2}
     trusted, stay, vanish = (row.multiplier(650) for row in found.values())
     assert trusted <= stay <= 1.02 * trusted
     # As the search leaves it.

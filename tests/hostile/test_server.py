@@ -22,10 +22,9 @@ from mezzotint.families import discrete_gaussian
 from mezzotint.federated.encoding import (
     FixedPointEncoding,
     canonical,
-    gaussian_encoding,
     noise_encoding,
 )
-from mezzotint.federated.joined import AdaptiveEncoding, packed
+from mezzotint.federated.joined import packed
 from mezzotint.federated.lifetime import LifetimeLedger
 from mezzotint.federated.mod import SecureUpdates
 from mezzotint.federated.policy import Policy
@@ -620,80 +619,6 @@ def test_a_ledger_of_an_older_rotation_is_refused_with_what_to_do_and_nothing_le
     LifetimeLedger(path, identity=identity).charge(
         NOISY, plan=bytes([1] * 32), budget=float("inf"), **noted
     )
-
-
-# Adaptive clipping norms ----------------------------------------------------------------------------------------------
-
-_ROUNDED = gaussian_encoding(noise_multiplier=5.0, l2_norm=1.25, clients=CLIENTS, size=SIZE + 1)
-ADAPTIVE = AdaptiveEncoding(inner=_ROUNDED, clip=0.5, least=0.01, most=100.0, rate=0.5)
-RANGED = dataclasses.replace(POLICY, l2_norm=None, l2_norm_range=(0.2, 2.0))
-
-
-def _inner(**changes: float) -> AdaptiveEncoding:
-    return dataclasses.replace(ADAPTIVE, inner=dataclasses.replace(_ROUNDED, **changes))
-
-
-NORM_LIES = {
-    "a norm below the range": (dataclasses.replace(ADAPTIVE, clip=0.19), "l2_norm=0.19"),
-    "a norm above the range": (dataclasses.replace(ADAPTIVE, clip=2.1), "l2_norm=2.1"),
-    "noise in units of another norm": (
-        _inner(granularity=_ROUNDED.granularity * 0.2),
-        "noise_multiplier=",
-    ),
-    "noise for a smaller bit than is sent": (_inner(l2_norm=2.5), "noise_multiplier="),
-    "the noise of the first norm, and a fixed norm four times as large": (
-        dataclasses.replace(_ROUNDED, l2_norm=2.0, granularity=_ROUNDED.granularity * 0.5 / 1.25),
-        "noise_multiplier=",
-    ),
-    "no norm at all": (NOISE_FREE, "l2_norm=None"),
-}
-
-
-@pytest.mark.parametrize("lie", list(NORM_LIES))
-def test_a_server_cannot_move_the_norm_out_of_the_policys_range_or_away_from_its_noise(lie):
-    """Announced like the real one by a strategy; every client refuses before it deals, in words that no data change."""
-    told, words = NORM_LIES[lie]
-    reasons = []
-    for data in (1.0, 7.0):
-        grid = _grid([_app(np.full(SIZE, data), RANGED) for _ in range(CLIENTS)])
-        strategy = SecureStrategy(
-            encoding=told,
-            per_round=CLIENTS,
-            minimum=3,
-            roster=roster(CLIENTS),
-            returns="update",
-            session=bytes(16),
-        )
-        strategy.start(
-            grid=grid, initial_arrays=ArrayRecord({"a": Array(np.zeros(SIZE))}), num_rounds=1
-        )
-        assert strategy.last_sum is None
-        assert strategy.ledger.charges == {}
-        found = [_record(reply) for reply in grid.received if "refused" in _record(reply)]
-        assert [one["refused"] for one in found] == ["PolicyRefusal"] * CLIENTS
-        reasons.append([one["reason"] for one in found])
-    assert reasons[0] == reasons[1]
-    assert all(reason.startswith(words) for reason in reasons[0])
-
-
-def test_a_norm_that_leaves_the_range_in_a_later_round_is_refused_there():
-    """The first round is honest. Then the server moves the norm further than any rule would, and gets no sum."""
-    grid = _grid([_app(np.full(SIZE, 0.1), RANGED) for _ in range(CLIENTS)])
-    strategy = SecureStrategy(
-        encoding=ADAPTIVE, per_round=CLIENTS, minimum=3, roster=roster(CLIENTS), returns="update"
-    )
-    start = ArrayRecord({"a": Array(np.zeros(SIZE))})
-    strategy.start(grid=grid, initial_arrays=start, num_rounds=1)
-    assert strategy.last_sum is not None
-    assert isinstance(strategy.encoding, AdaptiveEncoding)
-    assert (
-        0.2 < strategy.encoding.clip < 1.0
-    )  # once by exp(.5 (.5 - share)), whatever the noise says
-    strategy.encoding = dataclasses.replace(strategy.encoding, clip=50.0)
-    strategy.start(grid=grid, initial_arrays=start, num_rounds=1)
-    assert strategy.last_sum is None
-    assert {one.name for one in strategy.incidents} == {"PolicyRefusal", "TooFewClients"}
-    assert set(strategy.ledger.charges.values()) == {1}
 
 
 def test_a_message_that_is_refused_reaches_no_app():

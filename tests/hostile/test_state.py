@@ -27,7 +27,7 @@ from mezzotint.training.packed import _LENGTH_BYTES, MAGIC, PackedModel, pack_we
 
 POLICY: dict[str, Any] = {
     "minimum": 2, "corrupted": 0.1, "report_epsilon": 2.0, "budget": 5.0, "delta": 1e-6, "mechanisms": ["ab" * 32],
-    "noise_multiplier": 0.0, "largest_value": 1.0, "l2_norm": 1.0, "l2_norm_range": [0.1, 2.0], "rounds": 10,
+    "noise_multiplier": 0.0, "largest_value": 1.0, "l2_norm": 1.0, "rounds": 10,
     "evaluate_noise_multiplier": 0.0, "evaluate": False,
 }  # fmt: skip
 
@@ -82,7 +82,7 @@ def _chained(rows: list[dict[str, Any]]) -> bytes:
 
 def _run_ledger(path: Path) -> object:
     ledger = mz.federated.RunLedger(path, {"session": "s"})
-    return ledger.as_dict(), ledger.turns, ledger.among
+    return ledger.as_dict(), ledger.turns
 
 
 def _lifetime(path: Path) -> object:
@@ -106,7 +106,7 @@ def _write(kind: str, path: Path) -> None:
         for survivors in (["1", "2"], None):
             number = run.start()
             run.take_turn(number, ["1", "2"])
-            run.ask(number, ["1", "2"], minimum=2, among=5)
+            run.ask(number, ["1", "2"], minimum=2)
             run.fail(number, "a test") if survivors is None else run.close(number, survivors)
     elif kind == "lifetime":
         encoding = mz.federated.gaussian_encoding(
@@ -122,7 +122,7 @@ def _write(kind: str, path: Path) -> None:
         ledger = mz.federated.LifetimeLedger(path, identity="ab" * 32)
         ledger.charge(encoding, plan=bytes(32), session=bytes(16), number=1, **told)
     elif kind == "checkpoint":
-        state: dict[str, Any] = {"optimizer": {"m": np.ones(3)}, "l2_norm": 1.0, "told": {"a": 1}}
+        state: dict[str, Any] = {"optimizer": {"m": np.ones(3)}, "told": {"a": 1}}
         Checkpoint(parameters=np.arange(3.0), done=1, session=bytes(16), **state).save(path.parent)
         path.with_name("model.npz").rename(path)
     elif kind == "roster":

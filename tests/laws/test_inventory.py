@@ -14,8 +14,7 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
         "core.arguments.check_epsilon",
         "federated.joined.encoding_from", "federated.joined.load_encoding",
         "federated.joined.unpacked",
-        "federated.encoding.TableEncoding.scheme", "federated.encoding.Encoding.accounted",
-        "federated.encoding.Encoding.after", "federated.tasks.mean_update",
+        "federated.encoding.TableEncoding.scheme",
         "federated.policy.load_policy", "federated.settings.RunSettings.codebook",
         "federated.settings.RunSettings.encoding", "federated.settings.RunSettings.from_config",
         "federated.settings.RunSettings.load", "kernel.claim.ExactClaim.delta", "kernel.claim.ExactClaim.epsilon",
@@ -53,11 +52,11 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
         "federated.folder.simulate", "federated.strategy.SecureStrategy.claims",
     ),
     "hands on, for the sums that took place, what an issuer with a law says of them: tests/federated compare the two": (
-        "federated.ledger.against_readers", "federated.encoding.Encoding.central",
+        "federated.encoding.Encoding.central",
         "federated.encoding.NoiseEncoding.central", "federated.encoding.SchemeEncoding.central",
         "federated.ledger.RunLedger.spent",
         "federated.local.LocalStrategy.spent", "federated.rounds.RoundStrategy.spent",
-        "federated.strategy.SecureStrategy.against_readers", "federated.strategy.SecureStrategy.spent",
+        "federated.strategy.SecureStrategy.spent",
         "federated.ledger.with_evaluations",
     ),
 }  # fmt: skip

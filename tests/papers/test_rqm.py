@@ -158,7 +158,7 @@ def test_plain_sums_of_a_rehearsal_are_unbiased_means():
     mean = np.mean(updates, axis=0)
     table = TableEncoding(mechanism=rqm(lower=-0.5, upper=0.5, levels=16, extension=0.5, q=0.42))
     for encoding in (table, FixedPointEncoding(clip=0.5)):
-        draws = np.array([mean_update(encoding, updates, rng=rng)[0] for _ in range(100)])
+        draws = np.array([mean_update(encoding, updates, rng=rng) for _ in range(100)])
         spread = 6 * draws.std(axis=0) / 10 + 1e-4
         assert (np.abs(draws.mean(axis=0) - mean) < spread).all()
 

@@ -23,19 +23,18 @@ from mezzotint.core.records import above, number
 
 if TYPE_CHECKING:
     from mezzotint.federated.app import RunReport
-    from mezzotint.federated.encoding import Adds, Encoding
+    from mezzotint.federated.encoding import Encoding
     from mezzotint.federated.settings import RunSettings, Scheme
 
 EXAMPLE = "mezzotint federate --mechanism quantize --bits 4 --rounds 6 --out run --json"
 
 TABLES = ("quantize", "rqm", "pbm", "erm", "optm", "optimal")
-NOISES = ("rounded-gaussian", "ddg", "skellam", "gaussian")
 _CLIP = "clip"
 _RANKED = "ranked"
 _ROUNDED = "rounded-gaussian"
 _REPORT_EPSILON = 4.0
 _FURTHER = (
-    "amplified", "ledger", "measured", "evaluations", "incidents", "l2_norms", "stopped", "seconds",
+    "ledger", "measured", "evaluations", "incidents", "stopped", "seconds",
 )  # fmt: skip
 """Fields of the report that --json prints under their own names."""
 
@@ -46,8 +45,7 @@ def command(
         str,
         option(
             "A mechanism file; a table: quantize (no noise, default), rqm, pbm, erm, optm, optimal; clients' noise: "
-            "rounded-gaussian, ddg, skellam; a trusted server's noise: gaussian; "
-            "clip (16-bit grid, no noise); with --trust local: ranked."
+            "rounded-gaussian; clip (16-bit grid, no noise); with --trust local: ranked."
         ),
     ] = "",
     trust: Annotated[
@@ -76,15 +74,6 @@ def command(
     l2_norm: Annotated[
         float, option("Clip a vector to this norm and rotate it; 0: off (noise and ranked: 1).")
     ] = 0.0,
-    clip_quantile: Annotated[
-        float,
-        option(
-            "Start at --l2-norm and track this quantile of the updates' norms (rounded-gaussian); 0: a fixed norm."
-        ),
-    ] = 0.0,
-    l2_norm_range: Annotated[
-        tuple[float, float], option("Bounds of --clip-quantile; 0 0: 1/100, 100 times --l2-norm.")
-    ] = (0.0, 0.0),
     dataset: Annotated[str, option("digits, femnist, mnist, cifar10 or cifar100.")] = "digits",
     data: Annotated[str, option("Folder or file of the data set; digits needs none.")] = "",
     model: Annotated[str, option("softmax, small-cnn or cnn.")] = "softmax",
@@ -93,12 +82,6 @@ def command(
         float, option("Dirichlet parameter of the split; smaller values split less evenly.")
     ] = 0.5,
     per_round: Annotated[int, option("Clients per round.")] = 100,
-    bands: Annotated[
-        int,
-        option(
-            "Spread a client's update over this many rounds, all clients in each sum (rounded-gaussian)."
-        ),
-    ] = 1,
     spare: Annotated[
         int, option("Extra clients drawn per round, so that it need not wait for the slowest.")
     ] = 0,
@@ -106,7 +89,7 @@ def command(
         int, option("Minimum number of clients in a sum; 0: half of those drawn, plus 1.")
     ] = 0,
     sampling: Annotated[
-        str, option("fixed, poisson, or cyclic: all take turns.", "--participation")
+        str, option("fixed, or cyclic: all take turns.", "--participation")
     ] = "fixed",
     roster: Annotated[
         Path | None, option("Roster of all clients (`mezzotint roster make`); with --app.")
@@ -127,9 +110,7 @@ def command(
     learning_rate: Annotated[
         float, option("Server learning rate: factor applied to the mean update.")
     ] = 2.0,
-    server_optimizer: Annotated[
-        str, option("fedavg (the mean update), fedavgm, fedadam or fedyogi.")
-    ] = "fedavg",
+    server_optimizer: Annotated[str, option("fedavg (the mean update) or fedavgm.")] = "fedavg",
     evaluate_every: Annotated[
         int,
         option(
@@ -215,7 +196,7 @@ def command(
 def _refuse_idle(options: Options) -> None:
     """Refuse options that were given but would have no effect."""
     name, local = options["mechanism"], options["trust"] == "local"
-    noisy, table = not local and name in NOISES, name in ("", *TABLES)
+    noisy, table = not local and name == _ROUNDED, name in ("", *TABLES)
     sums = "applies to secure sums only; leave it out with --trust local"
     measured = "needs --evaluate-every, or leave it out"
     of_tables = "applies to named tables only; name one with --mechanism, or leave it out"
@@ -227,13 +208,12 @@ def _refuse_idle(options: Options) -> None:
         ),
         "noise_multiplier": (
             not noisy,
-            f"needs a --mechanism that adds noise: {', '.join(NOISES)}",
+            f"needs --mechanism {_ROUNDED}",
         ),
         "clip": (
             local or not (table or name == _CLIP),
             "applies only to named tables and to clip; leave it out",
         ),
-        "l2_norm_range": (not options["clip_quantile"], "needs --clip-quantile"),
         "evaluate_noise": (not options["evaluate_every"], measured),
         "largest_loss": (not options["evaluate_every"], measured),
         **dict.fromkeys(
@@ -265,7 +245,7 @@ def _unprovable(name: str, app: Path | None) -> tuple[bool, str]:
     if name == _ROUNDED:
         return (
             True,
-            "claims of rounded-gaussian are computed, no proof is known; leave it out, or use ddg or skellam",
+            "claims of rounded-gaussian are computed, no proof is known; leave it out",
         )
     return name in (
         "",
@@ -297,11 +277,7 @@ def _settings(options: Options) -> RunSettings:
 def _encoding(options: Options, settings: RunSettings) -> Scheme | None:
     """How to turn an update into a report; None for `clip`."""
     name, bits, report_epsilon = options["mechanism"], options["bits"], options["report_epsilon"]
-    most_examples, quantile, bands = (
-        options["most_examples"],
-        options["clip_quantile"],
-        options["bands"],
-    )
+    most_examples = options["most_examples"]
     if not 0 <= report_epsilon < math.inf:
         raise ParameterError(
             "report_epsilon", report_epsilon, "need an epsilon > 0, or 0 for the default"
@@ -310,32 +286,14 @@ def _encoding(options: Options, settings: RunSettings) -> Scheme | None:
         raise ParameterError(
             "most_examples", most_examples, "need a number of examples, or 0 for equal weights"
         )
-    if not 0 <= quantile < 1:
-        raise ParameterError(
-            "clip_quantile", quantile, "need a quantile in (0, 1), or 0 for a fixed norm"
-        )
-    alike = settings.trust == "sum" and name == _ROUNDED and not most_examples
-    if quantile and not alike:
-        remedy = f"works only with --mechanism {_ROUNDED} and --trust sum, without --most-examples"
-        raise ParameterError("clip_quantile", quantile, remedy)
-    if bands != 1 and (quantile or not alike):
-        remedy = f"works only with --mechanism {_ROUNDED} and --trust sum, without --most-examples or --clip-quantile"
-        raise ParameterError("bands", bands, remedy)
     if settings.trust == "local":
         if most_examples:
             raise ParameterError(
                 "most_examples", most_examples, "single reports have equal weights; leave it out"
             )
         return _ranked(name, settings, bits, report_epsilon)
-    if name in NOISES:
-        one_more = bool(most_examples or quantile)
-        multiplier, encoding = _noise(name, settings, options["noise_multiplier"], one_more, bands)
-        if quantile:
-            between = options["l2_norm_range"]
-            return mz.federated.adaptive_encoding(
-                noise_multiplier=multiplier, clip=settings.l2_norm or 1.0, clients=settings.per_round,
-                size=_size(settings), quantile=quantile, clip_range=between if any(between) else None,
-            )  # fmt: skip
+    if name == _ROUNDED:
+        encoding = _noise(settings, options["noise_multiplier"], bool(most_examples))
     else:
         norm = settings.l2_norm or None
         encoding = _table(
@@ -406,7 +364,7 @@ def _table(
             table = _named(name, 2**bits, clip, report_epsilon)
         return mz.federated.TableEncoding(mechanism=table, l2_norm=l2_norm)
     if not Path(name).exists():
-        known = ", ".join((*TABLES, *NOISES, _CLIP))
+        known = ", ".join((*TABLES, _ROUNDED, _CLIP))
         raise ParameterError("mechanism", name, f"no such file; name one, or use {known}")
     try:
         return mz.federated.load_encoding(Path(name), l2_norm=l2_norm)
@@ -450,18 +408,13 @@ def _on_even_levels(name: str, levels: int, clip: float, epsilon: float) -> Mech
     return common.best_on_even_levels(levels, reaches, designs[name])
 
 
-def _noise(
-    name: str, settings: RunSettings, noise_multiplier: float | None, one_more: bool, bands: int
-) -> tuple[float, Encoding]:
-    """The noise multiplier, given or found, and its encoding of updates, with one more coordinate if a number joins."""
+def _noise(settings: RunSettings, noise_multiplier: float | None, one_more: bool) -> Encoding:
+    """The encoding of updates, with one more coordinate if a number joins, at the noise given or found."""
     from mezzotint.federated import ledger
     from mezzotint.federated.secagg import roster as draws
     from mezzotint.privacy.claim import counted
 
     population, size = len(settings.federation().clients), _size(settings) + one_more
-    if bands > 1 and settings.per_round + settings.spare < population:
-        remedy = f"with --bands every client is in every sum: --per-round {population}"
-        raise ParameterError("per_round", settings.per_round, remedy)
 
     def make(multiplier: float) -> Encoding:
         norm, clients = settings.l2_norm or 1.0, settings.per_round
@@ -471,15 +424,11 @@ def _noise(
             "clients": clients,
             "size": size,
         }
-        if name == _ROUNDED:
-            return mz.federated.gaussian_encoding(**asked, bands=bands)
-        adds: Adds = "server" if name == "gaussian" else "clients"
-        family = common.INTEGER_NOISES["Skellam" if name == "skellam" else "discrete Gaussian"]
-        return mz.federated.noise_encoding(family, **asked, adds=adds, name=name)
+        return mz.federated.gaussian_encoding(**asked)
 
     if noise_multiplier is not None or settings.epsilon == 0:
         given = 1.0 if noise_multiplier is None else noise_multiplier
-        return given, make(given)
+        return make(given)
     drawn = settings.per_round + settings.spare
     sampling = check_choice("sampling", settings.sampling, draws.SAMPLINGS)
     rounds = draws.most_participations(
@@ -494,7 +443,7 @@ def _noise(
     common.note(
         f"--noise-multiplier {found:.6g} keeps {told} within --epsilon {settings.epsilon:g}"
     )
-    return found, encoding
+    return encoding
 
 
 def _left_for_updates(settings: RunSettings, least: int) -> tuple[float, float]:
@@ -569,9 +518,6 @@ def _picture(report: RunReport, settings: RunSettings) -> list[RenderableType]:
     lines = [
         f"{view}: {claims.get(view, {}).get('text', _unclaimed(view, report))}" for view in views
     ]
-    for who, found in report.amplified.items():
-        name = "the server" if who == "server" else "readers of the models"
-        lines.append(f"against {name}: {found if isinstance(found, str) else found['text']}")
     if settings.trust == "local":
         lines.append("observer: the server itself, which sees every report")
     lines.append(

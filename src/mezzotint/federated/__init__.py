@@ -17,10 +17,8 @@ if TYPE_CHECKING:
     from mezzotint.federated.encoding import gaussian_encoding as gaussian_encoding
     from mezzotint.federated.encoding import noise_encoding as noise_encoding
     from mezzotint.federated.folder import simulate as simulate
-    from mezzotint.federated.joined import AdaptiveEncoding as AdaptiveEncoding
     from mezzotint.federated.joined import MetricsEncoding as MetricsEncoding
     from mezzotint.federated.joined import WeightedEncoding as WeightedEncoding
-    from mezzotint.federated.joined import adaptive_encoding as adaptive_encoding
     from mezzotint.federated.joined import load_encoding as load_encoding
     from mezzotint.federated.ledger import RunLedger as RunLedger
     from mezzotint.federated.lifetime import LifetimeLedger as LifetimeLedger
@@ -34,10 +32,8 @@ if TYPE_CHECKING:
     from mezzotint.federated.settings import RunSettings as RunSettings
     from mezzotint.federated.strategy import Evaluation as Evaluation
     from mezzotint.federated.strategy import SecureStrategy as SecureStrategy
-    from mezzotint.federated.tasks import FedAdam as FedAdam
     from mezzotint.federated.tasks import FedAvg as FedAvg
     from mezzotint.federated.tasks import FedAvgM as FedAvgM
-    from mezzotint.federated.tasks import FedYogi as FedYogi
     from mezzotint.federated.tasks import Rehearsal as Rehearsal
 
 __getattr__, __dir__ = on_demand(__name__, __file__, extra="flower")

@@ -26,7 +26,7 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import locked, write_text
 from mezzotint.core.records import JsonObject, Record, above
 from mezzotint.federated.client_app import PARAMETERS, TOLD, data_here
-from mezzotint.federated.joined import AdaptiveEncoding, MetricsEncoding, WeightedEncoding
+from mezzotint.federated.joined import MetricsEncoding, WeightedEncoding
 from mezzotint.federated.ledger import NAME, Checkpoint, RunLedger, rounds_within
 from mezzotint.federated.local import LocalStrategy
 from mezzotint.federated.records import log
@@ -43,12 +43,11 @@ Evaluate = Callable[[int, npt.NDArray[np.float64]], Mapping[str, float]]
 
 
 class Scores(NamedTuple):
-    """Scores of one model, on the test data and by the user's evaluation, and the clipping norm that goes with it."""
+    """Scores of one model, on the test data and by the user's evaluation."""
 
     loss: float
     accuracy: float
     own: dict[str, float]
-    l2_norm: float | None
 
 
 @final
@@ -61,8 +60,6 @@ class RunReport(Record):
         ledger: as plain values.
         claims: the "local" and "central" claims of the client charged most; empty without noise. With trust "local"
             only the first, which holds against the server itself.
-        amplified: what sampling adds against the "server" (nothing: it knows who took part) and against "readers" of
-            the models alone: a claim as plain values, or why there is none; empty with trust "local".
         promises: the claims, as records.
         incidents: (round, client, name) of everything that was refused.
         stopped: why the run ended early, if it did.
@@ -70,7 +67,6 @@ class RunReport(Record):
         mse: of one coordinate of one report, uniform inputs, data units squared; NaN for plain rounding.
         seconds: duration of the run.
         metrics: results of the user's evaluation, per round.
-        l2_norms: adaptive clipping norms, of the first round and after each.
         measured: for each sum of clients' metrics the rounds done, the clients, and (value, standard error) by metric.
         evaluations: the ledger of these sums, as plain values, and their "incidents".
     """
@@ -86,10 +82,8 @@ class RunReport(Record):
     mse: float
     seconds: float
     metrics: tuple[dict[str, float], ...] = ()
-    l2_norms: tuple[float, ...] = ()
     measured: tuple[JsonObject, ...] = ()
     evaluations: JsonObject = field(default_factory=JsonObject)
-    amplified: JsonObject = field(default_factory=JsonObject)
     promises: dict[str, Claim] = field(default_factory=dict[str, Claim], repr=False, compare=False)
 
 
@@ -161,8 +155,6 @@ def _strategy(
             )
             limits = {"every": settings.evaluate_every, "most_rounds": settings.evaluations}
             evaluation = Evaluation(encoding=metrics, ledger=noted, **limits)
-        if isinstance(scheme, AdaptiveEncoding) and checkpoint.l2_norm is not None:
-            scheme = replace(scheme, clip=checkpoint.l2_norm)
         strategy = SecureStrategy(
             encoding=scheme, roster=roster, evaluation=evaluation, **borne, **common
         )
@@ -175,12 +167,6 @@ def _ledger(
 ) -> RunLedger:
     facts = {"session": checkpoint.session.hex(), "encoding": binding, "coordinates": coordinates}
     return RunLedger(Path(settings.out) / name if settings.out else None, facts)
-
-
-def _adapted(strategy: RoundStrategy[Any]) -> float | None:
-    """The clipping norm of the next round, if it is adaptive."""
-    encoding = strategy.encoding if isinstance(strategy, SecureStrategy) else None
-    return encoding.clip if isinstance(encoding, AdaptiveEncoding) else None
 
 
 def _price(settings: RunSettings, strategy: SecureStrategy, coordinates: int) -> str:
@@ -278,7 +264,6 @@ def _trained(
         return Scores(
             *model.evaluate(parameters, federation.test_x, federation.test_y),
             own,
-            _adapted(strategy),
         )
 
     if isinstance(strategy, SecureStrategy) and strategy.evaluator is not None:
@@ -311,7 +296,7 @@ def _trained(
             lines = [f"after round {done + 1}: {clients} clients measured {told}"]
         checkpoint = replace(
             checkpoint, parameters=parameters, done=done + 1, optimizer=strategy.optimizer_state,
-            l2_norm=_adapted(strategy), told={"history": history, "measured": measured},
+            told={"history": history, "measured": measured},
         )  # fmt: skip
         if settings.out:
             checkpoint.save(Path(settings.out))
@@ -333,10 +318,7 @@ def _outcome(strategy: RoundStrategy[Any], scores: Scores) -> str:
     if not strategy.counted and strategy.incidents:
         what = f"nothing was learnt ({' '.join(strategy.incidents[-1].what.split())})"
     line = f"{what}, accuracy {scores.accuracy:.4f}, loss {scores.loss:.4f}"
-    line += "".join(f", {name} {value:.4g}" for name, value in scores.own.items())
-    return line + (
-        "" if scores.l2_norm is None else f", clipping norm {scores.l2_norm:.4g} from now on"
-    )
+    return line + "".join(f", {name} {value:.4g}" for name, value in scores.own.items())
 
 
 def _report(
@@ -353,14 +335,12 @@ def _report(
         accuracy=tuple(one.accuracy for one in history),
         loss=tuple(one.loss for one in history),
         metrics=tuple(one.own for one in history if one.own),
-        l2_norms=tuple(one.l2_norm for one in history if one.l2_norm is not None),
         measured=tuple(measured),
         evaluations={}
         if evaluator is None
         else {**evaluator.ledger.as_dict(), "incidents": _refusals(evaluator)},
         ledger=strategy.ledger.as_dict(),
         claims={view: {**claim.as_dict(), "text": str(claim)} for view, claim in claims.items()},
-        amplified=_amplified(settings, strategy, claims, coordinates),
         promises=claims,
         incidents=_refusals(strategy),
         stopped=strategy.stopped,
@@ -373,25 +353,6 @@ def _report(
 
 def _refusals(strategy: RoundStrategy[Any]) -> tuple[tuple[int, str, str], ...]:
     return tuple((one.round, one.client, one.name) for one in strategy.incidents)
-
-
-def _amplified(
-    settings: RunSettings,
-    strategy: RoundStrategy[Any],
-    claims: Mapping[str, Claim],
-    coordinates: int,
-) -> JsonObject:
-    if not isinstance(strategy, SecureStrategy):
-        return {}
-    server = "none amplified: it knows who took part"
-    if "central" in claims:
-        server += "; the central claim is what holds"
-        server += ", if it adds the noise" if claims["central"].observer == "model" else ""
-    found = strategy.against_readers(**_asked(settings, coordinates))
-    return {
-        "server": server,
-        "readers": found if isinstance(found, str) else {**found.as_dict(), "text": str(found)},
-    }
 
 
 def _configured(context: Context, folder: Path | None) -> RunSettings:

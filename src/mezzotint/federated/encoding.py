@@ -10,7 +10,7 @@ import json
 import math
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar, Generic, Literal, TypeVar, final
@@ -31,6 +31,7 @@ from mezzotint.core.records import JsonObject
 from mezzotint.core.types import TOTAL, Seed
 from mezzotint.families.noise import IntegerNoise, named_family
 from mezzotint.federated.secagg.plan import MAX_BITS, Overflow, Purpose, bits_needed
+from mezzotint.federated.secagg.wire import OutOfRangeInteger
 from mezzotint.privacy.accounting import account
 from mezzotint.privacy.claim import Claim, Release
 from mezzotint.privacy.sums import Lattice, find_lattice
@@ -44,11 +45,17 @@ from mezzotint.vectors import (
     clip,
 )
 from mezzotint.vectors.gaussian import LARGEST as MOST_STEPS
-from mezzotint.vectors.rotation import ROTATION, blocks
+from mezzotint.vectors.gaussian import merging_loss
+from mezzotint.vectors.rotation import ROTATION
 
 Vector = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
+
+FALSE_ALARM_BITS = 40
+"""An honest sum is refused with probability at most 2**-FALSE_ALARM_BITS."""
+
+_NORM_ROUNDING = 1 + 2.0**-30  # float64 errors of that test, up to 2**32 coordinates
 
 FACTS = ("span", "overflow", "report_bits", "report_epsilon", "sha256", "largest", "norm")
 """Attributes of an encoding that follow from its fields, and that an encoding around it takes over."""
@@ -62,9 +69,6 @@ class Encoding(ABC):
         >>> isinstance(encoding, mz.federated.Encoding), len(encoding.sha256)
         (True, 64)
     """
-
-    bands: int = 1
-    """The number of consecutive sums that an update is spread over; see `mezzotint.federated.mod.spread`."""
 
     span: int
     """The largest integer that a client sends."""
@@ -138,14 +142,15 @@ class Encoding(ABC):
             ParameterError: noise would be drawn twice: a second release that was not charged.
         """
 
-    def after(self, total: Integers, *, count: int, size: int) -> Encoding:
-        """The encoding of the next round, given the sum of this one: the same, unless it adapts."""
-        return self
+    @abstractmethod
+    def check_sum(self, total: Integers, *, count: int, size: int) -> None:
+        """Refuse a sum that honest clients hardly ever send, where that can be told; nobody can be named for it.
 
-    @property
-    def accounted(self) -> Encoding:
-        """An encoding with the same claims that no round changes: ledgers compose sums of one encoding."""
-        return self
+        Arguments: as of `decode`.
+
+        Raises:
+            OutOfRangeInteger: a client sent more than it may.
+        """
 
     @abstractmethod
     def as_dict(self) -> JsonObject:
@@ -155,14 +160,10 @@ class Encoding(ABC):
     def claims(
         self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0
     ) -> dict[str, Claim]:
-        """Claims for a client in `rounds` sums of `clients` updates each; with `bands`, in rounds 1 to `rounds`.
+        """Claims for a client in `rounds` sums of `clients` updates each.
 
         Returns: "local" (about each report) and "central" (about the sums), where there is something to claim.
         """
-
-    def charged(self, rounds: Collection[int]) -> int:
-        """The number of rounds charged to a client that took part in these: all rounds of each block it was in."""
-        return len(rounds) if self.bands == 1 else self.bands * blocks(rounds, self.bands)
 
     def central(
         self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0
@@ -236,6 +237,9 @@ class FixedPointEncoding(Encoding):
 
     def decode(self, total: Integers, *, count: int, size: int, release: Hashable = None) -> Vector:
         return self.step * (np.asarray(total, dtype=np.float64) / count - self.span // 2)
+
+    def check_sum(self, total: Integers, *, count: int, size: int) -> None:
+        """Nothing: the server of the sum has checked its range, and there is no noise to hide in."""
 
     def as_dict(self) -> JsonObject:
         return {
@@ -357,6 +361,9 @@ class TableEncoding(SchemeEncoding[TableScheme]):
             )
         return self._schemes[size, clients]
 
+    def check_sum(self, total: Integers, *, count: int, size: int) -> None:
+        """Nothing: the server of the sum has checked its range."""
+
     def as_dict(self) -> JsonObject:
         mechanism = json.loads(self.mechanism.to_json())
         rotated = {} if self.l2_norm is None else {"rotation": ROTATION}
@@ -437,6 +444,34 @@ class ModularEncoding(SchemeEncoding[ModularScheme]):
 
     kind: ClassVar[str]
     """Names the encoding in descriptions."""
+
+    def largest_honest_norm(self, *, count: int, size: int) -> float:
+        """The norm that the sum of `count` clipped updates exceeds with probability at most 2^-40; inf: none is known."""
+        return math.inf
+
+    def check_sum(self, total: Integers, *, count: int, size: int) -> None:
+        """Compare the norm of the whole sum, before it is rotated back, with the largest of honest sums.
+
+        Arguments: as of `decode`.
+
+        Raises:
+            OutOfRangeInteger: a client sent more than it may; nobody can be named for it.
+
+        Source: docs/proofs/vectors.md, "Implausible sums".
+        """
+        largest = self.largest_honest_norm(count=count, size=size)
+        if math.isinf(largest):
+            return
+        modulus = self.span + 1
+        centred = (np.asarray(total, dtype=np.int64) + modulus // 2) % modulus - modulus // 2
+        norm = self.granularity * float(np.linalg.norm(centred.astype(np.float64)))
+        if norm > largest:
+            honest = f"that of {count} clients within their clipping norm exceeds {largest:.4g}"
+            raise OutOfRangeInteger(
+                "open",
+                f"the sum has norm {norm:.4g}, and {honest} with probability 2**-{FALSE_ALARM_BITS} at most: a client "
+                "sent more than it may, and none can be named",
+            )
 
     @property
     def _grid(self) -> JsonObject:
@@ -585,7 +620,6 @@ class GaussianEncoding(ModularEncoding):
     Arguments:
         deviation: standard deviation of the noise that EACH client adds before it rounds, steps; `gaussian_encoding`
             chooses it and the grid.
-        bands: consecutive sums that an update is spread over, see `mezzotint.federated.mod.spread`.
 
     Example:
         >>> encoding = mz.federated.gaussian_encoding(noise_multiplier=8.0, l2_norm=1.0, clients=100, size=1000)
@@ -595,17 +629,36 @@ class GaussianEncoding(ModularEncoding):
     """
 
     deviation: float
-    bands: int = 1
     kind: ClassVar[str] = "gaussian"
 
     def scheme(self, size: int, clients: int = 1) -> GaussianScheme:
-        return GaussianScheme(size=size, deviation=self.deviation, bands=self.bands, **self._grid)
+        return GaussianScheme(size=size, deviation=self.deviation, **self._grid)
 
     def _each(self) -> float:
         return self.deviation
 
     def _noise_values(self) -> JsonObject:
-        return {"deviation": self.deviation} | ({} if self.bands == 1 else {"bands": self.bands})
+        return {"deviation": self.deviation}
+
+    def largest_honest_norm(self, *, count: int, size: int) -> float:
+        """Largest norm of an honest sum, data units.
+
+        With S the sum of the updates, of norm at most count C, and Z the noise, of variance s^2 a coordinate and
+        sub-Gaussian: |S + Z|^2 = |S|^2 + 2 S.Z + |Z|^2, where S.Z <= |S| s sqrt(2 L) and |Z|^2 <= s^2 (D + 2 sqrt(D L)
+        + 2 L), each but with probability exp(-L) (Laurent and Massart 2000, Lemma 1). A residue read nearest 0 is never
+        further from 0 than its integer. Several rounded Gaussians are one but for a factor of `merging_loss`.
+
+        >>> quiet = gaussian_encoding(noise_multiplier=8.0, l2_norm=1.0, clients=100, size=7850)
+        >>> round(quiet.largest_honest_norm(count=100, size=7850))
+        774
+        """
+        merged = size * merging_loss(self.deviation, count)
+        tail = (FALSE_ALARM_BITS + 1) * math.log(2) + merged
+        variance = count * self.scheme(size).variance
+        signal = count * self.l2_norm
+        noise = variance * (size + 2 * math.sqrt(size * tail) + 2 * tail)
+        cross = 2 * signal * math.sqrt(2 * tail * variance)
+        return math.sqrt(signal**2 + cross + noise) * _NORM_ROUNDING
 
 
 def gaussian_encoding(
@@ -615,7 +668,6 @@ def gaussian_encoding(
     clients: int,
     size: int,
     seed: int = 0,
-    bands: int = 1,
 ) -> GaussianEncoding:
     """Rounded Gaussian noise with a given standard deviation on the sum, in the fewest bits.
 
@@ -626,8 +678,6 @@ def gaussian_encoding(
         clients: summands; fewer add less noise (claims count those that are there).
         size: coordinates of an update.
         seed: of the rotation.
-        bands: consecutive sums that an update is spread over (`mezzotint.federated.mod.spread`): claims are about one
-            update in that many rounds.
 
     Returns: the encoding; its central claim is that of continuous Gaussian noise.
 
@@ -643,7 +693,7 @@ def gaussian_encoding(
     )
     return GaussianEncoding(
         deviation=planned.deviation, l2_norm=l2_norm, granularity=planned.granularity,
-        modulus_bits=planned.modulus_bits, seed=seed, name="rounded Gaussian", bands=bands,
+        modulus_bits=planned.modulus_bits, seed=seed, name="rounded Gaussian",
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Encodings around others (weights by examples, metrics, clipping norms that adapt), and the descriptions of all.
+"""Encodings around others (weights by examples, metrics), and the descriptions of all.
 
 A description is what `as_dict` returns: plain values that travel in files and messages.
 """
@@ -10,7 +10,7 @@ import math
 import zlib
 from abc import ABC
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast, final
 
@@ -20,11 +20,9 @@ import numpy.typing as npt
 from mezzotint.core.arguments import (
     SCALES,
     check_count,
-    check_positive,
-    check_probability,
     check_vector,
 )
-from mezzotint.core.errors import FileFormatError, InfeasibleError, MezzotintError, ParameterError
+from mezzotint.core.errors import FileFormatError, MezzotintError, ParameterError
 from mezzotint.core.files import parse_json, read_object
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject
@@ -59,10 +57,6 @@ class WrappedEncoding(Encoding, ABC):
     inner: Encoding
 
     def __post_init__(self) -> None:
-        if self.inner.bands > 1:
-            raise ParameterError(
-                "inner", f"{self.inner.bands} bands", "use an encoding with bands by itself"
-            )
         self._hold(**{name: getattr(self.inner, name) for name in FACTS})
 
     def _inside(self, size: int) -> int:
@@ -91,6 +85,9 @@ class WrappedEncoding(Encoding, ABC):
 
     def mse(self) -> float:
         return self.inner.mse()
+
+    def check_sum(self, total: Integers, *, count: int, size: int) -> None:
+        self.inner.check_sum(total, count=count, size=self._inside(size))
 
     def noise_multiplier(self, clients: int) -> float:
         return self.inner.noise_multiplier(clients)
@@ -125,10 +122,8 @@ class WeightedEncoding(WrappedEncoding):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_count("most_examples", self.most_examples)
-        if isinstance(self.inner, WeightedEncoding | AdaptiveEncoding):
-            raise ParameterError(
-                "inner", "weighted or adaptive", "an encoding weighs once, under a fixed norm"
-            )
+        if isinstance(self.inner, WeightedEncoding):
+            raise ParameterError("inner", "weighted", "an encoding weighs once")
         if self.inner.purpose != "train":
             raise ParameterError(
                 "inner", self.inner.purpose, "weigh metrics inside their own encoding"
@@ -393,173 +388,6 @@ class MetricsEncoding(WrappedEncoding):
         }
 
 
-SHARE = 1 / 20
-"""Standard deviation of the noise on the number of clients within the clipping norm, over all clients of a round."""
-
-MOST_COST = 1.02
-"""Largest factor by which the bit may increase the noise on the updates."""
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class AdaptiveEncoding(WrappedEncoding):
-    """Updates in units of a clipping norm C that moves from round to round, and whether each was within it.
-
-    A client sends (x / C, w b): its update clipped to C, and b = 1/2 if that did not shorten it, else -1/2. The inner
-    encoding clips to R = sqrt(1 + w^2 / 4), the largest norm of such a vector, so R determines w; two vectors differ
-    by at most 2 R, and some do. The noise is the inner encoding's, relative to whatever C is.
-
-    Arguments:
-        inner: of vectors of d + 1 coordinates in units of C; its norm R > 1 is the factor by which the bit increases
-            the noise on the updates.
-        clip: C of this round, data units, between `least` and `most`.
-        quantile: share of the clients whose updates C should not shorten, in (0, 1).
-        rate: after a round in which the share was s, C is multiplied by exp(rate (quantile - s)).
-        least, most: limits of C, data units.
-
-    Raises:
-        ParameterError: an inner norm of 1 or less, which leaves no room for the bit, or values out of their ranges.
-
-    Guarantees: claims are the inner encoding's for d + 1 coordinates, about mean and share together. They do not depend
-        on C, so sums under different norms compose like those under one.
-    Source: Andrew, Thakkar, McMahan and Ramaswamy 2021; docs/proofs/vectors.md, "Adaptive clipping norms".
-
-    Example:
-        >>> from mezzotint.federated.joined import adaptive_encoding
-        >>> encoding = adaptive_encoding(noise_multiplier=8.0, clip=0.3, clients=1000, size=100)
-        >>> isinstance(encoding, mz.federated.AdaptiveEncoding), encoding.quantile
-        (True, 0.5)
-    """
-
-    inner: GaussianEncoding
-    clip: float = 1.0
-    quantile: float = 0.5
-    rate: float = 0.2
-    least: float = 0.0
-    most: float = math.inf
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not isinstance(self.inner, GaussianEncoding):
-            raise ParameterError(
-                "inner", type(self.inner).__name__, "its noise is not a rounded Gaussian"
-            )
-        if not self.inner.l2_norm > 1:
-            told = f"norm {self.inner.l2_norm:g}"
-            raise ParameterError("inner", told, "above 1: 1 for the update, the rest for the bit")
-        check_positive("clip", self.clip)
-        check_positive("rate", self.rate)
-        check_probability("quantile", self.quantile)
-        if not 0 <= self.least <= self.clip <= self.most:
-            raise ParameterError(
-                "clip", self.clip, f"within its range of {self.least:g} to {self.most:g}"
-            )
-        self._hold(largest=self.clip, norm=self.clip)
-
-    @property
-    def _unit(self) -> float:
-        """w: the difference that one client's bit makes, in units of C."""
-        return 2 * math.sqrt(self.inner.l2_norm**2 - 1)
-
-    def encode(self, update: npt.ArrayLike, *, rng: Seed = None) -> Integers:
-        vector = check_vector(update, name="update")
-        within = float(np.linalg.norm(vector)) <= self.clip
-        short = clip(vector, norm="l2", bound=self.clip) / self.clip
-        return self.inner.encode(np.append(short, self._unit * (0.5 if within else -0.5)), rng=rng)
-
-    def decode(self, total: Integers, *, count: int, size: int, release: Hashable = None) -> Vector:
-        return (
-            self.clip * self.inner.decode(total, count=count, size=size + 1, release=release)[:-1]
-        )
-
-    def share(self, total: Integers, *, count: int, size: int) -> float:
-        """Estimated share of the clients whose updates were within C; noise may take it out of [0, 1]."""
-        return float(self.inner.decode(total, count=count, size=size + 1)[-1]) / self._unit + 0.5
-
-    def after(self, total: Integers, *, count: int, size: int) -> AdaptiveEncoding:
-        share = min(max(self.share(total, count=count, size=size), 0.0), 1.0)
-        moved = self.clip * math.exp(self.rate * (self.quantile - share))
-        return replace(self, clip=min(max(moved, self.least), self.most))
-
-    @property
-    def accounted(self) -> AdaptiveEncoding:
-        """Only the noise: no claim depends on the rest."""
-        return AdaptiveEncoding(inner=self.inner)
-
-    def as_dict(self) -> JsonObject:
-        rule = {name: getattr(self, name) for name in ("clip", "quantile", "rate", "least")}
-        most = {} if math.isinf(self.most) else {"most": self.most}  # JSON has no infinity
-        return {"kind": "adaptive", "inner": self.inner.as_dict()} | rule | most
-
-    def mse(self) -> float:
-        return self.clip**2 * self.inner.mse()
-
-
-def cost_of_bits(noise_multiplier: float, clients: int) -> float:
-    """Factor by which the noise on updates grows when one bit per client shares the budget; inf if none suffices.
-
-    >>> round(cost_of_bits(5.64, 100), 2), round(cost_of_bits(5.64, 1000), 3)
-    (1.21, 1.002)
-    """
-    ratio = noise_multiplier / (2 * SHARE * clients)
-    return math.inf if ratio >= 1 else (1 - ratio**2) ** -0.5
-
-
-def adaptive_encoding(
-    *,
-    noise_multiplier: float,
-    clip: float,
-    clients: int,
-    size: int,
-    quantile: float = 0.5,
-    rate: float = 0.2,
-    clip_range: tuple[float, float] | None = None,
-    seed: int = 0,
-) -> AdaptiveEncoding:
-    """Rounded Gaussian noise relative to a clipping norm that follows a quantile of the updates' norms.
-
-    Arguments:
-        noise_multiplier: of mean and quantile together, as claims and policies count it: the standard deviation of the
-            noise on the sum of `clients`, over half of the largest change that one client can make; > 0.
-        clip: of the first round, data units.
-        clients: summands of a round.
-        size: coordinates of an update.
-        quantile, rate: of `AdaptiveEncoding`.
-        clip_range: least and largest norm, data units; None takes a hundredth of `clip` and a hundred times `clip`.
-        seed: of the rotation.
-
-    Returns: the encoding of the first round; its central claim is that of the continuous Gaussian with this noise
-        multiplier, and covers the quantile.
-
-    Raises:
-        InfeasibleError: so few clients that the quantile would increase the noise on the updates by more than 2 %.
-        ParameterError: noise that needs more than 32 bits a coordinate.
-
-    Example:
-        >>> made = adaptive_encoding(noise_multiplier=8.0, clip=0.3, clients=1000, size=7850)
-        >>> round(made.noise_multiplier(1000), 6), round(made.inner.l2_norm, 4)
-        (8.0, 1.0032)
-    """
-    check_positive("noise_multiplier", noise_multiplier)
-    cost = cost_of_bits(noise_multiplier, check_count("clients", clients))
-    if cost > MOST_COST:
-        ratio = math.sqrt(1 - MOST_COST**-2)
-        needed = math.ceil(noise_multiplier / (2 * SHARE * ratio))
-        told = "infinitely much" if math.isinf(cost) else f"{cost:.3g} times the"
-        raise InfeasibleError(
-            f"an adaptive clipping norm takes one more bit of every client, which with {clients} clients a round and a "
-            f"noise multiplier of {noise_multiplier:.4g} needs {told} noise on the updates, above {MOST_COST:g} times. "
-            f"Use {needed} clients a round, or a fixed norm"
-        )
-    least, most = (clip / 100, 100 * clip) if clip_range is None else clip_range
-    inner = gaussian_encoding(
-        noise_multiplier=noise_multiplier, l2_norm=cost, clients=clients, size=size + 1, seed=seed
-    )
-    return AdaptiveEncoding(
-        inner=inner, clip=clip, quantile=quantile, rate=rate, least=least, most=most
-    )
-
-
 LARGEST = 1 << 24
 """Most bytes of a description; a longer one is refused before it fills the memory."""
 
@@ -569,10 +397,9 @@ MOST_PARTS = 4 * MAX_LEVELS
 
 _KINDS: dict[str, type[Encoding]] = {
     "table": TableEncoding, "fixed": FixedPointEncoding, "noise": NoiseEncoding, "gaussian": GaussianEncoding,
-    "weighted": WeightedEncoding, "adaptive": AdaptiveEncoding, "metrics": MetricsEncoding,
+    "weighted": WeightedEncoding, "metrics": MetricsEncoding,
 }  # fmt: skip
-_OPTIONAL = ("bands", "clip", "quantile", "rate", "least", "most")  # where they have a default
-_WHOLE = ("seed", "modulus_bits", "bands", "most_examples")
+_WHOLE = ("seed", "modulus_bits", "most_examples")
 
 
 def encoding_from(values: JsonObject) -> Encoding:
@@ -586,13 +413,7 @@ def encoding_from(values: JsonObject) -> Encoding:
         if kind in ("noise", "gaussian") or (kind == "table" and values["l2_norm"] is not None):
             _check_rotation(values)
         names = [one.name for one in fields(cast("type[DataclassInstance]", _KINDS[kind]))]
-        return _KINDS[kind](
-            **{
-                name: _field(name, values)
-                for name in names
-                if name in values or name not in _OPTIONAL
-            }
-        )
+        return _KINDS[kind](**{name: _field(name, values) for name in names})
     except MezzotintError:
         raise
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:

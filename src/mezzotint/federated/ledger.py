@@ -16,8 +16,7 @@ import numpy.typing as npt
 from mezzotint.core.errors import BudgetError, FileFormatError, InfeasibleError, ParameterError
 from mezzotint.core.files import AppendLog, parse_object, read_arrays, replacing
 from mezzotint.core.records import JsonObject, above
-from mezzotint.federated.encoding import Encoding, FixedPointEncoding, TableEncoding
-from mezzotint.federated.joined import WrappedEncoding
+from mezzotint.federated.encoding import Encoding
 from mezzotint.federated.tasks import State
 from mezzotint.privacy.claim import Claim
 from mezzotint.vectors.advice import search
@@ -32,7 +31,6 @@ class _LoggedRound:
 
     asked: tuple[str, ...] = ()
     fewest: int = 0
-    among: int | None = None
     turn: tuple[str, ...] | None = None
     released: tuple[str, ...] | None = None
     failed: str | None = None
@@ -119,7 +117,6 @@ class RunLedger:
         *,
         minimum: int,
         most_rounds: int | None = None,
-        among: int | None = None,
     ) -> None:
         """Announce the clients asked in a round that this object started, before they mask anything.
 
@@ -128,7 +125,6 @@ class RunLedger:
             clients: all who may end up in the sum.
             minimum: fewest summands with which the protocol goes on.
             most_rounds: rounds that any client may be charged for, this one included; None sets no limit.
-            among: number of clients from which these were drawn; None if unknown.
 
         Raises:
             BudgetError: somebody would be charged for more; nothing is announced.
@@ -146,10 +142,7 @@ class RunLedger:
             if most_rounds is not None and most >= most_rounds:
                 told = f"client {spent!r} was charged for {most} rounds; one more would exceed the budget of"
                 raise BudgetError(f"{told} {most_rounds}: nothing was announced")
-            append(
-                {"round": number, "asked": asked, "minimum": minimum}
-                | ({} if among is None else {"among": among})
-            )
+            append({"round": number, "asked": asked, "minimum": minimum})
 
     def close(self, number: int, survivors: Iterable[str]) -> None:
         """Close a round whose sum is known, and charge the clients in it."""
@@ -204,12 +197,6 @@ class RunLedger:
         return {number: one.asked if one.turn is None else one.turn for number, one in known}
 
     @property
-    def among(self) -> int | None:
-        """The number of clients from which each round was drawn; None if it differs, or is not known."""
-        found = {one.among for one in self._known().values()}
-        return found.pop() if len(found) == 1 else None
-
-    @property
     def rounds(self) -> dict[int, str]:
         """round -> "released", "failed: ..." or "interrupted"."""
         return {number: one.outcome for number, one in self._known().items()}
@@ -228,20 +215,20 @@ class RunLedger:
         Empty before the first round, and for encodings without noise. A server of secure sums knows who took part, so
         no amplification by sampling is claimed; a client is charged for the rounds that it was in.
         """
-        worst = self._worst(encoding, corrupted)
+        worst = self._worst(corrupted)
         return encoding.claims(**worst, size=size, delta=delta) if worst else {}
 
     def spent(
         self, encoding: Encoding, *, size: int, delta: float, corrupted: int = 0
     ) -> Claim | None:
         """The "central" one of `claims`."""
-        worst = self._worst(encoding, corrupted)
+        worst = self._worst(corrupted)
         return encoding.central(**worst, size=size, delta=delta) if worst else None
 
-    def _worst(self, encoding: Encoding, corrupted: int) -> dict[str, int]:
+    def _worst(self, corrupted: int) -> dict[str, int]:
         """Rounds of the client charged most, and the clients in its sums; empty before the first."""
         self._log.refresh()
-        most = max(map(encoding.charged, self._charged().values()), default=0)
+        most = max(map(len, self._charged().values()), default=0)
         sums = {
             "rounds": most,
             "clients": max(corrupted + 1, self.smallest_sum),
@@ -267,7 +254,6 @@ class RunLedger:
             one.turn = _names(line["turn"])
         elif "asked" in line:
             one.asked, one.fewest = _names(line["asked"]), int(line["minimum"])
-            one.among = int(line["among"]) if "among" in line else None
         elif "released" in line:
             one.released = _names(line["released"])
         else:
@@ -290,14 +276,13 @@ _STATE = "optimizer."
 class Checkpoint:
     """A model after `done` training rounds, and the state from which its run resumes.
 
-    `session` names the run; `l2_norm` is the clipping norm of the next round, if it adapts; `told`, the report so far.
+    `session` names the run; `told` is the report so far.
     """
 
     parameters: npt.NDArray[np.float64]
     done: int
     session: bytes
     optimizer: State = field(default_factory=dict[str, npt.NDArray[np.float64]])
-    l2_norm: float | None = None
     told: JsonObject = field(default_factory=dict[str, Any])
 
     def save(self, folder: Path) -> None:
@@ -307,8 +292,6 @@ class Checkpoint:
             state: dict[str, Any] = {
                 _STATE + name: vector for name, vector in self.optimizer.items()
             }
-            if self.l2_norm is not None:
-                state["l2_norm"] = np.float64(self.l2_norm)
             told = np.frombuffer(json.dumps(self.told).encode(), dtype=np.uint8)
             np.savez(
                 handle,
@@ -337,7 +320,6 @@ class Checkpoint:
                     for n, array in arrays.items()
                     if n.startswith(_STATE)
                 },
-                l2_norm=float(arrays["l2_norm"]) if "l2_norm" in arrays else None,
                 told=parse_object(arrays["told"].tobytes(), name=NAME) if "told" in arrays else {},
             )
         except (ValueError, KeyError, TypeError) as error:
@@ -411,54 +393,4 @@ def with_evaluations(updates: Claim, measured: Claim) -> Claim:
         updates, epsilon=total, delta=updates.delta + measured.delta, method=method, alternatives=((method, total),),
         honest_clients=min(honest, default=None), release=None,
         parts=(("updates", updates.epsilon), ("evaluations", measured.epsilon)),
-    )  # fmt: skip
-
-
-def _not_amplified(encoding: Encoding) -> str:
-    """Why sampling amplifies no claim under an encoding other than a plain table."""
-    if isinstance(encoding, WrappedEncoding):
-        return "none: amplification is proved for updates summed as they are, and these are transformed first"
-    if isinstance(encoding, FixedPointEncoding):
-        return "none: there is no noise that absence could amplify"
-    return "none: amplification is proved for tables, not for noise that is added to vectors"
-
-
-def against_readers(
-    encoding: Encoding,
-    ledger: RunLedger,
-    *,
-    secret: bool,
-    per_round: int,
-    size: int,
-    delta: float,
-    corrupted: int,
-) -> Claim | str:
-    """The claim about all rounds against a reader of the models who does not know who took part; or why there is none.
-
-    The reader must not see the ledger; `secret` says whether the server drew each round's clients in secret, without
-    replacement. Only a run in which no client dropped out gets a claim, for drop-outs independent of the data.
-    Source: docs/proofs/sums.md, "Pairs, composition, participation".
-    """
-    if not ledger.charges:
-        return "nothing was released"
-    if not secret:
-        return (
-            "none: only a fixed number of clients that the server draws in secret is amplified here"
-        )
-    if corrupted:
-        return "none: a corrupted client knows who took part with it"
-    if not isinstance(encoding, TableEncoding):
-        return _not_amplified(encoding)
-    among = ledger.among
-    if among is None or among <= per_round:
-        return "none: every round has to have the same clients to draw from, and more of them than it draws"
-    if (
-        any(text != "released" for text in ledger.rounds.values())
-        or ledger.smallest_sum < per_round
-    ):
-        return "none: clients that were drawn vanished, or a round failed"
-    scheme = encoding.scheme(size, per_round)
-    return scheme.claim(
-        clients=per_round, rounds=len(ledger.rounds), delta=delta,
-        sampling="without_replacement", sampling_rate=per_round / among,
     )  # fmt: skip

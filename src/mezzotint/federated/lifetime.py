@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, final
@@ -152,24 +152,27 @@ class SumKind:
         )
 
 
-Place = tuple[str, int, str]
-"""Session, number and plan of a round."""
-
-
 def lifetime_path(folder: str | Path, identity: str) -> Path:
     """The file of a client's ledger in its folder of records; `identity` in hexadecimal."""
     return Path(folder) / f"sums-{identity[:16]}.jsonl"
 
 
+REPORTS = "ledger.jsonl"
+"""The ledger of a client's single reports, in its folder of records."""
+
+
 def begin_lifetime(folder: str | Path, identity: str) -> Path:
-    """Make a client's folder of records and begin its ledger there; returns its path.
+    """Make a client's folder of records and begin its ledgers there, of sums and of single reports; returns its path.
 
     Only an enrolment calls this. A client whose ledger is missing must not begin another one: it would have forgotten
     what it signed, and what it spent.
     """
     Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+    from mezzotint.privacy.ledger import Ledger  # heavy, and not needed to note answers
+
     path = lifetime_path(folder, identity)
     LifetimeLedger(path, identity=identity)
+    Ledger(Path(folder) / REPORTS)
     return path
 
 
@@ -199,7 +202,8 @@ class LifetimeLedger:
     """
 
     def __init__(self, path: Path, *, identity: str) -> None:
-        self._counted: dict[SumKind, set[Place]] = {}
+        self._counted: dict[SumKind, int] = {}
+        self._summed: set[tuple[str, int]] = set()
         self._encodings: dict[str, bytes] = {}
         self._plans: set[str] = set()
         self._memory = RoundMemory()
@@ -246,8 +250,7 @@ class LifetimeLedger:
             clients, corrupted: fewest summands, and the number of them that may add no noise.
             size: numbers that each client contributes: parameters of the model, or metrics.
             budget, delta: the largest total epsilon (inf: any), and its delta.
-            session, number: of the round, whose place in the session determines the cost of an update spread over
-                several sums; without a session the sum stands alone.
+            session, number: of the round; without a session the sum stands alone.
             payload: the masked input, which is noted as the answer to "sum"; without it the sum is charged alone.
 
         Returns: epsilon of all sums, this one included; inf without a budget, when sums are only recorded.
@@ -255,13 +258,12 @@ class LifetimeLedger:
         Raises:
             BudgetError: the total would exceed the budget; nothing is charged.
             ReplayedRound: a sum of this plan, or of another plan of this round, is on the ledger: a second answer may
-                open both secrets, and a share of an update is revealed once. Or the dealing is not on it.
+                open both secrets. Or the dealing is not on it.
             ParameterError: a budget, but this encoding, or an earlier one, has no claim against its server.
             FileFormatError: a budget, and sums on the ledger whose encoding this version cannot read.
         """
         from mezzotint.federated.joined import packed  # heavy, and not needed to note answers
 
-        encoding = encoding.accounted
         kind = SumKind(
             binding=encoding.binding.hex(), clients=clients, corrupted=corrupted, size=size
         )
@@ -278,8 +280,7 @@ class LifetimeLedger:
                 answer = Answer(session=session, number=number, stage="sum", payload=payload)
                 self._memory.is_repeated(answer)  # never true: a repeated sum is refused
                 line |= _noted(answer)
-            counted = {known: set(places) for known, places in self._counted.items()}
-            counted.setdefault(kind, set()).add(_place(line))
+            counted = {**self._counted, kind: self._counted.get(kind, 0) + 1}
             encodings = self._encodings | {kind.binding: packed(encoding)}
             total = math.inf if math.isinf(budget) else _total(counted, encodings, delta)
             if total > budget:
@@ -295,10 +296,7 @@ class LifetimeLedger:
         """Refuse a sum of a plan, or of a round, that is on the ledger."""
         if line["plan"] in self._plans:
             raise ReplayedRound("sum", "this round was answered before, perhaps by another process")
-        if "session" not in line:
-            return
-        rounds = {place[:2] for places in self._counted.values() for place in places}
-        if _place(line)[:2] in rounds:
+        if "session" in line and (line["session"], line["number"]) in self._summed:
             raise ReplayedRound("sum", "this round was answered before, under another plan")
 
     def spent(self, delta: float) -> float:
@@ -310,7 +308,7 @@ class LifetimeLedger:
     def sums(self) -> int:
         """The number of sums so far."""
         self._log.refresh()
-        return sum(map(len, self._counted.values()))
+        return sum(self._counted.values())
 
     @property
     def dealings(self) -> int:
@@ -326,7 +324,9 @@ class LifetimeLedger:
                 return
         self._plans.add(str(line["plan"]))
         kind = SumKind.from_list(line["kind"])
-        self._counted.setdefault(kind, set()).add(_place(line))
+        self._counted[kind] = self._counted.get(kind, 0) + 1
+        if "session" in line:
+            self._summed.add((str(line["session"]), int(line["number"])))
         if "encoding" in line:
             self._encodings[kind.binding] = bytes.fromhex(line["encoding"])
 
@@ -337,17 +337,11 @@ def _noted(answer: Answer) -> JsonObject:
     return {"session": session, "number": number, "stage": answer.stage, "answer": answer.digest}
 
 
-def _place(line: JsonObject) -> Place:
-    return str(line.get("session", line["plan"])), int(line.get("number", 1)), str(line["plan"])
-
-
-def _total(
-    counted: Mapping[SumKind, Collection[Place]], encodings: dict[str, bytes], delta: float
-) -> float:
+def _total(counted: Mapping[SumKind, int], encodings: dict[str, bytes], delta: float) -> float:
     share = math.nextafter(delta / len(counted), 0.0) if len(counted) > 1 else delta
     each = [
-        _epsilon(_known(encodings.get(kind.binding, b"")), places, kind, share)
-        for kind, places in counted.items()
+        _epsilon(_known(encodings.get(kind.binding, b"")), rounds, kind, share)
+        for kind, rounds in counted.items()
     ]
     return math.nextafter(math.fsum(each), math.inf) if len(each) > 1 else sum(each)
 
@@ -368,13 +362,10 @@ def _known(described: bytes) -> Encoding:
         ) from None
 
 
-def _epsilon(encoding: Encoding, places: Collection[Place], kind: SumKind, delta: float) -> float:
+def _epsilon(encoding: Encoding, rounds: int, kind: SumKind, delta: float) -> float:
     """Epsilon of sums of one kind, in all sessions together."""
-    sessions: dict[str, list[int]] = {}
-    for session, number, _ in places:
-        sessions.setdefault(session, []).append(number)
     claims = encoding.claims(
-        rounds=sum(map(encoding.charged, sessions.values())),
+        rounds=rounds,
         clients=kind.clients,
         size=kind.size,
         delta=delta,

@@ -7,10 +7,11 @@ answered with the index. Nobody is trusted: the claim is about a server that kee
 from __future__ import annotations
 
 import json
+import math
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from logging import INFO
+from logging import INFO, WARNING
 from pathlib import Path
 from typing import Unpack, final
 
@@ -21,6 +22,7 @@ from flwr.serverapp import Grid
 from mezzotint.core.arguments import check_vector
 from mezzotint.core.errors import BudgetError, MezzotintError, ParameterError
 from mezzotint.core.records import JsonObject
+from mezzotint.federated.lifetime import REPORTS
 from mezzotint.federated.mod import (
     Train,
     Updates,
@@ -52,7 +54,8 @@ class LocalUpdates(Updates):
     """A Flower mod: clip, rank, send one index; refuse whatever the client's policy forbids.
 
     The client's own ledger and its answers are kept in the folder that the node's configuration names under "records";
-    without one, in Flower's state of the run.
+    without one, in Flower's state of the run. A policy with a budget requires the folder, with the ledger that
+    `mezzotint roster identity` begins there.
 
     Arguments:
         policy: of the client, or the path of its file; None takes the policy file that the node's configuration names.
@@ -81,6 +84,7 @@ class LocalUpdates(Updates):
         if stage == JOIN:
             described = as_bytes(record[Key.ENCODING])
             policy.check_report(_announced(described))
+            _check_lasting(policy, context)
             saved = context.state.config_records.get(RECORD)
             if saved is None or as_bytes(saved[_CODEBOOK]) != described:
                 if saved is not None and json.loads(as_bytes(saved[_ANSWERS])):
@@ -101,6 +105,7 @@ class LocalUpdates(Updates):
         described = as_bytes(saved[_CODEBOOK])
         scheme = _announced(described)
         policy.check_report(scheme)  # it may have been changed since
+        _check_lasting(policy, context)
         number, slot = _question(payload)
         if not 1 <= number <= policy.rounds:
             raise PolicyRefusal(
@@ -131,13 +136,28 @@ class LocalUpdates(Updates):
         return report.to_bytes(-(-scheme.bits // 8), "big")
 
 
+def _check_lasting(policy: Policy, context: Context) -> None:
+    """Refuse a budget that nothing outlasting the run counts: a server could start one run after another."""
+    if math.isinf(policy.budget):
+        return
+    if "records" not in context.node_config:
+        raise PolicyRefusal(
+            "records: this client has a budget, and no folder to count its reports in over all runs"
+        )
+    path = Path(str(context.node_config["records"])) / REPORTS
+    if not path.exists():
+        log(WARNING, "mezzotint: %s is missing: restore it, or enrol under a new identity "
+            "(`mezzotint roster identity`)", path)  # fmt: skip
+        raise PolicyRefusal("records: the ledger of reports is missing; its log says what to do")
+
+
 def _session(
     scheme: RankedCodebook, context: Context, policy: Policy, answers: bytes
 ) -> RankedSession:
     if "records" in context.node_config:
         place = Path(str(context.node_config["records"]))
         kept: JsonObject = {"path": place / f"answers-{scheme.sha256[:16]}.jsonl"}
-        ledger = Ledger(place / "ledger.jsonl")
+        ledger = Ledger(place / REPORTS)
     else:
         kept = {
             "answers": {
@@ -271,9 +291,7 @@ class LocalStrategy(RoundStrategy[_Local]):
         return now.stage
 
     def _enough(self, now: _Local) -> bool:
-        wanted = (
-            len(now.nodes) if self.sampling == "poisson" else min(self.per_round, len(now.nodes))
-        )
+        wanted = min(self.per_round, len(now.nodes))
         if now.stage == JOIN:
             return len(now.joined) >= halfway(wanted, len(now.nodes))
         return len(now.reports) >= wanted

@@ -5,29 +5,21 @@
 Flower routes a message to a registered function before it runs mods, so a mod cannot answer `train.<stage>` actions
 that an app never registered. The stages therefore travel as ordinary "train" messages whose record names the stage;
 the app's own train function runs only in the stage "sum".
-
-An update can be spread over several consecutive sums: a client then trains only in its own turn, is in every sum, and
-holds its update until its next turn.
 """
 
 from __future__ import annotations
 
-import hashlib
-import io
 import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
 from logging import WARNING
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, TypeVar, final
 
 import numpy as np
 from flwr.app import ConfigRecord, Context, Message, MessageType
 
-from mezzotint.core.errors import BudgetError, FileFormatError, MezzotintError, ParameterError
-from mezzotint.core.files import read_arrays, replacing
+from mezzotint.core.errors import BudgetError, MezzotintError, ParameterError
 from mezzotint.federated.lifetime import Answer, LifetimeLedger, lifetime_path
 from mezzotint.federated.policy import Policy, PolicyRefusal, load_policy
 from mezzotint.federated.records import (
@@ -291,7 +283,7 @@ def _masked(
         )
     client.expect(payload)  # before the app runs: refused messages leave no trace in its state
     integers = whatever_happens(
-        lambda: encoding.encode(_share(message, call_next, context, client, encoding)),
+        lambda: encoding.encode(_input(message, call_next, context, encoding)),
         lambda: encoding.encode(encoding.nothing(size)),
         "adding nothing but noise",
     )
@@ -318,26 +310,13 @@ def whatever_happens(make: Callable[[], T], nothing: Callable[[], T], told: str)
         return made
 
 
-def _share(
-    message: Message, call_next: Train, context: Context, client: Client, encoding: Encoding
-) -> Vector:
-    """The input to the sum: metrics, a new update, or, under an encoding with bands, this round's share of one."""
+def _input(message: Message, call_next: Train, context: Context, encoding: Encoding) -> Vector:
+    """The input to the sum: metrics, or an update."""
     from mezzotint.federated.joined import MetricsEncoding
 
     if isinstance(encoding, MetricsEncoding):
         return measured(message, call_next, context, encoding)
-
-    def update() -> Vector:
-        return trained_update(message, call_next, context, encoding)
-
-    plan = client.plan
-    if encoding.bands == 1 or encoding.norm is None or plan is None:
-        return update()
-    held = Held(context=context, identity=client.identity, about=plan.session + encoding.binding)
-    size = parameters(only(message.content.array_records.values()))
-    return spread(
-        update, number=plan.round, size=size, bands=encoding.bands, norm=encoding.norm, held=held
-    )
+    return trained_update(message, call_next, context, encoding)
 
 
 def _lifetime(context: Context, identity: str) -> LifetimeLedger | None:
@@ -512,85 +491,3 @@ def as_bytes(value: object) -> bytes:
             "payload", type(value).__name__, "need bytes; the message was made by something else"
         )
     return value
-
-
-_HELD = "mezzotint.held"
-_BYTES = "update"
-
-
-def turn_of(identity: bytes, bands: int) -> int:
-    """The number of rounds before a client's first turn, from its public identity: no server chooses it."""
-    return (
-        int.from_bytes(hashlib.sha256(b"mezzotint turn" + identity).digest()[:8], "little") % bands
-    )
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Held:
-    """Where a client keeps its last update between its turns: in its records, or in Flower's state of the run.
-
-    It is held for one use, named by `about` (session and encoding). A lost or damaged update counts as none: the client
-    then adds only noise.
-    """
-
-    context: Context
-    identity: bytes
-    about: bytes
-
-    @property
-    def _path(self) -> Path | None:
-        config = self.context.node_config
-        known, name = (
-            "records" in config and "identity" in config,
-            f"update-{self.identity.hex()[:16]}.npz",
-        )
-        return Path(str(config["records"])) / name if known else None
-
-    def keep(self, number: int, vector: Vector) -> None:
-        """Hold the update of this round instead of the last one."""
-        file = io.BytesIO()
-        np.savez(
-            file, about=np.frombuffer(self.about, np.uint8), number=np.int64(number), vector=vector
-        )
-        if self._path is None:
-            self.context.state[_HELD] = ConfigRecord({_BYTES: file.getvalue()})
-            return
-        with replacing(self._path, overwrite=True) as temporary:
-            temporary.touch(mode=0o600)
-            temporary.write_bytes(file.getvalue())
-
-    def of(self, number: int) -> Vector | None:
-        """The update of this round, if it is held."""
-        try:
-            if self._path is not None:
-                found = self._path.read_bytes()
-            else:
-                found = as_bytes(self.context.state.config_records[_HELD][_BYTES])
-            arrays = read_arrays(io.BytesIO(found), name="update")
-            same = arrays["about"].tobytes() == self.about and int(arrays["number"]) == number
-            return arrays["vector"] if same else None
-        except (OSError, ValueError, KeyError, TypeError, FileFormatError):
-            return None
-
-
-def spread(
-    update: Callable[[], Vector], *, number: int, size: int, bands: int, norm: float, held: Held
-) -> Vector:
-    """(size,) a client's contribution to the sum of round `number`: its share of the update from its last turn.
-
-    `update` trains, and is called only in the client's turn. Within a block of `bands` rounds from a turn on, shares
-    are of one update and of no other; zero if the client was not asked in its turn, or has lost the update.
-    Source: docs/proofs/vectors.md, "Vectors in several sums".
-    """
-    from mezzotint.vectors import clip
-    from mezzotint.vectors.rotation import SCALE, coefficients
-
-    since = (number - 1 - turn_of(held.identity, bands)) % bands
-    vector = held.of(number - since)
-    if vector is None and since == 0:
-        vector = clip(update(), norm="l2", bound=norm)
-        held.keep(number, vector)
-    if vector is None or vector.size != size:
-        vector = np.zeros(size)
-    return coefficients(bands)[since] / SCALE * vector

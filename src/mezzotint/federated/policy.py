@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from mezzotint.vectors import RankedCodebook
 
 
-_RANGE = "two finite numbers, the least norm and the largest"
-
-
 def _is_number(value: object) -> bool:
     """Whether it is a number that a float can hold; infinity is one."""
     try:
@@ -66,8 +63,6 @@ class Policy:
             nothing: use `budget` there. 0 requires none.
         largest_value: largest clipping range of a coordinate, data units.
         l2_norm: largest clipping norm of the vector; None allows any.
-        l2_norm_range: least and largest clipping norm of a round, for norms that adapt; None allows any. Noise is
-            relative to the round's norm, and so are `noise_multiplier` and `budget`.
         rounds: most rounds that this client answers in one session. The more, the more partners and shareholders a
             plan must have: a server could look ahead for the round whose draw suits it.
         dealings: most rounds that this client deals in, of all sessions; dealing costs no budget, but shows coins, and
@@ -98,7 +93,6 @@ class Policy:
     noise_multiplier: float = 0.0
     largest_value: float = math.inf
     l2_norm: float | None = None
-    l2_norm_range: tuple[float, float] | None = None
     rounds: int = ROUNDS
     dealings: int = DEALINGS
     evaluate_noise_multiplier: float = math.inf
@@ -108,8 +102,7 @@ class Policy:
         self._check_types()
         least = "need a number > 0, or leave it out"
         norm = math.inf if self.l2_norm is None else self.l2_norm
-        bounds, known = self.l2_norm_range, self.roster is not None
-        ordered = bounds is None or 0 <= bounds[0] <= bounds[1] < math.inf
+        known = self.roster is not None
         remedy = "name the roster of all clients, too: a server that invents clients fills any sum with them"
         check_rules(
             self, ("largest_value", self.largest_value > 0, least), ("l2_norm", norm > 0, least)
@@ -126,7 +119,6 @@ class Policy:
             ("report_epsilon", self.report_epsilon > 0, least),
             ("budget", self.budget > 0, "need an epsilon > 0, or leave it out"),
             ("delta", 0 < self.delta < 1, "need a probability in (0, 1)"),
-            ("l2_norm_range", ordered, _RANGE),
             ("minimum", known or self.minimum <= 2, remedy),
             ("noise_multiplier", known or self.noise_multiplier == 0, remedy),
             (
@@ -148,8 +140,7 @@ class Policy:
         ]
         numbers += ["largest_value", *(["l2_norm"] if self.l2_norm is not None else [])]
         whole, remedy = ("minimum", "rounds", "dealings"), "need a whole number, without quotes"
-        bounds, tables = self.l2_norm_range, self.mechanisms
-        pair = bounds is None or (isinstance(bounds, list | tuple) and len(bounds) == 2)
+        tables = self.mechanisms
         sums = tables is None or (
             isinstance(tables, list | tuple) and all(isinstance(table, str) for table in tables)
         )
@@ -157,7 +148,6 @@ class Policy:
             self,
             ("evaluate", isinstance(self.evaluate, bool), "true or false, without quotes"),
             ("mechanisms", sums, "need a list of SHA-256 sums, in brackets"),
-            ("l2_norm_range", pair and all(map(_is_number, bounds or ())), _RANGE),
             *((name, type(getattr(self, name)) is int, remedy) for name in whole),
             *(
                 (name, _is_number(getattr(self, name)), "need a number, without quotes")
@@ -234,10 +224,8 @@ class Policy:
             raise PolicyRefusal(
                 f"mechanism={scheme.sha256}: not among those that this client allows"
             )
-        norms = [
-            norm for norm in (self.l2_norm, *(self.l2_norm_range or ())[1:]) if norm is not None
-        ]
-        if scheme.clip_norm > min([self.largest_value, *norms]):
+        allowed_norm = math.inf if self.l2_norm is None else self.l2_norm
+        if scheme.clip_norm > min(self.largest_value, allowed_norm):
             raise PolicyRefusal(f"clip_norm={scheme.clip_norm:g}: more than this client allows")
 
     def _check_mechanism(self, encoding: Encoding) -> None:
@@ -250,12 +238,6 @@ class Policy:
             raise PolicyRefusal(
                 f"l2_norm={encoding.norm}: this client allows at most {self.l2_norm:g}"
             )
-        if trains and self.l2_norm_range is not None:
-            least, most = self.l2_norm_range
-            if encoding.norm is None or not least <= encoding.norm <= most:
-                raise PolicyRefusal(
-                    f"l2_norm={encoding.norm}: this client allows {least:g} to {most:g}"
-                )
         if (epsilon := encoding.report_epsilon) > self.report_epsilon:
             raise PolicyRefusal(
                 f"epsilon={epsilon:g} per report: this client allows {self.report_epsilon:g}"

@@ -41,7 +41,7 @@ from mezzotint.federated.records import (
     unflatten,
 )
 from mezzotint.federated.secagg import ProtocolError, TooFewClients
-from mezzotint.federated.secagg.roster import SAMPLINGS, Sampling, check_spare
+from mezzotint.federated.secagg.roster import SAMPLINGS, Sampling
 from mezzotint.federated.tasks import FedAvg, ServerOptimizer, State
 from mezzotint.privacy.claim import Claim
 
@@ -58,8 +58,10 @@ def arriving(
     timeout: float,
     answer_bytes: int = 0,
     late: dict[str, int] | None = None,
-) -> Iterator[Message]:
-    """Send messages and yield their answers as they arrive, until all have arrived or the time is up.
+) -> Iterator[tuple[int, Message]]:
+    """Send messages and yield (node asked, answer) as answers arrive, until all have arrived or the time is up.
+
+    The node is that of the message answered: Flower itself answers for nodes that it lost, in its own name.
 
     Answers that the caller does not read are never fetched, and large ones (`answer_bytes`) a few at a time. Messages
     that Flower could not send are not waited for. `late` maps earlier messages to their nodes: their answers are
@@ -72,6 +74,7 @@ def arriving(
             if number:
                 waiting[number] = message.metadata.dst_node_id
     del some
+    node_of = {**late, **waiting}
     last = time.monotonic()  # when something came
     deadline = last + timeout
     size = max(1, min(_AT_ONCE, _ROOM // max(1, answer_bytes)))
@@ -81,11 +84,13 @@ def arriving(
             asked, before = [*waiting, *late], len(waiting)
             for begin in range(0, len(asked), size):
                 found = list(grid.pull_messages(asked[begin : begin + size]))
-                for answer in found:
-                    waiting.pop(answer.metadata.reply_to_message_id, None)
-                    late.pop(answer.metadata.reply_to_message_id, None)
                 while found:
-                    yield found.pop(0)
+                    answer = found.pop(0)
+                    replied = answer.metadata.reply_to_message_id
+                    node = node_of.get(replied, answer.metadata.src_node_id)
+                    waiting.pop(replied, None)
+                    late.pop(replied, None)
+                    yield node, answer
             if over or not waiting:
                 return
             now = time.monotonic()
@@ -158,12 +163,12 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
     strategy sends its own, and reads answers as they arrive.
 
     Arguments:
-        per_round: clients of a round ("fixed": drawn without replacement), or the expected number ("poisson").
+        per_round: clients of a round.
         spare: extra clients drawn, so that a round need not wait for the slowest: the training stage ends when
             `per_round` have answered, the stage before it when at most half of the spare are missing.
         minimum: fewest clients with which a round goes on; None takes the protocol's default.
-        sampling: "fixed", "poisson", or "cyclic": all take turns, longest waiting first, and so equally often. No
-            amplification is claimed, for the server knows who took part.
+        sampling: "fixed": drawn without replacement; or "cyclic": all take turns, longest waiting first, and so
+            equally often. No amplification is claimed, for the server knows who took part.
         learning_rate: factor on the optimizer's step.
         optimizer: see `ServerOptimizer`; its state is in `optimizer_state`, for resuming a run.
         returns: what clients' train functions return: "weights" (new parameters) or "update" (what is added).
@@ -197,7 +202,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         delta: float | None = None,
     ) -> None:
         self.per_round = check_count("per_round", per_round, least=2)  # one alone hides nothing
-        self.spare = check_spare(spare, sampling)
+        self.spare = check_count("spare", spare, least=0)
         self.minimum = (
             self.usual_minimum(self.invited) if minimum is None else check_count("minimum", minimum)
         )
@@ -389,7 +394,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         "cyclic" takes those that have waited longest, initially in an order derived from the session. Turns are on disk
         before clients are asked, so that a resumed server knows even those of clients that did not answer.
         """
-        size = self._size(len(names))
+        size = min(self.invited, len(names))
         if self.sampling != "cyclic":
             return sorted(random.SystemRandom().sample(sorted(names), size))
         turn = self._next(names.values(), size)
@@ -420,14 +425,6 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
             raise BudgetError(f"{told}; one more would exceed the budget of the others")
         return left
 
-    def _size(self, population: int) -> int:
-        """How many of a population take part in a round."""
-        if self.sampling == "poisson":
-            # The rate is fixed by the population: each takes part independently of all others.
-            rate, source = min(1.0, self.per_round / max(1, population)), random.SystemRandom()
-            return sum(source.random() < rate for _ in range(population))
-        return min(self.invited, population)
-
     def _moved(
         self, now: R, mean: npt.NDArray[np.float64], counts: Mapping[str, float]
     ) -> tuple[ArrayRecord, MetricRecord]:
@@ -453,11 +450,11 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         """Send the messages of a stage and take answers as they arrive, until there are enough."""
         stage, start = self._stage(now), time.monotonic()
         place_of = {node: place for place, node in now.nodes.items()}
-        for answer in arriving(
+        for node, answer in arriving(
             now.grid, messages, timeout=self.stage_timeout, answer_bytes=self._answer_bytes(now)
         ):
-            node = answer.metadata.src_node_id
-            if node not in place_of:
+            forged = not answer.has_error() and answer.metadata.src_node_id != node
+            if forged or node not in place_of:
                 self._note(
                     now.number,
                     str(node),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, final
 
-from mezzotint.core.arguments import check_choice, check_rules
+from mezzotint.core.arguments import check_choice, check_count, check_rules
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import read_object
 from mezzotint.core.records import JsonObject, Record
@@ -16,7 +16,7 @@ from mezzotint.datasets import Federation, load_federation
 from mezzotint.federated.encoding import Encoding, FixedPointEncoding
 from mezzotint.federated.joined import MetricsEncoding, load_encoding
 from mezzotint.federated.secagg.plan import CORRUPTED, DROPPED
-from mezzotint.federated.secagg.roster import ROUNDS, SAMPLINGS, check_spare, most_participations
+from mezzotint.federated.secagg.roster import ROUNDS, SAMPLINGS, most_participations
 from mezzotint.federated.tasks import LocalTraining, optimizer_named
 from mezzotint.vectors import RankedCodebook
 
@@ -60,13 +60,13 @@ class RunSettings(Record):
         l2_norm: clip the vector to this norm first (and rotate it, for a mechanism's table); 0 does not. A file of an
             encoding has its own.
         learning_rate: factor on the server optimizer's step.
-        server_optimizer: "fedavg", "fedavgm", "fedadam" or "fedyogi" (`mezzotint.federated.tasks`).
+        server_optimizer: "fedavg" or "fedavgm" (`mezzotint.federated.tasks`).
         rounds, per_round: number of rounds, and of clients in each.
         minimum: fewest summands; 0 takes half of those drawn + 1, and 1 for single reports.
         spare: extra clients drawn, so that no round waits for its slowest.
         roster: file of the roster of all clients (`Roster`); "" trusts the connected ones to be real.
         colluding, dropping: shares of clients colluding with the server, and dropping out, that the sums tolerate.
-        sampling: "fixed", "poisson" or "cyclic" (see `SecureStrategy`).
+        sampling: "fixed" or "cyclic" (see `SecureStrategy`).
         epsilon: budget of the central claim (trust "local": the local one) for the client charged most; 0: none.
         delta: of all claims.
         corrupted: clients whose noise the central claim does not count.
@@ -169,7 +169,8 @@ class RunSettings(Record):
             ("colluding", 0 <= self.colluding < 1, share),
             ("dropping", 0 <= self.dropping < 1, share),
         )
-        check_spare(self.spare, check_choice("sampling", self.sampling, SAMPLINGS))
+        check_choice("sampling", self.sampling, SAMPLINGS)
+        check_count("spare", self.spare, least=0)
         if self.dataset == "digits" and self.per_round + self.spare > self.clients:
             name = "spare" if self.per_round <= self.clients else "per_round"
             drawn = f"a round draws {self.per_round + self.spare} of {self.clients} clients"

@@ -19,12 +19,12 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricReco
 from flwr.serverapp import Grid
 
 from mezzotint.core.arguments import check_count, check_finite, check_instance
-from mezzotint.core.errors import BudgetError, InfeasibleError, ParameterError
+from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.records import JsonObject
 from mezzotint.federated import secagg
 from mezzotint.federated.encoding import Encoding
 from mezzotint.federated.joined import Measured, MetricsEncoding, packed
-from mezzotint.federated.ledger import RunLedger, against_readers, with_evaluations
+from mezzotint.federated.ledger import RunLedger, with_evaluations
 from mezzotint.federated.records import (
     RECORD,
     Key,
@@ -46,7 +46,6 @@ from mezzotint.federated.rounds import (
 from mezzotint.federated.secagg.messages import Outbox
 from mezzotint.federated.secagg.plan import CORRUPTED, DIGEST_BYTES, DROPPED, SESSION_BYTES
 from mezzotint.federated.secagg.roster import ROUNDS
-from mezzotint.federated.tasks import State, behind
 from mezzotint.privacy.claim import Claim, counted
 
 _KEY = re.compile("[0-9a-f]{64}")  # an identity, which names clients that give no other name
@@ -161,7 +160,6 @@ class SecureStrategy(RoundStrategy[_Secure]):
         self._challenges: dict[int, secagg.Challenge] = {}
         self._late: dict[str, int] = {}
         self.retries = retries
-        self._among: int | None = None
         self.blames: list[secagg.Blame] = []
         self.excluded = self._blamed()
         self.last_sum: secagg.SecureSum | None = None
@@ -172,9 +170,6 @@ class SecureStrategy(RoundStrategy[_Secure]):
         )
         if roster is not None:
             roster.check_drawn(self.invited, parameter="per_round")
-            if encoding.bands > 1 and self.invited < len(roster.members):
-                remedy = f"with bands every client is in every sum: all {len(roster.members)} of the roster"
-                raise ParameterError("per_round", self.invited, remedy)
         if self.spare > math.ceil(
             self.dropped * self.invited
         ):  # stages would end before enough of a committee answer
@@ -292,16 +287,6 @@ class SecureStrategy(RoundStrategy[_Secure]):
             self.evaluator if self.evaluator is not None and self.evaluator.ledger.charges else None
         )
 
-    def against_readers(self, *, size: int, delta: float, corrupted: int = 0) -> Claim | str:
-        """The claim against a reader of the models alone; see `mezzotint.federated.ledger.against_readers`."""
-        if self._evaluated:
-            return "none: what clients measured is released as well, and not amplified here"
-        secret = self.sampling == "fixed" and self.roster is None
-        told = {"size": size, "delta": delta, "corrupted": corrupted}
-        return against_readers(
-            self.encoding, self.ledger, secret=secret, per_round=self.invited, **told
-        )
-
     def cost(self, rounds: int, *, size: int, delta: float, corrupted: int) -> float:
         told, beside = {"size": size, "corrupted": corrupted}, 0.0
         if self.evaluator is not None and self.evaluator.most_rounds != 0:
@@ -357,10 +342,6 @@ class SecureStrategy(RoundStrategy[_Secure]):
         return self._with_spending(found)
 
     def _open(self, number: int, task: RoundTask, grid: Grid) -> _Secure:
-        if self.encoding.bands > 1 and self.most_rounds is not None and number > self.most_rounds:
-            raise BudgetError(
-                f"round {number} would exceed the budget, which holds for rounds 1 to {self.most_rounds}"
-            )
         known = self._known(number, grid)
         node_of = {one.card.identity: node for node, one in known.items()}
         if len(node_of) < max(2, self.minimum):
@@ -372,7 +353,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
             if self.roster is None
             else self.roster
         )
-        clients = len(node_of) if self.roster is None else self._size(len(roster.members))
+        clients = len(node_of) if self.roster is None else min(self.invited, len(roster.members))
         coordinates = self.encoding.length(parameters(task["arrays"]))
         returns = ConfigRecord({Key.RETURNS: self._wanted})
         asked = task_digest(
@@ -409,7 +390,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
                 for node in nodes
             }
             left = self._unspent(before)
-            nodes, self._among = self._choose(left, number), len(left)
+            nodes = self._choose(left, number)
         known = self._introduced(nodes, number, grid)
         names = self._unspent({node: self._called(one) for node, one in known.items()})
         if self.roster is None and self.sampling == "cyclic":  # clients, not nodes, have turns
@@ -433,8 +414,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
         asked = [
             request(node, MessageType.TRAIN, question, {}) for node, question in questions.items()
         ]
-        for answer in arriving(grid, asked, timeout=self.stage_timeout, late=self._late):
-            node = answer.metadata.src_node_id
+        for node, answer in arriving(grid, asked, timeout=self.stage_timeout, late=self._late):
             try:
                 self._introduce(node, None if answer.has_error() else protocol_record(answer))
             except secagg.ProtocolError as error:
@@ -486,7 +466,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
 
     def _enough(self, now: _Secure) -> bool:
         server, plan = now.server, now.server.plan
-        wanted = min(self.per_round, plan.clients) if self.sampling != "poisson" else plan.clients
+        wanted = min(self.per_round, plan.clients)
         if server.stage == "deal":
             wanted = halfway(wanted, plan.clients)
         elif server.stage != "sum":
@@ -509,8 +489,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
         self._ask(now, self._messages(now, present, {Key.ENCODING: packed(self.encoding)}))
         partners = now.server.advance()
         asked = [now.names[place] for place in partners]
-        limits = {"minimum": self.minimum, "most_rounds": self.most_rounds, "among": self._among}
-        self.ledger.ask(now.number, asked, **limits)
+        self.ledger.ask(now.number, asked, minimum=self.minimum, most_rounds=self.most_rounds)
         return self._messages(now, partners, {Key.RETURNS: self._wanted}, now.task)
 
     def _until_mean(self) -> tuple[ArrayRecord | None, MetricRecord | None]:
@@ -545,6 +524,8 @@ class SecureStrategy(RoundStrategy[_Secure]):
             self._ask(now, self._messages(now, certificates, {}))
             start = time.perf_counter()
             total = now.server.result()
+            size = parameters(now.task["arrays"])
+            self.encoding.check_sum(total.values, count=len(total.survivors), size=size)
             self.seconds["result"] = time.perf_counter() - start
         except secagg.ProtocolError as error:
             # Shares were revealed, so the round stays charged although its sum is not known.
@@ -595,25 +576,11 @@ class SecureStrategy(RoundStrategy[_Secure]):
                 {"round": now.number, "clients": self.counted, **told, **errors}
             )
         size = parameters(now.task["arrays"])
-        before, counts = (
-            self.encoding,
-            {"survivors": len(total.survivors), "dropped": len(total.dropped)},
-        )
-        mean = before.decode(
+        mean = self.encoding.decode(
             total.values, count=self.counted, size=size, release=(self.session, now.number)
         )
-        self.encoding = before.after(total.values, count=self.counted, size=size)
-        kept: State = {}
-        if before.bands > 1:
-            told = {"number": now.number, "count": self.counted, "bands": before.bands}
-            kept, mean = behind(self.optimizer_state, mean * self.counted, **told)
-        moved = self._moved(
-            now,
-            mean,
-            counts if self.encoding is before else {**counts, "l2_norm": before.norm or 0.0},
-        )
-        self.optimizer_state = {**self.optimizer_state, **kept}
-        return moved
+        counts = {"survivors": len(total.survivors), "dropped": len(total.dropped)}
+        return self._moved(now, mean, counts)
 
     def summary(self) -> None:
         """Log the settings."""

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, final
 
 import numpy as np
-import numpy.typing as npt
 
 from mezzotint.core import brought_by
 from mezzotint.core.arguments import check_choice, check_count, check_positive, check_rules
@@ -18,8 +17,6 @@ from mezzotint.datasets import Federation
 from mezzotint.datasets.readers import Features, Labels
 from mezzotint.federated.encoding import Encoding, TableEncoding, Vector
 from mezzotint.federated.secagg.roster import Sampling, turn
-from mezzotint.vectors import clip
-from mezzotint.vectors.rotation import SCALE, coefficients, solved
 
 if TYPE_CHECKING:
     import torch
@@ -295,72 +292,8 @@ class FedAvgM(ServerOptimizer):
         return {"momentum": moved}, moved
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Adaptive(ServerOptimizer, ABC):
-    """A separate rate for each coordinate: the larger its mean updates have been, the lower."""
-
-    first: float = 0.9
-    second: float = 0.99
-    least: float = 1e-3
-
-    def __post_init__(self) -> None:
-        share = "need a share in [0, 1)"
-        check_rules(
-            self, ("first", 0 <= self.first < 1, share), ("second", 0 <= self.second < 1, share)
-        )
-        check_positive("least", self.least)
-
-    def step(self, state: State, mean: Vector) -> tuple[State, Vector]:
-        nothing = np.zeros_like(mean)
-        first = self.first * state.get("first", nothing) + (1 - self.first) * mean
-        second = self._squares(state.get("second", np.full_like(mean, self.least**2)), mean * mean)
-        return {"first": first, "second": second}, first / (np.sqrt(second) + self.least)
-
-    @abstractmethod
-    def _squares(self, before: Vector, now: Vector) -> Vector:
-        """The average of squares."""
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class FedAdam(_Adaptive):
-    """Adam on mean updates, without bias correction, as published.
-
-    Arguments:
-        first, second: decays of the averages of mean updates and of their squares, in [0, 1).
-        least: added to the root of the second average, > 0. The smaller, the more the coordinates' rates differ.
-
-    Raises:
-        ParameterError: values out of these ranges.
-
-    Example:
-        >>> mz.federated.FedAdam(least=1e-2).least
-        0.01
-    """
-
-    def _squares(self, before: Vector, now: Vector) -> Vector:
-        return self.second * before + (1 - self.second) * now
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class FedYogi(_Adaptive):
-    """Like `FedAdam`, but no square moves the average by more than its own size.
-
-    Arguments:
-        first, second, least: as of `FedAdam`.
-
-    Example:
-        >>> mz.federated.FedYogi().first
-        0.9
-    """
-
-    def _squares(self, before: Vector, now: Vector) -> Vector:
-        return before - (1 - self.second) * now * np.sign(before - now)
-
-
 OPTIMIZERS: Mapping[str, type[ServerOptimizer]] = {
-    kind.__name__.lower(): kind for kind in (FedAvg, FedAvgM, FedAdam, FedYogi)
+    kind.__name__.lower(): kind for kind in (FedAvg, FedAvgM)
 }
 
 
@@ -368,27 +301,6 @@ def optimizer_named(name: str) -> ServerOptimizer:
     """The optimizer of this name, with default arguments; ParameterError if there is none."""
     check_choice("server_optimizer", name, OPTIMIZERS)
     return OPTIMIZERS[name]()
-
-
-_SUM = "sum of round "
-
-
-def behind(
-    state: State, total: Vector, *, number: int, count: int, bands: int
-) -> tuple[State, Vector]:
-    """The state for later rounds, and the mean update of this one, where updates are spread over several sums.
-
-    `total` is the decoded sum of round `number`, with `count` summands, of whom about one in `bands` had its turn.
-    Rounds that failed are missing, and their updates count as zero.
-    """
-    earlier = {
-        lag: state[_SUM + str(number - lag)]
-        for lag in range(1, bands)
-        if _SUM + str(number - lag) in state
-    }
-    found = solved(bands, SCALE * total, earlier)
-    kept = {_SUM + str(number - lag): vector for lag, vector in earlier.items() if lag < bands - 1}
-    return kept | {_SUM + str(number): found}, found * bands / count
 
 
 # Rehearsal --------------------------------------------------------------------------------------------------------
@@ -445,8 +357,7 @@ class Rehearsal:
         """(round, loss, accuracy) on the test data.
 
         Arguments:
-            encoding: of the updates, in the first round if it adapts. With bands everybody is in every sum, and trains
-                in a random turn.
+            encoding: of the updates.
             seed: of the initial model, the participants and the noise; the first two do not depend on `encoding`, so
                 that mechanisms can be compared pairwise.
         """
@@ -456,18 +367,11 @@ class Rehearsal:
         )
         population = len(federation.clients)
         order = choice.permutation(population) if self.sampling == "cyclic" else None
-        if encoding.bands > 1 and self.per_round < population:
-            raise ParameterError(
-                "per_round", self.per_round, f"with bands all {population} clients are in every sum"
-            )
-        spreading = Spreading(encoding, choice, population) if encoding.bands > 1 else None
         parameters = self.model.initial(seed)
         state: State = {}
         found: list[tuple[int, float, float]] = []
         for number in range(1, self.rounds + 1):
-            if spreading is not None:
-                places = spreading.turn(number)
-            elif order is not None:
+            if order is not None:
                 places = order[turn(number, self.per_round, population)]
             else:
                 places = choice.permutation(population)[: self.per_round]
@@ -480,10 +384,7 @@ class Rehearsal:
                 updates = [
                     np.append(update, len(y)) for update, (_, y) in zip(updates, data, strict=True)
                 ]
-            if spreading is None:
-                mean, encoding = mean_update(encoding, updates, rng=noise)
-            else:
-                mean = spreading.mean(number, updates, rng=noise)
+            mean = mean_update(encoding, updates, rng=noise)
             state, change = self.optimizer.step(state, mean)
             parameters = parameters + self.learning_rate * change
             if number % self.every == 0 or number == self.rounds:
@@ -494,44 +395,8 @@ class Rehearsal:
         return found
 
 
-@final
-class Spreading:
-    """Clients and server of updates spread over several sums (`mezzotint.federated.mod.spread`)."""
-
-    def __init__(self, encoding: Encoding, choice: np.random.Generator, population: int) -> None:
-        self._encoding = encoding
-        self._parts = choice.integers(encoding.bands, size=population)
-        self._held: dict[int, Vector] = {}
-        self._behind: State = {}
-
-    def turn(self, number: int) -> npt.NDArray[np.intp]:
-        """The clients that train in this round."""
-        return np.flatnonzero((number - 1 - self._parts) % self._encoding.bands == 0)
-
-    def mean(self, number: int, updates: list[Vector], *, rng: np.random.Generator) -> Vector:
-        """The mean of the `updates` of this round's clients, from the sum of all shares."""
-        bands, norm = self._encoding.bands, self._encoding.norm
-        clipped = [
-            clip(one, norm="l2", bound=math.inf if norm is None else norm) for one in updates
-        ]
-        self._held.update(zip(self.turn(number).tolist(), clipped, strict=True))
-        nothing, factors = np.zeros(updates[0].size), np.array(coefficients(bands)) / SCALE
-        since = (number - 1 - self._parts) % bands
-        shares = [
-            factors[since[place]] * self._held.get(place, nothing) for place in range(len(since))
-        ]
-        mean, _ = mean_update(self._encoding, shares, rng=rng)
-        count = len(shares)
-        self._behind, found = behind(
-            self._behind, mean * count, number=number, count=count, bands=bands
-        )
-        return found
-
-
-def mean_update(
-    encoding: Encoding, updates: list[Vector], *, rng: np.random.Generator
-) -> tuple[Vector, Encoding]:
-    """The mean that the server decodes from the sum of the updates' integers, and the next encoding; not private."""
+def mean_update(encoding: Encoding, updates: list[Vector], *, rng: np.random.Generator) -> Vector:
+    """The mean that the server decodes from the sum of the updates' integers; not private."""
     size = updates[0].size - encoding.weighs
     total = np.zeros(encoding.length(size), dtype=np.int64)
     if isinstance(encoding, TableEncoding) and encoding.l2_norm is None:
@@ -543,5 +408,4 @@ def mean_update(
     else:
         for update in updates:
             total += encoding.encode(update, rng=int(rng.integers(2**62)))
-    mean = encoding.decode(total, count=len(updates), size=size, release=object())
-    return mean, encoding.after(total, count=len(updates), size=size)
+    return encoding.decode(total, count=len(updates), size=size, release=object())

@@ -282,7 +282,6 @@ class _Centrally:
     clean: encodings.FixedPointEncoding
     deviation: float
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(11))
-    bands = 1
 
     @property
     def weighs(self) -> bool:
@@ -299,9 +298,6 @@ class _Centrally:
     ) -> encodings.Vector:
         mean = self.clean.decode(total, count=count, size=size, release=release)
         return mean + self.rng.normal(0, self.deviation / count, size)
-
-    def after(self, _: encodings.Integers, **__: int) -> _Centrally:
-        return self
 
 
 def figure11(

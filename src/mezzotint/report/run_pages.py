@@ -368,9 +368,7 @@ def _used(folder: Path, report: JsonObject, settings: JsonObject) -> JsonObject:
         facts["clipped to"] = f"{number(table['knots'][0])} to {number(table['knots'][-1])}"
     if _single(settings):
         return facts | {"l2_norm": float(inner["codebook"]["clip_norm"])}
-    if (
-        inner.get("l2_norm") is not None and values.get("kind") != "adaptive"
-    ):  # which counts in units of its norm
+    if inner.get("l2_norm") is not None:
         facts["l2_norm"] = inner["l2_norm"]
     try:
         noise = mz.federated.load_encoding(folder / ENCODING).noise_multiplier(

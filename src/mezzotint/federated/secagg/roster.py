@@ -44,22 +44,11 @@ from mezzotint.federated.secagg.wire import (
     number,
 )
 
-Sampling = Literal["fixed", "poisson", "cyclic"]
-SAMPLINGS: tuple[Sampling, ...] = ("fixed", "poisson", "cyclic")
+Sampling = Literal["fixed", "cyclic"]
+SAMPLINGS: tuple[Sampling, ...] = ("fixed", "cyclic")
 
 RISK = 0.01
 """Probability that some client is drawn for more rounds than `most_participations` returns, for random draws."""
-
-
-def check_spare(spare: int, sampling: str) -> int:
-    """The number of spare clients; ParameterError if negative, or with "poisson", which draws clients one by one."""
-    if spare < 0:
-        raise ParameterError("spare", spare, "need a number of clients >= 0")
-    if spare and sampling == "poisson":
-        raise ParameterError(
-            "spare", spare, "goes with rounds of a fixed size: use sampling 'fixed' or 'cyclic'"
-        )
-    return spare
 
 
 def turn(number_of_round: int, clients: int, population: int) -> list[int]:
