@@ -30,8 +30,8 @@ def refused(encoding: GaussianEncoding, attackers: int, length: float, seed: int
     direction *= length / attackers / np.linalg.norm(direction)
     unclipped = dataclasses.replace(encoding, l2_norm=1e6 * encoding.granularity)
     reports = [encoding.encode(update, rng=int(rng.integers(2**62))) for update in honest]
-    for _ in range(attackers):
-        reports.append(unclipped.encode(direction, rng=int(rng.integers(2**62))))
+    seeds = rng.integers(2**62, size=attackers).tolist()
+    reports += [unclipped.encode(direction, rng=one) for one in seeds]
     total = np.sum(reports, axis=0) % 2**encoding.modulus_bits
     try:
         encoding.check_sum(total, count=CLIENTS, size=SIZE)
