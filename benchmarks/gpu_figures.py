@@ -18,11 +18,18 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from mezzotint.core.mechanism import Mechanism
-from mezzotint.papers.rqm import CLIP, PAIRS, poisson_binomial, randomized
+from mezzotint import Mechanism, families
 
 CLIENTS, IMAGES, ROUNDS, SEEDS = 40, 20, 2_000, 3
 CLASSES = 62
+CLIP = 2.9731e-5
+LEVELS, TRIALS = 16, 15
+PAIRS = {
+    0.15: ((2.33, 0.42), (4.0, 0.5), (1.0, 0.23)),
+    0.25: ((1.0, 0.42), (2.0, 0.57), (0.66, 0.33)),
+    0.35: ((0.429, 0.49), (1.0, 0.65), (0.25, 0.37)),
+}
+"""theta of PBM -> the paper's (Delta / c, q) of RQM."""
 RATES = (3.0, 10.0, 30.0, 100.0)
 RATE_ROUNDS, RATE_SEED = 300, 100
 """The server's rate is the one of `RATES` with which noise-free training loses least after so many rounds."""
@@ -204,13 +211,15 @@ def train(
 
 
 def methods() -> dict[str, Mechanism | None]:
-    found: dict[str, Mechanism | None] = {"noise-free clipped": None}
+    reach = {"lower": -CLIP, "upper": CLIP}
+    mechanisms: dict[str, Mechanism | None] = {"noise-free clipped": None}
     for theta, pairs in PAIRS.items():
-        found[f"PBM theta={theta:g}"] = poisson_binomial(theta, CLIP)
-        for pair in pairs:
-            name = f"RQM Delta={pair[0]:g}c q={pair[1]:g} (theta={theta:g})"
-            found[name] = randomized(pair, CLIP)
-    return found
+        name = f"PBM theta={theta:g}"
+        mechanisms[name] = families.pbm(**reach, trials=TRIALS, theta=theta)
+        for extension, q in pairs:
+            name = f"RQM Delta={extension:g}c q={q:g} (theta={theta:g})"
+            mechanisms[name] = families.rqm(**reach, levels=LEVELS, extension=extension * CLIP, q=q)
+    return mechanisms
 
 
 def run_all(path: Path, device: torch.device, deadline: float) -> dict[str, Any]:
@@ -235,6 +244,7 @@ def run_all(path: Path, device: torch.device, deadline: float) -> dict[str, Any]
             history = train(mechanism, images, seed=seed, rounds=rounds, rate=best)
             taken = time.monotonic() - begin
             longest = max(longest, taken)
+            print(f"   {name}, seed {seed}: {history[-1]}, {taken:.1f} s", flush=True)
             runs.append({"method": name, "seed": seed, "seconds": taken, "history": history})
     last: dict[str, list[tuple[float, float]]] = {}
     for run in runs:
