@@ -43,7 +43,6 @@ from mezzotint.training.models import (
     FullyShardedDataParallel,
     GradSampleModuleFastGradientClipping,
     IAccountant,
-    ModuleValidator,
     torch,
 )
 from mezzotint.training.optimizers import (
@@ -56,7 +55,7 @@ from mezzotint.training.optimizers import (
 )
 from mezzotint.training.phases import Phase, Poisson, participations
 from mezzotint.training.projection import Projection, projection, warn_about
-from mezzotint.training.records import refuse_batch_state
+from mezzotint.training.records import refuse_layers
 from mezzotint.training.rqp import noise_multiplier as least_noise
 from mezzotint.training.rqp import training_release
 from mezzotint.vectors.rotation import coefficients
@@ -685,11 +684,7 @@ def _check_module(module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> 
     if any(isinstance(part, FSDPModule | FullyShardedDataParallel) for part in module.modules()):
         remedy = "a record's norm is taken over all weights, which no process has; give a module that is not sharded (DDP)"
         raise ParameterError("module", f"sharded {type(module).__name__}", remedy)
-    refuse_batch_state(module)
-    errors = ModuleValidator.validate(module, strict=False)
-    if errors:
-        remedy = f"{errors[0]}; opacus.validators.ModuleValidator.fix(module) replaces what mixes records"
-        raise ParameterError("module", type(module).__name__, remedy)
+    refuse_layers(module)
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ParameterError(
             "optimizer", "LBFGS", "it looks at a batch several times in a step; use SGD or Adam"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import final
 
 from mezzotint.core.errors import ParameterError
-from mezzotint.training.models import torch
+from mezzotint.training.models import GradSampleModule, ModuleValidator, torch
 
 _NAME = "mezzotint_name"
 
@@ -63,6 +63,18 @@ def _rows_in_words(name: str, rows: int) -> str:
     return f"rows in {name} that are not those of the batch"
 
 
+def refuse_layers(module: torch.nn.Module) -> None:
+    """Raises ParameterError for layers that mix records, or that Opacus's hooks cannot follow."""
+    refuse_batch_state(module)
+    errors: list[Exception] = list(ModuleValidator.validate(module, strict=False))
+    errors += GradSampleModule.validate(module, strict=False)
+    if errors:
+        remedy = (
+            f"{errors[0]}; opacus.validators.ModuleValidator.fix(module) replaces what mixes records"
+        )
+        raise ParameterError("module", type(module).__name__, remedy)
+
+
 def refuse_batch_state(module: torch.nn.Module) -> None:
     """Raises ParameterError for layers whose output or state mixes the records of a batch.
 
@@ -107,7 +119,7 @@ class StateWatch:
 
     def __init__(self, module: torch.nn.Module, *, copies: bool) -> None:
         self._module = module
-        self._tensors = _state(module)
+        self._tensors = state_of(module)
         self._versions = {name: _version(tensor) for name, tensor in self._tensors.items()}
         self._copies: dict[str, torch.Tensor] = {}
         if copies:
@@ -116,7 +128,7 @@ class StateWatch:
     def changed(self) -> list[str]:
         """Names of the tensors that were changed or replaced since."""
         return [
-            name for name, tensor in _state(self._module).items() if self._differs(name, tensor)
+            name for name, tensor in state_of(self._module).items() if self._differs(name, tensor)
         ]
 
     def _differs(self, name: str, tensor: torch.Tensor) -> bool:
@@ -131,7 +143,8 @@ class StateWatch:
             self._tensors[name].copy_(copy)
 
 
-def _state(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+def state_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Parameters and buffers of a module by name, shared ones under every name."""
     parameters = dict(module.named_parameters(remove_duplicate=False))
     return parameters | dict(module.named_buffers(remove_duplicate=False))
 

@@ -1,0 +1,496 @@
+"""A probe of the premise of DP-SGD: whether a loss is a mean or sum of one loss per record.
+
+Rows that count right may still be wrong: of tensors with time first and as many times as records, of batch
+statistics, of losses that weigh a record by the others. The probe takes a few public or made-up records, replaces
+one, and compares bit for bit: no other record's gradient may change, nor anything that a later batch meets.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import random
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal, final
+
+import numpy as np
+
+from mezzotint.core.arguments import check_choice, check_count, check_positive
+from mezzotint.core.errors import ParameterError
+from mezzotint.training.gradients import PrivateModule
+from mezzotint.training.models import AbstractGradSampleModule, torch
+from mezzotint.training.records import (
+    name_parameters,
+    record_count,
+    refuse_layers,
+    same_bits,
+    state_of,
+)
+from mezzotint.training.splitting import Records, records_of
+
+Loss = Callable[[torch.nn.Module, Any], torch.Tensor]
+Rows = dict[str, torch.Tensor]
+
+_SEEDS = (0, 1)
+"""Of the perturbed weights: a tie (ReLU at 0, equal maxima) may make one comparison fail."""
+
+_NOISE = 0.01
+"""Of the perturbation, relative to a tensor's root mean square."""
+
+_COARSE = 0.05
+"""Relative difference that 16-bit arithmetic may make."""
+
+_SMALL = 1e-3
+"""Of the largest gradient; tensors with smaller ones are compared with that."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class RecordCheck:
+    """What `check_records` compared.
+
+    Arguments:
+        records: in the batch.
+        replaced: passes in which a record was replaced; all other rows stayed the same bits.
+        differences: by tensor, the largest difference of a row from the gradient of its record
+            alone, relative to the largest such gradient; empty where the pass draws numbers that
+            could not be fixed.
+    """
+
+    records: int
+    replaced: int
+    differences: dict[str, float]
+
+    def __str__(self) -> str:
+        lines = [f"{self.records} records, {self.replaced} replaced one by one: rows are separate"]
+        lines += [f"{name:40} {worst:.1e}" for name, worst in self.differences.items()]
+        return "\n".join(lines)
+
+
+def check_records(
+    module: torch.nn.Module,
+    loss: Loss,
+    batch: Any,
+    *,
+    collate: Callable[[list[Any]], Any] | None = None,
+    reduction: Literal["mean", "sum"] = "mean",
+    tolerance: float = 1e-3,
+) -> RecordCheck:
+    """Checks that a loss is a mean or sum over records of a function of each record alone.
+
+    Arguments:
+        module: as for `make_private`; it is copied, and not changed.
+        loss: called as loss(module, batch), as in the loop; its value is what backward() is called of.
+        batch: a few records, 6 to 8, public or made up, never private: the verdict is a function of
+            them. Labels and lengths should differ. Tensors with records first, in tuples, lists and
+            mappings; with `collate`, a list of records.
+        collate: makes a batch of a list of records, as the loader's does.
+        reduction: of the loss, as for `make_private`.
+        tolerance: largest relative difference between a row and the gradient of its record alone.
+    Returns: the largest differences, by tensor; prints as a small table.
+    Raises:
+        ParameterError: naming the module, the tensor and how records are mixed.
+    Guarantees: none for other records than these: class weights show only where labels differ, means
+        over tokens where lengths do.
+    Example:
+        >>> module = torch.nn.Linear(3, 2)
+        >>> batch = torch.randn(6, 3), torch.tensor([0, 1, 0, 0, 1, 1])
+        >>> def loss(module, batch):
+        ...     return torch.nn.functional.cross_entropy(module(batch[0]), batch[1])
+        >>> check_records(module, loss, batch).records
+        6
+
+    Source: docs/proofs/training.md, "One row for each record".
+    """
+    check_choice("reduction", reduction, ("mean", "sum"))
+    check_positive("tolerance", tolerance)
+    if isinstance(module, AbstractGradSampleModule):
+        remedy = "it is private already; give the plain module"
+        raise ParameterError("module", type(module).__name__, remedy)
+    refuse_layers(module)
+    records = records_of(batch, collate)
+    check_count("batch", records.count, least=2)
+    probe = Probe(module=module, loss=loss, records=records, reduction=reduction)
+    with kept_randomness():
+        return probe.check(tolerance)
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Probe:
+    """Passes of copies of a module over variants of a few records.
+
+    Arguments: as of `check_records`.
+    """
+
+    module: torch.nn.Module
+    loss: Loss
+    records: Records
+    reduction: Literal["mean", "sum"]
+
+    def check(self, tolerance: float) -> RecordCheck:
+        """All comparisons; arguments and errors are those of `check_records`."""
+        positions = range(self.records.count)
+        try:
+            replaced = self.replace_each(positions)
+            differences, _ = self._compare_with_each_alone(tolerance)
+        except _MixedError as mixed:
+            # Records in another order, common to all tensors, are as good; but sums over them are
+            # rounded in other places, so that bits are no longer the same.
+            try:
+                differences, permuted = self._compare_with_each_alone(tolerance)
+            except ParameterError:
+                permuted = False
+            if not permuted:
+                raise mixed from None
+            replaced = self.replace_each(positions, exact=False)
+        return RecordCheck(
+            records=self.records.count, replaced=replaced, differences=differences
+        )
+
+    def replace_each(self, positions: Sequence[int], *, exact: bool = True) -> int:
+        """Replaces a record by another, twice at each position; returns the number of passes.
+
+        Raises:
+            ParameterError: rows of more than one record changed, or state, or what comes next.
+        """
+        before = self._trace(None)
+        for position in positions:
+            for extreme in (False, True):
+                after = self._trace((position, extreme))
+                self._compare(before, after, exact=exact)
+        return 2 * len(positions)
+
+    def steady_state(self) -> frozenset[str]:
+        """Names of parameters and buffers that a pass changes, alike for any records."""
+        before, after = state_of(self.module), self._trace(None).state
+        return frozenset(name for name in after if not same_bits(before[name], after[name]))
+
+    def _compare_with_each_alone(self, tolerance: float) -> tuple[dict[str, float], bool]:
+        """The largest relative differences of rows from gradients of single records, by tensor.
+
+        Returns: the differences; whether the rows are in another order than the records.
+
+        Raises:
+            ParameterError: a gradient without rows, rows with a common factor, or other rows.
+        """
+        problem = ParameterError("module", type(self.module).__name__, "")
+        for seed in _SEEDS:
+            start = _perturbed(self.module, seed)
+            try:
+                return self._compared(start, tolerance)
+            except ParameterError as error:
+                problem = error
+        raise problem
+
+    def _compared(
+        self, start: torch.nn.Module, tolerance: float
+    ) -> tuple[dict[str, float], bool]:
+        rows, mode = self._fixed_rows(start, seed=0)
+        again, _ = self._fixed_rows(start, seed=1)
+        alone = [self._alone(start, position) for position in range(self.records.count)]
+        self._check_seen(rows, alone)
+        if any(not same_bits(rows[name], again[name]) for name in rows):
+            return {}, False  # numbers that cannot be fixed, of which other passes draw others
+        limit = max(tolerance, _COARSE) if mode.sixteen_bits else tolerance
+        expected = {name: torch.stack([single[name] for single in alone]) for name in rows}
+        differences = _differences(rows, expected)
+        if max(differences.values(), default=0.0) <= limit:
+            return differences, False
+        permuted = _differences(_nearest(rows, expected), expected)
+        if max(permuted.values(), default=0.0) <= limit:
+            return permuted, True
+        raise self._refusal_of(rows, expected, differences, limit)
+
+    def _refusal_of(
+        self, rows: Rows, expected: Rows, differences: dict[str, float], limit: float
+    ) -> ParameterError:
+        factor = _common_factor(rows, expected)
+        if factor > 0 and abs(factor - 1) > limit:
+            scaled = {name: row / factor for name, row in rows.items()}
+            if max(_differences(scaled, expected).values()) <= limit:
+                remedy = (
+                    f"rows are {factor:.3g} times the gradients of single records: the loss is not "
+                    "the mean or sum that it is said to be"
+                )
+                return ParameterError("reduction", self.reduction, remedy)
+        worst = max(differences, key=differences.__getitem__)
+        remedy = (
+            f"rows of {worst} differ from the gradients of single records by "
+            f"{differences[worst]:.2g}: the loss must be a mean or sum of one loss per record, with "
+            "no part that is not of a record (a penalty of weights belongs into the optimizer)"
+        )
+        return ParameterError("module", type(self.module).__name__, remedy)
+
+    def _check_seen(self, rows: Rows, alone: list[Rows]) -> None:
+        for name in alone[0]:
+            if name not in rows:
+                remedy = (
+                    f"{name} has a gradient but no rows: it is used outside of its layer's forward; "
+                    "call the layer itself"
+                )
+                raise ParameterError("module", type(self.module).__name__, remedy)
+
+    def _fixed_rows(self, start: torch.nn.Module, *, seed: int) -> tuple[Rows, FixedDraws]:
+        _seed(seed)
+        with FixedDraws() as mode:
+            rows = self._rows(_private(start, self.reduction), self.records.batch())
+        return rows, mode
+
+    def _alone(self, start: torch.nn.Module, position: int) -> Rows:
+        """The gradient of one record by plain autograd."""
+        module = copy.deepcopy(start)
+        _seed(0)
+        with FixedDraws():
+            self._backward_of_one(module, self.records.batch([position]))
+        return {
+            name: _dense(parameter.grad)
+            for name, parameter in module.named_parameters()
+            if parameter.grad is not None
+        }
+
+    def _backward_of_one(self, module: torch.nn.Module, batch: Any) -> None:
+        try:
+            self.loss(module, batch).backward()
+        except (ValueError, RuntimeError, IndexError) as error:
+            reason = str(error).splitlines()[0]
+            remedy = f"a batch of one record fails ({reason}); the loss must be one loss per record"
+            raise ParameterError("loss", type(self.module).__name__, remedy) from error
+
+    def _rows(self, private: PrivateModule, batch: Any) -> Rows:
+        """Rows of every tensor that a backward pass reached."""
+        parameters: dict[str, Any] = dict(private._module.named_parameters())
+        private.zero_grad()
+        self.loss(private, batch).backward()
+        rows = {
+            name: parameter.grad_sample.detach()
+            for name, parameter in parameters.items()
+            if getattr(parameter, "grad_sample", None) is not None
+        }
+        if not rows:
+            remedy = "no tensor has rows; the loss must be computed by the module it is given"
+            raise ParameterError("loss", type(self.module).__name__, remedy)
+        count = record_count([parameters[name] for name in rows], list(rows.values()))
+        if count != self.records.count:
+            remedy = "put records first in every tensor"
+            value = f"{count} rows of {self.records.count} records"
+            raise ParameterError("module", value, remedy)
+        return rows
+
+    def _trace(self, replaced: tuple[int, bool] | None) -> _Trace:
+        """What two passes lead to, the first one with a record replaced."""
+        private = _private(self.module, self.reduction)
+        order = list(range(self.records.count))
+        batch = self._replaced(replaced)
+        rows = self._rows(private, batch)
+        state = {name: _dense(tensor).clone() for name, tensor in state_of(private._module).items()}
+        _seed(1)
+        later = self._rows(private, self.records.batch(order[::-1]))
+        return _Trace(rows=rows, state=state, later=later)
+
+    def _replaced(self, replaced: tuple[int, bool] | None) -> Any:
+        order = list(range(self.records.count))
+        _seed(0)
+        if replaced is None:
+            return self.records.batch(order)
+        position, extreme = replaced
+        order[position] = (position + 1) % self.records.count
+        return self.records.batch(order, extreme=position if extreme else None)
+
+    def _compare(self, before: _Trace, after: _Trace, *, exact: bool) -> None:
+        changed = _changed_rows if exact else _distant_rows
+        if changed(before.rows, after.rows) > 1:
+            raise self._mixed(before.rows, after.rows)
+        for name, tensor in before.state.items():
+            if not same_bits(tensor, after.state[name]):
+                remedy = (
+                    f"a forward pass writes into {name} what depends on records, and it is released "
+                    "without noise; keep no statistics of records"
+                )
+                raise ParameterError("module", type(self.module).__name__, remedy)
+        if changed(before.later, after.later):
+            remedy = (
+                "what a batch leaves behind changes the gradients of the next one; keep nothing of "
+                "records between batches"
+            )
+            raise ParameterError("module", type(self.module).__name__, remedy)
+
+    def _mixed(self, before: Rows, after: Rows) -> _MixedError:
+        counts = {name: _changed_rows({name: before[name]}, {name: after[name]}) for name in before}
+        name = max(counts, key=counts.__getitem__)
+        remedy = (
+            f"replacing one record changes {max(counts[name], 2)} of {self.records.count} rows of "
+            f"{name}: records are mixed (statistics of the batch, time before records, a loss that "
+            "weighs records by others); the loss must be a mean or sum of one loss per record"
+        )
+        return _MixedError("module", type(self.module).__name__, remedy)
+
+
+class _MixedError(ParameterError):
+    """Rows of more records changed than the one that was replaced."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Trace:
+    """Rows of a pass, parameters and buffers after it, and rows of a second pass."""
+
+    rows: Rows
+    state: dict[str, torch.Tensor]
+    later: Rows
+
+
+def _private(module: torch.nn.Module, reduction: Literal["mean", "sum"]) -> PrivateModule:
+    """A private copy that may change its state: what it writes is compared here."""
+    return PrivateModule(
+        copy.deepcopy(module),
+        loss_reduction=reduction,
+        factored=False,
+        steady=frozenset(state_of(module)),
+    )
+
+
+def _dense(tensor: torch.Tensor | None) -> torch.Tensor:
+    assert tensor is not None
+    return (tensor.to_dense() if tensor.layout != torch.strided else tensor).detach()
+
+
+def _changed_rows(before: Rows, after: Rows) -> int:
+    """How many rows of a pass are not among those of another, bit for bit."""
+    remaining = Counter(_fingerprints(before))
+    remaining.subtract(Counter(_fingerprints(after)))
+    return sum(count for count in remaining.values() if count > 0)
+
+
+_CLOSE = 1e-5
+"""Relative distance of rows that differ in the order of additions alone."""
+
+
+def _distant_rows(before: Rows, after: Rows) -> int:
+    """How many rows of a pass are near none of another."""
+    rows = _flat(before)
+    nearest = torch.cdist(rows, _flat(after)).min(dim=1).values
+    return int((nearest > _CLOSE * rows.norm(dim=1).max()).sum())
+
+
+def _fingerprints(rows: Rows) -> list[bytes]:
+    tensors = [row.float().flatten(1).cpu().contiguous().numpy() for row in rows.values()]
+    return [_fingerprint([array[i] for array in tensors]) for i in range(len(tensors[0]))]
+
+
+def _fingerprint(parts: Sequence[Any]) -> bytes:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update((part + np.float32(0)).tobytes())  # -0 becomes 0
+    return digest.digest()
+
+
+def _differences(rows: Rows, expected: Rows) -> dict[str, float]:
+    """By tensor, the largest distance of a row, relative to the largest gradient of a record."""
+    sizes = torch.stack([tensor.float().flatten(1).norm(dim=1) for tensor in expected.values()])
+    floor = _SMALL * float(sizes.norm(dim=0).max())
+    differences: dict[str, float] = {}
+    for name, tensor in expected.items():
+        scale = max(float(tensor.float().flatten(1).norm(dim=1).max()), floor, 1e-30)
+        distance = (rows[name].float() - tensor.float()).flatten(1).norm(dim=1).max()
+        differences[name] = float(distance) / scale
+    return differences
+
+
+def _flat(rows: Rows) -> torch.Tensor:
+    return torch.cat([row.float().flatten(1) for row in rows.values()], dim=1)
+
+
+def _nearest(rows: Rows, expected: Rows) -> Rows:
+    """Rows in the order of the gradients that they are nearest to, if that is an order."""
+    order = torch.cdist(_flat(expected), _flat(rows)).argmin(dim=1)
+    if len(set(order.tolist())) < len(order):
+        return rows
+    return {name: row[order] for name, row in rows.items()}
+
+
+def _common_factor(rows: Rows, expected: Rows) -> float:
+    """The factor that brings gradients of single records nearest to the rows."""
+    wanted, present = _flat(expected), _flat(rows)
+    return float((wanted * present).sum() / (wanted * wanted).sum().clamp(min=1e-30))
+
+
+def _perturbed(module: torch.nn.Module, seed: int) -> torch.nn.Module:
+    """A copy whose weights are moved a little, off ties and zeros."""
+    moved = copy.deepcopy(module)
+    name_parameters(moved)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in moved.parameters():
+            if not parameter.is_floating_point():
+                continue
+            spread = float(parameter.float().square().mean().sqrt()) * _NOISE or _NOISE
+            noise = torch.randn(parameter.shape, generator=generator) * spread
+            parameter.add_(noise.to(parameter.device, parameter.dtype))
+    return moved
+
+
+def _seed(number: int) -> None:
+    torch.manual_seed(number)
+    np.random.seed(number)  # noqa: NPY002 - what a user's code may draw from
+    random.seed(number)
+
+
+@contextmanager
+def kept_randomness() -> Iterator[None]:
+    """Leaves the generators of the process as they were, and warns of nothing."""
+    legacy, plain = np.random.get_state(), random.getstate()  # noqa: NPY002
+    try:
+        with torch.random.fork_rng(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        np.random.set_state(legacy)  # noqa: NPY002
+        random.setstate(plain)
+
+
+_Mode: Any = torch.utils._python_dispatch.TorchDispatchMode
+
+
+@final
+class FixedDraws(_Mode):
+    """Gives constants for random draws: rows then do not depend on how many records draw before.
+
+    Bernoulli draws are 1, permutations shift by one (the identity would hide mixing), integers are
+    the least, all else is 0.37. `sixteen_bits` says whether any value had 16 bits.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sixteen_bits = False
+
+    def __torch_dispatch__(
+        self, operation: Any, _: Any, arguments: Any = (), settings: Any = None
+    ) -> Any:
+        settings = settings or {}
+        result = operation(*arguments, **settings)
+        if isinstance(result, torch.Tensor) and result.dtype in (torch.bfloat16, torch.float16):
+            self.sixteen_bits = True
+        if torch.Tag.nondeterministic_seeded in operation.tags:
+            return _fixed(operation, arguments, result)
+        return result
+
+
+def _fixed(operation: Any, arguments: Any, result: Any) -> Any:
+    name = operation.name()
+    if "native_dropout" in name:
+        return arguments[0].clone(), torch.ones_like(arguments[0], dtype=torch.bool)
+    if not isinstance(result, torch.Tensor):
+        return result
+    if "randperm" in name:
+        return result.copy_(torch.arange(result.numel()).roll(1))
+    if "bernoulli" in name:
+        return result.fill_(1)
+    if result.is_floating_point():
+        return result.fill_(0.37)
+    low = arguments[0] if "randint.low" in name else 0
+    return result.fill_(low)
