@@ -120,7 +120,7 @@ def product(kinds: tuple[float, ...], shifts: tuple[float, float], ratio: float)
     return float(np.maximum(p - ratio * q, 0).sum())
 
 
-@judges("training.methods.Accountant.claim")
+@judges("training.accountant.Accountant.claim")
 @pytest.mark.parametrize("ratio", [0.7, 1.0, 1.5, 2.5])
 def test_steps_of_correlated_noise_cost_what_blocks_cost(ratio: float) -> None:
     # Two bands, three steps: a record of the first part may take part in the first and in the third. Its gradients, and

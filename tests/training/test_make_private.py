@@ -13,8 +13,8 @@ from laws.registry import judges
 from mezzotint import InfeasibleError, ParameterError, privacy, training
 from mezzotint.datasets import Dataset
 from mezzotint.training import methods, models, optimizers, rqp, trainer
+from mezzotint.training.accountant import BudgetSpentError
 from mezzotint.training.audit import audit
-from mezzotint.training.methods import BudgetSpentError
 from mezzotint.training.projection import (
     ContractionWarning,
     MemoryLossWarning,
@@ -65,7 +65,7 @@ def weights(module: Any) -> np.ndarray:
     )
 
 
-@judges("training.methods.Accountant.get_epsilon")
+@judges("training.accountant.Accountant.get_epsilon")
 @pytest.mark.parametrize(
     ("settings", "inner"),
     [
@@ -321,13 +321,12 @@ def test_what_cannot_be_made_private(blobs: Dataset) -> None:
     # With epochs or bands the length of the data is asked for: the loader is looked at before.
     for given, named in ((Stream(), "IterableDataset"), (list(loader), "list")):
         batches = data.DataLoader(given) if named == "IterableDataset" else given
-        for settings in ({"noise_multiplier": 1.0}, {"epochs": 1}, {"epochs": 1, "bands": "auto"}):
+        target = {"target_epsilon": 2.0, "epochs": 1}
+        for settings in ({"noise_multiplier": 1.0}, target, {**target, "bands": "auto"}):
             with pytest.raises(
                 ParameterError, match=f"loader={named}: .*DataLoader over a map-style data set"
             ):
-                training.make_private(
-                    module, optimizer, batches, **{"delta": 1e-5, "target_epsilon": 2.0, **settings}
-                )
+                training.make_private(module, optimizer, batches, delta=1e-5, **settings)
     module.requires_grad_(False)
     with pytest.raises(ParameterError, match="frozen"):
         call(module, optimizer, loader)
@@ -349,7 +348,7 @@ def test_accuracy_between_epochs_is_looked_at_without_gradients(blobs: Dataset) 
         run(module, optimizer, loader)
 
 
-@judges("training.methods.Accountant.claim")
+@judges("training.accountant.Accountant.claim")
 @pytest.mark.slow
 @pytest.mark.parametrize("bits", [None, 4])
 def test_the_claim_withstands_a_canary(bits: int | None) -> None:

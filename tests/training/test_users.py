@@ -237,7 +237,7 @@ def parts(data: Dataset, **loader: Any) -> tuple[Any, Any, Any]:
 
 
 @pytest.mark.slow
-@judges("training.methods.Accountant.claim")
+@judges("training.accountant.Accountant.claim")
 def test_a_script_whose_users_have_several_records(blobs: Dataset) -> None:
     users = np.arange(200) % 30  # six or seven records each
     call = {"delta": 1e-5, "users": users, "records_per_user": 4}

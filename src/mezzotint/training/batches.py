@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import math
 from collections import Counter, deque
@@ -17,8 +18,9 @@ from mezzotint.core.arguments import check_count
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.sampler import BLOCK, ElementWords, fresh_key, key_from
 from mezzotint.core.types import Seed
-from mezzotint.training.models import torch, wrap_collate_with_empty
+from mezzotint.training.models import torch
 from mezzotint.training.phases import Poisson
+from mezzotint.training.splitting import empty_batch
 
 _WORDS = 2**64
 
@@ -259,6 +261,33 @@ def check_loader(loader: object) -> None:
         raise ParameterError("loader", type(loader.sampler).__name__, remedy)
 
 
+def template_of(loader: _DATA.DataLoader[Any]) -> Any:
+    """What a batch without records looks like: sizes and types of what the loader collates.
+
+    Raises:
+        ParameterError: batches that hold anything but tensors, tuples, lists and mappings.
+    """
+    record = loader.dataset[0]
+    single = loader.collate_fn([record])
+    return empty_batch(single, loader.collate_fn([record, loader.dataset[0]]))
+
+
+@final
+class CollateOrEmpty:
+    """Collates records, or gives a batch of none: Poisson batches may be empty.
+
+    Arguments:
+        collate: of the loader.
+        empty: a batch of no records.
+    """
+
+    def __init__(self, collate: Callable[[list[Any]], Any], empty: Any) -> None:
+        self._collate, self._empty = collate, empty
+
+    def __call__(self, records: list[Any]) -> Any:
+        return self._collate(records) if records else copy.deepcopy(self._empty)
+
+
 @final
 class _AheadLoader(_DATA.DataLoader[Any]):
     """A loader with worker processes: a batch counts when the loop gets it, not when they begin to prepare it."""
@@ -277,6 +306,7 @@ class _AheadLoader(_DATA.DataLoader[Any]):
 def poisson_loader(
     loader: _DATA.DataLoader[Any],
     *,
+    template: Any,
     rng: Callable[[], Seed],
     first: int = 0,
     every: int = 1,
@@ -287,6 +317,7 @@ def poisson_loader(
 
     Arguments:
         loader: as `check_loader` has found it.
+        template: of `template_of`.
         rng, first, every, bands: as in `PoissonBatchSampler`. With bands every record gets a part at random, for good.
         kept: indices of the records that are drawn from; None for all.
     Returns: the loader, as many batches to a pass as the given one; and the rule by which records enter a batch.
@@ -313,12 +344,11 @@ def poisson_loader(
         parts=parts,
         ahead=loader.num_workers > 0,
     )
-    collate: Any = wrap_collate_with_empty(collate_fn=loader.collate_fn)
-    collate([loader.dataset[0]])  # from which it knows what an empty batch looks like
-    made = (_AheadLoader if loader.num_workers else _DATA.DataLoader)(
+    kind = _AheadLoader if loader.num_workers else _DATA.DataLoader
+    made: Any = kind(
         data,
         batch_sampler=sampler,
-        collate_fn=collate,
+        collate_fn=CollateOrEmpty(loader.collate_fn, template),
         num_workers=loader.num_workers,
         pin_memory=loader.pin_memory,
         timeout=loader.timeout,
@@ -327,4 +357,5 @@ def poisson_loader(
         prefetch_factor=loader.prefetch_factor,
         persistent_workers=loader.persistent_workers,
     )
+    made.mezzotint_plain = loader
     return made, batches

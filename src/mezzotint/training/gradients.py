@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Set
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Set
+from contextlib import contextmanager
 from typing import Any, Literal, cast, final
 
 from mezzotint.core.errors import ParameterError
-from mezzotint.training.models import GradSampleModule, RNNLinear, torch
+from mezzotint.training.models import GradSampleModule, RNNLinear, torch, tree_flatten
 from mezzotint.training.records import (
     StateWatch,
     label,
     name_parameters,
     refuse_changed_state,
 )
+
+GradSampleMode = Literal["hooks", "vmap"]
+"""Who takes per-record gradients: hooks on layers during loss.backward(), or torch.func."""
+
+Loss = Callable[[Any, Any], torch.Tensor]
 
 _FACTORS = "mezzotint_factors"
 
@@ -32,8 +39,10 @@ class PrivateModule(GradSampleModule):
         module: whose per-record gradients are taken.
         loss_reduction: of the loss that the loop computes.
         factored: leaves the gradients of dense layers as factors.
+        batch_first: tensors have records first, not time.
         steady: names of parameters and buffers that a forward pass may change, as what it writes
             does not depend on the records.
+        mode: "hooks" for loss.backward(), "vmap" for `backward`.
     Raises:
         ParameterError: from a forward pass, state that it changed in training mode; from a backward
             pass, a layer that was called with different numbers of rows, and 16-bit gradients of a
@@ -46,9 +55,16 @@ class PrivateModule(GradSampleModule):
         *,
         loss_reduction: Literal["mean", "sum"] = "mean",
         factored: bool = True,
+        batch_first: bool = True,
         steady: Set[str] = frozenset(),
+        mode: GradSampleMode = "hooks",
     ) -> None:
-        super().__init__(module, loss_reduction=loss_reduction)
+        super().__init__(
+            module, batch_first=batch_first, loss_reduction=loss_reduction, strict=mode == "hooks"
+        )
+        if mode == "vmap":
+            self.remove_hooks()
+        self.mode: GradSampleMode = mode
         self._factored = factored
         self._steady = frozenset(steady)
         self._passes = 0
@@ -58,10 +74,50 @@ class PrivateModule(GradSampleModule):
         if not (self.training and torch.is_grad_enabled()):
             return self._module(*args, **kwargs)
         watch = StateWatch(self._module, copies=self._passes == 0)
-        outputs = self._module(*args, **kwargs)
+        with translated():
+            outputs = self._module(*args, **kwargs)
         refuse_changed_state(watch, self._steady)
         self._passes += 1
         return outputs
+
+    def __getattr__(self, name: str) -> Any:
+        """Attributes and methods of the plain module, such as `config`, where there are none here."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name.startswith("__") or "_module" not in self.__dict__.get("_modules", {}):
+                raise
+            return getattr(self._module, name)
+
+    def backward(self, loss: Loss, batch: Any, *, chunk: int = 32) -> torch.Tensor:
+        """Takes each record's gradient by itself, through torch.func, in place of loss.backward().
+
+        It takes what hooks refuse (nn.LSTM, nn.MultiheadAttention, layers that are given one row for
+        the whole batch), and no loss can mix records.
+
+        Arguments:
+            loss: called as loss(module, batch) with a batch of one record.
+            batch: tensors with records first, in tuples, lists and mappings.
+            chunk: records at a time; more are faster and take more memory.
+        Returns: the mean of the losses, without a gradient; nan of no records.
+        Raises:
+            ParameterError: rows that no step has used yet; a pass that torch.func cannot follow.
+        """
+        parameters = dict(self._module.named_parameters())
+        trained = {name: p.detach() for name, p in parameters.items() if p.requires_grad}
+        attributed: dict[str, Any] = {name: parameters[name] for name in trained}
+        if any(getattr(p, "grad_sample", None) is not None for p in attributed.values()):
+            remedy = "one backward pass to a step; call optimizer.zero_grad() before the next"
+            raise ParameterError("gradients", "of several batches", remedy)
+        watch = StateWatch(self._module, copies=self._passes == 0)
+        with translated(), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="There is a performance drop")
+            rows, losses = _rows_alone(self._module, trained, loss, batch, chunk)
+        refuse_changed_state(watch, self._steady)
+        self._passes += 1
+        for name, parameter in attributed.items():
+            parameter.grad_sample = rows[name]
+        return losses.mean()
 
     def capture_backprops_hook(
         self,
@@ -73,7 +129,7 @@ class PrivateModule(GradSampleModule):
     ) -> None:
         if not self.hooks_enabled:
             return
-        _check_calls(module)
+        _check_calls(module, axis=0 if batch_first else 1)
         _check_precision(module, forward_output[0], loss_reduction)
         parameters = [p for p in module.parameters() if p.requires_grad]
         if self._factored and _is_simple(module, parameters):
@@ -130,7 +186,7 @@ def _first_parameter(module: torch.nn.Module) -> torch.Tensor:
     return next(parameter for parameter in module.parameters() if parameter.requires_grad)
 
 
-def _check_calls(module: Any) -> None:
+def _check_calls(module: Any, *, axis: int) -> None:
     """Whether all calls of a layer, and of those that share its weights, had a row for every record.
 
     Opacus adds the gradients of several calls row by row: those of a call with fewer rows would be
@@ -138,7 +194,7 @@ def _check_calls(module: Any) -> None:
     """
     if isinstance(module, RNNLinear):
         return  # of a packed sequence, whose later steps have fewer records
-    rows = {inputs[-1].shape[0] for inputs in getattr(module, "activations", ()) if inputs}
+    rows = {inputs[-1].shape[axis] for inputs in getattr(module, "activations", ()) if inputs}
     if hasattr(module, "max_batch_len"):
         rows.add(module.max_batch_len)
     for parameter in module.parameters():
@@ -161,3 +217,87 @@ def _check_precision(module: torch.nn.Module, back: torch.Tensor, reduction: str
             "rounded alike in every row; sum the losses of the batch and give loss_reduction='sum'"
         )
         raise ParameterError("loss_reduction", reduction, remedy)
+
+
+def _rows_alone(
+    module: torch.nn.Module,
+    trained: Mapping[str, torch.Tensor],
+    loss: Loss,
+    batch: Any,
+    chunk: int,
+) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+    """Gradients of every record by itself, and its loss."""
+    leaves, structure = tree_flatten(_plain(batch))
+    if not leaves or not all(isinstance(leaf, torch.Tensor) and leaf.dim() for leaf in leaves):
+        remedy = "give tensors with records first, in tuples, lists and mappings"
+        raise ParameterError("batch", type(batch).__name__, remedy)
+    if not len(leaves[0]):
+        rows = {name: tensor.new_zeros((0, *tensor.shape)) for name, tensor in trained.items()}
+        return rows, leaves[0].new_zeros(0, dtype=torch.float32)
+
+    def loss_of_one(weights: Mapping[str, torch.Tensor], record: list[torch.Tensor]) -> Any:
+        single = structure.unflatten([leaf.unsqueeze(0) for leaf in record])
+        return loss(_Functional(module, weights), single).float()
+
+    gradient = torch.func.grad_and_value(loss_of_one)
+    mapped = torch.func.vmap(gradient, in_dims=(None, 0), randomness="different", chunk_size=chunk)
+    rows, losses = mapped(dict(trained), leaves)
+    return {name: row.detach() for name, row in rows.items()}, losses.detach()
+
+
+def _plain(batch: Any) -> Any:
+    """A batch with plain mappings, which torch can take apart."""
+    if isinstance(batch, Mapping):
+        return {key: _plain(value) for key, value in batch.items()}
+    return batch
+
+
+@final
+class _Functional:
+    """A module with other weights, to be called in its place."""
+
+    def __init__(self, module: torch.nn.Module, weights: Mapping[str, torch.Tensor]) -> None:
+        self._module, self._weights = module, dict(weights)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return torch.func.functional_call(self._module, self._weights, args, kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
+
+
+REMEDIES = (
+    (
+        "modified inplace",
+        "a layer's output is written to in place; write h = h + x in place of h += x, and leave "
+        "inplace=True out",
+    ),
+    (
+        "non-leaf Variable is being used in an in-place",
+        "a layer's output is written to in place; write h = h + x in place of h += x",
+    ),
+    (
+        "data-dependent control flow",
+        "torch.func cannot follow a pass that looks at values; use grad_sample_mode='hooks'",
+    ),
+    (
+        "vmap: ",
+        "torch.func cannot follow this pass; use grad_sample_mode='hooks', and layers of opacus.layers",
+    ),
+)
+"""What PyTorch says, and what to do about it."""
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Turns errors of PyTorch about per-record gradients into ParameterError with a remedy."""
+    try:
+        yield
+    except ParameterError:
+        raise
+    except RuntimeError as error:
+        text = str(error)
+        for words, remedy in REMEDIES:
+            if words in text:
+                raise ParameterError("module", text.splitlines()[0][:80], remedy) from error
+        raise

@@ -17,7 +17,6 @@ with brought_by("torch"):
     import torch as torch
     from opacus import GradSampleModule as GradSampleModule
     from opacus.accountants import IAccountant as IAccountant
-    from opacus.data_loader import wrap_collate_with_empty as wrap_collate_with_empty
     from opacus.grad_sample import (
         GradSampleModuleFastGradientClipping as GradSampleModuleFastGradientClipping,
     )
@@ -30,11 +29,16 @@ with brought_by("torch"):
     from torch.distributed.fsdp import FSDPModule as FSDPModule
     from torch.distributed.fsdp import FullyShardedDataParallel as FullyShardedDataParallel
     from torch.fx.node import map_arg as map_arg
+    from torch.utils import _pytree as pytree
+    from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 
 check_unused = _check_processed_flag
 """Raises ValueError for gradients that a step has used already."""
 
 mark_used = _mark_as_processed
+
+tree_flatten = pytree.tree_flatten
+tree_map = pytree.tree_map
 
 Tensor = torch.Tensor
 

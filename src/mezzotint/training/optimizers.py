@@ -445,6 +445,11 @@ class CoordinateOptimizer(_Wrapper, DPOptimizer, ABC):
             raise ParameterError("signal_skip_step", len(self._step_skip_queue), remedy)
         super().signal_skip_step(do_skip)
 
+    def pre_step(self, closure: Any = None) -> Any:
+        """What Opacus calls before the inner optimizer's step."""
+        self._samples()
+        return super().pre_step(closure)
+
     def _samples(self) -> list[torch.Tensor]:
         """Per-record gradients of every tensor."""
         for parameter in cast(list[Any], self.params):

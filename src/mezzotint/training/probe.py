@@ -22,7 +22,7 @@ import numpy as np
 from mezzotint.core.arguments import check_choice, check_count, check_positive
 from mezzotint.core.errors import ParameterError
 from mezzotint.training.gradients import PrivateModule
-from mezzotint.training.models import AbstractGradSampleModule, torch
+from mezzotint.training.models import AbstractGradSampleModule, TorchDispatchMode, torch
 from mezzotint.training.records import (
     name_parameters,
     record_count,
@@ -148,9 +148,7 @@ class Probe:
             if not permuted:
                 raise mixed from None
             replaced = self.replace_each(positions, exact=False)
-        return RecordCheck(
-            records=self.records.count, replaced=replaced, differences=differences
-        )
+        return RecordCheck(records=self.records.count, replaced=replaced, differences=differences)
 
     def replace_each(self, positions: Sequence[int], *, exact: bool = True) -> int:
         """Replaces a record by another, twice at each position; returns the number of passes.
@@ -187,9 +185,7 @@ class Probe:
                 problem = error
         raise problem
 
-    def _compared(
-        self, start: torch.nn.Module, tolerance: float
-    ) -> tuple[dict[str, float], bool]:
+    def _compared(self, start: torch.nn.Module, tolerance: float) -> tuple[dict[str, float], bool]:
         rows, mode = self._fixed_rows(start, seed=0)
         again, _ = self._fixed_rows(start, seed=1)
         alone = [self._alone(start, position) for position in range(self.records.count)]
@@ -453,11 +449,8 @@ def kept_randomness() -> Iterator[None]:
         random.setstate(plain)
 
 
-_Mode: Any = torch.utils._python_dispatch.TorchDispatchMode
-
-
 @final
-class FixedDraws(_Mode):
+class FixedDraws(TorchDispatchMode):
     """Gives constants for random draws: rows then do not depend on how many records draw before.
 
     Bernoulli draws are 1, permutations shift by one (the identity would hide mixing), integers are

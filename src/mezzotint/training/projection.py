@@ -141,6 +141,7 @@ def warn_about(
     weight_noise: float,
     steps: int,
     contraction: float | None = None,
+    stacklevel: int = 3,
 ) -> None:
     """Warns where a projection harms training (docs/training.md).
 
@@ -152,6 +153,7 @@ def warn_about(
         weight_noise: s, standard deviation of the noise on one weight, weight units.
         steps: of the complete run.
         contraction: what may be claimed, if that is not the projection's kappa.
+        stacklevel: of the warnings, counted from here; they point at the user's script.
     Warns:
         DeadZoneWarning: nearest rounding with eta rho < h, or with s < h / 2.
         MemoryLossWarning: lambda T > 1, lambda the probability that a code is drawn afresh.
@@ -165,7 +167,7 @@ def warn_about(
             f"nearest rounding has a dead zone: steps of at most {step_size * clip_norm:.3g} with noise "
             f"{weight_noise:.3g} against half a cell of {half:.3g}; use stochastic rounding",
             DeadZoneWarning,
-            stacklevel=3,
+            stacklevel=stacklevel,
         )
     fresh = projection.replacement * steps
     if fresh > 1:
@@ -174,7 +176,7 @@ def warn_about(
             f"a weight is drawn afresh {fresh:.3g} times over {steps} steps: most of what is learned is lost; take "
             f"q=1, or q of at least {least:.6g}, or at most {most:.0f} steps",
             MemoryLossWarning,
-            stacklevel=3,
+            stacklevel=stacklevel,
         )
     if projection.q < 1 and not math.isclose(projection.q, 1.0):
         kappa = projection.kappa if contraction is None else contraction
@@ -184,7 +186,7 @@ def warn_about(
         warnings.warn(
             f"q={projection.q:.4g} {effect}; stochastic rounding with q=1 usually learns more at the same epsilon",
             ContractionWarning,
-            stacklevel=3,
+            stacklevel=stacklevel,
         )
 
 

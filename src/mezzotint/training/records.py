@@ -63,15 +63,44 @@ def _rows_in_words(name: str, rows: int) -> str:
     return f"rows in {name} that are not those of the batch"
 
 
-def refuse_layers(module: torch.nn.Module) -> None:
-    """Raises ParameterError for layers that mix records, or that Opacus's hooks cannot follow."""
+_RECURRENT = {
+    torch.nn.RNN: "opacus.layers.DPRNN",
+    torch.nn.LSTM: "opacus.layers.DPLSTM",
+    torch.nn.GRU: "opacus.layers.DPGRU",
+    torch.nn.RNNCell: "opacus.layers.DPRNN",
+    torch.nn.LSTMCell: "opacus.layers.DPLSTM",
+    torch.nn.GRUCell: "opacus.layers.DPGRU",
+    torch.nn.MultiheadAttention: "opacus.layers.DPMultiheadAttention",
+}
+"""Layers that hooks cannot follow, and what takes their place."""
+
+
+def refuse_recurrent_layers(module: torch.nn.Module) -> None:
+    """Raises ParameterError for recurrent layers and attention of PyTorch, naming what hooks follow."""
+    for name, layer in module.named_modules():
+        if type(layer) in _RECURRENT:
+            remedy = (
+                f"hooks cannot follow it; use {_RECURRENT[type(layer)]} (for LSTM, GRU and attention "
+                "ModuleValidator.fix(module) puts it there; make the optimizer after that), or "
+                "grad_sample_mode='vmap' and its backward(loss, batch)"
+            )
+            raise ParameterError("module", f"{type(layer).__name__} {name}".strip(), remedy)
+
+
+def refuse_layers(module: torch.nn.Module, *, hooks: bool = True) -> None:
+    """Raises ParameterError for layers that mix records, or that Opacus's hooks cannot follow.
+
+    Arguments:
+        hooks: whether hooks take the gradients; else any layer without batch statistics will do.
+    """
     refuse_batch_state(module)
+    if not hooks:
+        return
+    refuse_recurrent_layers(module)
     errors: list[Exception] = list(ModuleValidator.validate(module, strict=False))
     errors += GradSampleModule.validate(module, strict=False)
     if errors:
-        remedy = (
-            f"{errors[0]}; opacus.validators.ModuleValidator.fix(module) replaces what mixes records"
-        )
+        remedy = f"{errors[0]}; opacus.validators.ModuleValidator.fix(module) replaces what mixes records"
         raise ParameterError("module", type(module).__name__, remedy)
 
 

@@ -104,53 +104,67 @@ def _selected(batch: Any, count: int, positions: Sequence[int], extreme: int | N
     return batch
 
 
-def empty_batch(batch: Any) -> Any:
-    """What a batch looks like that holds no record, from a batch of one.
+def empty_batch(single: Any, double: Any) -> Any:
+    """What a batch looks like that holds no record, from a batch of one and a batch of two.
 
-    Tensors keep their dtype and all sizes but the first, which becomes 0; a list or tuple of one
-    value that is none of these becomes empty; tuples, named tuples, lists and mappings are followed.
+    The size of a tensor that is 1 in the first and 2 in the second becomes 0; tensors of the same
+    size in both hold zeros; lists and tuples with a value for each record become empty; tuples,
+    named tuples, lists and mappings are followed.
 
     Raises:
         ParameterError: anything else: its way to hold nothing is not known.
     """
-    if isinstance(batch, torch.Tensor):
-        return batch.new_empty((0, *batch.shape[1:]))
-    if isinstance(batch, torch.nn.utils.rnn.PackedSequence) or not isinstance(
-        batch, Mapping | list | tuple
-    ):
+    if isinstance(single, torch.Tensor):
+        return _empty_tensor(single, double)
+    packed = isinstance(single, torch.nn.utils.rnn.PackedSequence)
+    if packed or not isinstance(single, Mapping | list | tuple):
         remedy = (
             "Poisson batches may be empty, and how this holds no record is not known; let collate_fn "
             "return tensors, and tuples, named tuples, lists or mappings of them"
         )
-        raise ParameterError("loader", f"batches of {type(batch).__name__}", remedy)
-    if isinstance(batch, Mapping):
-        values = {key: empty_batch(value) for key, value in batch.items()}
-        return values if type(batch) is dict else type(batch)(values)  # type: ignore[call-arg]
-    if len(batch) == 1 and not isinstance(batch[0], torch.Tensor | Mapping | list | tuple):
-        return rebuilt(batch, [])
-    return rebuilt(batch, [empty_batch(value) for value in batch])
+        raise ParameterError("loader", f"batches of {type(single).__name__}", remedy)
+    if isinstance(single, Mapping):
+        values = {key: empty_batch(value, double[key]) for key, value in single.items()}
+        return values if type(single) is dict else type(single)(values)  # type: ignore[call-arg]
+    if len(single) == 1 and len(double) == 2:
+        return rebuilt(single, [])
+    return rebuilt(single, [empty_batch(*pair) for pair in zip(single, double, strict=True)])
+
+
+def _empty_tensor(single: torch.Tensor, double: torch.Tensor) -> torch.Tensor:
+    if single.shape == double.shape:
+        return torch.zeros_like(single)
+    sizes = list(single.shape)
+    for axis, pair in enumerate(zip(single.shape, double.shape, strict=True)):
+        if pair == (1, 2):
+            sizes[axis] = 0
+    changed = sum(first != second for first, second in zip(single.shape, double.shape, strict=True))
+    if changed != 1 or 0 not in sizes:
+        remedy = "one size of every tensor must be the number of records"
+        raise ParameterError("loader", "tensors of other sizes", remedy)
+    return single.new_empty(sizes)
 
 
 MADE_UP = 6
 """Records of a made-up batch."""
 
 
-def made_up_batch(batch: Any, generator: torch.Generator) -> Any:
-    """A batch of made-up records that looks like a batch of one: normal floats, integers 0 and 1.
+def made_up_batch(empty: Any, generator: torch.Generator) -> Any:
+    """A batch of made-up records that looks like a batch of none: normal floats, integers 0 and 1.
 
-    Returns: the batch; None where it holds anything but tensors.
+    Returns: the batch; None where it holds anything but tensors with records first.
     """
-    if isinstance(batch, torch.Tensor):
-        shape = (MADE_UP, *batch.shape[1:])
-        if batch.is_floating_point():
-            return torch.randn(shape, generator=generator).to(batch.device, batch.dtype)
-        if batch.is_complex():
+    if isinstance(empty, torch.Tensor):
+        if empty.dim() == 0 or len(empty) or empty.is_complex():
             return None
-        return torch.randint(2, shape, generator=generator).to(batch.device, batch.dtype)
-    if isinstance(batch, Mapping):
-        made = {key: made_up_batch(value, generator) for key, value in batch.items()}
+        shape = (MADE_UP, *empty.shape[1:])
+        if empty.is_floating_point():
+            return torch.randn(shape, generator=generator).to(empty.device, empty.dtype)
+        return torch.randint(2, shape, generator=generator).to(empty.device, empty.dtype)
+    if isinstance(empty, Mapping):
+        made = {key: made_up_batch(value, generator) for key, value in empty.items()}
         return None if any(value is None for value in made.values()) else made
-    if isinstance(batch, list | tuple) and batch:
-        parts = [made_up_batch(value, generator) for value in batch]
-        return None if any(part is None for part in parts) else rebuilt(batch, parts)
+    if isinstance(empty, list | tuple) and empty:
+        parts = [made_up_batch(value, generator) for value in empty]
+        return None if any(part is None for part in parts) else rebuilt(empty, parts)
     return None

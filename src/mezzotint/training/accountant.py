@@ -1,0 +1,158 @@
+"""Counts the steps of a script, and claims what they have cost so far."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, final
+
+from mezzotint.core.arguments import Neighboring, check_positive
+from mezzotint.core.errors import MezzotintError, ParameterError
+from mezzotint.privacy.accounting import account
+from mezzotint.privacy.claim import Claim
+from mezzotint.training.models import IAccountant
+from mezzotint.training.optimizers import NoisyOptimizer
+from mezzotint.training.phases import Phase, Poisson
+from mezzotint.training.rqp import training_release
+
+
+@final
+class BudgetSpentError(MezzotintError, RuntimeError):
+    """A step beyond the planned ones; it has not been taken."""
+
+
+@final
+class Accountant(IAccountant):
+    """Counts steps, and claims what they cost.
+
+    Arguments:
+        sampling: how records enter a batch.
+        delta: of the claim; None where each claim names its own.
+        neighboring: "add_or_remove_one" or "replace_one".
+        steps: planned; one more is refused. None for no limit.
+        seeded: the run is a simulation, and its claim says so.
+        bands: steps that the noise is correlated over.
+    Guarantees: a step is counted before its noise is drawn; the claim covers every released iterate, with the noise
+        multiplier of each step and the worst contraction that held in any. Deep copies of an optimizer are counted
+        here as well. What was pickled makes claims, and counts nothing: the run that it comes from would not know.
+    """
+
+    _pickled = False
+
+    def __init__(
+        self,
+        *,
+        sampling: Poisson,
+        delta: float | None,
+        neighboring: Neighboring = "add_or_remove_one",
+        steps: int | None = None,
+        seeded: bool = False,
+        bands: int = 1,
+    ) -> None:
+        self.bands, self._goes_on = bands, False
+        self.history: list[tuple[float, float, int]] = []
+        self.sampling, self.delta, self.steps, self.seeded = sampling, delta, steps, seeded
+        self.neighboring: Neighboring = neighboring
+        self.contraction = 0.0
+
+    def record(self, optimizer: NoisyOptimizer) -> None:
+        """Counts a step of a `NoisyOptimizer` that is about to release.
+
+        Raises:
+            BudgetSpentError: beyond the planned steps.
+            ParameterError: an accountant out of a pickle.
+        """
+        if self._pickled:
+            remedy = "the run would not count its steps; call make_private, and load_state_dict of what was saved"
+            raise ParameterError("optimizer", "a pickled copy", remedy)
+        if self.steps is not None and len(self) >= self.steps:
+            raise BudgetSpentError(
+                f"all {self.steps} planned steps are taken, and another would cost more than the target; plan more "
+                "epochs, or give noise_multiplier instead of target_epsilon"
+            )
+        self.contraction = max(self.contraction, optimizer.contraction)
+        self.step(noise_multiplier=optimizer.noise_multiplier, sample_rate=self.sampling.rate)
+
+    def __deepcopy__(self, _: object) -> Accountant:
+        return self
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**vars(self), "_pickled": True}
+
+    def step(self, *, noise_multiplier: float, sample_rate: float) -> None:
+        """Counts one step."""
+        check_positive("noise_multiplier", noise_multiplier)
+        last = self.history[-1] if self.history else None
+        if self._goes_on and last is not None and last[:2] == (noise_multiplier, sample_rate):
+            self.history[-1] = (noise_multiplier, sample_rate, last[2] + 1)
+        else:
+            self.history.append((noise_multiplier, sample_rate, 1))
+        self._goes_on = True
+
+    def __len__(self) -> int:
+        return sum(steps for _, _, steps in self.history)
+
+    def claim(self, delta: float | None = None) -> Claim:
+        """What all steps so far cost one record, at the run's delta or another."""
+        phases = [
+            Phase(
+                noise_multiplier=noise, kappa=self.contraction, sampling=replace(self.sampling, rate=rate), steps=steps,
+                bands=self.bands,
+            )
+            for noise, rate, steps in self.history
+        ]  # fmt: skip
+        delta = self.delta if delta is None else delta
+        if delta is None:
+            raise ParameterError("delta", None, "name the delta of the claim")
+        return account(
+            training_release(phases, delta=delta, neighboring=self.neighboring, seeded=self.seeded)
+        )
+
+    def get_epsilon(self, delta: float, *_: object, **__: object) -> float:
+        """Epsilon of all steps so far; 0 before the first, inf where nothing can be claimed."""
+        return self.claim(delta).epsilon
+
+    @classmethod
+    def mechanism(cls) -> str:
+        """The name that Opacus stores beside an accountant's history."""
+        return "mezzotint"
+
+    def state_dict(self, destination: Any = None) -> Any:
+        found = super().state_dict(destination)
+        found["contraction"], found["bands"] = self.contraction, self.bands
+        found["records_per_user"] = self.sampling.records_per_user
+        return found
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Goes on from the steps that another accountant counted, or this one did.
+
+        Raises:
+            ParameterError: a run of other bands or users; fewer steps than are counted here. To go back to earlier
+                weights, load module and optimizer alone: the later ones are released.
+        """
+        for name, own in (
+            ("bands", self.bands),
+            ("records_per_user", self.sampling.records_per_user),
+        ):
+            if int(state_dict.get(name, 1)) != own:
+                raise ParameterError(name, own, f"the run so far had {state_dict.get(name, 1)}")
+        history = [
+            (float(noise), float(rate), int(steps)) for noise, rate, steps in state_dict["history"]
+        ]
+        if not _counted(self.history) <= _counted(history):
+            remedy = "released steps stay counted; to go back to earlier weights, load module and optimizer alone"
+            raise ParameterError(
+                "state_dict", f"{_counted(history).total()} steps, {len(self)} counted", remedy
+            )
+        super().load_state_dict(state_dict)
+        self.history = history
+        self.contraction = max(self.contraction, float(state_dict["contraction"]))
+        self._goes_on = False  # a run that goes on begins anew
+
+
+def _counted(history: list[tuple[float, float, int]]) -> Counter[tuple[float, float]]:
+    return sum(
+        (Counter({(noise, rate): steps}) for noise, rate, steps in history),
+        Counter[tuple[float, float]](),
+    )

@@ -1,0 +1,59 @@
+"""Layers that are given one row for the whole batch, as position embeddings are, given one for each record."""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+from mezzotint.core.errors import ParameterError
+from mezzotint.training.models import torch
+from mezzotint.training.splitting import tensors_of
+
+
+def records_first(module: torch.nn.Module, name: str) -> torch.nn.Module:
+    """Expands what a layer is given to the batch wherever it has one row, so that rows are records.
+
+    Not for a layer whose output is indexed by `[0]` behind it: all but the first row would be lost.
+    `check_records` says whether the rows are right then.
+
+    Arguments:
+        module: whose forward pass takes tensors with records first; it is changed in place.
+        name: of the layer, as in `module.named_modules()`.
+    Returns: the module.
+    Raises:
+        ParameterError: no layer of that name.
+    Example:
+        >>> records_first(bert, "bert.embeddings.position_embeddings")  # doctest: +SKIP
+
+    Source: docs/proofs/training.md, "One row for each record".
+    """
+    layers = dict(module.named_modules())
+    if not name or name not in layers:
+        raise ParameterError("name", name, "name a layer, as in module.named_modules()")
+    expansion = _Expansion()
+    module.register_forward_pre_hook(expansion.note_records, with_kwargs=True)
+    layers[name].register_forward_pre_hook(expansion.expand)
+    return module
+
+
+@final
+class _Expansion:
+    """Knows how many records the module was called with, and expands a layer's inputs to as many."""
+
+    def __init__(self) -> None:
+        self._records: int | None = None
+
+    def note_records(self, _: object, inputs: Any, settings: Any) -> None:
+        """Hook before the module."""
+        tensors = [tensor for tensor in tensors_of([inputs, settings]) if tensor.dim()]
+        self._records = len(tensors[0]) if tensors else None
+
+    def expand(self, _: object, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Hook before the layer."""
+        return tuple(self._expanded(value) for value in inputs)
+
+    def _expanded(self, value: Any) -> Any:
+        if self._records is None or not isinstance(value, torch.Tensor) or value.dim() < 2:
+            return value
+        if len(value) != 1:
+            return value
+        return value.expand(self._records, *value.shape[1:])
