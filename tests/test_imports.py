@@ -189,6 +189,19 @@ def test_every_name_that_a_room_offers_on_demand_is_there(room: str, extra: str)
         package.absent  # noqa: B018
 
 
+@pytest.mark.parametrize(
+    "file", sorted(SOURCE.glob("*/__init__.py")), ids=lambda file: file.parent.name
+)
+def test_every_name_that_a_package_lists_is_offered(file: Path) -> None:
+    """However its line is broken: a formatter may put a long import into parentheses."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    blocks = [node for node in tree.body if isinstance(node, ast.If)]
+    imports = [node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom)]
+    listed = {alias.asname for node in imports for alias in node.names if alias.asname}
+    offered = _fresh(f"import mezzotint.{file.parent.name} as package; print(*dir(package))")
+    assert listed <= set(offered.split())
+
+
 def test_every_room_is_there_after_one_import_and_can_be_looked_into():
     """Tab completion and help work in a fresh session, and nothing but public names shows."""
     code = (

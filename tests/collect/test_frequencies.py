@@ -21,7 +21,7 @@ from tolerances import FEW
 
 NAMES = ["red", "green", "blue"]
 TRUE = [0.7, 0.25, 0.05]
-EVERY = ("krr", "subset", "hadamard", "projective", "hashing")
+EVERY = ("krr", "subset", "hadamard", "projective", "affine")
 
 
 @pytest.fixture

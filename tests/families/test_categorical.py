@@ -18,7 +18,7 @@ from mezzotint.families.categories import frequency_variance
 from mezzotint.privacy import verify
 from tolerances import MANY
 
-METHODS = ("krr", "subset", "hadamard", "projective", "affine", "hashing", "unary")
+METHODS = ("krr", "subset", "hadamard", "projective", "affine")
 
 
 def names(k: int) -> list[str]:
@@ -85,32 +85,6 @@ def test_certificates_are_verified_and_frequencies_unbiased(
         Fraction(int(column.max()), int(column.min())) for column in table.weights.T if column.any()
     )
     assert math.log(worst) <= epsilon
-
-
-@pytest.mark.parametrize("k", [2, 4, 9])
-@pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
-def test_unary_encoding_is_that_of_its_bits(k: int, epsilon: float) -> None:
-    """Each report's bits, read one by one: the own one is set half the time, any other with chance 1 / (odds + 1)."""
-    table = categorical(categories=names(k), epsilon=epsilon, method="unary")
-    bits = np.arange(2**k)[:, None] >> np.arange(k) & 1
-    flip = 1 / (math.exp(epsilon) + 1)
-    expected = np.where(np.eye(k) > 0, 0.5, flip)
-    rounding = (
-        2**k * math.exp(epsilon) * 2.0**-32
-    )  # a unit less outside is odds of them less inside
-    assert table.probabilities @ bits == pytest.approx(expected, abs=rounding)
-    each = np.prod(np.where(bits, expected[:, None], 1 - expected[:, None]), axis=2)
-    assert table.probabilities == pytest.approx(each, abs=rounding)
-    seen = 0.5 / k + flip * (1 - 1 / k)
-    # Rounding of weights, as above, in the second digit of k = 16: 2^-32 over the rarest report.
-    assert frequency_variance(table) <= k * seen * (1 - seen) / (0.5 - flip) ** 2 * (1 + 1e-6)
-    # As above.
-    assert frequency_variance(table) >= least_variance(k, epsilon) * (1 - 1e-6)
-
-
-def test_unary_encoding_of_many_categories_is_refused() -> None:
-    with pytest.raises(ParameterError, match="method=unary: needs a table of 17 x 131072"):
-        categorical(categories=names(17), epsilon=1.0, method="unary")
 
 
 def test_the_decoder_is_the_best_linear_unbiased_one() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from mezzotint import ParameterError, families
+from mezzotint import ParameterError, families, papers
 from mezzotint.families import IntegerNoise
 from mezzotint.families.noise import named_family
 from reference.families import hockey_stick, log_ratio, renyi
@@ -157,7 +157,7 @@ def test_losses_equal_brute_force_over_inputs(build: Any, sensitivity: int) -> N
 def test_truncation_is_in_delta() -> None:
     # Two Laplace values one apart, no wrap: at the nominal epsilon the ideal delta is 0, the cut noise's is not.
     noise = families.discrete_laplace(scale=1.0, bound=5)
-    nominal = families.published_discrete_laplace_epsilon(scale=1.0)
+    nominal = papers.published_discrete_laplace_epsilon(scale=1.0)
     assert nominal == 1.0
     assert math.isinf(noise.epsilon())
     assert noise.delta(nominal) >= noise.weights[-1] / TOTAL
@@ -177,11 +177,11 @@ def test_published_renyi_bounds_hold_for_the_ideal_noise(sigma: float, alpha: fl
     wide = range(-int(14 * sigma + 14), int(14 * sigma + 15))
     for s in (1, 2):
         normal = [gaussian(sigma, k) for k in wide], [gaussian(sigma, k - s) for k in wide]
-        assert renyi(*normal, alpha) <= families.published_discrete_gaussian_renyi(
+        assert renyi(*normal, alpha) <= papers.published_discrete_gaussian_renyi(
             sigma=sigma, alpha=alpha, sensitivity=s
         ) * (1 + MANY)
         difference = [skellam(sigma**2, k) for k in wide], [skellam(sigma**2, k - s) for k in wide]
-        bound = families.published_skellam_renyi(variance=sigma**2, alpha=alpha, sensitivity=s)
+        bound = papers.published_skellam_renyi(variance=sigma**2, alpha=alpha, sensitivity=s)
         assert renyi(*difference, alpha) <= bound
 
 
@@ -275,7 +275,7 @@ def test_mechanism_is_rounding_followed_by_noise() -> None:
         ),
         (lambda: IntegerNoise(offsets=[0, 1], weights=[2**32, 0], truncated_mass=0.0), "weights"),
         (lambda: IntegerNoise(offsets=[0, 1], weights=[0.5, 0.5], truncated_mass=0.0), "weights"),
-        (lambda: families.published_skellam_renyi(variance=1.0, alpha=1.0), "alpha"),
+        (lambda: papers.published_skellam_renyi(variance=1.0, alpha=1.0), "alpha"),
     ],
 )
 def test_noise_names_what_is_wrong(call: Any, parameter: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mezzotint import ParameterError, families
+from mezzotint import ParameterError, families, papers
 from reference.families import binomial_pmf, hockey_stick, renyi
 from tolerances import FEW, GRAIN, MANY
 
@@ -49,7 +49,7 @@ def test_raw_pmf_mean_and_mse(trials: int, theta: Fraction) -> None:
 
 def test_the_published_error_is_that_of_the_middle() -> None:
     raw = families.pbm_exact(lower=-3.0, upper=5.0, trials=7, theta=0.3)
-    bound = families.published_pbm_mse(lower=-3.0, upper=5.0, trials=7, theta=0.3)
+    bound = papers.published_pbm_mse(lower=-3.0, upper=5.0, trials=7, theta=0.3)
     assert raw.mse(1.0) == pytest.approx(bound, rel=FEW)
     assert (raw.mse(np.linspace(-3, 5, 9)) <= bound * (1 + FEW)).all()
 

@@ -10,7 +10,7 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 import mezzotint as mz
-from mezzotint import families
+from mezzotint import families, papers
 from mezzotint.families.numeric import rqm_rows
 from reference.families import log_ratio, renyi
 from tolerances import MANY, printed
@@ -123,7 +123,7 @@ def test_rqm_table(
 ) -> None:
     grid = {"lower": -half, "upper": half, "levels": 16, "extension": extension * half, "q": q}
     mechanism = families.rqm(**grid)
-    assert families.published_rqm_epsilon(**grid) == pytest.approx(
+    assert papers.published_rqm_epsilon(**grid) == pytest.approx(
         float(bound), abs=5.1e-5
     )  # four printed decimals
     assert mechanism.epsilon == pytest.approx(float(epsilon), abs=1e-5)  # five printed decimals
@@ -134,7 +134,7 @@ def test_rqm_table(
     )
     # Rounded to units of 2**-32, the rarest reports' probabilities move in the fifth digit.
     assert mechanism.renyi(1000) == pytest.approx(float(order_1000), abs=1e-4)
-    assert mechanism.epsilon < families.published_rqm_epsilon(**grid)
+    assert mechanism.epsilon < papers.published_rqm_epsilon(**grid)
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_figure_3_mse_at_equal_divergence(
 
 def test_erratum_1_erm_theorem_1_fails_for_a_small_extension() -> None:
     mechanism = families.erm(bins=np.linspace(-1.25, 1.25, 4), gamma=0.1)
-    claimed = families.published_erm_epsilon(lower=-1, upper=1, levels=4, extension=0.25, gamma=0.1)
+    claimed = papers.published_erm_epsilon(lower=-1, upper=1, levels=4, extension=0.25, gamma=0.1)
     assert mechanism.epsilon == pytest.approx(3.222, abs=printed(3))
     assert claimed == pytest.approx(2.403, abs=printed(3))
 
@@ -242,7 +242,7 @@ def test_erm_theorem_1_held_from_delta_equal_to_c(
     levels: int, extension: float, gamma: float
 ) -> None:
     mechanism = families.erm(bins=np.linspace(-1 - extension, 1 + extension, levels), gamma=gamma)
-    bound = families.published_erm_epsilon(
+    bound = papers.published_erm_epsilon(
         lower=-1, upper=1, levels=levels, extension=extension, gamma=gamma
     )
     assert mechanism.epsilon <= bound

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from counting import calls
-from mezzotint import ParameterError, families
+from mezzotint import ParameterError, families, papers
 from mezzotint.families.numeric import erm_rows, pair_rows, rqm_rows
 from reference import families as twin
 from tolerances import FEW, GRAIN, MANY
@@ -207,7 +207,7 @@ def test_biased_selection_is_the_exponential_mechanism_at_its_knots(gamma: float
         [[1.0], [0.7, 0.3], [0.5, 0.2, 0.3]],
         [[1.0], [0.4, 0.6], [0.1, 0.2, 0.7]],
     )
-    mechanism = families.biased_selection(bins=bins, left=left, right=right, gamma=gamma, knots=9)
+    mechanism = papers.biased_selection(bins=bins, left=left, right=right, gamma=gamma, knots=9)
     assert {-1.0, -0.75, -0.5, 0.0, 0.5, 1.0} <= set(mechanism.knots.tolist())
     choose = _exponential(gamma, 2.0)
     seen: set[float] = set()
@@ -222,7 +222,7 @@ def test_biased_selection_is_the_exponential_mechanism_at_its_knots(gamma: float
 
 def test_biased_selection_reports_its_bias_and_pays_less_privacy() -> None:
     bins, left = [-3.0, -0.5, 0.5, 3.0], [[1.0], [0.7, 0.3], [0.5, 0.2, 0.3]]
-    biased = families.biased_selection(bins=bins, left=left, gamma=1.0)
+    biased = papers.biased_selection(bins=bins, left=left, gamma=1.0)
     unbiased = families.selection(bins=bins, left=left)
     assert biased.max_bias > 0.1
     assert biased.max_bias == pytest.approx(
@@ -259,7 +259,7 @@ BAD_SELECTIONS = [
 
 @pytest.mark.parametrize(("change", "parameter"), BAD_SELECTIONS)
 def test_selection_names_what_is_wrong(change: dict[str, Any], parameter: str) -> None:
-    for build in (families.selection, lambda **k: families.biased_selection(gamma=1.0, **k)):
+    for build in (families.selection, lambda **k: papers.biased_selection(gamma=1.0, **k)):
         with pytest.raises(ParameterError) as caught:
             build(**{**GOOD, **change})
         assert caught.value.parameter == parameter
@@ -278,13 +278,13 @@ BAD_OTHERS = [
     (families.rqm, {"q": "half"}, "q"),
     (families.erm, {"bins": [-2, 2], "gamma": math.inf}, "gamma"),
     (families.erm, {"bins": [0, 2]}, "bins"),
-    (families.biased_selection, {**GOOD, "gamma": math.nan}, "gamma"),
-    (families.biased_selection, {**GOOD, "gamma": 1.0, "knots": 1}, "knots"),
-    (families.published_rqm_epsilon, {**GRID, "extension": 0.0, "q": 0.5}, "extension"),
-    (families.published_rqm_epsilon, {**GRID, "q": 1.0}, "q"),
-    (families.published_erm_error, {**GRID, "gamma": 0.0}, "gamma"),
+    (papers.biased_selection, {**GOOD, "gamma": math.nan}, "gamma"),
+    (papers.biased_selection, {**GOOD, "gamma": 1.0, "knots": 1}, "knots"),
+    (papers.published_rqm_epsilon, {**GRID, "extension": 0.0, "q": 0.5}, "extension"),
+    (papers.published_rqm_epsilon, {**GRID, "q": 1.0}, "q"),
+    (papers.published_erm_error, {**GRID, "gamma": 0.0}, "gamma"),
     (
-        families.published_erm_epsilon,
+        papers.published_erm_epsilon,
         {**GRID, "extension": -1.0, "gamma": 1},
         "extension",
     ),
@@ -311,7 +311,7 @@ def test_published_rqm_bound_is_above_exact_epsilon() -> None:
                     "extension": extension,
                     "q": q,
                 }
-                assert families.rqm(**arguments).epsilon <= families.published_rqm_epsilon(
+                assert families.rqm(**arguments).epsilon <= papers.published_rqm_epsilon(
                     **arguments
                 )
 
@@ -320,8 +320,8 @@ def test_published_rqm_bound_is_above_exact_epsilon() -> None:
 def test_published_erm_error_is_above_exact_error(gamma: float) -> None:
     arguments = {"lower": -1.0, "upper": 1.0, "levels": 8, "extension": 1.0, "gamma": gamma}
     mechanism = families.erm(bins=np.linspace(-2, 2, 8), gamma=gamma)
-    assert mechanism.mae() <= families.published_erm_error(**arguments)
+    assert mechanism.mae() <= papers.published_erm_error(**arguments)
     # 4 log(8) / gamma * 2 + 4 / 7
-    assert families.published_erm_error(**arguments) == pytest.approx(
+    assert papers.published_erm_error(**arguments) == pytest.approx(
         8 * math.log(8) / gamma + 4 / 7, rel=1e-12
     )

@@ -29,9 +29,6 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
         "vectors.ranked.RankedCodebook.certificate",
     ),
     "a published formula under its own name, false or said to be no guarantee: a law would fail; tests/ compare it": (
-        "families.numeric.published_erm_epsilon", "families.noise.published_discrete_gaussian_renyi",
-        "families.noise.published_discrete_laplace_epsilon", "families.noise.published_skellam_renyi",
-        "families.numeric.published_rqm_epsilon",
         "smoothed.expectations.noisy_epsilon", "smoothed.expectations.published_table1_noise_epsilon",
         "training.rqp.published_epsilon", "training.rqp.published_utility_bound",
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from mezzotint import families
+from mezzotint import families, papers
 from mezzotint.core.mechanism import Mechanism
 
 _BINS = [-2.0, -0.5, 0.5, 2.0]
@@ -18,7 +18,7 @@ FAMILIES: dict[str, Callable[[], Mechanism]] = {
     "selection": lambda: families.selection(
         lower=-1, upper=1, bins=_BINS, left=[[1.0], [0.4, 0.6], [0.2, 0.3, 0.5]], right=None
     ),
-    "biased-selection": lambda: families.biased_selection(
+    "biased-selection": lambda: papers.biased_selection(
         lower=-1, upper=1, bins=_BINS, left=[[1.0], [0.4, 0.6], [0.2, 0.3, 0.5]], gamma=1.0, knots=9
     ),
     "pbm": lambda: families.pbm(lower=-1, upper=1, trials=7, theta=0.25, knots=17),

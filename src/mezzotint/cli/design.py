@@ -69,7 +69,7 @@ def command(
     ] = None,
     method: Annotated[
         str,
-        option("--categories: best, krr, subset, hadamard, projective, affine, hashing, unary."),
+        option("--categories: best, krr, subset, hadamard, projective, affine."),
     ] = "best",
     other: Annotated[
         bool, option("--categories only: add a category for values not listed.", "--other")

@@ -10,6 +10,9 @@ from contextlib import contextmanager, nullcontext
 
 from mezzotint.core.errors import MissingExtraError
 
+_LISTED = re.compile(r"^    from (\S+) import \(?\s*(\w+) as (\w+)", re.MULTILINE)
+"""An import of one name under its own name, on one line or in parentheses."""
+
 
 def on_demand(
     package: str, file: str, *, extra: str | None = None
@@ -23,7 +26,7 @@ def on_demand(
         extra: provides the optional libraries of the package, which an error names if one is missing.
     """
     with open(file, encoding="utf-8") as source:
-        listed = re.findall(r"^    from (\S+) import (\w+) as (\w+)", source.read(), re.MULTILINE)
+        listed = _LISTED.findall(source.read())
     homes = {name: (home, attribute) for home, attribute, name in listed}
 
     def get(name: str) -> object:

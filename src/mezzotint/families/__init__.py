@@ -1,4 +1,6 @@
-"""Closed forms: parameters in, a `Mechanism` out. Nothing here is trusted with privacy: the table's integers are."""
+"""Closed forms: parameters in, a `Mechanism` out. Nothing here is trusted with privacy: the table's
+integers are.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -16,23 +18,11 @@ if TYPE_CHECKING:
     from mezzotint.families.noise import IntegerNoise as IntegerNoise
     from mezzotint.families.noise import discrete_gaussian as discrete_gaussian
     from mezzotint.families.noise import discrete_laplace as discrete_laplace
-    from mezzotint.families.noise import (
-        published_discrete_gaussian_renyi as published_discrete_gaussian_renyi,
-    )
-    from mezzotint.families.noise import (
-        published_discrete_laplace_epsilon as published_discrete_laplace_epsilon,
-    )
-    from mezzotint.families.noise import published_skellam_renyi as published_skellam_renyi
     from mezzotint.families.noise import skellam as skellam
     from mezzotint.families.numeric import PoissonBinomial as PoissonBinomial
-    from mezzotint.families.numeric import biased_selection as biased_selection
     from mezzotint.families.numeric import erm as erm
     from mezzotint.families.numeric import pbm as pbm
     from mezzotint.families.numeric import pbm_exact as pbm_exact
-    from mezzotint.families.numeric import published_erm_epsilon as published_erm_epsilon
-    from mezzotint.families.numeric import published_erm_error as published_erm_error
-    from mezzotint.families.numeric import published_pbm_mse as published_pbm_mse
-    from mezzotint.families.numeric import published_rqm_epsilon as published_rqm_epsilon
     from mezzotint.families.numeric import rqm as rqm
     from mezzotint.families.numeric import selection as selection
 

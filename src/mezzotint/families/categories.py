@@ -1,14 +1,17 @@
-"""Tables for categories, randomized response on k values (k = 2: one bit), and plain stochastic rounding.
+"""Tables for categories, randomized response on k values (k = 2: one bit), and plain stochastic
+rounding.
 
-k-ary response, subset selection, Hadamard, projective, affine response, hashing, unary bits: every scheme is the same
-thing. A report i names a set of categories, and is e**epsilon times as probable from a category inside it as from one
-outside. The schemes differ in the sets, and certificate, file, sampler and estimates are those of any table.
+k-ary response, subset selection, Hadamard, projective and affine response: every scheme is the
+same thing. A report i names a set of categories, and is e**epsilon times as probable from a
+category inside it as from one outside. The schemes differ in the sets, and certificate, file,
+sampler and estimates are those of any table.
 
-Large domains: a public random hash of a category into few cells, and k-ary response of the cell. A report is the
-number of the hash, which says nothing about the value, and a code. The hashes are those of the affine scheme: divide by
-a power of x in the field of 2**b elements, and drop the last bits. Any two categories share a cell under equally many
-of them, so that frequencies are unbiased, and how many reports support each category is a convolution over the powers:
-all categories are counted at once, in no more time than it takes to sort.
+Large domains: a public random hash of a category into few cells, and k-ary response of the cell. A
+report is the number of the hash, which says nothing about the value, and a code. The hashes are
+those of the affine scheme: divide by a power of x in the field of 2**b elements, and drop the last
+bits. Any two categories share a cell under equally many of them, so that frequencies are unbiased,
+and how many reports support each category is a convolution over the powers: all categories are
+counted at once, in no more time than it takes to sort.
 """
 
 from __future__ import annotations
@@ -45,19 +48,22 @@ _LARGEST = 64 * math.log(2)
 def k_randomized_response(
     *, lower: float = -1.0, upper: float = 1.0, levels: int | Values = 4, epsilon: float
 ) -> Mechanism:
-    """k-ary randomized response: dither the input onto k points, report that point or, at random, another one.
+    """k-ary randomized response: dither the input onto k points, report that point or, at random,
+    another one.
 
     Arguments:
         lower, upper: input range, data units.
-        levels: k >= 2 evenly spaced points from lower to upper, or the k points themselves, increasing, the first
-            equal to lower and the last to upper. The decoded levels follow from them and lie further out.
+        levels: k >= 2 evenly spaced points from lower to upper, or the k points themselves,
+            increasing, the first equal to lower and the last to upper. The decoded levels follow
+            from them and lie further out.
         epsilon: pure epsilon requested, > 0 and finite.
     Returns: the table, unbiased.
-    Raises: ParameterError, naming the parameter; also an epsilon so small that 2**32 units cannot show it.
-    Guarantees:
-        The certified epsilon is at most `epsilon`, and within 2**-31 * k * (e**epsilon + k) of it while below 22.
-        Unbiased up to the rounding of the levels to floats.
-    Edge cases: epsilon above log(2**32): the rarest report keeps one unit and the certified epsilon stays below.
+    Raises: ParameterError, naming the parameter; also an epsilon so small that 2**32 units cannot
+    show it. Guarantees:
+        The certified epsilon is at most `epsilon`, and within 2**-31 * k * (e**epsilon + k) of it
+        while below 22. Unbiased up to the rounding of the levels to floats.
+    Edge cases: epsilon above log(2**32): the rarest report keeps one unit and the certified epsilon
+    stays below.
     Source: Kairouz, Oh, Viswanath 2014 (k-ary randomized response), debiased for a numeric mean.
     Example:
         >>> mechanism = mz.families.k_randomized_response(levels=4, epsilon=1.0)
@@ -70,18 +76,20 @@ def k_randomized_response(
         raise ParameterError(
             "levels", points.tolist(), f"must run from lower={low:g} to upper={high:g} exactly"
         )
-    # No ratio of two weights exceeds 2**32: beyond that nothing changes, and e**epsilon need not be a float.
+    # No ratio of two weights exceeds 2**32: beyond that nothing changes, and e**epsilon need not be
+    # a float.
     asked = min(epsilon := check_epsilon(epsilon), _LARGEST)
-    # In units of 2**-32, of every other point and of the own point: the largest ratio that is at most e**epsilon.
+    # In units of 2**-32, of every other point and of the own point: the largest ratio that is at
+    # most e**epsilon.
     rare = max(1, math.ceil(TOTAL / (ratio_below(asked) + points.size - 1)))
     often = TOTAL - (points.size - 1) * rare
     if often <= rare:
         remedy = f"too small for {points.size} points in units of 2**-32; ask for a larger one"
         raise ParameterError("epsilon", asked, remedy)
 
-    # A report is j with probability r, the own point i with p = r + s. Debiasing needs levels v with
-    # r * sum(v) + s * v_i = b_i for every i; summed over i this gives sum(v) = sum(b), as k r + s = 1. The units
-    # are chosen first and the levels from them, so that rounding leaves no bias.
+    # A report is j with probability r, the own point i with p = r + s. Debiasing needs levels v
+    # with r * sum(v) + s * v_i = b_i for every i; summed over i this gives sum(v) = sum(b), as k r
+    # + s = 1. The units are chosen first and the levels from them, so that rounding leaves no bias.
     s = (often - rare) / TOTAL
     centre = float(points.mean())
     rows = np.full((points.size, points.size), rare / TOTAL)
@@ -96,7 +104,8 @@ def k_randomized_response(
 
 
 def randomized_response(*, lower: float = -1.0, upper: float = 1.0, epsilon: float) -> Mechanism:
-    """Unbiased one-bit response: two levels at (e**epsilon + 1) / (e**epsilon - 1) half ranges from the middle.
+    """Unbiased one-bit response: two levels at (e**epsilon + 1) / (e**epsilon - 1) half ranges from
+    the middle.
 
     Arguments:
         lower, upper: input range, data units.
@@ -119,13 +128,13 @@ def stochastic_rounding(
 
     Arguments:
         lower, upper: input range, data units.
-        levels: that many evenly spaced levels from lower to upper, or the levels themselves, increasing, reaching
-            from lower or below to upper or above.
+        levels: that many evenly spaced levels from lower to upper, or the levels themselves,
+            increasing, reaching from lower or below to upper or above.
     Returns: the table; its epsilon is infinite.
     Raises: ParameterError, naming the parameter.
     Guarantees: epsilon is inf whenever some level cannot be reported from every input.
-    Edge cases: two levels strictly outside [lower, upper] are randomized response, with a finite epsilon; a level
-        that no input can report stays, with probability 0.
+    Edge cases: two levels strictly outside [lower, upper] are randomized response, with a finite
+        epsilon; a level that no input can report stays, with probability 0.
     Example:
         >>> mz.families.stochastic_rounding(levels=4).epsilon
         inf
@@ -152,20 +161,23 @@ def square_wave(
 ) -> Mechanism:
     """The square wave: a report near the input is e**epsilon times as probable as one far from it.
 
-    For distributions, not for means: reports reach beyond the range by half a window and are not decoded to the input.
-    `collect.estimate` gives histograms and quantiles from them as from any table.
+    For distributions, not for means: reports reach beyond the range by half a window and are not
+    decoded to the input. `collect.estimate` gives histograms and quantiles from them as from any
+    table.
 
     Arguments:
         lower, upper: input range, data units.
         outputs: equal bins, 2 to 4096, into which the continuous output is cut.
         epsilon: pure epsilon requested, > 0 and finite; the certified one is at most this.
     Returns: the table; what it decodes to is biased, `collect.estimate` is not.
-    Raises: ParameterError, naming the parameter; also an epsilon so small that 2**32 units cannot show it.
-    Guarantees: between the knots, at which the window meets an edge of a bin, the pmf is that of the continuous
-        mechanism's bins, up to integer rounding.
-    Edge cases: where the window is narrower than two bins none lies inside it, and the certified epsilon is smaller.
-    Source: Li, Wang, Lopuhaa-Zwakenberg, Li, Skoric 2020, "Estimating numerical distributions under local differential
-        privacy".
+    Raises: ParameterError, naming the parameter; also an epsilon so small that 2**32 units cannot
+    show it.
+    Guarantees: between the knots, at which the window meets an edge of a bin, the pmf is that of
+        the continuous mechanism's bins, up to integer rounding.
+    Edge cases: where the window is narrower than two bins none lies inside it, and the certified
+    epsilon is smaller.
+    Source: Li, Wang, Lopuhaa-Zwakenberg, Li, Skoric 2020, "Estimating numerical distributions under
+        local differential privacy".
     Example:
         >>> mechanism = mz.families.square_wave(outputs=8, epsilon=1.0)
         >>> mechanism.epsilon <= 1.0, mechanism.levels.size
@@ -177,7 +189,8 @@ def square_wave(
     if asked > 700:
         raise ParameterError("epsilon", epsilon, "at most 700: reports that hide less hide nothing")
     bins, knots, rows = _wave(asked, outputs)
-    # Rounding takes up to a unit from each probability and gives them all to the greatest one of its row.
+    # Rounding takes up to a unit from each probability and gives them all to the greatest one of
+    # its row.
     spare = (2 / float(rows.min()) + outputs / float(rows.max(axis=1).min())) / TOTAL
     if spare > asked / 8:
         raise ParameterError(
@@ -212,7 +225,7 @@ def _wave(epsilon: float, outputs: int) -> tuple[FloatArray, FloatArray, FloatAr
     return bins, knots, rows / rows.sum(axis=1, keepdims=True)
 
 
-Method = Literal["best", "krr", "subset", "hadamard", "projective", "affine", "hashing", "unary"]
+Method = Literal["best", "krr", "subset", "hadamard", "projective", "affine"]
 Sets = npt.NDArray[np.bool_]
 
 MAX_CATEGORIES = 1024
@@ -220,13 +233,15 @@ MAX_ENTRIES = 1 << 22
 """Of a table: categories times reports."""
 
 _SEED = 20240611
-"""Of the public sets of `subset` and `hashing` where there are too many to take all."""
+"""Of the public sets of `subset` where there are too many to take all."""
 
 
 def domain_names(
     categories: Sequence[str | int | bool], *, other: bool, missing: bool, most: int
 ) -> list[str]:
-    """Texts of the categories, those of other and missing values last; ParameterError unless 2 to `most` different."""
+    """Texts of the categories, those of other and missing values last; ParameterError unless 2 to
+    `most` different.
+    """
     names = [category_name(one) for one in categories]
     for name in (OTHER, MISSING):
         if name in names:
@@ -251,29 +266,33 @@ def categorical(
     other: bool = False,
     missing: bool = False,
 ) -> Mechanism:
-    """A table for a column of categories; `collect.estimate` gives their frequencies, with intervals.
+    """A table for a column of categories; `collect.estimate` gives their frequencies, with
+    intervals.
 
     Arguments:
-        categories: 2 to 1024 names: text, integers, or true and false. Take them from knowledge about the column: a
-            list read off private data is a release of its own.
+        categories: 2 to 1024 names: text, integers, or true and false. Take them from knowledge
+            about the column: a list read off private data is a release of its own.
         epsilon: pure epsilon requested, > 0 and finite; the certified one is at most this.
-        method: "krr", k-ary response; "subset", subset selection; "hadamard", sets of half of the categories;
-            "projective", sets of about one in a prime power: points on the hyperplanes of a projective space;
-            "affine", sets of one in a power of 2: a subspace of a finite field, multiplied by its elements and shifted;
-            "hashing", k-ary response of a public random hash; "unary", noisy one-hot bits of at most 16 categories
-            (OUE: a mixture of subsets of all sizes); or "best": the one whose frequencies vary least at equal
-            frequencies, of those whose tables are small enough.
-        other: a category of its own, `(other)`, for values that are not listed. Without it they are an error.
-        missing: a category of its own, `(missing)`, for missing values, so that their absence is private.
+        method: "krr", k-ary response; "subset", subset selection; "hadamard", sets of half of the
+            categories; "projective", sets of about one in a prime power: points on the hyperplanes
+            of a projective space; "affine", sets of one in a power of 2: a subspace of a finite
+            field, multiplied by its elements and shifted; or "best": the one whose frequencies vary
+            least at equal frequencies, of those whose tables are small enough.
+        other: a category of its own, `(other)`, for values that are not listed. Without it they are
+            an error.
+        missing: a category of its own, `(missing)`, for missing values, so that their absence is
+            private.
     Returns: the table, with `categories` in the order given.
     Raises:
-        ParameterError: naming the parameter; also a method that would need more than 65536 reports or 2**22 entries.
-    Guarantees: `Mechanism.certificate` as of any table. Frequencies can be estimated without bias: the rows are
-        linearly independent.
-    Edge cases: where not all subsets or hashes fit a table, a public selection of them, the same for everybody, is
-        used. It touches the variance only. Tables of many hundred categories are files of many megabytes.
-    Source: Kairouz, Bonawitz, Ramage 2016; Ye and Barg 2018 (subset selection); Acharya, Sun, Zhang 2019 (Hadamard);
-        Wang, Blocki, Li, Jha 2017 (hashing); Feldman, Nelson, Nguyen, Talwar 2022 (projective geometry).
+        ParameterError: naming the parameter; also a method that would need more than 65536 reports
+            or 2**22 entries.
+    Guarantees: `Mechanism.certificate` as of any table. Frequencies can be estimated without bias:
+        the rows are linearly independent.
+    Edge cases: where not all subsets fit a table, a public selection of them, the same for
+        everybody, is used. It touches the variance only. Tables of many hundred categories are
+        files of many megabytes.
+    Source: Kairouz, Bonawitz, Ramage 2016; Ye and Barg 2018 (subset selection); Acharya, Sun, Zhang
+        2019 (Hadamard); Feldman, Nelson, Nguyen, Talwar 2022 (projective geometry).
     Example:
         >>> mechanism = mz.families.categorical(categories=["yes", "no", "unsure"], epsilon=1.0)
         >>> mechanism.categories, mechanism.epsilon <= 1.0
@@ -282,9 +301,7 @@ def categorical(
     names = domain_names(categories, other=other, missing=missing, most=MAX_CATEGORIES)
     asked = min(epsilon := check_epsilon(epsilon), _LARGEST)
     check_choice("method", method, get_args(Method))
-    methods = (
-        ("krr", "subset", "hadamard", "projective", "affine") if method == "best" else (method,)
-    )
+    methods = tuple(_SETS) if method == "best" else (method,)
     found: list[Mechanism] = []
     refused: list[ParameterError] = []
     for one in methods:
@@ -299,9 +316,7 @@ def categorical(
 
 def _mechanism(method: str, names: Sequence[str], asked: float, epsilon: float) -> Mechanism:
     k = len(names)
-    weights = (
-        _one_hot(k, asked) if method == "unary" else _two_valued(_SETS[method](k, asked), asked)
-    )
+    weights = _two_valued(_SETS[method](k, asked), asked)
     return Mechanism(
         knots=np.arange(k, dtype=np.float64),
         levels=np.arange(weights.shape[1], dtype=np.float64),
@@ -312,7 +327,8 @@ def _mechanism(method: str, names: Sequence[str], asked: float, epsilon: float) 
 
 
 def frequency_variance(mechanism: Mechanism) -> float:
-    """Sum over the categories of n times the variance of an estimated frequency, at equal frequencies.
+    """Sum over the categories of n times the variance of an estimated frequency, at equal
+    frequencies.
 
     Arguments:
         mechanism: a table of categories.
@@ -328,11 +344,12 @@ def frequency_variance(mechanism: Mechanism) -> float:
     return float(np.sum(shares @ mechanism.frequency_decoders**2) - 1 / mechanism.knots.size)
 
 
-# Sets --------------------------------------------------------------------------------------------------------
+# Sets ---------------------------------------------------------------------------------------------
 
 
 def _two_valued(sets: Sets, epsilon: float) -> npt.NDArray[np.int64]:
-    """(k, m) weights: reports whose set holds the category at most e**epsilon times the others, rows summing to 2**32.
+    """(k, m) weights: reports whose set holds the category at most e**epsilon times the others,
+    rows summing to 2**32.
 
     Arguments:
         sets: (k, m), equally many reports for every category.
@@ -354,31 +371,12 @@ def _two_valued(sets: Sets, epsilon: float) -> npt.NDArray[np.int64]:
     return weights + (sets & (np.cumsum(sets, axis=1) <= extra))
 
 
-def _one_hot(k: int, epsilon: float) -> npt.NDArray[np.int64]:
-    """(k, 2**k) weights of optimised unary encoding: the own bit is 1 half the time, every other one 1 in odds + 1.
-
-    A report of s ones is odds times as probable from a category whose bit it sets as from any other: it is a set of s
-    categories, and the sizes of sets are mixed. What rounding leaves over goes to the report without ones.
-    """
-    _check_size("unary", k, 2**k)
-    ratio, flip = ratio_below(epsilon), 1 / (math.exp(epsilon) + 1)
-    sets = np.arange(2**k) >> np.arange(k)[:, None] & 1 > 0
-    low = np.array(
-        [math.floor(TOTAL / 2 * flip**s * (1 - flip) ** (k - 1 - s)) for s in range(k)] + [0]
-    )
-    high = np.array(
-        [0]
-        + [math.floor(ratio * int(low[s])) for s in range(1, k)]
-        + [int(TOTAL / 2 * flip ** (k - 1))]
-    )
-    weights = np.where(sets, high[sets.sum(axis=0)], low[sets.sum(axis=0)])
-    weights[:, 0] += TOTAL - weights.sum(axis=1)
-    return weights
-
-
 def _check_size(method: str, k: int, reports: int) -> None:
     if reports > MAX_LEVELS or k * reports > MAX_ENTRIES:
-        remedy = f"needs a table of {k} x {reports}, more than {MAX_LEVELS} reports or {MAX_ENTRIES} entries; try best"
+        remedy = (
+            f"needs a table of {k} x {reports}, more than {MAX_LEVELS} reports or {MAX_ENTRIES} "
+            "entries; try best"
+        )
         raise ParameterError("method", method, remedy)
 
 
@@ -412,9 +410,11 @@ def _hadamard(k: int) -> Sets:
 
 
 def _projective(k: int, epsilon: float) -> Sets:
-    """Hyperplanes of a projective space over a finite field, as sets of its points, of which k are the categories.
+    """Hyperplanes of a projective space over a finite field, as sets of its points, of which k are
+    the categories.
 
-    Any two points lie together on equally many hyperplanes, as in all subsets of one size, with few of them.
+    Any two points lie together on equally many hyperplanes, as in all subsets of one size, with few
+    of them.
     """
     odds = math.exp(epsilon)
     spaces: list[tuple[float, int, int]] = []
@@ -442,16 +442,19 @@ def _projective(k: int, epsilon: float) -> Sets:
 
 
 def _variance(k: float, own: float, others: float) -> float:
-    """n times the variance of a frequency 1 / k, where sets support their own category and each other so often."""
+    """n times the variance of a frequency 1 / k, where sets support their own category and each
+    other so often.
+    """
     supports = own / k + others * (1 - 1 / k)
     return supports * (1 - supports) / (own - others) ** 2
 
 
 def _affine(k: int, epsilon: float) -> Sets:
-    """Cosets of a subspace of GF(2^b) times its elements, k of whose 2^b elements are the categories.
+    """Cosets of a subspace of GF(2^b) times its elements, k of whose 2^b elements are the
+    categories.
 
-    Multiplication by x goes round all elements but 0, so that any two elements lie in equally many sets together, as in
-    all subsets of one size. The subspace is that of the numbers below 2^d.
+    Multiplication by x goes round all elements but 0, so that any two elements lie in equally many
+    sets together, as in all subsets of one size. The subspace is that of the numbers below 2^d.
     """
     odds, b = math.exp(epsilon), max(2, (k - 1).bit_length())
     designs: list[tuple[float, int]] = []
@@ -476,7 +479,9 @@ def _affine(k: int, epsilon: float) -> Sets:
 
 
 def _orbit(rule: int, b: int) -> list[int]:
-    """The powers of x modulo a polynomial over GF(2) of degree b, as bits, until they are 1 again."""
+    """The powers of x modulo a polynomial over GF(2) of degree b, as bits, until they are 1
+    again.
+    """
     found = [1]
     while (value := found[-1] << 1 ^ (rule if found[-1] >> (b - 1) else 0)) != 1:
         found.append(value)
@@ -484,7 +489,9 @@ def _orbit(rule: int, b: int) -> list[int]:
 
 
 def primitive(b: int) -> int:
-    """A polynomial of degree b over GF(2), as bits, modulo which the powers of x are all elements but 0."""
+    """A polynomial of degree b over GF(2), as bits, modulo which the powers of x are all elements
+    but 0.
+    """
     return next(
         rule for rule in range(2**b + 1, 2 ** (b + 1), 2) if len(_orbit(rule, b)) == 2**b - 1
     )
@@ -499,8 +506,9 @@ def _prime_power(order: int) -> tuple[int, int] | None:
 def _field(order: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Tables of sums and of products of the field of this order; 0 and 1 are its zero and its one.
 
-    Elements are polynomials over the prime field, their coefficients the digits of a number, lowest first. Products are
-    taken modulo x^power - (c_0 + c_1 x + ...), the first such polynomial without a root: of degree 2 or 3, irreducible.
+    Elements are polynomials over the prime field, their coefficients the digits of a number, lowest
+    first. Products are taken modulo x^power - (c_0 + c_1 x + ...), the first such polynomial
+    without a root: of degree 2 or 3, irreducible.
     """
     prime, power = _prime_power(order) or (order, 1)
     places = prime ** np.arange(power)
@@ -535,22 +543,12 @@ def _points(order: int, dimension: int) -> npt.NDArray[np.int64]:
     return np.concatenate(parts)
 
 
-def _hashes(k: int, epsilon: float) -> Sets:
-    """k-ary response of a balanced random partition of the categories; which one is public, and part of the report."""
-    cells = int(min(k, max(2, round(math.exp(epsilon) + 1))))
-    hashes = min(MAX_LEVELS // cells, MAX_ENTRIES // (k * cells), max(2, 4096 // cells))
-    deal = np.random.default_rng(_SEED)
-    parts = [deal.permutation(np.arange(k) % cells) for _ in range(hashes)]
-    return np.concatenate([part[:, None] == np.arange(cells) for part in parts], axis=1)
-
-
 _SETS: dict[str, Callable[[int, float], Sets]] = {
     "krr": lambda k, _: np.eye(k, dtype=bool),
     "subset": _subsets,
     "hadamard": lambda k, _: _hadamard(k),
     "projective": _projective,
     "affine": _affine,
-    "hashing": _hashes,
 }
 
 MAX_DOMAIN = (1 << 18) - 1
@@ -614,7 +612,9 @@ class HashedDomain:
         return self._powers >> (self.bits - self.cells.bit_length() + 1)
 
     def cell(self, positions: IntArray, hashes: IntArray) -> IntArray:
-        """(n,) the cells of categories, by their positions in the list, each under a hash of its own."""
+        """(n,) the cells of categories, by their positions in the list, each under a hash of its
+        own.
+        """
         return self._kept[(self._logarithms[positions] - hashes) % self.hashes]
 
     def privatize(self, values: npt.ArrayLike, *, rng: Seed = None) -> tuple[IntArray, IntArray]:
@@ -622,7 +622,8 @@ class HashedDomain:
 
         Arguments:
             values: (n,) categories, as a list, an array or a series; None is missing.
-            rng: None for the cryptographic generator; a seed or numpy Generator is reproducible and NOT private.
+            rng: None for the cryptographic generator; a seed or numpy Generator is reproducible and
+                NOT private.
         Returns: (n,) codes and (n,) hashes, both parts of the report.
         Raises:
             ParameterError: a value that is not a category.
@@ -674,17 +675,20 @@ def hashed(
     other: bool = False,
     missing: bool = False,
 ) -> HashedDomain:
-    """Reports about a large public domain, whose most frequent categories `collect.heavy_hitters` finds.
+    """Reports about a large public domain, whose most frequent categories `collect.heavy_hitters`
+    finds.
 
     Arguments:
-        categories: 2 to 262143 names, known beforehand: a list read off private data is a release of its own.
+        categories: 2 to 262143 names, known beforehand: a list read off private data is a release
+            of its own.
         epsilon: pure epsilon requested, > 0 and finite; that of the table of cells is at most this.
         other, missing: as in `categorical`.
     Returns: what `collect.privatize` takes for a mechanism.
     Raises: ParameterError, naming the parameter.
-    Guarantees: a report is a number drawn without looking at the value, and one report of `mechanism` about the cell
-        that the value has under it: for every number the table's certificate holds. The number of cells is the power of
-        2 near e**epsilon + 1 at which a rare category's frequency varies least.
+    Guarantees: a report is a number drawn without looking at the value, and one report of
+        `mechanism` about the cell that the value has under it: for every number the table's
+        certificate holds. The number of cells is the power of 2 near e**epsilon + 1 at which a rare
+        category's frequency varies least.
     Source: Wang, Blocki, Li, Jha 2017 (local hashing).
     Example:
         >>> domain = mz.families.hashed(categories=[f"w{i}" for i in range(1000)], epsilon=2.0)
@@ -706,7 +710,9 @@ def hashed(
 
 
 def _cells(categories: Sequence[str], cells: int) -> tuple[str, ...]:
-    """Names of the cells, which name the list: another list is refused where reports are counted."""
+    """Names of the cells, which name the list: another list is refused where reports are
+    counted.
+    """
     of_each = hashlib.sha256()
     for name in categories:
         of_each.update(len(raw := name.encode()).to_bytes(8, "big") + raw)

@@ -1,4 +1,6 @@
-"""Integer noise as tables of integer weights: discrete Laplace, discrete Gaussian, Skellam, truncated and accounted."""
+"""Integer noise as tables of integer weights: discrete Laplace, discrete Gaussian, Skellam,
+truncated and accounted.
+"""
 
 from __future__ import annotations
 
@@ -31,19 +33,22 @@ def _integers(parameter: str, values: npt.ArrayLike) -> IntArray:
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class IntegerNoise:
-    """Noise on integers, drawn exactly from integer weights: report = x + noise, or that modulo `modulus`.
+    """Noise on integers, drawn exactly from integer weights: report = x + noise, or that modulo
+    `modulus`.
 
     Arguments:
         offsets: (s,) consecutive increasing integers: what the noise can be.
         weights: (s,) integers >= 0 that sum to 2**32; the first and the last are positive.
-        truncated_mass: mass that the named distribution has outside `offsets`, rounded up. For information: all
-            losses are those of the weights as drawn, so truncation and rounding are in them.
+        truncated_mass: mass that the named distribution has outside `offsets`, rounded up. For
+            information: all losses are those of the weights as drawn, so truncation and rounding
+                are in them.
         modulus: None, or M >= 2: reports are residues 0 .. M-1. Wrapping never costs privacy.
         name: what the noise is.
     Raises: ParameterError, naming the parameter, its value and the remedy.
-    Guarantees: Losses are worst cases over all pairs of integers at most `sensitivity` apart, over every input.
-    Edge cases: without wrap-around the ends of the support tell inputs apart: `epsilon` is inf, `delta` counts it.
-    Example:
+    Guarantees: Losses are worst cases over all pairs of integers at most `sensitivity` apart, over
+    every input.
+    Edge cases: without wrap-around the ends of the support tell inputs apart: `epsilon` is inf,
+    `delta` counts it. Example:
         >>> noise = mz.families.discrete_laplace(scale=2.0)
         >>> noise.privatize([5, 5, 5]).shape
         (3,)
@@ -95,10 +100,11 @@ class IntegerNoise:
         pairs = zip(self.weights.tolist(), self.offsets.tolist(), strict=True)
         return Fraction(sum(w * o * o for w, o in pairs), TOTAL) - self.mean**2
 
-    # Privacy -------------------------------------------------------------------------------------------------
+    # Privacy --------------------------------------------------------------------------------------
 
     def pair(self, shift: int) -> Mechanism:
-        """Two rows: the reports of an integer, and of the integer `shift` above it. Its losses are those of the pair.
+        """Two rows: the reports of an integer, and of the integer `shift` above it. Its losses are
+        those of the pair.
 
         Arguments:
             shift: >= 1.
@@ -126,22 +132,29 @@ class IntegerNoise:
         return [self.pair(shift) for shift in range(1, most + 1)]
 
     def epsilon(self, *, sensitivity: int = 1) -> float:
-        """Pure epsilon between integers at most `sensitivity` apart; rounded up; inf unless wraps fill every gap."""
+        """Pure epsilon between integers at most `sensitivity` apart; rounded up; inf unless wraps
+        fill every gap.
+        """
         return max(pair.epsilon for pair in self._pairs(sensitivity))
 
     def delta(self, epsilon: float, *, sensitivity: int = 1) -> float:
-        """Exact worst hockey-stick divergence between integers at most `sensitivity` apart; rounded up."""
+        """Exact worst hockey-stick divergence between integers at most `sensitivity` apart; rounded
+        up.
+        """
         return max(pair.delta(epsilon) for pair in self._pairs(sensitivity))
 
     def renyi(self, alpha: float, *, sensitivity: int = 1) -> float:
-        """Worst Renyi divergence of order alpha between integers at most `sensitivity` apart; rounded up."""
+        """Worst Renyi divergence of order alpha between integers at most `sensitivity` apart;
+        rounded up.
+        """
         return max(pair.renyi(alpha) for pair in self._pairs(sensitivity))
 
-    # Use -----------------------------------------------------------------------------------------------------
+    # Use ------------------------------------------------------------------------------------------
 
     @cached_property
     def table(self) -> Mechanism:
-        """The table that draws come from, before any wrapping: two equal rows, so that the input changes nothing.
+        """The table that draws come from, before any wrapping: two equal rows, so that the input
+        changes nothing.
 
         Raises:
             ParameterError: noise with a single value; a table needs two levels.
@@ -150,7 +163,9 @@ class IntegerNoise:
         return Mechanism(knots=np.array([0.0, 1.0]), levels=levels, weights=rows, name=self.name)
 
     def sample(self, shape: int | tuple[int, ...], rng: Seed = None) -> IntArray:
-        """Independent noise of the given shape, int64; rng None draws from the keystream, a seed is not private."""
+        """Independent noise of the given shape, int64; rng None draws from the keystream, a seed is
+        not private.
+        """
         if self.offsets.size == 1:
             return np.full(shape, int(self.offsets[0]), dtype=np.int64)
         codes = np.asarray(self.table.privatize(np.zeros(shape), rng))
@@ -179,10 +194,12 @@ class IntegerNoise:
         return (values + half) % self.modulus - half
 
     def mechanism(self, *, lower: int, upper: int) -> Mechanism:
-        """The table on [lower, upper]: every integer a knot; between integers stochastic rounding picks one.
+        """The table on [lower, upper]: every integer a knot; between integers stochastic rounding
+        picks one.
 
         Raises:
-            ParameterError: bounds that are not increasing integers; a modulus (wrapped reports are biased).
+            ParameterError: bounds that are not increasing integers; a modulus (wrapped reports are
+                biased).
         """
         low, high = (
             check_count(n, v, least=-(2**31), most=2**31)
@@ -209,7 +226,9 @@ class IntegerNoise:
 def _symmetric(
     half: FloatArray, tail: FloatArray, *, bound: int | None, modulus: int | None, name: str
 ) -> IntegerNoise:
-    """Integer noise from the probabilities at 0, 1, 2, .. (`half`, then `tail`) of a symmetric distribution."""
+    """Integer noise from the probabilities at 0, 1, 2, .. (`half`, then `tail`) of a symmetric
+    distribution.
+    """
     units = np.rint(half[1:] * TOTAL).astype(np.int64)
     if bound is not None:
         units = units[: check_count("bound", bound, least=1, most=MAX_LEVELS)]
@@ -296,7 +315,8 @@ def discrete_gaussian(
 def skellam(
     *, variance: float, bound: int | None = None, modulus: int | None = None
 ) -> IntegerNoise:
-    """Skellam noise, the difference of two Poisson variables of mean variance / 2: exp(-v) I_|k|(v).
+    """Skellam noise, the difference of two Poisson variables of mean variance / 2: exp(-v)
+    I_|k|(v).
 
     Arguments:
         variance: v > 0, in squared integer steps.
@@ -319,16 +339,21 @@ def skellam(
 
 
 _ALIKE = (4.0, 1e-6)
-"""Units, and share of a weight, by which a table may differ from one made of its variance, which it cut a little."""
+"""Units, and share of a weight, by which a table may differ from one made of its variance, which it
+cut a little.
+"""
 
 
 def named_family(noise: IntegerNoise) -> str | None:
-    """The family of a table, by its weights alone: "discrete Gaussian", "Skellam", or None for every other table.
+    """The family of a table, by its weights alone: "discrete Gaussian", "Skellam", or None for
+    every other table.
 
     Arguments:
-        noise: of a standard deviation of a step or more, if it is to be recognised; its name is not looked at.
-    Guarantees: each weight but the middle one is within 4 units and a millionth of that of the family's table of the
-        same variance, so that no gap, no short tail and no far second peak passes for the family.
+        noise: of a standard deviation of a step or more, if it is to be recognised; its name is not
+            looked at.
+    Guarantees: each weight but the middle one is within 4 units and a millionth of that of the
+        family's table of the same variance, so that no gap, no short tail and no far second peak
+        passes for the family.
     Example:
         >>> from mezzotint.families import discrete_gaussian, discrete_laplace
         >>> named_family(discrete_gaussian(sigma=3.0)), named_family(discrete_laplace(scale=3.0))
@@ -354,85 +379,3 @@ def named_family(noise: IntegerNoise) -> str | None:
         if (np.abs(own - other) <= allowed).all():
             return name
     return None
-
-
-# Published bounds, for the ideal distributions on all integers: no guarantee about what a truncated table draws ------
-
-
-def published_discrete_laplace_epsilon(*, scale: float, sensitivity: int = 1) -> float:
-    """Pure epsilon of untruncated discrete Laplace noise: sensitivity / scale.
-
-    No guarantee about a truncated table: ask `IntegerNoise.delta`.
-
-    Arguments:
-        scale: > 0.
-        sensitivity: largest difference of two inputs.
-
-    Returns: nats.
-
-    Source: Ghosh, Roughgarden, Sundararajan 2009.
-
-    Example:
-        >>> mz.families.published_discrete_laplace_epsilon(scale=2.0)
-        0.5
-    """
-    return check_count("sensitivity", sensitivity, least=1, most=MAX_LEVELS) / _scale(
-        "scale", scale, most=math.inf
-    )
-
-
-def published_discrete_gaussian_renyi(*, sigma: float, alpha: float, sensitivity: int = 1) -> float:
-    """Renyi bound of untruncated discrete Gaussian noise: alpha sensitivity**2 / (2 sigma**2), alpha > 1.
-
-    No guarantee about a truncated table: ask `IntegerNoise.renyi`.
-
-    Arguments:
-        sigma: > 0.
-        alpha: Renyi order, > 1.
-        sensitivity: largest difference of two inputs.
-
-    Returns: nats.
-
-    Source: Canonne, Kamath, Steinke 2020, Theorem 4 (concentrated differential privacy).
-
-    Example:
-        >>> mz.families.published_discrete_gaussian_renyi(sigma=2.0, alpha=4.0)
-        0.5
-    """
-    steps = check_count("sensitivity", sensitivity, least=1, most=MAX_LEVELS)
-    return _order(alpha) * steps**2 / (2 * _scale("sigma", sigma, most=math.inf) ** 2)
-
-
-def published_skellam_renyi(*, variance: float, alpha: float, sensitivity: int = 1) -> float:
-    """Renyi bound of untruncated Skellam noise for one integer of the given sensitivity s, alpha > 1, v = variance.
-
-    alpha s**2 / (2 v) + min(((2 alpha - 1) s**2 + 6 s) / (4 v**2), 3 s / (2 v)).
-    No guarantee about a truncated table: ask `IntegerNoise.renyi`.
-
-    Arguments:
-        variance: > 0.
-        alpha: Renyi order, > 1.
-        sensitivity: largest difference of two inputs.
-
-    Returns: nats.
-
-    Source: Agarwal, Kairouz, Liu 2021, Theorem 3.5 for one coordinate.
-
-    Example:
-        >>> round(mz.families.published_skellam_renyi(variance=100.0, alpha=4.0), 4)
-        0.0203
-    """
-    s, v = (
-        check_count("sensitivity", sensitivity, least=1, most=MAX_LEVELS),
-        _scale("variance", variance, most=math.inf),
-    )
-    order = _order(alpha)
-    extra = min(((2 * order - 1) * s**2 + 6 * s) / (4 * v**2), 3 * s / (2 * v))
-    return order * s**2 / (2 * v) + extra
-
-
-def _order(alpha: object) -> float:
-    order = check_finite("alpha", alpha)
-    if order <= 1:
-        raise ParameterError("alpha", order, "the published bound is for Renyi orders above 1")
-    return order

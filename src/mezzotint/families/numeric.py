@@ -1,4 +1,6 @@
-"""Closed forms for numbers: a pair of levels selected around the input (RQM, ERM), or coins counted (PBM)."""
+"""Closed forms for numbers: a pair of levels selected around the input (RQM, ERM), or coins counted
+(PBM).
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ from mezzotint.core.rounding import table
 from mezzotint.core.types import MAX_LEVELS, FloatArray
 
 Choices = Sequence[Values]
-"""Selection probabilities, one row per number of bins on that side: [[q_1(1)], [q_2(1), q_2(2)], ...]."""
+"""Selection probabilities, one row per number of bins on that side: [[q_1(1)], [q_2(1), q_2(2)],
+...].
+"""
 
 _SUM_TOLERANCE = 1e-6
 
@@ -35,7 +39,8 @@ def checked_choices(parameter: str, rows: Sequence[npt.ArrayLike], bins: int) ->
     """The m - 1 selection distributions of one side, each divided by its sum.
 
     Raises:
-        ParameterError: not m - 1 rows, row j without j entries, a negative or non-finite entry, a sum off 1 by 1e-6.
+        ParameterError: not m - 1 rows, row j without j entries, a negative or non-finite entry, a
+            sum off 1 by 1e-6.
     """
     if isinstance(rows, str | bytes) or not hasattr(rows, "__len__") or len(rows) != bins - 1:
         size = len(rows) if hasattr(rows, "__len__") else rows
@@ -62,7 +67,9 @@ def checked_choices(parameter: str, rows: Sequence[npt.ArrayLike], bins: int) ->
 
 
 def cells(bins: FloatArray, *, lower: float, upper: float) -> list[tuple[int, float, float]]:
-    """The cells between neighbouring bins that meet [lower, upper]: (bins to the left, left end, right end)."""
+    """The cells between neighbouring bins that meet [lower, upper]: (bins to the left, left end,
+    right end).
+    """
     first = int(np.searchsorted(bins, lower, side="right"))
     last = int(np.searchsorted(bins, upper, side="left"))
     return [
@@ -83,15 +90,18 @@ def pair_rows(
 
     Arguments:
         bins: (m,) increasing, covering [lower, upper].
-        left, right: entry n - 1 is the (..., n) distribution over the n bins on that side, counted from the outermost;
-            leading axes carry a batch, and lead the rows (..., knots, m) as well.
-    Guarantees: sums of non-negative terms only, so that each probability has full relative accuracy.
+        left, right: entry n - 1 is the (..., n) distribution over the n bins on that side, counted
+            from the outermost; leading axes carry a batch, and lead the rows (..., knots, m) as
+            well.
+    Guarantees: sums of non-negative terms only, so that each probability has full relative
+    accuracy.
     """
     knots: list[float] = []
     rows: list[FloatArray] = []
     for j, start, stop in cells(bins, lower=lower, upper=upper):
-        # p(x, l) = q_j(l) sum_r q_{m-j}(m+1-r) (B_r - x)/(B_r - B_l), and p(x, r) likewise (eq. 4): linear in x on
-        # the cell, so its two ends say all. The right end is the limit from the left: the jump is the next cell's.
+        # p(x, l) = q_j(l) sum_r q_{m-j}(m+1-r) (B_r - x)/(B_r - B_l), and p(x, r) likewise (eq. 4):
+        # linear in x on the cell, so its two ends say all. The right end is the limit from the
+        # left: the jump is the next cell's.
         near, far = left[j - 1], right[bins.size - j - 1][..., ::-1]
         width = bins[None, j:] - bins[:j, None]
         for x in (start, stop):
@@ -102,7 +112,7 @@ def pair_rows(
     return np.array(knots), np.stack(rows, axis=-2)
 
 
-def _checked(
+def check_selection(
     lower: float, upper: float, bins: Values, left: Choices, right: Choices | None
 ) -> tuple[float, float, FloatArray, list[FloatArray], list[FloatArray]]:
     """The range, the bins and the choices of both sides."""
@@ -128,98 +138,40 @@ def selection(
 ) -> Mechanism:
     """Any pair-selection mechanism: RQM, ERM and OPTM are special cases.
 
-    For x in [B_j, B_{j+1}) a left bin B_l (l <= j) is drawn with probability `left[j-1][l-1]`, a right bin B_r
-    (r > j) with probability `right[m-j-1][m-r]`; the report is B_r with probability (x - B_l) / (B_r - B_l), else B_l.
+    For x in [B_j, B_{j+1}) a left bin B_l (l <= j) is drawn with probability `left[j-1][l-1]`, a
+    right bin B_r (r > j) with probability `right[m-j-1][m-r]`; the report is B_r with probability
+    (x - B_l) / (B_r - B_l), else B_l.
 
     Arguments:
         lower, upper: input range, data units.
-        bins: (m,) output levels, data units, increasing, any spacing, reaching from lower or below to upper or above.
-        left: m - 1 rows [[q_1(1)], [q_2(1), q_2(2)], ...]; row j sums to 1; entry i is the outermost but i - 1.
-        right: the same for the right side, entries counted from the outermost right bin; None mirrors `left`.
+        bins: (m,) output levels, data units, increasing, any spacing, reaching from lower or below
+            to upper or above.
+        left: m - 1 rows [[q_1(1)], [q_2(1), q_2(2)], ...]; row j sums to 1; entry i is the
+            outermost but i - 1.
+        right: the same for the right side, entries counted from the outermost right bin; None
+            mirrors `left`.
     Returns: the table, unbiased.
     Raises:
-        ParameterError: bins that do not increase or cover the range; rows of wrong length, sign or sum.
+        ParameterError: bins that do not increase or cover the range; rows of wrong length, sign or
+            sum.
     Guarantees:
         Unbiased at every input up to the integer rounding (`max_bias` states it exactly).
-        Equals the published mechanism everywhere below `upper` (where a bin on `upper` would jump, the limit holds).
-    Edge cases: a bin outside the range at which no row puts mass keeps probability 0; an outermost bin equal to
-        lower or upper makes epsilon inf.
+        Equals the published mechanism everywhere below `upper` (where a bin on `upper` would jump,
+        the limit holds).
+    Edge cases: a bin outside the range at which no row puts mass keeps probability 0; an outermost
+        bin equal to lower or upper makes epsilon inf.
     Source: Cai, Zhang, Khalili 2024, Algorithm 1 and eq. (4); Section 4.2 for two separate sides.
     Example:
-        >>> mechanism = mz.families.selection(bins=[-2, -1, 1, 2], left=[[1], [0.5, 0.5], [0.2, 0.3, 0.5]])
+        >>> mechanism = mz.families.selection(bins=[-2, -1, 1, 2], left=[[1], [0.5, 0.5], [0.2, 0.3,
+        0.5]])
         >>> round(mechanism.epsilon, 3)
         1.792
     """
-    low, high, levels, near, far = _checked(lower, upper, bins, left, right)
+    low, high, levels, near, far = check_selection(lower, upper, bins, left, right)
     knots, rows = pair_rows(levels, near, far, lower=low, upper=high)
     return table(
         knots=knots, levels=levels, probabilities=rows, name=f"pair selection({levels.size} bins)"
     )
-
-
-def biased_selection(
-    *,
-    lower: float = -1.0,
-    upper: float = 1.0,
-    bins: Values,
-    left: Choices,
-    right: Choices | None = None,
-    gamma: float,
-    knots: int = 65,
-) -> Mechanism:
-    """The biased variant: between the two drawn bins the exponential mechanism on distance decides.
-
-    Of B_l and B_r the report is B_l with probability proportional to exp(-gamma |x - B_l| / (2 (upper - lower))):
-    the score is minus the distance, and upper - lower is its sensitivity. That is not linear in x, so the table
-    interpolates it between knots. Every row is a row of the mechanism itself: no loss grows by interpolating.
-
-    Arguments:
-        lower, upper, bins, left, right: as in `selection`.
-        gamma: parameter of the exponential mechanism, finite; 0 tosses a fair coin, larger prefers the nearer bin.
-        knots: evenly spaced inputs, >= 2, that join the bins as knots.
-    Returns: the table; its bias is `max_bias`.
-    Raises:
-        ParameterError: as `selection`; gamma not finite; knots below 2.
-    Guarantees: The bias is what `max_bias` says: it is not zero, and no design hides it.
-    Source: Cai, Zhang, Khalili 2024, Section 5 (biased quantization).
-    Example:
-        >>> mechanism = mz.families.biased_selection(bins=[-2, -1, 1, 2], left=[[1], [0.5, 0.5], [0, 0, 1]], gamma=1.0)
-        >>> mechanism.max_bias > 0.01
-        True
-    """
-    low, high, levels, near, far = _checked(lower, upper, bins, left, right)
-    rate = check_finite("gamma", gamma) / (2 * (high - low))
-    grid = np.linspace(low, high, check_count("knots", knots, least=2, most=MAX_LEVELS))
-
-    points: list[FloatArray] = []
-    rows: list[FloatArray] = []
-    for j, start, stop in cells(levels, lower=low, upper=high):
-        inner = grid[(grid > start) & (grid < stop)]
-        x = np.concatenate([[start], inner, [stop]])
-        points.append(x)
-        rows.append(
-            _exponential_rows(levels, x, j, near[j - 1], far[levels.size - j - 1][::-1], rate)
-        )
-    return table(
-        knots=np.concatenate(points),
-        levels=levels,
-        probabilities=np.concatenate(rows),
-        name=f"biased pair selection({levels.size} bins, gamma={gamma:g})",
-        unbiased=False,
-    )
-
-
-def _exponential_rows(
-    bins: FloatArray, x: FloatArray, j: int, near: FloatArray, far: FloatArray, rate: float
-) -> FloatArray:
-    """(len(x), m) pmfs on the cell with j bins to its left."""
-    # log odds of the right bin: rate * ((x - B_l) - (B_r - x)); tanh keeps the logistic function from overflowing.
-    odds = rate * (2 * x[:, None, None] - bins[None, :j, None] - bins[None, None, j:])
-    up = (1 + np.tanh(odds / 2)) / 2
-    down = (1 - np.tanh(odds / 2)) / 2
-    to_left: npt.NDArray[np.float64] = near * np.einsum("xlr,r->xl", down, far)
-    to_right = far * np.einsum("xlr,l->xr", up, near)
-    return np.concatenate([to_left, to_right], axis=1)
 
 
 _SNAP = 1e-13
@@ -228,18 +180,20 @@ _SNAP = 1e-13
 def rqm_bins(*, lower: float, upper: float, levels: int, extension: float) -> FloatArray:
     """(levels,) evenly spaced from lower - extension to upper + extension, data units."""
     bins = np.linspace(lower - extension, upper + extension, levels)
-    # A bin that belongs on an end of the range may miss it by a rounding error, and would then open a cell between
-    # itself and the end that the exact mechanism does not have.
+    # A bin that belongs on an end of the range may miss it by a rounding error, and would then open
+    # a cell between itself and the end that the exact mechanism does not have.
     for end in (lower, upper):
         bins[np.abs(bins - end) <= _SNAP * (bins[-1] - bins[0])] = end
     return bins
 
 
 def rqm_choices(levels: int, q: float | FloatArray) -> list[FloatArray]:
-    """Selection probabilities (..., j) for j = 1 .. levels - 1 bins on a side, outermost first; q of shape (...)."""
+    """Selection probabilities (..., j) for j = 1 .. levels - 1 bins on a side, outermost first; q
+    of shape (...).
+    """
     keep = np.asarray(q, dtype=np.float64)[..., None]
-    # The nearest kept bin on a side with j bins is the i-th from outside: it is kept (q, the outermost always), the
-    # j - i nearer ones are not.
+    # The nearest kept bin on a side with j bins is the i-th from outside: it is kept (q, the
+    # outermost always), the j - i nearer ones are not.
     outermost = np.ones_like(keep)
     return [
         np.concatenate([outermost, np.repeat(keep, j - 1, axis=-1)], axis=-1)
@@ -251,7 +205,9 @@ def rqm_choices(levels: int, q: float | FloatArray) -> list[FloatArray]:
 def rqm_rows(
     *, lower: float, upper: float, levels: int, extension: float, q: float | FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Bins, knots and float64 pmfs (..., knots, levels) of `rqm` before rounding to integers; unchecked arguments."""
+    """Bins, knots and float64 pmfs (..., knots, levels) of `rqm` before rounding to integers;
+    unchecked arguments.
+    """
     bins = rqm_bins(lower=lower, upper=upper, levels=levels, extension=extension)
     choices = rqm_choices(levels, q)
     knots, rows = pair_rows(bins, choices, choices, lower=lower, upper=upper)
@@ -266,20 +222,23 @@ def rqm(
     extension: float = 1.0,
     q: float = 0.42,
 ) -> Mechanism:
-    """The Randomized Quantization Mechanism: keep each inner bin with probability q, round between kept neighbours.
+    """The Randomized Quantization Mechanism: keep each inner bin with probability q, round between
+    kept neighbours.
 
     Arguments:
         lower, upper: input range, data units (the paper's -c and c).
         levels: number m of evenly spaced bins, outermost included, >= 2.
-        extension: how far the bins reach beyond the range on each side, data units (the paper's Delta), >= 0.
+        extension: how far the bins reach beyond the range on each side, data units (the paper's
+            Delta), >= 0.
         q: probability that an inner bin is kept, in [0, 1].
     Returns: the table, unbiased.
     Raises: ParameterError, naming the parameter, its value and the remedy.
     Guarantees:
         The rows are Lemma 5.3's pmf at both one-sided limits of every bin, rounded to integers.
         Unbiased up to `max_bias`.
-    Edge cases: q=0 is randomized response on the two outermost bins; q=1 is stochastic rounding; extension=0 has
-        epsilon inf. Where a probability is below 2**-32 the table gives it one unit, and epsilon is that table's.
+    Edge cases: q=0 is randomized response on the two outermost bins; q=1 is stochastic rounding;
+        extension=0 has epsilon inf. Where a probability is below 2**-32 the table gives it one
+        unit, and epsilon is that table's.
     Source: Youn, Hu, Ziani, Abernethy 2023, Algorithm 2 and Lemma 5.3.
     Example:
         >>> mechanism = mz.families.rqm(lower=0, upper=10, levels=16, extension=5.0, q=0.42)
@@ -289,7 +248,7 @@ def rqm(
         >>> mechanism.decode(codes).shape
         (3,)
     """
-    low, high, size, reach, keep = _grid(lower, upper, levels, extension, q=q)
+    low, high, size, reach, keep = check_grid(lower, upper, levels, extension, q=q)
     if not 0 <= keep <= 1:
         raise ParameterError("q", keep, "is a probability; choose it in [0, 1]")
     bins, knots, rows = rqm_rows(lower=low, upper=high, levels=size, extension=reach, q=keep)
@@ -297,35 +256,10 @@ def rqm(
     return table(knots=knots, levels=bins, probabilities=rows, name=name)
 
 
-def published_rqm_epsilon(
-    *, lower: float, upper: float, levels: int, extension: float, q: float
-) -> float:
-    """Theorem 5.4's upper bound on RQM's epsilon: log(2 (1-q)^2 (1 + c/Delta)) + m log(1/(1-q)), c the half range.
-
-    It is far above the exact value; `rqm(...).epsilon` is exact. Nothing in this package relies on it.
-
-    Arguments:
-        lower, upper, levels, extension, q: as in `rqm`; extension > 0 and q in (0, 1), as the theorem asks.
-    Returns: the number that the paper states.
-    Raises:
-        ParameterError: outside the theorem's range.
-    Source: Youn, Hu, Ziani, Abernethy 2023, Theorem 5.4.
-    Example:
-        >>> stated = mz.families.published_rqm_epsilon(lower=-1, upper=1, levels=16, extension=1.0, q=0.42)
-        >>> round(stated, 3), round(mz.families.rqm(levels=16, extension=1.0, q=0.42).epsilon, 3)
-        (9.012, 5.47)
-    """
-    low, high, size, reach, keep = _grid(lower, upper, levels, extension, q=q)
-    if reach == 0:
-        raise ParameterError("extension", reach, "Theorem 5.4 needs extension > 0")
-    if not 0 < keep < 1:
-        raise ParameterError("q", keep, "Theorem 5.4 needs q strictly between 0 and 1")
-    half = (high - low) / 2
-    return math.log(2 * (1 - keep) ** 2 * (1 + half / reach)) - size * math.log1p(-keep)
-
-
 def erm_choices(bins: FloatArray, gamma: float | FloatArray) -> list[FloatArray]:
-    """q_j(i) proportional to exp(gamma (B_i - B_j) / (2 (B_j - B_1))) (eq. 2), j = 1 .. m-1, each (..., j)."""
+    """q_j(i) proportional to exp(gamma (B_i - B_j) / (2 (B_j - B_1))) (eq. 2), j = 1 .. m-1, each
+    (..., j).
+    """
     decay = np.asarray(gamma, dtype=np.float64)[..., None]
     choices = [np.ones_like(decay)]
     for j in range(2, bins.size):
@@ -338,19 +272,22 @@ def erm_choices(bins: FloatArray, gamma: float | FloatArray) -> list[FloatArray]
 def erm_rows(
     bins: FloatArray, *, lower: float, upper: float, gamma: float | FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Knots and float64 pmfs (..., knots, m) of `erm` before rounding to integers; unchecked arguments."""
+    """Knots and float64 pmfs (..., knots, m) of `erm` before rounding to integers; unchecked
+    arguments.
+    """
     # The right side measures distances from B_{j+1} up: the left side's rule on the mirrored bins.
     left, right = erm_choices(bins, gamma), erm_choices(-bins[::-1], gamma)
     return pair_rows(bins, left, right, lower=lower, upper=upper)
 
 
 def erm(*, lower: float = -1.0, upper: float = 1.0, bins: Values, gamma: float = 1.0) -> Mechanism:
-    """The Exponential Randomized Mechanism: each side's bin is drawn with a weight that decays with its distance.
+    """The Exponential Randomized Mechanism: each side's bin is drawn with a weight that decays with
+    its distance.
 
     Arguments:
         lower, upper: input range, data units.
-        bins: (m,) output levels, data units, increasing, reaching from lower or below to upper or above. The paper's
-            are symmetric; others work by the same rule on each side.
+        bins: (m,) output levels, data units, increasing, reaching from lower or below to upper or
+            above. The paper's are symmetric; others work by the same rule on each side.
         gamma: decay, finite; 0 draws evenly, negative prefers far bins (needed for small epsilon).
     Returns: the table, unbiased.
     Raises: ParameterError, naming the parameter, its value and the remedy.
@@ -374,54 +311,7 @@ def erm(*, lower: float = -1.0, upper: float = 1.0, bins: Values, gamma: float =
     )
 
 
-def published_erm_epsilon(
-    *, lower: float, upper: float, levels: int, extension: float, gamma: float
-) -> float:
-    """Theorem 1's claim for ERM on an even grid: gamma + log(2 m (c + Delta) / c). NOT a bound in general.
-
-    It fails for small extensions: m=4, gamma=0.1, Delta=c/4 has exact epsilon 3.222 against the claimed 2.403. In
-    the cases checked it held for Delta >= c. `erm(...).epsilon` is exact; nothing in this package relies on this.
-
-    Arguments:
-        lower, upper: input range, data units; c is half its width.
-        levels: number m of evenly spaced bins from lower - extension to upper + extension.
-        extension: the paper's Delta, data units, >= 0.
-        gamma: as in `erm`.
-    Returns: the number that the paper states.
-    Raises: ParameterError, naming the parameter, its value and the remedy.
-    Source: Cai, Zhang, Khalili 2024, Theorem 1.
-    Example:
-        >>> stated = mz.families.published_erm_epsilon(lower=-1, upper=1, levels=4, extension=0.25, gamma=0.1)
-        >>> true = mz.families.erm(bins=[-1.25, -1.25 / 3, 1.25 / 3, 1.25], gamma=0.1).epsilon
-        >>> round(stated, 4), round(true, 4)
-        (2.4026, 3.2218)
-    """
-    low, high, size, reach, decay = _grid(lower, upper, levels, extension, gamma=gamma)
-    half = (high - low) / 2
-    return decay + math.log(2 * size * (half + reach) / half)
-
-
-def published_erm_error(
-    *, lower: float, upper: float, levels: int, extension: float, gamma: float
-) -> float:
-    """Theorem 2's bound on ERM's mean absolute error: (4/gamma) log(m) (c + Delta) + (2c + 2 Delta)/(m - 1).
-
-    Arguments: as `published_erm_epsilon`; gamma > 0. Data units.
-    Returns: data units.
-    Raises: ParameterError, naming the parameter, its value and the remedy.
-    Source: Cai, Zhang, Khalili 2024, Theorem 2.
-    Example:
-        >>> round(mz.families.published_erm_error(lower=-1, upper=1, levels=4, extension=0.25, gamma=1.0), 3)
-        7.765
-    """
-    low, high, size, reach, decay = _grid(lower, upper, levels, extension, gamma=gamma)
-    if decay <= 0:
-        raise ParameterError("gamma", decay, "Theorem 2 needs gamma > 0")
-    half_width = (high - low) / 2 + reach
-    return 4 / decay * math.log(size) * half_width + 2 * half_width / (size - 1)
-
-
-def _grid(
+def check_grid(
     lower: float, upper: float, levels: int, extension: float, **parameter: float
 ) -> tuple[float, float, int, float, float]:
     """The checked range, number and reach of evenly spaced bins, and one more number."""
@@ -436,23 +326,27 @@ def _grid(
 
 
 _SLACK = 2.0**-40
-"""Relative amount by which losses computed in floats are raised: far above their rounding error (about 2**-48)."""
+"""Relative amount by which losses computed in floats are raised: far above their rounding error
+(about 2**-48).
+"""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class PoissonBinomial:
-    """The raw mechanism on one value: Z ~ Binomial(trials, 1/2 + theta u) for u = (x - middle) / half range.
+    """The raw mechanism on one value: Z ~ Binomial(trials, 1/2 + theta u) for u = (x - middle) /
+    half range.
 
-    Not a table: its pmf is a polynomial in x. It is described here exactly, to compare with; what this package draws
-    from is the table of `pbm`.
+    Not a table: its pmf is a polynomial in x. It is described here exactly, to compare with; what
+    this package draws from is the table of `pbm`.
 
     Arguments:
         lower, upper: input range, data units.
         trials: number n of coin tosses; the report is one of n + 1 levels.
         theta: slope of the coin's bias, in (0, 1/2].
     Raises: ParameterError, naming the parameter, its value and the remedy.
-    Guarantees: Losses are the exact worst cases over all pairs of inputs (docs/proofs/families.md), rounded up.
+    Guarantees: Losses are the exact worst cases over all pairs of inputs (docs/proofs/families.md),
+    rounded up.
     Edge cases: theta = 1/2 makes an end of the range deterministic: epsilon is inf.
     Source: Chen, Ozgur, Kairouz 2022, Algorithm 2 (their m is `trials`).
     Example:
@@ -486,7 +380,9 @@ class PoissonBinomial:
 
     @property
     def levels(self) -> FloatArray:
-        """(trials + 1,) decoded outputs, data units: evenly spaced, middle + half range * (z / n - 1/2) / theta."""
+        """(trials + 1,) decoded outputs, data units: evenly spaced, middle + half range * (z / n -
+        1/2) / theta.
+        """
         z = np.arange(self.trials + 1.0)
         steps: FloatArray = (z - self.trials / 2) / (self.trials * self.theta)
         return self.lower + self._half * (1 + steps)
@@ -509,13 +405,17 @@ class PoissonBinomial:
         return self.lower + self._half * (1 + self._scaled(x))
 
     def mse(self, x: npt.ArrayLike) -> FloatArray:
-        """Mean squared error at inputs x, squared data units: (c**2 - 4 theta**2 x**2) / (4 n theta**2), c = half."""
+        """Mean squared error at inputs x, squared data units: (c**2 - 4 theta**2 x**2) / (4 n
+        theta**2), c = half.
+        """
         u = self._scaled(x)
         return self._half**2 * (1 - 4 * self.theta**2 * u**2) / (4 * self.trials * self.theta**2)
 
     @property
     def _toss(self) -> float:
-        """log((1/2 + theta) / (1/2 - theta)): pure epsilon of one toss between the two ends of the range."""
+        """log((1/2 + theta) / (1/2 - theta)): pure epsilon of one toss between the two ends of the
+        range.
+        """
         return 2 * math.atanh(2 * self.theta) if self.theta < 0.5 else math.inf
 
     @property
@@ -534,9 +434,9 @@ class PoissonBinomial:
         if math.isinf(order) or math.isinf(toss):
             # With theta = 1/2 the two ends have disjoint reports.
             return self.epsilon
-        # One toss: log(high**a low**(1-a) + low**a high**(1-a)) / (a - 1) = log(high e**t + low e**-t) / (a - 1)
-        # with t = (a - 1) log(high/low); high e**t + low e**-t - 1 = 2 sinh(t/2)**2 + 2 theta sinh(t), which does
-        # not cancel at small t. n tosses add up.
+        # One toss: log(high**a low**(1-a) + low**a high**(1-a)) / (a - 1) = log(high e**t + low
+        # e**-t) / (a - 1) with t = (a - 1) log(high/low); high e**t + low e**-t - 1 = 2
+        # sinh(t/2)**2 + 2 theta sinh(t), which does not cancel at small t. n tosses add up.
         t = (order - 1) * toss
         if t == 0:
             one = 2 * self.theta * toss
@@ -546,7 +446,8 @@ class PoissonBinomial:
             )
         else:
             one = float(np.logaddexp(math.log(high) + t, math.log(low) - t)) / (order - 1)
-        # Below order 1 the two terms differ by a factor 1 - a: that much of their relative accuracy is left.
+        # Below order 1 the two terms differ by a factor 1 - a: that much of their relative accuracy
+        # is left.
         return min(self.trials * one * (1 + _SLACK + 2.0**-49 / order), self.epsilon)
 
     def delta(self, epsilon: float) -> float:
@@ -560,19 +461,23 @@ class PoissonBinomial:
             return 0.0
         if self.theta == 0.5:
             return 1.0  # the two ends have disjoint reports
-        # Report z has the log ratio (2 z - n) toss between the two ends, and P - e**eps Q = P (1 - e**(eps - ratio)).
+        # Report z has the log ratio (2 z - n) toss between the two ends, and P - e**eps Q = P (1 -
+        # e**(eps - ratio)).
         ratio = (2 * np.arange(self.trials + 1) - self.trials) * self._toss * (1 + _SLACK)
         excess = self.pmf(self.upper) * -np.expm1(np.minimum(asked - ratio, 0.0))
-        # The logarithm of a probability above 1e-300 adds terms below n log n and 700: their rounding is its error.
+        # The logarithm of a probability above 1e-300 adds terms below n log n and 700: their
+        # rounding is its error.
         slack = 2.0**-48 * (1024 + 16 * self.trials)
         return min(1.0, float(excess.sum()) * (1 + slack))
 
 
 pbm_exact = PoissonBinomial
-"""`PoissonBinomial` by a name like that of `pbm`: the raw mechanism, which is not a table, for comparison.
+"""`PoissonBinomial` by a name like that of `pbm`: the raw mechanism, which is not a table, for
+comparison.
 
 Example:
-    >>> raw, table = mz.families.pbm_exact(trials=15, theta=0.25), mz.families.pbm(trials=15, theta=0.25)
+    >>> raw, table = mz.families.pbm_exact(trials=15, theta=0.25), mz.families.pbm(trials=15,
+    theta=0.25)
     >>> abs(raw.epsilon - table.epsilon) < 1e-6
     True
 """
@@ -586,7 +491,8 @@ def pbm(
     theta: float = 0.25,
     knots: int = 65,
 ) -> Mechanism:
-    """The Poisson binomial mechanism as a table: its exact pmf at evenly spaced knots, mixed in between.
+    """The Poisson binomial mechanism as a table: its exact pmf at evenly spaced knots, mixed in
+    between.
 
     Arguments:
         lower, upper: input range, data units.
@@ -610,23 +516,3 @@ def pbm(
     grid = np.linspace(raw.lower, raw.upper, check_count("knots", knots, least=2, most=MAX_LEVELS))
     name = f"PBM(trials={raw.trials}, theta={raw.theta:g}, knots={grid.size})"
     return table(knots=grid, levels=raw.levels, probabilities=raw.pmf(grid), name=name)
-
-
-def published_pbm_mse(*, lower: float, upper: float, trials: int, theta: float) -> float:
-    """The published bound on PBM's mean squared error for any input: c**2 / (4 n theta**2), c half the range.
-
-    `pbm_exact(...).mse(x)` is exact and meets it at the middle of the range only.
-
-    Arguments:
-        lower, upper, trials, theta: as of `pbm`.
-
-    Returns: squared data units.
-
-    Source: Chen, Ozgur, Kairouz 2022, Theorem 3.1 for one client.
-
-    Example:
-        >>> mz.families.published_pbm_mse(lower=-1, upper=1, trials=16, theta=0.25)
-        0.25
-    """
-    raw = pbm_exact(lower=lower, upper=upper, trials=trials, theta=theta)
-    return ((raw.upper - raw.lower) / 2) ** 2 / (4 * raw.trials * raw.theta**2)

@@ -15,7 +15,7 @@ import numpy as np
 from scipy import stats
 
 from mezzotint import design, families, smoothed
-from mezzotint.papers import optm_programs, rqm
+from mezzotint.papers import optm_programs, published, rqm
 from mezzotint.papers.exact_laws import rqm_exact
 from mezzotint.papers.optm_tables import MVU_ALPHABETS, PAPER_BINS, grid_mae
 
@@ -52,7 +52,7 @@ class Erratum:
 def _erm_bound() -> Numbers:
     setting = {"lower": -1.0, "upper": 1.0, "gamma": 0.1}
     bins = np.linspace(-1.25, 1.25, 4).tolist()
-    stated = families.published_erm_epsilon(levels=4, extension=0.25, **setting)
+    stated = published.published_erm_epsilon(levels=4, extension=0.25, **setting)
     return {"stated": stated, "exact": families.erm(bins=bins, **setting).epsilon}
 
 
@@ -90,7 +90,7 @@ def _erm_ends() -> Numbers:
 
 
 def _rqm_theorem() -> Numbers:
-    stated = families.published_rqm_epsilon(lower=-1, upper=1, levels=16, extension=1.0, q=0.42)
+    stated = published.published_rqm_epsilon(lower=-1, upper=1, levels=16, extension=1.0, q=0.42)
     return {"stated": stated, "exact": rqm.law_of(rqm.PAIRS[0.25][0]).epsilon}
 
 

@@ -12,7 +12,7 @@ from dp_accounting.pld import privacy_loss_distribution
 from mezzotint import families
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.types import TOTAL
-from mezzotint.families.noise import published_discrete_gaussian_renyi, published_skellam_renyi
+from mezzotint.papers import published_discrete_gaussian_renyi, published_skellam_renyi
 from mezzotint.privacy import account
 from mezzotint.privacy.distribution import rdp_to_epsilon
 from mezzotint.privacy.sums import lattice_rows
