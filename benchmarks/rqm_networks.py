@@ -1,6 +1,6 @@
 """RQM beside PBM and Gaussian noise: the RQM paper's task with a convolutional network, where mechanisms differ.
 
-Run: MEZZOTINT_FEMNIST=femnist.npz python benchmarks/rqm_networks.py [--seeds 0,1,2] [--rounds 100] [--keep kept.jsonl]
+Run: python benchmarks/rqm_networks.py --data femnist.npz [--seeds 0,1,2] [--rounds 100] [--keep kept.jsonl]
 
 FEMNIST by writer, the federated CNN (1,206,590 parameters), FedSGD with each coordinate of a gradient clipped to [-c,
 c] for the paper's c. A round has 5 clients of 32 images each. Every mechanism is given the same epsilon: 0.125 at
@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,7 +38,7 @@ from mezzotint.federated.encoding import (
 from mezzotint.federated.ledger import noise_within
 from mezzotint.federated.tasks import LocalTraining, Rehearsal, model_for
 from mezzotint.papers.rqm import LEVELS, TRIALS
-from mezzotint.papers.rqm_training import CLIP, FOLDER_VARIABLE
+from mezzotint.papers.rqm_training import CLIP
 from mezzotint.vectors.gaussian import RoundedGaussian
 
 EPSILON, DELTA = 0.125, 1e-5
@@ -204,6 +203,7 @@ def contestants(kept: Kept) -> dict[str, Contestant]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", required=True, help="FEMNIST by writer: npz or LEAF's folder")
     parser.add_argument(
         "--seeds", default="0,1,2", help="of start, turns, batches and simulated noise"
     )
@@ -217,14 +217,10 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     console = Console(width=140)
-    folder = os.environ.get(FOLDER_VARIABLE)
-    if not folder:
-        console.print(f"{FOLDER_VARIABLE} does not name FEMNIST: nothing to run")
-        return
     import torch
 
     torch.set_num_threads(1)
-    federation = load_federation("femnist", folder=folder, clients=0)
+    federation = load_federation("femnist", folder=arguments.data, clients=0)
     model, kept = model_for("cnn", federation), Kept(arguments.keep)
     contenders = contestants(kept)
 

@@ -1,8 +1,8 @@
-"""Stores what the gallery shows: numbers and figure of every reproduction, recomputed.
+"""Stores what the gallery shows: numbers, figure and provenance of every reproduction, recomputed.
 
-`python docs/regenerate.py` takes half an hour for all; `python docs/regenerate.py optm-table1 rqm-figure8` does those
-alone; `--draw` draws the stored curves again. What needs data that is not shipped (MEZZOTINT_MNIST, MEZZOTINT_FEMNIST,
-MEZZOTINT_CIFAR) stays as it is where these are not set.
+`python docs/regenerate.py --mnist DIR --femnist FILE --cifar10 DIR` does all that these data allow; names after it do
+those alone; `--draw` draws the stored curves again; `--errata` writes the tables of errata into the gallery; `--stale`
+lists results whose sources changed since.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -17,64 +18,71 @@ from typing import Any
 
 from PIL import Image
 
-from mezzotint import __version__
-from mezzotint.cli.pages import _reproductions
 from mezzotint.core.errors import MezzotintError
 from mezzotint.core.records import plain
+from mezzotint.papers import catalogue, errata, freshness
 from mezzotint.papers.reproduction import Reproduction, Series
 
-RESULTS = Path(__file__).resolve().parent / "results"
+DOCS = Path(__file__).resolve().parent
+RESULTS = DOCS / "results"
 COLOURS = 128
+ERRATA = re.compile(r"### Quantization\n.*\Z", re.DOTALL)
 
 
-def store(name: str, reproduction: Any) -> None:
+def store(name: str, data: str | None, options: dict[str, Any]) -> None:
     """Computes one and writes NAME.json and NAME.png."""
-    begin = time.perf_counter()
+    begun = time.perf_counter()
+    given = {key: value for key, value in options.items() if key in catalogue.accepted(name)}
+    if "data" in catalogue.accepted(name):
+        given["data"] = data
     try:
-        result = reproduction()
+        result = catalogue.reproduce(name, **given)
     except MezzotintError as error:  # data that is not there
-        print(f"{name}: nothing to store; {error}")
+        print(f"{name}: nothing to store; {error}", flush=True)
         return
-    took = round(time.perf_counter() - begin)
-    computed = f"{time.strftime('%Y-%m-%d', time.gmtime())} by version {__version__}"
-    facts = {"name": name, **asdict(result), "seconds": took, "computed": computed}
-    if not facts["rows"]:
-        print(f"{name}: nothing to store; {facts['note']}")
-        return
+    seconds = time.perf_counter() - begun
+    facts = {"name": name, **asdict(result)}
+    parts = sorted(catalogue.parts(name, data), key=lambda part: part.seconds)
+    with freshness.traced() as trace:
+        for part in parts[:3]:
+            differences = part.differences(plain(facts["rows"]))
+            if differences:
+                raise SystemExit(f"{name}: computed twice, not the same: {differences[0]}")
+    facts["made"] = freshness.provenance(trace, given, seconds)
     (RESULTS / f"{name}.json").write_text(_lines(plain(facts)), encoding="utf-8")
     draw(name)
-    print(f"{name}: {facts['seconds']} s", flush=True)
+    print(f"{name}: {seconds:.0f} s", flush=True)
 
 
 def _lines(facts: dict[str, Any]) -> str:
     """JSON with a line for each row and each curve."""
     parts = []
     for key, value in facts.items():
-        inner = (
-            ",\n  ".join(map(json.dumps, value)) if isinstance(value, list) else json.dumps(value)
-        )
-        parts.append(f' "{key}": ' + (f"[\n  {inner}\n ]" if isinstance(value, list) else inner))
+        text = json.dumps(value)
+        if isinstance(value, list):
+            inner = ",\n  ".join(map(json.dumps, value))
+            text = f"[\n  {inner}\n ]"
+        parts.append(f' "{key}": {text}')
     return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
 def stored(name: str) -> Reproduction:
     """What was stored under this name."""
     facts = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
-    series = tuple(
-        Series(
-            **{
-                key: tuple(map(_number, value)) if isinstance(value, list) else value
-                for key, value in one.items()
-            }
-        )
-        for one in facts["series"]
-    )
-    given = {key: facts[key] for key in ("title", "note", "x_label", "log_x")}
-    each = {
-        key: tuple(facts[key]) if isinstance(facts[key], list) else facts[key]
-        for key in ("y_label", "log_y")
-    }
-    return Reproduction(**given, **each, rows=tuple(facts["rows"]), series=series)
+    series = tuple(Series(**_tuples(curve)) for curve in facts["series"])
+    words = {key: facts[key] for key in ("title", "note", "x_label", "log_x")}
+    each = {key: facts[key] for key in ("y_label", "log_y")}
+    for key, value in each.items():
+        each[key] = tuple(value) if isinstance(value, list) else value
+    return Reproduction(**words, **each, rows=tuple(facts["rows"]), series=series)
+
+
+def _tuples(curve: dict[str, Any]) -> dict[str, Any]:
+    result = dict(curve)
+    for key, value in curve.items():
+        if isinstance(value, list):
+            result[key] = tuple(map(_number, value))
+    return result
 
 
 def _number(value: Any) -> float:
@@ -90,17 +98,48 @@ def draw(name: str) -> None:
         Image.open(figure).convert("RGB").quantize(COLOURS).save(figure, optimize=True)
 
 
+def write_errata() -> None:
+    """The tables of errata into the gallery, at its end."""
+    page = DOCS / "gallery.md"
+    text = ERRATA.sub(lambda _: errata.tables() + "\n", page.read_text(encoding="utf-8"))
+    page.write_text(text, encoding="utf-8")
+
+
+def stale() -> None:
+    """Prints the results whose sources do something else today."""
+    for path in sorted(RESULTS.glob("*.json")):
+        made = json.loads(path.read_text(encoding="utf-8")).get("made")
+        changed = (
+            ("its provenance is missing",) if made is None else freshness.changed_sources(made)
+        )
+        if changed:
+            print(f"{path.stem}: {', '.join(changed)}")
+
+
 def main() -> None:
     """Stores the named ones, or all."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--draw", action="store_true", help="draw what is stored again")
-    given = parser.parse_args()
+    parser.add_argument(
+        "--errata", action="store_true", help="write the gallery's tables of errata"
+    )
+    parser.add_argument("--stale", action="store_true", help="list results whose sources changed")
+    parser.add_argument("--keep", type=Path, help="file of finished runs (.jsonl)")
+    for name in sorted(set(catalogue.DATA.values())):
+        parser.add_argument(f"--{name}", help="where this data set lies")
+    arguments = parser.parse_args()
     RESULTS.mkdir(exist_ok=True)
-    known = _reproductions()
-    for name in given.names or sorted(known):
-        if not given.draw:
-            store(name, known[name])
+    if arguments.errata:
+        write_errata()
+        return
+    if arguments.stale:
+        stale()
+        return
+    for name in arguments.names or list(catalogue.reproductions()):
+        if not arguments.draw:
+            data = getattr(arguments, catalogue.DATA.get(name, ""), None)
+            store(name, data, {"keep": arguments.keep})
         elif (RESULTS / f"{name}.json").is_file():
             draw(name)
 

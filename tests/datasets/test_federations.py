@@ -269,3 +269,26 @@ def test_a_label_without_any_chance_costs_a_finite_loss():
     surely_not = np.array([0.0, 0.0, 1000.0, 0.0])  # one row of weights, then the biases
     loss, accuracy = model.evaluate(surely_not, np.zeros((1, 1), dtype=np.float32), np.array([1]))
     assert (80 < loss < 100, accuracy) == (True, 0.0)  # log of float32's least normal number: 87.3
+
+
+def test_the_images_of_cifars_package_are_read_and_others_are_refused(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    rng = np.random.default_rng(4)
+    sizes = {f"data_batch_{i}": 6 for i in range(1, 6)} | {"test_batch": 4}
+    pixels = {name: rng.integers(0, 256, (n, 1024, 3), dtype=np.uint8) for name, n in sizes.items()}
+    for name, rows in pixels.items():
+        image.fromarray(rows).save(tmp_path / f"{name}.png")
+    labels = {"train_lables": rng.integers(0, 10, 30), "test_lables": rng.integers(0, 10, 4)}
+    for name, values in labels.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(values.tolist()))
+    federation = load_federation("cifar10", folder=str(tmp_path), clients=3, dirichlet=50.0)
+    expected = pixels["test_batch"].reshape(4, 32, 32, 3) / np.float32(255)
+    np.testing.assert_array_equal(federation.test_x, expected.astype(np.float32))
+    np.testing.assert_array_equal(federation.test_y, labels["test_lables"])
+    assert sum(len(y) for _, y in federation.clients) == 30
+    (tmp_path / "train_lables.json").write_text("[1, 2]")
+    with pytest.raises(FileFormatError, match="2 labels for 30 images"):
+        load_federation("cifar10", folder=str(tmp_path), clients=2, dirichlet=50.0)
+    (tmp_path / "data_batch_1.png").write_bytes(b"no image")
+    with pytest.raises(FileFormatError, match="data_batch_1"):
+        load_federation("cifar10", folder=str(tmp_path), clients=4, dirichlet=50.0)

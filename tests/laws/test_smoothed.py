@@ -130,7 +130,7 @@ def test_guarantees_add_up_in_any_order_and_processing_keeps_them() -> None:
     assert swapped.log10_delta == each[0].log10_delta
 
 
-@judges("smoothed.expectations.average_profile")
+@judges("smoothed.averages.average_profile")
 @settings(max_examples=examples(5))
 @given(records=st.lists(st.integers(0, 6), min_size=2, max_size=5), data=st.data())
 def test_averages_of_records_have_no_order_and_no_direction(

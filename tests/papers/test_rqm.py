@@ -10,9 +10,7 @@ import pytest
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.datasets import load_federation
-from mezzotint.families import discrete_gaussian, rqm
-from mezzotint.federated.encoding import FixedPointEncoding, TableEncoding, noise_encoding
-from mezzotint.federated.tasks import Rehearsal, mean_update, model_for
+from mezzotint.papers import catalogue, simulation
 from mezzotint.papers import rqm as figures
 from mezzotint.papers import rqm_training as training
 from tolerances import FEW, MANY, printed
@@ -76,17 +74,14 @@ def test_figure_9_is_figure_2_at_low_orders():
         assert row["RQM"] < row["PBM"] if alpha >= 1 else row["RQM"] < 1.053 * row["PBM"]
 
 
-def test_figure_11_in_small(tmp_path, monkeypatch):
+def test_figure_11_in_small(tmp_path):
     rng = np.random.default_rng(0)
     for name, count in (("train", 600), ("test", 200)):
         y = rng.integers(0, 5, count)
         x = rng.integers(0, 60, (count, 3072), dtype=np.uint8)
         x[np.arange(count)[:, None], y[:, None] * 50 + np.arange(50)] = 255
         (tmp_path / name).write_bytes(pickle.dumps({b"data": x, b"fine_labels": y.tolist()}))
-    monkeypatch.setenv(training.CIFAR_VARIABLE, str(tmp_path))
-    monkeypatch.setattr(training, "PER_ROUND", 4)
-    how = training.Experiment(rounds=2, seeds=2, evaluations=2)
-    found = training.figure11(how)
+    found = training.figure11(data=str(tmp_path), rounds=2, seeds=2)
     rows = {row["method"]: row for row in found.rows}
     assert list(rows) == [
         "noise-free clipped",
@@ -97,17 +92,24 @@ def test_figure_11_in_small(tmp_path, monkeypatch):
     ]
     assert "CIFAR-100" in found.title
     assert all(row["loss"] < math.log(100) for row in rows.values())
-    monkeypatch.delenv(training.CIFAR_VARIABLE)
-    with pytest.raises(ParameterError, match=training.CIFAR_VARIABLE):
-        training.figure11()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["rqm-figure4", "rqm-figure11", "rqm-tradeoff", "rqp-table1", "rqp-bits", "optm-figure4d"],
+)
+def test_without_the_data_the_option_is_named(name):
+    with pytest.raises(ParameterError, match="data=None"):
+        catalogue.reproduce(name)
+    with pytest.raises(ParameterError, match="takes data"):
+        catalogue.reproduce(name, data="x", epsilon=1)
 
 
 def test_the_optimal_table_has_the_divergence_of_rqm_and_a_smaller_error():
-    table = figures.randomized(figures.PAIRS[0.25][0])
-    best = training.optimal_at(table.renyi(training.TRAINING_ORDER), 1e-5)
-    assert best.renyi(training.TRAINING_ORDER) <= table.renyi(training.TRAINING_ORDER)
-    assert (best.lower, best.upper) == (-1e-5, 1e-5)
-    assert best.mse() < 0.5 * table.mse() * 1e-10  # inputs of [-1, 1] are 1e5 times those
+    law = figures.law_of(figures.PAIRS[0.25][0])
+    best = training.optimal_at(law.renyi(training.TRAINING_ORDER))
+    assert best.renyi(training.TRAINING_ORDER) <= law.renyi(training.TRAINING_ORDER)
+    assert best.mse() < 0.5 * figures.grid_error(law)
     assert np.ptp(np.diff(best.levels)) < FEW
 
 
@@ -124,66 +126,83 @@ def _write(folder) -> str:
 
 
 @pytest.mark.slow
-def test_a_training_figure_in_small(tmp_path, monkeypatch):
-    monkeypatch.setenv(training.FOLDER_VARIABLE, _write(tmp_path))
-    how = training.Experiment(rounds=4, seeds=2, alone_seeds=2, evaluations=2, learning_rate=500.0)
-    found = training.training_figure(4, 0.15, how)
+def test_a_training_figure_in_small(tmp_path):
+    keep = tmp_path / "kept.jsonl"
+    asked = {"data": _write(tmp_path), "rounds": 4, "seeds": 2, "quick": True, "keep": keep}
+    told: list[float] = []
+    found = training.training_figure(
+        4, 0.15, progress=lambda done, total: told.append(done), **asked
+    )
     names = [row["mechanism"] for row in found.rows]
     assert names[:2] == ["noise-free clipped", "PBM"]
     assert len(names) == 6
     assert "45 writers" in found.note
+    assert len(told) == 6 * 2 * (4 + 20)
     for row in found.rows[1:]:
-        assert row["accuracy"] > 50
         assert row["epsilon of a report"] > 3
+        assert len(row["runs"]) == 2
     assert found.rows[1]["loss below PBM"] == 0
-    assert [curve.x for curve in found.series] == [(2.0, 4.0)] * 18
-    assert "cannot tell the mechanisms apart" in found.note
-    alone = {row["mechanism"]: row["one client: loss above noise-free"] for row in found.rows}
-    assert alone["noise-free clipped"] == 0
-    assert alone["PBM"] > alone["optimal table"]
+    assert len(found.series) == 18
+    again = training.training_figure(4, 0.15, **asked)
+    assert again.rows == found.rows
+    assert len(keep.read_text().splitlines()) == 6 * (2 + 2)
     found.png(tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 5000
 
 
-def test_without_the_data_the_remedy_is_named(monkeypatch):
-    monkeypatch.delenv(training.FOLDER_VARIABLE, raising=False)
-    with pytest.raises(ParameterError, match=training.FOLDER_VARIABLE):
-        training.figure4()
+def _experiment(**more):
+    how = {"rounds": 6, "per_round": 3, "learning_rate": 0.5, "evaluations": 3}
+    return simulation.Experiment(**{**how, **more})
 
 
-def test_plain_sums_of_a_rehearsal_are_unbiased_means():
-    """Within 6 standard errors of the clients' mean, for each kind of encoding."""
-    rng = np.random.default_rng(1)
-    updates = list(rng.uniform(-0.2, 0.2, (30, 50)))
-    mean = np.mean(updates, axis=0)
-    table = TableEncoding(mechanism=rqm(lower=-0.5, upper=0.5, levels=16, extension=0.5, q=0.42))
-    for encoding in (table, FixedPointEncoding(clip=0.5)):
-        draws = np.array([mean_update(encoding, updates, rng=rng) for _ in range(100)])
-        spread = 6 * draws.std(axis=0) / 10 + 1e-4
-        assert (np.abs(draws.mean(axis=0) - mean) < spread).all()
+@pytest.mark.parametrize("model", ["softmax", "small-cnn"])
+def test_a_run_goes_on_where_it_stopped(tmp_path, model, monkeypatch):
+    federation = load_federation("femnist", folder=_write(tmp_path), clients=0)
+    contestant = simulation.Contestant(clip=0.05, table=figures.randomized((1.0, 0.42)))
+    whole = simulation.Simulation(federation, _experiment(model=model)).run(contestant, 3)
+    monkeypatch.setattr(simulation, "CHECKPOINT", 2)
+    place = tmp_path / "run.pt"
+    done = 0
+
+    def stop():
+        nonlocal done
+        done += 1
+        if done == 5:
+            raise KeyboardInterrupt
+
+    run = simulation.Simulation(federation, _experiment(model=model))
+    with pytest.raises(KeyboardInterrupt):
+        run.run(contestant, 3, checkpoint=place, tick=stop)
+    assert place.is_file()
+    fresh = simulation.Simulation(federation, _experiment(model=model))
+    assert fresh.run(contestant, 3, checkpoint=place) == whole
+    assert not place.exists()
+
+
+def test_the_papers_network_has_its_number_of_weights():
+    network = simulation.network("cnn", (28, 28), 62)
+    assert sum(part.numel() for part in network.parameters()) == 1_206_590
+
+
+def test_codes_are_drawn_with_the_tables_probabilities():
+    """Means and variances of simulated reports against the table's: 16-bit chances err by 2^-16 a level."""
+    table = figures.randomized((1.0, 0.42))
+    codes, rng = simulation.CodeTable(table), np.random.default_rng(1)
+    for x in (-1.0, -0.61, 0.0, 0.3, 1.0):
+        draws = codes.report(np.full(200_000, x, dtype=np.float32), rng)
+        spread = math.sqrt(float(table.variance(x)) / draws.size)
+        coarse = 16 * 2.0**-16 * float(np.ptp(table.levels))
+        assert abs(float(draws.mean(dtype=np.float64)) - x) < 6 * spread + coarse
+        assert float(draws.var(dtype=np.float64)) == pytest.approx(
+            float(table.variance(x)), rel=0.03
+        )
 
 
 def test_the_same_seed_gives_the_same_clients_whatever_the_mechanism(tmp_path):
     federation = load_federation("femnist", folder=_write(tmp_path), clients=0)
-    run = Rehearsal(
-        federation=federation,
-        model=model_for("softmax", federation),
-        per_round=10,
-        learning_rate=0.01,
-        rounds=2,
-        every=1,
-    )
-    assert run.run(FixedPointEncoding(clip=1.0), seed=3) == run.run(
-        FixedPointEncoding(clip=1.0), seed=3
-    )
-    fine = noise_encoding(
-        lambda deviation: discrete_gaussian(sigma=deviation),
-        noise_multiplier=1e-3,
-        l2_norm=100.0,
-        clients=10,
-        size=run.model.initial(0).size,
-    )
-    exact, near = run.run(FixedPointEncoding(clip=1.0), seed=3), run.run(fine, seed=3)
-    assert near[-1][1] == pytest.approx(
-        exact[-1][1], rel=0.05
-    )  # of quality alone: a fine grid learns about as well
+    run = simulation.Simulation(federation, _experiment(learning_rate=0.01))
+    free = simulation.Contestant(clip=1.0)
+    assert run.run(free, 3) == run.run(free, 3)
+    assert run.run(free, 3) != run.run(free, 4)
+    noisy = simulation.Contestant(clip=1.0, deviation=1e-9)
+    assert run.run(noisy, 3)[-1].loss == pytest.approx(run.run(free, 3)[-1].loss, rel=1e-5)

@@ -125,7 +125,7 @@ def test_quantized_distributions_follow_definition_5(mean: float, deviation: flo
     assert max(abs(float(p / (t / whole)) - 1) for p, t in zip(laplace, exact, strict=True)) < MANY
 
 
-@judges("smoothed.expectations.expected_gradients")
+@judges("smoothed.averages.expected_gradients")
 def test_expected_gradients_is_the_mean_of_exact_values() -> None:
     chances = np.array([0.25, 0.5, 0.25])
     result = expected_gradients(
@@ -163,7 +163,7 @@ def test_the_default_batch_is_the_square_root() -> None:
     assert sum(result.split) == 50
 
 
-@judges("smoothed.expectations.continuous_average")
+@judges("smoothed.averages.continuous_average")
 def test_continuous_records_are_not_hidden_at_all() -> None:
     for epsilon in (0.1, 10.0):
         result = continuous_average(1000, sampled=32, epsilon=epsilon)

@@ -23,6 +23,7 @@ from mezzotint.cli import (
     ledger,
     pages,
     privatize,
+    reproduce,
     show,
     train,
 )
@@ -46,7 +47,7 @@ VERBS = {
     "account": (ledger.account, ledger.ACCOUNT),
     "ledger": (ledger.ledger, ledger.LEDGER),
     "advise": (advise.command, advise.EXAMPLE),
-    "reproduce": (pages.reproduce, pages.REPRODUCE),
+    "reproduce": (reproduce.reproduce, reproduce.REPRODUCE),
     "report": (pages.report, pages.REPORT),
     "explore": (pages.explore, pages.EXPLORE),
     "train": (train.command, train.EXAMPLE),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import runpy
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -125,6 +127,75 @@ def expected(
     with common.busy("smoothed delta"):
         result = mz.smoothed.expected(**asked)
     _finish("expected", asked, result, as_json, at_most)
+
+
+@app.command(
+    "own",
+    epilog="Example: mezzotint smoothed own --mechanism rules.py:majority --n 12 --vertices 0.3,0.6 --sampled 9 "
+    "--ratio 2",
+)
+def own(
+    mechanism: Annotated[
+        str,
+        option(
+            "FILE.py:NAME, a function histogram -> {output: chance}; FILE.json, a row of chances for each histogram; "
+            "histogram, plurality, borda, stv, or threshold:COUNT."
+        ),
+    ],
+    n: Annotated[int, option("Number of records.")],
+    vertices: Annotated[
+        str,
+        option(
+            "Distributions: 0.3,0.6 (shares of the first of two types) or 0.5,0.3,0.2;0.4,0.4,0.2"
+        ),
+    ],
+    sampling: Annotated[
+        str | None,
+        option(
+            "What the mechanism sees: without_replacement, with_replacement, poisson; left out: all."
+        ),
+    ] = None,
+    loss_rate: LossRate = None,
+    sampled: Sampled = None,
+    epsilon: Epsilon = None,
+    ratio: Ratio = None,
+    ballots: Annotated[
+        str | None, option("For borda and stv, a ranking for each type: abc,bca,cab.")
+    ] = None,
+    at_most: AtMost = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compute smoothed delta of a mechanism of your own, of a voting rule's winner, or of a sampled histogram."""
+    asked = {"mechanism": mechanism, "n": n, "sampling": sampling, "loss_rate": loss_rate}
+    asked |= {"sampled": sampled, "epsilon": epsilon, "ratio": ratio}
+    asked["vertices"] = _vertices(vertices)
+    chosen = _mechanism(mechanism, ballots)
+    with common.busy("smoothed delta"):
+        result = mz.smoothed.expected(**{**asked, "mechanism": chosen})
+    _finish("own", asked | {"ballots": ballots}, result, as_json, at_most)
+
+
+def _mechanism(text: str, ballots: str | None) -> Any:
+    """A mechanism from the command line's words."""
+    records = mz.smoothed.mechanisms
+    if text == "histogram":
+        return records.Histogram()
+    if text in records.RULES:
+        return records.Winner(rule=text, ballots=tuple((ballots or "").split(",")))
+    if text.startswith("threshold:") and text.partition(":")[2].isdigit():
+        return records.Threshold(least=int(text.partition(":")[2]))
+    file, _, name = text.rpartition(":")
+    if text.endswith(".json") and Path(text).is_file():
+        rows = json.loads(Path(text).read_text(encoding="utf-8"))
+        return records.Table(rows=rows)
+    if not file.endswith(".py") or not Path(file).is_file():
+        raise ParameterError(
+            "mechanism", text, "give FILE.py:NAME, FILE.json, a rule, or threshold:COUNT"
+        )
+    function = runpy.run_path(file).get(name)
+    if not callable(function):
+        raise ParameterError("mechanism", text, f"{Path(file).name} has no function {name}")
+    return function
 
 
 @app.command(

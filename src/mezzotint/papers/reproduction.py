@@ -107,7 +107,7 @@ class Reproduction:
                     y=series.y,
                     low=tuple(max(value, floor) for value in series.low),
                     high=series.high,
-                    style="dashed" if series.name in ("DP", "1/n", "limit") else "line",
+                    style="dashed" if _is_reference(series.name) else "line",
                 )
             )
         return tuple(
@@ -163,6 +163,11 @@ class Part:
         if isinstance(value, float) and math.isfinite(value) and isinstance(stored, int | float):
             return math.isclose(value, stored, rel_tol=self.relative, abs_tol=self.absolute)
         return plain(value) == stored
+
+
+def _is_reference(name: str) -> bool:
+    """Whether a curve is drawn beside the results: a fit, a limit, another notion."""
+    return name in ("DP", "1/n", "limit") or name.startswith("fit in ")
 
 
 def _cell(value: object) -> str:

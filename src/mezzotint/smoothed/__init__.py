@@ -5,11 +5,15 @@ from typing import TYPE_CHECKING
 from mezzotint.core import on_demand
 
 if TYPE_CHECKING:
+    from mezzotint.smoothed import mechanisms as mechanisms
+    from mezzotint.smoothed.averages import average_profile as average_profile
+    from mezzotint.smoothed.averages import continuous_average as continuous_average
+    from mezzotint.smoothed.averages import expected_gradients as expected_gradients
+    from mezzotint.smoothed.averages import gradient_profile as gradient_profile
+    from mezzotint.smoothed.averages import quantized_gaussian as quantized_gaussian
+    from mezzotint.smoothed.averages import quantized_laplace as quantized_laplace
     from mezzotint.smoothed.expectations import asymptotic_rate as asymptotic_rate
-    from mezzotint.smoothed.expectations import average_profile as average_profile
-    from mezzotint.smoothed.expectations import continuous_average as continuous_average
     from mezzotint.smoothed.expectations import expected as expected
-    from mezzotint.smoothed.expectations import expected_gradients as expected_gradients
     from mezzotint.smoothed.expectations import likely_ratio_probability as likely_ratio_probability
     from mezzotint.smoothed.expectations import noisy_epsilon as noisy_epsilon
     from mezzotint.smoothed.expectations import (
@@ -24,8 +28,6 @@ if TYPE_CHECKING:
     from mezzotint.smoothed.expectations import (
         published_theorem5_worst_case as published_theorem5_worst_case,
     )
-    from mezzotint.smoothed.expectations import quantized_gaussian as quantized_gaussian
-    from mezzotint.smoothed.expectations import quantized_laplace as quantized_laplace
     from mezzotint.smoothed.expectations import rare_loss_log10 as rare_loss_log10
     from mezzotint.smoothed.model import Expected as Expected
     from mezzotint.smoothed.model import Profile as Profile

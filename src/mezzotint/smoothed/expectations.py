@@ -1,7 +1,6 @@
 """Smoothed delta: the largest expectation of delta(x) when every record follows some distribution of a set.
 
-And averages of delta over databases drawn at random, and of one step of gradient descent on a few bits; last, formulas
-as the paper prints them.
+Last, formulas as the paper prints them.
 """
 
 from __future__ import annotations
@@ -9,42 +8,41 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
+from typing import get_args
 
 import numpy as np
-from scipy import optimize, special
+from scipy import optimize
 
-from mezzotint.core.arguments import check_count
+from mezzotint.core.arguments import check_choice
 from mezzotint.core.errors import ParameterError
-from mezzotint.smoothed import logarithms, many_types
-from mezzotint.smoothed.many_types import SampledMean, summary
+from mezzotint.smoothed import compositions, many_types, mechanisms
+from mezzotint.smoothed.many_types import SampledMean
 from mezzotint.smoothed.model import (
     LOG_TEN,
     Distribution,
     Expected,
     Loss,
-    Profile,
     Rational,
     Sample,
+    Sampling,
     hull_vertices,
     log10_down,
     log10_worst_case,
-    profile_of,
     read_count,
     read_loss,
     read_loss_rate,
     read_rational,
     read_sample,
     read_vertices,
-    rounded_up,
     to_log10,
 )
 
 #: Level of the confidence interval of sampled results.
 CONFIDENCE = 0.99
-_Z = statistics.NormalDist().inv_cdf(0.5 + CONFIDENCE / 2.0)
+Z_SCORE = statistics.NormalDist().inv_cdf(0.5 + CONFIDENCE / 2.0)
 
 
 def expected(
@@ -55,11 +53,13 @@ def expected(
     sampled: int | None = None,
     epsilon: float | None = None,
     ratio: Rational | None = None,
+    mechanism: object = "histogram",
+    sampling: Sampling | None = None,
     method: str = "auto",
     draws: int = 1000,
     seed: int = 0,
 ) -> Expected:
-    """Smoothed delta of the sampling histogram without replacement.
+    """Smoothed delta of an anonymous mechanism: of the sampling histogram, of a winner, or of the user's own.
 
     Each of the n records independently follows a distribution chosen by an adversary from a set; the result is
     the maximum over all choices of the expectation of delta(x). Only the corners of the set's hull matter.
@@ -69,15 +69,22 @@ def expected(
         vertices: the distributions: for two types the share of the first type, else one chance per type.
             Floats are read by their shortest decimal.
         loss_rate, sampled, epsilon, ratio: as in `profile`.
-        method: "auto"; "all_splits" (two types: every composition, O(n^2)); "bracket", "enumeration" or
-            "monte_carlo" (three or more types).
+        mechanism: "histogram" (default); "winner" (plurality); a callable from a histogram, a tuple of counts, to
+            {output: chance}; a table of rows, one for each histogram in lexicographic order; or a record of
+            `smoothed.mechanisms`, such as Winner(rule="stv", ballots=...), Threshold(least=3) or
+            Histogram(noise_ratio=...). Chances that are whole numbers, Fractions or decimal strings give exact results.
+        sampling: "without_replacement", "with_replacement" or "poisson": what the mechanism sees; None (without
+            `sampled` and `loss_rate`): the mechanism sees all records. The histogram is sampled in any case.
+        method: for the histogram sampled without replacement: "auto"; "all_splits" (two types: every composition,
+            O(n^2)); "bracket", "enumeration" or "monte_carlo" (three or more types).
         draws, seed: for "monte_carlo", the number of random histograms and the seed.
     Returns:
         An `Expected`. Two types: certified, unless two ends are so close that the search does not close above
         4096 records; then bracketed. Three or more: certified when small enough to enumerate, else bracketed;
-        sampled with a 99 % interval (central limit theorem, cut to the bracket) on request.
+        sampled with a 99 % interval (central limit theorem, cut to the bracket) on request. Other mechanisms: `exact`
+        where rationals are cheap; in floats with one error bound; bracketed where compositions are too many.
     Raises:
-        ParameterError: if a parameter is out of range.
+        ParameterError: if a parameter is out of range, or the mechanism's chances are no law.
     Guarantees:
         The truth lies in [log10_lower, log10_upper], whatever the status. The certified search equals the
         comparison of all compositions.
@@ -89,12 +96,20 @@ def expected(
         >>> result = mz.smoothed.expected(n=1000, vertices=["0.3", "0.6"], loss_rate="0.1", epsilon=1.0)
         >>> result.certified, result.log10_delta < 0
         (True, True)
+        >>> majority = lambda counts: {counts[0] > counts[1]: 1}
+        >>> own = mz.smoothed.expected(n=12, vertices=["0.3", "0.6"], sampled=9, ratio=2, mechanism=majority)
+        >>> own.exact, own.split
+        (Fraction(1052627967, 6875000000), (4, 8))
     """
     started = time.perf_counter()
     records = read_count("n", n, least=1)
-    corners = hull_vertices(read_vertices(vertices))
-    sample = read_sample(records, loss_rate=loss_rate, sampled=sampled)
+    given = read_vertices(vertices)
     loss = read_loss(epsilon=epsilon, ratio=ratio)
+    anonymous = mechanisms.read_mechanism(mechanism)
+    if sampling is not None or anonymous != mechanisms.Histogram():
+        return _anonymous(anonymous, records, given, loss, (loss_rate, sampled, sampling), started)
+    corners = hull_vertices(given)
+    sample = read_sample(records, loss_rate=loss_rate, sampled=sampled)
     types = len(corners[0])
     allowed = (
         ("auto", "certificate", "all_splits")
@@ -122,23 +137,56 @@ def expected(
     else:
         found = many_types.bracket(sample, loss, corners)
         if method == "monte_carlo":
-            _check_draws(draws, "random histograms", 1000)
+            check_draws(draws, "random histograms", 1000)
             estimate = many_types.monte_carlo(
-                sample, loss, corners, found.split, draws=draws, seed=seed, z=_Z
+                sample, loss, corners, found.split, draws=draws, seed=seed, z=Z_SCORE
             )
             reason = f"Mean of exact delta at {draws} random histograms of the composition {found.split}."
-            return _record(sample, loss, corners, replace(found, reason=reason), started, estimate)
-    return _record(sample, loss, corners, found, started)
+            return expected_record(
+                sample, loss, corners, replace(found, reason=reason), started, estimate
+            )
+    return expected_record(sample, loss, corners, found, started)
 
 
-def _check_draws(draws: int, what: str, example: int) -> None:
+def _anonymous(
+    mechanism: mechanisms.Anonymous,
+    records: int,
+    corners: tuple[Distribution, ...],
+    loss: Loss,
+    asked: tuple[Rational | None, int | None, Sampling | None],
+    started: float,
+) -> Expected:
+    """`expected` for any mechanism and sampler; the distributions are taken as they are, in their order."""
+    loss_rate, sampled, sampling = asked
+    sample = None
+    if sampling is not None or sampled is not None or loss_rate is not None:
+        check_choice("sampling", sampling or "without_replacement", get_args(Sampling))
+        sample = read_sample(
+            records,
+            loss_rate=loss_rate,
+            sampled=sampled,
+            replacement=sampling == "with_replacement",
+            poisson=sampling == "poisson",
+        )
+    setting = compositions.Setting(
+        mechanism=mechanism, records=records, types=len(corners[0]), loss=loss, sample=sample
+    )
+    found = compositions.search_compositions(setting, corners)
+    whole = Sample(
+        records=records, sampled=records, rate=Fraction(1), sampling="without_replacement"
+    )
+    result = expected_record(sample or whole, loss, corners, found.range, started)
+    return replace(result, exact=found.exact, log10_worst_case=found.log_worst / LOG_TEN)
+
+
+def check_draws(draws: int, what: str, example: int) -> None:
     if read_count("draws", draws) < 2:
         raise ParameterError(
             "draws", draws, f"needs at least 2 {what} for an interval; try {example}"
         )
 
 
-def _record(
+def expected_record(
     sample: Sample,
     loss: Loss,
     corners: Sequence[Distribution] | Sequence[np.ndarray],
@@ -258,333 +306,6 @@ def rare_loss_log10(n: int, *, share: Rational, lost: int) -> float:
     return (
         r * log_miss + math.log1p(-(r / records) * math.exp((records - r) * log_miss))
     ) / LOG_TEN
-
-
-#: Subsets are counted in floats, which end at 1e308.
-MAX_LOG10_SUBSETS = 300.0
-#: Cells of the subset table, T + 1 rows of all sums; beyond this one table takes a gigabyte.
-MAX_CELLS = 30_000_000
-
-
-def continuous_average(
-    n: int,
-    *,
-    loss_rate: Rational | None = None,
-    sampled: int | None = None,
-    epsilon: float | None = None,
-    ratio: Rational | None = None,
-) -> Profile:
-    """delta(x) of the sampling average of records in [0, 1] that may take any value: the sampling rate.
-
-    Arguments:
-        n: number of records.
-        loss_rate, sampled, epsilon, ratio: as in `profile`.
-    Returns:
-        A certified `Profile` with delta = T/n for every database and every epsilon.
-    Raises:
-        ParameterError: if a parameter is out of range.
-    Guarantees:
-        Smoothed delta equals it, too: it is the same for every database, so for every expectation.
-    Source: "Smoothed Differential Privacy", Theorem 4.
-    Example:
-        >>> round(mz.smoothed.continuous_average(100, sampled=10, epsilon=1.0).delta, 3)
-        0.1
-    """
-    records = read_count("n", n, least=1)
-    sample = read_sample(records, loss_rate=loss_rate, sampled=sampled)
-    loss = read_loss(epsilon=epsilon, ratio=ratio)
-    worst = log10_worst_case(sample)
-    reason = (
-        "A neighbour can replace one record by a value that no other subset sum can imitate, so the published "
-        "average shows whether it was sampled; averaging continuous records hides nothing."
-    )
-    return profile_of(sample, loss, worst, rounded_up(worst), worst=worst, reason=reason)
-
-
-def average_profile(
-    records: Sequence[int] | np.ndarray,
-    *,
-    loss_rate: Rational | None = None,
-    sampled: int | None = None,
-    epsilon: float | None = None,
-    ratio: Rational | None = None,
-    levels: int = 256,
-) -> Profile:
-    """delta(x) of publishing the sum (or average) of T quantized records drawn without replacement.
-
-    Arguments:
-        records: level of each record, integers from 0 to levels - 1.
-        loss_rate, sampled, epsilon, ratio: as in `profile`.
-        levels: size of the grid that a replaced record may take any value of.
-    Returns:
-        A `Profile`, certified: subset sums are counted exactly up to rounding, for every record, every
-        replacement and both directions. `pair` is (old level, new level) of the worst replacement.
-    Raises:
-        ParameterError: if a parameter is out of range, or C(n, T) exceeds 1e300.
-    Guarantees:
-        `log10_upper` is never below the truth. Only positive terms are added before the final difference.
-    Edge cases:
-        All records sampled: delta = 1, the sum is exact.
-    Source: "Smoothed Differential Privacy", Algorithm 3 and Section 6, on a grid. The histogram of the same
-        sample would be no use: with 256 levels some level occurs once or never, and delta is the sampling rate.
-    Example:
-        >>> records = np.random.default_rng(0).integers(0, 4, 100)
-        >>> mz.smoothed.average_profile(records, sampled=10, epsilon=1.0, levels=4).log10_delta <= 0
-        True
-    """
-    read_count("levels", levels, least=2)
-    codes = np.asarray(records)
-    if codes.ndim != 1 or codes.size == 0 or not np.issubdtype(codes.dtype, np.integer):
-        raise ParameterError("records", records, "must be a non-empty list of integer levels")
-    if codes.min() < 0 or codes.max() >= levels:
-        raise ParameterError(
-            "records", records, f"must lie between 0 and levels - 1 = {levels - 1}"
-        )
-    sample = read_sample(codes.size, loss_rate=loss_rate, sampled=sampled)
-    loss = read_loss(epsilon=epsilon, ratio=ratio)
-    n, t = sample.records, sample.sampled
-    log_subsets = (math.lgamma(n + 1) - math.lgamma(t + 1) - math.lgamma(n - t + 1)) / LOG_TEN
-    if log_subsets > MAX_LOG10_SUBSETS:
-        raise ParameterError(
-            "sampled",
-            sample.sampled,
-            f"has 1e{log_subsets:.0f} subsets; a float takes 1e300 at most",
-        )
-    value, upper, pair = _worst_pair(codes.astype(np.int64), sample, loss, levels)
-    subsets = math.log(math.comb(sample.records, sample.sampled))
-    worst = log10_worst_case(sample)
-    bound = (
-        to_log10(math.log(upper) - subsets, 1e-15 * (1.0 + subsets)) if upper > 0.0 else -math.inf
-    )
-    bound = min(bound, rounded_up(worst))
-    found = to_log10(math.log(value) - subsets) if value > 0.0 else -math.inf
-    reason = "Sums of all subsets counted for every record, replacement and direction."
-    return profile_of(sample, loss, found, bound, worst=worst, pair=pair, reason=reason)
-
-
-def _worst_pair(
-    codes: np.ndarray, sample: Sample, loss: Loss, levels: int
-) -> tuple[float, float, tuple[int, int] | None]:
-    values, copies = np.unique(codes, return_counts=True)
-    base = int(values[0])
-    draws = sample.sampled
-    width = draws * int(values[-1] - base) + 1
-    if (draws + 1) * width > MAX_CELLS:
-        raise ParameterError(
-            "sampled", draws, f"needs a table of {draws + 1} x {width} cells; sample fewer records"
-        )
-    high, low = loss.parts
-    ratio = high if low >= 0.0 else math.nextafter(high, -math.inf)
-    # A count is a sum of at most n rounded additions; the factor 8 covers both sides and the difference.
-    slack = 8.0 * (sample.records + 8) * 2.0**-53
-    shifts = np.arange(levels, dtype=np.int64) - base
-    lift = max(0, -int(shifts.min()))
-    best, bound, pair = 0.0, 0.0, None
-    empty = np.zeros((draws + 1, width))
-    empty[0, 0] = 1.0
-    groups = [(int(value) - base, int(count)) for value, count in zip(values, copies, strict=True)]
-    for own, table in _leave_one_out(empty, 0, groups):
-        # The rest is moved up by `lift`, so that replacements below the smallest level keep a shift >= 0.
-        rest = np.concatenate((np.zeros(lift), table[draws]))
-        chosen = table[draws - 1]
-        value, upper, where, _ = logarithms.worst_replacement(
-            rest, chosen, own + lift, shifts + lift, ratio, slack
-        )
-        bound = max(bound, upper)
-        if value > best:
-            best, pair = value, (own + base, int(where) - lift + base)
-    return best, bound, pair
-
-
-def _leave_one_out(
-    table: np.ndarray, filled: int, groups: list[tuple[int, int]]
-) -> Iterator[tuple[int, np.ndarray]]:
-    # Subset counts without one record of each group. Halving adds every record once per level of the recursion;
-    # removing a record from the full table instead would subtract, and lose the small counts that matter.
-    if len(groups) == 1:
-        value, count = groups[0]
-        logarithms.add_records(table, filled, value, count - 1)
-        yield value, table
-        return
-    half = len(groups) // 2
-    for kept, added in ((groups[:half], groups[half:]), (groups[half:], groups[:half])):
-        branch, size = table.copy(), filled
-        for value, count in added:
-            logarithms.add_records(branch, size, value, count)
-            size += count
-        yield from _leave_one_out(branch, size, kept)
-
-
-def quantized_gaussian(mean: float, deviation: float, *, levels: int = 256) -> np.ndarray:
-    """Chances of the levels of the quantized Gaussian: level i stands for (i - levels/2)/levels in [-1/2, 1/2).
-
-    Arguments:
-        mean, deviation: of the Gaussian before quantization; deviation > 0.
-        levels: size of the grid.
-    Returns:
-        Array (levels,), the Gaussian's mass on each interval ((i - 128)/256, (i - 127)/256], normalized.
-    Raises:
-        ParameterError: if the deviation is not positive and finite, or no mass falls on the grid.
-    Source: "Smoothed Differential Privacy", Definition 5.
-    Example:
-        >>> chances = mz.smoothed.quantized_gaussian(0.0, 0.1, levels=8)
-        >>> chances.shape, round(float(chances.sum()), 12)
-        ((8,), 1.0)
-    """
-    return _masses(_edges(mean, deviation, levels), special.ndtr, mean)
-
-
-def quantized_laplace(mean: float, deviation: float, *, levels: int = 256) -> np.ndarray:
-    """As `quantized_gaussian`, for a Laplace distribution of that standard deviation: scale deviation / sqrt(2).
-
-    Arguments:
-        mean, deviation, levels: as of `quantized_gaussian`.
-
-    Returns: (levels,) chances that sum to 1.
-
-    Source: "Smoothed Differential Privacy", Appendix G.1, which writes L(mu, sigma^2) and leaves the scale open;
-        here sigma^2 is the variance, as for the Gaussian.
-
-    Example:
-        >>> chances = mz.smoothed.quantized_laplace(0.0, 0.1, levels=8)
-        >>> chances.shape, round(float(chances.sum()), 12)
-        ((8,), 1.0)
-    """
-    return _masses(_edges(mean, deviation, levels) * math.sqrt(2.0), _laplace, mean)
-
-
-def _laplace(x: np.ndarray) -> np.ndarray:
-    """The distribution function of scale 1."""
-    return np.where(
-        x < 0.0, 0.5 * np.exp(np.minimum(x, 0.0)), 1.0 - 0.5 * np.exp(-np.maximum(x, 0.0))
-    )
-
-
-def _edges(mean: float, deviation: float, levels: int) -> np.ndarray:
-    if not (math.isfinite(deviation) and deviation > 0.0):
-        raise ParameterError("deviation", deviation, "must be a finite number above 0")
-    if not math.isfinite(mean):
-        raise ParameterError("mean", mean, "must be a finite number")
-    read_count("levels", levels, least=2)
-    return ((np.arange(levels + 1) - levels // 2) / levels - mean) / deviation
-
-
-def _masses(
-    edges: np.ndarray, below: Callable[[np.ndarray], np.ndarray], mean: float
-) -> np.ndarray:
-    """Normalized masses between the edges of a symmetric law with the distribution function `below`."""
-    # Differences of the smaller tails, so that both sides keep their relative accuracy.
-    masses = np.where(edges[1:] <= 0.0, np.diff(below(edges)), -np.diff(below(-edges)))
-    total = float(masses.sum())
-    if not total > 0.0:
-        raise ParameterError("mean", mean, "puts no mass on the grid [-1/2, 1/2]; move it closer")
-    return masses / total
-
-
-def expected_gradients(
-    *,
-    n: int,
-    distributions: Sequence[np.ndarray],
-    sampled: int | None = None,
-    loss_rate: Rational | None = None,
-    epsilon: float | None = None,
-    ratio: Rational | None = None,
-    split: Sequence[int] | None = None,
-    draws: int = 100,
-    seed: int = 0,
-) -> Expected:
-    """Expectation of delta(x) for the sampling average of quantized gradients: Monte Carlo over exact inner values.
-
-    Arguments:
-        n: number of records; sampled: batch size T, by default ceil(sqrt(n)).
-        distributions: arrays of chances over the same levels, such as `quantized_gaussian(0, 0.12)`.
-        loss_rate, epsilon, ratio: as in `profile`.
-        split: how many records follow each distribution; by default every pure composition and the even one are
-            tried, and the largest estimate is returned.
-        draws, seed: databases per composition, and the seed.
-    Returns:
-        An `Expected` with status "sampled": a mean of exact delta(x) with a 99 % interval (central limit theorem)
-        for the composition `split`. The rigorous bounds are those of any database: [0, sampling rate].
-    Raises:
-        ParameterError: if a parameter is out of range.
-    Guarantees:
-        log10_upper is the sampling rate, which no composition exceeds.
-    Source: "Smoothed Differential Privacy", Section 6 and Appendix G (Figures 2 right and 5).
-    Example:
-        >>> chances = mz.smoothed.quantized_gaussian(0.0, 0.1, levels=8)
-        >>> result = mz.smoothed.expected_gradients(n=100, distributions=[chances], sampled=50, epsilon=1.0, draws=5)
-        >>> result.certified, result.log10_delta < 0
-        (False, True)
-    """
-    started = time.perf_counter()
-    records = read_count("n", n, least=1)
-    chances = [np.asarray(row, dtype=np.float64) for row in distributions]
-    if not chances or any(
-        row.ndim != 1 or row.size < 2 or row.size != chances[0].size for row in chances
-    ):
-        raise ParameterError(
-            "distributions", distributions, "needs arrays of chances over the same levels"
-        )
-    for row in chances:
-        if not (
-            np.isfinite(row).all() and (row >= 0.0).all() and abs(float(row.sum()) - 1.0) < 1e-9
-        ):
-            raise ParameterError("distributions", row, "must be non-negative and sum to 1")
-    chances = [row / row.sum() for row in chances]
-    if sampled is None and loss_rate is None:
-        sampled = math.isqrt(records - 1) + 1
-    sample = read_sample(records, loss_rate=loss_rate, sampled=sampled)
-    loss = read_loss(epsilon=epsilon, ratio=ratio)
-    _check_draws(draws, "databases", 100)
-    compositions = _compositions(records, len(chances), split)
-    estimates = [(_estimate(chances, one, sample, loss, draws, seed), one) for one in compositions]
-    estimate, composition = max(estimates, key=lambda item: item[0].log_value)
-    most = rounded_up(log10_worst_case(sample)) * LOG_TEN
-    reason = f"Mean of exact delta(x) over {draws} databases; the worst of {len(estimates)} composition(s) tried."
-    found = many_types.Range(
-        log_value=estimate.log_value, log_lower=-math.inf, log_upper=most, split=composition, method="Monte Carlo",
-        reason=reason,
-    )  # fmt: skip
-    return _record(sample, loss, chances, found, started, estimate)
-
-
-def _estimate(
-    chances: list[np.ndarray],
-    composition: tuple[int, ...],
-    sample: Sample,
-    loss: Loss,
-    draws: int,
-    seed: int,
-) -> SampledMean:
-    rng = np.random.default_rng(check_count("seed", seed, least=0))
-    logs = np.empty(draws)
-    for draw in range(draws):
-        codes = [
-            rng.choice(row.size, size=count, p=row)
-            for row, count in zip(chances, composition, strict=True)
-        ]
-        levels = chances[0].size
-        record = average_profile(
-            np.concatenate(codes), sampled=sample.sampled, ratio=loss.ratio, levels=levels
-        )
-        logs[draw] = record.log10_delta * LOG_TEN
-    return summary(logs, _Z)
-
-
-def _compositions(
-    records: int, vertices: int, split: Sequence[int] | None
-) -> list[tuple[int, ...]]:
-    if split is not None:
-        chosen = tuple(read_count(f"split[{i}]", count) for i, count in enumerate(split))
-        if len(chosen) != vertices or sum(chosen) != records:
-            raise ParameterError(
-                "split", chosen, f"needs {vertices} counts that sum to n={records}"
-            )
-        return [chosen]
-    pure = [tuple(records if i == j else 0 for i in range(vertices)) for j in range(vertices)]
-    share = records // vertices
-    even = (records - share * (vertices - 1),) + (share,) * (vertices - 1)
-    return list(dict.fromkeys([*pure, even]))
 
 
 # Formulas as printed in the paper, for comparison; those named `published_` are no guarantees -------------------------

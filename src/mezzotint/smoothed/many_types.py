@@ -305,8 +305,18 @@ def _all_splits(sample: Sample, loss: Loss, ends: tuple[Fraction, ...]) -> Range
             "n", n, f"comparing all splits needs n <= {MAX_ALL_SPLITS * 5}; use the certificate"
         )
     values, errors = logarithms.log_delta_window(0, n, float(n), float(sample.lost), loss.parts)
+    return compare_splits(values, float(errors.max()), ends)
+
+
+def compare_splits(values: np.ndarray, inner: float, ends: tuple[Fraction, ...]) -> Range:
+    """The largest expectation of exp(values[K]) over all splits of n records between two shares of the first type.
+
+    Arguments:
+        values: (n + 1,) log delta by the count of the first type; inner: bound on the error of each.
+        ends: the two shares.
+    """
+    n = values.size - 1
     best, best_error, split_at, upper = -math.inf, 0.0, 0, -math.inf
-    inner = float(errors.max())
     for moved in range(n + 1):
         if moved > 0:
             values = logarithms.mix_step(values, split(ends[0]))

@@ -10,7 +10,7 @@ import decimal
 import functools
 import math
 from collections.abc import Iterable, Sequence, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from numbers import Integral, Real
 from typing import Literal
@@ -445,6 +445,7 @@ class Expected(Record):
         log10_worst_case: log10 of the delta of ordinary differential privacy.
         reason: one sentence.
         seconds: time spent.
+        exact: delta itself, where it is a known rational.
 
     Example:
         >>> result = mz.smoothed.expected(n=50, vertices=["0.3"], loss_rate="0.1", epsilon=1.0)
@@ -467,6 +468,7 @@ class Expected(Record):
     log10_worst_case: float
     reason: str
     seconds: float
+    exact: Fraction | None = field(default=None, repr=False)
 
     @property
     def delta(self) -> float:

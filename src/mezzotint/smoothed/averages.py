@@ -1,0 +1,418 @@
+"""delta of published averages: of quantized records, of gradients of one and of many coordinates, of continuous records."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special
+
+from mezzotint.core.arguments import check_count
+from mezzotint.core.errors import ParameterError
+from mezzotint.smoothed import logarithms, many_types
+from mezzotint.smoothed.expectations import Z_SCORE, check_draws, expected_record
+from mezzotint.smoothed.many_types import SampledMean, summary
+from mezzotint.smoothed.model import (
+    LOG_TEN,
+    Expected,
+    Loss,
+    Profile,
+    Rational,
+    Sample,
+    log10_worst_case,
+    profile_of,
+    read_count,
+    read_loss,
+    read_sample,
+    rounded_up,
+    to_log10,
+)
+
+#: Subsets are counted in floats, which end at 1e308.
+MAX_LOG10_SUBSETS = 300.0
+#: Cells of the subset table, T + 1 rows of all sums; beyond this one table takes a gigabyte.
+MAX_CELLS = 30_000_000
+
+
+def continuous_average(
+    n: int,
+    *,
+    loss_rate: Rational | None = None,
+    sampled: int | None = None,
+    epsilon: float | None = None,
+    ratio: Rational | None = None,
+) -> Profile:
+    """delta(x) of the sampling average of records in [0, 1] that may take any value: the sampling rate.
+
+    Arguments:
+        n: number of records.
+        loss_rate, sampled, epsilon, ratio: as in `profile`.
+    Returns:
+        A certified `Profile` with delta = T/n for every database and every epsilon.
+    Raises:
+        ParameterError: if a parameter is out of range.
+    Guarantees:
+        Smoothed delta equals it, too: it is the same for every database, so for every expectation.
+    Source: "Smoothed Differential Privacy", Theorem 4.
+    Example:
+        >>> round(mz.smoothed.continuous_average(100, sampled=10, epsilon=1.0).delta, 3)
+        0.1
+    """
+    records = read_count("n", n, least=1)
+    sample = read_sample(records, loss_rate=loss_rate, sampled=sampled)
+    loss = read_loss(epsilon=epsilon, ratio=ratio)
+    worst = log10_worst_case(sample)
+    reason = (
+        "A neighbour can replace one record by a value that no other subset sum can imitate, so the published "
+        "average shows whether it was sampled; averaging continuous records hides nothing."
+    )
+    return profile_of(sample, loss, worst, rounded_up(worst), worst=worst, reason=reason)
+
+
+def average_profile(
+    records: Sequence[int] | np.ndarray,
+    *,
+    loss_rate: Rational | None = None,
+    sampled: int | None = None,
+    epsilon: float | None = None,
+    ratio: Rational | None = None,
+    levels: int = 256,
+) -> Profile:
+    """delta(x) of publishing the sum (or average) of T quantized records drawn without replacement.
+
+    Arguments:
+        records: level of each record, integers from 0 to levels - 1.
+        loss_rate, sampled, epsilon, ratio: as in `profile`.
+        levels: size of the grid that a replaced record may take any value of.
+    Returns:
+        A `Profile`, certified: subset sums are counted exactly up to rounding, for every record, every
+        replacement and both directions. `pair` is (old level, new level) of the worst replacement.
+    Raises:
+        ParameterError: if a parameter is out of range, or C(n, T) exceeds 1e300.
+    Guarantees:
+        `log10_upper` is never below the truth. Only positive terms are added before the final difference.
+    Edge cases:
+        All records sampled: delta = 1, the sum is exact.
+    Source: "Smoothed Differential Privacy", Algorithm 3 and Section 6, on a grid. The histogram of the same
+        sample would be no use: with 256 levels some level occurs once or never, and delta is the sampling rate.
+    Example:
+        >>> records = np.random.default_rng(0).integers(0, 4, 100)
+        >>> mz.smoothed.average_profile(records, sampled=10, epsilon=1.0, levels=4).log10_delta <= 0
+        True
+    """
+    read_count("levels", levels, least=2)
+    codes = np.asarray(records)
+    if codes.ndim != 1 or codes.size == 0 or not np.issubdtype(codes.dtype, np.integer):
+        raise ParameterError("records", records, "must be a non-empty list of integer levels")
+    if codes.min() < 0 or codes.max() >= levels:
+        raise ParameterError(
+            "records", records, f"must lie between 0 and levels - 1 = {levels - 1}"
+        )
+    sample = read_sample(codes.size, loss_rate=loss_rate, sampled=sampled)
+    loss = read_loss(epsilon=epsilon, ratio=ratio)
+    n, t = sample.records, sample.sampled
+    log_subsets = (math.lgamma(n + 1) - math.lgamma(t + 1) - math.lgamma(n - t + 1)) / LOG_TEN
+    if log_subsets > MAX_LOG10_SUBSETS:
+        raise ParameterError(
+            "sampled",
+            sample.sampled,
+            f"has 1e{log_subsets:.0f} subsets; a float takes 1e300 at most",
+        )
+    value, upper, pair = _worst_pair(codes.astype(np.int64), sample, loss, levels)
+    subsets = math.log(math.comb(sample.records, sample.sampled))
+    worst = log10_worst_case(sample)
+    bound = (
+        to_log10(math.log(upper) - subsets, 1e-15 * (1.0 + subsets)) if upper > 0.0 else -math.inf
+    )
+    bound = min(bound, rounded_up(worst))
+    found = to_log10(math.log(value) - subsets) if value > 0.0 else -math.inf
+    reason = "Sums of all subsets counted for every record, replacement and direction."
+    return profile_of(sample, loss, found, bound, worst=worst, pair=pair, reason=reason)
+
+
+def _worst_pair(
+    codes: np.ndarray, sample: Sample, loss: Loss, levels: int
+) -> tuple[float, float, tuple[int, int] | None]:
+    values, copies = np.unique(codes, return_counts=True)
+    base = int(values[0])
+    draws = sample.sampled
+    width = draws * int(values[-1] - base) + 1
+    if (draws + 1) * width > MAX_CELLS:
+        raise ParameterError(
+            "sampled", draws, f"needs a table of {draws + 1} x {width} cells; sample fewer records"
+        )
+    high, low = loss.parts
+    ratio = high if low >= 0.0 else math.nextafter(high, -math.inf)
+    # A count is a sum of at most n rounded additions; the factor 8 covers both sides and the difference.
+    slack = 8.0 * (sample.records + 8) * 2.0**-53
+    shifts = np.arange(levels, dtype=np.int64) - base
+    lift = max(0, -int(shifts.min()))
+    best, bound, pair = 0.0, 0.0, None
+    empty = np.zeros((draws + 1, width))
+    empty[0, 0] = 1.0
+    groups = [(int(value) - base, int(count)) for value, count in zip(values, copies, strict=True)]
+    for own, table in _leave_one_out(empty, 0, groups):
+        # The rest is moved up by `lift`, so that replacements below the smallest level keep a shift >= 0.
+        rest = np.concatenate((np.zeros(lift), table[draws]))
+        chosen = table[draws - 1]
+        value, upper, where, _ = logarithms.worst_replacement(
+            rest, chosen, own + lift, shifts + lift, ratio, slack
+        )
+        bound = max(bound, upper)
+        if value > best:
+            best, pair = value, (own + base, int(where) - lift + base)
+    return best, bound, pair
+
+
+def gradient_profile(
+    codes: npt.ArrayLike,
+    *,
+    loss_rate: Rational | None = None,
+    sampled: int | None = None,
+    epsilon: float | None = None,
+    ratio: Rational | None = None,
+    levels: int = 256,
+) -> Profile:
+    """delta(x) of publishing the average quantized gradient of a batch, all coordinates of it.
+
+    One batch serves all coordinates, so their deltas do not compose. If in some coordinate all records agree, or all but
+    one do, then a neighbour in which one record differs there shows whether that record was drawn: delta is the sampling
+    rate at every epsilon.
+
+    Arguments:
+        codes: (n, d) levels of each record's gradient, integers from 0 to levels - 1, at least two levels.
+        loss_rate, sampled, epsilon, ratio: as in `profile`; the batch is drawn without replacement.
+        levels: size of the grid that a replaced record may take any value of, in every coordinate.
+    Returns:
+        A `Profile`: "closed" where the rule above applies; else "bracketed" between the largest coordinate's delta
+        (any coordinate alone is post-processing) and the sampling rate.
+    Raises:
+        ParameterError: if a parameter is out of range.
+    Source: docs/proofs/smoothed-expected.md, "Gradients of many coordinates".
+    Example:
+        >>> codes = np.array([[0, 3], [1, 3], [0, 3], [1, 2]])
+        >>> mz.smoothed.gradient_profile(codes, sampled=2, epsilon=1.0, levels=4).delta
+        0.50...
+    """
+    read_count("levels", levels, least=2)
+    rows = np.asarray(codes)
+    if rows.ndim != 2 or rows.size == 0 or not np.issubdtype(rows.dtype, np.integer):
+        raise ParameterError(
+            "codes", rows.shape, "must be a non-empty (n, d) array of integer levels"
+        )
+    if rows.min() < 0 or rows.max() >= levels:
+        raise ParameterError("codes", rows, f"must lie between 0 and levels - 1 = {levels - 1}")
+    sample = read_sample(len(rows), loss_rate=loss_rate, sampled=sampled)
+    loss = read_loss(epsilon=epsilon, ratio=ratio)
+    worst = log10_worst_case(sample)
+    columns = np.sort(rows, axis=0)
+    # Sorted, all but one agree if the first n - 1 or the last n - 1 do.
+    agree = (columns[0] == columns[-2]) | (columns[min(1, len(rows) - 1)] == columns[-1])
+    if len(rows) == 1 or agree.any():
+        reason = (
+            "In some coordinate all records but one agree: it shows whether that one was drawn."
+        )
+        return profile_of(sample, loss, worst, rounded_up(worst), worst=worst, reason=reason)
+    profiles = [
+        average_profile(column, sampled=sample.sampled, ratio=loss.ratio, levels=levels)
+        for column in rows.T
+    ]
+    best = max(profile.log10_delta for profile in profiles)
+    reason = "Between the largest coordinate's own delta and the sampling rate."
+    return profile_of(
+        sample, loss, best, rounded_up(worst), worst=worst, reason=reason, status="bracketed"
+    )
+
+
+def _leave_one_out(
+    table: np.ndarray, filled: int, groups: list[tuple[int, int]]
+) -> Iterator[tuple[int, np.ndarray]]:
+    # Subset counts without one record of each group. Halving adds every record once per level of the recursion;
+    # removing a record from the full table instead would subtract, and lose the small counts that matter.
+    if len(groups) == 1:
+        value, count = groups[0]
+        logarithms.add_records(table, filled, value, count - 1)
+        yield value, table
+        return
+    half = len(groups) // 2
+    for kept, added in ((groups[:half], groups[half:]), (groups[half:], groups[:half])):
+        branch, size = table.copy(), filled
+        for value, count in added:
+            logarithms.add_records(branch, size, value, count)
+            size += count
+        yield from _leave_one_out(branch, size, kept)
+
+
+def quantized_gaussian(mean: float, deviation: float, *, levels: int = 256) -> np.ndarray:
+    """Chances of the levels of the quantized Gaussian: level i stands for (i - levels/2)/levels in [-1/2, 1/2).
+
+    Arguments:
+        mean, deviation: of the Gaussian before quantization; deviation > 0.
+        levels: size of the grid.
+    Returns:
+        Array (levels,), the Gaussian's mass on each interval ((i - 128)/256, (i - 127)/256], normalized.
+    Raises:
+        ParameterError: if the deviation is not positive and finite, or no mass falls on the grid.
+    Source: "Smoothed Differential Privacy", Definition 5.
+    Example:
+        >>> chances = mz.smoothed.quantized_gaussian(0.0, 0.1, levels=8)
+        >>> chances.shape, round(float(chances.sum()), 12)
+        ((8,), 1.0)
+    """
+    return _masses(_edges(mean, deviation, levels), special.ndtr, mean)
+
+
+def quantized_laplace(mean: float, deviation: float, *, levels: int = 256) -> np.ndarray:
+    """As `quantized_gaussian`, for a Laplace distribution of that standard deviation: scale deviation / sqrt(2).
+
+    Arguments:
+        mean, deviation, levels: as of `quantized_gaussian`.
+
+    Returns: (levels,) chances that sum to 1.
+
+    Source: "Smoothed Differential Privacy", Appendix G.1, which writes L(mu, sigma^2) and leaves the scale open;
+        here sigma^2 is the variance, as for the Gaussian.
+
+    Example:
+        >>> chances = mz.smoothed.quantized_laplace(0.0, 0.1, levels=8)
+        >>> chances.shape, round(float(chances.sum()), 12)
+        ((8,), 1.0)
+    """
+    return _masses(_edges(mean, deviation, levels) * math.sqrt(2.0), _laplace, mean)
+
+
+def _laplace(x: np.ndarray) -> np.ndarray:
+    """The distribution function of scale 1."""
+    return np.where(
+        x < 0.0, 0.5 * np.exp(np.minimum(x, 0.0)), 1.0 - 0.5 * np.exp(-np.maximum(x, 0.0))
+    )
+
+
+def _edges(mean: float, deviation: float, levels: int) -> np.ndarray:
+    if not (math.isfinite(deviation) and deviation > 0.0):
+        raise ParameterError("deviation", deviation, "must be a finite number above 0")
+    if not math.isfinite(mean):
+        raise ParameterError("mean", mean, "must be a finite number")
+    read_count("levels", levels, least=2)
+    return ((np.arange(levels + 1) - levels // 2) / levels - mean) / deviation
+
+
+def _masses(
+    edges: np.ndarray, below: Callable[[np.ndarray], np.ndarray], mean: float
+) -> np.ndarray:
+    """Normalized masses between the edges of a symmetric law with the distribution function `below`."""
+    # Differences of the smaller tails, so that both sides keep their relative accuracy.
+    masses = np.where(edges[1:] <= 0.0, np.diff(below(edges)), -np.diff(below(-edges)))
+    total = float(masses.sum())
+    if not total > 0.0:
+        raise ParameterError("mean", mean, "puts no mass on the grid [-1/2, 1/2]; move it closer")
+    return masses / total
+
+
+def expected_gradients(
+    *,
+    n: int,
+    distributions: Sequence[np.ndarray],
+    sampled: int | None = None,
+    loss_rate: Rational | None = None,
+    epsilon: float | None = None,
+    ratio: Rational | None = None,
+    split: Sequence[int] | None = None,
+    draws: int = 100,
+    seed: int = 0,
+) -> Expected:
+    """Expectation of delta(x) for the sampling average of quantized gradients: Monte Carlo over exact inner values.
+
+    Arguments:
+        n: number of records; sampled: batch size T, by default ceil(sqrt(n)).
+        distributions: arrays of chances over the same levels, such as `quantized_gaussian(0, 0.12)`.
+        loss_rate, epsilon, ratio: as in `profile`.
+        split: how many records follow each distribution; by default every pure composition and the even one are
+            tried, and the largest estimate is returned.
+        draws, seed: databases per composition, and the seed.
+    Returns:
+        An `Expected` with status "sampled": a mean of exact delta(x) with a 99 % interval (central limit theorem)
+        for the composition `split`. The rigorous bounds are those of any database: [0, sampling rate].
+    Raises:
+        ParameterError: if a parameter is out of range.
+    Guarantees:
+        log10_upper is the sampling rate, which no composition exceeds.
+    Source: "Smoothed Differential Privacy", Section 6 and Appendix G (Figures 2 right and 5).
+    Example:
+        >>> chances = mz.smoothed.quantized_gaussian(0.0, 0.1, levels=8)
+        >>> result = mz.smoothed.expected_gradients(n=100, distributions=[chances], sampled=50, epsilon=1.0, draws=5)
+        >>> result.certified, result.log10_delta < 0
+        (False, True)
+    """
+    started = time.perf_counter()
+    records = read_count("n", n, least=1)
+    chances = [np.asarray(row, dtype=np.float64) for row in distributions]
+    if not chances or any(
+        row.ndim != 1 or row.size < 2 or row.size != chances[0].size for row in chances
+    ):
+        raise ParameterError(
+            "distributions", distributions, "needs arrays of chances over the same levels"
+        )
+    for row in chances:
+        if not (
+            np.isfinite(row).all() and (row >= 0.0).all() and abs(float(row.sum()) - 1.0) < 1e-9
+        ):
+            raise ParameterError("distributions", row, "must be non-negative and sum to 1")
+    chances = [row / row.sum() for row in chances]
+    if sampled is None and loss_rate is None:
+        sampled = math.isqrt(records - 1) + 1
+    sample = read_sample(records, loss_rate=loss_rate, sampled=sampled)
+    loss = read_loss(epsilon=epsilon, ratio=ratio)
+    check_draws(draws, "databases", 100)
+    tried = _compositions(records, len(chances), split)
+    estimates = [(_estimate(chances, one, sample, loss, draws, seed), one) for one in tried]
+    estimate, composition = max(estimates, key=lambda item: item[0].log_value)
+    most = rounded_up(log10_worst_case(sample)) * LOG_TEN
+    reason = f"Mean of exact delta(x) over {draws} databases; the worst of {len(estimates)} composition(s) tried."
+    found = many_types.Range(
+        log_value=estimate.log_value, log_lower=-math.inf, log_upper=most, split=composition, method="Monte Carlo",
+        reason=reason,
+    )  # fmt: skip
+    return expected_record(sample, loss, chances, found, started, estimate)
+
+
+def _estimate(
+    chances: list[np.ndarray],
+    composition: tuple[int, ...],
+    sample: Sample,
+    loss: Loss,
+    draws: int,
+    seed: int,
+) -> SampledMean:
+    rng = np.random.default_rng(check_count("seed", seed, least=0))
+    logs = np.empty(draws)
+    for draw in range(draws):
+        codes = [
+            rng.choice(row.size, size=count, p=row)
+            for row, count in zip(chances, composition, strict=True)
+        ]
+        levels = chances[0].size
+        record = average_profile(
+            np.concatenate(codes), sampled=sample.sampled, ratio=loss.ratio, levels=levels
+        )
+        logs[draw] = record.log10_delta * LOG_TEN
+    return summary(logs, Z_SCORE)
+
+
+def _compositions(
+    records: int, vertices: int, split: Sequence[int] | None
+) -> list[tuple[int, ...]]:
+    if split is not None:
+        chosen = tuple(read_count(f"split[{i}]", count) for i, count in enumerate(split))
+        if len(chosen) != vertices or sum(chosen) != records:
+            raise ParameterError(
+                "split", chosen, f"needs {vertices} counts that sum to n={records}"
+            )
+        return [chosen]
+    pure = [tuple(records if i == j else 0 for i in range(vertices)) for j in range(vertices)]
+    share = records // vertices
+    even = (records - share * (vertices - 1),) + (share,) * (vertices - 1)
+    return list(dict.fromkeys([*pure, even]))

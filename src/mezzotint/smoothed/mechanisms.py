@@ -1,0 +1,168 @@
+"""Anonymous mechanisms: their output's law depends on how many records are of each type, not on whose they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Literal, final
+
+import numpy as np
+
+from mezzotint.core.arguments import check_choice
+from mezzotint.core.errors import ParameterError
+from mezzotint.smoothed.model import Rational
+
+Counts = tuple[int, ...]
+Law = Callable[[Counts], Mapping[Hashable, Any]]
+"""Histogram -> output -> its chance; an output that is absent has chance 0."""
+
+Rule = Literal["plurality", "borda", "stv"]
+RULES: tuple[Rule, ...] = ("plurality", "borda", "stv")
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Histogram:
+    """The histogram of the sample itself; with `noise_ratio`, under the exponential mechanism's noise (Algorithm 4)."""
+
+    noise_ratio: Rational | None = None
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Threshold:
+    """Whether at least `least` records are of the first type."""
+
+    least: int
+
+    def law(self, counts: Counts) -> Mapping[Hashable, Any]:
+        """The one output, for certain."""
+        return {counts[0] >= self.least: 1}
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Winner:
+    """The winner under a voting rule; ties go to the lowest index.
+
+    Arguments:
+        rule: "plurality" (types are candidates), "borda" or "stv" (types are ballots).
+        ballots: for the last two, a ranking for each type, such as ("abc", "bca", "cab").
+    """
+
+    rule: Rule = "plurality"
+    ballots: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_choice("rule", self.rule, RULES)
+        if self.rule == "plurality":
+            return
+        candidates = {tuple(sorted(ballot)) for ballot in self.ballots}
+        if len(candidates) != 1 or len(set(next(iter(candidates)))) != len(self.ballots[0]):
+            raise ParameterError(
+                "ballots", self.ballots, "each must rank the same candidates once, such as abc"
+            )
+
+    def law(self, counts: Counts) -> Mapping[Hashable, Any]:
+        """The winner, for certain."""
+        if self.rule == "plurality":
+            return {max(range(len(counts)), key=lambda i: counts[i]): 1}
+        if len(counts) != len(self.ballots):
+            raise ParameterError(
+                "ballots", self.ballots, f"needs one for each of {len(counts)} types"
+            )
+        candidates = sorted(self.ballots[0])
+        choose = self._borda if self.rule == "borda" else self._transferable
+        return {choose(counts, candidates): 1}
+
+    def _borda(self, counts: Counts, candidates: list[str]) -> str:
+        def score(name: str) -> int:
+            places = (len(candidates) - 1 - ballot.index(name) for ballot in self.ballots)
+            return sum(count * place for count, place in zip(counts, places, strict=True))
+
+        return max(candidates, key=score)
+
+    def _transferable(self, counts: Counts, candidates: list[str]) -> str:
+        """Single transferable vote: the fewest first places drop out; of several, the highest index."""
+        present = list(candidates)
+        while len(present) > 1:
+            firsts = dict.fromkeys(present, 0)
+            for ballot, count in zip(self.ballots, counts, strict=True):
+                firsts[next(name for name in ballot if name in present)] += count
+            present.remove(min(reversed(present), key=lambda name: firsts[name]))
+        return present[0]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Own:
+    """A mechanism by its law: of the sample where there is a sampler, else of the whole database."""
+
+    law: Law
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A mechanism by a row of chances for each histogram, in lexicographic order: (0, .., 0, n) first.
+
+    Arguments:
+        rows: numbers >= 0; rows of floats, Fractions or decimal strings that sum to 1, or of integers with one sum.
+    """
+
+    rows: Sequence[Sequence[Any]]
+
+    def laws(self, total: int, types: int) -> dict[Counts, Mapping[Hashable, Any]]:
+        """The law of every histogram."""
+        histograms = list(histograms_of(total, types))
+        if len(self.rows) != len(histograms):
+            remedy = f"needs {len(histograms)} rows, one for each histogram of {total} records"
+            raise ParameterError("mechanism", len(self.rows), remedy)
+        if all(isinstance(value, int | np.integer) for row in self.rows for value in row):
+            whole = {sum(map(int, row)) for row in self.rows}
+            if len(whole) != 1 or whole == {0}:
+                raise ParameterError(
+                    "mechanism", sorted(whole)[:3], "rows of integers need one sum above 0"
+                )
+            (scale,) = whole
+            rows = [[Fraction(int(value), scale) for value in row] for row in self.rows]
+        else:
+            rows = [list(row) for row in self.rows]
+        return {
+            histogram: dict(enumerate(row)) for histogram, row in zip(histograms, rows, strict=True)
+        }
+
+
+Anonymous = Histogram | Threshold | Winner | Own | Table
+
+
+def read_mechanism(mechanism: object) -> Anonymous:
+    """A mechanism from one of the records above, a word, a callable histogram -> {output: chance}, or a table of rows.
+
+    Raises:
+        ParameterError: anything else.
+    """
+    if isinstance(mechanism, Histogram | Threshold | Winner | Own | Table):
+        return mechanism
+    if mechanism == "histogram":
+        return Histogram()
+    if isinstance(mechanism, str) and mechanism in ("winner", "plurality"):
+        return Winner()
+    if callable(mechanism):
+        return Own(law=mechanism)
+    if isinstance(mechanism, Sequence | np.ndarray) and not isinstance(mechanism, str):
+        return Table(rows=[list(row) for row in mechanism])
+    raise ParameterError(
+        "mechanism", mechanism, "use a callable, a table of rows, 'histogram', 'winner' or a record"
+    )
+
+
+def histograms_of(total: int, types: int) -> Iterator[Counts]:
+    """Every histogram of so many records, in lexicographic order."""
+    if types == 1:
+        yield (total,)
+        return
+    for first in range(total + 1):
+        for tail in histograms_of(total - first, types - 1):
+            yield (first, *tail)
