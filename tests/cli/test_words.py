@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from mezzotint import collect, design, families, kernel, privacy
-from mezzotint.kernel.checker import verdict
+from mezzotint.kernel.checker import verdict_on
 from mezzotint.privacy import claim
 from tolerances import FEW
 
@@ -113,10 +113,10 @@ def test_only_numbers_are_said_to_be_clipped(
 
 
 def test_the_kernel_sends_mechanism_files_to_verify(mechanism_file: Path) -> None:
-    status, sentence, _ = verdict(mechanism_file.read_text())
+    status, sentence, _ = verdict_on(mechanism_file.read_text())
     assert status == 2
     assert "mezzotint verify" in sentence
-    assert "mezzotint verify" not in verdict('{"format": "mezzotint-claim"}')[1]
+    assert "mezzotint verify" not in verdict_on('{"format": "mezzotint-claim"}')[1]
 
 
 def test_a_ledger_explains_everyone_and_why_a_sum_is_computed(

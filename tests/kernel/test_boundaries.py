@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 
 from mezzotint import Mechanism, kernel
-from mezzotint.kernel import losses, real, sums, units
+from mezzotint.kernel import losses, measures, real, sums, units
 from mezzotint.kernel.__main__ import main
 from mezzotint.kernel.dual import _least, _read_cut
 from mezzotint.kernel.gaussian import check_contraction
 from mezzotint.kernel.one import Target
-from mezzotint.kernel.table import read_table
+from mezzotint.kernel.table import Table, read_table
 from mezzotint.kernel.units import BITS, WHOLE, Fields, canonical, set_deadline, sha256
 from reference.kernel import accepts, claim, release, sealed
 
@@ -118,12 +118,11 @@ def test_losses_up_to_epsilon_take_nothing_off() -> None:
     measure = losses.Measure(flint.fmpz_poly([WHOLE // 2, 0, WHOLE // 2]), 0)
     with flint.ctx.workprec(128):
         losses.check_delta_of(
-            measure, Fraction(1), Target(release(TWO), Fraction(1, 2), Fraction("0.38844"), None)
+            measure, Target(release(TWO), Fraction(1, 2), Fraction("0.38844"), None)
         )
         with pytest.raises(kernel.Refused):
             losses.check_delta_of(
                 measure,
-                Fraction(1),
                 Target(release(TWO), Fraction(1, 2), Fraction("0.38843"), None),
             )
 
@@ -234,10 +233,10 @@ def _read(cut: dict[str, Any]) -> Any:
 
 def test_cuts_at_the_edge() -> None:
     axis = [flint.fmpq(-10), flint.fmpq(0), flint.fmpq(10)]
-    plain = _least(*_read(_cut())[1:], axis)
+    plain = _least(_read(_cut()), axis)
     # A line that is constant and positive counts once, a negative one E = 4 times, wherever the level is.
     for base, added in ((8, flint.fmpq(2)), (-8, flint.fmpq(-8)), (0, flint.fmpq(0))):
-        raised = _least(*_read(_cut(ends=[[base, 0], [0, 0]]))[1:], axis)
+        raised = _least(_read(_cut(ends=[[base, 0], [0, 0]])), axis)
         assert [high - low for high, low in zip(raised, plain, strict=True)] == [added] * 4
     for change in (
         {"edges": [-4, 0, 0, 4], "roots": [[-2, 2]] * 3}, {"edges": [-4, 4]}, {"edges": [-3, 0, 4]},
@@ -289,7 +288,7 @@ def test_a_ball_is_at_most_another_when_all_of_it_is() -> None:
 
 
 @pytest.mark.parametrize("rate", ["0", "3/2"])
-@pytest.mark.parametrize("kind", ["none", "poisson", "revealed"])
+@pytest.mark.parametrize("kind", ["none", "poisson", "public"])
 def test_rates_are_probabilities_above_zero(kind: str, rate: str) -> None:
     document = release(TWO).document()
     assert kernel.ExactRelease.read(document) == release(TWO)
@@ -311,7 +310,7 @@ def test_a_renyi_divergence_says_nothing_at_delta_zero() -> None:
 
 def test_visible_participation_lowers_a_renyi_divergence() -> None:
     # sum P^2/Q = 7/3, and 1 - 1/3 + 7/9 = 13/9, whose logarithm is 0.36772...
-    described = release(TWO, sampling="revealed", rate=Fraction(1, 3))
+    described = release(TWO, sampling="public", rate=Fraction(1, 3))
     for epsilon, fits in (("0.36773", True), ("0.36772", False)):
         said = claim(described, epsilon, order="2")
         assert accepts(said, sealed(said, "renyi", tables=[TWO.canonical()], order="2")) == fits
@@ -396,7 +395,7 @@ def test_grids_at_the_edge(monkeypatch: Any) -> None:
     assert len(_grid(0, 1, least).points) == 2
     with pytest.raises(kernel.Refused):
         _grid(0, 1, least * Fraction(99, 100))
-    monkeypatch.setattr(losses, "MAX_ENTRIES", 4)
+    monkeypatch.setattr(measures, "MAX_ENTRIES", 4)
     assert len(_grid(-2, 2, one).points) == 5
     with pytest.raises(kernel.Refused):
         _grid(-2, 3, one)
@@ -409,7 +408,7 @@ def test_grids_at_the_edge(monkeypatch: Any) -> None:
 def test_a_loss_that_rounds_down_to_the_factor_asked_for_counts_as_above_it() -> None:
     step = Fraction(1, 8)
     with flint.ctx.workprec(512):
-        curve = losses.curve_of(losses.Measure(flint.fmpz_poly([WHOLE]), 1), step)
+        curve = losses.curve_of(losses.Measure(flint.fmpz_poly([WHOLE]), 1, 0, step))
         below = real.exp_floor(step, units.FINE)
     # The one loss is 1/8, and e**(1/8) is irrational: above its lower end, the divergence is above 0.
     assert curve(below, units.ONE) >= 1
@@ -423,7 +422,7 @@ def test_curves_of_rounds_are_asked_at_positive_factors_alone() -> None:
         assert numerator > 0
         assert denominator > 0
         asked.append(numerator)
-        return max(0, denominator - numerator) * WHOLE // denominator
+        return -(-max(0, denominator - numerator) * WHOLE // denominator)
 
     sampled = release(TWO, sampling="poisson", rate=Fraction(1, 2), neighboring="add_or_remove_one")
     add, remove = losses.sampled_curves(sampled, curve)
@@ -456,7 +455,7 @@ def test_blankets_and_divisions_of_just_the_largest_size() -> None:
     def read(rows: int) -> Any:
         return sums._read_blanket(
             Fields({"rows": [0] * rows, "block": 1, "components": []}, "blanket"),
-            [[TOTAL]],
+            Table([[TOTAL]]),
             WHOLE >> BITS,
         )
 
@@ -485,7 +484,7 @@ def test_boxes_of_just_the_largest_depth() -> None:
         node: dict[str, Any] = {"corners": [[]]}
         for _ in range(components):
             node = {"edges": [0], "children": [node]}
-        part = (0, 1, Fraction(0), losses.SILENCE)
+        part = sums._Part(0, 1, Fraction(0), losses.SILENCE)
         with flint.ctx.workprec(64):
             return list(
                 sums._steps(Fields(node, "cases"), [part] * components, WHOLE, losses.SILENCE)
@@ -540,8 +539,10 @@ def test_sentences_count_rounds_and_coordinates() -> None:
 
 
 def test_an_absence_that_is_seen_costs_what_one_output_is_likelier() -> None:
-    """With probability 3/4 nothing is seen: of that, 1 - c counts below c = 1, and nothing above."""
-    described = release(TWO, sampling="revealed", rate=Fraction(1, 4))
-    (curve,) = losses.sampled_curves(described, lambda n, d: 0)
-    assert curve(1, 3) == -(-3 * 2 * WHOLE // (4 * 3))
+    """Nothing that is seen differs: 1 - c counts below c = 1, present or absent, and nothing above."""
+    described = release(TWO, sampling="public", rate=Fraction(1, 4))
+    (curve,) = losses.sampled_curves(
+        described, losses.Curve(lambda n, d: -(-max(0, d - n) * WHOLE // d))
+    )
+    assert curve(1, 3) == -(-2 * WHOLE // 3)
     assert curve(1, 1) == curve(3, 1) == 0

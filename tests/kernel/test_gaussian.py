@@ -17,8 +17,7 @@ from scipy.stats import norm
 from laws.registry import judges
 from mezzotint import kernel
 from mezzotint.kernel.gaussian import check_contraction, gaussian_curve
-from mezzotint.kernel.losses import WHOLE
-from mezzotint.kernel.units import set_deadline
+from mezzotint.kernel.units import WHOLE, set_deadline
 from mezzotint.training.phases import contraction
 from mezzotint.training.rqp import epsilon as float_epsilon
 from mezzotint.training.rqp import propose_training

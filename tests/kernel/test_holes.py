@@ -6,6 +6,7 @@ Expected values are by hand or in decimals of several hundred digits; nothing he
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,13 +22,19 @@ import pytest
 
 from mezzotint import families, kernel, privacy
 from mezzotint.kernel import losses
-from mezzotint.kernel.checker import verdict
+from mezzotint.kernel.checker import verdict_on
 from mezzotint.kernel.real import exp_ceil, exp_floor
-from mezzotint.kernel.units import FINE, ONE, WHOLE, canonical, sha256
+from mezzotint.kernel.table import Table
+from mezzotint.kernel.units import FINE, ONE, WHOLE, canonical, set_deadline, sha256
 from reference.kernel import accepts, claim, sealed
 
 TOTAL = 2**32
 LOW = 100_000
+
+
+@pytest.fixture(autouse=True)
+def _time() -> None:
+    set_deadline(600)
 
 
 def _text(*rows: list[int]) -> str:
@@ -66,7 +73,7 @@ EXACT = [
     ([LEAKY, SILENT, ALONE], [WIDE, LEFT, EVEN], "0", ".999953433871", {}),
     ([LEAKY, SILENT], [WIDE, LEFT], "5", ".996521203800", {}),
     ([LEAKY, SILENT], [WIDE, LEFT], "0", ".999953433871", {"rounds": 2}),
-    ([LEAKY, SILENT], [WIDE, LEFT], "0", ".499976716936", {"sampling": "revealed", **HALF}),
+    ([LEAKY, SILENT], [WIDE, LEFT], "0", ".499976716936", {"sampling": "public", **HALF}),
     ([LEAKY, SILENT], [WIDE, LEFT], "0", ".499976716935", {"sampling": "poisson", **HALF}),
     (
         [LEAKY, SILENT], [WIDE, LEFT], "0", ".499976716935",
@@ -110,7 +117,7 @@ def test_values_below_the_curve_of_equal_rows_are_no_curve() -> None:
 
 def test_a_maximum_over_no_pair_is_the_pair_of_equal_rows() -> None:
     grid = losses.Grid.read(kernel.units.Fields({"low": -20, "high": 5}, "grid"), Fraction(1, 10))
-    assert losses.divergences([(TOTAL,)], losses.SILENT, 0, grid) == grid.identity
+    assert losses.divergences(Table([(TOTAL,)]), losses.SILENT, 2**64, grid) == grid.identity
     for point, value in zip(grid.points, grid.identity, strict=True):
         assert (
             0
@@ -129,8 +136,12 @@ def _decimal(value: Fraction) -> Decimal:
 def _readings(step: Fraction) -> Iterator[tuple[losses.Measure, int]]:
     """Measures of three atoms, and the grid's points next to them."""
     for start in (-7, 0, 3, 40):
-        masses = [WHOLE // 3, WHOLE // 5, WHOLE // 7]
-        measure = losses.Measure(flint.fmpz_poly(masses), start)
+        masses = []
+        for index, share in enumerate((3, 5, 7)):
+            # Second masses of a pair sum to 1 at most.
+            second = min(math.exp((start + index) * step), 1.0)
+            masses.append(int(WHOLE * second / share))
+        measure = losses.Measure(flint.fmpz_poly(masses), start, 0, step)
         for index, offset in product(range(3), (-1, 0, 1)):
             with localcontext() as context:
                 context.prec = 400
@@ -143,7 +154,7 @@ def _readings(step: Fraction) -> Iterator[tuple[losses.Measure, int]]:
 def test_a_curve_is_never_below_its_losses_at_any_precision(precision: int, step: Fraction) -> None:
     with flint.ctx.workprec(precision):
         for measure, at in _readings(step):
-            read = losses.curve_of(measure, step)(at, ONE)
+            read = losses.curve_of(measure)(at, ONE)
             with localcontext() as context:
                 context.prec = 400
                 c, exact = Decimal(at) / ONE, Decimal(measure.deficit)
@@ -166,9 +177,10 @@ def test_floors_and_ceilings_of_the_exponential_lie_on_their_sides(precision: in
 @pytest.mark.parametrize("start", [0, -1])
 def test_losses_that_the_precision_does_not_order_are_refused(start: int) -> None:
     """At 8 bits the floor of e**0.0001 is below that of 1, and the ceiling of e**-0.0001 above that of 1."""
-    measure = losses.Measure(flint.fmpz_poly([WHOLE // 2, WHOLE // 2]), start)
+    step, masses = Fraction(1, 10**4), flint.fmpz_poly([WHOLE // 2, WHOLE // 2])
+    measure = losses.Measure(masses, start, 0, step)
     with flint.ctx.workprec(8), pytest.raises(kernel.Refused, match="precision"):
-        losses.curve_of(measure, Fraction(1, 10**4))
+        losses.curve_of(measure)
 
 
 # A sentence is part of the claim --------------------------------------------------------------------------------
@@ -178,7 +190,7 @@ def _noise(clients: int, **more: Any) -> kernel.ExactRelease:
     table = _text([TOTAL // 4, TOTAL // 2, TOTAL // 4], [TOTAL // 4, TOTAL // 2, TOTAL // 4])
     return kernel.ExactRelease(
         observer="secure_sum", tables=((sha256(table), 1),), clients=clients, lattice=(0, 1, 2),
-        shift=1, distance=Fraction(1), sampling="revealed", rate=Fraction(1, 10), **more,
+        shift=1, distance=Fraction(1), sampling="public", rate=Fraction(1, 10), **more,
     )  # fmt: skip
 
 
@@ -257,7 +269,7 @@ def _hostile(text: str) -> Iterator[dict[str, Any]]:
 def test_no_text_of_a_file_looks_like_a_verdict(text: str) -> None:
     """What is refused says so first; what came from outside stands in quotes, in printable ASCII."""
     for forged in _hostile(text):
-        status, sentence, _ = verdict(json.dumps(forged))
+        status, sentence, _ = verdict_on(json.dumps(forged))
         assert status in (1, 2)
         assert sentence.startswith(("UNREADABLE: ", "REFUSED at ", "NOT CHECKED: "))
         assert sentence.isascii()

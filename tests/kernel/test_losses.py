@@ -15,18 +15,10 @@ from hypothesis import strategies as st
 from laws.registry import judges
 from mezzotint import Mechanism, families, kernel, privacy
 from mezzotint.kernel import losses
-from mezzotint.kernel.losses import (
-    ONE,
-    WHOLE,
-    Grid,
-    Measure,
-    curve_of,
-    measure_of,
-    pair_values,
-    sampled_curves,
-)
+from mezzotint.kernel.losses import sampled_curves
+from mezzotint.kernel.measures import Grid, Measure, curve_of, measure_of, pair_values
 from mezzotint.kernel.real import exp_floor, polynomial
-from mezzotint.kernel.units import set_deadline
+from mezzotint.kernel.units import FINE, ONE, WHOLE, set_deadline
 from mezzotint.privacy.propose import propose_local
 from reference.kernel import (
     accepts,
@@ -51,7 +43,7 @@ def _time() -> None:
 
 
 def _grid(step: Fraction, low: int, high: int) -> Grid:
-    return Grid(low, [exp_floor(index * step, losses.FINE) for index in range(low, high + 1)])
+    return Grid(low, [exp_floor(index * step, FINE) for index in range(low, high + 1)], step)
 
 
 def _described(
@@ -99,14 +91,16 @@ def _proposed(mechanism: Mechanism, delta: float, **shape: Any) -> Any:
 def test_a_low_tail_moved_up_and_then_sampled_keeps_its_delta() -> None:
     step = Fraction(1, 200)
     at = int(Fraction(200669, 10**6) / step) + 1  # log(11/9) = 0.20067
-    whole = Measure(polynomial([WHOLE]), at)  # both atoms of (11/20, 9/20) at the larger loss
-    upper = curve_of(whole, step)
+    whole = Measure(
+        polynomial([WHOLE]), at, 0, step
+    )  # both atoms of (11/20, 9/20) at the larger loss
+    upper = curve_of(whole)
     true = _pair_curve([([Fraction(11, 20), Fraction(9, 20)], [Fraction(9, 20), Fraction(11, 20)])])
     (sampled,) = sampled_curves(_described("poisson", Fraction(1, 2)), upper)
     (exact,) = sampled_curves(_described("poisson", Fraction(1, 2)), true)
     grid = _grid(step, -100, 100)
     made = measure_of(grid, [sampled(point, ONE) for point in grid.points], 0)
-    curve = curve_of(made, step)
+    curve = curve_of(made)
     assert made.deficit >= 0
     assert curve(1, 1) >= WHOLE // 20
     assert all(curve(point, ONE) >= exact(point, ONE) for point in grid.points)
@@ -127,7 +121,7 @@ def test_the_larger_of_two_curves_when_sampled_keeps_its_delta() -> None:
     (sampled,) = sampled_curves(_described("poisson", Fraction(1, 2)), largest)
     grid = _grid(step, -60, 60)
     made = measure_of(grid, [sampled(point, ONE) for point in grid.points], 0)
-    curve = curve_of(made, step)
+    curve = curve_of(made)
     assert curve(1, 1) >= WHOLE * 4 // 100
     (exact,) = sampled_curves(_described("poisson", Fraction(1, 2)), loud)
     assert all(curve(point, ONE) >= exact(point, ONE) for point in grid.points)
@@ -153,7 +147,7 @@ def test_the_envelope_of_any_upper_values_is_a_distribution_above_the_curve(
     assert min(entries, default=0) >= 0
     assert sum(entries) + made.deficit == WHOLE
     assert made.deficit >= 0
-    curve = curve_of(made, Fraction(1, 20))
+    curve = curve_of(made)
     for c in [*(Fraction(p, ONE) for p in grid.points), Fraction(1), Fraction(7, 5), Fraction(100)]:
         assert curve(c.numerator, c.denominator) >= true(c.numerator, c.denominator)
 
@@ -165,17 +159,17 @@ def test_values_of_a_pair_are_exact(seed: int) -> None:
     entries = [tuple(map(int, generator.integers(0, 50, 2))) for _ in range(8)]
     grid = _grid(Fraction(1, 7), -15, 15)
     for point, value in zip(grid.points, pair_values(grid, entries), strict=True):
-        assert value == sum(max((p << losses.FINE) - point * q, 0) for p, q in entries)
+        assert value == sum(max((p << FINE) - point * q, 0) for p, q in entries)
 
 
 def test_a_loss_exactly_on_the_grid_is_read_as_the_sum_it_is() -> None:
     """The curve at c = 2 of atoms at log 2, whose point is a rounded power, and at losses far below any point."""
     step = Fraction(1, 4)
-    measure = Measure(polynomial([WHOLE // 4] * 3), -1000)
-    curve = curve_of(measure, step)
-    assert curve(1, 10**300) >= WHOLE // 4
-    tight = Measure(polynomial([WHOLE // 2, WHOLE // 2]), 0)
-    assert curve_of(tight, step)(1, 1) * 1000 // WHOLE == 110  # (1 - e^-1/4) / 2 = 0.1106
+    measure = Measure(polynomial([1, 0, 0]), -4, 0, step)
+    curve = curve_of(measure)
+    assert curve(1, 10**300) >= WHOLE - 1
+    tight = Measure(polynomial([WHOLE // 2, WHOLE // 2]), 0, 0, step)
+    assert curve_of(tight)(1, 1) * 1000 // WHOLE == 110  # (1 - e^-1/4) / 2 = 0.1106
 
 
 def test_products_round_down_and_lose_nothing_but_what_they_say() -> None:
@@ -201,7 +195,7 @@ def test_products_round_down_and_lose_nothing_but_what_they_say() -> None:
 # Claims -------------------------------------------------------------------------------------------------------
 
 
-@judges("kernel.losses.curve_of")
+@judges("kernel.measures.curve_of")
 @given(mechanism=SMALL, count=st.sampled_from([2, 3]), delta=st.sampled_from([0.3, 0.01, 1e-4]))
 @settings(max_examples=examples(9), deadline=None)
 def test_compositions_are_never_below_enumeration(

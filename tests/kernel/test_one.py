@@ -80,7 +80,7 @@ def test_pure_epsilon_with_secret_participation() -> None:
         "ratio", TWO, math.log(1 + 0.5 * 2) - 1e-12, sampling="poisson", rate=Fraction(1, 2)
     )
     # Seen participation changes nothing about the pure loss.
-    assert not _check("ratio", TWO, math.log(3) - 1e-12, sampling="revealed", rate=Fraction(1, 2))
+    assert not _check("ratio", TWO, math.log(3) - 1e-12, sampling="public", rate=Fraction(1, 2))
 
 
 @given(mechanism=SMALL, epsilon=st.sampled_from(["0", "0.3", "1", "2.5"]))
@@ -98,8 +98,8 @@ def test_delta_is_that_of_the_worst_pair_of_rows(mechanism: Mechanism, epsilon: 
 
 
 def test_delta_of_visible_participation() -> None:
-    assert _check("delta", TWO, 0, "1/8", sampling="revealed", rate=Fraction(1, 4))
-    assert not _check("delta", TWO, 0, "0.1249", sampling="revealed", rate=Fraction(1, 4))
+    assert _check("delta", TWO, 0, "1/8", sampling="public", rate=Fraction(1, 4))
+    assert not _check("delta", TWO, 0, "0.1249", sampling="public", rate=Fraction(1, 4))
     assert not _check("delta", TWO, 0, "1/8", sampling="poisson", rate=Fraction(1, 4))
 
 
@@ -289,7 +289,7 @@ def test_a_proof_that_takes_too_long_is_not_a_pass() -> None:
 @pytest.mark.parametrize("precision", [64, 128, 512])
 @pytest.mark.parametrize("order", ["1e18", "1e25", "1e40", "1e160", "1e320"])
 @pytest.mark.parametrize(
-    "sampled", [{}, {"sampling": "revealed", "rate": Fraction(1, 3)}], ids=["all", "revealed"]
+    "sampled", [{}, {"sampling": "public", "rate": Fraction(1, 3)}], ids=["all", "public"]
 )
 def test_orders_beyond_the_precision_prove_nothing(
     order: str, precision: int, sampled: dict[str, Any]

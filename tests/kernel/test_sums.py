@@ -15,8 +15,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mezzotint import Mechanism, families, kernel, privacy
-from mezzotint.kernel.losses import WHOLE
 from mezzotint.kernel.sums import binomial_below
+from mezzotint.kernel.units import WHOLE
 from mezzotint.privacy.sums import lattice_rows
 from mezzotint.privacy.sums.cost import propose_sum
 from reference.kernel import accepts, claim, decimal_text, forgeries, hockey_stick, resealed, sealed
@@ -183,7 +183,7 @@ def test_noise_that_does_not_depend_on_the_input_is_exact() -> None:
 
 def test_a_single_sum_that_one_may_be_seen_to_miss_costs_its_share() -> None:
     """Whoever takes part with 1/2 and is seen to do so or not: half of the total variation, and nothing less."""
-    seen = {"sampling": "revealed", "rate": Fraction(1, 2)}
+    seen = {"sampling": "public", "rate": Fraction(1, 2)}
     assert _accepts(ADDITIVE, 4, "0", "3/16", _additive(3, [[3]]), **seen)
     assert not _accepts(ADDITIVE, 4, "0", "1874/10000", _additive(3, [[3]]), **seen)
     secret = {"sampling": "poisson", "rate": Fraction(1, 2)}

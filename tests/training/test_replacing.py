@@ -12,7 +12,7 @@ from scipy.stats import norm
 
 from laws.registry import judges
 from mezzotint.kernel.gaussian import replaced_curve
-from mezzotint.kernel.losses import WHOLE
+from mezzotint.kernel.units import WHOLE
 from mezzotint.training import rqp
 from tolerances import FEW, MANY, printed
 

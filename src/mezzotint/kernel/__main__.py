@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 from mezzotint.kernel.checker import verdict
 from mezzotint.kernel.units import shown
@@ -15,10 +14,7 @@ def main(arguments: list[str]) -> int:
         sys.exit("name the claim files to check: python -m mezzotint.kernel FILE...")
     worst = 0
     for name in arguments:
-        try:
-            status, sentence, _ = verdict(Path(name).read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError) as error:
-            status, sentence = 2, f"UNREADABLE: {shown(error)}"
+        status, sentence, _ = verdict(name)
         print(f"{shown(name)}: {sentence}")
         worst = max(worst, status)
     return worst

@@ -1,8 +1,12 @@
-"""`check`, the only entry: a claim and its proof go in; the claim comes out certified, or `Refused` names a step."""
+"""`check`, the only entry: a claim and its proof go in; the claim comes out certified or
+refused."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
 
 import flint
 
@@ -11,9 +15,11 @@ from mezzotint.kernel.dual import check_dual
 from mezzotint.kernel.gaussian import check_gaussian
 from mezzotint.kernel.losses import check_delta, check_losses
 from mezzotint.kernel.one import check_ratio, check_renyi
+from mezzotint.kernel.smoothed import check_profile
 from mezzotint.kernel.sums import check_sum
 from mezzotint.kernel.table import Tables, read_table
 from mezzotint.kernel.units import (
+    MAX_TEXT,
     Fields,
     Refused,
     Unfinished,
@@ -22,35 +28,45 @@ from mezzotint.kernel.units import (
     read_json,
     require,
     set_deadline,
+    shown,
 )
 
-KINDS: dict[str, Callable[[ExactClaim, Fields, Tables], None]] = {
-    "ratio": check_ratio, "delta": check_delta, "renyi": check_renyi, "losses": check_losses, "sum": check_sum,
-    "gaussian": check_gaussian, "dual": check_dual,
-}  # fmt: skip
+Check: TypeAlias = Callable[[ExactClaim, Fields, Tables], None]
+
+KINDS: dict[str, Check] = {
+    "ratio": check_ratio,
+    "delta": check_delta,
+    "renyi": check_renyi,
+    "losses": check_losses,
+    "sum": check_sum,
+    "gaussian": check_gaussian,
+    "dual": check_dual,
+    "profile": check_profile,
+}
 
 
 def check(claim: ExactClaim, proof: Mapping[str, object], *, seconds: int = 60) -> ExactClaim:
     """Certify the claim if the proof (docs/file-format.md) shows it.
 
     Raises:
-        Refused: the proof does not show the claim; names the step that fails, what it has and what it needs.
+        Refused: the proof does not show the claim; names the step that fails, what it has and
+            needs.
         Unreadable: a field is missing, unknown or of the wrong type.
         Unfinished: the given seconds of processor time were not enough; nothing is known.
 
     Guarantees:
-        A claim that is returned holds, provided that docs/proofs is right, the claim's assumptions hold, and Python and
-        FLINT compute as documented. Nothing in the proof is trusted: each number is checked or is a harmless choice.
+        A claim that is returned holds, provided that docs/proofs is right, the claim's assumptions
+        hold, and Python and FLINT compute as documented. Nothing in the proof is trusted: each
+        number is checked or is a harmless choice.
     """
     set_deadline(seconds)
     # To text and back, so that what is checked is what a file would contain.
     again = ExactClaim.read(Fields(read_json(canonical(claim.document())), "claim"))
     fields = Fields(read_json(canonical(dict(proof))), "proof")
     kind = fields.text("kind", tuple(KINDS))
-    require(fields.integer("version", 0, 10**9) == 1, "proof", "unknown version")
-    require(
-        fields.text("claim_sha256") == again.sha256, "proof", "it was written for another claim"
-    )
+    fields.integer("version", 1, 1)
+    same = fields.text("claim_sha256") == again.sha256
+    require(same, "proof", "it was written for another claim")
     tables = dict(read_table(text) for text in fields.texts("tables", 1000))
     with flint.ctx.workprec(fields.integer("precision", 64, 512)):
         KINDS[kind](again, fields, tables)
@@ -71,20 +87,43 @@ def write_claim(claim: ExactClaim, proof: Mapping[str, object]) -> str:
     return canonical({**claim.document(), "proof": dict(proof)})
 
 
-def verdict(text: str, seconds: int = 60) -> tuple[int, str, ExactClaim | None]:
-    """Check a claim file's text: 0 certified, 1 refused or unfinished, 2 unreadable; a sentence; and the claim."""
+class Verdict(NamedTuple):
+    """What a check says: 0 certified, 1 refused or unfinished, 2 unreadable; why; and the claim."""
+
+    status: int
+    sentence: str
+    claim: ExactClaim | None
+
+
+def verdict(path: str | os.PathLike[str], seconds: int = 60) -> Verdict:
+    """Check a claim file; never raises an exception, whatever the file holds."""
+    try:
+        with Path(path).open(encoding="utf-8") as file:
+            text = file.read(MAX_TEXT + 1)
+    except (OSError, TypeError, ValueError) as error:
+        return Verdict(2, f"UNREADABLE: {shown(error)}", None)
+    return verdict_on(text, seconds)
+
+
+def verdict_on(text: str, seconds: int = 60) -> Verdict:
+    """Check the text of a claim file; never raises an exception, whatever the text is."""
     claim = None
     try:
+        set_deadline(seconds)
         claim, proof = read_claim(text)
         claim = check(claim, proof, seconds=seconds)
-        return 0, words(claim), claim
+        return Verdict(0, words(claim), claim)
     except Unreadable as error:
-        return (
-            2,
-            f"UNREADABLE: {error}{'' if FORMAT in text else ' (no claim file; mezzotint verify?)'}",
-            None,
-        )
+        hint = "" if FORMAT in text else " (no claim file; mezzotint verify?)"
+        return Verdict(2, f"UNREADABLE: {error}{hint}", None)
     except Refused as error:
-        return 1, f"REFUSED at {error}", claim
+        return Verdict(1, f"REFUSED at {error}", claim)
     except Unfinished as error:
-        return 1, f"NOT CHECKED: {error}", claim
+        return Verdict(1, f"NOT CHECKED: {error}", claim)
+    except Exception as error:  # such as memory or recursion: nothing was certified
+        kind = type(error).__name__
+        return Verdict(
+            1,
+            f"NOT CHECKED: the kernel could not compute this ({kind})",
+            claim,
+        )

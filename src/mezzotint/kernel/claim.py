@@ -1,6 +1,7 @@
-"""What is promised, to whom and about what: `ExactRelease`, `ExactClaim`, and the sentences that may describe them.
+"""What is promised, to whom and about what: releases, claims, and the sentences about them.
 
-`unit`, `trust` and `assumptions` follow from the release; a document that says otherwise is refused.
+`unit`, `trust` and `assumptions` follow from the release; a document that says otherwise is
+refused.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from typing import Any, TypeAlias, final
 
 from mezzotint.kernel.units import (
     Fields,
-    Refused,
     Unreadable,
     canonical,
     number,
@@ -21,8 +21,19 @@ from mezzotint.kernel.units import (
     shown,
 )
 
-FORMAT, VERSION = "mezzotint-claim", 1  # of files; of this kernel, as its sentences name it
-MOST = 10**12  # rounds, coordinates or clients
+FORMAT = "mezzotint-claim"
+VERSION = 1
+"""Of this kernel, as its sentences name it."""
+
+MOST = 10**12
+"""Rounds, coordinates or clients."""
+
+MOST_RECORDS = 100
+"""Records of one user."""
+
+MOST_EPSILON = 10**6
+"""No guarantee is worth a larger one."""
+
 Reader: TypeAlias = Callable[[Fields, str], Any]
 
 
@@ -31,37 +42,70 @@ _SUM: dict[str, Reader] = {
     "corrupted": lambda fields, key: fields.integer(key, 0, MOST),
     "lattice": lambda fields, key: tuple(fields.integers(key)),
 }
-_NOISY: dict[str, Reader] = {
+_NOISE: dict[str, Reader] = {
     "shift": lambda fields, key: fields.integer(key, 1, MOST),
     "distance": Fields.number,
 }
+_MEMOISED: dict[str, Reader] = {
+    "distinct": lambda fields, key: fields.integer(key, 1, MOST),
+}
 _MODEL: dict[str, Reader] = {
-    "noise_multiplier": Fields.number, "kept": Fields.number,
+    "noise_multiplier": Fields.number,
+    "kept": Fields.number,
     "levels": lambda fields, key: fields.integer(key, 2, 2**16),
-}  # fmt: skip
+}
+_USERS: dict[str, Reader] = {
+    "records_per_user": lambda fields, key: fields.integer(key, 2, MOST_RECORDS),
+}
 # Kinds of releases, and the fields that each has besides the common ones.
-KINDS = {"reports": {}, "secure_sum": _SUM, "noisy_sum": {**_SUM, **_NOISY}, "model": _MODEL}
+KINDS: dict[str, dict[str, Reader]] = {
+    "reports": {},
+    "memoised": _MEMOISED,
+    "secure_sum": _SUM,
+    "noisy_sum": _SUM | _NOISE,
+    "model": _MODEL,
+    "model_of_users": _MODEL | _USERS,
+}
+OBSERVERS = {
+    "reports": "local",
+    "secure_sum": "secure_sum",
+    "model": "central",
+}
+"""Who is trusted against each observer: nobody, the aggregation protocol, or the trainer."""
+
+SAMPLINGS = ("none", "public", "poisson")
+NEIGHBORINGS = ("replace_one", "add_or_remove_one")
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class ExactRelease:
-    """The release over all rounds, and its observer.
+    """The release over all rounds, and its observer, in the words of `mezzotint.privacy.Release`.
 
     Arguments:
-        observer: "reports": every report is seen; "secure_sum": only the sums of integers over clients; "model": every
-            noisy, quantized gradient step of a training run.
-        tables: (sha256, coordinates) of each mechanism, where coordinates is the number of its reports in a round.
+        observer: "reports": every report is seen; "secure_sum": only the sums of integers over
+            clients; "model": every noisy, quantized gradient step of a training run.
+        tables: (sha256, coordinates) of each mechanism, where coordinates is the number of its
+            reports in a round.
         rounds: their number; they may be chosen adaptively.
-        sampling, rate: who takes part: "none" (all), "revealed" (at random, publicly), "poisson" (in secret).
+        sampling, rate: who takes part: "none" (all), "public" (at random, seen), "poisson" (in
+            secret).
         neighboring: how two neighbouring data sets differ.
-        clients, corrupted: for a sum: how many reports every sum adds up, whoever takes part, and how many of these add
-            no honest randomness.
+        distinct: for reports: 0 if each is drawn afresh; else reports of equal values are copies,
+            and a client has at most this many different values. Neighbours then have equal values
+            in the same rounds.
+        clients, corrupted: for a sum: how many reports every sum adds up, whoever takes part, and
+            how many of these add no honest randomness.
         lattice: for a sum: the integer that represents each level in use, increasing from 0.
-        shift, distance: for a sum whose table is noise that every client adds to its integers: the most by which one
-            client changes one of them, and the most that the squares of these changes in one round add up to.
-        noise_multiplier: for a model: standard deviation of the Gaussian noise over the clipping norm.
-        kept, levels: for a model: probability that a code is kept, not replaced uniformly, and the number of levels.
+        shift, distance: for a sum whose table is noise that every client adds to its integers: the
+            most by which one client changes one of them, and the most that the squares of these
+            changes in one round add up to.
+        noise_multiplier: for a model: standard deviation of the Gaussian noise over the clipping
+            norm.
+        kept, levels: for a model: probability that a code is kept, not replaced uniformly, and the
+            number of levels.
+        records_per_user: for a model: 1 if a record is protected; else a user with at most this
+            many.
         seeded: whether it is drawn from a seed, and so a simulation without privacy.
     """
 
@@ -71,6 +115,7 @@ class ExactRelease:
     sampling: str = "none"
     rate: Fraction = Fraction(1)
     neighboring: str = "replace_one"
+    distinct: int = 0
     clients: int = 1
     corrupted: int = 0
     lattice: tuple[int, ...] = ()
@@ -79,113 +124,169 @@ class ExactRelease:
     noise_multiplier: Fraction | None = None
     kept: Fraction = Fraction(1)
     levels: int = 2
+    records_per_user: int = 1
     seeded: bool = False
 
     @property
     def unit(self) -> str:
-        """The unit of privacy: everything that a client ever reports on, or one record."""
-        return "record" if self.observer == "model" or self.sampling == "poisson" else "client"
+        """The unit of privacy: all that a client ever reports on, a record, or a user's records."""
+        if self.records_per_user > 1:
+            return "user"
+        if self.observer == "model" or self.sampling == "poisson":
+            return "record"
+        return "client"
 
     @property
     def trust(self) -> str:
-        """The trusted party: nobody ("local"), the aggregation protocol, or the trainer ("central")."""
-        return {"reports": "local", "secure_sum": "secure_sum", "model": "central"}[self.observer]
+        """The trusted party: nobody ("local"), the aggregation, or the trainer ("central")."""
+        return OBSERVERS[self.observer]
 
     @property
     def kind(self) -> str:
-        """The observer, or "noisy_sum" for a sum with integer noise, which needs proofs of its own."""
-        return "noisy_sum" if self.shift else self.observer
+        """The key of `KINDS`: the observer, or a variant with fields of its own."""
+        variants = {
+            "memoised": self.distinct > 0,
+            "noisy_sum": self.shift > 0,
+            "model_of_users": self.records_per_user > 1,
+        }
+        for variant, applies in variants.items():
+            if applies:
+                return variant
+        return self.observer
+
+    @property
+    def independent_rounds(self) -> int:
+        """Rounds in which reports are drawn independently: memoised ones repeat earlier ones."""
+        return self.distinct or self.rounds
 
     @property
     def assumptions(self) -> list[str]:
         """The assumptions of the claim besides its proof."""
         summed, sampled = self.trust == "secure_sum", self.sampling != "none"
-        needed = {
-            "distinct_rounds_use_fresh_randomness": True, "reports_are_drawn_from_the_tables": bool(self.tables),
-            f"honest_clients>={self.clients - self.corrupted}": summed, "only_sums_are_seen": summed,
-            "integers_are_bounded": self.shift > 0,
-            "gaussian_noise_is_ideal": self.observer == "model", "gradients_are_clipped": self.observer == "model",
-            # A sum hides one report among those of its own round, not among those of all who might have come.
+        memoised, central = self.distinct > 0, self.observer == "model"
+        assumed = {
+            "distinct_rounds_use_fresh_randomness": not memoised,
+            "reports_of_equal_values_are_copies": memoised,
+            "neighbours_have_equal_values_in_the_same_rounds": memoised,
+            f"distinct_values<={self.distinct}": memoised,
+            "reports_are_drawn_from_the_tables": bool(self.tables),
+            f"honest_clients>={self.clients - self.corrupted}": summed,
+            # A sum hides a report among those of its own round, not of all who might have come.
             f"reports_in_every_sum>={self.clients}": summed and sampled,
-            "participation_is_independent_of_data": sampled, "participation_is_secret": self.sampling == "poisson",
-        }  # fmt: skip
-        return sorted(name for name, holds in needed.items() if holds)
+            "only_sums_are_seen": summed,
+            "integers_are_bounded": self.shift > 0,
+            "gaussian_noise_is_ideal": central,
+            "gradients_are_clipped": central,
+            f"records_per_user<={self.records_per_user}": self.records_per_user > 1,
+            "participation_is_independent_of_data": sampled,
+            "participation_is_secret": self.sampling == "poisson",
+        }
+        return sorted(name for name, applies in assumed.items() if applies)
 
     def document(self) -> dict[str, object]:
         """For JSON."""
-        found: dict[str, object] = {
-            "observer": self.observer, "trust": self.trust, "neighboring": self.neighboring, "unit": self.unit,
-            "tables": [{"sha256": digest, "coordinates": count} for digest, count in self.tables],
-            "rounds": self.rounds, "sampling": {"kind": self.sampling, "rate": str(self.rate)},
-            "randomness": "seeded" if self.seeded else "keystream", "assumptions": self.assumptions,
-        }  # fmt: skip
+        tables = [{"sha256": digest, "coordinates": count} for digest, count in self.tables]
+        content: dict[str, object] = {
+            "observer": self.observer,
+            "trust": self.trust,
+            "neighboring": self.neighboring,
+            "unit": self.unit,
+            "tables": tables,
+            "rounds": self.rounds,
+            "sampling": {"kind": self.sampling, "rate": str(self.rate)},
+            "randomness": "seeded" if self.seeded else "keystream",
+            "assumptions": self.assumptions,
+        }
         for name in KINDS[self.kind]:
             value = getattr(self, name)
-            found[name] = (
-                list(value)
-                if name == "lattice"
-                else value
-                if isinstance(value, int)
-                else str(value)
-            )
-        return found
+            if isinstance(value, tuple):
+                content[name] = list(value)
+            elif isinstance(value, int):
+                content[name] = value
+            else:
+                content[name] = str(value)
+        return content
 
     @staticmethod
     def read(value: object) -> ExactRelease:
-        """From JSON; refuses fields that are unknown, contradict each other or do not follow from the others."""
+        """From JSON; refuses fields that are unknown or do not agree with the others."""
         fields = Fields(value, "release")
-        observer, sampling = (
-            fields.text("observer", ("reports", "secure_sum", "model")),
-            fields.fields("sampling"),
-        )
-        entries = [Fields(entry, "tables") for entry in fields.items("tables", 1000)]
-        tables = [
-            (table.digest("sha256"), table.integer("coordinates", 1, MOST)) for table in entries
-        ]
-        kind = "noisy_sum" if observer == "secure_sum" and fields.has("shift") else observer
-        extra = {name: taken(fields, name) for name, taken in KINDS[kind].items()}
-        r = ExactRelease(
-            observer=observer, tables=tuple(tables), rounds=fields.integer("rounds", 1, MOST),
-            sampling=sampling.text("kind", ("none", "revealed", "poisson")), rate=sampling.number("rate"),
-            neighboring=fields.text("neighboring", ("replace_one", "add_or_remove_one")),
-            seeded=fields.text("randomness", ("keystream", "seeded")) == "seeded", **extra,
-        )  # fmt: skip
-        if not (0 < r.rate <= 1) or (r.sampling == "none") != (r.rate == 1):
-            raise Unreadable(f"sampling {r.sampling} does not match the rate {r.rate}")
-        if (
-            r.neighboring == "add_or_remove_one"
-            and r.sampling != "poisson"
-            and r.observer != "model"
+        observer = fields.text("observer", tuple(OBSERVERS))
+        sampling = fields.fields("sampling")
+        tables: list[tuple[str, int]] = []
+        for entry in fields.items("tables", 1000):
+            table = Fields(entry, "tables")
+            tables.append(
+                (
+                    table.digest("sha256"),
+                    table.integer("coordinates", 1, MOST),
+                )
+            )
+        kind = observer
+        for variant, key in (
+            ("memoised", "distinct"),
+            ("noisy_sum", "shift"),
+            ("model_of_users", "records_per_user"),
         ):
-            raise Unreadable(
-                "one who is seen to be absent cannot be hidden: add_or_remove_one needs poisson sampling"
-            )
-        if r.observer != "model" and not r.tables:
-            raise Unreadable("reports come from a table")
-        if r.trust == "secure_sum" and not (r.corrupted < r.clients):
-            raise Unreadable(
-                f"corrupted is {r.corrupted}, not an integer from 0 to {r.clients - 1}"
-            )
-        if r.observer == "model" and (not r.noise_multiplier or not (0 < r.kept <= 1)):
-            raise Unreadable(
-                "a model needs a noise multiplier above 0 and a probability of keeping a code"
-            )
-        # One text per release: the trust, unit and assumptions that follow, fractions in lowest terms, nothing else.
-        if r.document() != value:
-            raise Unreadable(
-                "the release holds unknown keys, or is not written as it follows from its own values"
-            )
-        return r
+            if fields.has(key):
+                kind = variant
+        extra = {name: reader(fields, name) for name, reader in KINDS[kind].items()}
+        release = ExactRelease(
+            observer=observer,
+            tables=tuple(tables),
+            rounds=fields.integer("rounds", 1, MOST),
+            sampling=sampling.text("kind", SAMPLINGS),
+            rate=sampling.number("rate"),
+            neighboring=fields.text("neighboring", NEIGHBORINGS),
+            seeded=fields.text("randomness", ("keystream", "seeded")) == "seeded",
+            **extra,
+        )
+        _require_consistent(release)
+        # One text per release: what follows from it, fractions in lowest terms, nothing else.
+        if release.document() != value:
+            remedy = "is not written as it follows from its own values"
+            raise Unreadable(f"the release holds unknown keys, or {remedy}")
+        return release
+
+
+def _require_consistent(release: ExactRelease) -> None:
+    """Refuse a release whose fields contradict each other, or about which nothing is proved."""
+    central, everybody = (
+        release.observer == "model",
+        release.sampling == "none",
+    )
+    if not (0 < release.rate <= 1) or everybody != (release.rate == 1):
+        raise Unreadable(
+            f"sampling {release.sampling} does not match the rate {shown(release.rate)}"
+        )
+    hidden = release.neighboring == "replace_one" or release.sampling == "poisson" or central
+    if not hidden:
+        needed = "add_or_remove_one needs poisson sampling"
+        raise Unreadable(f"one who is seen to be absent cannot be hidden: {needed}")
+    if central == bool(release.tables):
+        raise Unreadable("reports come from a table, models from none")
+    if not (release.corrupted < release.clients):
+        range_text = f"not an integer from 0 to {release.clients - 1}"
+        raise Unreadable(f"corrupted is {release.corrupted}, {range_text}")
+    if not (release.distinct <= release.rounds and (everybody or not release.distinct)):
+        raise Unreadable(
+            "memoised reports have at most one value a round, and everybody takes part"
+        )
+    if central and (not release.noise_multiplier or not (0 < release.kept <= 1)):
+        needed = "a noise multiplier above 0 and a probability of keeping a code"
+        raise Unreadable(f"a model needs {needed}")
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class ExactClaim:
-    """One statement about one release (or, without a release, about a problem that the statement describes).
+    """One statement about one release, or about a problem that the statement describes.
 
     Arguments:
-        release: what is released; None for lower bounds of designs.
-        statement: one of those in docs/file-format.md, such as {"kind": "dp", "epsilon", "delta"}; numbers are exact.
+        release: what is released; None for lower bounds of designs and for profiles of one
+            database.
+        statement: one of those in docs/file-format.md, such as {"kind": "dp", "epsilon", "delta"};
+            numbers are exact.
     """
 
     release: ExactRelease | None
@@ -211,12 +312,20 @@ class ExactClaim:
     @property
     def certified(self) -> bool:
         """Whether `mezzotint.kernel.check` returned this object and it is unchanged since."""
-        return self._stamp is not None and self._stamp == (_STAMP, self.sha256)
+        return self._stamp is not None and self._stamp == (
+            _STAMP,
+            self.sha256,
+        )
 
     def document(self) -> dict[str, object]:
         """As JSON, without a proof."""
         release = None if self.release is None else self.release.document()
-        return {"format": FORMAT, "version": 1, "release": release, "statement": self.statement}
+        return {
+            "format": FORMAT,
+            "version": 1,
+            "release": release,
+            "statement": self.statement,
+        }
 
     @property
     def sha256(self) -> str:
@@ -226,10 +335,10 @@ class ExactClaim:
     @staticmethod
     def read(fields: Fields) -> ExactClaim:
         """From JSON; takes the keys of the claim and leaves all others."""
-        if fields.text("format") != FORMAT or fields.integer("version", 0, MOST) != 1:
-            raise Unreadable(f"not a claim of version 1 ({FORMAT})")
-        raw = fields.take("release")
-        release = None if raw is None else ExactRelease.read(raw)
+        fields.text("format", (FORMAT,))
+        fields.integer("version", 1, 1)
+        document = fields.take("release")
+        release = None if document is None else ExactRelease.read(document)
         return ExactClaim(release=release, statement=fields.fields("statement").values)
 
 
@@ -244,40 +353,59 @@ def stamp(claim: ExactClaim) -> ExactClaim:
 @final
 @dataclass(frozen=True)
 class Target:
-    """The statement to prove about a release: epsilon >= 0 at delta >= 0, or at the order of a Renyi statement."""
+    """The statement to prove about a release: epsilon >= 0 at delta >= 0, or at a Renyi order."""
 
     release: ExactRelease
     epsilon: Fraction
     delta: Fraction
     order: Fraction | None
 
+    def __post_init__(self) -> None:
+        require(
+            0 <= self.epsilon <= MOST_EPSILON,
+            "claim",
+            "epsilon is out of range",
+            self.epsilon,
+        )
+        require(self.delta >= 0, "claim", "delta is negative", self.delta)
+
     @staticmethod
-    def read(claim: ExactClaim, released: str, *kinds: str) -> Target:
+    def read(claim: ExactClaim, kinds: str, *statements: str) -> Target:
         """Refuse kinds of releases or statements that the proof is not about."""
         release, fields = claim.release, Fields(claim.statement, "statement")
-        if release is None or release.kind not in released.split():
-            raise Refused("claim", f"this proof is about {released}")
-        kind, epsilon = fields.text("kind", kinds), fields.number("epsilon")
-        delta = fields.number("delta") if kind == "dp" else Fraction(0)
-        order = fields.number("order") if kind == "renyi" else None
+        covered = release is not None and release.kind in kinds.split()
+        require(covered, "claim", f"this proof is about {kinds}")
+        assert release is not None
+        statement, epsilon = (
+            fields.text("kind", statements),
+            fields.number("epsilon"),
+        )
+        delta = fields.number("delta") if statement == "dp" else Fraction(0)
+        order = fields.number("order") if statement == "renyi" else None
         fields.done()
-        require(epsilon <= 10**6, "claim", "no guarantee is worth that epsilon", epsilon)
         return Target(release, epsilon, delta, order)
 
 
 def words(claim: ExactClaim, reason: str = "") -> str:
-    """One sentence about the claim: certified if `check` stamped it, else computed, with the reason.
+    """One sentence about the claim: certified if `check` stamped it, else computed, and why.
 
-    It consists of numbers that were read exactly and of words of this file. Numbers appear as they were checked, never
-    rounded. Seeded draws protect nobody, checked or not.
+    It consists of numbers that were read exactly and of words of this file. Numbers appear as they
+    were checked, never rounded. Seeded draws protect nobody, checked or not.
     """
-    promise = _bound(claim) if claim.release is None else _privacy(claim, claim.release)
+    if claim.release is not None:
+        promise = _privacy(claim, claim.release)
+    elif claim.statement.get("kind") == "profile":
+        promise = _profile(claim)
+    else:
+        promise = _bound(claim)
     promise = f"{promise} (claim {claim.sha256[:16]})"
     if claim.release is not None and claim.release.seeded:
         return f"simulation; no privacy: {promise}, had the draws been secret"
     if claim.certified:
         return f"certified: {promise}, checked by version {VERSION} of mezzotint.kernel"
-    return f"computed: {promise}" + (f" ({shown(reason, 1000)[1:-1]})" if reason else "")
+    if reason:
+        promise += f" ({shown(reason, 1000)[1:-1]})"
+    return f"computed: {promise}"
 
 
 def _exact(claim: ExactClaim, key: str) -> str:
@@ -290,32 +418,50 @@ def _exact(claim: ExactClaim, key: str) -> str:
 def _bound(claim: ExactClaim) -> str:
     """The sentence about a lower bound of designs."""
     stated = Fields(claim.statement, "statement")
-    for key, only in (("kind", "lower_bound"), ("loss", "mse"), ("prior", "uniform")):
+    for key, only in (
+        ("kind", "lower_bound"),
+        ("loss", "mse"),
+        ("prior", "uniform"),
+    ):
         stated.text(key, (only,))
     value, epsilon, levels = (_exact(claim, key) for key in ("value", "epsilon", "levels"))
-    return (
-        f"mean squared error of at least {value} for every unbiased {epsilon}-DP mechanism with {levels} levels, "
-        "inputs uniform on [-1, 1] (on a range of width w: (w/2)**2 times as much)"
+    mechanisms = f"unbiased {epsilon}-DP mechanism with {levels} levels"
+    inputs = "inputs uniform on [-1, 1] (on a range of width w: (w/2)**2 times as much)"
+    return f"mean squared error of at least {value} for every {mechanisms}, {inputs}"
+
+
+def _profile(claim: ExactClaim) -> str:
+    """The sentence about the histogram of a sample of one database."""
+    first, second, sampled, epsilon, delta = (
+        _exact(claim, key) for key in ("first", "second", "sampled", "epsilon", "log10_delta")
     )
+    database = f"the database of {first} and {second} records of two types"
+    output = f"the histogram of {sampled} records sampled from it without replacement"
+    bound = f"({epsilon}, 10**{delta})-indistinguishability from every neighbour"
+    return f"{bound} of {database}, one record replaced, to an observer of {output}"
 
 
 def _privacy(claim: ExactClaim, release: ExactRelease) -> str:
     """The sentence about a release: the statement, for whom, what is seen, and what it assumes."""
-    changes = {
-        "replace_one": "replacing one record",
-        "add_or_remove_one": "adding or removing one record",
+    change = {
+        "replace_one": "replacing",
+        "add_or_remove_one": "adding or removing",
     }
-    change = changes[release.neighboring]
-    if release.unit == "client":
-        change = "replacing all data of one client"
+    protected = {
+        "client": "all data of one client",
+        "record": "one record",
+        "user": f"all records, at most {release.records_per_user}, of one user",
+    }
     kind = Fields(claim.statement, "statement").text("kind", ("dp", "renyi"))
     epsilon = _exact(claim, "epsilon")
     if kind == "renyi":
         bound = f"Renyi divergence of order {_exact(claim, 'order')} at most {epsilon}"
     else:
         bound = f"({epsilon}, {_exact(claim, 'delta')})-differential privacy"
-    assumed = ", ".join(release.assumptions).replace("_", " ").replace(">=", " at least ")
-    return f"{bound} for {change}, {_seen(release)}; assumed: {assumed}"
+    neighbours = f"{change[release.neighboring]} {protected[release.unit]}"
+    assumed = ", ".join(release.assumptions).replace("_", " ")
+    assumed = assumed.replace(">=", " at least ").replace("<=", " at most ")
+    return f"{bound} for {neighbours}, {_seen(release)}; assumed: {assumed}"
 
 
 def _seen(release: ExactRelease) -> str:
@@ -323,11 +469,14 @@ def _seen(release: ExactRelease) -> str:
     summed = f"the secure sums of {release.clients} reports each ({release.corrupted} corrupted)"
     moved = f"move integers by {release.shift} and squares by {release.distance}"
     codes = f"codes of {release.levels} levels kept with probability {release.kept}"
+    model = f"every step, noise multiplier {release.noise_multiplier}, {codes}"
     seen = {
         "reports": "every report",
+        "memoised": f"every report, memoised for at most {release.distinct} distinct values",
         "secure_sum": summed,
         "noisy_sum": f"{summed}, whose clients {moved} and add noise",
-        "model": f"every step, noise multiplier {release.noise_multiplier}, {codes}",
+        "model": model,
+        "model_of_users": model,
     }[release.kind]
     rounds = f"{release.rounds} round{'s' * (release.rounds != 1)}"
     drawn = [f"{count} from table {digest[:12]}" for digest, count in release.tables]
@@ -336,7 +485,7 @@ def _seen(release: ExactRelease) -> str:
         rounds += f" of {total} coordinate{'s' * (total != 1)} ({', '.join(drawn)})"
     manner = {
         "none": "",
-        "revealed": f", taking part visibly with probability {release.rate}",
+        "public": f", taking part visibly with probability {release.rate}",
         "poisson": f", taking part in secret with probability {release.rate}",
     }[release.sampling]
     return f"to an observer of {seen}, in {rounds}{manner}"

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import flint
 
-from mezzotint.kernel.units import Refused
+from mezzotint.kernel.units import require
 
 Ball: TypeAlias = flint.arb
 Rational: TypeAlias = flint.fmpq
@@ -19,6 +19,9 @@ Rational: TypeAlias = flint.fmpq
 polynomial = flint.fmpz_poly
 rational_polynomial = flint.fmpq_poly
 ball_polynomial = flint.arb_poly
+
+MAX_SHIFT = 2**24
+"""Bits that a number is shifted by at most: more belong to no guarantee, and need memory."""
 
 
 def rational(value: Fraction | int) -> Rational:
@@ -33,11 +36,18 @@ def ball(value: Fraction | int) -> Ball:
 
 def floor_scaled(value: Ball, bits: int) -> int:
     """An integer at or below value * 2**bits."""
-    if value.is_finite() is not True:
-        raise Refused("precision", "a number could not be enclosed", value)
+    require(
+        value.is_finite(),
+        "precision",
+        "a number could not be enclosed",
+        value,
+    )
     mantissa, exponent = value.lower().man_exp()
     shift = int(exponent) + bits
-    return int(mantissa) << max(shift, 0) >> max(-shift, 0)
+    require(shift <= MAX_SHIFT, "size", "a number is too large")
+    if shift >= 0:
+        return int(mantissa) << shift
+    return int(mantissa) >> min(-shift, MAX_SHIFT)
 
 
 def ceil_scaled(value: Ball, bits: int) -> int:
@@ -51,10 +61,24 @@ def exp_floor(exponent: Fraction, bits: int) -> int:
 
 
 def exp_ceil(exponent: Fraction, bits: int) -> int:
-    """An integer at or above 2**bits * e**exponent: floor plus one is none, as a ball may be wider than 1."""
+    """An integer at or above 2**bits * e**exponent, however wide the ball is."""
     return ceil_scaled(ball(exponent).exp(), bits)
 
 
 def log_fraction(value: Fraction) -> Ball:
     """The logarithm of a positive rational; exactly 0 at 1."""
+    require(value > 0, "logarithm", "a number is not positive", value)
     return ball(value.numerator).log() - ball(value.denominator).log()
+
+
+def log_binomial(total: int, chosen: int) -> Ball:
+    """The logarithm of the number of choices of `chosen` from `total` things."""
+    require(
+        0 <= chosen <= total,
+        "binomial",
+        "more are chosen than there are",
+        chosen,
+        total,
+    )
+    parts = ball(chosen + 1).lgamma() + ball(total - chosen + 1).lgamma()
+    return ball(total + 1).lgamma() - parts

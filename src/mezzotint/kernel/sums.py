@@ -1,8 +1,9 @@
 """Secure sums: how well the noise that others are certain to add hides one client's report.
 
-Statements: Theorem S', Cover (docs/proofs/sums.md), K1, Ladder, Boxes (docs/proofs/kernel.md). A proof lists blankets
-of groups of rows, divides the data sets into cases by the number of clients with rows of each group, and gives each
-case boxes and ladders: counts of draws that its noise reaches with a probability that is bounded here.
+Statements: Theorem S', Cover (docs/proofs/sums.md), K1, Ladder, Boxes (docs/proofs/kernel.md). A
+proof lists blankets of groups of rows, divides the data sets into cases by the number of clients
+with rows of each group, and gives each case boxes and ladders: counts of draws that its noise
+reaches with a probability that is bounded here.
 """
 
 from __future__ import annotations
@@ -15,106 +16,153 @@ from math import comb
 from typing import TypeAlias, final
 
 from mezzotint.kernel.claim import ExactClaim, ExactRelease, Target
-from mezzotint.kernel.losses import SILENCE, Measure, Steps, check_cases, summed_noise
-from mezzotint.kernel.real import Ball, ball, ceil_scaled, polynomial, rational_polynomial
-from mezzotint.kernel.table import Tables, summed_rows
-from mezzotint.kernel.units import BITS, TOTAL, WHOLE, Fields, ceil_div, require, tick
+from mezzotint.kernel.losses import check_cases, read_tail
+from mezzotint.kernel.measures import SILENCE, Measure, Steps
+from mezzotint.kernel.real import (
+    Ball,
+    ball,
+    ceil_scaled,
+    log_binomial,
+    polynomial,
+    rational_polynomial,
+)
+from mezzotint.kernel.table import Table, Tables, summed_table
+from mezzotint.kernel.units import (
+    BITS,
+    TOTAL,
+    WHOLE,
+    Fields,
+    ceil_div,
+    require,
+    tick,
+)
 
-_Counts: TypeAlias = dict[int, int]  # of clients, by group
-_GUARD = 64  # further bits of the terms of a binomial sum
+_Counts: TypeAlias = dict[int, int]
+"""Clients by group."""
+
+_GUARD = 64
+"""Further bits of the terms of a binomial sum."""
+
+MAX_DEPTH = 200
+"""Cases within cases, and components to divide."""
+
+MAX_COMBINATIONS = 10**4
+"""Combinations of rows in a block."""
+
+
+@final
+@dataclass(frozen=True)
+class _Component:
+    """Noise that a draw adds with probability `chance`, and the shape of that noise."""
+
+    chance: Fraction
+    shape: Measure
+
+    def __post_init__(self) -> None:
+        require(
+            0 <= self.chance <= 1,
+            "blanket",
+            "a chance is no probability",
+            self.chance,
+        )
 
 
 @final
 @dataclass(frozen=True)
 class _Blanket:
-    """Noise drawn by every `block` clients with rows of the group: the probabilities and shapes of its components."""
+    """Noise drawn by every `block` clients with rows of the group, by component."""
 
     rows: frozenset[int]
     block: int
-    components: list[tuple[Fraction, Measure]]
+    components: list[_Component]
 
 
-def _read_blanket(fields: Fields, rows: list[list[int]], cut: int) -> _Blanket:
-    chosen, block = fields.integers("rows"), fields.integer("block", 1, 16)
+_Placed: TypeAlias = tuple[list[int], list[list[int]]]
+"""The shape of a component, and for every combination of rows the weights of its places."""
+
+
+def _read_component(fields: Fields, combinations: int) -> _Placed:
+    shape, places = fields.integers("shape"), fields.lists("places")
+    fields.done()
+    require(sum(shape) > 0, "blanket", "a shape has no mass")
+    served = len(places)
     require(
-        bool(chosen) and all(index < len(rows) for index in chosen),
+        served == combinations,
         "blanket",
-        "a group has no such rows",
+        "a group's rows are not all served",
+        served,
+        combinations,
     )
-    require(
-        comb(len(chosen) + block - 1, block) <= 10**4,
-        "size",
-        "a block has too many combinations of rows",
-    )
+    masses = {sum(entry) for entry in places}
+    require(len(masses) == 1, "blanket", "rows give a component unequal masses")
+    return shape, places
+
+
+def _read_blanket(fields: Fields, table: Table, cut: int) -> _Blanket:
+    """The blanket, once it fits under every combination of the rows of its group."""
+    chosen, block = fields.integers("rows"), fields.integer("block", 1, 16)
+    exist = len(chosen) > 0 and max(chosen) < len(table.rows)
+    require(exist, "blanket", "a group has no such rows")
+    few = comb(len(chosen) + block - 1, block) <= MAX_COMBINATIONS
+    require(few, "size", "a block has too many combinations of rows")
     groups = list(combinations_with_replacement(chosen, block))
-    placed: list[tuple[list[int], list[list[int]]]] = []
-    for raw in fields.items("components", 64):
-        component = Fields(raw, "component")
-        shape, places = component.integers("shape"), component.lists("places")
-        component.done()
-        require(sum(shape) > 0, "blanket", "a shape has no mass")
-        require(
-            len(places) == len(groups),
-            "blanket",
-            "a group's rows are not all served",
-            len(places),
-            len(groups),
-        )
-        require(
-            len({sum(entry) for entry in places}) == 1,
-            "blanket",
-            "rows give a component unequal masses",
-        )
-        placed.append((shape, places))
+    components = fields.items("components", 64)
+    placed = [_read_component(Fields(entry, "component"), len(groups)) for entry in components]
     fields.done()
     for index, group in enumerate(groups):
         tick()
-        _require_fit(
-            [rows[row] for row in group], [(shape, places[index]) for shape, places in placed]
-        )
-    shapes = [
-        Measure(polynomial([WHOLE * w // sum(shape) for w in shape]), 0, cut) for shape, _ in placed
-    ]
-    chances = [Fraction(sum(places[0]), TOTAL) for _, places in placed]
-    return _Blanket(frozenset(chosen), block, list(zip(chances, shapes, strict=True)))
-
-
-def _require_fit(group: list[list[int]], placed: list[tuple[list[int], list[int]]]) -> None:
-    """sum of shape * places <= the convolution of the group's rows, entry by entry, in integers."""
-    rest = rational_polynomial([TOTAL])
-    for row in group:
-        rest = rest * polynomial(row) / TOTAL
+        served = [(shape, places[index]) for shape, places in placed]
+        _require_fit([table.rows[row] for row in group], served)
+    drawn: list[_Component] = []
     for shape, places in placed:
-        rest = rest - rational_polynomial(shape) * polynomial(places) / sum(shape)
-    require(
-        all(entry >= 0 for entry in rest.coeffs()),
-        "blanket",
-        "a row holds less than its blanket takes",
-    )
+        masses = [WHOLE * weight // sum(shape) for weight in shape]
+        chance = Fraction(sum(places[0]), TOTAL)
+        drawn.append(_Component(chance, Measure(polynomial(masses), 0, cut)))
+    return _Blanket(frozenset(chosen), block, drawn)
+
+
+def _require_fit(group: list[list[int]], served: list[tuple[list[int], list[int]]]) -> None:
+    """sum of shape * places <= the convolution of the group's rows, entry by entry, in integers."""
+    remaining = rational_polynomial([TOTAL])
+    for row in group:
+        remaining = remaining * polynomial(list(row)) / TOTAL
+    for shape, places in served:
+        taken = rational_polynomial(shape) * polynomial(places) / sum(shape)
+        remaining = remaining - taken
+    fits = all(entry >= 0 for entry in remaining.coeffs())
+    require(fits, "blanket", "a row holds less than its blanket takes")
 
 
 def _cases(
     node: Fields, counts: _Counts, blankets: list[_Blanket], depth: int
 ) -> Iterator[tuple[_Counts, Fields]]:
-    """(Counts of clients by group, their draws) of every leaf; the parts of a division together hold what it held."""
-    require(depth <= 200, "size", "cases are nested too deeply")
+    """(Counts of clients by group, their draws) of every leaf.
+
+    The parts of a division together hold what it held: some cut lies below every count.
+    """
+    require(depth <= MAX_DEPTH, "size", "cases are nested too deeply")
     if not node.has("cuts"):
         yield counts, node
         return
-    group, first, second = (
-        node.integer(key, 0, len(blankets) - 1) for key in ("group", "first", "second")
-    )
+    last = len(blankets) - 1
+    group, first, second = (node.integer(key, 0, last) for key in ("group", "first", "second"))
     cuts, children = node.integers("cuts"), node.items("children")
     node.done()
-    covered = blankets[first].rows | blankets[second].rows
-    require(
-        blankets[group].rows <= covered, "cases", "a row of the divided group is in neither part"
-    )
+    covered = blankets[group].rows <= blankets[first].rows | blankets[second].rows
+    require(covered, "cases", "a row of the divided group is in neither part")
     count = counts.get(group, 0)
-    require(len(cuts) == len(children) + 1 and cuts[0] == 0, "cases", "the parts do not begin at 0")
-    require(cuts[-1] == count + 1, "cases", "the parts do not hold all counts", cuts[-1], count + 1)
+    from_zero = len(cuts) == len(children) + 1 and cuts[0] == 0
+    require(from_zero, "cases", "the parts do not begin at 0")
+    require(
+        cuts[-1] == count + 1,
+        "cases",
+        "the parts do not hold all counts",
+        cuts[-1],
+        count + 1,
+    )
     for (least, after), child in zip(pairwise(cuts), children, strict=True):
         require(least < after, "cases", "a part is empty", least, after)
+        # At least so many have rows of the first part, and of the second; others stay.
         part = {**counts, group: after - 1 - least}
         part[first] = part.get(first, 0) + least
         part[second] = part.get(second, 0) + count - (after - 1)
@@ -124,18 +172,26 @@ def _cases(
 def binomial_below(trials: int, chance: Fraction, edge: int) -> int:
     """An upper bound of P(N < edge), N binomial, in units of 2**-BITS.
 
-    From edge - 1 downwards the ratio of successive terms falls; once it is below 1, a geometric sum bounds the rest.
+    From edge - 1 downwards the ratio of successive terms falls; once it is below 1, a geometric sum
+    bounds the rest.
     """
+    require(trials >= 0, "binomial", "a number of trials is negative", trials)
+    require(0 <= chance <= 1, "binomial", "a chance is no probability", chance)
     if edge <= 0 or (chance == 1 and edge <= trials):
         return 0
-    if not (edge <= trials and 0 < chance < 1):
+    if edge > trials or chance in (0, 1):
         return WHOLE
-    k, hit, miss = edge - 1, chance.numerator, chance.denominator - chance.numerator
-    log: Ball = ball(trials + 1).lgamma() - ball(k + 1).lgamma() - ball(trials - k + 1).lgamma()
+    k, hit, miss = (
+        edge - 1,
+        chance.numerator,
+        chance.denominator - chance.numerator,
+    )
+    log: Ball = log_binomial(trials, k)
     log += k * ball(chance).log() + (trials - k) * ball(1 - chance).log()
     term = ceil_scaled(log.exp(), BITS + _GUARD)
     total = term
-    while k and (term >> (_GUARD // 2) or k * miss >= (trials - k + 1) * hit):
+    while k > 0 and (term >> (_GUARD // 2) or k * miss >= (trials - k + 1) * hit):
+        tick()
         term = ceil_div(term * k * miss, (trials - k + 1) * hit)
         total += term
         k -= 1
@@ -143,101 +199,128 @@ def binomial_below(trials: int, chance: Fraction, edge: int) -> int:
     return min(WHOLE, ceil_div(total + ceil_div(term * up, down - up), 1 << _GUARD))
 
 
-_Part: TypeAlias = tuple[int, int, Fraction, Measure]
-"""A component: its group, in how many draws it may come, with what chance in each, and its noise."""
+@final
+@dataclass(frozen=True)
+class _Part:
+    """A component with the group that it belongs to, and in how many draws it may come."""
+
+    group: int
+    draws: int
+    chance: Fraction
+    shape: Measure
 
 
 def _steps(node: Fields, parts: list[_Part], weight: int, noise: Measure) -> Steps:
-    """(Weight, noise) of every box of counts and of the part without noise; together they hold `weight`."""
+    """(Weight, noise) of every box of counts and of the part without noise; they hold `weight`."""
+    tick()
     if node.has("corners"):
-        yield from _ladder(node.lists("corners"), parts, weight, noise)
-    else:
-        edges, children = node.integers("edges"), node.items("children")
-        require(
-            0 < len(parts) <= 200 and edges[:1] == [0],
-            "boxes",
-            "nothing to divide, or the counts not from 0 on",
-        )
-        require(
-            len(edges) == len(children), "boxes", "not one part per edge", len(edges), len(children)
-        )
-        group, draws, chance, shape = parts[0]
-        require(chance < 1, "boxes", "a component that is drawn for sure is not divided")
-        for low, after, child in zip(edges, [*edges[1:], draws + 1], children, strict=True):
-            require(low < after, "boxes", "a part is empty", low, after)
-            share = (
-                binomial_below(draws, chance, after)
-                + binomial_below(draws, 1 - chance, draws + 1 - low)
-                - WHOLE
-            )
-            rest = [
-                (g, d + 1 - after, c / (1 - chance), s) if g == group else (g, d, c, s)
-                for g, d, c, s in parts[1:]
-            ]
-            here = ceil_div(weight * share, WHOLE)
-            yield from _steps(Fields(child, "box"), rest, here, shape.power(low) * noise)
+        corners = node.lists("corners")
+        node.done()
+        yield from _ladder(corners, parts, weight, noise)
+        return
+    edges, children = node.integers("edges"), node.items("children")
     node.done()
+    require(0 < len(parts) <= MAX_DEPTH, "boxes", "nothing to divide, or too much")
+    require(edges[:1] == [0], "boxes", "the counts are not from 0 on")
+    one_each = len(edges) == len(children)
+    require(one_each, "boxes", "not one part per edge", len(edges), len(children))
+    divided, *others = parts
+    sure = divided.chance == 1
+    require(not sure, "boxes", "a component that is drawn for sure is not divided")
+    for low, after, child in zip(edges, [*edges[1:], divided.draws + 1], children, strict=True):
+        require(low < after, "boxes", "a part is empty", low, after)
+        below = binomial_below(divided.draws, divided.chance, after)
+        above = binomial_below(divided.draws, 1 - divided.chance, divided.draws + 1 - low)
+        share = below + above - WHOLE
+        remaining: list[_Part] = []
+        for part in others:
+            if part.group == divided.group:
+                # The other components come in the draws that are left, by chances given that.
+                chance = part.chance / (1 - divided.chance)
+                part = _Part(part.group, part.draws + 1 - after, chance, part.shape)
+            remaining.append(part)
+        box = divided.shape.power(low) * noise
+        yield from _steps(
+            Fields(child, "box"),
+            remaining,
+            ceil_div(weight * share, WHOLE),
+            box,
+        )
 
 
 def _ladder(corners: list[list[int]], parts: list[_Part], weight: int, noise: Measure) -> Steps:
-    """What every corner adds to the noise, in increasing order, then the weight of what misses all corners."""
-    require(
-        {len(corner) for corner in corners} == {len(parts)}, "ladder", "a corner has too few counts"
-    )
+    """What every corner adds to the noise, from the last, then the weight of what misses all."""
+    lengths = {len(corner) for corner in corners}
+    require(lengths == {len(parts)}, "ladder", "a corner has too few counts")
     missed = [WHOLE]
     for corner in corners:
         tick()
-        chance = sum(
-            binomial_below(draws, g, edge)
-            for (_, draws, g, _), edge in zip(parts, corner, strict=True)
-        )
+        chance = 0
+        for part, edge in zip(parts, corner, strict=True):
+            chance += binomial_below(part.draws, part.chance, edge)
         missed.append(min(missed[-1], chance))
-    before = [0] * len(parts)
     yield ceil_div(weight * missed[-1], WHOLE), Measure(polynomial([]), 0)
+    before = [0] * len(parts)
     for position in range(len(corners) - 1, -1, -1):
-        for (_, _, _, shape), edge, reached in zip(parts, corners[position], before, strict=True):
-            require(edge >= reached, "ladder", "corners do not fall", edge, reached)
-            noise = shape.power(edge - reached) * noise
+        for part, edge, reached in zip(parts, corners[position], before, strict=True):
+            require(
+                edge >= reached,
+                "ladder",
+                "corners do not fall",
+                edge,
+                reached,
+            )
+            noise = part.shape.power(edge - reached) * noise
         before = corners[position]
-        yield ceil_div(weight * (missed[position] - missed[position + 1]), WHOLE), noise
+        yield (
+            ceil_div(weight * (missed[position] - missed[position + 1]), WHOLE),
+            noise,
+        )
 
 
-def _noises(
-    release: ExactRelease, proof: Fields, spread: list[list[int]], cut: int
-) -> Iterator[Steps]:
+def _noises(release: ExactRelease, proof: Fields, table: Table, cut: int) -> Iterator[Steps]:
     """The noise that others are certain to add, in every case of their data."""
-    blankets = [
-        _read_blanket(Fields(raw, "blanket"), spread, cut) for raw in proof.items("blankets", 1000)
-    ]
+    entries = proof.items("blankets", 1000)
+    blankets = [_read_blanket(Fields(entry, "blanket"), table, cut) for entry in entries]
     others = proof.integer("others", 0, release.clients - 1 - release.corrupted)
-    require(
-        bool(blankets) and len(blankets[0].rows) == len(spread),
-        "cases",
-        "the first group is not all rows",
-    )
+    everyone = set(range(len(table.rows)))
+    covers = len(blankets) > 0 and blankets[0].rows == everyone
+    require(covers, "cases", "the first group is not all rows")
     for counts, leaf in _cases(proof.fields("cases"), {0: others}, blankets, 0):
-        parts = [
-            (group, count // blankets[group].block, chance, shape)
-            for group, count in sorted(counts.items())
-            for chance, shape in blankets[group].components
-            if count >= blankets[group].block
-        ]
+        parts: list[_Part] = []
+        for group, count in sorted(counts.items()):
+            draws = count // blankets[group].block
+            if draws > 0:
+                components = blankets[group].components
+                parts += [_Part(group, draws, each.chance, each.shape) for each in components]
         yield _steps(leaf, parts, WHOLE, SILENCE)
 
 
+def summed_noise(release: ExactRelease, tables: Tables, cut: int) -> Measure:
+    """The sum of what all honest clients add, each drawn from the only row of a table."""
+    table = summed_table(release, tables)
+    require(len(table.rows) == 1, "noise", "the noise depends on an input")
+    masses = [weight * (WHOLE // TOTAL) for weight in table.rows[0]]
+    return Measure(polynomial(masses), 0, cut).power(release.clients - release.corrupted)
+
+
+def _moves(release: ExactRelease, noise: Measure) -> Iterator[tuple[Table, Steps]]:
+    """For every move of one integer the two integers that it may be, under everyone's noise."""
+    for move in range(1, release.shift + 1):
+        rows = [[TOTAL, *[0] * move], [*[0] * move, TOTAL]]
+        yield Table(rows), ((WHOLE, noise),)
+
+
 def check_sum(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
-    """Check (epsilon, delta) of secure sums; several coordinates or rounds are composed as losses."""
+    """Check (epsilon, delta) of secure sums; coordinates and rounds are composed as losses."""
     target = Target.read(claim, "secure_sum noisy_sum", "dp")
     release = target.release
-    require(
-        release.sampling != "poisson", "sum", "nothing is proved here about secret participation"
-    )
-    cut = WHOLE >> proof.integer("tail", 0, BITS)
-    if release.shift:
-        # Each integer moves by at most the shift, under everyone's noise; sums are as far apart as two such reports.
-        noise = ((WHOLE, summed_noise(release, tables, cut)),)
-        cases = (([[TOTAL], [0] * move + [TOTAL]], noise) for move in range(1, release.shift + 1))
+    hidden = release.sampling == "poisson"
+    require(not hidden, "sum", "nothing is proved here about secret participation")
+    cut = read_tail(proof)
+    if release.kind == "noisy_sum":
+        cases = _moves(release, summed_noise(release, tables, cut))
     else:
-        spread = summed_rows(release, tables)
-        cases = ((spread, steps) for steps in _noises(release, proof, spread, cut))
+        table = summed_table(release, tables)
+        cases = ((table, steps) for steps in _noises(release, proof, table, cut))
     check_cases(target, proof, cut, cases)

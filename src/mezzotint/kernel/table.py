@@ -1,78 +1,124 @@
 """Integer tables, from which reports are drawn. Statements: T1 to T3 (docs/proofs/tables.md).
 
-Privacy concerns the rows: each is a distribution over levels, and inputs between knots mix two of them. Knots, levels
-and categories relate rows to data; they are part of the hashed text, and nothing here depends on them.
+Privacy concerns the rows: each is a distribution over levels, and inputs between knots mix two of
+them. Knots, levels and categories relate rows to data; they are part of the hashed text, and
+nothing here depends on them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from typing import TypeAlias
+from typing import TypeAlias, final
 
 from mezzotint.kernel.claim import ExactRelease
 from mezzotint.kernel.units import TOTAL, Fields, read_json, require, sha256
 
-Rows: TypeAlias = Sequence[Sequence[int]]
-"""Distinct rows in the order in which they first stand, without columns that no row uses."""
-Tables: TypeAlias = dict[str, Rows]
+MAX_LATTICE = 2**14
+"""Integers that represent levels in sums lie below this."""
+
+
+@final
+@dataclass(frozen=True)
+class Table:
+    """Rows that are distributions over the same levels, in units of 1/TOTAL: checked here."""
+
+    rows: Sequence[Sequence[int]]
+
+    def __post_init__(self) -> None:
+        require(len(self.rows) > 0, "table", "there is no row")
+        for index, row in enumerate(self.rows):
+            same = len(row) == len(self.rows[0])
+            require(same, "table", f"row {index} has not one weight per level")
+            require(
+                all(weight >= 0 for weight in row),
+                "table",
+                f"row {index} is negative",
+            )
+            mass = sum(row)
+            require(
+                mass == TOTAL,
+                "table",
+                f"row {index} does not sum to 2**32",
+                mass,
+                TOTAL,
+            )
+
+    @property
+    def columns(self) -> list[tuple[int, ...]]:
+        """The weights of each level, by row."""
+        return list(zip(*self.rows, strict=True))
+
+    @property
+    def distinct(self) -> Table:
+        """Without repeated rows, in the order in which they first stand."""
+        return Table(list(dict.fromkeys(tuple(row) for row in self.rows)))
+
+
+Tables: TypeAlias = dict[str, Table]
 """By the SHA-256 of their texts."""
 
 
-def read_table(text: str) -> tuple[str, Rows]:
-    """The hash of a table's text, and its rows: one per knot, 2**32 distributed over the levels in each."""
+def read_table(text: str) -> tuple[str, Table]:
+    """The hash of a table's text, and its distinct rows, without levels that no row uses."""
     fields = Fields(read_json(text, real=str), "a table")
-    knots, levels, weights = (
-        fields.items("knots"),
-        fields.items("levels", 2**16),
-        fields.lists("weights"),
-    )
+    knots = fields.items("knots")
+    levels = fields.items("levels", 2**16)
+    weights = fields.lists("weights")
     if fields.has("categories"):
         fields.items("categories")
     fields.done()
     require(len(knots) == len(weights) >= 2, "table", "not one row per knot")
-    for index, row in enumerate(weights):
-        require(len(row) == len(levels), "table", f"row {index} has not one weight per level")
-        require(sum(row) == TOTAL, "table", f"row {index} does not sum to 2**32", sum(row), TOTAL)
-    used = [level for level, column in enumerate(zip(*weights, strict=True)) if any(column)]
-    return sha256(text), list(dict.fromkeys(tuple(row[level] for level in used) for row in weights))
+    require(
+        len(weights[0]) == len(levels),
+        "table",
+        "row 0 has not one weight per level",
+    )
+    columns = [column for column in Table(weights).columns if any(column)]
+    return sha256(text), Table(list(zip(*columns, strict=True))).distinct
 
 
-def table_rows(tables: Tables, digest: str) -> Rows:
-    """The rows of the table with this hash."""
-    require(digest in tables, "tables", "the proof holds no table with this hash", digest)
+def find_table(tables: Tables, digest: str) -> Table:
+    """The table with this hash."""
+    require(
+        digest in tables,
+        "tables",
+        "the proof holds no table with this hash",
+        digest,
+    )
     return tables[digest]
 
 
-def single_table(release: ExactRelease, tables: Tables) -> Rows:
-    """The rows of a release that draws from one table only."""
+def single_table(release: ExactRelease, tables: Tables) -> Table:
+    """The table of a release that draws from one only."""
     require(len(release.tables) == 1, "tables", "this proof is about one table")
-    return table_rows(tables, release.tables[0][0])
+    digest, _ = release.tables[0]
+    return find_table(tables, digest)
 
 
-def summed_rows(release: ExactRelease, tables: Tables) -> list[list[int]]:
-    """The rows of a release that adds up integers, by integer."""
-    rows, lattice = single_table(release, tables), release.lattice
-    require(
-        lattice[:1] == (0,) and len(lattice) == len(rows[0]),
-        "lattice",
-        "not one integer per level, from 0 on",
-    )
-    require(
-        all(a < b < 2**14 for a, b in pairwise(lattice)),
-        "lattice",
-        "the integers do not increase up to 2**14",
-    )
-    weights = [dict(zip(lattice, row, strict=True)) for row in rows]
-    return [[row.get(place, 0) for place in range(lattice[-1] + 1)] for row in weights]
+def summed_table(release: ExactRelease, tables: Tables) -> Table:
+    """The table of a release that adds up integers, by integer instead of by level."""
+    table, lattice = single_table(release, tables), release.lattice
+    matches = lattice[:1] == (0,) and len(lattice) == len(table.columns)
+    require(matches, "lattice", "not one integer per level, from 0 on")
+    rising = all(lower < upper < MAX_LATTICE for lower, upper in pairwise(lattice))
+    require(rising, "lattice", "the integers do not increase up to 2**14")
+    spread: list[list[int]] = []
+    for row in table.rows:
+        weights = dict(zip(lattice, row, strict=True))
+        spread.append([weights.get(integer, 0) for integer in range(lattice[-1] + 1)])
+    return Table(spread)
 
 
-def worst_ratio(rows: Rows) -> Fraction | None:
-    """The largest ratio of two entries of a column (T3); None if a column in use contains a zero."""
-    columns = list(zip(*rows, strict=True))
-    return (
-        max(Fraction(max(column), min(column)) for column in columns)
-        if all(map(all, columns))
-        else None
-    )
+def worst_ratio(table: Table) -> Fraction | None:
+    """The largest ratio of two weights of a level (T3); None if one of two weights is 0."""
+    worst = Fraction(1)
+    for column in table.columns:
+        if not any(column):
+            continue
+        if not all(column):
+            return None
+        worst = max(worst, Fraction(max(column), min(column)))
+    return worst

@@ -1,4 +1,4 @@
-"""The kernel's basic tools: exact numbers, strict JSON, refusals and a time limit.
+"""The kernel's basic tools: exact numbers, strict JSON, refusals and limits of time and size.
 
 Every number read is an integer or a text such as "p/q", "0.221", "1e-6". Floats are refused.
 """
@@ -14,37 +14,61 @@ from contextlib import suppress
 from fractions import Fraction
 from typing import Any, cast, final
 
-TOTAL = 2**32  # what every row of a table sums to
-# Masses are integers over 2**BITS, values of c = e**epsilon integers over 2**FINE on grids and 2**FACTOR alone.
-BITS, FINE, FACTOR = 160, 256, 64
+TOTAL = 2**32
+"""The sum of every row of a table."""
+
+BITS = 160
+"""Masses are integers in units of 2**-BITS."""
+
+FINE = 256
+"""Values of c = e**epsilon on grids are integers in units of 2**-FINE."""
+
+FACTOR = 64
+"""The value of c at a single epsilon is an integer in units of 2**-FACTOR."""
+
 WHOLE, ONE = 1 << BITS, 1 << FINE
-# Longest file in bytes, enough for the largest table; largest number of list entries and polynomial coefficients.
-MAX_TEXT, MAX_ENTRIES = 2**26, 2**22
+
+MAX_TEXT = 2**24
+"""Characters of the longest file; the longest text of a table has about 2 million."""
+
+MAX_ENTRIES = 2**22
+"""Entries of the longest list, and coefficients of the longest polynomial."""
+
+MAX_NUMBER_BITS = 13_000
+"""Bits of the largest numerator or denominator: Python writes at most 4,300 digits."""
 
 _NUMBER = re.compile(
     r"-?[0-9]{1,1200}(\.[0-9]{1,1200})?(e-?[0-9]{1,4})?|-?[0-9]{1,1200}/[0-9]{1,1200}"
 )
+_DIGEST = re.compile("[0-9a-f]{64}")
 
 
 def shown(value: object, most: int = 200) -> str:
-    """The value for a message, in printable ASCII: a text in quotes, so that no text of a file looks like ours."""
+    """The value for a message, in printable ASCII.
+
+    A text stands in quotes with every other character escaped, so that no text of a file looks like
+    a sentence of the kernel.
+    """
     if isinstance(value, str):
         return ascii(value[:most])
     try:
-        return ascii(str(value)[:most])[1:-1]
+        text = str(value)
     except ValueError:  # Python writes no integers of more than 4300 digits
         return "a very long number"
+    return ascii(text[:most])[1:-1]
 
 
 class Refused(Exception):
-    """The proof does not show the claim: the step that failed, why, what was found and what was needed."""
+    """The proof does not show the claim: the step that failed, why, what it has and needs."""
 
     def __init__(self, step: str, why: str, have: object = None, want: object = None) -> None:
         self.step, self.why = step, why
         self.have = "" if have is None else shown(have)
         self.want = "" if want is None else shown(want)
-        found = f" (have {self.have}, want {self.want})" if self.have or self.want else ""
-        super().__init__(f"{step}: {why}{found}")
+        numbers = ""
+        if self.have or self.want:
+            numbers = f" (have {self.have}, want {self.want})"
+        super().__init__(f"{step}: {why}{numbers}")
 
 
 class Unreadable(Exception):
@@ -70,7 +94,10 @@ def set_deadline(seconds: int) -> None:
 
 
 def tick() -> None:
-    """Check the time limit; called in every loop whose length is set by a proof."""
+    """Check the time limit; called in every loop whose length is set by a proof.
+
+    A product of two polynomials is not interrupted: a check may last that much longer.
+    """
     if not (time.process_time_ns() < _deadline[0]):
         raise Unfinished("the limit of time is spent; allow more seconds")
 
@@ -82,18 +109,28 @@ def ceil_div(numerator: int, denominator: int) -> int:
 
 def number(value: object, name: str = "number") -> Fraction:
     """An integer, or a text "p/q", "0.221", "1e-6", as the rational it is."""
+    exact = None
     if type(value) is int:
-        return Fraction(value)
-    with suppress(ZeroDivisionError):
-        if type(value) is str and _NUMBER.fullmatch(value):
-            return Fraction(value)
-    raise Unreadable(f"{name} is not a number written exactly: {shown(value, 60)}")
+        exact = Fraction(value)
+    elif type(value) is str and _NUMBER.fullmatch(value):
+        with suppress(ZeroDivisionError):
+            exact = Fraction(value)
+    if exact is None:
+        raise Unreadable(f"{name} is not a number written exactly: {shown(value, 60)}")
+    size = max(exact.numerator.bit_length(), exact.denominator.bit_length())
+    if not (size <= MAX_NUMBER_BITS):
+        raise Unreadable(f"{name} has too many digits: {shown(value, 60)}")
+    return exact
 
 
 def canonical(value: object) -> str:
     """The canonical text of a JSON value: sorted keys, no spaces, ASCII."""
     return json.dumps(
-        value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
+        value,
+        sort_keys=True,
+        separators=(",", ":"),
+        ensure_ascii=True,
+        allow_nan=False,
     )
 
 
@@ -114,7 +151,7 @@ def _refuse(text: str) -> object:
 
 
 def read_json(text: str, *, real: Callable[[str], object] = _refuse) -> object:
-    """Parse strict JSON: no duplicate keys, no NaN; `real` converts the text of numbers with a point."""
+    """Parse strict JSON: no duplicate keys, no NaN; `real` converts numbers with a point."""
     if len(text) > MAX_TEXT:
         raise Unreadable(f"longer than {MAX_TEXT} characters")
     try:
@@ -125,7 +162,8 @@ def read_json(text: str, *, real: Callable[[str], object] = _refuse) -> object:
             parse_float=real,
         )
     except (ValueError, RecursionError) as error:
-        raise Unreadable(f"not valid JSON ({error}); truncated or edited") from None
+        reason = shown(error)
+        raise Unreadable(f"not valid JSON ({reason}); truncated or edited") from None
 
 
 @final
@@ -135,7 +173,8 @@ class Fields:
     def __init__(self, value: object, name: str) -> None:
         if not isinstance(value, dict):
             raise Unreadable(f"{name} is not a JSON object")
-        self.values, self._name = dict(cast("dict[str, object]", value)), name
+        self.values = dict(cast("dict[str, object]", value))
+        self._name = name
 
     def take(self, key: str) -> object:
         """The raw value; a missing key is an error."""
@@ -155,15 +194,14 @@ class Fields:
         """A text, and one of the choices if any are given."""
         value = self.take(key)
         if type(value) is not str or (choices and value not in choices):
-            raise Unreadable(
-                f"{key} is {shown(value, 60)}, not " + (" or ".join(choices) or "a text")
-            )
+            wanted = " or ".join(choices) or "a text"
+            raise Unreadable(f"{key} is {shown(value, 60)}, not {wanted}")
         return value
 
     def digest(self, key: str) -> str:
         """A SHA-256 in hexadecimal."""
         value = self.text(key)
-        if not re.fullmatch("[0-9a-f]{64}", value):
+        if not _DIGEST.fullmatch(value):
             raise Unreadable(f"{key} is {shown(value, 70)}, not a SHA-256 in hexadecimal")
         return value
 
@@ -171,7 +209,8 @@ class Fields:
         """An integer in [least, most]."""
         value = self.take(key)
         if type(value) is not int or not (least <= value <= most):
-            raise Unreadable(f"{key} is {shown(value, 60)}, not an integer from {least} to {most}")
+            range_text = f"not an integer from {least} to {most}"
+            raise Unreadable(f"{key} is {shown(value, 60)}, {range_text}")
         return value
 
     def number(self, key: str) -> Fraction:
@@ -191,26 +230,35 @@ class Fields:
     def texts(self, key: str, most: int) -> list[str]:
         """A list of texts."""
         values = self.items(key, most)
-        if not all(type(value) is str for value in values):
-            raise Unreadable(f"{key} is not a list of texts")
+        for value in values:
+            if type(value) is not str:
+                raise Unreadable(f"{key} is not a list of texts")
         return values
 
     def integers(self, key: str, least: int = 0) -> list[int]:
         """A list of integers at or above `least`."""
-        found = self.items(key)
-        for entry in found:
-            if type(entry) is not int or not (entry >= least):
-                raise Unreadable(f"{key} holds {shown(entry, 60)}, not an integer from {least} on")
-        return found
+        return _integers(self.items(key), key, least)
 
     def lists(self, key: str, least: int = 0) -> list[list[int]]:
         """A list of lists of integers at or above `least`."""
-        rows = Fields(
-            {f"{key}[{place}]": entry for place, entry in enumerate(self.items(key))}, key
-        )
-        return [rows.integers(row, least) for row in [*rows.values]]
+        rows = self.items(key)
+        for index, row in enumerate(rows):
+            if type(row) is not list:
+                raise Unreadable(f"{key}[{index}] is not a list")
+            _integers(row, f"{key}[{index}]", least)
+        return rows
 
     def done(self) -> None:
         """Refuse keys that were not read."""
         if self.values:
-            raise Unreadable(f"{self._name} has unknown keys: {ascii(sorted(self.values))[:200]}")
+            unknown = ", ".join(shown(key, 40) for key in sorted(self.values)[:5])
+            raise Unreadable(f"{self._name} has unknown keys: {unknown}")
+
+
+def _integers(entries: list[Any], name: str, least: int) -> list[int]:
+    """The list itself, once each entry is an integer at or above `least`."""
+    for entry in entries:
+        if type(entry) is not int or not (entry >= least):
+            range_text = f"not an integer from {least} on"
+            raise Unreadable(f"{name} holds {shown(entry, 60)}, {range_text}")
+    return entries

@@ -165,10 +165,9 @@ class Claim(Record):
         if exact is None:
             return False
         honest = exact.clients - exact.corrupted if exact.trust == "secure_sum" else None
-        sampling = {"revealed": "public"}.get(exact.sampling, exact.sampling)
         dimension = sum(count for _, count in exact.tables) or self.dimension
         checked = (
-            exact.observer, exact.neighboring, exact.rounds, exact.seeded, honest, sampling, dimension,
+            exact.observer, exact.neighboring, exact.rounds, exact.seeded, honest, exact.sampling, dimension,
         )  # fmt: skip
         shown = (
             self.observer, self.neighboring, self.rounds, self.seeded, self.honest_clients, self.sampling,

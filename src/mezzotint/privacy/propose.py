@@ -246,7 +246,7 @@ def exact_release(release: Release, **summed: Any) -> mz.kernel.ExactRelease:
     )
     return mz.kernel.ExactRelease(
         observer=release.observer, tables=((release.table.sha256, release.dimension),), rounds=release.rounds,
-        sampling={"public": "revealed"}.get(release.participation, release.participation),
+        sampling=release.participation,
         rate=exact_rate(release.sampling_rate), neighboring=release.neighboring, **clients, **summed,
     )  # fmt: skip
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast, final
 
 import flint
 
-from mezzotint.kernel.checker import verdict
+from mezzotint.kernel.checker import verdict_on
 from mezzotint.kernel.claim import FORMAT, ExactClaim, words
 from mezzotint.kernel.one import ranks_ratio
 from mezzotint.kernel.real import ceil_scaled, log_fraction
@@ -387,7 +387,7 @@ def _derive(text: str) -> VerificationReport:
 
 
 def _judge(text: str, seconds: int) -> VerificationReport:
-    status, sentence, claim = verdict(text, seconds)
+    status, sentence, claim = verdict_on(text, seconds)
     bounded = status == 0 and claim is not None and claim.release is not None
     return VerificationReport(
         epsilon_upper=_least_float_above(claim.epsilon) if claim is not None and bounded else math.inf, max_bias=None,

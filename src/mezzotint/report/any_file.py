@@ -490,7 +490,7 @@ PAGES: dict[str, Callable[[JsonObject], Page]] = {
 
 def claim_page(source: Path) -> Page:
     """The report of a claim file: whether its proof holds, and what it says."""
-    from mezzotint.kernel.checker import verdict as verdict_on
+    from mezzotint.kernel.checker import verdict_on
 
     text = read_text(source)
     status, verdict, claim = verdict_on(text)

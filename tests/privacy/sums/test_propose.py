@@ -237,7 +237,7 @@ def test_what_pure_losses_prove_is_no_more_than_they_are() -> None:
     ("words", "expected"),
     [
         ({}, ("none", "1", "sum")), ({"rounds": 2}, ("none", "1", "renyi")), ({"dimension": 2}, ("none", "1", "renyi")),
-        ({"sampling_rate": 0.5}, ("revealed", "1/2", "renyi")), ({"sampling": "poisson", "sampling_rate": 0.5}, None),
+        ({"sampling_rate": 0.5}, ("public", "1/2", "renyi")), ({"sampling": "poisson", "sampling_rate": 0.5}, None),
         ({"sampling": "without_replacement", "sampling_rate": 0.5}, None),
     ],
     ids=str,

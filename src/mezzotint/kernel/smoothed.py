@@ -1,0 +1,116 @@
+"""What the histogram of a sample shows of one record of a database with two types.
+
+Statements: P1, P2 (docs/proofs/smoothed-profile.md). With A records of the one type and B - 1 of
+the other in the one database, A - 1 and B in its neighbour, and s records lost, the divergence is
+
+    D(A, B, s) = sum over l <= k of Hyp(l; N, A, s) (1 - E B l / (A (s + 1 - l))),   N = A + B - 1,
+
+where k is the largest l with A (s + 1 - l) > E B l and E = e**epsilon.
+"""
+
+from __future__ import annotations
+
+from mezzotint.kernel.claim import ExactClaim
+from mezzotint.kernel.real import Ball, ball, exp_floor, log_binomial
+from mezzotint.kernel.table import Tables
+from mezzotint.kernel.units import (
+    FACTOR,
+    ONE,
+    Fields,
+    ceil_div,
+    number,
+    require,
+    tick,
+)
+
+MAX_RECORDS = 10**12
+
+_NEGLIGIBLE = ONE >> 80
+"""Terms below this share of the first are bounded by a geometric sum."""
+
+
+def log_divergence(first: int, second: int, lost: int, factor: int) -> Ball | None:
+    """An upper bound of log D(A, B, s), E at least `factor` / 2**FACTOR; None where D is 0.
+
+    From k downwards the probabilities fall, and so do the ratios of successive ones.
+    """
+    total = first + second - 1
+    require(
+        first > 0 and second > 0,
+        "profile",
+        "a type has no record",
+        first,
+        second,
+    )
+    require(
+        0 <= lost <= total,
+        "profile",
+        "more is lost than there is",
+        lost,
+        total,
+    )
+    require(factor >= 2**FACTOR, "profile", "epsilon is negative", factor)
+    weight, scaled = first << FACTOR, factor * second
+    # l (A + E B) < A (s + 1), with E rounded down: k is not too small, and factors are not either.
+    last = (weight * (lost + 1) - 1) // (weight + scaled)
+    least = max(0, lost - (total - first))
+    if last < least:
+        return None
+    share, terms, kept = ONE, 0, last
+    while True:
+        tick()
+        positive = weight * (lost + 1 - kept)
+        terms += ceil_div(share * (positive - scaled * kept), positive)
+        if kept == least:
+            break
+        # Hyp(l - 1) / Hyp(l), below 1: l (N + 2) < (A + 1) (s + 1), as l < A (s + 1) / (N + 1).
+        up = kept * (total - first - lost + kept)
+        down = (first - kept + 1) * (lost - kept + 1)
+        share, kept = ceil_div(share * up, down), kept - 1
+        if share <= _NEGLIGIBLE:
+            # What is left is below share (1 + r + r^2 + ...), r the ratio here.
+            terms += ceil_div(share * down, down - up)
+            break
+    log: Ball = log_binomial(first, last) + log_binomial(total - first, lost - last)
+    log -= log_binomial(total, lost)
+    return log + (ball(terms) / ONE).log()
+
+
+def check_profile(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
+    """Check log10 of delta of the histogram of `sampled` records, drawn without replacement."""
+    require(
+        claim.release is None,
+        "claim",
+        "a profile is about one database, not about a release",
+    )
+    stated = Fields(claim.statement, "statement")
+    stated.text("kind", ("profile",))
+    first, second = (stated.integer(key, 0, MAX_RECORDS) for key in ("first", "second"))
+    sampled = stated.integer("sampled", 0, first + second)
+    epsilon, log10 = (
+        stated.number("epsilon"),
+        number(stated.take("log10_delta"), "log10_delta"),
+    )
+    stated.done()
+    require(epsilon <= 100, "profile", "epsilon is above 100", epsilon)
+    lost, factor = first + second - sampled, exp_floor(epsilon, FACTOR)
+    # A record moves from either type to the other, and the divergence counts in both directions.
+    pairs = {
+        (first, second + 1),
+        (first + 1, second),
+        (second, first + 1),
+        (second + 1, first),
+    }
+    limit: Ball = ball(log10) * ball(10).log()
+    for own, other in sorted(pairs):
+        if own == 0 or other == 0:
+            continue  # no record of that type can move
+        log = log_divergence(own, other, lost, factor)
+        if log is not None:
+            require(
+                log <= limit,
+                "delta",
+                "log10_delta is too small",
+                log / ball(10).log(),
+                log10,
+            )
