@@ -28,7 +28,7 @@ ALLOWED: dict[str, set[str]] = {
     "smoothed": {"core"},
     "training": {"core", "datasets", "kernel", "vectors", "privacy"},
     "federated": {"core", "datasets", "families", "vectors", "privacy"},
-    "collect": {"core", "privacy"},
+    "collect": {"core", "design", "families", "privacy"},
 }
 ALLOWED["report"] = {*ALLOWED}
 ALLOWED["papers"] = {*ALLOWED}

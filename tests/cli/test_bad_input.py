@@ -314,7 +314,7 @@ def test_a_guess_is_offered_once(invoke: Invoke) -> None:
         (("design", "--epsilon", 1, "--seconds", 5), ("--seconds=5.0", "needs --prove")),
         (
             ("compare", "--epsilon", 1, "--png", "x.jpg"),
-            ("--png=x.jpg", "a name that ends in .png"),
+            ("--figure=x.jpg", "a name that ends in .png"),
         ),
         (
             ("design", "--epsilon", 1, "--out", "x.txt"),

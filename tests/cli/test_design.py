@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mezzotint import privacy
+from mezzotint import collect, privacy
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.design import metric_epsilon
 from tolerances import FEW
@@ -191,13 +191,30 @@ def test_the_trade_off_is_drawn_and_written(
     facts = invoke(*arguments, "--json").json
     assert png.read_bytes().startswith(b"\x89PNG")
     rows = [line.split(",") for line in data.read_text().splitlines()]
-    assert rows[0] == ["epsilon", "bits", "mse", "mae", "limit"]
-    assert [[float(cell) for cell in row] for row in rows[1:]] == [
-        list(p.values()) for p in facts["tradeoff"]
-    ]
-    assert {point["epsilon"] for point in facts["tradeoff"]} == {2.0}
-    assert all(point["limit"] <= point["mse"] for point in facts["tradeoff"])
+    assert rows[0] == ["family", "epsilon", "bits", "mse", "mae", "limit"]
+    points = facts["tradeoff"]
+    assert len(rows) == 1 + len(points)
+    best = [point for point in points if "family" not in point]
+    assert {point["epsilon"] for point in best} == {2.0}
+    assert all(point["limit"] <= point["mse"] for point in best)
+    # What was compared is drawn, too.
+    compared = {row["family"] for row in facts["mechanisms"] if row["mse"] is not None}
+    assert {point["family"] for point in points if "family" in point} == compared
+    assert all(row["people"] > 0 for row in facts["mechanisms"] if row["family"] == "optimal")
     assert "exists already" in invoke(*arguments).err
+
+
+def test_own_mechanisms_are_compared_and_drawn(invoke: Invoke, tmp_path: Path) -> None:
+    """One whose rows jump has no error of the distribution function: infinite, which JSON writes as text."""
+    mine, figure = tmp_path / "mine.json", tmp_path / "t.svg"
+    collect.threshold_table(1.0, lower=0, upper=10, threshold=3).save(mine)
+    arguments = ("compare", "--epsilon", 1, "--bits", 1, "--lower", 0, "--upper", 10)
+    facts = invoke(*arguments, "--mechanism", mine, "--json").json
+    assert "above 3, epsilon 1" in {row["family"] for row in facts["mechanisms"]}
+    text = invoke(*arguments, "--mechanism", mine, "--figure", figure).out
+    assert "above 3" in text
+    assert "above 3" in figure.read_text()
+    assert "ask for these" in invoke("compare", "--epsilon", 1, "--mechanism", mine).out
 
 
 def test_a_prior_shapes_the_design_and_is_warned_about(invoke: Invoke, tmp_path: Path) -> None:

@@ -131,6 +131,7 @@ CALLS: dict[str, tuple[str, ...]] = {
     "estimate, groups": ("estimate", "{grouped}", "--by", "word"),
     "estimate, pairs": ("estimate", "{pairs}", "--column", "x_code", "--column", "id_code"),
     "ledger": ("ledger", "{ledger}", "--budget", "9"),
+    "plan": ("plan", "--epsilon", "1", "--levels", "2", "--people", "500"),
     "compare": ("compare", "--epsilon", "1", "--bits", "1"),
     "account": ("account", "{m}", "--rounds", "3"),
     "account, sum": ("account", "{m}", "--view", "sum", "--clients", "20", "--delta", "1e-3"),

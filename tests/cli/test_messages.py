@@ -26,6 +26,7 @@ privatize in.parquet --column x --mechanism m.json --out o.parquet
 estimate both.parquet --column x_code --column y_code
 account m.json --view sum --clients 10
 ledger l.jsonl
+plan --epsilon 1 --levels 2 --people 100
 smoothed profile --counts 10,12 --loss-rate 0.002 --epsilon 1
 """.strip().splitlines()
 

@@ -8,7 +8,8 @@ from laws.walk import issuers, records
 WITHOUT_LAW: dict[str, tuple[str, ...]] = {
     "reads, checks or passes on a number that a caller gives, or that a record was made with: it computes none": (
         "design.program.KnottedProblem.delta", "privacy.propose.bound_document",
-        "collect.intervals.within",
+        "collect.intervals.within", "collect.shapes.possible_mean",
+        "collect.drawing.Plan.for_block", "collect.drawing.plan",
         "design.problem.Problem.width",
         "design.problem.make_problem", "design.problem.without_bound",
         "core.arguments.check_epsilon",

@@ -22,6 +22,7 @@ from mezzotint.cli import (
     federate,
     ledger,
     pages,
+    plan,
     privatize,
     reproduce,
     show,
@@ -38,6 +39,7 @@ SUMMARY = "Differentially private randomized quantization: few bits, unbiased, w
 
 VERBS = {
     "demo": (demo.command, demo.EXAMPLE),
+    "plan": (plan.command, plan.EXAMPLE),
     "design": (design.command, design.EXAMPLE),
     "show": (show.show, show.SHOW),
     "verify": (show.verify, show.VERIFY),

@@ -27,7 +27,7 @@ from typer.models import OptionInfo
 import mezzotint as mz
 from mezzotint.core.document import parse_document
 from mezzotint.core.errors import FileFormatError, InfeasibleError, MezzotintError, ParameterError
-from mezzotint.core.files import read_text, refuse_existing
+from mezzotint.core.files import read_text, refuse_existing, replacing
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject, Progress, above, plain
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     import click
     import numpy as np
     import numpy.typing as npt
+    from matplotlib.figure import Figure as Drawing
     from rich.progress import Progress as Bars
     from rich.progress import ProgressColumn
 
@@ -303,20 +304,34 @@ def read_prior(prior: str | None, lower: float, upper: float) -> npt.NDArray[np.
     """The sample that --prior names, or None for uniform; warns about private data and about clipping."""
     if prior is None:
         return None
-    path, separator, column = prior.rpartition(":")
-    if not separator or not path or not column:
-        raise ParameterError("prior", prior, "give FILE:COLUMN, as in public.parquet:age")
     warn(PRIOR_WARNING)
-    try:
-        with busy("reading the prior"):
-            values = mz.collect.read_values(path, column=column)
-    except ParameterError as error:  # of the file or of the column: both were typed here
-        raise ParameterError("prior", prior, error.remedy) from None
+    values = read_public(prior, parameter="prior")
+    assert values is not None
     outside = int(((values < lower) | (values > upper)).sum())
     if outside:
         beyond = f"outside --lower {lower:g} .. --upper {upper:g}"
         warn(f"{outside:,} of the prior's {values.size:,} values lie {beyond} and are clipped")
     return values
+
+
+def read_public(named: str | None, *, parameter: str) -> npt.NDArray[np.floating] | None:
+    """The public sample that an option names as FILE:COLUMN; None where it is not given."""
+    if named is None:
+        return None
+    path, separator, column = named.rpartition(":")
+    if not separator or not path or not column:
+        raise ParameterError(parameter, named, "give FILE:COLUMN, as in public.parquet:age")
+    try:
+        with busy("reading the sample"):
+            return mz.collect.read_values(path, column=column)
+    except ParameterError as error:  # of the file or of the column: both were typed here
+        raise ParameterError(parameter, named, error.remedy) from None
+
+
+def write_drawing(drawing: Drawing, path: Path, *, overwrite: bool, parameter: str) -> None:
+    """Saves a drawing whole, in the format that the name's ending says."""
+    with replacing(path, overwrite=overwrite, parameter=parameter) as temporary:
+        drawing.savefig(temporary, format=path.suffix.lower().removeprefix("."))
 
 
 def refuse_given(options: Mapping[str, object], remedy: str) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import csv
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import mezzotint as mz
 from mezzotint.cli import common
 from mezzotint.cli.common import AsJson, Lower, Options, Overwrite, PriorOption, Upper, option
-from mezzotint.core.errors import ParameterError
+from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.files import replacing
 from mezzotint.core.records import JsonObject, number
 
@@ -20,7 +22,23 @@ GREATEST_EPSILON = 8.0
 
 EXAMPLE = "mezzotint compare --epsilon 1 --bits 2 --json"
 
-_COLUMNS = ("mse", "mae", "worst", "cdf", "max_bias", "bits", "epsilon", "above_limit", "note")
+FIGURE_ENDINGS = (".png", ".svg", ".pdf")
+
+PRECISION = 0.05
+"""Half width of a 95 % interval of the mean, over the range: what people are counted for."""
+
+_COLUMNS = (
+    "mse",
+    "mae",
+    "worst",
+    "cdf",
+    "max_bias",
+    "bits",
+    "epsilon",
+    "above_limit",
+    "people",
+    "note",
+)
 
 
 def command(
@@ -32,8 +50,16 @@ def command(
     lower: Lower = -1.0,
     upper: Upper = 1.0,
     prior: PriorOption = None,
-    png: Annotated[
-        Path | None, option("Also plot MSE against epsilon for 1, 2 and 3 bits to this PNG file.")
+    mechanism: Annotated[
+        list[Path] | None, option("Mechanism file to compare with the others; repeatable.")
+    ] = None,
+    figure: Annotated[
+        Path | None,
+        option(
+            "Also plot MSE against epsilon, of 1 to 3 bits and of what was compared (.png, .svg, .pdf).",
+            "--figure",
+            "--png",
+        ),
     ] = None,
     data: Annotated[Path | None, option("Also write the plotted numbers to this CSV file.")] = None,
     every: Annotated[
@@ -43,7 +69,7 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Compare mechanisms at the same certified epsilon and number of bits."""
-    common.refuse_outputs(".png", overwrite=overwrite, png=png)
+    common.refuse_outputs(*FIGURE_ENDINGS, overwrite=overwrite, figure=figure)
     common.refuse_outputs(".csv", overwrite=overwrite, data=data)
     if bits is not None and levels is not None:
         raise ParameterError("bits", bits, "give --bits or --levels, not both")
@@ -57,15 +83,18 @@ def command(
     with common.busy("loading the solvers"):
         from mezzotint.design.optimum import BASELINES, FAMILIES
 
-        families = (*FAMILIES, *(BASELINES if every else ()))
+        files = [common.load_mechanism(path) for path in mechanism or ()]
+        families = (*FAMILIES, *(BASELINES if every else ()), *files)
     with common.progress("designing", len(families)) as tell:
         rows = mz.design.compare(families=families, progress=tell, **problem, **size)
-    facts = [row.as_dict() for row in rows]
+    facts = [{**row.as_dict(), "people": _people(row, lower, upper)} for row in rows]
     points = []
-    if png is not None or data is not None:
-        points = _tradeoff(
-            png, data, overwrite, epsilon=epsilon, lower=lower, upper=upper, prior=sample
-        )
+    if figure is not None or data is not None:
+        points = _points(rows, epsilon=epsilon, lower=lower, upper=upper, prior=sample)
+    if figure is not None:
+        _draw(points, figure, overwrite=overwrite, lower=lower, upper=upper)
+    if data is not None:
+        _write(points, data, overwrite=overwrite)
     drawn = {"tradeoff": points} if points else {}
     asked = {"epsilon_asked": epsilon, "lower": lower, "upper": upper, **size}
     common.show(
@@ -85,39 +114,67 @@ def _table(
             row["note"] = "; ".join(filter(None, (row["note"], "epsilon computed")))
     title = f"epsilon at most {epsilon:g} ({mz.privacy.basis(certified=certified)}), inputs in [{lower:g}, {upper:g}]"
     columns = ("mechanism", *(name.replace("above_limit", "% above limit") for name in _COLUMNS))
-    rows = (
-        (row["family"], *(number(row[name]) for name in _COLUMNS[:-1]), row["note"])
-        for row in facts
-    )
+    rows = []
+    for row in facts:
+        # Infinities are text in facts, as JSON has none.
+        numbers = [None if row[name] is None else float(row[name]) for name in _COLUMNS[:-1]]
+        rows.append((row["family"], *map(number, numbers), row["note"]))
     return common.TerminalTable(columns, rows, left=("mechanism", "note"), title=title)
 
 
 _MEANING = (
     "Errors of one report, in data units (squared for mse and worst). mse and mae: averages over inputs; worst: mse at "
     "the worst input; cdf: error of the distribution function times the root of the number of reports; max_bias: "
-    "largest bias at any input; % above limit: mse above the limit for unbiased mechanisms of that epsilon with any "
+    "largest bias at any input; people: for a 95 % interval of the mean of +-5 % of the range, "
+    "whatever the inputs; % above limit: mse above the limit for unbiased mechanisms of that epsilon with any "
     "number of bits."
 )
 
 
-def _tradeoff(
-    png: Path | None, data: Path | None, overwrite: bool, *, epsilon: float, **problem: Any
-) -> list[JsonObject]:
-    """Plots and writes MSE against epsilon around the one requested; returns the points."""
-    epsilons = [
-        epsilon * factor for factor in TRADEOFF if epsilon * factor <= GREATEST_EPSILON
-    ] or [epsilon]
+def _people(row: mz.design.Row, lower: float, upper: float) -> int | None:
+    """People for an interval of the mean of +-PRECISION of the range; None where no number is enough."""
+    if row.mechanism is None:
+        return None
+    try:
+        return mz.collect.people_for(row.mechanism, PRECISION * (upper - lower))
+    except InfeasibleError:
+        return None
+
+
+def _points(rows: Sequence[mz.design.Row], *, epsilon: float, **problem: Any) -> list[JsonObject]:
+    """MSE against epsilon around the one requested, and of what was compared at its own epsilon."""
+    epsilons = [epsilon * factor for factor in TRADEOFF if epsilon * factor <= GREATEST_EPSILON]
     with common.progress("trade-off") as tell:
-        rows = mz.design.tradeoff(epsilons=epsilons, bits=(1, 2, 3), progress=tell, **problem)
-    if png is not None:
-        with replacing(png, overwrite=overwrite, parameter="png") as temporary:
-            title = f"MSE against epsilon, inputs on [{problem['lower']:g}, {problem['upper']:g}]"
-            mz.report.sheet([mz.report.tradeoff_figure(rows)], title=title).savefig(
-                temporary, format="png"
-            )
-    if data is not None:
-        names = list(rows[0])
-        lines = [",".join(names), *(",".join(repr(row[name]) for name in names) for row in rows)]
-        with replacing(data, overwrite=overwrite, parameter="data") as temporary:
-            Path(temporary).write_text("\n".join(lines) + "\n")
-    return rows
+        points = mz.design.tradeoff(
+            epsilons=epsilons or [epsilon], bits=(1, 2, 3), progress=tell, **problem
+        )
+    compared = [
+        {
+            "family": row.family,
+            "epsilon": row.epsilon,
+            "bits": row.bits,
+            "mse": row.mse,
+            "mae": row.mae,
+        }
+        for row in rows
+        if row.mse is not None and row.epsilon is not None
+    ]
+    return [*points, *compared]
+
+
+def _draw(
+    points: list[JsonObject], path: Path, *, overwrite: bool, lower: float, upper: float
+) -> None:
+    title = f"MSE against epsilon, inputs on [{lower:g}, {upper:g}]"
+    drawing = mz.report.sheet([mz.report.tradeoff_figure(points)], title=title)
+    common.write_drawing(drawing, path, overwrite=overwrite, parameter="figure")
+
+
+def _write(points: list[JsonObject], path: Path, *, overwrite: bool) -> None:
+    names = ("family", "epsilon", "bits", "mse", "mae", "limit")
+    lines = [names, *([str(point.get(name, "")) for name in names] for point in points)]
+    with (
+        replacing(path, overwrite=overwrite, parameter="data") as temporary,
+        open(temporary, "w", newline="", encoding="utf-8") as file,
+    ):
+        csv.writer(file).writerows(lines)

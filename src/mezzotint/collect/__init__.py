@@ -45,6 +45,11 @@ if TYPE_CHECKING:
     from mezzotint.collect.pipelines import register_pandas as register_pandas
     from mezzotint.collect.pipelines import register_polars as register_polars
     from mezzotint.collect.pipelines import transformer as transformer
+    from mezzotint.collect.plans import Plan as Plan
+    from mezzotint.collect.plans import lot_crossover as lot_crossover
+    from mezzotint.collect.plans import people_for as people_for
+    from mezzotint.collect.plans import plan as plan
+    from mezzotint.collect.plans import threshold_table as threshold_table
     from mezzotint.collect.results import RAW_COUNTS_REMARK as RAW_COUNTS_REMARK
     from mezzotint.collect.results import ColumnResult as ColumnResult
     from mezzotint.collect.results import ColumnsResult as ColumnsResult

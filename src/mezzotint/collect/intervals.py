@@ -182,6 +182,22 @@ class Spread:
         return self._peak[1]
 
     @cached_property
+    def rows_of_greatest(self) -> tuple[int, int, float]:
+        """Two rows, and the share of the second, of which a mixture has the greatest variance."""
+        mean = self._peak[0] - self._centre
+        vertices = self._upper_hull
+        if len(vertices) == 1:  # all rows have one mean
+            row = int(np.argmax(self.variances))
+            return row, row, 0.0
+        right = int(np.clip(np.searchsorted(vertices[:, 0], mean), 1, len(vertices) - 1))
+        rows = [
+            int(np.argmin(np.abs(self._points - vertices[place]).sum(axis=1)))
+            for place in (right - 1, right)
+        ]
+        start, end = vertices[right - 1, 0], vertices[right, 0]
+        return rows[0], rows[1], float(np.clip((mean - start) / (end - start), 0.0, 1.0))
+
+    @cached_property
     def _peak(self) -> tuple[float, float]:
         """The mean at which the variance may be greatest, and that variance: edge by edge."""
         vertices = self._upper_hull

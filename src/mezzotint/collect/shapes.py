@@ -20,7 +20,9 @@ from scipy import special
 
 from mezzotint.collect.counts import CodeCounts
 from mezzotint.collect.intervals import (
+    SAME_CHANCE,
     WIDER,
+    Event,
     Interval,
     Spread,
     Sums,
@@ -73,10 +75,10 @@ def mean_interval(counts: CodeCounts, *, level: float, method: Method) -> Interv
     else:
         width = bernstein(target.spread, n=counts.n, level=level)
         low, high = value - width, value + width
-    return _possible(counts.mechanism, value, low - bias, high + bias)
+    return possible_mean(counts.mechanism, value, low - bias, high + bias)
 
 
-def _possible(table: Mechanism, mean: float, low: float, high: float) -> Interval:
+def possible_mean(table: Mechanism, mean: float, low: float, high: float) -> Interval:
     """The interval within the range, where the mean of clipped inputs lies for sure; it keeps the unbiased estimate.
 
     What the bias of the table leaves open is `identified`, where it is more than rounding.
@@ -368,8 +370,38 @@ class Shapes(ABC):
         value = float(np.diff(np.interp([low, high], self.base.breaks, self.cumulated))[0])
         inner, outer = self.nodes.inside(low, high)
         left_open = (-self._open(-inner, (low, high)), self._open(outer, (low, high)))
-        ends = (-self._greatest(-inner, (low, high)), self._greatest(outer, (low, high)))
+        event = self.event_of_share(low, high)
+        if event is None:
+            ends = (-self._greatest(-inner, (low, high)), self._greatest(outer, (low, high)))
+        else:
+            reports = Sums.of_counts(self.nodes.counts)
+            least, most = event.ends(reports, (1 - self.level) / 2)
+            ends = (float(least), float(most))
         return _around(value, ends, left_open, (0.0, 1.0))
+
+    def event_of_share(self, low: float, high: float) -> Event | None:
+        """The codes whose chance alone decides the share between two edges, where the table jumps at both.
+
+        Their chance is p from every input inside and q from every other one: Clopper and Pearson's
+        interval is proved then, by either method. None where inputs on one side differ.
+        """
+        inner, outer = self.nodes.inside(low, high)
+        inside = inner > 0
+        if (inner != outer).any() or inside.all() or not inside.any():
+            return None
+        rows = self.nodes.pmf
+        codes = rows[inside].mean(axis=0) > rows[~inside].mean(axis=0)
+        chances = rows[:, codes].sum(axis=1)
+        p_least, p_most = float(chances[inside].min()), float(chances[inside].max())
+        q_least, q_most = float(chances[~inside].min()), float(chances[~inside].max())
+        signal = p_least - q_most
+        if signal <= 0 or max(p_most - p_least, q_most - q_least) >= SAME_CHANCE * signal:
+            return None
+        return Event(
+            codes=codes,
+            lower=(-q_most / (p_most - q_most), 1 / (p_most - q_most)),
+            upper=(-q_least / (p_least - q_least), 1 / (p_least - q_least)),
+        )
 
     def quantile(self, probability: float) -> Interval:
         """The input that this share of the inputs does not exceed, data units."""

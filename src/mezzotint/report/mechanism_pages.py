@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Decimal
 from typing import final
 
@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 import mezzotint as mz
+from mezzotint.core.errors import InfeasibleError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject, above, number, percent
 from mezzotint.core.types import TOTAL, FloatArray
@@ -123,7 +124,7 @@ def compare(mechanism: Mechanism) -> Comparison:
 
 
 def tradeoff_figure(points: Sequence[JsonObject]) -> Figure:
-    """MSE of the optimal table against epsilon, a curve for each number of bits, and the limit of any number of bits.
+    """MSE against epsilon: of the optimal table for each number of bits, of families, and the limit of any bits.
 
     Arguments:
         points: what `design.tradeoff` returns.
@@ -136,17 +137,26 @@ def tradeoff_figure(points: Sequence[JsonObject]) -> Figure:
         >>> [curve.name for curve in figure.curves]
         ['1 bit', '2 bits', 'limit']
     """
-    curves = [
-        Curve.of(
-            f"{bits:g} bit" + ("s" if bits > 1 else ""),
-            [point["epsilon"] for point in points if point["bits"] == bits],
-            [point["mse"] for point in points if point["bits"] == bits],
-        )
-        for bits in sorted({point["bits"] for point in points})
+    best = [point for point in points if "family" not in point]
+    curves = []
+    for bits in sorted({point["bits"] for point in best}):
+        those = [point for point in best if point["bits"] == bits]
+        plural = "s" if bits > 1 else ""
+        curves.append(_of_points(f"{bits:g} bit{plural}", those))
+    families = dict.fromkeys(point["family"] for point in points if "family" in point)
+    curves += [
+        _of_points(family, [point for point in points if point.get("family") == family])
+        for family in families
     ]
-    limits = {point["epsilon"]: point["limit"] for point in points if point["limit"] > 0}
+    limits = {point["epsilon"]: point["limit"] for point in best if point["limit"] > 0}
     curves.append(Curve.of("limit", limits, limits.values(), "dashed"))
     return Figure.of("tradeoff", "trade-off", ("epsilon", "mean squared error"), *curves, log="y")
+
+
+def _of_points(name: str, points: Sequence[JsonObject]) -> Curve:
+    return Curve.of(
+        name, [point["epsilon"] for point in points], [point["mse"] for point in points]
+    )
 
 
 POSITIONS = 101
@@ -410,26 +420,28 @@ def _aligned(values: list[float]) -> list[str]:
 
 
 def what_reports_buy(mechanism: Mechanism) -> Section:
-    """Width of the interval for the mean against the number of reports."""
-    from mezzotint.collect import shapes
+    """Half width of the interval for the mean against the number of reports, as `collect.plan` predicts it."""
+    from mezzotint.collect.plans import Question, half_widths
 
-    counts = np.geomspace(10, 1e7, 61).round()
-    width = mechanism.upper - mechanism.lower
-    error = NORMAL * np.sqrt(mechanism.mse() / counts)
-    safe = [shapes.safe_half_width(mechanism, n=int(n), level=0.95) for n in counts]
-    rows = NORMAL * width / np.sqrt(12 * counts)
+    counts = np.unique(np.geomspace(10, 1e7, 31).round())
+    span = mechanism.lower, mechanism.upper
+    uniform = (np.arange(512) + 0.5) / 512 * (span[1] - span[0]) + span[0]
+    worst = Question(estimand="mean", tables=mechanism, lower=span[0], upper=span[1])
+    even = replace(worst, inputs=uniform)
+    epsilon = mechanism.epsilon
+    rows = NORMAL * (span[1] - span[0]) / np.sqrt(12 * counts)
     figure = Figure.of(
         "interval",
         "Half width of the 95 % interval for the mean",
         ("number of reports n", "half width (data units)"),
-        Curve.of("from privacy alone, uniform inputs", counts, error),
-        Curve.of("safe at every n, worst inputs", counts, safe),
+        Curve.of("worst inputs", counts, half_widths(worst, epsilon, counts)),
+        Curve.of("uniform inputs", counts, half_widths(even, epsilon, counts)),
         Curve.of("without privacy, uniform inputs", counts, rows, "dashed"),
         log="xy",
     )
     words = (
-        "Reports are averaged, so that the interval shrinks with the square root of their number. What the mechanism "
-        "adds stands beside what sampling the inputs costs in any case.",
+        "The half width that the estimator gives on expected counts: half of the realised ones are wider. More "
+        "columns, waves, groups and shares: mezzotint plan.",
     )
     return Section(
         title="What n reports buy", words=words, figures=(figure,), table=_reports_needed(mechanism)
@@ -437,21 +449,19 @@ def what_reports_buy(mechanism: Mechanism) -> Section:
 
 
 def _reports_needed(mechanism: Mechanism) -> Table:
-    # Half width = 1.96 sqrt(mse / n), solved for n.
+    """People for half widths of the mean, whatever the inputs are."""
+    from mezzotint.collect.plans import people_for
+
     width = mechanism.upper - mechanism.lower
-    needed = {
-        share: math.ceil(mechanism.mse() * (NORMAL / (share * width)) ** 2)
-        for share in (0.1, 0.03, 0.01, 0.001)
-    }
-    rows = tuple(
-        (f"{100 * s:g} % of the range ({number(s * width, 4)})", f"{n:,}")
-        for s, n in needed.items()
-    )
-    headings = (
-        "half width of the part from privacy (data units)",
-        "reports needed (uniform inputs)",
-    )
-    return Table(headings=headings, rows=rows)
+    rows = []
+    for share in (0.1, 0.03, 0.01, 0.001):
+        try:
+            needed = f"{people_for(mechanism, share * width):,}"
+        except InfeasibleError:
+            needed = "none: its bias is larger"
+        rows.append((f"{100 * share:g} % of the range ({number(share * width, 4)})", needed))
+    headings = ("half width of the 95 % interval (data units)", "reports needed (worst inputs)")
+    return Table(headings=headings, rows=tuple(rows))
 
 
 # How to verify -----------------------------------------------------------------------------------------------

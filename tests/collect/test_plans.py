@@ -1,0 +1,292 @@
+"""Plans against beta quantiles, formulas and the estimators that they predict."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import special, stats
+
+from laws.registry import judges
+from mezzotint import Mechanism, collect, design, families
+from mezzotint.cli import run
+from mezzotint.collect.counts import CodeCounts
+from mezzotint.collect.plans import Question, expected_shares, half_widths
+from mezzotint.core.errors import InfeasibleError, ParameterError
+from tolerances import printed
+
+BETA = stats.beta(2, 5).ppf((np.arange(2000) + 0.5) / 2000)
+
+
+def krr(epsilon: float) -> Mechanism:
+    return families.categorical(categories=range(10), epsilon=epsilon, method="krr")
+
+
+def stepped(cells: int, epsilon: float) -> Mechanism:
+    """k-ary response of the cell that an input lies in."""
+    response = families.k_randomized_response(
+        lower=0, upper=1, levels=cells, epsilon=epsilon
+    ).weights
+    edges = np.linspace(0, 1, cells + 1)
+    return Mechanism(
+        knots=np.repeat(edges, 2)[1:-1],
+        levels=(edges[1:] + edges[:-1]) / 2,
+        weights=np.repeat(response, 2, axis=0),
+    )
+
+
+# Reference numbers -------------------------------------------------------------------------------
+
+
+def test_people_and_epsilon_of_the_reference() -> None:
+    """By beta quantiles, another implementation; the normal formula says 1799 for the first."""
+    assert collect.plan(epsilon=1.0, half_width=0.05, levels=2).people == 1840
+    share: dict[str, Any] = {"above": 0.5, "share": 0.1, "half_width": 0.02}
+    assert collect.plan("share", epsilon=1.0, **share).people == 9812
+    assert collect.plan("share", people=5000, **share).epsilon == pytest.approx(
+        1.41715, abs=printed(5)
+    )
+    ten: dict[str, Any] = {"categories": 10, "share": 0.05, "mechanism": krr, "epsilon": 2.0}
+    assert collect.plan("frequency", half_width=0.02, **ten).people == 4806
+    assert collect.plan("frequency", half_width=0.02, simultaneous=True, **ten).people == 9724
+
+
+def test_the_least_number_of_people_is_the_least() -> None:
+    for goal in (0.02, 0.1, 0.4):
+        planned = collect.plan(epsilon=1.0, half_width=goal, levels=2)
+        assert planned.half_width <= goal
+        fewer = collect.plan(epsilon=1.0, people=planned.people - 1, levels=2)
+        assert fewer.half_width > goal
+
+
+def test_a_heavy_hitter_of_the_reference() -> None:
+    found = collect.plan("hitters", categories=1000, epsilon=4.0, people=20_000)
+    # Printed to 1e-4, and a step of the support count, 1 of 20,000 over a signal of .6.
+    assert found.half_width == pytest.approx(0.0309, abs=2e-4)
+
+
+@judges("collect.plans.Goal.epsilon", "collect.plans.Plan.report_epsilon")
+def test_where_a_lot_is_better_than_a_split() -> None:
+    """W = 2 in closed form: tanh^2(E / 4) = sqrt 2 - 1."""
+    closed = 4 * math.atanh(math.sqrt(math.sqrt(2) - 1))
+    assert collect.lot_crossover(2) == pytest.approx(closed, rel=1e-9)
+    listed = {2: 3.06, 3: 3.71, 4: 4.25, 8: 5.88, 52: 14.5}
+    for questions, epsilon in listed.items():
+        assert collect.lot_crossover(questions) == pytest.approx(epsilon, abs=0.03)
+    planned = collect.plan(epsilon=1.0, people=10_000, levels=2, waves=4)
+    widths = {option.strategy: option.half_width for option in planned.options}
+    assert widths["lot"] == pytest.approx(0.0428, abs=printed(4))
+    assert widths["split"] == pytest.approx(0.0792, abs=printed(4))
+    assert planned.options[0].strategy == "lot"
+    assert planned.epsilon == 1.0
+    rich = collect.plan(epsilon=6.0, people=10_000, levels=2, waves=4)
+    assert rich.options[0].strategy == "split"
+    memoised = collect.plan(epsilon=1.0, people=10_000, levels=2, waves=52, distinct=2)
+    assert memoised.options[0].strategy == "memoised"
+    assert memoised.report_epsilon == 0.5
+
+
+def test_power_by_the_normal_formula() -> None:
+    """The chance that the planned interval excludes 0, two-sided; people for it, and back."""
+    planned = collect.plan("difference", epsilon=1.0, effect=0.1, power=0.8, levels=2)
+    table = planned.mechanism
+    worst = expected_shares(table, None)
+    mean = float(worst @ table.levels)
+    variance = float(worst @ (table.levels - mean) ** 2) * 4 / planned.people
+    deviation = math.sqrt(variance)
+    sides = [(sign * 0.1 - planned.half_width) / deviation for sign in (1, -1)]
+    assert planned.power == pytest.approx(special.ndtr(sides).sum(), rel=1e-9)
+    assert planned.power >= 0.8
+    fewer = collect.plan("difference", epsilon=1.0, effect=0.1, people=planned.people - 2, levels=2)
+    assert fewer.power is not None
+    assert fewer.power < 0.8
+
+
+# Against the estimators --------------------------------------------------------------------------
+
+Draw = Callable[[np.random.Generator], collect.Interval]
+
+
+def mean_of(table: Mechanism, n: int) -> Draw:
+    def draw(rng: np.random.Generator) -> collect.Interval:
+        counts = rng.multinomial(n, table.pmf(BETA).mean(axis=0))
+        return collect.estimate(CodeCounts(mechanism=table, counts=counts)).mean  # type: ignore[union-attr]
+
+    return draw
+
+
+def share_of(table: Mechanism, n: int, edge: float) -> Draw:
+    def draw(rng: np.random.Generator) -> collect.Interval:
+        counts = CodeCounts(
+            mechanism=table, counts=rng.multinomial(n, table.pmf(BETA).mean(axis=0))
+        )
+        bins = collect.estimate(counts, histogram=[0, edge, 1]).histogram  # type: ignore[union-attr]
+        assert bins is not None
+        return collect.Interval(
+            value=float(bins.share[1]), low=float(bins.low[1]), high=float(bins.high[1])
+        )
+
+    return draw
+
+
+RR100 = families.randomized_response(lower=0, upper=1, epsilon=1.0)
+KRR8 = families.k_randomized_response(lower=0, upper=1, levels=8, epsilon=1.0)
+BIT = collect.threshold_table(1.0, lower=0, upper=1, threshold=0.3)
+
+CELLS: dict[str, tuple[dict[str, Any], Draw, float]] = {
+    "mean": (
+        {"estimand": "mean", "mechanism": RR100, "people": 2000},
+        mean_of(RR100, 2000),
+        float(BETA.mean()),
+    ),
+    "share by one bit": (
+        {"estimand": "share", "above": 0.3, "mechanism": BIT, "people": 5000},
+        share_of(BIT, 5000, 0.3),
+        float((BETA > 0.3).mean()),
+    ),
+    "share by a linear table": (
+        {"estimand": "share", "above": 0.3, "mechanism": KRR8, "people": 2000},
+        share_of(KRR8, 2000, 0.3),
+        float((BETA > 0.3).mean()),
+    ),
+}
+
+
+@judges(
+    "collect.plans.Asking.options",
+    "collect.plans.Question.half_width",
+    "collect.plans.Question.interval",
+    "collect.plans.Question.parts",
+    "collect.plans.plan",
+)
+@pytest.mark.parametrize("name", CELLS)
+def test_what_is_predicted_is_what_is_realised(name: str) -> None:
+    """Within 5 % of the realised mean, and the truth is covered; benchmarks/planning.py has all twelve cells."""
+    asked, draw, truth = CELLS[name]
+    predicted = collect.plan(**asked, inputs=BETA).half_width
+    rng, draws = np.random.default_rng(5), 25
+    found = [draw(rng) for _ in range(draws)]
+    realised = np.mean([(one.high - one.low) / 2 for one in found])
+    assert predicted == pytest.approx(realised, rel=0.05)
+    hits = sum(one.low <= truth <= one.high for one in found)
+    assert hits >= stats.binom(draws, 0.95).ppf(1e-5)
+
+
+def test_worst_inputs_are_the_worst() -> None:
+    """No mixture of two inputs gives a wider interval of the mean, but by what discreteness adds."""
+    table = design.optimal(epsilon=2.0, lower=0, upper=1, levels=4).mechanism
+    worst = collect.plan(mechanism=table, people=1000).half_width
+    for x, y, share in ((0.0, 1.0, 0.5), (0.2, 0.9, 0.3), (0.5, 0.5, 1.0), (0.0, 0.6, 0.8)):
+        inputs = np.repeat([x, y], [round(100 * (1 - share)), round(100 * share)])
+        other = collect.plan(mechanism=table, people=1000, inputs=inputs).half_width
+        assert other <= worst * 1.001
+
+
+def test_what_a_table_leaves_open_is_told_apart() -> None:
+    planned = collect.plan("share", above=0.3, mechanism=KRR8, people=10**6, inputs=BETA)
+    assert planned.identified is not None
+    assert 0.05 < planned.identified < planned.half_width
+    with pytest.raises(InfeasibleError, match="the table leaves more open"):
+        collect.plan("share", above=0.3, mechanism=KRR8, half_width=0.01, inputs=BETA)
+
+
+@pytest.mark.parametrize(
+    ("asked", "parameter"),
+    [
+        ({"epsilon": 1.0}, "epsilon"),
+        ({"epsilon": 1.0, "people": 100, "half_width": 0.1}, "epsilon"),
+        ({"estimand": "quantile", "epsilon": 1.0, "people": 100}, "probability"),
+        ({"estimand": "quantile", "probability": 0.5, "epsilon": 1.0, "people": 9}, "inputs"),
+        ({"estimand": "frequency", "epsilon": 1.0, "people": 100}, "categories"),
+        ({"estimand": "share", "epsilon": 1.0, "people": 100}, "above"),
+        ({"estimand": "share", "above": 2.0, "epsilon": 1.0, "people": 100}, "above"),
+        ({"estimand": "slope", "inputs": [1.0], "epsilon": 1.0, "people": 100}, "second"),
+        ({"epsilon": -1.0, "people": 100}, "epsilon"),
+        ({"epsilon": 1.0, "power": 0.8}, "power"),
+        ({"estimand": "difference", "epsilon": 1.0, "power": 0.8}, "effect"),
+        ({"epsilon": 1.0, "people": 0}, "people"),
+        ({"mechanism": RR100, "people": 10, "half_width": 0.1}, "mechanism"),
+    ],
+)
+def test_questions_that_cannot_be(asked: dict[str, Any], parameter: str) -> None:
+    with pytest.raises(ParameterError) as caught:
+        collect.plan(**asked)
+    assert caught.value.parameter == parameter
+
+
+def test_pairs_cost_both_reports() -> None:
+    planned = collect.plan("cell", categories=(4, 3), share=0.02, epsilon=4.0, people=5000)
+    assert planned.report_epsilon == 2.0
+    assert {option.strategy for option in planned.options} == {"one question"}
+    waves = collect.plan("cell", categories=(4, 3), share=0.02, epsilon=4.0, people=5000, waves=2)
+    assert {option.strategy for option in waves.options} == {"split"}
+
+
+def test_totals_and_slopes_and_quantiles_are_planned() -> None:
+    total = collect.plan("total", mechanism=RR100, inputs=BETA, population=20_000, people=2500)
+    assert 300 < total.half_width < 3000
+    with pytest.raises(ParameterError, match="are not there"):
+        collect.plan("total", mechanism=RR100, inputs=BETA, population=100, people=2500)
+    slope = collect.plan(
+        "slope",
+        mechanism=lambda epsilon: families.k_randomized_response(
+            lower=0, upper=1, levels=4, epsilon=epsilon
+        ),
+        inputs=BETA[::10],
+        second=0.2 + 0.5 * BETA[::10],
+        epsilon=8.0,
+        people=50_000,
+    )
+    assert math.isfinite(slope.half_width)
+    quantile = collect.plan(
+        "quantile", probability=0.9, mechanism=stepped(10, 4.0), inputs=BETA, people=2000
+    )
+    assert quantile.half_width == pytest.approx(0.1, abs=0.01)  # cells of a tenth
+
+
+def test_half_widths_fall_with_people() -> None:
+    question = Question(estimand="mean", tables=RR100)
+    widths = half_widths(question, 1.0, [10, 100, 1000, 10_000])
+    assert (np.diff(widths) < 0).all()
+
+
+# The command line --------------------------------------------------------------------------------
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: object, status: int = 0) -> str:
+    capsys.readouterr()
+    assert run(["plan", *map(str, arguments)]) == status
+    out, err = capsys.readouterr()
+    return out + err
+
+
+def test_plan_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["--estimand", "share", "--above", "140", "--lower", "20", "--upper", "700"]
+    asked += ["--epsilon", "1", "--people", "40000"]
+    facts = json.loads(told(capsys, *asked, "--json"))
+    assert facts["half_width"] == pytest.approx(0.01063, abs=printed(5))
+    assert facts["command"].startswith("mezzotint plan --estimand share --above 140")
+    table = tmp_path / "bit.json"
+    again = json.loads(told(capsys, *asked, "--json", "--out", table))
+    assert str(table) in again["command"]
+    assert Mechanism.load(table).sha256 == again["mechanism"]
+    for ending in ("png", "svg", "pdf"):
+        figure = tmp_path / f"plan.{ending}"
+        told(capsys, "--levels", 2, "--epsilon", 1, "--people", 1000, "--figure", figure)
+        assert figure.stat().st_size > 1000
+    text = told(capsys, "--levels", 2, "--epsilon", 1, "--people", 1000, "--waves", 3)
+    assert "lot" in text
+    assert "Next: mezzotint design --epsilon 1 " in text
+    assert "needs one number of categories" in told(
+        capsys, "--estimand", "frequency", "--epsilon", 1, "--people", 10, status=2
+    )
+    assert "give --mechanism or --family" in told(
+        capsys, "--mechanism", table, "--family", "rqm", "--people", 10, status=2
+    )
+    family = json.loads(told(capsys, "--family", "rqm", "--epsilon", 1, "--people", 1000, "--json"))
+    assert family["half_width"] > 0
