@@ -536,7 +536,7 @@ def lot_crossover(questions: int) -> float:
 
     Example:
         >>> [round(mz.collect.lot_crossover(w), 2) for w in (2, 3, 4, 8, 52)]
-        [3.06, 3.71, 4.25, 5.88, 14.5]
+        [3.06, 3.71, 4.25, 5.88, 14.52]
     """
     count = check_count("questions", questions, least=2)
 
