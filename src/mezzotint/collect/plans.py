@@ -34,8 +34,9 @@ from mezzotint.collect.intervals import (
 from mezzotint.collect.shapes import CrossFitted, possible_mean
 from mezzotint.core.arguments import check_choice, check_count
 from mezzotint.core.errors import InfeasibleError, ParameterError, as_real
-from mezzotint.core.mechanism import FloatArray, Mechanism
+from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject, Record, plain
+from mezzotint.core.types import FloatArray
 
 Estimand = Literal[
     "mean", "share", "frequency", "quantile", "difference", "slope", "total", "cell", "hitters"
