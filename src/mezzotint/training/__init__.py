@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from mezzotint.training import clipped as clipped
     from mezzotint.training import engine as engine
     from mezzotint.training import gradients as gradients
+    from mezzotint.training import master as master
     from mezzotint.training import methods as methods
     from mezzotint.training import models as models
     from mezzotint.training import optimizers as optimizers
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from mezzotint.training import splitting as splitting
     from mezzotint.training import trainer as trainer
     from mezzotint.training.engine import PrivacyEngine as PrivacyEngine
+    from mezzotint.training.master import quantize_aware as quantize_aware
     from mezzotint.training.positions import records_first as records_first
     from mezzotint.training.private import make_private as make_private
     from mezzotint.training.probe import check_records as check_records

@@ -6,10 +6,17 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Literal, cast, final
 
 from mezzotint.core.errors import ParameterError
-from mezzotint.training.models import GradSampleModule, RNNLinear, torch, tree_flatten
+from mezzotint.training.master import plain_type, rule_of, trained_weight
+from mezzotint.training.models import (
+    GradSampleModule,
+    RNNLinear,
+    torch,
+    tree_flatten,
+)
 from mezzotint.training.records import (
     StateWatch,
     label,
@@ -59,6 +66,8 @@ class PrivateModule(GradSampleModule):
         steady: Set[str] = frozenset(),
         mode: GradSampleMode = "hooks",
     ) -> None:
+        # What Opacus looks gradients of layers up in, while it is built.
+        object.__setattr__(self, "GRAD_SAMPLERS", _samplers(module))
         super().__init__(
             module, batch_first=batch_first, loss_reduction=loss_reduction, strict=mode == "hooks"
         )
@@ -79,6 +88,13 @@ class PrivateModule(GradSampleModule):
         refuse_changed_state(watch, self._steady)
         self._passes += 1
         return outputs
+
+    def iterate_submodules(self, module: torch.nn.Module) -> Iterator[torch.nn.Module]:
+        """The layers that get hooks; rules of `quantize_aware` are none of them."""
+        if rule_of(module) is None:
+            yield from super().iterate_submodules(module)
+        elif any(parameter.requires_grad for parameter in module.parameters()):
+            yield module
 
     def __getattr__(self, name: str) -> Any:
         """Attributes and methods of the plain module, such as `config`, where there are none here."""
@@ -119,6 +135,23 @@ class PrivateModule(GradSampleModule):
             parameter.grad_sample = rows[name]
         return losses.mean()
 
+    def capture_activations_hook(
+        self, module: torch.nn.Module, forward_input: Any, _forward_output: Any
+    ) -> None:
+        if rule_of(module) is None:
+            super().capture_activations_hook(module, forward_input, _forward_output)
+            return
+        if not (self.hooks_enabled and module.training and torch.is_grad_enabled()):
+            return
+        # Opacus sees no parameter of a layer whose only one stands behind a rule.
+        layer: Any = module
+        if not hasattr(layer, "activations"):
+            layer.activations = []
+        layer.activations.append([tensor.detach() for tensor in forward_input])
+        for parameter in cast(list[Any], list(module.parameters())):
+            if parameter.requires_grad:
+                parameter._forward_counter += 1
+
     def capture_backprops_hook(
         self,
         module: torch.nn.Module,
@@ -152,7 +185,7 @@ class PrivateModule(GradSampleModule):
         )
         del layer.max_batch_len
         given = cast(Any, activations)[0].to(back.dtype)
-        weight: Any = layer.weight
+        weight: Any = trained_weight(layer)
         unreadable = back.new_full((1, 1, 1), math.nan).expand(len(back), *weight.shape)
         weight.grad_sample = unreadable
         setattr(unreadable, _FACTORS, (back, given))
@@ -167,9 +200,28 @@ def factors(sample: Any) -> tuple[torch.Tensor, torch.Tensor] | None:
     return getattr(sample, _FACTORS, None)
 
 
+def _samplers(module: torch.nn.Module) -> dict[Any, Any]:
+    """What takes the gradients of layers, by class; of those that `quantize_aware` has given a rule, too."""
+    samplers: dict[Any, Any] = dict(GradSampleModule.GRAD_SAMPLERS)
+    for layer in module.modules():
+        kind = plain_type(layer)
+        if kind is not type(layer) and kind in samplers:
+            samplers[type(layer)] = partial(_sample_trained, samplers[kind])
+    return samplers
+
+
+def _sample_trained(sampler: Any, layer: Any, activations: Any, back: Any) -> dict[Any, Any]:
+    """Rows of a layer with a rule; those of its levels are those of the weight behind them."""
+    kind = plain_type(layer)
+    plain = kind.__new__(kind)
+    plain.__dict__.update(layer.__dict__)
+    plain._parameters = {**layer._parameters, "weight": cast(Any, trained_weight(layer))}
+    return sampler(plain, activations, back)
+
+
 def _is_simple(module: torch.nn.Module, parameters: list[Any]) -> bool:
     """A dense layer, called once with a vector per record, whose parameters nothing else has used."""
-    if type(module) is not torch.nn.Linear or not module.weight.requires_grad:
+    if plain_type(module) is not torch.nn.Linear or not trained_weight(module).requires_grad:
         return False
     calls: Any = getattr(module, "activations", ())
     if len(calls) != 1 or calls[0][0].dim() != 2:

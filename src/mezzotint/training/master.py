@@ -1,0 +1,196 @@
+"""Master weights: floats that are trained, of which every forward pass sees few levels."""
+
+from __future__ import annotations
+
+from typing import Any, cast, final
+
+import numpy as np
+
+from mezzotint.core.errors import ParameterError
+from mezzotint.core.records import JsonObject
+from mezzotint.training.models import parametrize, torch
+from mezzotint.training.packed import PackedModel, PackedTensor
+from mezzotint.training.phases import check_bits, check_q
+
+_LAYERS = (
+    torch.nn.Linear,
+    torch.nn.Embedding,
+    torch.nn.Conv1d,
+    torch.nn.Conv2d,
+    torch.nn.Conv3d,
+)
+
+_TOP_PER_RMS = {1: 0.7979, 2: 1.4936}
+"""The largest of even levels of least squared error for normal weights (Max 1960), over their RMS."""
+
+
+def quantize_aware(
+    module: torch.nn.Module, *, bits: int = 4, bound: float | None = None, q: float = 1.0
+) -> torch.nn.Module:
+    """Lets every forward pass see weights on 2^bits levels, while float weights are trained.
+
+    Call it before `make_private`, and make the optimizer of the same parameters. The gradient with
+    respect to a level is taken for that of its weight (straight through). Levels are a function of
+    the weights, which are released with noise: the run costs what DP-SGD costs, whichever of weights
+    and levels are published.
+
+    Arguments:
+        module: changed in place: weights of dense, convolution and embedding layers are projected.
+        bits: per weight, 1 to 8.
+        bound: levels lie evenly from -bound to bound; by default each output of a layer has its own:
+            its largest weight, and for 1 and 2 bits the bound of least error of normal weights.
+        q: in training a level is kept with this probability, else replaced by another, as in RQP-SGD.
+            That saves no noise here: the claim has kappa = 1.
+    Returns: the module.
+    Raises:
+        ParameterError: bits, q or bound outside their range; no layer to quantize, or one twice.
+    Example:
+        >>> layer = quantize_aware(torch.nn.Linear(4, 3), bits=2)
+        >>> len(layer.weight[0].unique()) <= 4
+        True
+
+    Source: docs/proofs/training.md, "Master weights".
+    """
+    levels = check_bits(bits)
+    if bits > 8:
+        raise ParameterError("bits", bits, "1 to 8")
+    check_q(q, levels)
+    if bound is not None and not 0 < bound < float("inf"):
+        raise ParameterError("bound", bound, "need a finite number > 0")
+    layers = [layer for layer in module.modules() if isinstance(layer, _LAYERS)]
+    if not layers:
+        remedy = "it has no dense, convolution or embedding layer"
+        raise ParameterError("module", type(module).__name__, remedy)
+    for layer in layers:
+        if parametrize.is_parametrized(layer):
+            raise ParameterError("module", type(layer).__name__, "its weights have a rule already")
+    for layer in layers:
+        rule = Levels(bits=bits, bound=bound, q=q)
+        parametrize.register_parametrization(layer, "weight", rule)
+    return module
+
+
+@final
+class Levels(torch.nn.Module):
+    """The rule by which float weights become levels.
+
+    Arguments: as of `quantize_aware`.
+    """
+
+    def __init__(self, *, bits: int, bound: float | None, q: float) -> None:
+        super().__init__()
+        self.bits, self.bound, self.q = bits, bound, q
+
+    def forward(self, weight: torch.Tensor) -> torch.Tensor:
+        """The levels of a weight (outputs, ...), of which gradients are the weight's."""
+        levels: Any = _StraightThrough.apply(weight, self)
+        return levels
+
+    def scales(self, weight: torch.Tensor) -> torch.Tensor:
+        """(outputs, 1, ...) the largest level of each output."""
+        outputs = weight.detach().flatten(1)
+        shape = (len(weight), *(1,) * (weight.dim() - 1))
+        if self.bound is not None:
+            return torch.full(shape, self.bound, dtype=weight.dtype, device=weight.device)
+        least = torch.finfo(weight.dtype).tiny  # weights that are 0 need a scale, too
+        if self.bits in _TOP_PER_RMS:
+            spread = outputs.square().mean(dim=1).sqrt() * _TOP_PER_RMS[self.bits]
+            return spread.clamp(min=least).view(shape)
+        return outputs.abs().amax(dim=1).clamp(min=least).view(shape)
+
+    def codes(self, weight: torch.Tensor) -> torch.Tensor:
+        """The number of the nearest level of each weight, as integers in floats."""
+        top = 2**self.bits - 1
+        relative = weight.detach() / self.scales(weight)
+        return ((relative + 1) * (top / 2)).round().clamp(0, top)
+
+    def values(self, codes: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+        """The levels that codes stand for."""
+        grid = torch.linspace(-1.0, 1.0, 2**self.bits, dtype=torch.float64, device=scales.device)
+        return (scales.double() * grid[codes.long()]).to(scales.dtype)
+
+    def replaced(self, codes: torch.Tensor) -> torch.Tensor:
+        """Codes, of which each is replaced by another one with probability 1 - q."""
+        shift = torch.randint_like(codes, 1, 2**self.bits)
+        kept = torch.rand_like(codes) < self.q
+        return torch.where(kept, codes, (codes + shift) % 2**self.bits)
+
+
+class _StraightThrough(torch.autograd.Function):
+    @staticmethod
+    def forward(weight: torch.Tensor, rule: Levels) -> torch.Tensor:  # type: ignore[override]
+        codes = rule.codes(weight)
+        if rule.training and rule.q < 1:
+            codes = rule.replaced(codes)
+        return rule.values(codes, rule.scales(weight))
+
+    @staticmethod
+    def setup_context(context: Any, inputs: Any, output: Any) -> None:
+        pass
+
+    @staticmethod
+    def backward(context: Any, *gradients: Any) -> Any:
+        return gradients[0], None
+
+    generate_vmap_rule = True
+
+
+def rule_of(layer: torch.nn.Module) -> Levels | None:
+    """The rule of a layer whose weight alone has one, of `quantize_aware`; else None."""
+    if not parametrize.is_parametrized(layer):
+        return None
+    parametrizations: Any = layer.parametrizations
+    if list(parametrizations) != ["weight"] or len(parametrizations.weight) != 1:
+        return None
+    rule = parametrizations.weight[0]
+    return rule if isinstance(rule, Levels) else None
+
+
+def plain_type(layer: torch.nn.Module) -> type[torch.nn.Module]:
+    """The class of a layer, without the rule of `quantize_aware` if it has one."""
+    if rule_of(layer) is None:
+        return type(layer)
+    return cast("type[torch.nn.Module]", type(layer).__bases__[0])
+
+
+def trained_weight(layer: Any) -> torch.Tensor:
+    """The parameter behind a layer's weight."""
+    return layer.weight if rule_of(layer) is None else layer.parametrizations.weight.original
+
+
+@torch.no_grad()
+def pack_levels(module: torch.nn.Module, *, note: JsonObject | None = None) -> PackedModel:
+    """Packs the levels that a forward pass of a `quantize_aware` module sees, under the plain names.
+
+    Parameters without a rule, such as biases, are rounded to as many levels from minus to plus their
+    largest weight.
+
+    Raises:
+        ParameterError: a module without rules, or with rules of different bits.
+    """
+    rules = {name: rule_of(layer) for name, layer in module.named_modules()}
+    bits = {rule.bits for rule in rules.values() if rule is not None}
+    if len(bits) != 1:
+        remedy = "call quantize_aware on it first, with one number of bits"
+        raise ParameterError("module", type(module).__name__, remedy)
+    (size,) = bits
+    tensors: list[PackedTensor] = []
+    for name, layer in module.named_modules():
+        rule = rules[name]
+        if rule is not None:
+            tensors.append(_packed(f"{name}.weight".lstrip("."), trained_weight(layer), rule))
+    for name, parameter in module.named_parameters():
+        if ".original" not in name:
+            plain = parameter.detach().flatten()[None]
+            rule = Levels(bits=size, bound=None, q=1.0)
+            tensors.append(_packed(name, plain, rule, shape=parameter.shape))
+    levels = np.linspace(-1.0, 1.0, 2**size)
+    return PackedModel(tensors=tuple(tensors), levels=tuple(levels.tolist()), note=dict(note or {}))
+
+
+def _packed(name: str, weight: torch.Tensor, rule: Levels, *, shape: Any = None) -> PackedTensor:
+    codes = rule.codes(weight).to(torch.uint8).cpu().numpy()
+    scales = rule.scales(weight).flatten().float().cpu().numpy()
+    if shape is not None:
+        return PackedTensor(name=name, codes=codes.reshape(shape), scale=float(scales[0]))
+    return PackedTensor(name=name, codes=codes, scale=scales)
