@@ -314,7 +314,7 @@ def test_norms_far_below_and_above_the_range() -> None:
             clients=3, delta=1e-9
         )
         assert 0 < claim.epsilon <= 2 * mechanism.epsilon * (1 + MANY)
-        assert round_renyi(mechanism, no_noise(), 2.0, coordinates=2, l2_norm=norm, share=0.5) > 0
+        assert round_renyi(mechanism, no_noise(), 2.0, coordinates=2, l2_norm=norm) > 0
     with pytest.raises(ParameterError, match="rescale"):
         squared_distance(rescaled(mechanism, 1e200, 0.0), coordinates=1, l2_norm=1.0)
 

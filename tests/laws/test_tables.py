@@ -334,7 +334,7 @@ APART = [
            lambda m: [*loss_profile(m)[1], pure_epsilon_l2(m, coordinates=2, l2_norm=0.3)],
            1e-9, "the largest of logarithms, interpolated at 2^-45 of the range"),
     Issuer(("vectors.tables.round_renyi", "privacy.sums.cost.others_noise", "vectors.tables.TableScheme.renyi"),
-           lambda m: [round_renyi(m, no_noise(), 3.0, coordinates=2, l2_norm=0.3, share=0.5),
+           lambda m: [round_renyi(m, no_noise(), 3.0, coordinates=2, l2_norm=0.3),
                       *TableScheme(mechanism=m, size=2, clients=1, l2_norm=0.3).renyi(others=0, alphas=[2.0, 9.0])],
            1e-9, "sums of 512 floats at most, reversed"),
     Issuer(("vectors.tables.TableScheme.account", "federated.encoding.SchemeEncoding.claims"),

@@ -12,10 +12,8 @@ from mezzotint.core.rounding import table
 from mezzotint.design.optimum import vector as metric_table
 from mezzotint.families import rqm
 from mezzotint.privacy import vector_epsilon
-from mezzotint.privacy.sums.blanket import no_noise
 from mezzotint.privacy.sums.geometry import loss_profile, pure_epsilon_l2
 from mezzotint.vectors import TableScheme, clip, one_bit
-from mezzotint.vectors.tables import round_renyi
 from reference.vectors import grid_ball, hockey_stick, reports
 from tolerances import FEW, MANY
 
@@ -37,15 +35,13 @@ UNEVEN = table(
 )
 
 
-@pytest.mark.parametrize(("l2_norm", "kept"), [(None, None), (1.0, None), (None, 3), (1.0, 4)])
-def test_table_scheme_estimates_the_sum_without_bias(l2_norm, kept):
+@pytest.mark.parametrize("l2_norm", [None, 1.0])
+def test_table_scheme_estimates_the_sum_without_bias(l2_norm):
     rng = np.random.default_rng(2)
     vectors = rng.uniform(-0.4, 0.4, size=(20, 6))
     estimates = []
     for repeat in range(150):
-        scheme = TableScheme(
-            mechanism=TABLE, size=6, clients=20, l2_norm=l2_norm, kept=kept, seed=repeat
-        )
+        scheme = TableScheme(mechanism=TABLE, size=6, clients=20, l2_norm=l2_norm, seed=repeat)
         estimates.append(run_round(scheme, vectors, repeat))
     estimates = np.array(estimates)
     truth = (vectors if l2_norm is None else clip(vectors, norm="l2", bound=l2_norm)).sum(axis=0)
@@ -61,7 +57,6 @@ def test_table_scheme_claims_are_those_of_its_coordinates():
         )
 
     assert few().dimension == 4
-    assert few(kept=2).epsilon < few().epsilon
     plain = TableScheme(mechanism=TABLE, size=4, clients=50)
     assert plain.modulus == 50 * 7 + 1
     with pytest.raises(ParameterError, match="planned"):
@@ -69,12 +64,9 @@ def test_table_scheme_claims_are_those_of_its_coordinates():
     with pytest.raises(ParameterError, match="total"):
         plain.decode_sum(np.full(4, 10 * 7 + 1), 10)  # ten clients cannot add up to that
     for changes, match in (
-        ({"kept": 5}, "kept"),
-        ({"kept": 0}, "kept"),
         ({"size": 0}, "dimension"),
         ({"clients": 0}, "clients"),
         ({"l2_norm": math.inf}, "l2_norm"),
-        ({"kept_for": "ever"}, "kept_for"),
         ({"mechanism": UNEVEN}, "levels"),
     ):
         with pytest.raises(ParameterError, match=match):
@@ -137,35 +129,6 @@ def test_pure_claims_of_a_metric_table_agree_with_its_design():
     assert ours <= 16 * result.mechanism.epsilon
     scheme = TableScheme(mechanism=result.mechanism, size=16, clients=1, l2_norm=1.0)
     assert scheme.claim(clients=1, delta=0.0).epsilon <= min(ours * (1 + MANY), 2.0)
-
-
-def test_kept_coordinates_redrawn_every_round_cost_less_and_never_too_little():
-    mechanism, norm, alpha = one_bit(1.5, 1.0), 1.0, 3.0
-    share = round_renyi(mechanism, no_noise(), alpha, coordinates=4, l2_norm=norm, share=0.5)
-    whole = round_renyi(mechanism, no_noise(), alpha, coordinates=4, l2_norm=norm, share=1.0)
-    assert 0.4 * whole < share < whole
-    # Two of four coordinates, each pair equally likely and seen: enumerated for vectors of the ball.
-    pairs = [(i, j) for i in range(4) for j in range(i)]
-    rng = np.random.default_rng(3)
-    for _ in range(200):
-        x, y = (
-            v / max(np.linalg.norm(v), 1.0)
-            for v in rng.normal(size=(2, 4)) * rng.choice([0.1, 1, 10], (2, 4))
-        )
-        terms = []
-        for chosen in pairs:
-            p, q = reports(mechanism, x[list(chosen)]), reports(mechanism, y[list(chosen)])
-            terms.append((p**alpha * q ** (1 - alpha)).sum())
-        assert math.log(np.mean(terms)) / (alpha - 1) <= share
-    epsilons = [
-        TableScheme(
-            mechanism=one_bit(0.3, 0.5), size=64, clients=1, l2_norm=1.0, kept=16, kept_for=how
-        )
-        .claim(clients=1, rounds=100)
-        .epsilon
-        for how in ("round", "run")
-    ]
-    assert epsilons[0] < 0.8 * epsilons[1]
 
 
 def test_the_best_order_is_found_right_before_losses_soar() -> None:

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, final
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
@@ -114,30 +114,18 @@ def round_renyi(
     *,
     coordinates: int,
     l2_norm: float,
-    share: float,
 ) -> float:
     """Renyi divergence of one round between any two vectors of L2 norm at most `l2_norm`, rounded up.
 
     Arguments:
         alpha: order > 1.
-        coordinates: of the (rotated) vector, whether reported in this round or not.
+        coordinates: of the (rotated) vector.
         l2_norm: data units; coordinates are clipped to the table's range besides.
-        share: of the coordinates that a round reports, a fresh visible choice each time; 1 for all of them.
 
-    Source: docs/proofs/vectors.md, "Tables under an L2 bound" and "Kept coordinates".
+    Source: docs/proofs/vectors.md, "Tables under an L2 bound".
     """
     distance = squared_distance(mechanism, coordinates=coordinates, l2_norm=l2_norm)
-    kappa = quadratic_renyi(mechanism, noise, alpha)
-    if share == 1 or kappa == 0 or math.isinf(kappa):
-        return kappa * distance
-    # Coordinate j is seen with probability `share`: it costs g(a_j), a_j its squared distance and
-    # g(a) = log(1 + share (e^((alpha - 1) kappa a) - 1)) / (alpha - 1), convex with g(0) = 0. So with all a_j <= A and
-    # sum a_j <= D the cost is at most D / A g(A).
-    most = min(distance, squared_distance(mechanism, coordinates=1, l2_norm=l2_norm))
-    power = (alpha - 1) * kappa * most
-    if power > 700:
-        return kappa * distance
-    return distance / most * math.log1p(share * math.expm1(power)) / (alpha - 1) * (1 + 64 * UNIT)
+    return quadratic_renyi(mechanism, noise, alpha) * distance
 
 
 _MOST_ORDERS = 10  # Renyi orders tried at most
@@ -166,24 +154,20 @@ def _at_best(plain: Release) -> float:
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TableScheme(VectorScheme):
-    """Every coordinate through one table of `Mechanism`, after clipping, rotation and coordinate sampling.
+    """Every coordinate through one table of `Mechanism`, after clipping and rotation.
 
     Arguments:
         mechanism: levels on a lattice; its range clips the (rotated) coordinates.
         size: coordinates of a client's vector.
         clients: most clients per sum; the modulus is planned so that sums never wrap.
         l2_norm: clip vectors to this L2 norm, rotate them, and account under it; None clips per coordinate only.
-        kept: number of coordinates (of the rotated vector, if rotated) reported each round; None: all.
-        seed: public; determines the rotation's signs and the coordinates kept, independently of the data.
-        kept_for: "run": all rounds of a claim keep the same coordinates. "round": every round has a scheme with a fresh
-            seed that no client knew when its vector was fixed; claims with `l2_norm` use that.
+        seed: public; determines the rotation's signs, independently of the data.
 
     Raises:
-        ParameterError: levels on no lattice, a norm that is not positive, more coordinates kept than there are.
+        ParameterError: levels on no lattice, a norm that is not positive.
 
     Guarantees: sums of lattice integers are decoded exactly up to `Lattice.decode_error`; estimates are unbiased for
-        the clipped vectors if the table is, and if all coordinates are kept or `seed` is fresh. Impossible totals of
-        this many clients are refused.
+        the clipped vectors if the table is. Impossible totals of this many clients are refused.
 
     Example:
         >>> table = mz.families.rqm(levels=16, extension=1.0, q=0.42)
@@ -197,9 +181,7 @@ class TableScheme(VectorScheme):
     size: int
     clients: int
     l2_norm: float | None = None
-    kept: int | None = None
     seed: int = 0
-    kept_for: Literal["run", "round"] = "run"
 
     def __post_init__(self) -> None:
         _ = self.lattice
@@ -207,16 +189,6 @@ class TableScheme(VectorScheme):
         check_count("clients", self.clients)
         if self.l2_norm is not None:
             check_positive("l2_norm", self.l2_norm)
-        if self.kept is not None and check_count("kept", self.kept) > self.size:
-            raise ParameterError(
-                "kept", self.kept, f"between 1 and {self.size} coordinates, or None for all"
-            )
-        if self.kept_for not in ("run", "round"):
-            raise ParameterError(
-                "kept_for",
-                self.kept_for,
-                'use "run" (one choice) or "round" (a fresh one each time)',
-            )
 
     @cached_property
     def lattice(self) -> Lattice:
@@ -225,49 +197,32 @@ class TableScheme(VectorScheme):
 
     @property
     def length(self) -> int:
-        return self.size if self.kept is None else self.kept
+        return self.size
 
     @property
     def modulus(self) -> int:
         return self.lattice.modulus(self.clients)
 
-    def _chosen(self) -> IntArray:
-        # Raw words of a bit generator are the same in all releases of numpy; what is drawn from them may not be.
-        words = np.random.Philox(np.random.SeedSequence(self.seed, spawn_key=(1,))).random_raw(
-            self.size
-        )
-        return np.sort(np.argsort(words, kind="stable")[: self.length]).astype(np.int64)
-
     def encode(self, vector: npt.ArrayLike, rng: Seed = None) -> IntArray:
-        """Clips, rotates, keeps the round's coordinates, reports each; (length,) integers 0..span."""
+        """Clips, rotates, reports each coordinate; (length,) integers 0..span."""
         values = check_vector(vector, self.size)
         if self.l2_norm is not None:
             values = self._rotation.apply(clip(values, norm="l2", bound=self.l2_norm))
-        if self.kept is not None:
-            values = values[self._chosen()]
         codes = np.asarray(self.mechanism.privatize(values, rng))
         return self.lattice.integers[codes.astype(np.intp)]
 
     def decode_sum(self, total: npt.ArrayLike, clients: int) -> FloatArray:
-        """Estimate of the sum; coordinates that were not kept are estimated by scaling up the kept ones' share."""
+        """Estimate of the sum of the clients' vectors."""
         count = check_planned(clients, self.clients)
         residues = check_residues(total, self.length, self.modulus)
         if int(residues.max()) > count * self.lattice.span:
             remedy = f"impossible for {count} clients; is every report counted, and of this scheme?"
             raise ParameterError("total", int(residues.max()), remedy)
         sums = residues.astype(np.float64) * self.lattice.step + count * self.lattice.offset
-        if self.kept is not None:
-            # Inclusion probability kept / size for every coordinate: dividing by it keeps the mean.
-            spread = np.zeros(self.size)
-            spread[self._chosen()] = sums * (self.size / self.length)
-            sums = spread
         return sums if self.l2_norm is None else self._rotation.undo(sums)
 
     def account(self, release: Release) -> Claim:
-        """The best of the coordinate-wise accounting of secure sums and (with `l2_norm`) that under the L2 bound.
-
-        A seed that is fixed for the run makes the kept coordinates public: each costs, the others do not.
-        """
+        """The best of the coordinate-wise accounting of secure sums and (with `l2_norm`) that under the L2 bound."""
         # The L2 bound counts the noise of all clients named, which random participants need not add.
         bounded = self.l2_norm is not None and release.participation != "poisson"
         plain = self._plain(release)
@@ -307,27 +262,20 @@ class TableScheme(VectorScheme):
             )
         return found
 
-    @property
-    def _share(self) -> float:
-        return self.length / self.size if self.kept_for == "round" else 1.0
-
     def renyi(self, *, others: int, alphas: Sequence[float]) -> list[float]:
         """Renyi divergences of one round of a client among `others` honest ones; needs `l2_norm`; rounded up."""
         if self.l2_norm is None:
             raise ParameterError(
                 "l2_norm", None, "Renyi losses of vectors need their L2 norm bounded"
             )
-        share = self._share
-        under: dict[str, Any] = {
-            "coordinates": self.size if share < 1 else self.length,
-            "l2_norm": self.l2_norm,
-        }
         if others not in self._cached:
             self._cached[others] = others_noise(self.mechanism, others), {}
         noise, known = self._cached[others]
         for alpha in alphas:
             if alpha not in known:
-                known[alpha] = round_renyi(self.mechanism, noise, alpha, share=share, **under)
+                known[alpha] = round_renyi(
+                    self.mechanism, noise, alpha, coordinates=self.length, l2_norm=self.l2_norm
+                )
         return [known[alpha] for alpha in alphas]
 
     @cached_property
