@@ -19,8 +19,9 @@ import pytest
 
 from mezzotint import collect, families
 from mezzotint.collect import runs
-from mezzotint.collect.columns import blocks_of, find_files
+from mezzotint.collect.columns import blocks_of
 from mezzotint.collect.drawing import plan
+from mezzotint.collect.listing import find_files
 from mezzotint.collect.runs import MANIFEST, PartWriter, part_name
 from mezzotint.core.errors import FileFormatError, InfeasibleError, ParameterError
 

@@ -15,8 +15,9 @@ import pytest
 
 from mezzotint import collect, families
 from mezzotint.collect import drawing
-from mezzotint.collect.columns import blocks_of, find_files
+from mezzotint.collect.columns import blocks_of
 from mezzotint.collect.drawing import Tally, plan
+from mezzotint.collect.listing import find_files
 from mezzotint.collect.runs import MANIFEST, STATE, PartWriter, part_name
 from mezzotint.core.errors import FileFormatError, ParameterError
 from reference.collect import block_codes, csv_rows

@@ -17,9 +17,10 @@ import pyarrow.feather as feather
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import fs
 
 from mezzotint import collect, families
-from mezzotint.collect.columns import find_files
+from mezzotint.collect.listing import find_files
 from mezzotint.core.errors import FileFormatError, ParameterError
 
 MECHANISM = families.randomized_response(lower=0, upper=1, epsilon=30.0)
@@ -124,50 +125,34 @@ def test_reports_are_written_in_few_formats(tmp_path: Path, name: str) -> None:
 # Tables of others ------------------------------------------------------------------------------------------------
 
 
-def test_rows_that_a_delta_table_deleted_are_not_privatized(tmp_path: Path) -> None:
-    deltalake = pytest.importorskip("deltalake")
-    folder = str(tmp_path / "table")
-    deltalake.write_deltalake(folder, TABLE, partition_by=["name"])
-    deltalake.DeltaTable(folder).delete("name = 'n1' or x > 0.5")
-    left = (
-        deltalake.DeltaTable(folder).to_pyarrow_table()
-        if hasattr(deltalake.DeltaTable, "to_pyarrow_table")
-        else None
+def test_a_list_of_files_is_a_source(tmp_path: Path) -> None:
+    """The live files of a table in another format, as its library lists them; of folders the partitions count."""
+    for day in (1, 2):
+        (tmp_path / f"day={day}").mkdir()
+        pq.write_table(TABLE.slice(500 * (day - 1), 500), tmp_path / f"day={day}" / "a.parquet")
+    paths = [str(tmp_path / f"day={day}" / "a.parquet") for day in (2, 1)]
+    result = collect.privatize(
+        paths, tmp_path / "out.parquet", column="x", mechanism=MECHANISM, keep=["day", "name"]
     )
-    found = privatized(folder, tmp_path / "out.parquet")
-    assert sum(1 for _ in Path(folder).rglob("*.parquet")) > len(find_files(folder))
-    assert found["x_code"].to_pylist() == [0] * found.num_rows
-    kept = [
-        name for x, name in zip(*TABLE.to_pydict().values(), strict=True) if name != "n1" and x == 0
-    ]
-    assert sorted(found["name"].to_pylist()) == sorted(kept)
-    assert left is None or left.num_rows == len(kept)
-
-
-def test_delta_features_that_change_what_files_mean_are_refused(tmp_path: Path) -> None:
-    deltalake = pytest.importorskip("deltalake")
-    folder = tmp_path / "table"
-    deltalake.write_deltalake(str(folder), TABLE)
-    first = next((folder / "_delta_log").glob("*.json"))
-    lines = [json.loads(line) for line in first.read_text().splitlines()]
-    for line in lines:
-        if "protocol" in line:
-            line["protocol"] = {
-                "minReaderVersion": 3, "minWriterVersion": 7,
-                "readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"],
-            }  # fmt: skip
-    first.write_text("\n".join(map(json.dumps, lines)))
-    with pytest.raises((ParameterError, FileFormatError), match="Delta table"):
-        find_files(folder)
-    first.write_text("{")
-    with pytest.raises(FileFormatError, match="Delta table that cannot be read"):
-        find_files(folder)
+    found = pq.read_table(tmp_path / "out.parquet")
+    assert result.reports == ROWS
+    assert found["day"].to_pylist() == ["2"] * 500 + ["1"] * 500
+    x = TABLE["x"].to_pylist()
+    assert found["x_code"].to_pylist() == x[500:] + x[:500]
+    for bad in (
+        [],
+        [paths[0], paths[0]],
+        [str(tmp_path)],
+        [paths[0], str(tmp_path / "no.parquet")],
+    ):
+        with pytest.raises(ParameterError, match="source"):
+            find_files(bad)
 
 
 @pytest.mark.parametrize(
     ("mark", "kind"),
     [(".hoodie/hoodie.properties", "Hudi"), ("metadata/version-hint.text", "Iceberg"),
-     ("metadata/00000-a.metadata.json", "Iceberg")],
+     ("metadata/00000-a.metadata.json", "Iceberg"), ("_delta_log/0.json", "Delta")],
 )  # fmt: skip
 def test_tables_of_others_are_refused_by_name(tmp_path: Path, mark: str, kind: str) -> None:
     WRITERS["a.parquet"](tmp_path / "a.parquet")
@@ -184,7 +169,6 @@ def test_tables_of_others_are_refused_by_name(tmp_path: Path, mark: str, kind: s
 def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A real S3 server on the loopback interface, with one bucket; `stop` and `start` as often as wanted."""
     server_module = pytest.importorskip("moto.server")
-    pytest.importorskip("s3fs")
     for name, value in (
         ("AWS_ACCESS_KEY_ID", "test"), ("AWS_SECRET_ACCESS_KEY", "test"), ("AWS_DEFAULT_REGION", "us-east-1"),
         ("AWS_MAX_ATTEMPTS", "1"),
@@ -194,16 +178,15 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     server.start()
     host, port = server.get_host_and_port()
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
-    s3fs = __import__("s3fs")
-    s3fs.S3FileSystem.clear_instance_cache()
     # Servers of one process share what they keep.
     urllib.request.urlopen(f"http://{host}:{port}/moto-api/reset", data=b"", timeout=20).close()
-    files = s3fs.S3FileSystem()
-    files.mkdir("bucket")
+    files = fs.S3FileSystem(allow_bucket_creation=True)
+    files.create_dir("bucket")
 
     class Store:
         def put(self, path: Path, key: str) -> None:
-            files.put_file(str(path), f"bucket/{key}")
+            with files.open_output_stream(f"bucket/{key}") as stream:
+                stream.write(path.read_bytes())
 
         def stop(self) -> None:
             server.stop()
@@ -216,7 +199,6 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     found = Store()
     yield found
     found.stop()
-    s3fs.S3FileSystem.clear_instance_cache()
 
 
 @pytest.mark.parametrize(

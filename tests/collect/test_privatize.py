@@ -363,14 +363,14 @@ def test_truncated_and_foreign_files_are_named(
         whole = write(tmp_path / f"in{ending}", {"x": VALUES})
         data = whole.read_bytes()
         whole.write_bytes(data[: len(data) * cut // 100])
-        with pytest.raises(FileFormatError, match=r"in.*(Parquet|gzip|empty)"):
+        with pytest.raises(FileFormatError, match=r"in.*(damaged or cut|empty)"):
             collect.privatize(whole, tmp_path / "out.csv", column="x", mechanism=mechanism)
         assert not (tmp_path / "out.csv").exists()
 
 
 def test_ragged_csv_is_refused(tmp_path: Path, mechanism: Mechanism) -> None:
     (tmp_path / "in.csv").write_text("x,y\n1,2\n3\n", encoding="utf-8")
-    with pytest.raises(FileFormatError, match="not well-formed CSV"):
+    with pytest.raises(FileFormatError, match=r"data row 2 .* another number of fields"):
         collect.privatize(
             tmp_path / "in.csv", tmp_path / "out.csv", column="x", mechanism=mechanism
         )

@@ -1,290 +1,226 @@
-"""The files that a source names, wherever these are, and their columns as a stream of Arrow record batches.
+"""Columns of files as a stream of Arrow record batches: each complete, in order, or an error that names file and row.
 
-`pyarrow.dataset` reads Arrow IPC, ORC and JSON lines, not Parquet and CSV: it says neither how far it is nor in which
-row a value is no number, reads no stream and no reports' first line, finds no delimiter, and imports pandas before the
-first row. Nor does it find the files: it knows no `**`, reads a file twice that is reached under two names, makes a
-number of a folder's `day=07`, and takes deleted files of a Delta table for live ones.
+Arrow parses; what it must not be trusted with is done here and in `lexer`: records are counted before and after it,
+columns are named by their position, types are stated and never guessed from a first block, checksums are verified, and
+rows read are compared with the rows that a file says it has.
 """
 
 from __future__ import annotations
 
-import csv
-import glob
 import gzip
 import io
+import json
+import math
 import os
-import re
 import sys
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, cast, final
-from urllib.parse import unquote
+from typing import Any, BinaryIO, NoReturn, final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
+import pyarrow.json as pajson
 import pyarrow.parquet as pq
 
-from mezzotint.core import not_installed
+from mezzotint.collect.dates import Derived, derive, parse_derived, part_fault
+from mezzotint.collect.listing import (
+    STREAM,
+    STREAMS,
+    AnyPath,
+    FileKind,
+    SourceFile,
+    file_kind,
+    is_file,
+    is_remote,
+    open_binary,
+    stamp,
+)
+from mezzotint.collect.listing import find_files as find_files
 from mezzotint.core.errors import FileFormatError, MezzotintError, ParameterError
 from mezzotint.core.values import arrow as arrow
-from mezzotint.core.values import number_fault
+from mezzotint.core.values import category_fault, number_fault
 from mezzotint.core.values import numbers as numbers
 from mezzotint.core.values import plain as plain
 from mezzotint.core.values import validity as validity
 
-if TYPE_CHECKING:
-    from fsspec import AbstractFileSystem
-
-_PAGE = 1 << 20
-"""Bytes requested from a store at a time."""
-
-
-def is_remote(name: str) -> bool:
-    """Whether a name is an address, as `s3://bucket/key`."""
-    return "://" in name
-
-
-def filesystem(name: str) -> tuple[AbstractFileSystem, str]:
-    """The fsspec file system of an address, and the path in it; raises ParameterError for an unknown store."""
-    try:
-        import fsspec
-
-        return fsspec.core.url_to_fs(name)
-    except ImportError as error:
-        library = (error.name or "fsspec").split(".")[
-            0
-        ]  # fsspec says in words which package of a store it lacks
-        said = f"{not_installed(library, 'cloud')}, or the store's own package"
-        raise ParameterError("source", name, said if error.name else f"{said} ({error})") from None
-    except ValueError as error:
-        raise ParameterError(
-            "source", name, f"is not an address that fsspec knows ({error}); try s3://"
-        ) from None
-
-
-def is_file(name: str) -> bool:
-    """Whether a file is there."""
-    if not is_remote(name):
-        return Path(name).is_file()
-    files, path = filesystem(name)
-    try:
-        with _answering(name):
-            return files.info(path)["type"] == "file"
-    except FileNotFoundError:
-        return False
-
-
-def open_binary(name: str) -> BinaryIO:
-    """A file for reading; of a store, page by page."""
-    if not is_remote(name):
-        return Path(name).open("rb")
-    files, path = filesystem(name)
-    with _answering(name):
-        return cast(
-            BinaryIO,
-            io.BufferedReader(_Stored(name, files.open(path, "rb", block_size=_PAGE)), _PAGE),
-        )
-
-
-@contextmanager
-def _answering(name: str) -> Generator[None]:
-    """Turns what a store's library raises into an OSError: their errors share no base."""
-    try:
-        yield
-    except (OSError, ParameterError):
-        raise
-    except Exception as error:
-        raise OSError(
-            f"{name}: the store did not answer ({type(error).__name__}); try again later"
-        ) from error
-
-
-@final
-class _Stored(io.RawIOBase):
-    """A file of a store that fails as files do, with an OSError."""
-
-    def __init__(self, name: str, file: Any) -> None:
-        self._name, self._file = name, file
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        return int(self._file.seek(offset, whence))
-
-    def readinto(self, buffer: memoryview) -> int:
-        with _answering(self._name):
-            data = self._file.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
-
-
-def stamp(name: str) -> tuple[int, int | str]:
-    """Size, and what changes when a file is written anew: its time, or what the store calls its version."""
-    if not is_remote(name):
-        found = os.stat(name)
-        return found.st_size, found.st_mtime_ns
-    files, path = filesystem(name)
-    files.invalidate_cache()  # what the store says now, not what it said before
-    with _answering(name):
-        known = files.info(path)
-    return int(known["size"]), str(
-        known.get("ETag") or known.get("etag") or known.get("LastModified") or ""
-    )
-
-
-def files_under(name: str) -> list[str]:
-    """Addresses of the files that an address of a folder, or a glob, names in a store, sorted."""
-    files, path = filesystem(name)
-    if any(magic in path for magic in "*?["):
-        found = [one for one in files.glob(path) if files.isfile(one)]
-    else:
-        refuse_tables_of_others(name, lambda inside: files.exists(f"{path.rstrip('/')}/{inside}"))
-        if files.exists(f"{path.rstrip('/')}/_delta_log"):
-            raise ParameterError(
-                "source", name, "is a Delta table in a store; copy it to this machine to read it"
-            )
-        found = files.find(path)
-    return sorted(str(files.unstrip_protocol(str(one))) for one in found)
-
-
-# Tables of others ------------------------------------------------------------------------------------------------
-
-
-def refuse_tables_of_others(name: str, there: Callable[[str], bool]) -> None:
-    """Raises ParameterError for a folder that also holds deleted rows; `there` says whether it has a path inside."""
-    for mark, kind in ((".hoodie", "a Hudi"), ("metadata/version-hint.text", "an Iceberg")):
-        if there(mark):
-            remedy = f"is {kind} table, whose folder also holds rows that were deleted; export it to Parquet first"
-            raise ParameterError("source", name, remedy)
-
-
-def local_table(folder: str) -> list[str] | None:
-    """The live files of a Delta table in a local folder, sorted; None where the folder is none.
-
-    Raises:
-        ParameterError: an Iceberg or Hudi table; a Delta table with features that change what its files mean.
-        FileFormatError: a Delta table that cannot be read.
-    """
-    root = Path(folder)
-    refuse_tables_of_others(folder, lambda inside: (root / inside).exists())
-    if any(root.glob("metadata/*.metadata.json")):
-        refuse_tables_of_others(folder, lambda inside: "version-hint" in inside)
-    if not (root / "_delta_log").is_dir():
-        return None
-    try:
-        import deltalake
-
-        table = deltalake.DeltaTable(folder)
-    except ImportError:
-        remedy = f"is a Delta table, whose folder also holds deleted rows; {not_installed('deltalake', 'delta')}"
-        raise ParameterError("source", folder, remedy) from None
-    except Exception as error:  # the library's errors share no base
-        raise FileFormatError(
-            f"{folder}: a Delta table that cannot be read ({str(error)[:200]})"
-        ) from None
-    features = sorted(set(table.protocol().reader_features or []) - {"timestampNtz"})
-    if features or table.protocol().min_reader_version not in (1, 3):
-        remedy = f"is a Delta table with {', '.join(features) or 'column mapping'}, which this release does not read"
-        raise ParameterError("source", folder, f"{remedy}; export it to Parquet first")
-    return sorted(str(Path(one.removeprefix("file://"))) for one in table.file_uris())
-
-
 compute: Any = pc  # its functions are made at import time, unseen by type checkers
-
-FileKind = Literal["parquet", "csv", "csv.gz", "csv.zst", "arrow", "orc", "jsonl", "stream"]
-
-_ENDINGS: dict[str, FileKind] = {
-    "parquet": "parquet", "csv": "csv", "tsv": "csv", "csv.gz": "csv.gz", "tsv.gz": "csv.gz", "csv.zst": "csv.zst",
-    "tsv.zst": "csv.zst", "arrow": "arrow", "feather": "arrow", "orc": "orc", "jsonl": "jsonl", "ndjson": "jsonl",
-}  # fmt: skip
-
-WRITTEN = ("parquet", "csv", "csv.gz")
-"""Formats of reports."""
 
 BATCH_ROWS = 1 << 18
 """Rows in memory at a time."""
+
+BLOCK_BYTES = 1 << 22
+"""Bytes of text that are parsed at a time."""
 
 METADATA_KEY = b"mezzotint"
 COMMENT = b"# mezzotint: "
 """How a CSV of reports begins: this, then JSON, on the first line."""
 
-_BROKEN_GZIP = (EOFError, gzip.BadGzipFile, zlib.error)
-_BAD_GZIP = "damaged or truncated gzip; compress it again"
-_MAX_LINE = (
-    1 << 28
-)  # the first line may hold a table of 65536 levels, not a complete file without line ends
-
-
-def file_kind(
-    path: str | os.PathLike[str], *, parameter: str = "source", written: bool = False
-) -> FileKind:
-    """The format that a file name stands for, of reports to write if `written`; "-" is CSV on a standard stream.
-
-    Raises:
-        ParameterError: any other extension.
-    """
-    name, endings = os.fspath(path), WRITTEN if written else tuple(_ENDINGS)
-    if name == "-":
-        return "stream"
-    for ending in endings:
-        if name.lower().endswith(f".{ending}"):
-            return _ENDINGS[ending]
-    known = (
-        "a .parquet, .csv or .csv.gz file"
-        if written
-        else f"a file whose name ends in one of {', '.join(endings)}"
-    )
-    raise ParameterError(parameter, name, f"name {known}, or - for CSV on a standard stream")
-
-
-MARKERS = frozenset(
-    ("#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>",
-     "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null")
+MARKERS = (
+    "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA",
+    "NULL", "NaN", "None", "n/a", "nan", "null",
 )  # fmt: skip
 """Cells of CSV that mean a missing value, as for pandas; an empty cell is missing, too."""
 
 
+@final
+@dataclass(frozen=True, kw_only=True)
+class Dialect:
+    """How text files spell what they hold.
+
+    Arguments:
+        delimiter: one character between the cells of CSV; None for the most frequent of comma, tab, semicolon and bar
+            in the header.
+        missing_values: cells of CSV that mean a missing value, beside the empty one; None for `MARKERS`.
+        decimal: the decimal mark of numbers in CSV: "." or ",".
+        backslash_is_text: a backslash before a quote inside quotes is a character like any other. Without it such cells
+            are refused, because another dialect reads them differently.
+
+    Raises:
+        ParameterError: a mark of another length or kind.
+    """
+
+    delimiter: str | None = None
+    missing_values: tuple[str, ...] | None = None
+    decimal: str = "."
+    backslash_is_text: bool = False
+
+    def __post_init__(self) -> None:
+        mark = self.delimiter
+        usable = mark is None or (len(mark) == 1 and mark.isascii() and mark not in '"\r\n\0')
+        if not usable:
+            remedy = (
+                "is one ASCII character, not a quote or a line end; for a tab: $'\\t' or \"\\t\""
+            )
+            raise ParameterError("delimiter", mark, remedy)
+        if self.decimal not in (".", ",") or self.decimal == mark:
+            remedy = 'is "." or ",", and not the delimiter'
+            raise ParameterError("decimal", self.decimal, remedy)
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        """Cells that mean a missing value, beside the empty one."""
+        return MARKERS if self.missing_values is None else self.missing_values
+
+
+STANDARD = Dialect()
+EXACT = 2**53
+"""Floats of smaller magnitude hold every integer exactly."""
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's text, shortened."""
+    return str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+
+
+@contextmanager
+def reading(name: str, columns: Sequence[str] = (), row: int | None = None) -> Generator[None]:
+    """Turn what the reading libraries and the operating system raise into an error that names the file.
+
+    Raises:
+        FileFormatError: naming file, columns and the last good row, with the remedy of a reader.
+    """
+    where = f" columns {', '.join(columns)}:" if columns else ""
+    after = "" if not row else f" after data row {row:,}"
+    try:
+        yield
+    except MezzotintError:
+        raise
+    except (pa.ArrowNotImplementedError, NotImplementedError) as error:
+        remedy = "it holds a type or an encoding that cannot be read; write it without that"
+        raise FileFormatError(f"{name}:{where} {remedy} ({first_line(error)})") from None
+    except OSError as error:
+        if error.errno is None or isinstance(error, gzip.BadGzipFile):
+            raise _damaged(f"{name}:{where}", after, error) from None
+        reason = error.strerror or first_line(error)
+        if is_remote(name):
+            remedy = "the store did not answer; try again later"
+            raise StoreError(error.errno, f"{name}: {remedy} ({reason[:200]})") from None
+        raise FileFormatError(f"{name}: cannot be read ({reason}); make it readable") from None
+    except (pa.ArrowException, EOFError, zlib.error, ValueError, IndexError, KeyError) as error:
+        raise _damaged(f"{name}:{where}", after, error) from None
+
+
+class StoreError(OSError):
+    """An object store did not answer."""
+
+
+def _damaged(where: str, after: str, error: BaseException) -> FileFormatError:
+    reason = first_line(error)
+    return FileFormatError(f"{where} damaged or cut{after} ({reason}); fetch or write it again")
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Uses:
+    """The columns that are wanted of a file: numbers, then others as they are; `labels` are those that hold categories."""
+
+    numeric: tuple[str, ...]
+    keep: tuple[str, ...]
+    labels: tuple[str, ...]
+
+    @property
+    def names(self) -> list[str]:
+        """All of them, in order."""
+        return [*self.numeric, *self.keep]
+
+
 class ColumnReader(ABC):
-    """An open file of columns: its name for messages, their names, and the JSON text that a reports file carries."""
+    """An open file of columns: its name for messages, their names, and the JSON text that a reports file carries.
+
+    `rows` counts what has been read; `markers` are the cells that mean a missing value, none where values have types.
+    """
 
     def __init__(self, name: str, schema: pa.Schema) -> None:
         stored = (schema.metadata or {}).get(METADATA_KEY)
         self.name, self.names, self._schema = name, list(schema.names), schema
-        self.markers: frozenset[str] = frozenset()
         self.description = None if stored is None else stored.decode("utf-8", errors="replace")
+        self.markers: frozenset[str] = frozenset()
+        self.rows = 0
 
-    @abstractmethod
     def batches(
         self,
         *,
         numeric: Sequence[str],
         keep: Sequence[str] = (),
+        labels: Sequence[str] = (),
         groups: tuple[int, int] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Batches of the `numeric` columns, then those of `keep`, at most `BATCH_ROWS` rows each where it can.
+        """Batches of the `numeric` columns, then of those of `keep`, at most `BATCH_ROWS` rows each.
 
-        `groups` confines a Parquet file to its row groups from the first number up to, not including, the second.
+        Arguments:
+            labels: columns of `keep` that hold categories.
+            groups: the row groups of a Parquet file from the first number up to, not including, the second.
+
+        Raises:
+            ParameterError: a numeric column that holds no numbers.
+            FileFormatError: a damaged file, or one that has other rows than it says.
         """
+        uses = Uses(numeric=tuple(numeric), keep=tuple(keep), labels=tuple(labels))
+        for column in numeric:
+            self.require_numbers(column)
+        stream = self._batches(uses, groups)
+        while True:
+            with reading(self.name, uses.names, self.rows):
+                batch = next(stream, None)
+            if batch is None:
+                return
+            for begin in range(0, batch.num_rows, BATCH_ROWS):
+                part = batch.slice(begin, BATCH_ROWS)
+                self.rows += part.num_rows
+                yield part
+
+    @abstractmethod
+    def _batches(self, uses: Uses, groups: tuple[int, int] | None) -> Iterator[pa.RecordBatch]: ...
 
     def kind_of(self, column: str) -> pa.DataType:
         """Type of a column that `batches` copies."""
-        return self._schema.field(column).type
+        return self._schema.field(self.names.index(column)).type
 
     def require_numbers(self, column: str) -> None:
         """Raises ParameterError unless the column holds numbers; booleans and dates are not taken for numbers."""
@@ -298,13 +234,22 @@ class ColumnReader(ABC):
 
     def require(self, column: str, *, parameter: str = "column") -> None:
         """Raises ParameterError, listing the columns, unless there is exactly one of that name."""
-        found = self.names.count(column)
-        if found != 1:
-            listed = ", ".join(self.names[:20]) + (", ..." if len(self.names) > 20 else "")
-            wrong = (
-                "no such column" if found == 0 else "stands more than once in the header, rename it"
-            )
-            raise ParameterError(parameter, column, f"{wrong}; {self.name} has: {listed}")
+        count = self.names.count(column)
+        if count == 1:
+            return
+        listed = ", ".join(self.names[:20]) + (", ..." if len(self.names) > 20 else "")
+        wrong = "stands more than once in the header, rename it"
+        if count == 0:
+            wrong = "no such column"
+        raise ParameterError(parameter, column, f"{wrong}; {self.name} has: {listed}")
+
+    def _require_rows(self, rows: int, expected: int) -> None:
+        if rows != expected:
+            words = f"{rows:,} rows were read, the file says {expected:,}; fetch or write it again"
+            raise FileFormatError(f"{self.name}: {words}")
+
+
+# Files with types ------------------------------------------------------------------------------------------------
 
 
 @final
@@ -313,205 +258,403 @@ class ParquetReader(ColumnReader):
 
     def __init__(self, *, name: str, file: pq.ParquetFile) -> None:
         super().__init__(name, file.schema_arrow)
-        self._file, self._rows = file, 0
+        self._file = file
 
-    def batches(
-        self,
-        *,
-        numeric: Sequence[str],
-        keep: Sequence[str] = (),
-        groups: tuple[int, int] | None = None,
-    ) -> Iterator[pa.RecordBatch]:
-        for column in numeric:
-            self.require_numbers(column)
-        try:
-            chosen = None if groups is None else list(range(*groups))
-            for batch in self._file.iter_batches(
-                BATCH_ROWS, row_groups=chosen, columns=[*numeric, *keep]
-            ):
-                self._rows += batch.num_rows
-                yield batch.select([*numeric, *keep])
-        except pa.ArrowInvalid as error:
-            raise FileFormatError(
-                f"{self.name}: damaged Parquet ({_first_line(error)}); write it again"
-            ) from None
+    def _batches(self, uses: Uses, groups: tuple[int, int] | None) -> Iterator[pa.RecordBatch]:
+        metadata = self._file.metadata
+        chosen = list(range(metadata.num_row_groups)) if groups is None else list(range(*groups))
+        expected, rows = sum(metadata.row_group(i).num_rows for i in chosen), 0
+        names = uses.names
+        for batch in self._file.iter_batches(BATCH_ROWS, row_groups=chosen, columns=names):
+            rows += batch.num_rows
+            yield batch.select(names)
+        self._require_rows(rows, expected)
 
     def done(self) -> float:
-        return self._rows / max(1, self._file.metadata.num_rows)
+        return self.rows / max(1, self._file.metadata.num_rows)
+
+
+def whole_parquet(path: str) -> pq.ParquetFile:
+    """An open Parquet file, whose pages are checked by their checksums where they have any.
+
+    Raises:
+        FileFormatError: it is not complete, or has a column of a type that Arrow cannot read.
+    """
+    with reading(path):
+        source = open_binary(path) if is_remote(path) else path
+        options: dict[str, Any] = {"buffer_size": 1 << 20, "pre_buffer": False}
+        return pq.ParquetFile(source, page_checksum_verification=True, **options)
 
 
 @final
-class DatasetReader(ColumnReader):
-    """An Arrow IPC, ORC or JSON-lines file, as `pyarrow.dataset` reads it."""
+class ArrowReader(ColumnReader):
+    """An Arrow IPC file, or a stream in a file."""
 
-    def __init__(self, *, name: str, kind: FileKind) -> None:
-        from pyarrow import dataset
+    def __init__(self, *, name: str, source: Any) -> None:
+        self._source = source
+        with reading(name):
+            self._random_access = source.read(6) == b"ARROW1"
+            super().__init__(name, self._open(None).schema)
 
-        files, path = filesystem(name) if is_remote(name) else (None, name)
-        self._json = kind == "jsonl"
-        try:
-            formats = {"arrow": "ipc", "orc": "orc", "jsonl": "json"}
-            self._open = partial(dataset.dataset, path, format=formats[kind], filesystem=files)
-            self._file = self._open()
-        except (pa.ArrowInvalid, OSError) as error:
-            raise FileFormatError(
-                f"{name}: not a complete {kind} file ({_first_line(error)})"
-            ) from None
-        super().__init__(name, self._file.schema)
+    def _open(self, fields: list[int] | None) -> Any:
+        self._source.seek(0)
+        chosen = (
+            pa.ipc.IpcReadOptions()
+            if fields is None
+            else pa.ipc.IpcReadOptions(included_fields=fields)
+        )
+        opened: Any = pa.ipc.open_file if self._random_access else pa.ipc.open_stream
+        return opened(self._source, options=chosen)
 
-    def batches(
-        self,
-        *,
-        numeric: Sequence[str],
-        keep: Sequence[str] = (),
-        groups: tuple[int, int] | None = None,
-    ) -> Iterator[pa.RecordBatch]:
-        if groups is not None:
-            raise ParameterError(
-                "groups", groups, f"{self.name} is not a Parquet file and has no row groups"
-            )
-        found = self._file
-        for column in numeric:
-            kind = self.kind_of(column)
-            if not (
-                self._json and pa.types.is_null(kind)
-            ):  # only missing values in the first block
-                self.require_numbers(column)
-        if self._json:  # types were guessed from the first block: whole numbers may end there
-            fields = [
-                pa.field(f.name, pa.float64()) if f.name in numeric else f for f in found.schema
-            ]
-            found = self._open(schema=pa.schema(fields))
-        try:
-            for batch in found.to_batches(
-                columns=[*numeric, *keep], batch_size=BATCH_ROWS, use_threads=False
-            ):
-                for begin in range(0, batch.num_rows, BATCH_ROWS):
-                    yield batch.slice(begin, BATCH_ROWS)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise FileFormatError(
-                f"{self.name}: cannot be read any further ({_first_line(error)})"
-            ) from None
+    def _batches(self, uses: Uses, groups: tuple[int, int] | None) -> Iterator[pa.RecordBatch]:
+        _refuse_groups(self.name, groups)
+        names = uses.names
+        reader = self._open(sorted(self.names.index(column) for column in set(names)))
+        batches: Any = reader
+        if self._random_access:
+            batches = (reader.get_batch(i) for i in range(reader.num_record_batches))
+        for batch in batches:
+            batch.validate(full=True)
+            yield batch.select(names)
+
+
+@final
+class OrcReader(ColumnReader):
+    """An ORC file, read stripe by stripe."""
+
+    def __init__(self, *, name: str, source: Any) -> None:
+        from pyarrow import orc
+
+        with reading(name):
+            self._file = orc.ORCFile(source)
+            super().__init__(name, self._file.schema)
+
+    def _batches(self, uses: Uses, groups: tuple[int, int] | None) -> Iterator[pa.RecordBatch]:
+        _refuse_groups(self.name, groups)
+        names, rows = uses.names, 0
+        for i in range(self._file.nstripes):
+            batch = self._file.read_stripe(i, columns=names)
+            rows += batch.num_rows
+            yield batch.select(names)
+        self._require_rows(rows, self._file.nrows)
+
+    def done(self) -> float:
+        return self.rows / max(1, self._file.nrows)
+
+
+def _refuse_groups(name: str, groups: tuple[int, int] | None) -> None:
+    if groups is not None:
+        raise ParameterError(
+            "groups", groups, f"{name} is not a Parquet file: it has no row groups"
+        )
+
+
+# Text ------------------------------------------------------------------------------------------------------------
 
 
 @final
 class CsvReader(ColumnReader):
-    """A CSV stream with a header; other columns than the numeric one pass through as text, unchanged.
+    """A CSV stream with a header; other columns than the numeric ones pass through as text, unchanged.
 
-    Columns are separated by commas; where the header has none, by whichever of tab, semicolon and bar is most frequent.
+    Arguments:
+        stream: of text; `raw` is the file beneath it, of `size` bytes.
+        prefer: the delimiter that its name stands for; "" for none.
     """
 
     def __init__(
-        self, *, name: str, stream: BinaryIO, raw: BinaryIO | None = None, size: int = 0
-    ) -> None:
-        self.name, self._stream, self._raw, self._size = name, stream, raw, size
-        line, description = self._line(), None
-        if line.startswith(COMMENT):
-            description = line[len(COMMENT) :]
-            line = self._line()
-        # A quoted name may hold line ends: the header lasts until its quotes balance.
-        while line.count(b'"') % 2 and (more := self._line()):
-            line += more
-        self._delimiter = (
-            "," if b"," in line else max("\t;|", key=lambda mark: line.count(mark.encode()))
-        )
-        try:
-            names = next(csv.reader([line.decode("utf-8-sig")], delimiter=self._delimiter), [])
-        except (UnicodeDecodeError, csv.Error):
-            raise FileFormatError(
-                f"{name}: the header is not UTF-8 CSV; is this a CSV file?"
-            ) from None
-        if not names:
-            raise FileFormatError(
-                f"{name}: is empty; a CSV file starts with a line of column names"
-            )
-        described = None if description is None else {METADATA_KEY: description}
-        super().__init__(
-            name, pa.schema([pa.field(one, pa.string()) for one in names], metadata=described)
-        )
-        self.markers = MARKERS
-
-    def _line(self) -> bytes:
-        try:
-            line = self._stream.readline(_MAX_LINE)
-        except _BROKEN_GZIP:
-            raise FileFormatError(f"{self.name}: {_BAD_GZIP}") from None
-        if len(line) >= _MAX_LINE:
-            raise FileFormatError(f"{self.name}: its first line does not end; is this a CSV file?")
-        return line
-
-    def batches(
         self,
         *,
-        numeric: Sequence[str],
-        keep: Sequence[str] = (),
-        groups: tuple[int, int] | None = None,
-    ) -> Iterator[pa.RecordBatch]:
-        if groups is not None:
-            raise ParameterError("groups", groups, f"{self.name} is CSV and has no row groups")
-        # Only the numeric columns are typed; types guessed from a first block would break on a later one.
-        # `require` saw to it that the columns asked for stand once; any others get a name of their own.
-        labels = [
-            name if self.names.count(name) == 1 else f"{name}#{i}"
-            for i, name in enumerate(self.names)
-        ]
-        types = {label: pa.float64() if label in numeric else pa.string() for label in labels}
-        try:
-            yield from pacsv.open_csv(
-                self._stream,
-                read_options=pacsv.ReadOptions(
-                    column_names=labels, use_threads=False, block_size=1 << 22
-                ),
-                # In a file of one column an empty line is a missing value, not nothing.
-                parse_options=pacsv.ParseOptions(
-                    delimiter=self._delimiter,
-                    newlines_in_values=True,
-                    ignore_empty_lines=len(labels) > 1,
-                ),
-                convert_options=pacsv.ConvertOptions(
-                    column_types=types, include_columns=[*numeric, *keep], strings_can_be_null=False
-                ),
-            )
-        except pa.ArrowInvalid as error:
-            if _first_line(error) != "Empty CSV file":  # a header without rows is an empty stream
-                raise self._error(_first_line(error), numeric) from None
-        except _BROKEN_GZIP:
-            raise FileFormatError(f"{self.name}: {_BAD_GZIP}") from None
+        name: str,
+        stream: BinaryIO,
+        dialect: Dialect = STANDARD,
+        prefer: str = "",
+        raw: BinaryIO | None = None,
+        size: int = 0,
+    ) -> None:
+        from mezzotint.collect.lexer import Records, read_header  # heavy: numba
 
-    def _error(self, text: str, columns: Sequence[str]) -> MezzotintError:
-        if "CSV conversion error" not in text:
-            return FileFormatError(f"{self.name}: not well-formed CSV ({text})")
-        place = re.search(r"column #(\d+)", text)
-        column = self.names[int(place[1])] if place and len(columns) > 1 else columns[0]
-        row = re.search(r"Row #(\d+)", text)
-        where = f"data row {row[1]}" if row else "a row"
-        others = ", ".join(name for name in self.names[:20] if name != column) or "none"
-        value = text.split("invalid value", 1)[-1].strip()
-        return ParameterError(
-            "column", column, f"{where} holds {value}, not a number; other columns: {others}"
+        self._raw, self._size, self._dialect = raw, size, dialect
+        with reading(name):
+            header = read_header(
+                stream, name=name, comment=COMMENT, delimiter=dialect.delimiter, prefer=prefer
+            )
+        described = None if header.comment is None else {METADATA_KEY: header.comment}
+        fields = [pa.field(column, pa.string()) for column in header.names]
+        super().__init__(name, pa.schema(fields, metadata=described))
+        self.markers = frozenset(dialect.markers)
+        self._parsing = pacsv.ParseOptions(
+            delimiter=header.delimiter,
+            newlines_in_values=True,
+            ignore_empty_lines=len(header.names) > 1,
         )
+        self._records = Records(
+            stream,
+            header,
+            name=name,
+            backslash_is_text=dialect.backslash_is_text,
+            block_bytes=BLOCK_BYTES,
+        )
+
+    @property
+    def blank_end(self) -> bool:
+        """Whether the file has one column and ends in an empty line, which then is a row."""
+        return self._records.blank_end
+
+    def require_numbers(self, column: str) -> None:
+        del column  # of text: each cell is parsed
+
+    def _batches(self, uses: Uses, groups: tuple[int, int] | None) -> Iterator[pa.RecordBatch]:
+        _refuse_groups(self.name, groups)
+        for block, records in self._records.blocks():
+            if not records:
+                continue
+            try:
+                table = self._parse(block, uses, pa.float64(), pa.string())
+                columns = table.columns
+            except pa.ArrowInvalid:
+                # Some cell is no number, or no text: read them as bytes, and name the first one at fault.
+                table = self._parse(block, uses, pa.binary(), pa.binary())
+                columns = self._convert(table, uses)
+            if table.num_rows != records:
+                self._require_rows(self.rows + table.num_rows, self.rows + records)
+            yield from pa.table(columns, names=uses.names).combine_chunks().to_batches()
+
+    def _parse(
+        self,
+        block: bytes,
+        uses: Uses,
+        number: pa.DataType,
+        text: pa.DataType,
+    ) -> pa.Table:
+        """The wanted columns of a block of complete records; columns are named by their position."""
+        labels = [str(index) for index in range(len(self.names))]
+        types = {str(self.names.index(column)): number for column in uses.numeric}
+        types |= {str(self.names.index(column)): text for column in uses.keep}
+        return pacsv.read_csv(
+            pa.BufferReader(block),
+            read_options=pacsv.ReadOptions(
+                column_names=labels, use_threads=False, block_size=len(block) + 1
+            ),
+            parse_options=self._parsing,
+            convert_options=pacsv.ConvertOptions(
+                column_types=types,
+                include_columns=[str(self.names.index(column)) for column in uses.names],
+                null_values=["", *self._dialect.markers],
+                strings_can_be_null=False,
+                decimal_point=self._dialect.decimal,
+            ),
+        )
+
+    def _convert(self, table: pa.Table, uses: Uses) -> list[pa.Array]:
+        """The columns of bytes as numbers and text, cell by cell."""
+        columns: list[pa.Array] = []
+        for column, cells in zip(uses.names, table.columns, strict=True):
+            text = self._text(cells.combine_chunks(), column)
+            number = len(columns) < len(uses.numeric)
+            columns.append(self._numbers(text, column) if number else text)
+        return columns
+
+    def _text(self, array: pa.Array, column: str) -> pa.Array:
+        try:
+            return array.cast(pa.string())
+        except pa.ArrowInvalid:
+            for index, cell in enumerate(array.to_pylist()):
+                try:
+                    cell.decode("utf-8")
+                except UnicodeDecodeError:
+                    remedy = "is not UTF-8; convert the file, as with iconv -f LATIN1 -t UTF-8"
+                    row = self.rows + index + 1
+                    raise FileFormatError(
+                        f"{self.name}: column {column}, data row {row:,} {remedy}"
+                    ) from None
+            raise
+
+    def _numbers(self, text: pa.Array, column: str) -> pa.Array:
+        """Cells as float64; markers and blank cells are null."""
+        trimmed = compute.utf8_trim_whitespace(text)
+        markers = pa.array(["", *self._dialect.markers], pa.string())
+        cells = compute.if_else(
+            compute.is_in(trimmed, markers), pa.scalar(None, pa.string()), trimmed
+        )
+        if self._dialect.decimal == ",":
+            # A point would be a separator of thousands, which no cell may have.
+            cells = compute.replace_substring(cells, ".", "?")
+            cells = compute.replace_substring(cells, ",", ".")
+        try:
+            return cells.cast(pa.float64())
+        except pa.ArrowInvalid:
+            self._refuse_cell(text, cells, column)
+
+    def _refuse_cell(self, text: pa.Array, cells: pa.Array, column: str) -> NoReturn:
+        distinct = cells.dictionary_encode()
+        for index, cell in enumerate(distinct.dictionary):
+            try:
+                cell.cast(pa.float64())
+            except pa.ArrowInvalid:
+                first = compute.index(distinct.indices, pa.scalar(index, pa.int32())).as_py()
+                others = ", ".join(name for name in self.names[:20] if name != column) or "none"
+                words = (
+                    f"data row {self.rows + first + 1} holds {text[first].as_py()!r}, not a number; "
+                    f"other columns: {others}"
+                )
+                raise ParameterError("column", column, words) from None
+        raise FileFormatError(f"{self.name}: column {column} cannot be read as numbers")
 
     def done(self) -> float:
         return self._raw.tell() / self._size if self._raw is not None and self._size > 0 else 0.0
 
 
-def _first_line(error: BaseException) -> str:
-    return str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+class _Number(str):
+    """A number of JSON, as it is spelled."""
+
+    __slots__ = ()
 
 
-def whole_parquet(path: str) -> pq.ParquetFile:
-    """An open Parquet file; raises FileFormatError unless it is complete."""
-    source = open_binary(path) if is_remote(path) else path
-    try:
-        return pq.ParquetFile(source, buffer_size=1 << 20, pre_buffer=False)
-    except pa.ArrowInvalid as error:
-        raise FileFormatError(
-            f"{path}: not a complete Parquet file ({_first_line(error)})"
-        ) from None
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise ValueError("a key occurs twice")
+    return members
+
+
+@final
+class JsonReader(ColumnReader):
+    """A file of one JSON object per line. Numbers to privatize are numbers; all other values are read as text.
+
+    The columns are the keys of the first block of lines.
+    """
+
+    def __init__(
+        self, *, name: str, stream: BinaryIO, raw: BinaryIO | None = None, size: int = 0
+    ) -> None:
+        self.name, self.rows = name, 0
+        self._stream, self._raw, self._size = stream, raw, size
+        with reading(name):
+            self._first = self._block(b"")
+            try:
+                names = list(pajson.read_json(pa.BufferReader(self._first)).schema.names)
+            except pa.ArrowInvalid:
+                names = list(
+                    dict.fromkeys(key for row in self._objects(self._first) for key in row)
+                )
+        super().__init__(name, pa.schema([pa.field(key, pa.string()) for key in names]))
+
+    def require_numbers(self, column: str) -> None:
+        del column  # each value is looked at
+
+    def _block(self, pending: bytes) -> bytes:
+        """The next bytes up to and with a line end: no string of JSON holds one. Empty at the end of the file."""
+        pieces = [pending]
+        while data := self._stream.read(BLOCK_BYTES):
+            pieces.append(data)
+            if b"\n" in data:
+                pieces.append(self._stream.readline())
+                break
+        return b"".join(pieces)
+
+    def _batches(self, uses: Uses, groups: tuple[int, int] | None) -> Iterator[pa.RecordBatch]:
+        from mezzotint.collect.lexer import count_lines  # heavy: numba
+
+        _refuse_groups(self.name, groups)
+        fields = [pa.field(column, pa.float64()) for column in uses.numeric]
+        fields += [pa.field(column, pa.string()) for column in uses.keep]
+        schema, block = pa.schema(fields), self._first
+        self._first = b""
+        while block:
+            lines = count_lines(np.frombuffer(block, dtype=np.uint8))
+            table = self._parsed(block, schema)
+            if lines and (table is None or table.num_rows != lines):
+                table = self._by_line(block, schema, uses)
+            if lines:
+                yield from table.combine_chunks().to_batches()
+            block = self._block(b"")
+
+    def _parsed(self, block: bytes, schema: pa.Schema) -> pa.Table | None:
+        """The columns as Arrow reads them; None where it cannot, or they hold text that is not UTF-8."""
+        try:
+            table = pajson.read_json(
+                pa.BufferReader(block),
+                read_options=pajson.ReadOptions(use_threads=False, block_size=len(block) + 1),
+                parse_options=pajson.ParseOptions(
+                    explicit_schema=schema, unexpected_field_behavior="ignore"
+                ),
+            )
+            table.validate(full=True)
+        except pa.ArrowInvalid:
+            return None
+        return table
+
+    def _by_line(self, block: bytes, schema: pa.Schema, uses: Uses) -> pa.Table:
+        columns: dict[str, list[Any]] = {column: [] for column in schema.names}
+        for index, row in enumerate(self._objects(block)):
+            for column in uses.numeric:
+                columns[column].append(self._number(row.get(column), column, index))
+            for column in uses.keep:
+                value = row.get(column)
+                columns[column].append(self._text(value, column, index, column in uses.labels))
+        return pa.table(columns, schema=schema)
+
+    def _objects(self, block: bytes) -> Iterator[dict[str, Any]]:
+        """The object of each line; raises FileFormatError for a line that holds none."""
+        hooks: dict[str, Any] = {"parse_int": _Number, "parse_float": _Number}
+        index = 0
+        for line in block.split(b"\n"):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line, object_pairs_hook=_distinct, parse_constant=_Number, **hooks)
+            except (ValueError, RecursionError) as error:
+                raise self._fault(index, f"is not JSON in UTF-8 ({first_line(error)})") from None
+            if not isinstance(row, dict):
+                raise self._fault(index, "is not a JSON object")
+            yield row
+            index += 1
+
+    def _number(self, value: Any, column: str, index: int) -> float | None:
+        if value is None:
+            return None
+        if not isinstance(value, _Number):
+            raise self._refused(column, index, f"holds {_kind(value)}, not a number")
+        return float(value)
+
+    def _text(self, value: Any, column: str, index: int, label: bool) -> str | None:
+        if value is None or isinstance(value, bool):
+            return {None: None, True: "true", False: "false"}[value]
+        if isinstance(value, dict | list):
+            raise self._refused(column, index, f"holds {_kind(value)}, not text")
+        if label and isinstance(value, _Number):
+            return self._digits(value, column, index)
+        return str(value)
+
+    def _digits(self, value: str, column: str, index: int) -> str | None:
+        """The spelling of a number that names a category: its digits; NaN is missing."""
+        number = float(value)
+        if number != number:
+            return None
+        whole = math.isfinite(number) and number == int(number)
+        if not whole or (abs(number) >= EXACT and not value.lstrip("-").isdigit()):
+            words = f"holds {value}, which is no category; categories are text or integers"
+            raise self._refused(column, index, words)
+        return value if value.lstrip("-").isdigit() else str(int(number))
+
+    def _refused(self, column: str, index: int, words: str) -> ParameterError:
+        return ParameterError("column", column, f"data row {self.rows + index + 1} {words}")
+
+    def _fault(self, index: int, words: str) -> FileFormatError:
+        return FileFormatError(f"{self.name}: data row {self.rows + index + 1:,} {words}")
+
+    def done(self) -> float:
+        return self._raw.tell() / self._size if self._raw is not None and self._size > 0 else 0.0
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true or false"
+    return {dict: "an object", list: "a list"}.get(type(value), "text")
 
 
 @contextmanager
-def open_columns(path: str | os.PathLike[str]) -> Iterator[ColumnReader]:
+def open_columns(path: AnyPath, *, dialect: Dialect = STANDARD) -> Iterator[ColumnReader]:
     """Opens a file of columns by its extension, here or at an address, or "-"; closes it when the block ends.
 
     Raises:
@@ -520,52 +663,49 @@ def open_columns(path: str | os.PathLike[str]) -> Iterator[ColumnReader]:
 
     Guarantees: memory stays constant in the number of rows.
     """
-    kind, name = file_kind(path), os.fspath(path)
-    if kind != "stream" and not is_file(name):
+    name = os.fspath(path)
+    if name in (STREAM, *STREAMS):
+        yield CsvReader(name="standard input", stream=sys.stdin.buffer, dialect=dialect)
+        return
+    kind = file_kind(name)
+    if not is_file(name):
         raise ParameterError("source", name, "no such file; check the path")
     with ExitStack() as stack:
         if kind == "parquet":
             yield ParquetReader(name=name, file=stack.enter_context(whole_parquet(name)))
-        elif kind == "stream":
-            yield CsvReader(name="standard input", stream=sys.stdin.buffer, raw=None, size=0)
-        elif kind in ("arrow", "orc", "jsonl"):
-            yield DatasetReader(name=name, kind=kind)
+            return
+        with reading(name):
+            raw: Any = stack.enter_context(open_binary(name))
+            stream = _unpacked(raw, kind, stack)
+            size = stamp(name)[0]
+        if kind == "arrow":
+            yield ArrowReader(name=name, source=raw)
+        elif kind == "orc":
+            yield OrcReader(name=name, source=raw)
+        elif kind == "jsonl":
+            yield JsonReader(name=name, stream=stream, raw=raw, size=size)
         else:
-            raw = stack.enter_context(open_binary(name))
-            stream: Any = raw
-            if kind == "csv.gz":
-                stream = stack.enter_context(gzip.GzipFile(fileobj=raw))
-            elif kind == "csv.zst":
-                packed: Any = pa.CompressedInputStream(raw, "zstd")
-                stream = stack.enter_context(io.BufferedReader(packed))
-            yield CsvReader(name=name, stream=stream, raw=raw, size=stamp(name)[0])
+            prefer = "\t" if ".tsv" in name.lower()[-8:] else ""
+            options: dict[str, Any] = {"dialect": dialect, "prefer": prefer}
+            yield CsvReader(name=name, stream=stream, raw=raw, size=size, **options)
 
 
-# Sources -----------------------------------------------------------------------------------------------------
+def _unpacked(raw: Any, kind: FileKind, stack: ExitStack) -> Any:
+    """The text of a file, in buffers."""
+    if kind == "csv.gz":
+        return stack.enter_context(gzip.GzipFile(fileobj=raw))
+    if kind == "csv.zst":
+        packed: Any = pa.CompressedInputStream(raw, "zstd")
+        return stack.enter_context(io.BufferedReader(packed))
+    if kind in ("csv", "jsonl") and not isinstance(raw, io.BufferedReader):
+        return io.BufferedReader(raw)
+    return raw
+
+
+# Data sets -------------------------------------------------------------------------------------------------------
 
 BLOCK_ROWS = 1 << 20
 """Rows of a block at least, where its file has as many: neighbouring row groups are joined until they have them."""
-
-NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
-"""How a folder spells a missing partition value."""
-
-_MAGIC = frozenset("*?[")
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class SourceFile:
-    """One file of a data set.
-
-    Arguments:
-        path: where it is; "-" for standard input.
-        name: the path within the data set, for messages and for a later run to recognise it.
-        partition: (key, value) pairs that its folders spell (`day=7/`); None is a missing value.
-    """
-
-    path: str
-    name: str
-    partition: tuple[tuple[str, str | None], ...] = ()
 
 
 @final
@@ -581,104 +721,6 @@ class Block:
     groups: tuple[int, int] | None
     offset: int
     rows: int | None
-
-
-def find_files(source: str | os.PathLike[str]) -> list[SourceFile]:
-    """The files that a source names, in the order of their names; those that begin with "." or "_" are passed over.
-
-    Arguments:
-        source: a file, a folder (searched through all its folders; of a Delta table its live files), a glob (`**` for
-            any folders), an address of either in a store (`s3://bucket/folder`), or "-".
-
-    Raises:
-        ParameterError: nothing there, files of several kinds, or one file reached under two names (its rows would be
-            reported twice).
-    """
-    name = os.fspath(source)
-    if name == "-" or is_file(name):
-        file_kind(name)
-        return [SourceFile(path=name, name=os.path.basename(name))]
-    root = _fixed_part(name)
-    found = files_under(name) if is_remote(name) else _local_files(name, root)
-    files = [
-        _source_file(path, root)
-        for path in found
-        if not _hidden(os.path.relpath(path, root or "."))
-    ]
-    if not files:
-        place = "address" if is_remote(name) else "folder"
-        raise ParameterError("source", name, f"names no files; check the {place} or the pattern")
-    _check(files, name)
-    return files
-
-
-def _local_files(name: str, root: str) -> list[str]:
-    if root == name:
-        pattern = os.path.join(glob.escape(name), "**", "*")
-    elif _MAGIC & set(name):
-        pattern = name
-    else:
-        what = "file" if Path(name).suffix else "file or folder"
-        raise ParameterError("source", name, f"no such {what}; check the path")
-    live = local_table(name) if root == name else None
-    return live or sorted(
-        path for path in glob.glob(pattern, recursive=True) if Path(path).is_file()
-    )
-
-
-def _fixed_part(name: str) -> str:
-    """A folder itself, or the folders of a pattern before its first wildcard."""
-    if is_remote(name):
-        parts = name.rstrip("/").split("/")
-        return "/".join(
-            parts[: next((i for i, part in enumerate(parts) if _MAGIC & set(part)), len(parts))]
-        )
-    if Path(name).is_dir():
-        return name
-    parts = Path(name).parts
-    fixed = next((i for i, part in enumerate(parts) if _MAGIC & set(part)), len(parts) - 1)
-    return os.path.join(*parts[:fixed]) if fixed else ""
-
-
-def _hidden(relative: str) -> bool:
-    parts = Path(relative).parts
-    # A folder may spell a partition whose key begins with an underscore.
-    return any(
-        part[0] in "._" and not ("=" in part and i < len(parts) - 1) for i, part in enumerate(parts)
-    )
-
-
-def _source_file(path: str, root: str) -> SourceFile:
-    relative = Path(os.path.relpath(path, root or "."))
-    pairs = [part.split("=", 1) for part in relative.parts[:-1] if part.find("=") > 0]
-    partition = tuple(
-        (unquote(key), None if value == NO_VALUE else unquote(value)) for key, value in pairs
-    )
-    return SourceFile(path=path, name=relative.as_posix(), partition=partition)
-
-
-def _check(files: Sequence[SourceFile], name: str) -> None:
-    kinds: set[FileKind] = set()
-    for file in files:
-        try:
-            kinds.add(file_kind(file.path))
-        except ParameterError:
-            remedy = f"{file.name} in it is not a file of columns; name a folder without it, or a pattern: *.parquet"
-            raise ParameterError("source", name, remedy) from None
-    if len(kinds) > 1:
-        listed = ", ".join(sorted(kinds))
-        remedy = (
-            f"holds files of several kinds ({listed}); choose one with a pattern: DIR/**/*.parquet"
-        )
-        raise ParameterError("source", name, remedy)
-    seen: dict[tuple[int, int], str] = {}
-    for file in () if is_remote(name) else files:
-        status = os.stat(file.path)
-        other = seen.setdefault((status.st_dev, status.st_ino), file.name)
-        if other != file.name:
-            raise ParameterError(
-                "source", name, f"{other} and {file.name} are one file; its rows would count twice"
-            )
 
 
 def blocks_of(files: Sequence[SourceFile], *, block_rows: int = BLOCK_ROWS) -> list[Block]:
@@ -706,11 +748,14 @@ def blocks_of(files: Sequence[SourceFile], *, block_rows: int = BLOCK_ROWS) -> l
 
 @final
 class OpenFile:
-    """An open file of a data set: its own columns, and those that the names of its folders make.
+    """An open file of a data set: its own columns, parts of its dates, and what the names of its folders make.
 
     Arguments:
         numeric: columns to privatize; `labels` are those of them that hold categories, not numbers.
         extra: column to read beside them, of the file or of its folders -> the parameter that names it.
+
+    Raises:
+        ParameterError: a column that is missing, stands twice, or is of a type that its use cannot take.
     """
 
     def __init__(
@@ -722,44 +767,93 @@ class OpenFile:
         extra: Mapping[str, str],
         labels: Sequence[str] = (),
     ) -> None:
-        self.reader = reader
+        self.reader, self.name = reader, file.name
         self._labels = list(labels)
         self._numeric, self._extra = list(numeric), list(extra)
         self._partition = dict(file.partition)
+        self._derived: dict[str, Derived] = {}
         for column in self._numeric:
-            reader.require(column)
+            self._require(column, "column")
+            self._require_kind(column)
         for column, parameter in extra.items():
-            if column not in self._partition:
-                reader.require(column, parameter=parameter)
-            elif column in reader.names:
-                remedy = f"is a column of {file.name} and also in its folder's name; rename one"
-                raise ParameterError(parameter, column, remedy)
+            self._require(column, parameter)
+
+    def _require(self, column: str, parameter: str) -> None:
+        derived = None if column in self.reader.names else parse_derived(column)
+        stored = column
+        if derived is not None:
+            self._derived[column] = derived
+            stored = derived.column
+        if stored not in self._partition:
+            self.reader.require(stored, parameter=parameter)
+        elif stored in self.reader.names:
+            remedy = f"is a column of {self.name} and also in its folder's name; rename one"
+            raise ParameterError(parameter, stored, remedy)
+        if derived is not None:
+            fault = part_fault(derived, self._stored_kind(stored))
+            if fault:
+                raise ParameterError(parameter, column, f"{fault} ({self.name})")
+
+    def _require_kind(self, column: str) -> None:
+        if column in self._derived:
+            return
+        if column in self._partition:
+            if column not in self._labels:
+                remedy = "is spelled by the folders, as text; use a table of categories"
+                raise ParameterError("column", column, remedy)
+        elif column in self._labels:
+            fault = category_fault(self.reader.kind_of(column), column)
+            if fault:
+                raise ParameterError("column", column, fault)
+        else:
+            self.reader.require_numbers(column)
+
+    def _stored_kind(self, column: str) -> pa.DataType:
+        return pa.string() if column in self._partition else self.reader.kind_of(column)
 
     def kinds(self) -> list[pa.DataType]:
         """Types of the extra columns."""
-        return [
-            pa.string() if name in self._partition else self.reader.kind_of(name)
-            for name in self._extra
-        ]
+        kinds: list[pa.DataType] = []
+        for column in self._extra:
+            derived = self._derived.get(column)
+            if derived is None:
+                kinds.append(self._stored_kind(column))
+            else:
+                kinds.append(pa.string() if derived.part == "date" else pa.float64())
+        return kinds
 
     def batches(self, groups: tuple[int, int] | None = None) -> Iterator[pa.RecordBatch]:
         """Batches of the columns to privatize, then of the extra ones."""
-        stored = [name for name in self._extra if name not in self._partition]
         names = [*self._numeric, *self._extra]
-        typed = [name for name in self._numeric if name not in self._labels]
+        stored = [name for name in names if name not in self._derived]
+        stored += [derived.column for derived in self._derived.values()]
+        stored = [name for name in dict.fromkeys(stored) if name not in self._partition]
+        typed = [name for name in self._numeric if name in stored and name not in self._labels]
+        others = [name for name in stored if name not in typed]
+        rows = 0
         for batch in self.reader.batches(
-            numeric=typed, keep=[*self._labels, *stored], groups=groups
+            numeric=typed, keep=others, labels=self._labels, groups=groups
         ):
-            if len(stored) == len(self._extra):
-                yield batch.select(names)
-                continue
-            arrays = [
-                batch.column(name)
-                if name in batch.schema.names
-                else pa.repeat(pa.scalar(self._partition[name], pa.string()), batch.num_rows)
-                for name in names
-            ]
+            arrays = [self._array(batch, name, rows) for name in names]
+            rows += batch.num_rows
             yield pa.RecordBatch.from_arrays(arrays, names=names)
+
+    def _array(self, batch: pa.RecordBatch, name: str, before: int) -> pa.Array:
+        derived = self._derived.get(name)
+        stored = name if derived is None else derived.column
+        if stored in self._partition:
+            value = pa.scalar(self._partition[stored], pa.string())
+            array: pa.Array = pa.repeat(value, batch.num_rows)
+        else:
+            array = batch.column(stored)
+        if derived is None:
+            return array
+        return derive(
+            array,
+            derived,
+            row=lambda index: f"data row {before + index + 1} of {self.name}",
+            markers=sorted(self.reader.markers),
+        )
 
 
 @contextmanager
@@ -769,9 +863,10 @@ def open_file(
     numeric: Sequence[str],
     extra: Mapping[str, str],
     labels: Sequence[str] = (),
+    dialect: Dialect = STANDARD,
 ) -> Iterator[OpenFile]:
     """Opens one file of a data set; raises ParameterError unless it has the columns. See `OpenFile`."""
-    with open_columns(file.path) as reader:
+    with open_columns(file.path, dialect=dialect) as reader:
         yield OpenFile(file=file, reader=reader, numeric=numeric, extra=extra, labels=labels)
 
 

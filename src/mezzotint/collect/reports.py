@@ -23,7 +23,8 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
-from mezzotint.collect.columns import COMMENT, METADATA_KEY, file_kind
+from mezzotint.collect.columns import COMMENT, METADATA_KEY
+from mezzotint.collect.listing import file_kind
 from mezzotint.core.document import read_table, write_table
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import parse_json, replacing

@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mezzotint.collect import columns
-from mezzotint.collect.columns import BLOCK_ROWS, SourceFile, open_file
+from mezzotint.collect.columns import BLOCK_ROWS, open_file
 from mezzotint.collect.drawing import Memo, Plan, Tally, load_memo_key, new_memo_key
+from mezzotint.collect.listing import SourceFile, open_binary
 from mezzotint.collect.reports import code_field, draft_of
 from mezzotint.core.arguments import check_choice
 from mezzotint.core.errors import ParameterError
@@ -159,7 +159,7 @@ def fingerprint(chosen: Settings, files: Sequence[SourceFile]) -> str | None:
     key = load_memo_key(place)
     digests: list[bytes] = []
     for file in files:
-        with columns.open_binary(file.path) as stream:
+        with open_binary(file.path) as stream:
             digests.append(hashlib.file_digest(stream, "sha256").digest())  # type: ignore[arg-type]
     content = b"".join(sorted(digests))
     return hmac.new(key, b"mezzotint source " + content, hashlib.sha256).hexdigest()[:32]

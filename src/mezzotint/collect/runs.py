@@ -40,9 +40,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mezzotint.collect import columns
-from mezzotint.collect.columns import Block, SourceFile, blocks_of, file_kind, find_files, open_file
+from mezzotint.collect.columns import Block, blocks_of, open_file
 from mezzotint.collect.drawing import Hashing, Plan, Tally, plan
+from mezzotint.collect.listing import SourceFile, file_kind, find_files, is_remote, stamp
 from mezzotint.collect.reports import ReportsWriter, draft_of, open_reports
 from mezzotint.collect.results import (
     ColumnsResult,
@@ -170,7 +170,7 @@ def privatize_columns(
 
 
 def _check_one_file(files: Sequence[SourceFile], out: AnyPath, chosen: Settings) -> None:
-    if columns.is_remote(os.fspath(out)):
+    if is_remote(os.fspath(out)):
         raise ParameterError(
             "out",
             os.fspath(out),
@@ -301,7 +301,7 @@ VERSION = 1
 def is_folder(out: str | os.PathLike[str]) -> bool:
     """Whether an output is a folder: by what is there, a final slash, or a name without an extension."""
     name = os.fspath(out)
-    if columns.is_remote(name):
+    if is_remote(name):
         return False
     return name != "-" and (
         name.endswith(("/", os.sep)) or Path(name).is_dir() or not Path(name).suffix
@@ -537,7 +537,7 @@ class Run:
             "memo": memo,
             "record_counts": self.settings.record_counts,
             "block_rows": self.settings.block_rows,
-            "source": [[file.name, *columns.stamp(file.path)] for file in self.files],
+            "source": [[file.name, *stamp(file.path)] for file in self.files],
         }
 
 
