@@ -180,12 +180,14 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
     # Servers of one process share what they keep.
     urllib.request.urlopen(f"http://{host}:{port}/moto-api/reset", data=b"", timeout=20).close()
-    files = fs.S3FileSystem(allow_bucket_creation=True)
+    files = fs.S3FileSystem(
+        endpoint_override=f"{host}:{port}", scheme="http", allow_bucket_creation=True
+    )
     files.create_dir("bucket")
 
     class Store:
         def put(self, path: Path, key: str) -> None:
-            with files.open_output_stream(f"bucket/{key}") as stream:
+            with files.open_output_stream(f"bucket/{key}", compression=None) as stream:
                 stream.write(path.read_bytes())
 
         def stop(self) -> None:

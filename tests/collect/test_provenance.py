@@ -78,7 +78,7 @@ def test_two_runs_about_the_same_rows_are_never_added(
     with pytest.raises(ParameterError, match="the same rows twice"):
         one.merge(two)
     with pytest.raises(ParameterError, match="the same rows twice"):
-        collect.read_counts(f"{tmp_path}/t*o/../*[oe]/**/*[!n]")
+        collect.read_counts(f"{tmp_path}/*[oe]/**/*[!n]")
     collect.save_counts(one.merge(three), tmp_path / "c.json")
     with pytest.raises(ParameterError, match="the same rows twice"):
         two.merge(collect.load_counts(tmp_path / "c.json"))

@@ -42,7 +42,15 @@ import pyarrow.parquet as pq
 
 from mezzotint.collect.columns import Block, blocks_of, open_file
 from mezzotint.collect.drawing import Hashing, Plan, Tally, plan
-from mezzotint.collect.listing import SourceFile, file_kind, find_files, is_remote, stamp
+from mezzotint.collect.listing import (
+    AnyPath,
+    SourceFile,
+    SourcePath,
+    file_kind,
+    find_files,
+    is_remote,
+    stamp,
+)
 from mezzotint.collect.reports import ReportsWriter, draft_of, open_reports
 from mezzotint.collect.results import (
     ColumnsResult,
@@ -74,11 +82,10 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-AnyPath = str | os.PathLike[str]
 
 
 def privatize(
-    source: AnyPath,
+    source: SourcePath,
     out: AnyPath,
     *,
     column: str,
@@ -109,7 +116,7 @@ def privatize(
 
 
 def privatize_columns(
-    source: AnyPath,
+    source: SourcePath,
     out: AnyPath,
     *,
     mechanisms: Mapping[str, Mechanism | Hashing],
@@ -154,19 +161,21 @@ def privatize_columns(
         plan(mechanisms, **{name: getattr(chosen, name) for name in how}),
         find_files(source),
     )
-    if (
-        os.fspath(out) != "-"
-        and Path(source).is_dir()
-        and Path(out).resolve().is_relative_to(Path(source).resolve())
-    ):
-        # A later run would take reports for data.
-        raise ParameterError(
-            "out", os.fspath(out), f"lies inside the source {os.fspath(source)}; name another place"
-        )
+    _refuse_inside(source, out)
     if is_folder(out):
         return Run(work=work, files=tuple(files), out=Path(out), settings=chosen).execute()
     _check_one_file(files, out, chosen)
     return _one_file(work, files, out, chosen)
+
+
+def _refuse_inside(source: SourcePath, out: AnyPath) -> None:
+    """Raises ParameterError for an output inside a folder that is the source: a later run would take it for data."""
+    if not isinstance(source, str | os.PathLike) or os.fspath(out) == "-":
+        return
+    folder = Path(source)
+    if folder.is_dir() and Path(out).resolve().is_relative_to(folder.resolve()):
+        remedy = f"lies inside the source {os.fspath(source)}; name another place"
+        raise ParameterError("out", os.fspath(out), remedy)
 
 
 def _check_one_file(files: Sequence[SourceFile], out: AnyPath, chosen: Settings) -> None:
