@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
+from mezzotint.collect.dates import CALENDAR_PARTS, CLOCK_PARTS, output_name, parse_derived
 from mezzotint.collect.reports import code_field, describe, hash_field
 from mezzotint.core.arguments import check_choice, check_count
 from mezzotint.core.errors import FileFormatError, ParameterError
@@ -385,15 +386,15 @@ class Plan:
                     column,
                     "keeping the raw column would reveal what its reports protect; leave it out",
                 )
-            for taken in (code_field(column), hash_field(column)):
-                if taken in self.keep:
-                    raise ParameterError(
-                        "keep", taken, "the reports take this name; rename that column first"
-                    )
+            self._refuse_beside(column)
         if self.hashed and self.memo is not None:
             remedy = "hashed reports are not memoised: every report draws a new hash; leave out one of them"
             raise ParameterError("memo", self.memo.users, remedy)
-        if len(set(self.keep)) != len(self.keep):
+        fields = [code_field(column) for column in self.mechanisms]
+        if len(set(fields)) != len(fields):
+            remedy = "two columns take one field of the reports; rename one"
+            raise ParameterError("column", ", ".join(self.mechanisms), remedy)
+        if len({output_name(column) for column in self.keep}) != len(self.keep):
             raise ParameterError("keep", ", ".join(self.keep), "names a column twice; name it once")
         if self.memo is not None and self.memo.users in self.mechanisms:
             raise ParameterError(
@@ -405,6 +406,21 @@ class Plan:
                 "a seed",
                 "memoised reports take their randomness from the memo key; leave it out",
             )
+
+    def _refuse_beside(self, column: str) -> None:
+        """Raises ParameterError for kept columns that would undo the privacy of a column, or take its field's name."""
+        mine = parse_derived(column)
+        for kept in self.keep:
+            if output_name(kept) in (code_field(column), hash_field(column)):
+                remedy = "the reports take this name; rename that column first"
+                raise ParameterError("keep", kept, remedy)
+            theirs = parse_derived(kept)
+            base = kept if theirs is None else theirs.column
+            if mine is None or base != mine.column:
+                continue
+            if theirs is None or theirs.part not in CALENDAR_PARTS or mine.part not in CLOCK_PARTS:
+                remedy = f"would reveal {column}, which its reports protect; leave it out"
+                raise ParameterError("keep", kept, remedy)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -455,7 +471,10 @@ class Plan:
         fields += [pa.field(hash_field(column), pa.uint32()) for column in self.hashed]
         extra = zip(self.extra, kinds, strict=True)
         return pa.schema(
-            [*fields, *(pa.field(name, kind) for name, kind in extra if name in self.keep)]
+            [
+                *fields,
+                *(pa.field(output_name(name), kind) for name, kind in extra if name in self.keep),
+            ]
         )
 
     def for_block(self, index: int) -> Plan:
@@ -523,7 +542,7 @@ class Plan:
         names = [
             *map(code_field, self.columns),
             *map(hash_field, self.hashed),
-            *others.schema.names,
+            *map(output_name, self.keep),
         ]
         return pa.RecordBatch.from_arrays([*fields, *hashes, *others.columns], names=names)
 

@@ -24,6 +24,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from mezzotint.collect.columns import COMMENT, METADATA_KEY
+from mezzotint.collect.dates import output_name
 from mezzotint.collect.listing import file_kind
 from mezzotint.core.document import read_table, write_table
 from mezzotint.core.errors import FileFormatError, ParameterError
@@ -60,12 +61,12 @@ class Description:
 
 def code_field(column: str) -> str:
     """The name under which the codes of a column are written; not the column's own, as codes are not its values."""
-    return f"{column}_code"
+    return f"{output_name(column)}_code"
 
 
 def hash_field(column: str) -> str:
     """The name under which the hashes of a column of a large domain are written."""
-    return f"{column}_hash"
+    return f"{output_name(column)}_hash"
 
 
 def embedded(mechanism: Mechanism, *, seeded: bool | None) -> dict[str, str]:
