@@ -130,9 +130,10 @@ def _shown(name: str, title: str) -> str:
         parts.append(f"[![{facts['title']}](results/{name}.png){attribute}](results/{name}.png)")
     else:
         parts.append(f"**{facts['title']}**")
-    when = f" Computed on {facts['computed']}." if "computed" in facts else ""
-    parts.append(f"{facts['note']} {command} took {facts['seconds']} s.{when}")
-    rows = facts["rows"]
+    made = facts["made"]
+    took = f"{command} took {made['seconds']} s on {made['computed']} ({made['platform']})."
+    parts.append(f"{facts['note']} {took}")
+    rows = [{key: row[key] for key in row if key != "runs"} for row in facts["rows"]]
     if len(rows) <= MOST_ROWS:
         parts.append(_table(rows))
     else:

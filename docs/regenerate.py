@@ -26,6 +26,13 @@ from mezzotint.papers.reproduction import Reproduction, Series
 DOCS = Path(__file__).resolve().parent
 RESULTS = DOCS / "results"
 COLOURS = 128
+SETTINGS: dict[str, dict[str, Any]] = {
+    "rqm-figure4": {"rounds": 60, "seeds": 2},
+    "rqm-figure5": {"rounds": 60, "seeds": 2},
+    "rqm-figure6": {"rounds": 60, "seeds": 2},
+    "rqm-figure11": {"rounds": 20, "seeds": 2},
+}
+"""What is stored of long experiments: what fits a small machine."""
 ERRATA = re.compile(r"### Quantization\n.*\Z", re.DOTALL)
 
 
@@ -33,6 +40,7 @@ def store(name: str, data: str | None, options: dict[str, Any]) -> None:
     """Computes one and writes NAME.json and NAME.png."""
     begun = time.perf_counter()
     given = {key: value for key, value in options.items() if key in catalogue.accepted(name)}
+    given |= SETTINGS.get(name, {})
     if "data" in catalogue.accepted(name):
         given["data"] = data
     try:

@@ -42,6 +42,11 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
         "privacy.sums.convolution.interval_spacings",
     ),
     "the smaller of two curves, point by point, both of which have laws": ("privacy.distribution.HockeyStick.best",),
+    "a step of `smoothed.expected`, whose law is about the whole: grids of chances, and the record that holds a result": (
+        "smoothed.compositions.Arithmetic.positive", "smoothed.compositions.Arithmetic.zeros",
+        "smoothed.compositions.mixed", "smoothed.compositions.sampled_rows", "smoothed.compositions.weights_of",
+        "smoothed.expectations.expected_record",
+    ),
     "a bound on weights, chosen from public ones: it promises no privacy, and any value is sound": (
         "training.optimizers.derived_bound",
     ),

@@ -237,7 +237,7 @@ def test_a_random_law_against_all_databases_and_samples(
         assert floats.delta < 1e-9
 
 
-@judges("smoothed.expectations.expected")
+@judges("smoothed.expectations.expected", "smoothed.compositions.adversary_bound")
 @pytest.mark.parametrize(("name", "vertices", "n", "asked", "value"), REFERENCE[5:])
 def test_floats_bracket_the_rationals_and_an_adversary_bounds_them(
     name: str,
@@ -298,6 +298,7 @@ def test_majorities_of_ten_thousand_are_private_outright() -> None:
     assert result.status == "closed"
 
 
+@judges("smoothed.compositions.threshold_deltas", "smoothed.compositions.delta_grid")
 @pytest.mark.parametrize("ratio", ["1", "11/10", "2"])
 def test_thresholds_in_logarithms_are_those_in_rationals(ratio: str) -> None:
     for n, draws, least in ((9, 7, 4), (12, 9, 5), (10, 4, 1), (8, 8, 3)):
