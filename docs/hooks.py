@@ -130,8 +130,9 @@ def _shown(name: str, title: str) -> str:
         parts.append(f"[![{facts['title']}](results/{name}.png){attribute}](results/{name}.png)")
     else:
         parts.append(f"**{facts['title']}**")
-    made = facts["made"]
-    took = f"{command} took {made['seconds']} s on {made['computed']} ({made['platform']})."
+    made, took = facts.get("made"), f"{command} computes it."
+    if made is not None:
+        took = f"{command} took {made['seconds']} s on {made['computed']} ({made['platform']})."
     parts.append(f"{facts['note']} {took}")
     rows = [{key: row[key] for key in row if key != "runs"} for row in facts["rows"]]
     if len(rows) <= MOST_ROWS:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, TypeAlias
 import mezzotint as mz
 from mezzotint.cli import common
 from mezzotint.cli.common import AsJson, Lower, Options, Overwrite, PriorOption, Upper, option
+from mezzotint.cli.parameters import Parameters
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import replacing
 from mezzotint.core.mechanism import Mechanism
@@ -29,11 +30,12 @@ BINS = 10
 
 def command(
     epsilon: Annotated[
-        float,
+        float | None,
         option(
-            "Privacy budget per report, never exceeded; see also --delta, --alpha and --metric."
+            "Privacy budget per report, never exceeded; see also --delta, --alpha and --metric. Left out with a "
+            "family's own parameters, of which it is printed."
         ),
-    ],
+    ] = None,
     levels: Annotated[
         str | None, option("Number of levels (default: 4), or the levels: --levels=-3,0.5,3.")
     ] = None,
@@ -43,6 +45,13 @@ def command(
         str, option("Loss: mse, mae, minimax (largest mse) or cdf (distribution function).")
     ] = "mse",
     family: Annotated[str, option(f"One of {', '.join(FAMILIES)}.")] = "optimal",
+    extension: Annotated[
+        float | None, option("rqm: Delta, how far its levels go beyond the range, data units.")
+    ] = None,
+    q: Annotated[float | None, option("rqm: chance that an inner level is kept.")] = None,
+    gamma: Annotated[float | None, option("erm: exponent of its selection probabilities.")] = None,
+    theta: Annotated[float | None, option("pbm: slope of the coin's bias, to 1/2.")] = None,
+    trials: Annotated[int | None, option("pbm: number of tosses; one level more.")] = None,
     prior: PriorOption = None,
     delta: Annotated[
         float, option("optimal only: design for (epsilon, delta) instead of pure epsilon.")
@@ -102,6 +111,13 @@ def command(
     common.refuse_outputs(".json", overwrite=overwrite, out=out, proof=proof)
     if seconds is not None and not prove:
         raise ParameterError("seconds", seconds, "this option needs --prove")
+    own = Parameters(extension=extension, q=q, gamma=gamma, theta=theta, trials=trials)
+    if categories is not None:
+        common.refuse_given(own.given, "a table for categories does not take this option")
+        own.check("categories", epsilon)
+        assert epsilon is not None, "checked"
+    else:
+        own.check(family, epsilon)
     given = {
         "levels": levels,
         "prior": prior,
@@ -149,8 +165,21 @@ def command(
     )
     ways |= {} if knots is None else {"knots": knots}
     started, chosen = time.perf_counter(), None if levels is None else common.parse_levels(levels)
-    with _watched(family, chosen, prove=prove) as watch:
-        result = make(family, levels=chosen, **problem, **ways, **watch)
+    if own.given:
+        refused = {**constraint, "max_level": max_level, "knots": knots, "prove": prove}
+        common.refuse_given(
+            {name: value for name, value in refused.items() if value},
+            "the family's own parameters decide",
+        )
+        result = own.design(
+            family, lower=lower, upper=upper, levels=chosen, loss=loss, prior=sample
+        )
+        epsilon = result.mechanism.epsilon
+        problem["epsilon"] = epsilon
+    else:
+        assert epsilon is not None, "checked"
+        with _watched(family, chosen, prove=prove) as watch:
+            result = make(family, levels=chosen, **problem, **ways, **watch)
     took = time.perf_counter() - started
     _save(
         result.mechanism,
