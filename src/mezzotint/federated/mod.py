@@ -9,6 +9,7 @@ the app's own train function runs only in the stage "sum".
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 from abc import ABC, abstractmethod
@@ -20,6 +21,7 @@ import numpy as np
 from flwr.app import ConfigRecord, Context, Message, MessageType
 
 from mezzotint.core.errors import BudgetError, MezzotintError, ParameterError
+from mezzotint.federated.legacy import EXAMPLES, Train, adapted, is_client_fn
 from mezzotint.federated.lifetime import Answer, LifetimeLedger, lifetime_path
 from mezzotint.federated.policy import Policy, PolicyRefusal, load_policy
 from mezzotint.federated.records import (
@@ -48,16 +50,14 @@ if TYPE_CHECKING:
     from mezzotint.federated.encoding import Encoding, Vector
     from mezzotint.federated.joined import MetricsEncoding
 
-EXAMPLES = "num-examples"
-
 _KEYS = {Key.CARD: (), "deal": (Key.ENCODING,), "sum": (Key.RETURNS,)}
 """Keys of a stage's messages besides its name and payload; other stages, which do not touch the data, may have both."""
 _ANSWERS = {"train": ("weights", "update"), "evaluate": (Key.METRICS,)}
 """Values of `Key.RETURNS` in a round, by its purpose."""
+_REHEARSED = "mezzotint.rehearsed"
 _STATE = "client"
 _SETTINGS = "settings"
 
-Train = Callable[[Message, Context], Message]
 T = TypeVar("T")
 
 
@@ -77,6 +77,8 @@ class Updates(ABC):
         try:
             kind, _, function = message.metadata.message_type.partition(".")
             record = protocol_record(message) if kind in self.kinds else None
+            if is_client_fn(call_next) and record is not None:
+                call_next = adapted(call_next)
             if record is not None:
                 if function not in (
                     "",
@@ -282,6 +284,7 @@ def _masked(
             f"returns: of a round to {plan.purpose}, one of {', '.join(_ANSWERS[plan.purpose])}"
         )
     client.expect(payload)  # before the app runs: refused messages leave no trace in its state
+    _rehearse(message, call_next, context, encoding, policy)
     integers = whatever_happens(
         lambda: encoding.encode(_input(message, call_next, context, encoding)),
         lambda: encoding.encode(encoding.nothing(size)),
@@ -290,6 +293,36 @@ def _masked(
     masked = client.sum(payload, integers)
     _charge(ledger, plan, encoding, policy, encoding.numbers(size), masked)
     return masked  # it leaves only now, after it is on the client's ledger
+
+
+def _rehearse(
+    message: Message, call_next: Train, context: Context, encoding: Encoding, policy: Policy
+) -> None:
+    """Run the app once on made-up data, and refuse, unpaid, if it fails there: that is a fact about the app alone.
+
+    On the client's own data a failure may be a fact about the data; it is hidden, and costs what an input costs. The
+    rehearsal's context has the policy's settings in place of the node's, and a copy of the app's state.
+    """
+    kind = message.metadata.message_type.partition(".")[0]
+    if policy.rehearse is None or kind in context.state.config_records.get(_REHEARSED, {}):
+        return
+    made_up = Context(
+        run_id=context.run_id,
+        node_id=context.node_id,
+        node_config={**context.node_config, **policy.rehearse},
+        state=copy.deepcopy(context.state),
+        run_config=dict(context.run_config),
+    )
+    try:
+        encoding.encode(_input(copy.deepcopy(message), call_next, made_up, encoding))
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        log(WARNING, "mezzotint: the app fails on made-up data", exc_info=True)
+        told = f"app: on made-up data its {kind} function fails with {type(error).__name__}"
+        raise PolicyRefusal(f"{told}; nothing was charged") from None
+    before = context.state.config_records.get(_REHEARSED, {})
+    context.state[_REHEARSED] = ConfigRecord({**before, kind: True})
 
 
 def whatever_happens(make: Callable[[], T], nothing: Callable[[], T], told: str) -> T:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from numbers import Real
 from pathlib import Path
@@ -28,6 +29,11 @@ def _is_number(value: object) -> bool:
         return isinstance(value, Real) and not isinstance(value, bool) and not math.isnan(value)
     except OverflowError:  # an integer of more than 308 digits
         return False
+
+
+def _is_setting(value: object) -> bool:
+    """Whether a node's configuration may hold it."""
+    return isinstance(value, str | int | float | bool)
 
 
 class PolicyRefusal(MezzotintError):
@@ -72,6 +78,9 @@ class Policy:
             `largest_value` do not apply.
         evaluate: whether evaluate and query messages reach the app's own functions, whose answers are released as they
             are, outside every claim.
+        rehearse: settings of the node (such as {"data": "made-up.npz"}) with which the app is first run once, on
+            made-up data: if it fails there, the client refuses, unpaid. None does not rehearse; for apps that take
+            their data from the node's configuration.
 
     Raises:
         ParameterError: invalid values; `minimum` or `noise_multiplier` without a roster, for a server that invents
@@ -97,6 +106,7 @@ class Policy:
     dealings: int = DEALINGS
     evaluate_noise_multiplier: float = math.inf
     evaluate: bool = False
+    rehearse: Mapping[str, str | int | float | bool] | None = None
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -141,12 +151,21 @@ class Policy:
         numbers += ["largest_value", *(["l2_norm"] if self.l2_norm is not None else [])]
         whole, remedy = ("minimum", "rounds", "dealings"), "need a whole number, without quotes"
         tables = self.mechanisms
+        settings = self.rehearse
+        rehearsal = settings is None or (
+            isinstance(settings, Mapping) and all(map(_is_setting, settings.values()))
+        )
         sums = tables is None or (
             isinstance(tables, list | tuple) and all(isinstance(table, str) for table in tables)
         )
         check_rules(
             self,
             ("evaluate", isinstance(self.evaluate, bool), "true or false, without quotes"),
+            (
+                "rehearse",
+                rehearsal,
+                "need a table of node settings, such as {data = 'made-up.npz'}",
+            ),
             ("mechanisms", sums, "need a list of SHA-256 sums, in brackets"),
             *((name, type(getattr(self, name)) is int, remedy) for name in whole),
             *(

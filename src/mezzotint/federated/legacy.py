@@ -1,0 +1,82 @@
+"""Flower apps made of a `client_fn` (NumPyClient), behind the interface of train and evaluate functions.
+
+Most older apps are of this kind. Flower hands them messages whose records have other names and whose arrays have
+numbers in place of names; a mod sees the messages before that.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+
+from mezzotint.core.errors import ParameterError
+from mezzotint.federated.records import only
+
+Train = Callable[[Message, Context], Message]
+
+EXAMPLES = "num-examples"
+
+_WORDS = {"train": "fit", "evaluate": "evaluate"}
+"""Kind of message -> beginning of its records' names in such an app."""
+
+
+def is_client_fn(call_next: Train) -> bool:
+    """Whether the next call is that of an app made of a `client_fn`: if the asking mod is the app's last one."""
+    return "ClientApp.__init__" in getattr(call_next, "__qualname__", "")
+
+
+def adapted(call_next: Train) -> Train:
+    """Such an app as a function of a message with one record of arrays by name, and back.
+
+    Raises (when called): ParameterError if the app returns another number of arrays than the model has.
+    """
+
+    def answer(message: Message, context: Context) -> Message:
+        kind = message.metadata.message_type.partition(".")[0]
+        arrays = only(message.content.array_records.values())
+        older = copy.copy(message)
+        older.content = _older_content(message, arrays, _WORDS[kind])
+        reply = call_next(older, context)
+        if reply.has_error():
+            return reply
+        newer = _newer_content(reply.content, list(arrays), _WORDS[kind])
+        return Message(newer, reply_to=message)
+
+    return answer
+
+
+def _older_content(message: Message, arrays: ArrayRecord, word: str) -> RecordDict:
+    """What a `client_fn` app takes: arrays by number, and one record of settings."""
+    numbered = {str(place): array for place, array in enumerate(arrays.values())}
+    settings: dict[str, Any] = {}
+    for record in message.content.config_records.values():
+        settings |= record
+    return RecordDict(
+        {
+            f"{word}ins.parameters": ArrayRecord(numbered),
+            f"{word}ins.config": ConfigRecord(settings),
+        }
+    )
+
+
+def _newer_content(content: RecordDict, names: list[str], word: str) -> RecordDict:
+    """What a train or evaluate function returns, from the result of `fit` or `evaluate`."""
+    records = content.metric_records
+    examples = records[f"{word}res.num_examples"]["num_examples"]
+    told = content.config_records[f"{word}res.metrics"]
+    metrics = {name: value for name, value in told.items() if isinstance(value, int | float)}
+    metrics[EXAMPLES] = float(str(examples))
+    if word == "evaluate":
+        metrics["loss"] = float(str(records["evaluateres.loss"]["loss"]))
+        return RecordDict({"metrics": MetricRecord({**metrics})})
+    trained = list(content.array_records["fitres.parameters"].values())
+    if len(trained) != len(names):
+        raise ParameterError(
+            "parameters", f"{len(trained)} arrays", f"the model has {len(names)}: return them all"
+        )
+    # Serialized arrays, which lack types and shapes of their own.
+    arrays = {name: Array(array.numpy()) for name, array in zip(names, trained, strict=True)}
+    return RecordDict({"arrays": ArrayRecord(arrays), "metrics": MetricRecord({**metrics})})
