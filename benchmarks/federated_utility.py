@@ -25,6 +25,7 @@ from rich.table import Table
 
 from mezzotint.core.arguments import check_choice
 from mezzotint.datasets import Federation, load_federation
+from mezzotint.federated.budgets import noise_within
 from mezzotint.federated.encoding import (
     Encoding,
     FixedPointEncoding,
@@ -32,7 +33,6 @@ from mezzotint.federated.encoding import (
     Vector,
     gaussian_encoding,
 )
-from mezzotint.federated.ledger import noise_within
 from mezzotint.federated.secagg.roster import SAMPLINGS, Sampling, most_participations, turn
 from mezzotint.federated.tasks import (
     FedAvg,

@@ -29,13 +29,13 @@ from scipy import optimize
 from mezzotint import families
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.datasets import load_federation
+from mezzotint.federated.budgets import noise_within
 from mezzotint.federated.encoding import (
     FixedPointEncoding,
     GaussianEncoding,
     TableEncoding,
     gaussian_encoding,
 )
-from mezzotint.federated.ledger import noise_within
 from mezzotint.federated.tasks import LocalTraining, Rehearsal, model_for
 from mezzotint.papers.rqm import LEVELS, TRIALS
 from mezzotint.papers.rqm_training import CLIP

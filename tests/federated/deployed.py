@@ -12,7 +12,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cryptography import x509
@@ -278,6 +278,7 @@ class Deployment:
         nodes: how many SuperNodes.
         stops: node -> the stage at which the test's own app lets it be killed.
         configs: node -> files that its configuration names.
+        options: of every SuperNode's command.
     """
 
     def __init__(
@@ -286,8 +287,10 @@ class Deployment:
         nodes: int,
         stops: dict[int, str],
         configs: Mapping[int, Mapping[str, Path]] | None = None,
+        options: Sequence[str] = (),
     ) -> None:
         self.folder = folder
+        self.options = options
         self.configs = configs or {}
         self.processes: dict[str, subprocess.Popen] = {}
         self.bin = Path(sys.executable).parent
@@ -334,7 +337,7 @@ class Deployment:
                 f"node-{place}", "flower-supernode", f"--superlink=127.0.0.1:{self.port}",
                 f"--root-certificates={folder / 'ca.crt'}", "--host=127.0.0.1", f"--port={port}",
                 f"--ssl-certfile={folder / 'server.crt'}", f"--ssl-keyfile={folder / 'server.key'}",
-                f"--ssl-ca-certfile={folder / 'ca.crt'}", f"--node-config={config}",
+                f"--ssl-ca-certfile={folder / 'ca.crt'}", f"--node-config={config}", *self.options,
             )  # fmt: skip
 
     def _spawn(self, name: str, program: str, *arguments: str) -> None:

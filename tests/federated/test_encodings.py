@@ -620,6 +620,29 @@ def test_settings_that_make_no_sense_are_refused():
     assert json.loads(canonical(ENCODINGS["fixed"].as_dict()))["kind"] == "fixed"
 
 
+@pytest.mark.parametrize(
+    ("epsilon", "rounds", "corrupted"), [(2.0, 10, 0), (0.5, 1, 20), (30.0, 4, 0)]
+)
+def test_the_noise_for_an_epsilon_keeps_to_it_and_hardly_less_noise_would_not(
+    epsilon: float, rounds: int, corrupted: int
+) -> None:
+    asked = {"clients": 100, "size": 500, "l2_norm": 0.7}
+    told = {"rounds": rounds, "delta": 1e-6, "corrupted": corrupted}
+    found = gaussian_encoding(epsilon=epsilon, **asked, **told)
+    claim = found.central(clients=100, size=500, **told)
+    assert 0.97 * epsilon < claim.epsilon <= epsilon
+    quieter = gaussian_encoding(noise_multiplier=0.97 * found.noise_multiplier(100), **asked)
+    assert quieter.central(clients=100, size=500, **told).epsilon > epsilon
+
+
+@pytest.mark.parametrize("both", [{}, {"noise_multiplier": 1.0, "epsilon": 1.0}])
+def test_noise_is_named_or_found(both: dict[str, float]) -> None:
+    with pytest.raises(ParameterError, match="noise_multiplier"):
+        gaussian_encoding(l2_norm=1.0, clients=10, size=5, **both)
+    with pytest.raises(ParameterError, match="epsilon"):
+        gaussian_encoding(l2_norm=1.0, clients=10, size=5, epsilon=0.0)
+
+
 @pytest.mark.parametrize("adds", ["clients", "server"])
 @given(
     multiplier=st.floats(0.3, 20), norm=st.floats(1e-3, 1e3), clients=st.integers(2, 400), size=st.integers(1, 3000)

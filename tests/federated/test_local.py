@@ -169,7 +169,7 @@ def test_asked_again_the_same_index_comes_back_and_is_charged_once(tmp_path):
     assert _ask(again, 10, strategy, 1, 5)[Key.PAYLOAD] == first
     assert len(trained) == 1
     _ask(again, 10, strategy, 2, 5)
-    ledger = Ledger(tmp_path / "ledger.jsonl")
+    ledger = Ledger(tmp_path / "reports.jsonl")
     assert ledger.spent("0").releases == 2
     assert ledger.spent("0").epsilon == pytest.approx(2 * SCHEME.epsilon, rel=FEW)
 
@@ -182,9 +182,9 @@ def test_a_budget_without_a_ledger_that_outlasts_the_run_is_refused(tmp_path):
         "records: this client has a budget"
     )
     lost = LocalGrid([_app(np.eye(10)[0], budgeted)], configs={0: {"records": str(tmp_path)}})
-    (tmp_path / "ledger.jsonl").unlink()
+    (tmp_path / "reports.jsonl").unlink()
     assert "ledger of reports is missing" in _ask(lost, 10, _strategy(), 1, 0)["reason"]
-    assert not (tmp_path / "ledger.jsonl").exists()
+    assert not (tmp_path / "reports.jsonl").exists()
     answered = []
     for _ in range(9):  # a run each
         again = LocalGrid([_app(np.eye(10)[0], budgeted)], configs={0: {"records": str(tmp_path)}})

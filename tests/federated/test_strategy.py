@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import math
 from pathlib import Path
 
@@ -17,8 +18,9 @@ from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.records import above
 from mezzotint.families import rqm, stochastic_rounding
 from mezzotint.federated import rounds as rounds_module
+from mezzotint.federated.budgets import rounds_within
 from mezzotint.federated.encoding import FixedPointEncoding, TableEncoding, gaussian_encoding
-from mezzotint.federated.ledger import RunLedger, rounds_within
+from mezzotint.federated.ledger import RunLedger
 from mezzotint.federated.mod import SecureUpdates
 from mezzotint.federated.policy import Policy
 from mezzotint.federated.records import RECORD, flatten
@@ -62,6 +64,22 @@ def _grid(count: int = 6, **others) -> LocalGrid:
 
 def _stage(message: Message) -> str:
     return str(message.content.config_records[RECORD]["stage"])
+
+
+@pytest.mark.parametrize(("clients", "multiplier"), [(4, 15.2), (100, 8.0)])
+def test_noise_beyond_what_can_be_learnt_is_told_before_the_first_round(
+    caplog, monkeypatch, clients, multiplier
+):
+    """15.2 norms on a sum of 4 are 3.8 on the mean, in each coordinate; 8 on a sum of 100 are 0.08."""
+    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+    encoding = gaussian_encoding(
+        noise_multiplier=multiplier, l2_norm=0.5, clients=clients, size=100
+    )
+    strategy = SecureStrategy(encoding=encoding, per_round=clients, corrupted=0.0, dropped=0.0)
+    assert strategy.noise_per_coordinate == pytest.approx(multiplier / clients, rel=0.02)
+    strategy.summary()
+    told = "3.8 clipping norms per coordinate" in caplog.text
+    assert told == (clients == 4)
 
 
 def test_the_model_moves_by_the_mean_update_and_keeps_its_shapes():

@@ -551,7 +551,7 @@ def test_a_budget_of_secure_sums_needs_a_roster(tmp_path):
     assert all(
         "without a roster" in one["reason"] and one["refused"] == "PolicyRefusal" for one in refused
     )
-    (ledger,) = tmp_path.iterdir()
+    (ledger,) = tmp_path.glob("sums-*")
     assert len(ledger.read_text().splitlines()) == 1  # as it was begun
 
 

@@ -60,7 +60,7 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
         "federated.ledger.RunLedger.spent",
         "federated.local.LocalStrategy.spent", "federated.rounds.RoundStrategy.spent",
         "federated.strategy.SecureStrategy.spent",
-        "federated.ledger.with_evaluations",
+        "federated.budgets.with_evaluations",
     ),
     "Opacus's names for what `training.accountant.Accountant` says: tests/training/test_drop_in compares": (
         "training.engine.PrivacyEngine.accountant", "training.engine.PrivacyEngine.get_epsilon",

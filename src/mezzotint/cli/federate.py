@@ -410,7 +410,7 @@ def _on_even_levels(name: str, levels: int, clip: float, epsilon: float) -> Mech
 
 def _noise(settings: RunSettings, noise_multiplier: float | None, one_more: bool) -> Encoding:
     """The encoding of updates, with one more coordinate if a number joins, at the noise given or found."""
-    from mezzotint.federated import ledger
+    from mezzotint.federated import budgets
     from mezzotint.federated.secagg import roster as draws
     from mezzotint.privacy.claim import counted
 
@@ -436,7 +436,7 @@ def _noise(settings: RunSettings, noise_multiplier: float | None, one_more: bool
     )
     least = settings.minimum or drawn // 2 + 1
     epsilon, delta = _left_for_updates(settings, least)
-    found, encoding = ledger.noise_within(
+    found, encoding = budgets.noise_within(
         epsilon, make, rounds=rounds, clients=least, size=size, delta=delta
     )
     told = f"clients in {rounds} of {counted(settings.rounds, 'round')} (sums of {least} or more)"

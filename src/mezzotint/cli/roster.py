@@ -110,6 +110,36 @@ def check(
     _print_roster(roster, as_json)
 
 
+@app.command(
+    "signer",
+    epilog="Example: mezzotint roster signer identity.key --records records --policy policy.toml --socket signer.sock",
+)
+def signer(
+    file: Annotated[Path, typer.Argument(help="File written by `roster identity`.")],
+    records: Annotated[Path, option("Folder of the identity's ledger.")],
+    socket: Annotated[
+        Path, option("Unix socket to answer on, as signer = ... in a node's configuration.")
+    ],
+    policy: Annotated[
+        Path | None, option("The client's policy; without one, none is required.")
+    ] = None,
+    user: Annotated[int | None, option("Number of the node's user, if it is another one.")] = None,
+) -> None:
+    """Hold a client's keys, policy and ledger in a process of their own, which Flower's node and its apps ask."""
+    from mezzotint.federated.signer import SignerProcess, lasting_signer
+
+    held = lasting_signer(
+        identity=_present(file, "file"), records=records, policy=policy, warn=common.note
+    )
+    users = [] if user is None else [user]
+    process = SignerProcess(socket, held, users)
+    common.note(f"answers on {socket} for {held.identity().hex()}")
+    try:
+        process.serve()
+    finally:
+        process.close()
+
+
 @app.command("blame", epilog="Example: mezzotint roster blame run/blame-0123.json")
 def blame(
     file: Annotated[Path, typer.Argument(help="Proof written by a run beside its ledger.")],

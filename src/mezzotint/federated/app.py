@@ -25,9 +25,10 @@ from flwr.serverapp import Grid, ServerApp
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import locked, write_text
 from mezzotint.core.records import JsonObject, Record, above
+from mezzotint.federated.budgets import rounds_within
 from mezzotint.federated.client_app import PARAMETERS, TOLD, data_here
 from mezzotint.federated.joined import MetricsEncoding, WeightedEncoding
-from mezzotint.federated.ledger import NAME, Checkpoint, RunLedger, rounds_within
+from mezzotint.federated.ledger import NAME, Checkpoint, RunLedger
 from mezzotint.federated.local import LocalStrategy
 from mezzotint.federated.records import log
 from mezzotint.federated.rounds import RoundStrategy, spending

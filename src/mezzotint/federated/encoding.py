@@ -21,6 +21,7 @@ import numpy.typing as npt
 from mezzotint.core.arguments import (
     check_choice,
     check_count,
+    check_epsilon,
     check_positive,
     check_scale,
     check_vector,
@@ -30,6 +31,7 @@ from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject
 from mezzotint.core.types import TOTAL, Seed
 from mezzotint.families.noise import IntegerNoise, named_family
+from mezzotint.federated.budgets import noise_within
 from mezzotint.federated.secagg.plan import MAX_BITS, Overflow, Purpose, bits_needed
 from mezzotint.federated.secagg.wire import OutOfRangeInteger
 from mezzotint.privacy.accounting import account
@@ -663,31 +665,60 @@ class GaussianEncoding(ModularEncoding):
 
 def gaussian_encoding(
     *,
-    noise_multiplier: float,
     l2_norm: float,
     clients: int,
     size: int,
+    noise_multiplier: float | None = None,
+    epsilon: float | None = None,
+    delta: float = 1e-6,
+    rounds: int = 1,
+    corrupted: int = 0,
     seed: int = 0,
 ) -> GaussianEncoding:
-    """Rounded Gaussian noise with a given standard deviation on the sum, in the fewest bits.
+    """Rounded Gaussian noise with a given deviation of the sum, or for a given budget, in the fewest bits.
 
     Arguments:
-        noise_multiplier: standard deviation of the noise on the sum of `clients` updates, over `l2_norm`; > 0.
-            Rounding adds at most 2 % to the variance, which no claim counts.
         l2_norm: clipping norm, data units.
         clients: summands; fewer add less noise (claims count those that are there).
         size: coordinates of an update.
+        noise_multiplier: standard deviation of the noise on the sum of `clients` updates, over `l2_norm`; > 0.
+            Rounding adds at most 2 % to the variance, which no claim counts.
+        epsilon: in place of `noise_multiplier`: the largest epsilon of a client that is in `rounds` such sums; the
+            least noise, to within two percent of epsilon, is found.
+        delta, rounds, corrupted: of that claim; `corrupted` of the clients may add no noise.
         seed: of the rotation.
 
     Returns: the encoding; its central claim is that of continuous Gaussian noise.
 
     Raises:
-        ParameterError: noise that needs more than 32 bits a coordinate.
+        ParameterError: both or neither of `noise_multiplier` and `epsilon`; noise that needs more than 32 bits.
+        InfeasibleError: no noise multiplier up to 10,000 keeps to `epsilon`.
 
     Example:
         >>> gaussian_encoding(noise_multiplier=8.0, l2_norm=1.0, clients=100, size=1_100_000).modulus_bits
         8
+        >>> private = gaussian_encoding(epsilon=2.0, delta=1e-6, rounds=10, l2_norm=1.0, clients=100, size=1000)
+        >>> claim = private.central(rounds=10, clients=100, size=1000, delta=1e-6)
+        >>> 1.96 < claim.epsilon <= 2.0
+        True
     """
+    if (noise_multiplier is None) == (epsilon is None):
+        raise ParameterError(
+            "noise_multiplier", noise_multiplier, "name it, or the epsilon that it is found for"
+        )
+    if noise_multiplier is None and epsilon is not None:
+        check_epsilon(epsilon)
+
+        def make(multiplier: float) -> GaussianEncoding:
+            return gaussian_encoding(
+                noise_multiplier=multiplier, l2_norm=l2_norm, clients=clients, size=size, seed=seed
+            )
+
+        return noise_within(
+            epsilon, make, rounds=check_count("rounds", rounds), clients=clients, size=size, delta=delta,
+            corrupted=corrupted,
+        )[1]  # fmt: skip
+    assert noise_multiplier is not None
     planned = GaussianScheme.planned(
         noise_multiplier=noise_multiplier, size=size, l2_norm=l2_norm, clients=clients, seed=seed
     )

@@ -157,7 +157,7 @@ def lifetime_path(folder: str | Path, identity: str) -> Path:
     return Path(folder) / f"sums-{identity[:16]}.jsonl"
 
 
-REPORTS = "ledger.jsonl"
+REPORTS = "reports.jsonl"
 """The ledger of a client's single reports, in its folder of records."""
 
 

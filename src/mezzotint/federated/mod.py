@@ -10,19 +10,18 @@ the app's own train function runs only in the stage "sum".
 from __future__ import annotations
 
 import copy
-import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from logging import WARNING
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, TypeVar, final
 
 import numpy as np
 from flwr.app import ConfigRecord, Context, Message, MessageType
 
-from mezzotint.core.errors import BudgetError, MezzotintError, ParameterError
+from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.federated.legacy import EXAMPLES, Train, adapted, is_client_fn
-from mezzotint.federated.lifetime import Answer, LifetimeLedger, lifetime_path
 from mezzotint.federated.policy import Policy, PolicyRefusal, load_policy
 from mezzotint.federated.records import (
     RECORD,
@@ -36,15 +35,16 @@ from mezzotint.federated.records import (
     shapes,
     task_digest,
 )
-from mezzotint.federated.secagg import (
-    Client,
-    OutOfRangeInteger,
-    ProtocolError,
-    ReplayedRound,
-    RoundPlan,
-)
-from mezzotint.federated.secagg.messages import read_invitation
+from mezzotint.federated.secagg import Client, ReplayedRound
 from mezzotint.federated.secagg.roster import read_identity
+from mezzotint.federated.signer import (
+    RemoteSigner,
+    Signer,
+    Signing,
+    lasting_ledger,
+    read_encoding,
+    refusal_of,
+)
 
 if TYPE_CHECKING:
     from mezzotint.federated.encoding import Encoding, Vector
@@ -58,6 +58,7 @@ _REHEARSED = "mezzotint.rehearsed"
 _STATE = "client"
 _SETTINGS = "settings"
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 
@@ -173,126 +174,101 @@ class SecureUpdates(Updates):
             raise PolicyRefusal(
                 f"record: {len(strange)} keys that this stage does not have"
             )  # no plan binds them
-        policy = self._policy(context)
-        client, settings = _restored(context, policy)
-        _check_kind(kind, named, client.plan)
-        ledger = _lifetime(context, client.identity.hex())
+        signer = self._signer(context)
+        signer.check_purpose(kind, named)
         try:
-            stage, payload = str(record[Key.STAGE]), as_bytes(record[Key.PAYLOAD])
-            answer: dict[str, object] = {}
-            if stage == Key.CARD:
-                answer = {
-                    Key.PAYLOAD: client.show(payload),
-                    Key.NAME: name_of(context) or client.identity.hex(),
-                }
-            elif stage == "deal":
-                settings = as_bytes(record[Key.ENCODING])
-                plan = read_invitation(payload)[0]
-                _check_kind(kind, "", plan)
-                policy.check(_announced(settings), plan)
-                answer = {Key.PAYLOAD: _noted(client, stage, payload, ledger, policy)}
-            elif stage == "sum":
-                answer = {
-                    Key.PAYLOAD: _masked(
-                        client, payload, settings, message, call_next, context, policy, ledger
-                    )
-                }
-            elif stage in ("agree", "open", "unite"):
-                answer = {Key.PAYLOAD: _noted(client, stage, payload, ledger, policy)}
-            else:
-                raise PolicyRefusal("stage: unknown; server and client run different versions")
-        except ReplayedRound:
-            raise  # a message of another round: the round in progress goes on
-        except BaseException:
-            client.abandon()
-            _keep(context, client, b"")
+            answer = self._asked(signer, record, message, context, call_next)
+        except BaseException as error:
+            # A message of another round changes nothing: the round in progress goes on.
+            if refusal_of(error)[0] != ReplayedRound.__name__:
+                signer.abandon()
+                _keep(context, signer)
             raise
-        _keep(context, client, settings)
+        _keep(context, signer)
         return reply(message, answer)
 
+    def _asked(
+        self,
+        signer: Signing,
+        record: ConfigRecord,
+        message: Message,
+        context: Context,
+        call_next: Train,
+    ) -> dict[str, object]:
+        """The answer to a stage."""
+        kind = message.metadata.message_type.partition(".")[0]
+        stage, payload = str(record[Key.STAGE]), as_bytes(record[Key.PAYLOAD])
+        if stage == Key.CARD:
+            name = name_of(context) or signer.identity().hex()
+            return {Key.PAYLOAD: signer.card(payload), Key.NAME: name}
+        if stage == "deal":
+            return {Key.PAYLOAD: signer.deal(kind, payload, as_bytes(record[Key.ENCODING]))}
+        if stage == "sum":
+            policy = self._policy(context)
+            return {Key.PAYLOAD: _masked(signer, payload, message, call_next, context, policy)}
+        return {Key.PAYLOAD: signer.member(stage, payload)}
 
-def _check_kind(kind: str, stage: str, plan: RoundPlan | None) -> None:
-    """Refuse a message of another kind than the round in progress; the first two stages begin a round."""
-    asked = (
-        MessageType.TRAIN
-        if stage == Key.CARD
-        else kind
-        if stage == "deal" or plan is None
-        else plan.purpose
-    )
-    if kind != asked:
-        raise PolicyRefusal(f"purpose: a message to {kind}, in a round to {asked}")
+    def _signer(self, context: Context) -> Signing:
+        """The process that the node's configuration names under "signer"; or a signer here, as the last message left it."""
+        if "signer" in context.node_config:
+            return RemoteSigner(path=Path(str(context.node_config["signer"])))
+        policy = self._policy(context)
+        saved = context.state.config_records.get(RECORD)
+        if saved is None:
+            client, encoding = Client(identity=_identity(context), trust=policy.trust), b""
+        else:
+            client = Client.load(as_bytes(saved[_STATE]), trust=policy.trust)
+            encoding = as_bytes(saved[_SETTINGS])
+        ledger = None
+        if "identity" in context.node_config:
+            records = context.node_config.get("records")
+            folder = None if records is None else str(records)
+            ledger = lasting_ledger(folder, client.identity.hex(), _warn)
+        return Signer(
+            client=client, policy=lambda: policy, ledger=ledger, warn=_warn, encoding=encoding
+        )
+
+
+def _warn(text: str) -> None:
+    log(WARNING, "mezzotint: %s", text)
 
 
 def _refusal(error: Exception) -> dict[str, object]:
-    """Name and reason for the server; the reason is withheld unless it comes from messages and policy alone."""
-    if isinstance(error, PolicyRefusal | ProtocolError) and not isinstance(
-        error, OutOfRangeInteger
-    ):
-        return {Key.REFUSED: type(error).__name__, Key.REASON: str(error)}
-    return {
-        Key.REFUSED: "ClientFault",
-        Key.REASON: "this client cannot answer; its own log says why",
-    }
+    """Name and reason for the server."""
+    name, reason = refusal_of(error)
+    return {Key.REFUSED: name, Key.REASON: reason}
 
 
-def _restored(context: Context, policy: Policy) -> tuple[Client, bytes]:
-    """The client as the last message left it, and the description of its round's encoding."""
-    saved = context.state.config_records.get(RECORD)
-    if saved is None:
-        return Client(identity=_identity(context), trust=policy.trust), b""
-    return Client.load(as_bytes(saved[_STATE]), trust=policy.trust), as_bytes(saved[_SETTINGS])
-
-
-def _keep(context: Context, client: Client, settings: bytes) -> None:
-    context.state[RECORD] = ConfigRecord({_STATE: client.save(), _SETTINGS: settings})
-
-
-def _announced(settings: bytes) -> Encoding:
-    """The encoding of an invitation."""
-    from mezzotint.federated.joined import unpacked  # heavy, and not needed for other messages
-
-    try:
-        return unpacked(settings)
-    except MezzotintError as error:  # its words are the server's own
-        raise PolicyRefusal(f"encoding: {error}") from None
+def _keep(context: Context, signer: Signing) -> None:
+    """Leave the state of a signer in this process to the next message."""
+    if isinstance(signer, Signer):
+        context.state[RECORD] = ConfigRecord(
+            {_STATE: signer.client.save(), _SETTINGS: signer.encoding}
+        )
 
 
 def _masked(
-    client: Client,
+    signer: Signing,
     payload: bytes,
-    settings: bytes,
     message: Message,
     call_next: Train,
     context: Context,
     policy: Policy,
-    ledger: LifetimeLedger | None,
 ) -> bytes:
-    plan = client.plan
-    if plan is None:
-        return client.sum(payload, np.zeros(0, dtype=np.int64))  # refuses: no round is in progress
-    encoding = _announced(settings)
-    policy.check(encoding, plan)  # again: the policy may have changed since the invitation
-    if plan.task != task_digest(message.content):
-        raise PolicyRefusal(
-            "model: not the model, or not the configuration, that the round was announced with"
-        )
+    """The masked input; before the app runs, everything that the message alone makes fail is refused."""
+    encoding = read_encoding(signer.expect(payload, task_digest(message.content)))
     size = parameters(only(message.content.array_records.values()))
-    # Whatever the message alone makes fail is refused here; failures below are the client's, which then adds nothing.
-    if _returns(message) not in _ANSWERS[plan.purpose]:
+    if _returns(message) not in _ANSWERS[encoding.purpose]:
         raise PolicyRefusal(
-            f"returns: of a round to {plan.purpose}, one of {', '.join(_ANSWERS[plan.purpose])}"
+            f"returns: of a round to {encoding.purpose}, one of {', '.join(_ANSWERS[encoding.purpose])}"
         )
-    client.expect(payload)  # before the app runs: refused messages leave no trace in its state
     _rehearse(message, call_next, context, encoding, policy)
-    integers = whatever_happens(
-        lambda: encoding.encode(_input(message, call_next, context, encoding)),
-        lambda: encoding.encode(encoding.nothing(size)),
+    update = whatever_happens(
+        lambda: _input(message, call_next, context, encoding),
+        lambda: None,
         "adding nothing but noise",
     )
-    masked = client.sum(payload, integers)
-    _charge(ledger, plan, encoding, policy, encoding.numbers(size), masked)
-    return masked  # it leaves only now, after it is on the client's ledger
+    return signer.sum(payload, size, update)
 
 
 def _rehearse(
@@ -325,7 +301,7 @@ def _rehearse(
     context.state[_REHEARSED] = ConfigRecord({**before, kind: True})
 
 
-def whatever_happens(make: Callable[[], T], nothing: Callable[[], T], told: str) -> T:
+def whatever_happens(make: Callable[[], T], nothing: Callable[[], S], told: str) -> T | S:
     """The result of `make`, or if it fails in any way, of `nothing`; the reason is logged on this machine alone.
 
     A missing input can be a fact about the data: the server is not told, and it costs what an input costs.
@@ -352,91 +328,11 @@ def _input(message: Message, call_next: Train, context: Context, encoding: Encod
     return trained_update(message, call_next, context, encoding)
 
 
-def _lifetime(context: Context, identity: str) -> LifetimeLedger | None:
-    """The ledger of this client's lifetime; None for a client without a lasting identity.
-
-    Raises:
-        PolicyRefusal: an identity without records, or whose ledger is not there.
-    """
-    if "identity" not in context.node_config:
-        return None
-    if "records" not in context.node_config:
-        # Flower's state lasts for one run: a server could repeat a plan in another and open both secrets.
-        raise PolicyRefusal(
-            "records: this client has an identity, and no folder to note its sums in"
-        )
-    path = lifetime_path(str(context.node_config["records"]), identity)
-    if not path.exists():
-        remedy = "enrol under a new identity (`mezzotint roster identity`)"
-        log(WARNING, "mezzotint: %s is missing, and all that it held forgotten: %s", path, remedy)
-        raise PolicyRefusal("records: this identity's ledger is missing; its log says what to do")
-    return LifetimeLedger(path, identity=identity)
-
-
-def _noted(
-    client: Client, stage: str, payload: bytes, ledger: LifetimeLedger | None, policy: Policy
-) -> bytes:
-    """The answer to any stage but "sum", on the ledger before it leaves."""
-    agreement = client.agreement() if stage == "open" else b""
-    plan = read_invitation(payload)[0] if stage == "deal" else client.plan
-    answer: bytes = getattr(client, stage)(payload)
-    if ledger is None or plan is None:
-        return answer
-    noted = Answer(
-        session=plan.session,
-        number=plan.round,
-        stage=stage,
-        payload=answer,
-        agreement=agreement,
-    )
-    try:
-        ledger.note(noted, dealings=policy.dealings)
-    except ReplayedRound as error:  # this client forgot its round, which is over
-        raise PolicyRefusal(f"round: {error}") from None
-    except BudgetError as error:
-        raise PolicyRefusal(str(error)) from None
-    return answer
-
-
-def _charge(
-    ledger: LifetimeLedger | None,
-    plan: RoundPlan,
-    encoding: Encoding,
-    policy: Policy,
-    size: int,
-    masked: bytes,
-) -> None:
-    """Record the sum in this client's lifetime ledger, if it has one, or refuse it."""
-    if ledger is None:
-        if math.isinf(policy.budget):
-            return
-        raise PolicyRefusal(
-            "budget: this client has no identity and no records that outlast the run"
-        )
-    try:
-        ledger.charge(
-            encoding, plan=plan.digest, session=plan.session, number=plan.round, clients=plan.minimum,
-            corrupted=policy.trust.corrupted_of(plan), size=size, budget=policy.budget, delta=policy.delta,
-            payload=masked,
-        )  # fmt: skip
-    except ReplayedRound as error:
-        raise PolicyRefusal(f"round: {error}") from None
-    except BudgetError as error:
-        log(WARNING, "mezzotint: %s", error)
-        raise PolicyRefusal(
-            f"budget={policy.budget:g}: another sum would exceed it; nothing was sent"
-        ) from None
-    except ParameterError:
-        raise PolicyRefusal(
-            "budget: nothing is claimed of this encoding's sums against their server"
-        ) from None
-
-
 def trained_update(
     message: Message, call_next: Train, context: Context, encoding: Encoding | None = None
 ) -> Vector:
     """The app's update of the parameters as one vector, then its metric "num-examples" if the encoding weighs."""
-    answer = _asked(message, call_next, context)
+    answer = _answered(message, call_next, context)
     sent, trained = (only(one.content.array_records.values()) for one in (message, answer))
     returns = _returns(message)
     if shapes(trained) != shapes(sent):
@@ -459,7 +355,7 @@ def measured(
     message: Message, call_next: Train, context: Context, encoding: MetricsEncoding
 ) -> Vector:
     """The metrics of the app's evaluate function that the encoding names, in order."""
-    answer = _asked(message, call_next, context)
+    answer = _answered(message, call_next, context)
     if (returns := _returns(message)) != Key.METRICS:
         raise ParameterError(
             "returns", returns, f"use {Key.METRICS!r}: a sum of what clients measure"
@@ -472,7 +368,7 @@ def measured(
     )
 
 
-def _asked(message: Message, call_next: Train, context: Context) -> Message:
+def _answered(message: Message, call_next: Train, context: Context) -> Message:
     record = message.content.pop(RECORD)  # the app must not see what no plan binds
     try:
         answer = call_next(message, context)

@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from logging import INFO
+from logging import INFO, WARNING
 from typing import Unpack, final
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
@@ -22,9 +22,10 @@ from mezzotint.core.arguments import check_count, check_finite, check_instance
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.records import JsonObject
 from mezzotint.federated import secagg
+from mezzotint.federated.budgets import with_evaluations
 from mezzotint.federated.encoding import Encoding
 from mezzotint.federated.joined import Measured, MetricsEncoding, packed
-from mezzotint.federated.ledger import RunLedger, with_evaluations
+from mezzotint.federated.ledger import RunLedger
 from mezzotint.federated.records import (
     RECORD,
     Key,
@@ -101,6 +102,10 @@ class Evaluation:
 
     def __post_init__(self) -> None:
         check_count("every", self.every)
+
+
+LOUD = 0.1
+"""Noise of a mean's coordinate, over the clipping norm, above which a run begins with a warning."""
 
 
 @final
@@ -611,3 +616,14 @@ class SecureStrategy(RoundStrategy[_Secure]):
                 f"{', '.join(self.evaluator.encoding.names)} every {counted(self.every, 'round')}"
             )
         log(INFO, "\t└──> clients measure %s", told)
+        noise = self.noise_per_coordinate
+        if noise > LOUD:
+            remedy = "use more clients, less noise or fewer parameters"
+            log(WARNING, "mezzotint: the noise of a mean is %.2g clipping norms per coordinate, and no update is "
+                "longer than one: little can be learnt; %s", noise, remedy)  # fmt: skip
+
+    @property
+    def noise_per_coordinate(self) -> float:
+        """Standard deviation of the noise in a coordinate of the mean, over the clipping norm; 0 without a norm."""
+        variance, norm = self.encoding.mse() / self.per_round, self.encoding.norm
+        return 0.0 if norm is None or math.isnan(variance) else math.sqrt(variance) / norm

@@ -1,0 +1,496 @@
+"""What holds a client's keys: it answers the protocol's messages, and takes updates as plain vectors.
+
+A `Signer` has the identity, the policy, the lifetime ledger and the round in progress. It runs inside the mod; or, with
+`serve_signer`, as a process of another user on the same machine, which alone can read these files. Code that a server
+delivers may then lie about its update; it cannot take keys, exceed a budget, answer twice, open others' shares, or have
+an update leave without noise and mask through the protocol.
+
+Requests and answers are frames: a length, a JSON object of names and sizes, and bytes. An answer is bytes, or a refusal
+from a closed list; never a key, a seed, an update or the text of a foreign error.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+import threading
+from collections.abc import Callable, Collection, Generator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, final
+
+import numpy as np
+
+from mezzotint.core.errors import BudgetError, MezzotintError, ParameterError
+from mezzotint.core.files import parse_object
+from mezzotint.core.records import JsonObject
+from mezzotint.federated.lifetime import Answer, LifetimeLedger, lifetime_path
+from mezzotint.federated.policy import Policy, PolicyRefusal, load_policy
+from mezzotint.federated.secagg import (
+    Client,
+    OutOfRangeInteger,
+    ProtocolError,
+    ReplayedRound,
+    RoundPlan,
+)
+from mezzotint.federated.secagg.messages import read_invitation
+from mezzotint.federated.secagg.roster import read_identity
+
+if TYPE_CHECKING:
+    from mezzotint.federated.encoding import Encoding, Vector
+
+_MEMBER_STAGES = ("agree", "open", "unite")
+
+
+def lasting_ledger(
+    folder: str | None, identity: str, warn: Callable[[str], None]
+) -> LifetimeLedger:
+    """The ledger of an identity's lifetime in its folder of records.
+
+    Raises:
+        PolicyRefusal: no folder, or no ledger in it; `warn` is told what to do.
+    """
+    if folder is None:
+        # Flower's state lasts for one run: a server could repeat a plan in another and open both secrets.
+        raise PolicyRefusal(
+            "records: this client has an identity, and no folder to note its sums in"
+        )
+    path = lifetime_path(folder, identity)
+    if not path.exists():
+        remedy = "enrol under a new identity (`mezzotint roster identity`)"
+        warn(f"{path} is missing, and all that it held forgotten: {remedy}")
+        raise PolicyRefusal("records: this identity's ledger is missing; its log says what to do")
+    return LifetimeLedger(path, identity=identity)
+
+
+class Signing(Protocol):
+    """What a mod asks of a signer, in its own process or in another. All raise PolicyRefusal or ProtocolError."""
+
+    def identity(self) -> bytes:
+        """The public identity, 32 bytes."""
+        ...
+
+    def card(self, question: bytes) -> bytes:
+        """The answer to a server's `Challenge`."""
+        ...
+
+    def check_purpose(self, kind: str, stage: str) -> None:
+        """Refuse a message of another kind than the round in progress; nothing changes."""
+        ...
+
+    def deal(self, kind: str, invitation: bytes, encoding: bytes) -> bytes:
+        """The answer to an invitation, under this description of an encoding."""
+        ...
+
+    def expect(self, partners: bytes, task: bytes) -> bytes:
+        """Check that `sum` would be answered, for this digest of the task; the description of the round's encoding."""
+        ...
+
+    def sum(self, partners: bytes, parameters: int, update: Vector | None) -> bytes:
+        """The masked input, noted and charged; without an update that can be encoded, noise alone."""
+        ...
+
+    def member(self, stage: str, payload: bytes) -> bytes:
+        """The answer of a member of the committee: "agree", "open" or "unite"."""
+        ...
+
+    def abandon(self) -> None:
+        """Forget the round in progress."""
+        ...
+
+
+def read_encoding(description: bytes) -> Encoding:
+    """The encoding of an invitation; PolicyRefusal if there is none."""
+    from mezzotint.federated.joined import unpacked  # heavy, and not needed for other messages
+
+    try:
+        return unpacked(description)
+    except MezzotintError as error:  # its words are the server's own
+        raise PolicyRefusal(f"encoding: {error}") from None
+
+
+@final
+@dataclass(kw_only=True)
+class Signer:
+    """A client's keys, policy, ledger and round in progress.
+
+    Arguments:
+        client: identity and round.
+        policy: called for the conditions of every message.
+        ledger: of its lifetime; None for a client whose identity lasts for one run.
+        encoding: the description of the encoding of the round in progress.
+        warn: told what only this machine may know.
+
+    Guarantees: no answer leaves before it is on the ledger; no masked input before it is charged.
+    """
+
+    client: Client
+    policy: Callable[[], Policy]
+    ledger: LifetimeLedger | None
+    warn: Callable[[str], None]
+    encoding: bytes = b""
+
+    def identity(self) -> bytes:
+        return self.client.identity
+
+    def card(self, question: bytes) -> bytes:
+        return self.client.show(question)
+
+    def check_purpose(self, kind: str, stage: str) -> None:
+        plan = self.client.plan
+        if stage == "card":
+            _compare_purpose(kind, "train")
+        elif stage != "deal" and plan is not None:
+            _compare_purpose(kind, plan.purpose)
+
+    def deal(self, kind: str, invitation: bytes, encoding: bytes) -> bytes:
+        policy, plan = self.policy(), read_invitation(invitation)[0]
+        self.client.trust = policy.trust  # the file may have changed
+        _compare_purpose(kind, plan.purpose)
+        policy.check(read_encoding(encoding), plan)
+        answer = self.client.deal(invitation)
+        self._note(plan, "deal", answer, policy)
+        self.encoding = encoding
+        return answer
+
+    def expect(self, partners: bytes, task: bytes) -> bytes:
+        plan = self.client.plan
+        if plan is None:
+            self.client.expect(partners)  # refuses: no round is in progress
+            raise PolicyRefusal("round: none is in progress")
+        # Again: the policy may have changed since the invitation.
+        self.policy().check(read_encoding(self.encoding), plan)
+        if plan.task != task:
+            raise PolicyRefusal(
+                "model: not the model, or not the configuration, that the round was announced with"
+            )
+        self.client.expect(partners)
+        return self.encoding
+
+    def sum(self, partners: bytes, parameters: int, update: Vector | None) -> bytes:
+        policy, plan = self.policy(), self.client.plan
+        if plan is None:
+            return self.client.sum(partners, np.zeros(0, dtype=np.int64))  # refuses
+        encoding = read_encoding(self.encoding)
+        policy.check(encoding, plan)
+        integers = None
+        if update is not None:
+            try:
+                integers = encoding.encode(update)
+            except MezzotintError as error:
+                self.warn(f"adding nothing but noise: {error}")
+        if integers is None or integers.size != plan.coordinates:
+            integers = encoding.encode(encoding.nothing(parameters))
+        masked = self.client.sum(partners, integers)
+        self._charge(plan, encoding, policy, encoding.numbers(parameters), masked)
+        return masked
+
+    def member(self, stage: str, payload: bytes) -> bytes:
+        if stage not in _MEMBER_STAGES:
+            raise PolicyRefusal("stage: unknown; server and client run different versions")
+        agreement = self.client.agreement() if stage == "open" else b""
+        plan = self.client.plan
+        answer: bytes = getattr(self.client, stage)(payload)
+        if plan is not None:
+            self._note(plan, stage, answer, self.policy(), agreement)
+        return answer
+
+    def abandon(self) -> None:
+        self.client.abandon()
+        self.encoding = b""
+
+    def _note(
+        self, plan: RoundPlan, stage: str, payload: bytes, policy: Policy, agreement: bytes = b""
+    ) -> None:
+        """Put an answer on the ledger before it leaves."""
+        if self.ledger is None:
+            return
+        answer = Answer(
+            session=plan.session,
+            number=plan.round,
+            stage=stage,
+            payload=payload,
+            agreement=agreement,
+        )
+        try:
+            self.ledger.note(answer, dealings=policy.dealings)
+        except ReplayedRound as error:  # this client forgot its round, which is over
+            raise PolicyRefusal(f"round: {error}") from None
+        except BudgetError as error:
+            raise PolicyRefusal(str(error)) from None
+
+    def _charge(
+        self, plan: RoundPlan, encoding: Encoding, policy: Policy, size: int, masked: bytes
+    ) -> None:
+        """Charge a masked input before it leaves, or refuse it."""
+        if self.ledger is None:
+            if policy.budget < float("inf"):
+                raise PolicyRefusal(
+                    "budget: this client has no identity and no records that outlast the run"
+                )
+            return
+        try:
+            self.ledger.charge(
+                encoding, plan=plan.digest, session=plan.session, number=plan.round, clients=plan.minimum,
+                corrupted=policy.trust.corrupted_of(plan), size=size, budget=policy.budget, delta=policy.delta,
+                payload=masked,
+            )  # fmt: skip
+        except ReplayedRound as error:
+            raise PolicyRefusal(f"round: {error}") from None
+        except BudgetError as error:
+            self.warn(str(error))
+            raise PolicyRefusal(
+                f"budget={policy.budget:g}: another sum would exceed it; nothing was sent"
+            ) from None
+        except ParameterError:
+            raise PolicyRefusal(
+                "budget: nothing is claimed of this encoding's sums against their server"
+            ) from None
+
+
+def _compare_purpose(kind: str, purpose: str) -> None:
+    if kind != purpose:
+        raise PolicyRefusal(f"purpose: a message to {kind}, in a round to {purpose}")
+
+
+def lasting_signer(
+    *, identity: Path, records: Path, policy: Path | None, warn: Callable[[str], None]
+) -> Signer:
+    """A signer over an identity's files.
+
+    Arguments:
+        identity: file of the secret key.
+        records: folder of the ledger.
+        policy: file of the conditions, read anew for every message; None sets none.
+        warn: told what only this machine may know.
+
+    Raises:
+        PolicyRefusal: the ledger is missing. FileFormatError, ParameterError: a file that is none of these.
+    """
+
+    def conditions() -> Policy:
+        return Policy() if policy is None else load_policy(policy)
+
+    client = Client(identity=read_identity(identity), trust=conditions().trust)
+    ledger = lasting_ledger(str(records), client.identity.hex(), warn)
+    return Signer(client=client, policy=conditions, ledger=ledger, warn=warn)
+
+
+# The process ---------------------------------------------------------------------------------------------------------
+
+LARGEST_FRAME = 1 << 30
+"""Most bytes of a frame: an update of 128 million coordinates."""
+
+_LENGTH = struct.Struct("<Q")
+_LARGEST_HEAD = 1 << 12
+
+REFUSALS = frozenset({"PolicyRefusal", *(kind.__name__ for kind in ProtocolError.__subclasses__())})
+"""The refusals that leave a signer, by name."""
+
+
+def _send(link: socket.socket, head: Mapping[str, object], *parts: bytes) -> None:
+    """Send a frame: names and sizes, then bytes."""
+    text = json.dumps({**head, "sizes": [len(part) for part in parts]}).encode()
+    link.sendall(_LENGTH.pack(len(text)) + text)
+    for part in parts:
+        link.sendall(part)
+
+
+def _receive(link: socket.socket) -> tuple[JsonObject, list[bytes]]:
+    """Receive a frame; ConnectionError if there is none, or one that is too large."""
+    (length,) = _LENGTH.unpack(_exactly(link, _LENGTH.size))
+    if length > _LARGEST_HEAD:
+        raise ConnectionError("a frame's head is too long")
+    head = parse_object(_exactly(link, length), name="frame")
+    sizes = head.get("sizes")
+    if not isinstance(sizes, list):
+        raise ConnectionError("a frame without sizes")
+    counts = [size for size in sizes if type(size) is int and size >= 0]
+    if len(counts) < len(sizes) or sum(counts) > LARGEST_FRAME:
+        raise ConnectionError("a frame that is too large")
+    return head, [_exactly(link, count) for count in counts]
+
+
+def _exactly(link: socket.socket, count: int) -> bytes:
+    """So many bytes; ConnectionError if the other side ends before."""
+    received = bytearray()
+    while len(received) < count:
+        part = link.recv(min(1 << 20, count - len(received)))
+        if not part:
+            raise ConnectionError("the other side has ended")
+        received += part
+    return bytes(received)
+
+
+class SignerRefusal(PolicyRefusal):
+    """A refusal of a signer in another process, under its name and in its words."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(reason)
+        self.name = name
+
+
+def refusal_of(error: BaseException) -> tuple[str, str]:
+    """Name and reason of an error, for the server: the reason is withheld unless it comes from messages and policy."""
+    if isinstance(error, SignerRefusal):
+        return error.name, str(error)
+    told = isinstance(error, PolicyRefusal | ProtocolError)
+    if told and not isinstance(error, OutOfRangeInteger):
+        return type(error).__name__, str(error)
+    return "ClientFault", "this client cannot answer; its own log says why"
+
+
+@final
+class SignerProcess:
+    """Answers one connection after the other on a Unix socket, for these users alone.
+
+    Arguments:
+        path: of the socket, made with mode 0660; a file that is there is an error.
+        signer: what answers.
+        users: user numbers that may connect besides this process's own.
+
+    Raises:
+        ParameterError: the path exists.
+    """
+
+    def __init__(self, path: Path, signer: Signer, users: Collection[int] = ()) -> None:
+        if path.exists():
+            raise ParameterError("socket", str(path), "exists; end the other signer, or remove it")
+        self.path, self.signer = path, signer
+        self.users = {os.getuid(), *users}
+        self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        before = os.umask(0o117)
+        try:
+            self._listening.bind(str(path))
+        finally:
+            os.umask(before)
+        self._listening.listen()
+        self._ended = threading.Event()
+
+    def serve(self) -> None:
+        """Answer until `close`; a connection that misbehaves ends alone."""
+        while not self._ended.is_set():
+            try:
+                link, _ = self._listening.accept()
+            except OSError:
+                return
+            with link:
+                link.settimeout(60.0)
+                try:
+                    self._converse(link)
+                except (OSError, ValueError, MezzotintError) as error:
+                    self.signer.warn(f"signer: a connection ended: {type(error).__name__}")
+
+    def close(self) -> None:
+        """End, and remove the socket."""
+        self._ended.set()
+        with self._woken():
+            self._listening.close()
+        self.path.unlink(missing_ok=True)
+
+    @contextmanager
+    def _woken(self) -> Generator[None]:
+        """Let `accept` return."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
+            with suppress(OSError):
+                link.connect(str(self.path))
+            yield
+
+    def _converse(self, link: socket.socket) -> None:
+        peer = struct.unpack("3i", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        if peer[1] not in self.users:
+            raise ConnectionError("a user that may not connect")
+        while not self._ended.is_set():
+            try:
+                head, parts = _receive(link)
+            except ConnectionError:
+                return
+            try:
+                answer = self._answer(head, parts)
+            except Exception as error:
+                if head.get("call") != "check_purpose" and not isinstance(error, ReplayedRound):
+                    self.signer.abandon()
+                name, reason = refusal_of(error)
+                if name == "ClientFault":
+                    self.signer.warn(f"signer: {type(error).__name__}")
+                _send(link, {"refused": name, "reason": reason})
+            else:
+                _send(link, {}, answer)
+
+    def _answer(self, head: Mapping[str, object], parts: list[bytes]) -> bytes:
+        call, signer = str(head.get("call")), self.signer
+        kind, stage = str(head.get("kind", "")), str(head.get("stage", ""))
+        if call == "identity":
+            return signer.identity()
+        if call == "card":
+            return signer.card(parts[0])
+        if call == "check_purpose":
+            signer.check_purpose(kind, stage)
+            return b""
+        if call == "deal":
+            return signer.deal(kind, parts[0], parts[1])
+        if call == "expect":
+            return signer.expect(parts[0], parts[1])
+        if call == "sum":
+            update = None if len(parts) == 1 else np.frombuffer(parts[1], dtype="<f8")
+            return signer.sum(parts[0], int(str(head["parameters"])), update)
+        if call == "member":
+            return signer.member(stage, parts[0])
+        if call == "abandon":
+            signer.abandon()
+            return b""
+        raise PolicyRefusal("signer: an unknown call; mod and signer are of different versions")
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class RemoteSigner:
+    """A signer in another process, by its socket; each call is a connection of its own."""
+
+    path: Path
+
+    def _call(self, call: str, *parts: bytes, **head: object) -> bytes:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
+            link.settimeout(60.0)
+            try:
+                link.connect(str(self.path))
+                _send(link, {"call": call, **head}, *parts)
+                answer, received = _receive(link)
+            except (OSError, ValueError) as error:
+                raise ParameterError(
+                    "signer", str(self.path), f"does not answer ({type(error).__name__})"
+                ) from None
+        if "refused" in answer:
+            name, reason = str(answer["refused"]), str(answer.get("reason", ""))
+            if name in REFUSALS:
+                raise SignerRefusal(name, reason)
+            raise ParameterError("signer", name, "its own log says why")
+        return received[0]
+
+    def identity(self) -> bytes:
+        return self._call("identity")
+
+    def card(self, question: bytes) -> bytes:
+        return self._call("card", question)
+
+    def check_purpose(self, kind: str, stage: str) -> None:
+        self._call("check_purpose", kind=kind, stage=stage)
+
+    def deal(self, kind: str, invitation: bytes, encoding: bytes) -> bytes:
+        return self._call("deal", invitation, encoding, kind=kind)
+
+    def expect(self, partners: bytes, task: bytes) -> bytes:
+        return self._call("expect", partners, task)
+
+    def sum(self, partners: bytes, parameters: int, update: Vector | None) -> bytes:
+        told = () if update is None else (np.ascontiguousarray(update, dtype="<f8").tobytes(),)
+        return self._call("sum", partners, *told, parameters=parameters)
+
+    def member(self, stage: str, payload: bytes) -> bytes:
+        return self._call("member", payload, stage=stage)
+
+    def abandon(self) -> None:
+        self._call("abandon")

@@ -1,0 +1,339 @@
+"""A signer in a process of its own: rounds through it, and code that a server delivers, which asks it for more."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import stat
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from federated.grids import LocalGrid
+from federated.rounds import card, roster, secret
+from mezzotint.core.errors import ParameterError
+from mezzotint.federated.encoding import gaussian_encoding
+from mezzotint.federated.joined import packed
+from mezzotint.federated.lifetime import LifetimeLedger, begin_lifetime, lifetime_path
+from mezzotint.federated.mod import SecureUpdates
+from mezzotint.federated.policy import PolicyRefusal
+from mezzotint.federated.records import RECORD, Key, reply
+from mezzotint.federated.secagg import Client
+from mezzotint.federated.signer import (
+    LARGEST_FRAME,
+    RemoteSigner,
+    SignerProcess,
+    SignerRefusal,
+    lasting_signer,
+)
+from mezzotint.federated.strategy import SecureStrategy
+
+CLIENTS, SIZE = 6, 40
+ENCODING = gaussian_encoding(noise_multiplier=8.0, l2_norm=1.0, clients=CLIENTS, size=SIZE)
+ROSTER = roster(CLIENTS)
+
+
+class _Machine:
+    """The files of a client's own user, and its signer, in a thread of this process."""
+
+    def __init__(self, folder: Path, place: int, policy: str = "") -> None:
+        folder.mkdir()
+        self.folder, self.place = folder, place
+        (folder / "identity.key").write_bytes(secret(place))
+        ROSTER.save(folder / "roster.json")
+        (folder / "policy.toml").write_text(f"roster = 'roster.json'\nl2_norm = 1.0\n{policy}")
+        self.identity = card(place).identity.hex()
+        begin_lifetime(folder / "records", self.identity)
+        self.said: list[str] = []
+        signer = lasting_signer(
+            identity=folder / "identity.key",
+            records=folder / "records",
+            policy=folder / "policy.toml",
+            warn=self.said.append,
+        )
+        self.socket = folder / "signer.sock"
+        self.process = SignerProcess(self.socket, signer)
+        self._thread = threading.Thread(target=self.process.serve, daemon=True)
+        self._thread.start()
+
+    @property
+    def config(self) -> dict[str, str]:
+        return {"signer": str(self.socket)}
+
+    @property
+    def ledger(self) -> LifetimeLedger:
+        path = lifetime_path(self.folder / "records", self.identity)
+        return LifetimeLedger(path, identity=self.identity)
+
+    def close(self) -> None:
+        self.process.close()
+        self._thread.join(10)
+        assert not self._thread.is_alive()
+
+
+@pytest.fixture
+def machines(tmp_path: Path) -> Iterator[list[_Machine]]:
+    found = [_Machine(tmp_path / str(place), place) for place in range(CLIENTS)]
+    yield found
+    for machine in found:
+        machine.close()
+
+
+def _update(place: int) -> np.ndarray:
+    return np.eye(SIZE)[place]
+
+
+def _honest(place: int) -> ClientApp:
+    app = ClientApp(mods=[SecureUpdates()])
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        arrays = ArrayRecord({"a": Array(_update(place))})
+        return Message(RecordDict({"arrays": arrays}), reply_to=message)
+
+    return app
+
+
+def _grid(machines: list[_Machine], apps: list[ClientApp], **others: Any) -> LocalGrid:
+    configs = {place: machine.config for place, machine in enumerate(machines)}
+    return LocalGrid(apps, configs=configs, **others)
+
+
+def _run(grid: LocalGrid, **others: Any) -> SecureStrategy:
+    strategy = SecureStrategy(
+        encoding=ENCODING, per_round=CLIENTS, roster=ROSTER, returns="update", **others
+    )
+    strategy.start(
+        grid=grid,
+        initial_arrays=ArrayRecord({"a": Array(np.zeros(SIZE))}),
+        num_rounds=1,
+        train_config=ConfigRecord(),
+    )
+    return strategy
+
+
+def test_rounds_through_signers_are_those_without(machines: list[_Machine]) -> None:
+    """Three rounds, by the same mod; Flower's state holds nothing of the protocol's."""
+    grid = _grid(machines, [_honest(place) for place in range(CLIENTS)])
+    for number in range(1, 4):
+        strategy = _run(grid)
+        assert strategy.last_sum is not None
+        assert strategy.incidents == []
+        assert [machine.ledger.sums for machine in machines] == [number] * CLIENTS
+    assert all(RECORD not in context.state for context in grid.contexts.values())
+
+
+def test_a_signer_that_died_in_a_round_is_a_drop_out(
+    machines: list[_Machine], tmp_path: Path
+) -> None:
+    """Its round is forgotten, its ledger not: the others are summed, and the next round has it again."""
+
+    def hand(message: Message, answer: Message) -> Message:
+        record = message.content.config_records[RECORD]
+        if record[Key.STAGE] == "deal" and message.metadata.dst_node_id == 12:
+            machines[2].process.signer.abandon()
+        return answer
+
+    strategy = _run(_grid(machines, [_honest(place) for place in range(CLIENTS)], hand=hand))
+    assert strategy.last_sum is not None
+    assert len(strategy.last_sum.survivors) == CLIENTS - 1
+    assert _run(_grid(machines, [_honest(place) for place in range(CLIENTS)])).counted == CLIENTS
+
+
+# Delivered code ------------------------------------------------------------------------------------------------------
+
+
+def _thief(loot: dict[str, Any]) -> ClientApp:
+    """An app of the same name without the mod, as a server may deliver it: it sends all it can get, and asks for more."""
+    app = ClientApp()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        loot["config"] = dict(context.node_config)
+        loot["state"] = context.state
+        signer = RemoteSigner(path=Path(str(context.node_config["signer"])))
+        record = message.content.config_records[RECORD]
+        stage, payload = str(record[Key.STAGE]), bytes(record[Key.PAYLOAD])  # type: ignore[arg-type]
+        answers: dict[str, object] = {}
+        attempts = loot.setdefault("attempts", [])
+        if stage == "card":
+            for call in ("save", "secret", "seed", "client", "policy", "ledger", "sign", "unseal"):
+                with contextlib.suppress(PolicyRefusal, ParameterError):
+                    attempts.append((call, signer._call(call)))
+            answers = {Key.PAYLOAD: signer.card(payload), Key.NAME: signer.identity().hex()}
+        elif stage == "deal":
+            answers = {Key.PAYLOAD: signer.deal("train", payload, bytes(record[Key.ENCODING]))}  # type: ignore[arg-type]
+        elif stage == "sum":
+            first = signer.sum(payload, SIZE, np.full(SIZE, 1e9))
+            try:
+                loot["second"] = signer.sum(payload, SIZE, np.zeros(SIZE))
+            except SignerRefusal as error:
+                loot["second"] = error.name
+            answers = {Key.PAYLOAD: first}
+        else:
+            answers = {Key.PAYLOAD: signer.member(stage, payload)}
+        return reply(message, answers)
+
+    return app
+
+
+def test_delivered_code_takes_neither_keys_nor_a_second_answer_nor_an_update_without_noise(
+    machines: list[_Machine],
+) -> None:
+    """One node runs the thief, the others are honest: what it has is public or masked, and its update is clipped."""
+    loot: dict[str, Any] = {}
+    apps = [_thief(loot) if place == 0 else _honest(place) for place in range(CLIENTS)]
+    answers: list[bytes] = []
+
+    def hand(message: Message, answer: Message) -> Message:
+        if answer.has_content():
+            payload = answer.content.config_records[RECORD].get(Key.PAYLOAD)
+            assert isinstance(payload, bytes)
+            answers.append(payload)
+        return answer
+
+    strategy = _run(_grid(machines, apps, hand=hand))
+    assert strategy.last_sum is not None
+    # Its second question ended its round: as a member it has nothing to say.
+    assert {one.name for one in strategy.incidents} <= {"ClientError"}
+    assert loot["attempts"] == []
+    assert loot["second"] == "WrongStage"
+    assert set(loot["config"]) == {"partition-id", "signer"}
+    private = secret(0)
+    assert all(private not in payload for payload in answers)
+    assert machines[0].ledger.sums == 1
+    # Clipped to norm 1: what it wanted to add, 1e9 a coordinate, is not in the mean.
+    mean = ENCODING.decode(np.asarray(strategy.last_sum.values), count=CLIENTS, size=SIZE)
+    bound = 1.0 + 8 * 8.0 / CLIENTS * SIZE**0.5
+    assert np.linalg.norm(mean) < bound
+
+
+def test_the_files_of_a_signer_are_for_its_user_alone(machines: list[_Machine]) -> None:
+    for machine in machines[:1]:
+        records = machine.folder / "records"
+        assert stat.S_IMODE(records.stat().st_mode) & 0o077 == 0
+        for file in records.iterdir():
+            assert stat.S_IMODE(file.stat().st_mode) & 0o077 == 0
+        assert stat.S_IMODE(machine.socket.stat().st_mode) == 0o660
+
+
+def test_a_policy_is_the_signers_and_not_the_apps(tmp_path: Path) -> None:
+    """The mod is without conditions; the signer refuses, under the policy's words, and charges nothing."""
+    machines = [
+        _Machine(tmp_path / str(place), place, "noise_multiplier = 100.0\nminimum = 4\n")
+        for place in range(CLIENTS)
+    ]
+    try:
+        strategy = _run(_grid(machines, [_honest(place) for place in range(CLIENTS)]))
+        assert strategy.last_sum is None
+        named = {one.name for one in strategy.incidents if one.client}
+        assert named == {"PolicyRefusal"}
+        assert all("noise_multiplier" in one.what for one in strategy.incidents if one.client)
+        assert [machine.ledger.sums for machine in machines] == [0] * CLIENTS
+    finally:
+        for machine in machines:
+            machine.close()
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b"",
+        b"\xff" * 8,
+        struct.pack("<Q", 4) + b"{}{}",
+        struct.pack("<Q", 2) + b"{}",
+        struct.pack("<Q", 30) + b'{"call":"sum","sizes":[999999]}'[:30],
+        struct.pack("<Q", 31) + b'{"call":"card","sizes":["many"]}'[:31],
+        struct.pack("<Q", 46)
+        + f'{{"call":"card","sizes":[{LARGEST_FRAME + 1}]}}      '.encode()[:46],
+    ],
+    ids=["empty", "long head", "no json", "no sizes", "cut", "no number", "too large"],
+)
+def test_a_frame_that_is_none_ends_its_connection_alone(
+    machines: list[_Machine], frame: bytes
+) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
+        link.connect(str(machines[0].socket))
+        link.sendall(frame)
+    assert RemoteSigner(path=machines[0].socket).identity() == card(0).identity
+
+
+@pytest.mark.parametrize("call", ["deal", "sum", "expect", "card", "member"])
+def test_calls_without_what_they_need_are_faults_without_words(
+    machines: list[_Machine], call: str
+) -> None:
+    """No text of a foreign error leaves: it could be about data."""
+    remote = RemoteSigner(path=machines[0].socket)
+    with pytest.raises((ParameterError, SignerRefusal)) as caught:
+        remote._call(call)
+    assert "index" not in str(caught.value)
+    assert "list" not in str(caught.value)
+
+
+def test_an_update_that_cannot_be_encoded_is_noise_alone(machines: list[_Machine]) -> None:
+    """NaN, or another size, may be a fact about the data: the answer looks like every other."""
+    sizes = []
+    for place, update in enumerate((np.full(SIZE, np.nan), np.zeros(3), None, _update(3))):
+        app = ClientApp(mods=[SecureUpdates()])
+
+        @app.train()
+        def train(message: Message, context: Context, update: Any = update) -> Message:
+            if update is None:
+                raise RuntimeError("a value of 42 in my data")
+            arrays = ArrayRecord({"a": Array(update)})
+            return Message(RecordDict({"arrays": arrays}), reply_to=message)
+
+        apps = [app if one == place else _honest(one) for one in range(CLIENTS)]
+        strategy = _run(_grid(machines, apps))
+        assert strategy.incidents == []
+        sizes.append(strategy.counted)
+    assert sizes == [CLIENTS] * 4
+
+
+def test_a_socket_that_is_there_is_not_taken_over(machines: list[_Machine]) -> None:
+    with pytest.raises(ParameterError, match="socket"):
+        SignerProcess(machines[0].socket, machines[0].process.signer)
+
+
+def test_another_user_is_not_answered(
+    machines: list[_Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who connects is what the kernel says, not what a frame says."""
+    machines[0].process.users.clear()
+    with pytest.raises(ParameterError, match="does not answer"):
+        RemoteSigner(path=machines[0].socket).identity()
+
+
+@pytest.mark.slow
+def test_the_command_holds_keys_in_a_process_of_its_own(tmp_path: Path) -> None:
+    """`mezzotint roster identity`, `roster signer`; a round with five others, and a kill between two rounds."""
+    program = str(Path(sys.executable).parent / "mezzotint")
+    key, records, path = (str(tmp_path / name) for name in ("k.key", "records", "s.sock"))
+    made = subprocess.run(
+        [program, "roster", "identity", key, "--records", records], capture_output=True, check=True
+    )
+    assert len(made.stdout.strip()) == 256
+    words = [program, "roster", "signer", key, "--records", records, "--socket", path]
+    for _ in range(2):
+        with subprocess.Popen(words, stderr=subprocess.PIPE, env=os.environ) as process:
+            deadline = time.monotonic() + 60
+            while not Path(path).exists():
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+            remote = RemoteSigner(path=Path(path))
+            assert remote.identity() == Client(identity=Path(key).read_bytes()).identity
+            with pytest.raises(SignerRefusal):
+                remote.deal("train", b"no invitation", packed(ENCODING))
+            process.kill()
+        Path(path).unlink()
