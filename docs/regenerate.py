@@ -16,11 +16,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import provenance
 from PIL import Image
 
 from mezzotint.core.errors import MezzotintError
 from mezzotint.core.records import plain
-from mezzotint.papers import catalogue, errata, freshness
+from mezzotint.papers import catalogue, errata
 from mezzotint.papers.reproduction import Reproduction, Series
 
 DOCS = Path(__file__).resolve().parent
@@ -30,7 +31,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "rqm-figure4": {"rounds": 60, "seeds": 2},
     "rqm-figure5": {"rounds": 60, "seeds": 2},
     "rqm-figure6": {"rounds": 60, "seeds": 2},
-    "rqm-figure11": {"rounds": 20, "seeds": 2},
+    "rqm-figure11": {"rounds": 10, "seeds": 2},
 }
 """What is stored of long experiments: what fits a small machine."""
 ERRATA = re.compile(r"### Quantization\n.*\Z", re.DOTALL)
@@ -51,12 +52,12 @@ def store(name: str, data: str | None, options: dict[str, Any]) -> None:
     seconds = time.perf_counter() - begun
     facts = {"name": name, **asdict(result)}
     parts = sorted(catalogue.parts(name, data), key=lambda part: part.seconds)
-    with freshness.traced() as trace:
+    with provenance.traced() as trace:
         for part in parts[:3]:
             differences = part.differences(plain(facts["rows"]))
             if differences:
                 raise SystemExit(f"{name}: computed twice, not the same: {differences[0]}")
-    facts["made"] = freshness.provenance(trace, given, seconds)
+    facts["made"] = provenance.record(trace, given, seconds)
     (RESULTS / f"{name}.json").write_text(_lines(plain(facts)), encoding="utf-8")
     draw(name)
     print(f"{name}: {seconds:.0f} s", flush=True)
@@ -118,7 +119,7 @@ def stale() -> None:
     for path in sorted(RESULTS.glob("*.json")):
         made = json.loads(path.read_text(encoding="utf-8")).get("made")
         changed = (
-            ("its provenance is missing",) if made is None else freshness.changed_sources(made)
+            ("its provenance is missing",) if made is None else provenance.changed_sources(made)
         )
         if changed:
             print(f"{path.stem}: {', '.join(changed)}")

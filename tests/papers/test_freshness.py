@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 
-from mezzotint.papers import catalogue, freshness
+from mezzotint.papers import catalogue
 from mezzotint.papers.reproduction import RUNS, Part
+from modules import load
 
-RESULTS = Path(__file__).parents[2] / "docs" / "results"
+DOCS = Path(__file__).parents[2] / "docs"
+RESULTS = DOCS / "results"
+freshness = load(DOCS / "provenance.py")
 NAMES = sorted(path.stem for path in RESULTS.glob("*.json"))
 LOCATIONS = {"mnist": "mnist", "femnist": "femnist_leaf_184writers.npz"}
 """Where the shared folder has what an option `data` names."""
@@ -136,7 +139,7 @@ def test_what_runs_and_what_is_compiled_is_traced() -> None:
     names = {path.name for path in trace.sources}
     assert {"profiles.py", "model.py", "logarithms.py"} <= names
     assert "rqp.py" not in names
-    made = freshness.provenance(trace, {}, 0.0)
+    made = freshness.record(trace, {}, 0.0)
     assert freshness.changed_sources(made) == ()
     made["sources"]["smoothed/profiles.py"] = "0" * 16
     assert freshness.changed_sources(made) == ("smoothed/profiles.py",)

@@ -81,7 +81,7 @@ def test_figure_11_in_small(tmp_path):
         x = rng.integers(0, 60, (count, 3072), dtype=np.uint8)
         x[np.arange(count)[:, None], y[:, None] * 50 + np.arange(50)] = 255
         (tmp_path / name).write_bytes(pickle.dumps({b"data": x, b"fine_labels": y.tolist()}))
-    found = training.figure11(data=str(tmp_path), rounds=2, seeds=2)
+    found = catalogue.reproduce("rqm-figure11", data=str(tmp_path), rounds=2, seeds=2)
     rows = {row["method"]: row for row in found.rows}
     assert list(rows) == [
         "noise-free clipped",
@@ -143,7 +143,7 @@ def test_a_training_figure_in_small(tmp_path):
         assert len(row["runs"]) == 2
     assert found.rows[1]["loss below PBM"] == 0
     assert len(found.series) == 18
-    again = training.training_figure(4, 0.15, **asked)
+    again = training.training_figure(4, 0.15, simulation.Run(**asked))
     assert again.rows == found.rows
     assert len(keep.read_text().splitlines()) == 6 * (2 + 2)
     found.png(tmp_path / "figure.png")

@@ -11,6 +11,7 @@ import pytest
 
 from mezzotint.papers import smoothed_tables as report
 from mezzotint.papers.reproduction import Reproduction
+from tolerances import printed
 
 
 def test_all_names_are_there() -> None:
@@ -22,6 +23,7 @@ def test_all_names_are_there() -> None:
         "smoothed-figure3",
         "smoothed-figure4",
         "smoothed-figure5",
+        "smoothed-theorem5",
     }
 
 
@@ -43,15 +45,44 @@ def test_figure_3_has_every_setting_and_d_is_private() -> None:
     assert all(row["log10_delta"] < row["log10_one_over_n"] for row in lines)
 
 
+FIGURE_2_LEFT = {
+    # epsilon -> log10 delta at 5e5, 1e6, 2e6 and 5e6 votes, and the slope of its fit for a million.
+    0.5: (-4.289, -6.813, -11.469, -24.744, -4.519),
+    1.0: (-8.729, -15.468, -28.541, -67.042, -12.931),
+    2.0: (-16.925, -31.797, -61.147, -148.725, -29.265),
+    7.0: (-24.752, -49.504, -99.008, -247.521, -49.504),
+}
+
+
 @pytest.mark.slow
-def test_figure_2_left_is_certified_and_falls_with_n_and_epsilon() -> None:
-    rows = report.figure2_left().rows
-    assert {row["status"] for row in rows} == {"closed"}
-    value = {(row["epsilon"], row["n"]): row["log10_delta"] for row in rows}
-    assert round(value[2.0, 10**6], 3) == -31.797
-    assert round(value[7.0, 10**8], 2) == -4917.48
-    for n in (10**5, 10**6, 10**7, 10**8):
-        assert value[0.5, n] > value[1.0, n] > value[2.0, n] > value[7.0, n]
+def test_figure_2_left_is_certified_and_straight_in_n() -> None:
+    result = report.figure2_left()
+    assert {row["status"] for row in result.rows} == {"closed"}
+    for epsilon, (*values, _) in FIGURE_2_LEFT.items():
+        found = [row["log10_delta"] for row in result.rows if row["epsilon"] == epsilon]
+        assert found == pytest.approx(values, abs=printed(3))
+    assert [curve.name for curve in result.series[-2:]] == ["fit in n", "DP"]
+    fits = result.series[-2]
+    # One broken line: five values for each epsilon, the last of which is a gap.
+    for place, (*_, slope) in enumerate(FIGURE_2_LEFT.values()):
+        first, last = 5 * place, 5 * place + 3
+        rise = (fits.y[last] - fits.y[first]) / (fits.x[last] - fits.x[first])
+        assert 1e6 * rise == pytest.approx(slope, abs=printed(3))
+    assert "-4.519, -12.931, -29.265, -49.504" in result.note
+    assert "-4.232, -12.635, -28.978, -49.133" in result.note
+
+
+FIGURE_4 = {
+    # panel -> epsilon -> log10 delta at its three sizes.
+    "districts of 2020, 1 % lost": {
+        0.5: (-4.309, -6.845, -11.530),
+        2.0: (-16.943, -31.855, -61.335),
+    },
+    "history since 1920, 0.2 % lost": {
+        0.5: (-14.034, -25.337, -47.510),
+        2.0: (-100.613, -198.085, -392.559),
+    },
+}
 
 
 @pytest.mark.slow
@@ -61,6 +92,14 @@ def test_figure_4_is_rigorous_everywhere() -> None:
     assert all(row["log10_upper"] >= row["log10_delta"] for row in rows)
     # History: where nothing is certified the bracket is within a digit.
     assert all(row["log10_upper"] - row["log10_delta"] < 1.0 for row in rows)
+    for panel, values in FIGURE_4.items():
+        for epsilon, noted in values.items():
+            found = [
+                row["log10_delta"]
+                for row in rows
+                if (row["panel"], row["epsilon"]) == (panel, epsilon)
+            ]
+            assert found == pytest.approx(noted, abs=printed(3))
 
 
 def test_table_1_has_the_papers_three_entries() -> None:
@@ -98,4 +137,5 @@ def test_drawings(make: Callable[[], Reproduction], tmp_path: Path) -> None:
     page = (tmp_path / "figure.html").read_text()
     assert "<table" in page
     assert 'src="http' not in page
-    assert all(math.isfinite(value) for series in result.series for value in series.y)
+    curves = [one for one in result.series if not one.name.startswith("fit")]
+    assert all(math.isfinite(value) for one in curves for value in one.y)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Group
 from rich.text import Text
 
+import mezzotint as mz
 from mezzotint.cli import common
 from mezzotint.cli.common import AsJson, Overwrite, option
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import replacing
 from mezzotint.core.records import number
-from mezzotint.papers import catalogue
-from mezzotint.papers.reproduction import RUNS, Reproduction
+
+if TYPE_CHECKING:
+    from mezzotint.papers.reproduction import Reproduction
 
 REPRODUCE = "mezzotint reproduce rqm-figure4 --data femnist.npz --model cnn --rounds 2000 --seeds 3"
 
@@ -80,20 +82,22 @@ def reproduce(
 
 
 def _list(as_json: bool) -> None:
-    names = list(catalogue.reproductions())
-    text = "\n".join(f"{name:<24}{catalogue.summary(name)}" for name in names)
+    names = list(mz.papers.catalogue.reproductions())
+    text = "\n".join(f"{name:<24}{mz.papers.catalogue.summary(name)}" for name in names)
     common.show({"names": names}, as_json, lambda: text)
 
 
 def _computed(name: str, options: dict[str, Any]) -> Reproduction:
-    if name not in catalogue.reproductions():
-        raise ParameterError("name", name, f"use one of: {', '.join(catalogue.reproductions())}")
-    if "progress" not in catalogue.accepted(name):
+    if name not in mz.papers.catalogue.reproductions():
+        raise ParameterError(
+            "name", name, f"use one of: {', '.join(mz.papers.catalogue.reproductions())}"
+        )
+    if "progress" not in mz.papers.catalogue.accepted(name):
         with common.busy(f"reproducing {name}"):
-            return catalogue.reproduce(name, **options)
+            return mz.papers.catalogue.reproduce(name, **options)
     bar: AbstractContextManager[Any] = common.progress(name)
     with bar as tell:
-        return catalogue.reproduce(name, progress=tell, **options)
+        return mz.papers.catalogue.reproduce(name, progress=tell, **options)
 
 
 def _draw(result: Reproduction, kind: str, path: Path | None, overwrite: bool) -> None:
@@ -108,7 +112,7 @@ def _draw(result: Reproduction, kind: str, path: Path | None, overwrite: bool) -
 
 def _picture(result: Reproduction) -> Group:
     """The rows as a table; remarks would squeeze the numbers, so they stand below, each once."""
-    rows = [{key: row[key] for key in row if key != RUNS} for row in result.rows]
+    rows = result.rows
     names = [name for name in result.columns if name != "note"]
     remarks: dict[str, list[str]] = {}
     for row in rows:

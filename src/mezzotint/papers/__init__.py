@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from mezzotint.core import on_demand
 
 if TYPE_CHECKING:
+    from mezzotint.papers import catalogue as catalogue
     from mezzotint.papers import errata as errata
     from mezzotint.papers import optm_programs as optm_programs
     from mezzotint.papers import optm_tables as optm_tables

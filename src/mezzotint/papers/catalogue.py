@@ -6,9 +6,11 @@ import importlib
 import inspect
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.papers.reproduction import Part, Reproduction
+from mezzotint.papers.simulation import Run
 
 _MODULES = ("optm_tables", "rqm", "rqm_training", "rqp", "smoothed_tables")
 
@@ -24,6 +26,9 @@ DATA = {
     "rqp-table1": "mnist",
 }
 """What the option `data` of a reproduction names: MNIST's four idx files, FEMNIST by writer, CIFAR's images."""
+
+RUN = "run"
+"""Parameter of reproductions that take all options as one record."""
 
 OPTIONS = ("data", "model", "rounds", "seeds", "quick", "keep", "device")
 """Options that some reproductions take, in the order of the command line."""
@@ -46,10 +51,12 @@ def summary(name: str) -> str:
 def accepted(name: str) -> tuple[str, ...]:
     """The options that a reproduction takes."""
     parameters = inspect.signature(reproductions()[name]).parameters
+    if RUN in parameters:
+        return (*OPTIONS, "progress")
     return tuple(option for option in (*OPTIONS, "progress") if option in parameters)
 
 
-def reproduce(name: str, **options: object) -> Reproduction:
+def reproduce(name: str, **options: Any) -> Reproduction:
     """Recomputes a table or figure; an option that is None is left at what the reproduction takes by default.
 
     Arguments:
@@ -68,6 +75,8 @@ def reproduce(name: str, **options: object) -> Reproduction:
         if option not in taken:
             words = ", ".join(word for word in taken if word != "progress") or "no options"
             raise ParameterError(option, str(given[option]), f"{name} takes {words}")
+    if RUN in inspect.signature(known[name]).parameters:
+        return known[name](Run(**given))
     return known[name](**given)
 
 

@@ -13,14 +13,17 @@ import numpy as np
 from mezzotint import datasets, design, families
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.records import JsonObject, Progress, ticks
+from mezzotint.core.records import JsonObject, ticks
 from mezzotint.core.types import FloatArray
 from mezzotint.papers.reproduction import RUNS, Part, Reproduction, Series
 from mezzotint.papers.rqm import LEVELS, PAIRS, TRIALS, Pair, law_of, poisson_binomial, randomized
 from mezzotint.papers.simulation import (
+    QUICK_ROUNDS,
+    QUICK_SEEDS,
     Contestant,
     Experiment,
     Kept,
+    Run,
     Simulation,
     histories,
     pseudo_writers,
@@ -30,7 +33,7 @@ CLIP = 2.9731e-5
 """c of the paper's experiments on FEMNIST."""
 TRAINING_ORDER = 2.0
 """Renyi order at which divergences are shown, and the optimal table is given that of the paper's first RQM."""
-ALONE_ROUNDS, ALONE_RATE, ALONE_SEEDS = 400, 2000.0, 8
+ALONE_ROUNDS, ALONE_RATE, ALONE_SEEDS = 400, 2000.0, 5
 """A setting that tells mechanisms apart: one client a round, so that nobody else's noise averages its own away."""
 NOISE_FREE = "noise-free clipped"
 
@@ -137,41 +140,26 @@ def _verdict(rows: Sequence[JsonObject], prefix: str) -> str:
     return "; ".join(words)
 
 
-def training_figure(
-    number: int,
-    theta: float,
-    *,
-    data: str | None = None,
-    model: str = "softmax",
-    rounds: int = 100,
-    seeds: int = 3,
-    quick: bool = False,
-    keep: Path | None = None,
-    device: str = "cpu",
-    progress: Progress | None = None,
-) -> Reproduction:
+def training_figure(number: int, theta: float, run: Run) -> Reproduction:
     """Figures 4, 5 and 6 of the RQM paper: loss and accuracy of federated training.
 
     Arguments:
         number: of the figure; theta: of its PBM.
-        data: FEMNIST by writer, or MNIST's folder, whose records are cut in 3,400 parts of 17.
-        model, rounds, seeds, device: as of `Experiment`; the paper has "cnn", 2000 rounds, and names no number of runs.
-        quick: 20 rounds and 2 seeds. keep: file of finished runs.
-        progress: called after each round.
+        run: how; its data are FEMNIST by writer, or MNIST's folder, whose records are cut in 3,400 parts of 17. The paper
+            has "cnn", 2000 rounds, and names no number of runs.
     """
-    described, federation = _federation(data)
-    if quick:
-        rounds, seeds = min(rounds, 20), min(seeds, 2)
-    paper = Experiment(model=model, rounds=rounds, device=device)
-    alone = replace(_alone_experiment(), device=device)
+    described, federation = _federation(run.data)
+    seeds = run.seeds_or(3)
+    paper = Experiment(model=run.model, rounds=run.rounds_or(100), device=run.device)
+    alone = replace(_alone_experiment(), device=run.device)
     alone_seeds = ALONE_SEEDS
-    if quick:
-        alone, alone_seeds = replace(alone, rounds=20), 2
-    chosen, kept = contestants(theta), Kept(keep)
+    if run.quick:
+        alone, alone_seeds = replace(alone, rounds=QUICK_ROUNDS), QUICK_SEEDS
+    chosen, kept = contestants(theta), Kept(run.keep)
     total = len(chosen) * (seeds * paper.rounds + alone_seeds * alone.rounds)
-    run = partial(histories, kept=kept, data=described, tick=ticks(progress, total))
-    together = run(Simulation(federation, paper), chosen, seeds)
-    single = run(Simulation(federation, alone), chosen, alone_seeds)
+    train = partial(histories, kept=kept, data=described, tick=ticks(run.progress, total))
+    together = train(Simulation(federation, paper), chosen, seeds)
+    single = train(Simulation(federation, alone), chosen, alone_seeds)
     rows: list[JsonObject] = []
     for name, contestant in chosen.items():
         row: JsonObject = {"mechanism": name, **_losses(theta, name, contestant)}
@@ -237,58 +225,19 @@ def _note(
     )
 
 
-def figure4(
-    *,
-    data: str | None = None,
-    model: str = "softmax",
-    rounds: int = 100,
-    seeds: int = 3,
-    quick: bool = False,
-    keep: Path | None = None,
-    device: str = "cpu",
-    progress: Progress | None = None,
-) -> Reproduction:
+def figure4(run: Run) -> Reproduction:
     """Figure 4 of the RQM paper: federated training against PBM at theta 0.15."""
-    return training_figure(
-        4, 0.15, data=data, model=model, rounds=rounds, seeds=seeds, quick=quick, keep=keep,
-        device=device, progress=progress,
-    )  # fmt: skip
+    return training_figure(4, 0.15, run)
 
 
-def figure5(
-    *,
-    data: str | None = None,
-    model: str = "softmax",
-    rounds: int = 100,
-    seeds: int = 3,
-    quick: bool = False,
-    keep: Path | None = None,
-    device: str = "cpu",
-    progress: Progress | None = None,
-) -> Reproduction:
+def figure5(run: Run) -> Reproduction:
     """Figure 5 of the RQM paper: federated training against PBM at theta 0.25."""
-    return training_figure(
-        5, 0.25, data=data, model=model, rounds=rounds, seeds=seeds, quick=quick, keep=keep,
-        device=device, progress=progress,
-    )  # fmt: skip
+    return training_figure(5, 0.25, run)
 
 
-def figure6(
-    *,
-    data: str | None = None,
-    model: str = "softmax",
-    rounds: int = 100,
-    seeds: int = 3,
-    quick: bool = False,
-    keep: Path | None = None,
-    device: str = "cpu",
-    progress: Progress | None = None,
-) -> Reproduction:
+def figure6(run: Run) -> Reproduction:
     """Figure 6 of the RQM paper: federated training against PBM at theta 0.35."""
-    return training_figure(
-        6, 0.35, data=data, model=model, rounds=rounds, seeds=seeds, quick=quick, keep=keep,
-        device=device, progress=progress,
-    )  # fmt: skip
+    return training_figure(6, 0.35, run)
 
 
 # Figure 11 ------------------------------------------------------------------------------------------------------------
@@ -311,41 +260,32 @@ def cifar_contestants() -> dict[str, Contestant]:
     }
 
 
-def figure11(
-    *,
-    data: str | None = None,
-    model: str = "softmax",
-    rounds: int = 60,
-    seeds: int = 3,
-    quick: bool = False,
-    keep: Path | None = None,
-    device: str = "cpu",
-    progress: Progress | None = None,
-) -> Reproduction:
+def figure11(run: Run) -> Reproduction:
     """Figure 11 of the RQM paper: training on CIFAR against PBM, central noise and no clipping.
 
-    Arguments: as of `training_figure`; `data` is a folder of CIFAR-100's or CIFAR-10's pickles, or of the package's images.
+    Arguments:
+        run: how; its data are a folder of CIFAR-100's or CIFAR-10's pickles, or of the package's images.
     """
-    if data is None:
+    if run.data is None:
         raise ParameterError(
             "data",
             None,
             "name the folder of CIFAR-100 or CIFAR-10: pickles, or the package's images",
         )
+    data = run.data
     name = "cifar100" if (Path(data) / "train").is_file() else "cifar10"
     federation = datasets.load_federation(name, folder=data, clients=CIFAR_CLIENTS)
     described = {"cifar100": "CIFAR-100", "cifar10": "CIFAR-10, for want of CIFAR-100"}[name]
-    if quick:
-        rounds, seeds = min(rounds, 5), min(seeds, 2)
-    how = Experiment(model=model, rounds=rounds, device=device)
+    seeds = run.seeds_or(3)
+    how = Experiment(model=run.model, rounds=run.rounds_or(60), device=run.device)
     chosen = cifar_contestants()
     found = histories(
         Simulation(federation, how),
         chosen,
         seeds,
-        kept=Kept(keep),
+        kept=Kept(run.keep),
         data=described,
-        tick=ticks(progress, len(chosen) * seeds * rounds),
+        tick=ticks(run.progress, len(chosen) * seeds * how.rounds),
     )
     rows: list[JsonObject] = []
     for method, history in found.items():
@@ -356,8 +296,8 @@ def figure11(
         rows.append(row)
     return Reproduction(
         title=f"RQM, Figure 11: federated training on {described} (theta = 0.25, m = {LEVELS})",
-        note=f"{described}, {CIFAR_CLIENTS} clients (Dirichlet), {rounds} rounds of {how.per_round}, {seeds} seeds, model "
-        f"{model}; the paper trains a convolutional network on CIFAR-100 and prints neither numbers nor rates "
+        note=f"{described}, {CIFAR_CLIENTS} clients (Dirichlet), {how.rounds} rounds of {how.per_round}, {seeds} seeds, model "
+        f"{how.model}; the paper trains a convolutional network on CIFAR-100 and prints neither numbers nor rates "
         f"({how.learning_rate:g} here, {FREE_RATE:g} without clipping). The Gaussian noise has RQM's divergence of order "
         f"{TRAINING_ORDER:g} for each coordinate, once for the sum: it trusts the server, and is the smaller noise "
         f"therefore. Clipping at {CIFAR_CLIP:g} leaves little but signs, and with {how.per_round} clients the noise of "
@@ -392,39 +332,36 @@ def tradeoff_table(family: str, epsilon: float) -> Mechanism:
     return design.calibrate(family.lower(), epsilon=epsilon, levels=TRADEOFF_LEVELS).mechanism
 
 
-def _tradeoff_experiment(rounds: int, device: str) -> Experiment:
+def _tradeoff_experiment(run: Run) -> Experiment:
     return Experiment(
-        rounds=rounds, per_round=1, learning_rate=ALONE_RATE, evaluations=1, device=device
+        model=run.model,
+        rounds=run.rounds_or(400),
+        per_round=1,
+        learning_rate=ALONE_RATE,
+        evaluations=1,
+        device=run.device,
     )
 
 
-def tradeoff(
-    *,
-    data: str | None = None,
-    rounds: int = 400,
-    seeds: int = 10,
-    quick: bool = False,
-    keep: Path | None = None,
-    device: str = "cpu",
-    progress: Progress | None = None,
-) -> Reproduction:
+def tradeoff(run: Run) -> Reproduction:
     """Accuracy of federated training against the epsilon of a report: RQM, PBM, MVU, OPTM and the optimal table.
 
-    Arguments: as of `training_figure`; `data` is MNIST's folder.
+    Arguments:
+        run: how; its data are MNIST's folder.
     """
-    if data is None:
+    if run.data is None:
         raise ParameterError("data", None, "name a folder with MNIST's four idx files")
-    if quick:
-        rounds, seeds = min(rounds, 40), min(seeds, 2)
-    simulation = Simulation(pseudo_writers(data), _tradeoff_experiment(rounds, device))
+    seeds, how = run.seeds_or(10), _tradeoff_experiment(run)
+    simulation = Simulation(pseudo_writers(run.data), how)
     settings = [(family, e) for family in TRADEOFF_FAMILIES for e in TRADEOFF_EPSILONS]
-    tick = ticks(progress, (len(settings) + 1) * seeds * rounds)
-    run = partial(histories, simulation, seeds=seeds, kept=Kept(keep), data="MNIST", tick=tick)
-    free = run({NOISE_FREE: Contestant(clip=CLIP)})[NOISE_FREE][:, -1, 2]
+    tick = ticks(run.progress, (len(settings) + 1) * seeds * how.rounds)
+    kept = Kept(run.keep)
+    train = partial(histories, simulation, seeds=seeds, kept=kept, data="MNIST", tick=tick)
+    free = train({NOISE_FREE: Contestant(clip=CLIP)})[NOISE_FREE][:, -1, 2]
     rows: list[JsonObject] = []
     for family, epsilon in settings:
         table = tradeoff_table(family, epsilon)
-        accuracy = 100 * run({family: Contestant(clip=CLIP, table=table)})[family][:, -1, 2]
+        accuracy = 100 * train({family: Contestant(clip=CLIP, table=table)})[family][:, -1, 2]
         mean, error = _mean_and_error(accuracy)
         row: JsonObject = {
             "mechanism": family,
@@ -439,7 +376,7 @@ def tradeoff(
     ceiling = float(100 * free.mean())
     return Reproduction(
         title="Privacy against accuracy: five mechanisms of four levels at equal epsilon of a report",
-        note=f"MNIST in 3,400 random parts of 17, softmax regression, one client a round, {rounds} rounds at the server's "
+        note=f"MNIST in 3,400 random parts of 17, softmax regression, one client a round, {how.rounds} rounds at the server's "
         f"rate {ALONE_RATE:g}, coordinates clipped at c = {CLIP:g}, means of {seeds} seeds and one standard error; "
         f"without noise {ceiling:.1f} %. epsilon is of one coordinate's report, certified; a gradient has 7,850 of them. "
         "Each mechanism has the parameters, or levels, with the least error that it allows: RQM and PBM by calibration, "
@@ -510,7 +447,7 @@ def _alone_experiment() -> Experiment:
 def _tradeoff_parts(data: str | None) -> tuple[Part, ...]:
     if data is None:
         return ()
-    simulation = cache(lambda: Simulation(pseudo_writers(data), _tradeoff_experiment(400, "cpu")))
+    simulation = cache(lambda: Simulation(pseudo_writers(data), _tradeoff_experiment(Run())))
 
     def part(family: str) -> Part:
         def rows() -> Sequence[JsonObject]:

@@ -22,6 +22,7 @@ from mezzotint import datasets
 from mezzotint.core import brought_by
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.records import Progress
 
 if TYPE_CHECKING:
     import torch
@@ -31,6 +32,42 @@ DRAWS = 2**16
 """Random words of 16 bits choose a code."""
 CHECKPOINT = 50
 """Rounds between two checkpoints of a run."""
+
+
+QUICK_ROUNDS, QUICK_SEEDS = 20, 2
+"""At most so many rounds and seeds where a run is only to be seen to work."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """What the user says about an experiment.
+
+    Arguments:
+        data: where its data lie; model, device: as of `Experiment`.
+        rounds, seeds: None takes what the experiment has.
+        quick: a smaller run. keep: file of finished runs.
+        progress: called as progress(done, total) after each round.
+    """
+
+    data: str | None = None
+    model: str = "softmax"
+    rounds: int | None = None
+    seeds: int | None = None
+    quick: bool = False
+    keep: Path | None = None
+    device: str = "cpu"
+    progress: Progress | None = None
+
+    def rounds_or(self, usual: int) -> int:
+        """The rounds of the experiment, whose usual number is given."""
+        rounds = usual if self.rounds is None else self.rounds
+        return min(rounds, QUICK_ROUNDS) if self.quick else rounds
+
+    def seeds_or(self, usual: int) -> int:
+        """The seeds of the experiment, whose usual number is given."""
+        seeds = usual if self.seeds is None else self.seeds
+        return min(seeds, QUICK_SEEDS) if self.quick else seeds
 
 
 @final

@@ -132,18 +132,29 @@ EPSILONS = (0.5, 1.0, 2.0, 7.0)
 SIZES = (500_000, 1_000_000, 2_000_000, 5_000_000)
 """Multiples of 500, so that 0.2 % of them is a whole number."""
 SMALL_SIZES = (100_000, 200_000, 400_000)
-FIT = "fit in n"
+FIT, ORDER_FIT = "fit in n", "fit in sqrt(n) log n"
 
 
-def _fitted(
-    panel: str, name: str, x: Sequence[float], y: Sequence[float]
-) -> tuple[JsonObject, Series]:
+def joined_fits(series: Sequence[Series]) -> tuple[Series, ...]:
+    """The fits of each panel as one broken line for each kind, after the curves and before other notions."""
+    curves = [one for one in series if one.name not in (FIT, ORDER_FIT, "DP")]
+    for panel in dict.fromkeys(one.panel for one in series):
+        for name in (FIT, ORDER_FIT):
+            fits = [one for one in series if (one.panel, one.name) == (panel, name)]
+            if fits:
+                x = tuple(value for one in fits for value in (*one.x, math.nan))
+                y = tuple(value for one in fits for value in (*one.y, math.nan))
+                curves.append(Series(panel=panel, name=name, x=x[:-1], y=y[:-1]))
+    return (*curves, *(one for one in series if one.name == "DP"))
+
+
+def _fitted(panel: str, x: Sequence[float], y: Sequence[float]) -> tuple[JsonObject, Series]:
     """Least squares of y in x: slope, largest residual, and its line."""
     slope, start = np.polyfit(x, y, 1)
     line = [float(start + slope * value) for value in x]
     residual = max(abs(value - fit) for value, fit in zip(y, line, strict=True))
     row: JsonObject = {"slope": float(slope), "largest residual": residual}
-    return row, Series(panel=panel, name=f"{FIT}, {name}", x=tuple(x), y=tuple(line))
+    return row, Series(panel=panel, name=FIT, x=tuple(x), y=tuple(line))
 
 
 def figure2_left() -> Reproduction:
@@ -239,19 +250,19 @@ def _smoothed_panel(
         rows += lines
         values = tuple(line["log10_delta"] for line in lines)
         name = f"epsilon = {epsilon:g}"
-        fit, curve = _fitted(panel, name, x, values)
+        fit, curve = _fitted(panel, x, values)
         slopes.append(fit["slope"])
         series += [Series(panel=panel, name=name, x=x, y=values), curve]
     worst = tuple(row["log10_dp"] for row in rows[: len(sizes)])
     series.append(Series(panel=panel, name="DP", x=x, y=worst))
-    return tuple(rows), tuple(series), tuple(slopes)
+    return tuple(rows), joined_fits(series), tuple(slopes)
 
 
 # Gradients ------------------------------------------------------------------------------------------------------------
 
 GRADIENT_EPSILONS = (0.5, 1.0, 2.0)
 RIGHT_SIZES, RIGHT_DRAWS = (64, 100, 196, 400), 8
-OTHER_SIZES, OTHER_DRAWS = (64, 144, 256), 6
+OTHER_SIZES, OTHER_DRAWS = (64, 100, 144), 4
 GRADIENT_SEED = 7
 
 
@@ -334,8 +345,8 @@ def _fits(rows: Sequence[JsonObject]) -> str:
     for epsilon in GRADIENT_EPSILONS:
         chosen = [row for row in rows if row["epsilon"] == epsilon]
         x, y = [float(row["n"]) for row in chosen], [row["log10_delta"] for row in chosen]
-        linear, _ = _fitted("", "", x, y)
-        order, _ = _fitted("", "", [_order(n) for n in x], y)
+        linear, _ = _fitted("", x, y)
+        order, _ = _fitted("", [_order(n) for n in x], y)
         words.append(f"{linear['largest residual']:.2f} and {order['largest residual']:.2f}")
     return f"Largest residuals at epsilon 0.5, 1, 2: {'; '.join(words)}. "
 
@@ -376,15 +387,15 @@ def _gradient_panel(
             low=tuple(line["low"] for line in lines),
             high=tuple(line["high"] for line in lines),
         )
-        series += [curve, _fitted(panel, name, x, values)[1]]
+        series += [curve, _fitted(panel, x, values)[1]]
         # The second fit is straight in another coordinate: drawn where the sizes are.
-        order, _ = _fitted(panel, name, [_order(n) for n in x], values)
+        order, _ = _fitted(panel, [_order(n) for n in x], values)
         start = values[0] - order["slope"] * _order(x[0])
         fitted = tuple(start + order["slope"] * _order(n) for n in x)
-        series.append(Series(panel=panel, name=f"fit in sqrt(n) log n, {epsilon:g}", x=x, y=fitted))
+        series.append(Series(panel=panel, name=ORDER_FIT, x=x, y=fitted))
     worst = tuple(row["log10_dp"] for row in rows[: len(sizes)])
     series.append(Series(panel=panel, name="DP", x=x, y=worst))
-    return tuple(rows), tuple(series)
+    return tuple(rows), joined_fits(series)
 
 
 # Theorem 5, smoothed --------------------------------------------------------------------------------------------------

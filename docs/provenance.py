@@ -108,7 +108,7 @@ def _compiled_of(sources: set[Path]) -> set[Path]:
     return found
 
 
-def provenance(trace: Trace, settings: Mapping[str, object], seconds: float) -> JsonObject:
+def record(trace: Trace, settings: Mapping[str, object], seconds: float) -> JsonObject:
     """What a stored result keeps about itself: sources, data, settings, libraries, platform, time."""
     return {
         "settings": {name: str(value) for name, value in settings.items() if name != "data"},
