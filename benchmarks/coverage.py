@@ -57,7 +57,7 @@ EDGES = (0.0, 0.1, 0.3, 1.0)
 def free_levels(epsilon: float, levels: list[float]) -> Mechanism:
     """An optimal table on [-1, 1] with these levels, moved to [0, 1]."""
     found = design.optimal(
-        epsilon=epsilon, lower=0, upper=1, levels=[(level + 1) / 2 for level in levels]
+        epsilon=epsilon, lower=0, upper=1, levels=[(confidence + 1) / 2 for confidence in levels]
     )
     return found.mechanism
 
@@ -150,7 +150,7 @@ class Cell:
     """What one cell showed.
 
     Arguments:
-        level: the confidence that its intervals claim.
+        confidence: the confidence that its intervals claim.
         draws: data sets drawn.
         misses: draws whose interval did not hold the truth.
         width: mean width of the interval.
@@ -161,7 +161,7 @@ class Cell:
     column: str
     n: int
     what: str
-    level: float
+    confidence: float
     draws: int
     misses: int
     width: float = 0.0
@@ -170,18 +170,18 @@ class Cell:
     @property
     def missed(self) -> float:
         """Chance of a miss, over that which the level allows."""
-        return self.misses / self.draws / (1 - self.level)
+        return self.misses / self.draws / (1 - self.confidence)
 
     @property
     def alarm(self) -> float:
         """What `missed` exceeds with probability FALSE_ALARM at most, where the level holds."""
-        allowed = 1 - self.level
+        allowed = 1 - self.confidence
         most = float(stats.binom(self.draws, allowed).isf(FALSE_ALARM))
         return most / self.draws / allowed
 
     def __str__(self) -> str:
         return (
-            f"{self.table}, {self.column}, n={self.n}, {self.what} at {self.level:g}: missed {self.missed:.3f} of "
+            f"{self.table}, {self.column}, n={self.n}, {self.what} at {self.confidence:g}: missed {self.missed:.3f} of "
             f"what is allowed, {self.draws} draws, width {self.width:.4g}, open {self.open_width:.4g}"
         )
 
@@ -200,7 +200,7 @@ def shares_of(mechanism: Mechanism, column: Column) -> np.ndarray:
 
 
 def accepts(
-    mechanism: Mechanism, counts: np.ndarray, truth: float, level: float
+    mechanism: Mechanism, counts: np.ndarray, truth: float, confidence: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Whether the score interval of each data set, (D, m) counts, accepts an expected report; its width there."""
     spread, n = spread_of(mechanism), int(counts[0].sum())
@@ -210,7 +210,7 @@ def accepts(
         Sums.of_counts(counts[0]),
         np.full(len(counts), truth),
         counts @ (mechanism.levels - truth) ** 2 / n,
-        quantiles=np.array(normal_quantile(level)),
+        quantiles=np.array(normal_quantile(confidence)),
         reports_above=means > truth,
     )
     return np.abs(means - truth) <= wide + 1e-12 * spread.reach, wide
@@ -227,16 +227,16 @@ def mean_cells(
     truth = float(shares @ mechanism.levels)
     drawn = seeded(1, n, name, label).multinomial(n, shares, size=draws)
     every, often = np.unique(drawn, axis=0, return_counts=True)
-    for level in levels:
-        if draws * (1 - level) < 10:
+    for confidence in levels:
+        if draws * (1 - confidence) < 10:
             continue  # so few misses would be expected that they say nothing
-        held, wide = accepts(mechanism, every, truth, level)
+        held, wide = accepts(mechanism, every, truth, confidence)
         yield Cell(
             table=name,
             column=label,
             n=n,
             what="mean",
-            level=level,
+            confidence=confidence,
             draws=draws,
             misses=int(often[~held].sum()),
             width=float(2 * often @ wide) / draws + 2 * mechanism.max_bias,
@@ -266,7 +266,7 @@ def shapes(
     mechanism: Mechanism,
     column: Column,
     n: int,
-    level: float,
+    confidence: float,
     wanted: Sequence[str],
     draws: int,
     rng: Any,
@@ -276,7 +276,7 @@ def shapes(
         collect.CodeCounts(mechanism=mechanism, counts=counts)
         for counts in rng.multinomial(n, shares_of(mechanism, column), size=draws)
     ]
-    for one in CrossFitted.of_many(many, level=level, edges=np.array(EDGES)):
+    for one in CrossFitted.of_many(many, confidence=confidence, edges=np.array(EDGES)):
         found: dict[str, collect.Interval] = {}
         for what in wanted:
             if what.startswith("share"):
@@ -297,7 +297,7 @@ def cells_of(
     """One cell per quantity: of the first draws where they raise no suspicion, else of fresh ones alone."""
     for stage, (draws, missing) in enumerate(stages, 2):
         rng = seeded(stage, place["n"], place["table"], place["column"])
-        allowed = 1 - place["level"]
+        allowed = 1 - place["confidence"]
         hits, widths, opened = (dict.fromkeys(true, 0.0) for _ in range(3))
         for found in run(list(true), draws, rng):
             for what, one in found.items():
@@ -346,7 +346,7 @@ def codes_of(mechanism: Mechanism, x: np.ndarray, rng: np.random.Generator) -> n
 
 
 def of_groups(
-    mechanism: Mechanism, columns: tuple[Column, Column], n: int, level: float
+    mechanism: Mechanism, columns: tuple[Column, Column], n: int, confidence: float
 ) -> tuple[Truths, Experiment]:
     """Two groups, one five times as large: their difference, their stratified mean; a total of a survey."""
     means = [float(values @ shares) for values, shares in columns]
@@ -365,7 +365,7 @@ def of_groups(
                 for size, c in zip((n, 5 * n), columns, strict=True)
             ]
             groups = [group_of(mechanism, np.repeat(np.arange(one.size), one)) for one in counts]
-            parts = [parts_of(one, level=level)["mean"] for one in groups]
+            parts = [parts_of(one, confidence=confidence)["mean"] for one in groups]
             found = {
                 "difference": collect.difference(parts[0], parts[1]),
                 "stratified": collect.stratified(
@@ -377,7 +377,7 @@ def of_groups(
                 asked = rng.random(population.size) < chances
                 codes = codes_of(mechanism, population[asked], rng)
                 found["total"] = collect.total(
-                    group_of(mechanism, codes, 1 / chances[asked]), level=level
+                    group_of(mechanism, codes, 1 / chances[asked]), confidence=confidence
                 )
             yield {what: found[what] for what in wanted}
 
@@ -385,7 +385,7 @@ def of_groups(
 
 
 def of_pairs(
-    first: Mechanism, second: Mechanism, joint: np.ndarray, n: int, level: float
+    first: Mechanism, second: Mechanism, joint: np.ndarray, n: int, confidence: float
 ) -> tuple[Truths, Experiment]:
     """Covariance and slope of two columns of numbers.
 
@@ -402,7 +402,7 @@ def of_pairs(
         for _ in range(draws):
             counts = rng.multinomial(n, shares.ravel()).reshape(shares.shape)
             found = collect.relation(
-                collect.PairCounts(first=first, second=second, counts=counts), level=level
+                collect.PairCounts(first=first, second=second, counts=counts), confidence=confidence
             )
             # Where the variance may be 0 any slope is possible.
             slope = found.slope or collect.Interval(value=0.0, low=-np.inf, high=np.inf)
@@ -412,7 +412,7 @@ def of_pairs(
 
 
 def of_categories(
-    mechanism: Mechanism, shares: np.ndarray, n: int, level: float
+    mechanism: Mechanism, shares: np.ndarray, n: int, confidence: float
 ) -> tuple[Truths, Experiment]:
     """Frequencies, and the shares of the pairs of two independent columns, of the rarest and the commonest category."""
     names = mechanism.categories or ()
@@ -428,11 +428,13 @@ def of_categories(
         for _ in range(draws):
             counts = rng.multinomial(n, np.outer(pmf, pmf).ravel()).reshape(pmf.size, pmf.size)
             one = collect.estimate(
-                collect.CodeCounts(mechanism=mechanism, counts=counts.sum(axis=1)), level=level
+                collect.CodeCounts(mechanism=mechanism, counts=counts.sum(axis=1)),
+                confidence=confidence,
             )
             assert isinstance(one, collect.Frequencies)
             both = collect.two_way(
-                collect.PairCounts(first=mechanism, second=mechanism, counts=counts), level=level
+                collect.PairCounts(first=mechanism, second=mechanism, counts=counts),
+                confidence=confidence,
             )
             found = {}
             for name, value in watched.items():
@@ -444,7 +446,7 @@ def of_categories(
 
 
 def within_of(
-    mechanism: Mechanism, category: Mechanism, shares: np.ndarray, n: int, level: float
+    mechanism: Mechanism, category: Mechanism, shares: np.ndarray, n: int, confidence: float
 ) -> tuple[Truths, Experiment]:
     """The mean of a number within a private category: category i has the numbers of a beta around (i + 1) / (k + 1)."""
     k = shares.size
@@ -458,14 +460,15 @@ def within_of(
         for _ in range(draws):
             counts = rng.multinomial(n, joint.ravel()).reshape(joint.shape)
             found = collect.means_within(
-                collect.PairCounts(first=category, second=mechanism, counts=counts), level=level
+                collect.PairCounts(first=category, second=mechanism, counts=counts),
+                confidence=confidence,
             )
             yield {what: found[names[int(what.split()[-1])]] for what in wanted}
 
     return true, run
 
 
-def pair_cells(stages: Stages, level: float) -> Iterator[Cell]:
+def pair_cells(stages: Stages, confidence: float) -> Iterator[Cell]:
     letters = ["a", "b", "c", "d"]
     uneven, rng = np.array([0.7, 0.2, 0.09, 0.01]), seeded(5)
     x = rng.beta(2, 5, 2000)
@@ -479,31 +482,38 @@ def pair_cells(stages: Stages, level: float) -> Iterator[Cell]:
                 "smooth, 90/10": (COLUMNS["smooth"], COLUMNS["90/10"]),
                 "constants": (COLUMNS["all 0"], COLUMNS["all .5"]),
             }.items():
-                cases.append((name, label, n, of_groups(table, columns, n, level)))
+                cases.append((name, label, n, of_groups(table, columns, n, confidence)))
         for n in (400, 4000):
-            cases.append((f"{name} x 2", "related", n, of_pairs(table, table, together, n, level)))
             cases.append(
-                (f"{name} x 2", "one constant", n, of_pairs(table, table, constant, n, level))
+                (f"{name} x 2", "related", n, of_pairs(table, table, together, n, confidence))
+            )
+            cases.append(
+                (f"{name} x 2", "one constant", n, of_pairs(table, table, constant, n, confidence))
             )
     for epsilon in (0.5, 1.0, 4.0):
         table = families.categorical(categories=letters, epsilon=epsilon)
         for n in (30, 1000):
             for label, shares in {"uneven": uneven, "one": np.eye(4)[0]}.items():
                 cases.append(
-                    (f"categories 4, {epsilon:g}", label, n, of_categories(table, shares, n, level))
+                    (
+                        f"categories 4, {epsilon:g}",
+                        label,
+                        n,
+                        of_categories(table, shares, n, confidence),
+                    )
                 )
         cases.append(
             (
                 f"categories 4, {epsilon:g} x opt4e1",
                 "uneven",
                 2000,
-                within_of(TABLES["opt4e1"](), table, uneven, 2000, level),
+                within_of(TABLES["opt4e1"](), table, uneven, 2000, confidence),
             )
         )
     for name, label, n, (true, run) in cases:
         if "constant" in label and "slope" in true:
             true = {what: value for what, value in true.items() if what != "slope"}
-        place = {"table": name, "column": label, "n": n, "level": level}
+        place = {"table": name, "column": label, "n": n, "confidence": confidence}
         yield from cells_of(place, true, run, stages)
 
 
@@ -531,7 +541,7 @@ def widths(
         ]
         for one in (mechanism, wave)
     ]
-    ours, others = (list(CrossFitted.of_many(sets, level=0.95, edges=edges)) for sets in many)
+    ours, others = (list(CrossFitted.of_many(sets, confidence=0.95, edges=edges)) for sets in many)
     safe = collect.estimate(many[0][0], method="safe", histogram=EDGES)
     assert isinstance(safe, collect.Estimate)
     assert safe.histogram is not None
@@ -597,7 +607,9 @@ def at_once(true: Truths, run: Experiment) -> tuple[Truths, Experiment]:
     return {f"all {len(true)} at once": 0.0}, together
 
 
-def of_two_way(k: int, m: int, epsilon: float, n: int, level: float) -> tuple[Truths, Experiment]:
+def of_two_way(
+    k: int, m: int, epsilon: float, n: int, confidence: float
+) -> tuple[Truths, Experiment]:
     """All cells of a two-way table."""
     tables = [families.categorical(categories=range(size), epsilon=epsilon) for size in (k, m)]
     shares = np.outer(np.arange(k, 0, -1.0), np.arange(m, 0, -1.0)) ** 2
@@ -612,18 +624,18 @@ def of_two_way(k: int, m: int, epsilon: float, n: int, level: float) -> tuple[Tr
             pairs = collect.PairCounts(
                 first=tables[0], second=tables[1], counts=counts.reshape(pmf.shape)
             )
-            found = collect.two_way(pairs, level=level, simultaneous=True)
+            found = collect.two_way(pairs, confidence=confidence, simultaneous=True)
             yield {f"{one},{other}": share for (one, other), share in found.items()}
 
     return at_once(true, run)
 
 
-def of_all_groups(mechanism: Mechanism, n: int, level: float) -> tuple[Truths, Experiment]:
+def of_all_groups(mechanism: Mechanism, n: int, confidence: float) -> tuple[Truths, Experiment]:
     """The means of all groups, of sizes n, n / 2, ..., each at Bonferroni's level."""
     columns = ["all 0", "90/10", "smooth", "2 % outliers", "ends", "all 1"]
     sizes = [max(1, n >> i) for i in range(len(columns))]
     true = {label: float(COLUMNS[label][0] @ COLUMNS[label][1]) for label in columns}
-    each = 1 - (1 - level) / len(columns)
+    each = 1 - (1 - confidence) / len(columns)
 
     def run(wanted: Sequence[str], draws: int, rng: np.random.Generator) -> Iterator[Found]:
         del wanted
@@ -633,25 +645,30 @@ def of_all_groups(mechanism: Mechanism, n: int, level: float) -> tuple[Truths, E
                 counts = rng.multinomial(size, shares_of(mechanism, COLUMNS[label]))
                 reports = collect.CodeCounts(mechanism=mechanism, counts=counts)
                 group = Group(counts=reports, weights=counts, squares=counts)
-                found[label] = parts_of(group, level=each)["mean"].interval
+                found[label] = parts_of(group, confidence=each)["mean"].interval
             yield found
 
     return at_once(true, run)
 
 
-def joint_cells(stages: Stages, level: float) -> Iterator[Cell]:
+def joint_cells(stages: Stages, confidence: float) -> Iterator[Cell]:
     for k, m, epsilon, n in (
         (4, 3, 2.0, 500),
         (3, 3, 8.0, 20),
         (6, 5, 6.0, 100),
         (6, 5, 1.0, 2000),
     ):
-        place = {"table": f"{k} x {m}, {epsilon:g}", "column": "uneven", "n": n, "level": level}
-        yield from cells_of(place, *of_two_way(k, m, epsilon, n, level), stages)
+        place = {
+            "table": f"{k} x {m}, {epsilon:g}",
+            "column": "uneven",
+            "n": n,
+            "confidence": confidence,
+        }
+        yield from cells_of(place, *of_two_way(k, m, epsilon, n, confidence), stages)
     for name in ("rr1", "rr4", "opt4e1", "krr8e1", "krr4e5"):
         for n in (10, 100):
-            place = {"table": name, "column": "six groups", "n": n, "level": level}
-            yield from cells_of(place, *of_all_groups(TABLES[name](), n, level), stages)
+            place = {"table": name, "column": "six groups", "n": n, "confidence": confidence}
+            yield from cells_of(place, *of_all_groups(TABLES[name](), n, confidence), stages)
 
 
 # All ---------------------------------------------------------------------------------------------------------------
@@ -660,7 +677,7 @@ def joint_cells(stages: Stages, level: float) -> Iterator[Cell]:
 def cells(asked: argparse.Namespace) -> Iterator[Cell]:
     """Every cell of the grid."""
     parts, sizes = asked.part.split(","), [int(n) for n in asked.n.split(",")]
-    levels = [float(level) for level in asked.levels.split(",")]
+    levels = [float(confidence) for confidence in asked.levels.split(",")]
     stages = (asked.screen, SUSPECT), (asked.confirm, CLOSE), (asked.settle, np.inf)
     names = asked.tables.split(",") if {"mean", "shapes"} & set(parts) else []
     for name in names:
@@ -672,15 +689,15 @@ def cells(asked: argparse.Namespace) -> Iterator[Cell]:
                     yield from mean_cells(name, mechanism, label, n, asked.draws, levels)
                 if "shapes" not in parts or n < 100:
                     continue
-                for level in levels:
-                    place = {"table": name, "column": label, "n": n, "level": level}
-                    run = partial(shapes, mechanism, COLUMNS[label], n, level)
+                for confidence in levels:
+                    place = {"table": name, "column": label, "n": n, "confidence": confidence}
+                    run = partial(shapes, mechanism, COLUMNS[label], n, confidence)
                     yield from cells_of(place, true, run, stages)
-    for level in levels:
+    for confidence in levels:
         if "joint" in parts:
-            yield from joint_cells(stages, level)
+            yield from joint_cells(stages, confidence)
         if "pairs" in parts:
-            yield from pair_cells(stages, level)
+            yield from pair_cells(stages, confidence)
 
 
 def main() -> None:
@@ -713,11 +730,17 @@ def main() -> None:
         if asked.json:
             with asked.json.open("a") as lines:
                 lines.write(json.dumps(asdict(cell)) + "\n")
-    for what, level in sorted({(cell.what.split(" ")[0], cell.level) for cell in found}):
-        group = [cell for cell in found if (cell.what.split(" ")[0], cell.level) == (what, level)]
+    for what, confidence in sorted({(cell.what.split(" ")[0], cell.confidence) for cell in found}):
+        group = [
+            cell
+            for cell in found
+            if (cell.what.split(" ")[0], cell.confidence) == (what, confidence)
+        ]
         worst = max(group, key=lambda cell: cell.missed)
         draws = sum(cell.draws for cell in group)
-        console.print(f"{what} at {level:g}: {len(group)} cells, {draws} draws; worst: {worst}")
+        console.print(
+            f"{what} at {confidence:g}: {len(group)} cells, {draws} draws; worst: {worst}"
+        )
     alarms = [cell for cell in found if cell.missed > cell.alarm]
     console.print(
         f"{len(alarms)} of {len(found)} cells above the alarm line; where the level holds each exceeds it with "

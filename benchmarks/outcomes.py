@@ -47,14 +47,14 @@ class Cell:
     column: str
     n: int
     what: str
-    level: float
+    confidence: float
     misses: float
     width: float = 0.0
 
     @property
     def missed(self) -> float:
         """Chance of a miss, over that which the level allows."""
-        return self.misses / (1 - self.level)
+        return self.misses / (1 - self.confidence)
 
     def __str__(self) -> str:
         return f"{self.table}, {self.column}, n={self.n}: {self.missed:.3f}, width {self.width:.4g}"
@@ -80,7 +80,7 @@ def chances(counts: np.ndarray, pmf: np.ndarray) -> np.ndarray:
 
 
 def accepts(
-    mechanism: Mechanism, counts: np.ndarray, truth: float, level: float
+    mechanism: Mechanism, counts: np.ndarray, truth: float, confidence: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Whether the score interval of each data set, (D, m) counts, accepts an expected report; its width there."""
     spread, n = spread_of(mechanism), int(counts[0].sum())
@@ -90,7 +90,7 @@ def accepts(
         Sums.of_counts(counts[0]),
         np.full(len(counts), truth),
         counts @ (mechanism.levels - truth) ** 2 / n,
-        quantiles=np.array(normal_quantile(level)),
+        quantiles=np.array(normal_quantile(confidence)),
         reports_above=means > truth,
     )
     return np.abs(means - truth) <= wide + 1e-12 * spread.reach, wide
@@ -103,11 +103,19 @@ def bit_cells(levels: Sequence[float]) -> Iterator[Cell]:
         target = target_of_mean(table)
         for n in (1, 2, 3, 5, 10, 30, 100, 1000):
             every = outcomes(n, 2)
-            for level in levels:
-                found = [target.interval(Sums.of_counts(counts), level=level) for counts in every]
+            for confidence in levels:
+                found = [
+                    target.interval(Sums.of_counts(counts), confidence=confidence)
+                    for counts in every
+                ]
                 low, high = np.array(found).T
                 for share in SHARES:
-                    place = {"table": f"rr{epsilon:g}", "n": n, "what": "bits", "level": level}
+                    place = {
+                        "table": f"rr{epsilon:g}",
+                        "n": n,
+                        "what": "bits",
+                        "confidence": confidence,
+                    }
                     law = stats.binom.pmf(every[:, 1], n, float(table.pmf(share)[1]))
                     held = (low <= share + 1e-12) & (share - 1e-12 <= high)
                     width = float(2 * law @ (high - low)) / 2
@@ -172,10 +180,10 @@ def enumerated_cells(levels: Sequence[float]) -> Iterator[Cell]:
             for label, column in COLUMNS.items():
                 pmf = np.array(column[1]) @ mechanism.pmf(np.array(column[0]))
                 truth, law = float(pmf @ mechanism.levels), chances(every, pmf)
-                for level in levels:
-                    held, wide = accepts(mechanism, every, truth, level)
+                for confidence in levels:
+                    held, wide = accepts(mechanism, every, truth, confidence)
                     yield Cell(
-                        table=name, column=label, n=n, what="few", level=level,
+                        table=name, column=label, n=n, what="few", confidence=confidence,
                         misses=float(law[~held].sum()), width=float(2 * law @ wide),
                     )  # fmt: skip
 
@@ -185,8 +193,8 @@ def difference_cells(levels: Sequence[float]) -> Iterator[Cell]:
     for epsilon in (0.25, 1.0, 4.0, 8.0):
         table = families.randomized_response(lower=0, upper=1, epsilon=epsilon)
         for sizes in ((10, 10), (3, 30), (40, 40), (30, 300)):
-            for level in levels:
-                parts = [[of_bits(table, n, k, level) for k in range(n + 1)] for n in sizes]
+            for confidence in levels:
+                parts = [[of_bits(table, n, k, confidence) for k in range(n + 1)] for n in sizes]
                 gaps = [[collect.difference(one, other) for other in parts[1]] for one in parts[0]]
                 low, high = (
                     np.array([[getattr(gap, end) for gap in row] for row in gaps])
@@ -208,16 +216,16 @@ def difference_cells(levels: Sequence[float]) -> Iterator[Cell]:
                     held = (low <= truth + 1e-12) & (truth - 1e-12 <= high)
                     yield Cell(
                         table=f"rr{epsilon:g}", column=f"{pair[0]:g} less {pair[1]:g}, {sizes[0]}+{sizes[1]}",
-                        n=sum(sizes), what="differences", level=level,
+                        n=sum(sizes), what="differences", confidence=confidence,
                         misses=float(law[~held].sum()), width=float((law * (high - low)).sum()),
                     )  # fmt: skip
 
 
-def of_bits(table: Mechanism, n: int, ones: int, level: float) -> collect.Part:
+def of_bits(table: Mechanism, n: int, ones: int, confidence: float) -> collect.Part:
     counts = np.array([n - ones, ones])
     reports = collect.CodeCounts(mechanism=table, counts=counts)
     group = Group(counts=reports, weights=counts, squares=counts)
-    return parts_of(group, level=level)["mean"]
+    return parts_of(group, confidence=confidence)["mean"]
 
 
 def frequency_cells(levels: Sequence[float]) -> Iterator[Cell]:
@@ -238,9 +246,9 @@ def frequency_cells(levels: Sequence[float]) -> Iterator[Cell]:
             rare = np.r_[0.9, np.full(k - 1, 0.1 / (k - 1))]
             columns = {"one": np.eye(k)[0], "even": np.full(k, 1 / k), "rare": rare}
             for n in (1, 5, 20, 100, 1000):
-                for level in levels:
+                for confidence in levels:
                     supports = np.arange(n + 1)
-                    low, high = clopper_pearson(supports, n, (1 - level) / k / 2)
+                    low, high = clopper_pearson(supports, n, (1 - confidence) / k / 2)
                     for label, shares in columns.items():
                         pmf, missed = shares @ table.probabilities, 0.0
                         for share, event in zip(shares, events, strict=True):
@@ -252,7 +260,7 @@ def frequency_cells(levels: Sequence[float]) -> Iterator[Cell]:
                             missed += float(law.sum())
                         yield Cell(
                             table=f"{method} {k}, {epsilon:g}", column=label, n=n, what="frequencies",
-                            level=level, misses=missed,
+                            confidence=confidence, misses=missed,
                         )  # fmt: skip
 
 
@@ -272,14 +280,14 @@ def main() -> None:
     parser.add_argument("--levels", default=",".join(map(str, LEVELS)))
     asked = parser.parse_args()
     started, console = time.process_time(), Console(highlight=False, soft_wrap=True)
-    levels, over = [float(level) for level in asked.levels.split(",")], 0
+    levels, over = [float(confidence) for confidence in asked.levels.split(",")], 0
     for part in asked.part.split(","):
         found = list(PARTS[part](levels))
-        for level in levels:
-            group = [cell for cell in found if cell.level == level]
+        for confidence in levels:
+            group = [cell for cell in found if cell.confidence == confidence]
             worst = max(group, key=lambda cell: cell.missed)
             over += sum(cell.missed > 1 + 1e-9 for cell in group)
-            console.print(f"{part} at {level:g}: {len(group)} cells; worst: {worst}")
+            console.print(f"{part} at {confidence:g}: {len(group)} cells; worst: {worst}")
     console.print(f"{over} cells miss too often. {time.process_time() - started:.0f} s of CPU time")
 
 

@@ -192,11 +192,11 @@ def test_estimate_options(
     reports = tmp_path / "r.csv"
     assert invoke(*privatize(column_file, mechanism_file, reports)).status == 0
     for arguments, words in (
-        (("--level", "2"), ("level=2", "between 0 and 1")),
+        (("--confidence", "2"), ("confidence=2", "between 0 and 1")),
         (("--method", "magic"), ("method=magic", "asymptotic")),
-        (("--histogram", "--bins", "0"), ("--bins=0", "1 to 1000 bins")),
-        (("--quantiles", "--probabilities", "0.5,x"), ("probabilities=0.5,x",)),
-        (("--quantiles", "--probabilities", "1.5"), ("--probabilities=", "between 0 and 1")),
+        (("--histogram", "0"), ("--histogram=0", "1 to 1000 bins")),
+        (("--quantiles", "0.5,x"), ("quantiles=0.5,x",)),
+        (("--quantiles", "1.5"), ("--quantiles=", "between 0 and 1")),
         (("--column", "y"), ("column=y", "x_code")),
     ):
         refused("estimate", reports, *arguments, words=words)

@@ -151,7 +151,7 @@ def test_the_most_frequent_of_a_large_domain(invoke: Callable[..., Any], tmp_pat
 
 @pytest.mark.parametrize(
     ("asked", "least"),
-    [(("--histogram", "--bins", 4), 4.0), (("--quantiles",), 1.5)],
+    [(("--histogram", 4), 4.0), (("--quantiles",), 1.5)],
     ids=["shares", "quantiles"],
 )
 def test_where_the_table_is_to_blame_a_better_one_is_named(

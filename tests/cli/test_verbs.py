@@ -63,7 +63,7 @@ def test_the_main_job_end_to_end(
     assert written.json["seeded"] is True
     assert "NOT PRIVATE" in written.err
     assert "not private" in written.json["remark"]
-    asked = ("--histogram", "--bins", 3, "--quantiles", "--probabilities", "0.5")
+    asked = ("--histogram", 3, "--quantiles", "0.5")
     refused = invoke("estimate", reports, *asked, "--json")
     assert (refused.status, refused.out) == (2, "")
     assert "--allow-seeded" in refused.err
@@ -78,7 +78,7 @@ def test_the_main_job_end_to_end(
     assert facts["n"] == 1000
     assert facts["mean"] == pytest.approx(decoded.mean(), rel=FEW)
     assert facts["ci_low"] < facts["mean"] < facts["ci_high"]
-    assert facts["level"] == 0.95
+    assert facts["confidence"] == 0.95
     assert len(facts["histogram"]["share"]) == 3
     assert facts["quantiles"][0]["probability"] == 0.5
     checked = invoke("verify", mechanism_file, "--json")
@@ -152,9 +152,6 @@ def test_options_of_one_column_are_refused_beside_groups_by_name(
     )
     assert invoke(*words).status == 0
     for more, name in (
-        (("--quantiles",), "--quantiles: "),
-        (("--histogram",), "--histogram: "),
-        (("--simultaneous",), "--simultaneous: "),
         (("--method", "safe"), "--method=safe: "),
         (("--save-counts", tmp_path / "c.json"), "--save-counts="),
     ):

@@ -202,9 +202,9 @@ def test_simultaneous_intervals_hold_the_single_ones() -> None:
     single = collect.estimate(counts, histogram=5, quantiles=[0.5])
     joint = collect.estimate(counts, histogram=5, quantiles=[0.5], simultaneous=True)
     assert joint.as_dict()["simultaneous"] is True
-    assert joint.level == 0.95
+    assert joint.confidence == 0.95
     # Eight intervals: each at 1 - 0.05 / 8.
-    assert joint.mean == mean_interval(counts, level=1 - 0.05 / 8, method="asymptotic")
+    assert joint.mean == mean_interval(counts, confidence=1 - 0.05 / 8, method="asymptotic")
     assert single.histogram is not None
     assert joint.histogram is not None
     assert (joint.histogram.high >= single.histogram.high).all()
@@ -303,7 +303,7 @@ def test_intervals_of_a_constant_column_cover(x: float) -> None:
     hits = dict.fromkeys(["mean", "variance", *EDGES[1:]], 0)
     for counts in rng.multinomial(2000, KRR16.pmf(x), size=draws):
         result = collect.estimate(
-            CodeCounts(mechanism=KRR16, counts=counts), level=LEVEL, histogram=EDGES
+            CodeCounts(mechanism=KRR16, counts=counts), confidence=LEVEL, histogram=EDGES
         )
         hits["mean"] += result.mean.low <= x <= result.mean.high
         hits["variance"] += result.input_variance.low <= 0
@@ -347,7 +347,7 @@ def test_intervals_of_lopsided_tables_cover_by_enumeration(table: Mechanism, n: 
     ]
     found = [
         (one.variance(), one.share(0.0, 0.8), one.share(0.5, 1.0))
-        for one in CrossFitted.of_many(many, level=0.95, edges=np.array([0.0, 0.5, 0.8, 1.0]))
+        for one in CrossFitted.of_many(many, confidence=0.95, edges=np.array([0.0, 0.5, 0.8, 1.0]))
     ]
     for (x, p), pmf in zip(columns, pmfs, strict=True):
         values, shares = np.array(x), np.array(p)
@@ -375,7 +375,9 @@ def test_the_mean_of_hard_columns_is_covered_from_ten_reports_on(n: int) -> None
             hits = 0
             for counts, times in zip(outcomes, often.tolist(), strict=True):
                 found = mean_interval(
-                    CodeCounts(mechanism=mechanism, counts=counts), level=LEVEL, method="asymptotic"
+                    CodeCounts(mechanism=mechanism, counts=counts),
+                    confidence=LEVEL,
+                    method="asymptotic",
                 )
                 hits += times * (found.low <= truth <= found.high)
             assert hits >= fewest(draws), (mechanism.name, values, hits / draws)

@@ -108,7 +108,7 @@ def test_greatest_variance_of_a_report_against_a_grid(mechanism: Mechanism) -> N
 def test_safe_half_width_is_bernsteins() -> None:
     """P(|deviation| >= t) <= 2 exp(-n t^2 / (2 v + 2 R t / 3)) equals 1 - level at the returned t, bias aside."""
     for n in (1, 10, 10**6):
-        t = collect.safe_half_width(RQM, n=n, level=0.9) - RQM.max_bias
+        t = collect.safe_half_width(RQM, n=n, confidence=0.9) - RQM.max_bias
         reach = max(RQM.levels[-1] - 0, 1 - RQM.levels[0])
         tail = 2 * math.exp(-n * t**2 / (2 * spread_of(RQM).greatest_of_all + 2 * reach * t / 3))
         assert tail == pytest.approx(0.1, rel=MANY)
@@ -254,7 +254,7 @@ def test_every_point_lies_in_its_interval_and_json_is_plain(
     values = [interval.value for interval in result.quantiles.values]
     assert values == sorted(values)
     document = json.loads(json.dumps(result.as_dict(), allow_nan=False))
-    assert list(document)[:5] == ["n", "mean", "ci_low", "ci_high", "level"]
+    assert list(document)[:5] == ["n", "mean", "ci_low", "ci_high", "confidence"]
     assert (document["n"], document["ci_low"]) == (n, result.mean.low)
 
 
@@ -327,9 +327,9 @@ def test_one_report_says_little() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"level": 1.0}, "level=1.0"),
-        ({"level": float("nan")}, "level=nan"),
-        ({"level": "x"}, "level=x"),
+        ({"confidence": 1.0}, "confidence=1.0"),
+        ({"confidence": float("nan")}, "confidence=nan"),
+        ({"confidence": "x"}, "confidence=x"),
         ({"histogram": True}, "histogram=True"),
         ({"histogram": ["a", "b"]}, "histogram="),
         ({"quantiles": 0.5}, r"quantiles=0\.5"),
@@ -371,10 +371,10 @@ def test_coverage_of_the_mean(mechanism: Mechanism, n: int) -> None:
     for _ in range(RUNS):
         fresh, fixed = drawn(mechanism, rng.beta(2, 5, n), rng), drawn(mechanism, rows, rng)
         for name, counts, truth in (("population", fresh, 2 / 7), ("rows", fixed, rows.mean())):
-            interval = mean_interval(counts, level=LEVEL, method="asymptotic")
+            interval = mean_interval(counts, confidence=LEVEL, method="asymptotic")
             hits[name] += interval.low <= truth <= interval.high
         hits["safe"] += abs(report_moments(fixed)[0] - rows.mean()) <= collect.safe_half_width(
-            mechanism, n=n, level=LEVEL
+            mechanism, n=n, confidence=LEVEL
         )
     assert min(hits.values()) >= FEWEST, hits
 
@@ -397,7 +397,7 @@ def test_coverage_of_everything_else(mechanism: Mechanism, n: int) -> None:
     for _ in range(runs):
         counts = drawn(mechanism, rng.beta(2, 5, n), rng)
         result = collect.estimate(
-            counts, level=LEVEL, histogram=[0, 0.25, 0.5, 1], quantiles=probabilities
+            counts, confidence=LEVEL, histogram=[0, 0.25, 0.5, 1], quantiles=probabilities
         )
         assert result.histogram is not None
         assert result.quantiles is not None

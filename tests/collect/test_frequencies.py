@@ -47,7 +47,7 @@ def test_text_to_frequencies(colours: Path, tmp_path: Path, method: Any, out: st
     mechanism = families.categorical(categories=NAMES, epsilon=2.0, method=method)
     result = collect.privatize(colours, f"{tmp_path}/{out}", column="colour", mechanism=mechanism)
     assert (result.reports, result.below, result.above) == (20_000, 0, 0)
-    found = collect.estimate(collect.read_counts(tmp_path / out), level=0.9999)
+    found = collect.estimate(collect.read_counts(tmp_path / out), confidence=0.9999)
     seen = Counter(pq.read_table(colours)["colour"].to_pylist())
     within(found, {name: seen[name] / 20_000 for name in NAMES})
     assert (
@@ -80,7 +80,7 @@ def test_types_and_missing_values(values: pa.Array, categories: list[Any], tmp_p
         tmp_path / "in.parquet", tmp_path / "p.csv", column="c", mechanism=private
     )
     assert (whole.reports, whole.missing) == (9000, 0)
-    found = collect.estimate(collect.read_counts(tmp_path / "p.csv"), level=0.9999)
+    found = collect.estimate(collect.read_counts(tmp_path / "p.csv"), confidence=0.9999)
     within(found, dict.fromkeys(private.categories or (), 1 / 3))
 
 
@@ -93,7 +93,7 @@ def test_values_that_are_not_listed(colours: Path, tmp_path: Path) -> None:
         collect.privatize(colours, tmp_path / "o.parquet", column="colour", mechanism=few)
     rest = families.categorical(categories=["red", "green"], epsilon=2.0, other=True)
     collect.privatize(colours, tmp_path / "o.parquet", column="colour", mechanism=rest)
-    found = collect.estimate(collect.read_counts(tmp_path / "o.parquet"), level=0.9999)
+    found = collect.estimate(collect.read_counts(tmp_path / "o.parquet"), confidence=0.9999)
     within(found, {"red": 0.7, "green": 0.25, "(other)": 0.05} | {})
     with pytest.raises(
         ParameterError, match=r"column=x: data row 2 holds .*, which is no category"
@@ -110,7 +110,7 @@ def test_beside_a_column_of_numbers_and_kept_ones(colours: Path, tmp_path: Path)
     assert result.claim is not None
     assert result.claim.epsilon == privacy.report_claim(tables).epsilon
     number = collect.estimate(
-        collect.read_counts(tmp_path / "o.parquet", column="x_code"), level=0.9999
+        collect.read_counts(tmp_path / "o.parquet", column="x_code"), confidence=0.9999
     )
     assert isinstance(number, collect.Estimate)
     assert number.mean.low <= 0.5 <= number.mean.high

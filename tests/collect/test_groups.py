@@ -426,7 +426,7 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: Any, status: int = 0) -
 def test_by_on_the_command_line(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = told(
         capsys, table, "--column", "x_code", "--by", "region", "--against", "south", "--json", "--weights", "weight",
-        "--sizes", "north=100,south=100,west=100,(missing)=0", "--level", 0.9999999,
+        "--sizes", "north=100,south=100,west=100,(missing)=0", "--confidence", 0.9999999,
     )  # fmt: skip
     # Reports are private, and new in every run: three intervals miss with chance 3e-7 at most.
     means = {one["group"]: one["mean"] for one in found["groups"]}

@@ -40,7 +40,7 @@ def test_all_statements_hold_at_once() -> None:
     held = listed = 0
     for _ in range(300):
         values = rng.choice(200, size=3000, p=shares)
-        found = collect.heavy_hitters(drawn(DOMAIN, values, rng), top=5, level=0.9)
+        found = collect.heavy_hitters(drawn(DOMAIN, values, rng), top=5, confidence=0.9)
         places = [NAMES.index(name) for name in found.categories]
         inside = all(
             one.low <= shares[i] <= one.high for i, one in zip(places, found.shares, strict=True)

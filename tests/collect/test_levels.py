@@ -69,17 +69,17 @@ def misses(table: Mechanism, column: Column, n: int, every: np.ndarray) -> np.nd
     means, seconds = every @ table.levels / n, every @ (table.levels - truth) ** 2 / n
     chance = chances(every, pmf)
     missed = []
-    for level in LEVELS:
+    for confidence in LEVELS:
         widths = score_widths(
             spread,
             Sums.of_counts(every[0]),
             np.full(means.size, truth),
             seconds,
-            quantiles=np.array(normal_quantile(level)),
+            quantiles=np.array(normal_quantile(confidence)),
             reports_above=means > truth,
         )
         rejected = np.abs(means - truth) > widths + 1e-12 * spread.reach
-        missed.append(chance[rejected].sum() / (1 - level))
+        missed.append(chance[rejected].sum() / (1 - confidence))
     return np.array(missed)
 
 
@@ -160,13 +160,17 @@ def test_two_levels_are_covered_at_every_n_and_level(epsilon: float) -> None:
     table = families.randomized_response(lower=0, upper=1, epsilon=epsilon)
     target = target_of_mean(table)
     assert target.proved
-    for n, level in product((1, 3, 10, 60), LEVELS):
+    for n, confidence in product((1, 3, 10, 60), LEVELS):
         every = outcomes(n, 2)
-        ends = [target.interval(Sums.of_counts(counts), level=level) for counts in every]
+        ends = [target.interval(Sums.of_counts(counts), confidence=confidence) for counts in every]
         low, high = np.array(ends).T
         for share in SHARES:
             held = (low <= share + FEW) & (share - FEW <= high)
-            assert chances(every, table.pmf(share))[held].sum() >= level - MANY, (n, level, share)
+            assert chances(every, table.pmf(share))[held].sum() >= confidence - MANY, (
+                n,
+                confidence,
+                share,
+            )
             ones = round(share * n)
             of_ones, of_zeros = (
                 stats.binom.pmf(range(many + 1), many, table.pmf(x)[1])
@@ -175,7 +179,7 @@ def test_two_levels_are_covered_at_every_n_and_level(epsilon: float) -> None:
             law = np.convolve(of_ones, of_zeros)[::-1]  # counts start with the most zeros last
             fixed = ones / n
             held = (low <= fixed + FEW) & (fixed - FEW <= high)
-            assert law[::-1][every[:, 1]][held].sum() >= level - MANY, (n, level, ones)
+            assert law[::-1][every[:, 1]][held].sum() >= confidence - MANY, (n, confidence, ones)
 
 
 CATEGORIES = {
@@ -198,8 +202,8 @@ CATEGORIES = {
 
 @judges("collect.intervals.targets_of_categories")
 @pytest.mark.parametrize("name", CATEGORIES)
-@pytest.mark.parametrize("level", LEVELS)
-def test_all_frequencies_at_once(name: str, level: float) -> None:
+@pytest.mark.parametrize("confidence", LEVELS)
+def test_all_frequencies_at_once(name: str, confidence: float) -> None:
     """The sum of the exact chances of missing each category is at most 1 - level, for four columns."""
     table, n = CATEGORIES[name]
     k = len(table.categories or ())
@@ -208,7 +212,7 @@ def test_all_frequencies_at_once(name: str, level: float) -> None:
     columns = [np.eye(k)[0], np.full(k, 1 / k), np.r_[0.9, np.full(k - 1, 0.1 / (k - 1))]]
     columns.append(np.r_[np.full(k // 2, 1 / (k // 2)), np.zeros(k - k // 2)])
     supports = np.arange(n + 1)
-    low, high = clopper_pearson(supports, n, (1 - level) / k / 2)
+    low, high = clopper_pearson(supports, n, (1 - confidence) / k / 2)
     for shares in columns:
         pmf, missed = shares @ table.probabilities, 0.0
         for category, target in enumerate(targets):
@@ -219,7 +223,7 @@ def test_all_frequencies_at_once(name: str, level: float) -> None:
             ]
             held = (ends[0] <= shares[category] + FEW) & (shares[category] - FEW <= ends[1])
             missed += stats.binom.pmf(supports, n, pmf[event.codes].sum())[~held].sum()
-        assert missed <= 1 - level + MANY, shares
+        assert missed <= 1 - confidence + MANY, shares
 
 
 def test_simultaneous_frequencies_are_those_of_the_event() -> None:
@@ -249,22 +253,22 @@ def test_a_category_whose_codes_do_not_decide_it_has_no_event() -> None:
 BIT8 = families.randomized_response(lower=0, upper=1, epsilon=8.0)
 
 
-def bit_parts(table: Mechanism, n: int, level: float) -> list[collect.Part]:
+def bit_parts(table: Mechanism, n: int, confidence: float) -> list[collect.Part]:
     parts = []
     for ones in range(n + 1):
         counts = np.array([n - ones, ones])
         reports = CodeCounts(mechanism=table, counts=counts)
         group = collect.Group(counts=reports, weights=counts, squares=counts)
-        parts.append(collect.parts_of(group, level=level)["mean"])
+        parts.append(collect.parts_of(group, confidence=confidence)["mean"])
     return parts
 
 
 @judges("collect.groups.difference", "collect.groups.stratified")
 @pytest.mark.parametrize("sizes", [(10, 10), (5, 40)])
-@pytest.mark.parametrize("level", LEVELS)
-def test_differences_hold_at_every_level(sizes: tuple[int, int], level: float) -> None:
+@pytest.mark.parametrize("confidence", LEVELS)
+def test_differences_hold_at_every_level(sizes: tuple[int, int], confidence: float) -> None:
     """9 of 10 against 1 of 10 at .999: square-added sides reach .942, and the truth is .96."""
-    first, second = (bit_parts(BIT8, n, level) for n in sizes)
+    first, second = (bit_parts(BIT8, n, confidence) for n in sizes)
     gaps = [[collect.difference(one, other) for other in second] for one in first]
     low, high = (
         np.array([[getattr(gap, end) for gap in row] for row in gaps]) for end in ("low", "high")
@@ -283,10 +287,10 @@ def test_differences_hold_at_every_level(sizes: tuple[int, int], level: float) -
     for a, b in product(SHARES, repeat=2):
         law = np.outer(laws[sizes[0], a], laws[sizes[1], b])
         held = (low <= a - b + FEW) & (a - b - FEW <= high)
-        assert law[held].sum() >= level - MANY, (a, b)
+        assert law[held].sum() >= confidence - MANY, (a, b)
         mean = a / 3 + 2 * b / 3
         held = (low_mix <= mean + FEW) & (mean - FEW <= high_mix)
-        assert law[held].sum() >= level - MANY, (a, b)
+        assert law[held].sum() >= confidence - MANY, (a, b)
 
 
 def test_square_adding_would_fail() -> None:
@@ -325,7 +329,7 @@ def test_weighted_bits_hold_at_every_level() -> None:
     )
     some, target = [range(11), range(151)], target_of_mean(table)
     low, high = np.empty((2, len(LEVELS), 11, 151))
-    quantiles = np.array([normal_quantile(level) for level in LEVELS])
+    quantiles = np.array([normal_quantile(confidence) for confidence in LEVELS])
     for heavy, light in product(*some):
         ones = np.array([heavy, light])
         rest = np.array(sizes) - ones
@@ -352,9 +356,13 @@ def test_weighted_bits_hold_at_every_level() -> None:
             for numbers, n, share in zip(some, sizes, (heavy_share, light_share), strict=True)
         ]
         truth = (50 * heavy_share + 150 * light_share) / total
-        for level, lows, highs in zip(LEVELS, low, high, strict=True):
+        for confidence, lows, highs in zip(LEVELS, low, high, strict=True):
             held = (lows <= truth + FEW) & (truth - FEW <= highs)
-            assert np.outer(*laws)[held].sum() >= level - MANY, (heavy_share, light_share, level)
+            assert np.outer(*laws)[held].sum() >= confidence - MANY, (
+                heavy_share,
+                light_share,
+                confidence,
+            )
 
 
 def test_an_unknown_heaviest_weight_is_bounded() -> None:
@@ -421,7 +429,7 @@ def test_bets_cover() -> None:
     edges = np.array([0.0, 0.3, 1.0])
     for deal, counts in enumerate(rng.multinomial(60, pmf, size=draws)):
         reports = CodeCounts(mechanism=KRR8, counts=counts)
-        shapes = Betting(reports, level=1 - 2 * tail, edges=edges, deal=deal)
+        shapes = Betting(reports, confidence=1 - 2 * tail, edges=edges, deal=deal)
         _, outer = shapes.nodes.inside(0.0, 0.3)
         hits += shapes._greatest(outer, (0.0, 0.3)) >= 0.9
     # Below this number with probability 1e-5 if it held in .9 only.

@@ -64,23 +64,27 @@ def test_the_mean_follows_its_units_and_directions(counts: collect.CodeCounts, m
     np.testing.assert_allclose(-back[::-1], found, rtol=0, atol=10 * FEW * scale)
     np.testing.assert_allclose((other - OFFSET) / SCALE, found, rtol=0, atol=10 * FEW * scale)
     assert found[0] <= found[1] <= found[2]
-    n, level = counts.n, 0.9
-    width = collect.safe_half_width(mechanism, n=n, level=level)
+    n, confidence = counts.n, 0.9
+    width = collect.safe_half_width(mechanism, n=n, confidence=confidence)
     assert math.isclose(
-        collect.safe_half_width(mirrored(mechanism), n=n, level=level), width, rel_tol=MANY
+        collect.safe_half_width(mirrored(mechanism), n=n, confidence=confidence),
+        width,
+        rel_tol=MANY,
     )
     assert math.isclose(
-        collect.safe_half_width(rescaled(mechanism), n=n, level=level), SCALE * width, rel_tol=MANY
+        collect.safe_half_width(rescaled(mechanism), n=n, confidence=confidence),
+        SCALE * width,
+        rel_tol=MANY,
     )
     assert (
-        collect.safe_half_width(mechanism, n=n, level=0.99)
+        collect.safe_half_width(mechanism, n=n, confidence=0.99)
         > width
-        > collect.safe_half_width(mechanism, n=2 * n, level=level)
+        > collect.safe_half_width(mechanism, n=2 * n, confidence=confidence)
     )
 
 
 def _mean(counts: collect.CodeCounts, method: str) -> collect.Interval:
-    return collect.estimate(counts, level=0.9, method=method).mean  # pyright: ignore[reportArgumentType]
+    return collect.estimate(counts, confidence=0.9, method=method).mean  # pyright: ignore[reportArgumentType]
 
 
 @judges(
@@ -96,7 +100,7 @@ def test_shares_variances_and_quantiles_follow_theirs(counts: collect.CodeCounts
     edges = np.array([mechanism.lower, (mechanism.lower + mechanism.upper) / 2, mechanism.upper])
 
     def shapes(those: collect.CodeCounts, where: np.ndarray) -> Betting:
-        return Betting(those, level=0.9, edges=where, deal=7)
+        return Betting(those, confidence=0.9, edges=where, deal=7)
 
     found = shapes(counts, edges)
     back = shapes(image(counts, mirrored(mechanism), back=True), -edges[::-1])
@@ -125,8 +129,10 @@ def test_shares_variances_and_quantiles_follow_theirs(counts: collect.CodeCounts
             ends(found.variance())[::2],
             atol=SOLVED * span**2,
         )
-    plain = collect.estimate(counts, level=0.9, method="safe", deal=7)
-    scaled = collect.estimate(image(counts, rescaled(mechanism)), level=0.9, method="safe", deal=7)
+    plain = collect.estimate(counts, confidence=0.9, method="safe", deal=7)
+    scaled = collect.estimate(
+        image(counts, rescaled(mechanism)), confidence=0.9, method="safe", deal=7
+    )
     for name in ("privacy_error", "sampling_error"):
         np.testing.assert_allclose(
             ends(getattr(scaled, name))[::2] / SCALE,
@@ -141,7 +147,9 @@ def test_what_is_decoded_says_nothing_about_where_inputs_were(counts: collect.Co
     """The likelihood sees codes: other levels leave shares as they were. Halves of the counts merge to the whole."""
     edges = [counts.mechanism.lower, counts.mechanism.upper - 1 / 64, counts.mechanism.upper]
     one, other = (
-        collect.estimate(image(counts, table), level=0.9, method="safe", histogram=edges, deal=7)
+        collect.estimate(
+            image(counts, table), confidence=0.9, method="safe", histogram=edges, deal=7
+        )
         for table in (counts.mechanism, shifted(counts.mechanism))
     )
     assert one.histogram is not None

@@ -98,7 +98,12 @@ def build(words: Sequence[str]) -> typer.Typer:
 
 @functools.cache  # a process may run many command lines, and typer reads the annotations of each verb
 def _command(names: tuple[str, ...]):  # of a class that typer has elsewhere in each release
-    return typer.main.get_command(build(names))
+    command = typer.main.get_command(build(names))
+    for parameter in getattr(command, "commands", {})["estimate"].params:
+        meant = estimate.OPTIONAL_VALUES.get(parameter.name)
+        if meant is not None:  # typer has no name for this: an option whose value may be left out
+            parameter._flag_needs_value, parameter.flag_value = True, meant
+    return command
 
 
 def _nothing() -> None:

@@ -29,7 +29,7 @@ from mezzotint.core.document import parse_document
 from mezzotint.core.errors import FileFormatError, InfeasibleError, MezzotintError, ParameterError
 from mezzotint.core.files import read_text, refuse_existing, replacing
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.records import JsonObject, Progress, above, plain
+from mezzotint.core.records import Json, JsonObject, Progress, above, plain
 
 if TYPE_CHECKING:
     import click
@@ -50,8 +50,6 @@ ALIASES: dict[str, dict[str, str]] = {
     "estimate": {
         "source": "sources",
         "counts": "sources",
-        "histogram": "bins",
-        "quantiles": "probabilities",
     },
     "federate": {"path": "out", "codebook": "mechanism", "dimension": "model"},
     "ledger": {"path": "file"},
@@ -326,6 +324,58 @@ def read_public(named: str | None, *, parameter: str) -> npt.NDArray[np.floating
             return mz.collect.read_values(path, column=column)
     except ParameterError as error:  # of the file or of the column: both were typed here
         raise ParameterError(parameter, named, error.remedy) from None
+
+
+TABLE_ENDINGS = (".csv", ".parquet", ".md", ".html")
+
+
+def write_table(rows: Sequence[Json], path: Path, *, overwrite: bool, parameter: str) -> None:
+    """Writes rows of plain values as a table, in the format that the name's ending says.
+
+    Arguments:
+        rows: objects; lists and objects in their cells become text.
+    """
+    table = [
+        {name: _plain_cell(value) for name, value in row.items()}
+        for row in rows
+        if isinstance(row, Mapping)
+    ]
+    names = list(dict.fromkeys(name for row in table for name in row))
+    with replacing(path, overwrite=overwrite, parameter=parameter) as temporary:
+        if path.suffix.lower() == ".parquet":
+            import pyarrow as pa
+            import pyarrow.parquet as pq
+
+            columns = {name: [row.get(name) for row in table] for name in names}
+            pq.write_table(pa.table(columns), temporary)
+            return
+        Path(temporary).write_text(_as_text(names, table, path.suffix.lower()), encoding="utf-8")
+
+
+def _plain_cell(value: Json) -> Json:
+    return json.dumps(value) if isinstance(value, (list, tuple, Mapping)) else value
+
+
+def _as_text(names: Sequence[str], table: Sequence[Mapping[str, Json]], ending: str) -> str:
+    cells = [["" if row.get(name) is None else str(row[name]) for name in names] for row in table]
+    if ending == ".csv":
+        import csv
+        import io
+
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([names, *cells])
+        return text.getvalue()
+    if ending == ".md":
+        lines = [names, ["---"] * len(names), *cells]
+        escaped = ([cell.replace("|", "\\|") for cell in line] for line in lines)
+        return "".join(f"| {' | '.join(line)} |\n" for line in escaped)
+    import html
+
+    head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
+    body = (
+        f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in line)}</tr>" for line in cells
+    )
+    return f"<table>\n<tr>{head}</tr>\n{chr(10).join(body)}\n</table>\n"
 
 
 def write_drawing(drawing: Drawing, path: Path, *, overwrite: bool, parameter: str) -> None:

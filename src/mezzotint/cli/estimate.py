@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from pathlib import Path
@@ -16,10 +17,13 @@ from mezzotint.cli import common
 from mezzotint.cli.common import Address, AsJson, Confidence, Options, Overwrite, option
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.records import JsonObject, number
+from mezzotint.core.records import Json, JsonObject, number
 from mezzotint.core.table import OTHER
 
 EXAMPLE = "mezzotint estimate reports.parquet --histogram --quantiles --json"
+
+OPTIONAL_VALUES = {"histogram": "10", "quantiles": "0.05,0.25,0.5,0.75,0.95"}
+"""Options that may stand without a value, and what they mean then."""
 
 _USUAL = {"method": "asymptotic", "engine": "local"}
 
@@ -37,33 +41,41 @@ def command(
     mechanism: Annotated[
         Path | None, option("Mechanism file, for codes whose file does not carry one.")
     ] = None,
-    level: Confidence = 0.95,
+    confidence: Confidence = 0.95,
     method: Annotated[
         str, option("Intervals: asymptotic, or safe (wider, valid at any number of reports).")
     ] = _USUAL["method"],
     histogram: Annotated[
-        bool, option("Also estimate the shares of equal bins.", "--histogram")
-    ] = False,
-    bins: Annotated[int, option("Number of bins of the histogram.")] = 10,
+        str | None,
+        option(
+            "Also estimate the shares of bins: their number, or their edges; 10 where nothing follows."
+        ),
+    ] = None,
     quantiles: Annotated[
-        bool, option("Also estimate quantiles, with intervals.", "--quantiles")
-    ] = False,
-    probabilities: Annotated[
-        str, option("Probabilities of the quantiles.")
-    ] = "0.05,0.25,0.5,0.75,0.95",
+        str | None,
+        option(
+            "Also estimate quantiles of these probabilities; 0.05,0.25,0.5,0.75,0.95 where nothing follows."
+        ),
+    ] = None,
+    above: Annotated[
+        str | None, option("Also estimate the shares of inputs above these values, as in 140,300.")
+    ] = None,
     save_counts: Annotated[
         Path | None, option("Also write the counts per code (.json), to add to others.")
     ] = None,
     engine: Annotated[str, option("local, or ray: count on a Ray cluster.")] = _USUAL["engine"],
     address: Address = None,
     simultaneous: Annotated[
-        bool, option("Make all intervals hold simultaneously at --level.", "--simultaneous")
+        bool, option("Make all intervals hold at once with --confidence.", "--simultaneous")
     ] = False,
     allow_seeded: Annotated[
         bool, option("Accept seeded reports, which are NOT PRIVATE.", "--allow-seeded")
     ] = False,
     by: Annotated[
-        str | None, option("Public column kept with --keep: one estimate for each of its values.")
+        list[str] | None,
+        option(
+            "Public column kept with --keep: one estimate per value; repeatable, for cross tables."
+        ),
     ] = None,
     against: Annotated[
         str | None, option("With --by: also estimate each group's difference from this one.")
@@ -84,6 +96,9 @@ def command(
     top: Annotated[
         int | None, option("With --domain: number of categories to list; default: 20.")
     ] = None,
+    out: Annotated[
+        Path | None, option("Also write the estimates as a table (.csv, .parquet, .md, .html).")
+    ] = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
@@ -94,6 +109,7 @@ def command(
     options = dict(locals())
     _check(options)
     common.refuse_outputs(".json", overwrite=overwrite, save_counts=save_counts)
+    common.refuse_outputs(*common.TABLE_ENDINGS, overwrite=overwrite, out=out)
     if domain is not None:
         _hitters(options)
     elif column is not None and len(column) > 1:
@@ -101,7 +117,7 @@ def command(
     else:
         table = None if mechanism is None else common.load_mechanism(mechanism)
         of: Options = {"column": column[0] if column else None, "mechanism": table}
-        (_one_column if by is None and weights is None else _by_groups)(of, options)
+        (_by_groups if by or weights else _one_column)(of, options)
 
 
 def _check(options: Options) -> None:
@@ -113,17 +129,19 @@ def _check(options: Options) -> None:
         options["column"] or [],
     )
     for name in ("against", "sizes"):
-        if options[name] is not None and by is None:
+        if options[name] is not None and not by:
             raise ParameterError(name, options[name], "needs groups; name their column with --by")
     if options["top"] is not None and domain is None:
         raise ParameterError("top", options["top"], "this option needs --domain")
-    grouped = by is not None or weights is not None
+    grouped = bool(by) or weights is not None
     if domain is None and len(columns) < 2 and not grouped:
         return
-    alone = {
-        name: options[name]
-        for name in ("histogram", "quantiles", "simultaneous", "save_counts", "address")
-    }
+    names = ["save_counts", "address"]
+    if not grouped:
+        names += ["histogram", "quantiles", "above"]
+    if domain is not None:
+        names.append("simultaneous")  # its statements hold at once anyway
+    alone = {name: options[name] for name in names}
     alone |= {name: options[name] for name, usual in _USUAL.items() if options[name] != usual}
     alone |= {} if grouped else {"mechanism": options["mechanism"]}
     beside = "--domain" if domain else "--by" if by else "--weights" if weights else "two columns"
@@ -145,14 +163,31 @@ def _one_column(of: Options, options: Options) -> None:
         common.warn(SAME_PEOPLE)
     if options["save_counts"] is not None:
         mz.collect.save_counts(counts, options["save_counts"], overwrite=options["overwrite"])
-    asked = {name: options[name] for name in ("level", "method", "simultaneous", "allow_seeded")}
-    asked |= {"histogram": options["bins"]} if options["histogram"] else {}
-    if options["quantiles"]:
-        asked["quantiles"] = common.parse_numbers(
-            options["probabilities"], parameter="probabilities"
-        )
-    result = mz.collect.estimate(counts, **asked)
+    asked = {
+        name: options[name] for name in ("confidence", "method", "simultaneous", "allow_seeded")
+    }
+    result = mz.collect.estimate(counts, **asked, **_requested(options))
+    _write(result._rows(), options)
     common.show(result.as_dict(), options["as_json"], lambda: _picture(result, counts.mechanism))
+
+
+def _requested(options: Options) -> Options:
+    """Shares and quantiles that were asked for."""
+    asked: Options = {}
+    if options["histogram"] is not None:
+        edges = common.parse_numbers(options["histogram"], parameter="histogram")
+        single = len(edges) == 1 and edges[0] == round(edges[0])
+        asked["histogram"] = int(edges[0]) if single else edges
+    for name in ("quantiles", "above"):
+        if options[name] is not None:
+            asked[name] = common.parse_numbers(options[name], parameter=name)
+    return asked
+
+
+def _write(rows: Sequence[Json], options: Options) -> None:
+    """Writes the estimates as a table, where that was asked for."""
+    if options["out"] is not None:
+        common.write_table(rows, options["out"], overwrite=options["overwrite"], parameter="out")
 
 
 def _counts(sources: list[str], **options: Any) -> mz.collect.CodeCounts:
@@ -174,7 +209,7 @@ def _frequencies(result: mz.collect.Frequencies, title: str) -> Group:
         for name, one in shares
     )
     table = common.TerminalTable(
-        ("category", "share", *common.ends(result.level)), rows, title=title
+        ("category", "share", *common.ends(result.confidence)), rows, title=title
     )
     below = any(share.value < 0 for share in result.shares)
     words = (
@@ -192,6 +227,9 @@ def _picture(result: mz.collect.Estimate | mz.collect.Frequencies, mechanism: Me
     if result.quantiles is not None:
         found = zip(result.quantiles.probabilities, result.quantiles.values, strict=True)
         named |= {f"quantile {probability:g}": value for probability, value in found}
+    if result.shares_above is not None:
+        found = zip(result.shares_above.thresholds, result.shares_above.values, strict=True)
+        named |= {f"share above {threshold:g}": value for threshold, value in found}
     rows = []
     for label, interval in named.items():
         left = (
@@ -211,7 +249,7 @@ def _picture(result: mz.collect.Estimate | mz.collect.Frequencies, mechanism: Me
     columns = (
         "of the clipped inputs",
         "estimate",
-        *common.ends(result.level),
+        *common.ends(result.confidence),
         "left open by the table",
     )
     words = [
@@ -276,64 +314,82 @@ def _split(result: mz.collect.Estimate) -> str:
 
 
 def _by_groups(of: Options, options: Options) -> None:
-    """Prints means or frequencies of every group, differences from one of them, strata and totals."""
-    by, weights, against, level = (options[name] for name in ("by", "weights", "against", "level"))
-    found = _grouped(
+    """Prints means or frequencies of every group, shares and quantiles, differences, strata and totals."""
+    weights, confidence = options["weights"], options["confidence"]
+    by = list(options["by"] or ())
+    groups = _grouped(
         options["sources"], by=by, weights=weights, allow_seeded=options["allow_seeded"], **of
     )
-    if against is not None and against not in found:
-        raise ParameterError(
-            "against", against, f"no such group; use one of: {', '.join(list(found)[:20])}"
-        )
-    memoised = any(group.memoised for group in found.values())
-    counts = reduce(lambda one, other: one.merge(other), (group.counts for group in found.values()))
-    claim = None if counts.seeded else mz.privacy.report_claim(counts.mechanism)
+    sizes = None if options["sizes"] is None else _sizes(options["sizes"])
+    found = mz.collect.estimate_groups(
+        groups,
+        confidence=confidence,
+        simultaneous=options["simultaneous"],
+        against=options["against"],
+        same_people=options["same_people"],
+        sizes=sizes,
+        allow_seeded=options["allow_seeded"],
+        **_requested(options),
+    )
+    memoised = any(group.memoised for group in groups.values())
     facts: JsonObject = {
-        "level": level,
-        "by": by,
+        "confidence": confidence,
+        "simultaneous": options["simultaneous"],
+        "by": ", ".join(by) or None,
         "weights": weights,
         "memoised": memoised,
-        **_priced(claim),
+        **_priced(found.claim),
+        "groups": [],
     }
-    parts = {name: mz.collect.parts_of(group, level=level) for name, group in found.items()}
-    facts["groups"] = [
-        {"group": name, "n": group.counts.n, "seeded": group.counts.seeded,
-         **_named({what: part.interval for what, part in parts[name].items()})}
-        for name, group in found.items()
-    ]  # fmt: skip
-    if against is not None:
-        facts["against"], other, same = against, parts[against], memoised or options["same_people"]
-        less = {
-            name: {
-                what: mz.collect.difference(one[what], other[what], same_people=same)
-                for what in one
-            }
-            for name, one in parts.items()
+    by_group: dict[str, dict[str, mz.collect.Interval]] = {}
+    for answer in found.answers:
+        by_group.setdefault(answer.group, {})[answer.quantity] = answer.interval
+    for name, group in groups.items():
+        entry = {"group": name, "n": group.counts.n, "seeded": group.counts.seeded}
+        facts["groups"].append({**entry, **_named(by_group[name])})
+    if options["against"] is not None:
+        against = facts["against"] = options["against"]
+        facts["differences"] = [
+            {"group": name, **_named(by_group[f"{name} less {against}"])}
+            for name in groups
             if name != against
-        }
-        facts["differences"] = [{"group": name, **_named(gaps)} for name, gaps in less.items()]
-    if options["sizes"] is not None:
-        shares = _sizes(options["sizes"])
-        facts["population"] = _named({
-            what: mz.collect.stratified({name: part[what] for name, part in parts.items()}, shares)
-            for what in next(iter(parts.values()))
-        })  # fmt: skip
-    drawn = all(group.weights.sum() >= group.counts.n for group in found.values())
-    if weights is not None and drawn and all("mean" in part for part in parts.values()):
-        for entry, group in zip(facts["groups"], found.values(), strict=True):
-            entry["total"] = mz.collect.total(group, level=level).as_dict()
-    series: dict[str, mz.privacy.Claim] = {}
-    if memoised:
-        # Whatever the column is, such a person has at most as many rows as there are groups.
-        fresh = mz.privacy.Release(mechanism=counts.mechanism, rounds=max(1, len(found)), delta=0.0)
-        both = {"memoised": replace(fresh, distinct=fresh.rounds), "fresh": fresh}
-        series = {what: mz.privacy.account(one) for what, one in both.items()}
-        whom = f"a person with at most one row in each {'group' if by is None else by} ({max(1, len(found))} of them)"
-        facts["series"] = {"of": whom, **{what: claim.as_dict() for what, claim in series.items()}}
-    cost = common.cost_of(claim, counts.seeded)
-    common.show(
-        facts, options["as_json"], lambda: _pictures(facts, series.get("memoised"), cost=cost)
-    )
+        ]
+    if sizes is not None:
+        facts["population"] = _named(by_group["population"])
+    rows = found._rows()
+    drawn = all(group.weights.sum() >= group.counts.n for group in groups.values())
+    if weights is not None and drawn and groups_have_means(groups):
+        for entry, group in zip(facts["groups"], groups.values(), strict=True):
+            total = mz.collect.total(group, confidence=confidence)
+            entry["total"] = total.as_dict()
+            ends = {"value": total.value, "low": total.low, "high": total.high}
+            rows.append(
+                {"group": entry["group"], "reports": entry["n"], "quantity": "total", **ends}
+            )
+    _write(rows, options)
+    series = _series(groups, facts, by) if memoised else None
+    cost = common.cost_of(found.claim, found.seeded)
+    common.show(facts, options["as_json"], lambda: _pictures(facts, series, cost=cost))
+
+
+def groups_have_means(groups: Mapping[str, mz.collect.Group]) -> bool:
+    """Whether the groups are of numbers."""
+    return all(group.counts.mechanism.categories is None for group in groups.values())
+
+
+def _series(
+    groups: Mapping[str, mz.collect.Group], facts: JsonObject, by: list[str]
+) -> mz.privacy.Claim:
+    """The claim of memoised reports over all groups, which the facts get too."""
+    table = next(iter(groups.values())).counts.mechanism
+    # Whatever the column is, such a person has at most as many rows as there are groups.
+    fresh = mz.privacy.Release(mechanism=table, rounds=max(1, len(groups)), delta=0.0)
+    both = {"memoised": replace(fresh, distinct=fresh.rounds), "fresh": fresh}
+    series = {what: mz.privacy.account(one) for what, one in both.items()}
+    each = ", ".join(by) or "group"
+    whom = f"a person with at most one row in each {each} ({max(1, len(groups))} of them)"
+    facts["series"] = {"of": whom, **{what: claim.as_dict() for what, claim in series.items()}}
+    return series["memoised"]
 
 
 def _grouped(
@@ -348,10 +404,11 @@ def _grouped(
             try:
                 groups = mz.collect.read_groups(source, **options)
             except ParameterError as error:
-                asked = next(
-                    (name for name in ("by", "weights") if options.get(name) == error.value),
-                    "column",
-                )
+                asked = "column"
+                if error.value == options.get("weights"):
+                    asked = "weights"
+                elif error.value in (options.get("by") or ()):
+                    asked = "by"
                 raise ParameterError(
                     asked if error.parameter == "column" else error.parameter,
                     error.value,
@@ -366,7 +423,9 @@ def _grouped(
 
 def _hitters(options: Options) -> None:
     """Prints the most frequent categories of a large domain."""
-    sources, column, top, level = (options[name] for name in ("sources", "column", "top", "level"))
+    sources, column, top, confidence = (
+        options[name] for name in ("sources", "column", "top", "confidence")
+    )
     top = 20 if top is None else top
     if len(sources) > 1 or len(column or ()) > 1:
         raise ParameterError(
@@ -386,16 +445,17 @@ def _hitters(options: Options) -> None:
             remedy = "not made with --domain; leave out --domain"
             raise ParameterError("sources", sources[0], remedy) from None
     found = mz.collect.heavy_hitters(
-        counts, top=top, level=level, allow_seeded=options["allow_seeded"]
+        counts, top=top, confidence=confidence, allow_seeded=options["allow_seeded"]
     )
     title = f"{found.n:,} reports of {found.domain:,} categories, {common.cost_of(found.claim, found.seeded)}"
-    columns = ("category", "share", *(f"{end}, all at once" for end in common.ends(level)), "")
+    columns = ("category", "share", *(f"{end}, all at once" for end in common.ends(confidence)), "")
     rows = []
     for name, share, sure in zip(found.categories, found.shares, found.certain, strict=True):
         shown = (f"{value:.5f}" for value in (share.value, share.low, share.high))
         rows.append((Text(name), *shown, f"surely among the first {top}" if sure else ""))
     table = common.TerminalTable(columns, rows, left=("category", ""), title=title)
     others = Text(f"No other category has a share above {found.unlisted_at_most:.5f}.")
+    _write(found._rows(), options)
     common.show(found.as_dict(), options["as_json"], lambda: Group(table, others))
 
 
@@ -406,11 +466,10 @@ def _priced(claim: mz.privacy.Claim | None) -> JsonObject:
 
 def _named(known: dict[str, mz.collect.Interval]) -> JsonObject:
     shown = {what: interval.as_dict() for what, interval in known.items()}
-    return (
-        shown
-        if set(shown) == {"mean"}
-        else {"frequencies": [{"category": k, **v} for k, v in shown.items()]}
-    )
+    if "mean" not in shown:
+        return {"frequencies": [{"category": what, **ends} for what, ends in shown.items()]}
+    more = [{"quantity": what, **ends} for what, ends in shown.items() if what != "mean"]
+    return {"mean": shown["mean"], **({"answers": more} if more else {})}
 
 
 def _sizes(text: str) -> dict[str, float]:
@@ -434,7 +493,7 @@ def _pictures(facts: JsonObject, series: mz.privacy.Claim | None, *, cost: str) 
         for entry in facts.get("differences", ())
     ]
     whole = [{"group": "population", **facts["population"]}] if "population" in facts else []
-    table = _group_table(title, [facts["groups"], less, whole], level=facts["level"])
+    table = _group_table(title, [facts["groups"], less, whole], confidence=facts["confidence"])
     if series is None:
         return Group(table)
     words = (
@@ -445,18 +504,16 @@ def _pictures(facts: JsonObject, series: mz.privacy.Claim | None, *, cost: str) 
 
 
 def _group_table(
-    title: str, sections: list[list[JsonObject]], *, level: float
+    title: str, sections: list[list[JsonObject]], *, confidence: float
 ) -> common.TerminalTable:
     """One table with one set of headings; a line below each section."""
-    columns = ("group", "reports", "of", "estimate", *common.ends(level))
+    columns = ("group", "reports", "of", "estimate", *common.ends(confidence))
     rows: list[tuple[RenderableType, ...] | None] = []
     for entries in sections:
         for entry in entries:
-            lines = (
-                [("mean", entry["mean"])]
-                if "mean" in entry
-                else [(f["category"], f) for f in entry["frequencies"]]
-            )
+            lines = [(one["category"], one) for one in entry.get("frequencies", ())]
+            lines += [("mean", entry["mean"])] if "mean" in entry else []
+            lines += [(one["quantity"], one) for one in entry.get("answers", ())]
             lines += [("total", entry["total"])] if "total" in entry else []
             for i, (what, found) in enumerate(lines):
                 first = (
@@ -483,7 +540,10 @@ def _together(sources: list[str], columns: list[str], options: Options) -> None:
     if len(sources) != 1 or len(columns) != 2:
         raise ParameterError("column", ", ".join(columns), "name two columns of one source")
     pairs = mz.collect.read_pairs(sources[0], columns=(columns[0], columns[1]))
-    known, level = {name: options[name] for name in ("level", "allow_seeded")}, options["level"]
+    known, confidence = (
+        {name: options[name] for name in ("confidence", "allow_seeded")},
+        options["confidence"],
+    )
     kinds = [table.categories is not None for table in (pairs.first, pairs.second)]
     if kinds == [False, True]:
         remedy = (
@@ -498,6 +558,7 @@ def _together(sources: list[str], columns: list[str], options: Options) -> None:
             *((name, "", one) for name, one in slope.items()),
         ]
     elif kinds == [True, True]:
+        known["simultaneous"] = options["simultaneous"]
         rows = [(*names, one) for names, one in mz.collect.two_way(pairs, **known).items()]
     else:
         rows = [
@@ -508,13 +569,14 @@ def _together(sources: list[str], columns: list[str], options: Options) -> None:
     entries = [
         {columns[0]: one, columns[1]: other, **found.as_dict()} for one, other, found in rows
     ]
-    facts = {"n": pairs.n, "level": level, "seeded": pairs.seeded, **_priced(claim)}
+    facts = {"n": pairs.n, "confidence": confidence, "seeded": pairs.seeded, **_priced(claim)}
     title = f"{pairs.n:,} records, {common.cost_of(claim, pairs.seeded)}"
     cells = [
         (Text(one), Text(other), *(number(end, 5) for end in (f.value, f.low, f.high)))
         for one, other, f in rows
     ]
     table = common.TerminalTable(
-        (*columns, "estimate", *common.ends(level)), cells, left=columns, title=title
+        (*columns, "estimate", *common.ends(confidence)), cells, left=columns, title=title
     )
+    _write(entries, options)
     common.show({**facts, "together": entries}, options["as_json"], lambda: table)

@@ -33,7 +33,7 @@ def report(
         Path | None, option("Existing folder in which to save every figure as a PNG file.")
     ] = None,
     column: Annotated[str | None, option("Column of codes, if the reports have several.")] = None,
-    level: Confidence = 0.95,
+    confidence: Confidence = 0.95,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
@@ -53,7 +53,7 @@ def report(
         raise ParameterError("png", str(png), "no such folder; create it first")
     started = time.perf_counter()
     with common.busy("computing the page"):
-        page = files.page_of(file, column=column, level=level)
+        page = files.page_of(file, column=column, confidence=confidence)
     drawn = [] if png is None else pages.write_png(page, png, overwrite=overwrite)
     with replacing(out, overwrite=overwrite) as temporary:
         temporary.write_text(pages.html_page(page), encoding="utf-8")

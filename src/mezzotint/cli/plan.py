@@ -5,17 +5,17 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, cast
-
-import numpy as np
+from typing import TYPE_CHECKING, Annotated, cast
 
 import mezzotint as mz
 from mezzotint.cli import common
 from mezzotint.cli.common import AsJson, Confidence, Overwrite, option
-from mezzotint.collect.plans import Estimand, Plan, half_widths
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import above, below, number
+
+if TYPE_CHECKING:
+    from mezzotint.collect.plans import Estimand, Plan
 
 EXAMPLE = (
     "mezzotint plan --estimand share --above 140 --epsilon 1 --lower 20 --upper 700 --people 40000"
@@ -152,7 +152,7 @@ def command(
 
 
 def _estimand(name: str) -> Estimand:
-    return cast(Estimand, name)  # the plan refuses what is none
+    return cast("Estimand", name)  # the plan refuses what is none
 
 
 def _counts(text: str | None) -> tuple[int, ...]:
@@ -251,6 +251,10 @@ def _words(planned: Plan, next_command: str) -> list[str]:
 
 def _draw(planned: Plan, path: Path, *, overwrite: bool) -> None:
     """Half widths against people, a curve for each epsilon of a report."""
+    import numpy as np
+
+    from mezzotint.collect.plans import half_widths
+
     answering = planned.options[0].people
     people = np.unique(np.geomspace(max(1.0, answering / 10), answering * 10, POINTS).round())
     fixed = isinstance(planned.question.tables, Mechanism)

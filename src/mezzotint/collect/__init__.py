@@ -5,6 +5,9 @@ from typing import TYPE_CHECKING
 from mezzotint.core import on_demand
 
 if TYPE_CHECKING:
+    from mezzotint.collect.answers import Answer as Answer
+    from mezzotint.collect.answers import GroupEstimates as GroupEstimates
+    from mezzotint.collect.answers import estimate_groups as estimate_groups
     from mezzotint.collect.columns import read_values as read_values
     from mezzotint.collect.counts import CodeCounts as CodeCounts
     from mezzotint.collect.counts import Counter as Counter
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from mezzotint.collect.estimates import HeavyHitters as HeavyHitters
     from mezzotint.collect.estimates import Histogram as Histogram
     from mezzotint.collect.estimates import Quantiles as Quantiles
+    from mezzotint.collect.estimates import SharesAbove as SharesAbove
     from mezzotint.collect.estimates import estimate as estimate
     from mezzotint.collect.estimates import heavy_hitters as heavy_hitters
     from mezzotint.collect.estimates import read_hashed as read_hashed
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
     from mezzotint.collect.groups import Part as Part
     from mezzotint.collect.groups import Relation as Relation
     from mezzotint.collect.groups import difference as difference
+    from mezzotint.collect.groups import groups_of as groups_of
     from mezzotint.collect.groups import means_within as means_within
     from mezzotint.collect.groups import parts_of as parts_of
     from mezzotint.collect.groups import read_groups as read_groups

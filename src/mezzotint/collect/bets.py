@@ -168,11 +168,11 @@ class Betting(Shapes):
         self,
         counts: CodeCounts,
         *,
-        level: float,
+        confidence: float,
         edges: FloatArray | None,
         deal: int | None = None,
     ) -> None:
-        super().__init__(counts, level=level, edges=edges)
+        super().__init__(counts, confidence=confidence, edges=edges)
         self.deal = fresh_deal() if deal is None else deal
 
     @cached_property
@@ -183,7 +183,7 @@ class Betting(Shapes):
 
     @property
     def _tail(self) -> float:
-        return (1 - self.level) / 2
+        return (1 - self.confidence) / 2
 
     def _greatest(self, values: FloatArray, edges: Edges) -> float:
         corners = self.corners(edges)
@@ -213,7 +213,7 @@ class Betting(Shapes):
             least=-farthest,
             tail=self._tail / 2,
         )
-        mean = mean_interval(self.counts, level=1 - self._tail / 2, method="safe")
+        mean = mean_interval(self.counts, confidence=1 - self._tail / 2, method="safe")
         distances = [
             (end - chunk.centre) ** 2 for chunk in bets.chunks for end in (mean.low, mean.high)
         ]

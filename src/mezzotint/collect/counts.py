@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
-from typing import Literal, Self, TypeVar, cast, final
+from typing import Any, Literal, Self, TypeVar, cast, final
 
 import numpy as np
 import numpy.typing as npt
@@ -35,7 +35,7 @@ from mezzotint.collect.runs import MANIFEST, STATE, each_block
 from mezzotint.core.errors import FileFormatError, ParameterError, wrong_kind
 from mezzotint.core.files import AppendLog, read_object, write_text
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.records import Json, JsonObject, Progress
+from mezzotint.core.records import Json, JsonObject, Progress, Record, Records
 
 COUNTS_FORMAT = "mezzotint-counts"
 VERSION = 1
@@ -44,6 +44,16 @@ SAME_PEOPLE = (
     "two of them"
 )
 """What is said of `CodeCounts.memoised` > 1."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class CodeRow(Record):
+    """The reports of one code."""
+
+    code: int
+    level: float
+    reports: int
 
 
 @final
@@ -99,6 +109,25 @@ class CodeCounts:
     def n(self) -> int:
         """Number of reports."""
         return int(self.counts.sum())
+
+    def to_frame(self) -> Any:
+        """A pandas data frame with a row per code: the code, what it stands for, and its reports.
+
+        Raises:
+            MissingExtraError: pandas is not installed.
+        """
+        return self._table().to_frame()
+
+    def _repr_html_(self) -> str:
+        """A table, for notebooks."""
+        return self._table()._repr_html_()
+
+    def _table(self) -> Records[CodeRow]:
+        rows = zip(self.mechanism.levels.tolist(), self.counts.tolist(), strict=True)
+        return Records(
+            CodeRow(code=code, level=level, reports=reports)
+            for code, (level, reports) in enumerate(rows)
+        )
 
     @classmethod
     def from_codes(

@@ -31,7 +31,7 @@ from mezzotint.collect.drawing import Hashing
 from mezzotint.collect.intervals import (
     Interval,
     Sums,
-    check_level,
+    check_confidence,
     clopper_pearson,
     spread_of,
     targets_of_categories,
@@ -63,7 +63,7 @@ class Frequencies(Claimed):
 
     Arguments:
         n: reports.
-        level: confidence of every interval, or of all together.
+        confidence: of every interval, or of all together.
         method: as in `Estimate`.
         simultaneous: whether it is that of all together (Bonferroni).
         categories: names.
@@ -84,7 +84,7 @@ class Frequencies(Claimed):
     beside = ("frequencies",)
 
     n: int
-    level: float
+    confidence: float
     method: Method
     simultaneous: bool
     categories: tuple[str, ...] = field(repr=False)
@@ -106,7 +106,7 @@ class Frequencies(Claimed):
 
 
 def frequencies(
-    counts: CodeCounts, *, level: float, method: Method, simultaneous: bool
+    counts: CodeCounts, *, confidence: float, method: Method, simultaneous: bool
 ) -> Frequencies:
     """The frequencies behind reports of a table for categories; see `estimate`.
 
@@ -115,19 +115,19 @@ def frequencies(
     """
     mechanism, reports = counts.mechanism, Sums.of_counts(counts.counts)
     names = mechanism.categories or ()
-    each = 1 - (1 - level) / len(names) if simultaneous else level
+    each = 1 - (1 - confidence) / len(names) if simultaneous else confidence
     shares = []
     for target in targets_of_categories(mechanism):
         value = target.value(reports)
         if method == "asymptotic" or target.proved:
-            low, high = target.interval(reports, level=each)
+            low, high = target.interval(reports, confidence=each)
         else:
-            width = bernstein(target.spread, n=counts.n, level=each)
+            width = bernstein(target.spread, n=counts.n, confidence=each)
             low, high = value - width, value + width
         shares.append(within(value, low, high, bounds=(0.0, 1.0)))
     return Frequencies(
         n=counts.n,
-        level=level,
+        confidence=confidence,
         method=method,
         simultaneous=simultaneous,
         categories=names,
@@ -244,11 +244,11 @@ def read_hashed(
 @final
 @dataclass(frozen=True, kw_only=True)
 class HeavyHitters(Claimed):
-    """The most frequent categories, by their reports. All statements hold at once with confidence `level`.
+    """The most frequent categories, by their reports. All statements hold at once with confidence `confidence`.
 
     Arguments:
         n: reports.
-        level: confidence of all of it together.
+        confidence: of all of it together.
         categories: those of the greatest estimated shares, greatest first.
         shares: their shares; points are unbiased.
         certain: whether each surely belongs to the most frequent categories, as many as are listed: its share is surely
@@ -269,7 +269,7 @@ class HeavyHitters(Claimed):
     simultaneous = True
 
     n: int
-    level: float
+    confidence: float
     categories: tuple[str, ...] = field(repr=False)
     shares: tuple[Interval, ...] = field(repr=False)
     certain: tuple[bool, ...] = field(repr=False)
@@ -291,14 +291,14 @@ class HeavyHitters(Claimed):
 
 
 def heavy_hitters(
-    counts: HashedCounts, *, top: int = 20, level: float = 0.95, allow_seeded: bool = False
+    counts: HashedCounts, *, top: int = 20, confidence: float = 0.95, allow_seeded: bool = False
 ) -> HeavyHitters:
     """The categories of a large domain that are reported most.
 
     Arguments:
         counts: `read_hashed`, or `HashedCounts.from_reports`.
         top: how many to list, >= 1.
-        level: confidence of all statements together, in (0, 1).
+        confidence: of all statements together, in (0, 1).
         allow_seeded: as in `estimate`.
 
     Returns: the categories found, by falling share.
@@ -308,7 +308,7 @@ def heavy_hitters(
 
     Guarantees: reports support a category independently of each other, so that their number is binomial. Every category
         of the domain has Clopper and Pearson's interval at level 1 - (1 - level) / (size of the domain): all hold at
-        once with confidence `level`, at every n, whatever the shares are. Every category above `unlisted_at_most` is
+        once with confidence `confidence`, at every n, whatever the shares are. Every category above `unlisted_at_most` is
         listed.
     Source: docs/proofs/estimation.md, E9; Clopper and Pearson 1934.
 
@@ -320,7 +320,7 @@ def heavy_hitters(
         >>> mz.collect.heavy_hitters(mz.collect.read_hashed("out.csv", domain=domain), top=1).categories
         ('w7',)
     """
-    level = check_level(level)
+    confidence = check_confidence(confidence)
     domain, n = counts.domain, counts.n
     refuse_seeded(counts.seeded, allowed=allow_seeded)
     if top < 1 or n == 0:
@@ -329,7 +329,7 @@ def heavy_hitters(
         )
     supports = domain.supports(counts.counts)
     order = np.argsort(-supports, kind="stable")
-    listed, tail = order[:top], (1 - level) / supports.size / 2
+    listed, tail = order[:top], (1 - confidence) / supports.size / 2
     own, others = domain.chances
 
     def share(chance: npt.ArrayLike) -> npt.NDArray[np.float64]:
@@ -346,7 +346,7 @@ def heavy_hitters(
     )
     return HeavyHitters(
         n=n,
-        level=level,
+        confidence=confidence,
         categories=tuple(domain.categories[i] for i in listed),
         shares=shares,
         certain=tuple(one.low > unlisted for one in shares),
@@ -418,12 +418,132 @@ class Quantiles(Record):
 
 @final
 @dataclass(frozen=True, kw_only=True)
+class SharesAbove(Record):
+    """Shares of the clipped inputs above thresholds.
+
+    Arguments:
+        thresholds: (k,) data units. A value on a threshold may count to either side in the interval.
+        values: (k,) intervals.
+
+    Example:
+        >>> share = mz.collect.Interval(value=0.4, low=0.3, high=0.5)
+        >>> mz.collect.SharesAbove(thresholds=(140.0,), values=(share,)).values[0].low
+        0.3
+    """
+
+    thresholds: tuple[float, ...]
+    values: tuple[Interval, ...]
+
+    def _rows(self) -> list[JsonObject]:
+        pairs = zip(self.thresholds, self.values, strict=True)
+        return [{"above": threshold, **value.as_dict()} for threshold, value in pairs]
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Request:
+    """Shares and quantiles that are asked of numbers.
+
+    Arguments:
+        above: thresholds of shares above them, data units.
+        histogram: edges of bins, data units; None for none.
+        quantiles: probabilities.
+        lower, upper: range of the inputs.
+    """
+
+    above: tuple[float, ...]
+    histogram: tuple[float, ...] | None
+    quantiles: tuple[float, ...]
+    lower: float
+    upper: float
+
+    @classmethod
+    def of(
+        cls,
+        table: Mechanism,
+        *,
+        above: Sequence[float] | None,
+        histogram: int | Sequence[float] | None,
+        quantiles: Sequence[float] | None,
+    ) -> Self:
+        """The request, checked against the table; raises ParameterError for what it cannot answer."""
+        asked = {"above": above, "histogram": histogram, "quantiles": quantiles}
+        if table.categories is not None:
+            for name, value in asked.items():
+                if value is not None:
+                    remedy = "categories have frequencies, and no order; leave it out"
+                    raise ParameterError(name, value, remedy)
+        edges = None
+        if histogram is not None:
+            edges = tuple(_edges(histogram, table.lower, table.upper).tolist())
+        return cls(
+            above=() if above is None else _thresholds(above, table.lower, table.upper),
+            histogram=edges,
+            quantiles=() if quantiles is None else _probabilities(quantiles),
+            lower=table.lower,
+            upper=table.upper,
+        )
+
+    @property
+    def size(self) -> int:
+        """Intervals asked for."""
+        bins = 0 if self.histogram is None else len(self.histogram) - 1
+        return len(self.above) + bins + len(self.quantiles)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is asked for."""
+        return self.size == 0
+
+    @property
+    def edges(self) -> FloatArray | None:
+        """All edges of shares; None for none."""
+        edges = {*self.above, *(self.histogram or ())}
+        if self.above:
+            edges |= {self.lower, self.upper}
+        return np.array(sorted(edges)) if edges else None
+
+
+def _thresholds(above: Sequence[float], lower: float, upper: float) -> tuple[float, ...]:
+    remedy = f"list values inside ({lower:g}, {upper:g}); try [{(lower + upper) / 2:g}]"
+    wanted = as_reals("above", above, remedy)
+    if wanted.ndim != 1 or not ((wanted > lower) & (wanted < upper)).all():
+        raise ParameterError("above", wanted.tolist(), remedy)
+    return tuple(wanted.tolist())
+
+
+def _edges(histogram: int | Sequence[float], lower: float, upper: float) -> FloatArray:
+    if isinstance(histogram, (int, np.integer, np.bool_)):
+        if isinstance(histogram, (bool, np.bool_)) or not 1 <= histogram <= 1000:
+            raise ParameterError("histogram", histogram, "use 1 to 1000 bins")
+        return np.linspace(lower, upper, int(histogram) + 1)
+    remedy = "edges must increase strictly, at least 2 of them"
+    edges = as_reals("histogram", histogram, remedy)
+    if edges.ndim != 1 or edges.size < 2 or not (np.diff(edges) > 0).all():
+        raise ParameterError("histogram", edges.tolist(), remedy)
+    if edges[0] < lower or edges[-1] > upper:
+        raise ParameterError(
+            "histogram", edges.tolist(), f"edges must lie inside [{lower:g}, {upper:g}]"
+        )
+    return edges
+
+
+def _probabilities(quantiles: Sequence[float]) -> tuple[float, ...]:
+    remedy = "list probabilities strictly between 0 and 1; try [0.5]"
+    wanted = as_reals("quantiles", quantiles, remedy)
+    if wanted.ndim != 1 or not wanted.size or not ((wanted > 0) & (wanted < 1)).all():
+        raise ParameterError("quantiles", wanted.tolist(), remedy)
+    return tuple(wanted.tolist())
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
 class Estimate(Claimed):
     """The estimate that one set of reports gives of its clipped inputs.
 
     Arguments:
         n: reports.
-        level: confidence of every interval.
+        confidence: of every interval.
         method: "asymptotic" or "safe" (see `estimate`).
         mean: data units; the point is unbiased up to `max_bias`, which the interval includes.
         input_variance: of the clipped inputs, squared data units.
@@ -436,10 +556,10 @@ class Estimate(Claimed):
         sha256: hash of the table.
         deviance: how far the best fit is from the reports; large against a chi-square of (codes - 1) degrees means
             that the reports were not made by this table.
-        simultaneous: whether `level` is that of all intervals together.
+        simultaneous: whether `confidence` is that of all intervals together.
         deal: the seed that dealt the reports into chunks, by method "safe"; None by the other.
         notes: one sentence each of what limits the intervals: `SAME_PEOPLE`.
-        histogram, quantiles: where requested.
+        histogram, quantiles, shares_above: where requested.
 
     Example:
         >>> mechanism = mz.families.rqm(lower=0, upper=10, levels=4, extension=5.0, q=0.4)
@@ -452,7 +572,7 @@ class Estimate(Claimed):
     beside = ("standard_error", "sampling_error", "privacy_error")
 
     n: int
-    level: float
+    confidence: float
     method: Method
     simultaneous: bool
     mean: Interval
@@ -468,6 +588,7 @@ class Estimate(Claimed):
     notes: tuple[str, ...] = ()
     histogram: Histogram | None = None
     quantiles: Quantiles | None = None
+    shares_above: SharesAbove | None = None
 
     @property
     def standard_error(self) -> float:
@@ -491,26 +612,39 @@ class Estimate(Claimed):
         first = {"n": self.n, "mean": mean["value"], "ci_low": mean["low"], "ci_high": mean["high"]}
         if self.quantiles is not None:
             shown["quantiles"] = self.quantiles._rows()
+        if self.shares_above is not None:
+            shown["shares_above"] = self.shares_above._rows()
         return {**first, **shown}
 
-    def _told(self) -> JsonObject:
-        shown, bins = super().as_dict(), self.histogram
-        told = {"reports": self.n, "mean": shown["mean"], "variance": shown["input_variance"]}
+    def _rows(self) -> list[JsonObject]:
+        """An interval per row."""
+        intervals = {"mean": self.mean, "variance": self.input_variance, **self._requested()}
+        return [{"quantity": name, **_plain_ends(interval)} for name, interval in intervals.items()]
+
+    def _requested(self) -> dict[str, Interval]:
+        found: dict[str, Interval] = {}
         if self.quantiles is not None:
-            found = zip(self.quantiles.probabilities, self.quantiles.values, strict=True)
-            told |= {f"quantile {share:g}": value.as_dict() for share, value in found}
+            pairs = zip(self.quantiles.probabilities, self.quantiles.values, strict=True)
+            found |= {f"quantile {probability:g}": value for probability, value in pairs}
+        if self.shares_above is not None:
+            pairs = zip(self.shares_above.thresholds, self.shares_above.values, strict=True)
+            found |= {f"share above {threshold:g}": value for threshold, value in pairs}
+        bins = self.histogram
         if bins is not None:
             rows = zip(pairwise(bins.edges), bins.share, bins.low, bins.high, strict=True)
-            told |= {
-                f"share in {ends[0]:.4g} to {ends[1]:.4g}": Interval(
-                    value=share, low=low, high=high
-                ).as_dict()
-                for ends, share, low, high in rows
-            }
+            for (start, end), share, low, high in rows:
+                label = f"share in {start:.4g} to {end:.4g}"
+                found[label] = Interval(value=float(share), low=float(low), high=float(high))
+        return found
+
+    def _told(self) -> JsonObject:
+        shown = super().as_dict()
+        told = {"reports": self.n, "mean": shown["mean"], "variance": shown["input_variance"]}
+        told |= {name: interval.as_dict() for name, interval in self._requested().items()}
         of = "all intervals together" if self.simultaneous else "each interval"
         told |= {
             "standard error": self.standard_error,
-            "confidence": f"{self.level:g} of {of}, {self.method}",
+            "confidence": f"{self.confidence:g} of {of}, {self.method}",
         }
         told |= {
             name: shown[name] for name in ("epsilon", "certified", "observer") if name in shown
@@ -518,6 +652,10 @@ class Estimate(Claimed):
         if self.claim is None:
             told["epsilon"] = "none: drawn from a seed, which is not private"
         return {**told, "notes": " ".join(self.notes)} if self.notes else told
+
+
+def _plain_ends(interval: Interval) -> JsonObject:
+    return {"value": interval.value, "low": interval.low, "high": interval.high}
 
 
 def _per_mean(variance: Interval, n: int) -> Interval:
@@ -531,10 +669,11 @@ def _per_mean(variance: Interval, n: int) -> Interval:
 def estimate(
     counts: CodeCounts,
     *,
-    level: float = 0.95,
+    confidence: float = 0.95,
     method: Method = "asymptotic",
     histogram: int | Sequence[float] | None = None,
     quantiles: Sequence[float] | None = None,
+    above: Sequence[float] | None = None,
     simultaneous: bool = False,
     allow_seeded: bool = False,
     deal: int | None = None,
@@ -545,7 +684,7 @@ def estimate(
 
     Arguments:
         counts: reports per code (`read_counts`, `CodeCounts.from_codes`).
-        level: confidence of each interval, in (0, 1).
+        confidence: of each interval, in (0, 1).
         method: "asymptotic": right in the limit of many reports, and by simulation from few on (the
             score interval for the mean, cross-fitted decoders for the rest). "safe": proved at every
             n (Bernstein's inequality for the mean, bets for the rest); wider. Where one event decides
@@ -553,7 +692,8 @@ def estimate(
             by either method: proved at every n.
         histogram: number of equal bins over [lower, upper], or the edges; None for none.
         quantiles: probabilities in (0, 1); None for none.
-        simultaneous: make `level` that of all intervals of the result together (Bonferroni), not of each.
+        above: thresholds inside the range, data units, for the shares of inputs above each; None for none.
+        simultaneous: make `confidence` that of all intervals of the result together (Bonferroni), not of each.
         allow_seeded: estimate from reports that were drawn from a seed, too: for tests, as such reports are not
             private. The result says so, and states no epsilon.
         deal: seed by which method "safe" deals the reports into chunks, to repeat a result; None for
@@ -584,43 +724,35 @@ def estimate(
         >>> estimate.mean.low < 4.0 < estimate.mean.high
         True
     """
-    level = _check(counts, level, method, allow_seeded)
+    confidence = _check(counts, confidence, method, allow_seeded)
     mechanism = counts.mechanism
+    request = Request.of(mechanism, above=above, histogram=histogram, quantiles=quantiles)
     if mechanism.categories is not None:
-        for name, value in (("histogram", histogram), ("quantiles", quantiles)):
-            if value is not None:
-                raise ParameterError(
-                    name, value, "categories have frequencies, and no order; leave it out"
-                )
-        return frequencies(counts, level=level, method=method, simultaneous=simultaneous)
-    edges = None if histogram is None else _edges(histogram, mechanism.lower, mechanism.upper)
-    wanted = None if quantiles is None else _probabilities(quantiles)
-    several = 2 + (0 if edges is None else edges.size - 1) + len(wanted or ())
-    each = 1 - (1 - level) / several if simultaneous else level
+        return frequencies(counts, confidence=confidence, method=method, simultaneous=simultaneous)
+    each = 1 - (1 - confidence) / (2 + request.size) if simultaneous else confidence
+    edges = request.edges
     shapes: Shapes
     if method == "asymptotic":
-        deal, shapes = None, CrossFitted(counts, level=each, edges=edges)
+        deal, shapes = None, CrossFitted(counts, confidence=each, edges=edges)
     else:
         deal = fresh_deal() if deal is None else deal
-        shapes = Betting(counts, level=each, edges=edges, deal=deal)
+        shapes = Betting(counts, confidence=each, edges=edges, deal=deal)
     _, report_variance = report_moments(counts)
     spread, nodes = shapes.variance(), shapes.base
     return Estimate(
-        n=counts.n, level=level, method=method, simultaneous=simultaneous, seeded=counts.seeded,
-        mean=mean_interval(counts, level=each, method=method),
+        n=counts.n, confidence=confidence, method=method, simultaneous=simultaneous, seeded=counts.seeded,
+        mean=mean_interval(counts, confidence=each, method=method),
         input_variance=spread, report_variance=report_variance, max_bias=mechanism.max_bias,
         privacy_variance=_rest(report_variance, spread, float(spread_of(mechanism).variances.min())),
         claim=None if counts.seeded else report_claim(mechanism), sha256=mechanism.sha256,
         deviance=deviance(nodes, least_deviance(nodes, start=shapes.masses)), deal=deal,
-        histogram=None if edges is None else _histogram(shapes, edges),
-        quantiles=None
-        if wanted is None
-        else Quantiles(probabilities=wanted, values=tuple(map(shapes.quantile, wanted))),
+        histogram=_histogram(shapes, request), quantiles=_quantiles(shapes, request),
+        shares_above=_shares_above(shapes, request),
         notes=(SAME_PEOPLE,) if counts.memoised > 1 else (),
     )  # fmt: skip
 
 
-def _check(counts: CodeCounts, level: float, method: str, allow_seeded: bool) -> float:
+def _check(counts: CodeCounts, confidence: float, method: str, allow_seeded: bool) -> float:
     refuse_seeded(counts.seeded, allowed=allow_seeded)
     check_choice("method", method, ("asymptotic", "safe"))
     if counts.n == 0:
@@ -631,7 +763,7 @@ def _check(counts: CodeCounts, level: float, method: str, allow_seeded: bool) ->
             f"estimate: code {int(impossible[0])} was reported, which this table never draws; were the reports made by "
             "another one?"
         )
-    return check_level(level)
+    return check_confidence(confidence)
 
 
 def _rest(total: float, spread: Interval, floor: float) -> Interval:
@@ -642,41 +774,30 @@ def _rest(total: float, spread: Interval, floor: float) -> Interval:
     return Interval(value=value, low=low, high=high)
 
 
-# Histogram and quantiles -------------------------------------------------------------------------------------
-
-
-def _edges(histogram: int | Sequence[float], lower: float, upper: float) -> FloatArray:
-    if isinstance(histogram, (int, np.integer, np.bool_)):
-        if isinstance(histogram, (bool, np.bool_)) or not 1 <= histogram <= 1000:
-            raise ParameterError("histogram", histogram, "use 1 to 1000 bins")
-        return np.linspace(lower, upper, int(histogram) + 1)
-    remedy = "edges must increase strictly, at least 2 of them"
-    edges = as_reals("histogram", histogram, remedy)
-    if edges.ndim != 1 or edges.size < 2 or not (np.diff(edges) > 0).all():
-        raise ParameterError("histogram", edges.tolist(), remedy)
-    if edges[0] < lower or edges[-1] > upper:
-        raise ParameterError(
-            "histogram", edges.tolist(), f"edges must lie inside [{lower:g}, {upper:g}]"
-        )
-    return edges
-
-
-def _probabilities(quantiles: Sequence[float]) -> tuple[float, ...]:
-    remedy = "list probabilities strictly between 0 and 1; try [0.5]"
-    wanted = as_reals("quantiles", quantiles, remedy)
-    if wanted.ndim != 1 or not wanted.size or not ((wanted > 0) & (wanted < 1)).all():
-        raise ParameterError("quantiles", wanted.tolist(), remedy)
-    return tuple(wanted.tolist())
-
-
-def _histogram(shapes: Shapes, edges: FloatArray) -> Histogram:
-    bins = [shapes.share(low, high) for low, high in pairwise(edges.tolist())]
+def _histogram(shapes: Shapes, request: Request) -> Histogram | None:
+    if request.histogram is None:
+        return None
+    bins = [shapes.share(low, high) for low, high in pairwise(request.histogram)]
     open_ends = [one.identified or (one.value, one.value) for one in bins]
     return Histogram(
-        edges=edges,
+        edges=np.array(request.histogram),
         share=np.array([one.value for one in bins]),
         low=np.array([one.low for one in bins]),
         high=np.array([one.high for one in bins]),
         identified_low=np.array([low for low, _ in open_ends]),
         identified_high=np.array([high for _, high in open_ends]),
     )
+
+
+def _quantiles(shapes: Shapes, request: Request) -> Quantiles | None:
+    if not request.quantiles:
+        return None
+    values = tuple(shapes.quantile(probability) for probability in request.quantiles)
+    return Quantiles(probabilities=request.quantiles, values=values)
+
+
+def _shares_above(shapes: Shapes, request: Request) -> SharesAbove | None:
+    if not request.above:
+        return None
+    values = tuple(shapes.share(threshold, request.upper) for threshold in request.above)
+    return SharesAbove(thresholds=request.above, values=values)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, final
@@ -33,7 +33,7 @@ from mezzotint.collect.intervals import (
     Interval,
     Sums,
     Target,
-    check_level,
+    check_confidence,
     largest_sums,
     normal_quantile,
     spread_of,
@@ -88,6 +88,10 @@ class Group:
         """How many equally weighted reports these are worth: (sum d)^2 / sum d^2."""
         return self.sums.size
 
+    def to_frame(self) -> Any:
+        """A pandas data frame with a row per code: reports, weights."""
+        return self.counts.to_frame().assign(weight=self.weights)
+
     @cached_property
     def sums(self) -> Sums:
         """What the mean of a decoded report needs."""
@@ -121,7 +125,7 @@ class Group:
 def read_groups(
     source: str | os.PathLike[str],
     *,
-    by: str | None,
+    by: str | Sequence[str] | None,
     weights: str | None = None,
     column: str | None = None,
     mechanism: Mechanism | None = None,
@@ -131,8 +135,8 @@ def read_groups(
 
     Arguments:
         source: as `read_counts`.
-        by: column of groups (also one spelled by folders, `day=7/`); missing values are the group "(missing)". None
-            takes all reports as one group, "".
+        by: column of groups (also one spelled by folders, `day=7/`), or several, for a cross table of groups named
+            "a, b"; missing values are the group "(missing)". None takes all reports as one group, "".
         weights: column of positive numbers, a weight per report. They must be public: a weight that was computed from
             the private value gives it away.
         column, mechanism, threads: as `read_counts`.
@@ -151,32 +155,41 @@ def read_groups(
         >>> {name: group.counts.n for name, group in mz.collect.read_groups("out.csv", by="town").items()}
         {'a': 50, 'b': 50}
     """
+    columns = (by,) if isinstance(by, str) else tuple(by or ())
+    twice = [name for name in columns if columns.count(name) > 1]
+    if twice:
+        raise ParameterError("by", twice[0], "is named twice; name each column once")
     counter = _GroupCounter(
-        reader=BlockCounter(column=column, mechanism=mechanism), by=by, weights=weights
+        reader=BlockCounter(column=column, mechanism=mechanism), by=columns, weights=weights
     )
+    label = ", ".join(columns)
     total, runs, sources = total_of(
         source, counter.count, counter.merge, column=column, chosen=Settings(threads=threads),
         rows=lambda groups: sum(group.counts.n for group in groups.values()),
     )  # fmt: skip
     return {
-        name: _named(total[name], by, name, runs, sources) for name in sorted(total, key=_order)
+        name: _named(total[name], label, name, runs, sources) for name in sorted(total, key=_order)
     }
 
 
 def _named(
     group: Group,
-    by: str | None,
+    by: str,
     name: str,
     runs: frozenset[str],
     sources: frozenset[tuple[str, str]],
 ) -> Group:
     """The group under its own name: reports of other groups of the same run are different reports."""
-    own = frozenset(run if by is None else f"{run} where {by} is {name}" for run in runs)
-    return replace(group, counts=replace(group.counts, runs=own, sources=sources))
+    named = frozenset(f"{run} where {by} is {name}" for run in runs) if by else runs
+    return replace(group, counts=replace(group.counts, runs=named, sources=sources))
 
 
-def _order(name: str) -> tuple[bool, float, str]:
+def _order(name: str) -> list[tuple[bool, float, str]]:
     """Numbers by their size, before everything else: rounds 2 and 10 in their order; dates are in it as text."""
+    return [_order_of(part) for part in name.split(", ")]
+
+
+def _order_of(name: str) -> tuple[bool, float, str]:
     try:
         number = float(name)
     except ValueError:
@@ -190,11 +203,11 @@ class _GroupCounter:
     """The work order of a thread that counts the reports of a block by groups."""
 
     reader: BlockCounter
-    by: str | None
+    by: tuple[str, ...]
     weights: str | None
 
     def count(self, block: Block) -> dict[str, Group]:
-        extra = {} if self.by is None else {self.by: "by"}
+        extra = dict.fromkeys(self.by, "by")
         sums: dict[str, FloatArray] = {}
         heaviest: dict[str, float] = {}
         with open_columns(block.file.path) as reader:
@@ -226,7 +239,9 @@ class _GroupCounter:
             total[name] = total[name].merge(group) if name in total else group
         if len(total) > MAX_GROUPS:
             raise ParameterError(
-                "by", self.by, f"has more than {MAX_GROUPS:,} values; choose a column of groups"
+                "by",
+                ", ".join(self.by),
+                f"has more than {MAX_GROUPS:,} values; choose a column of groups",
             )
         return total
 
@@ -271,14 +286,75 @@ def _weights(array: pa.Array, column: str, before: int) -> FloatArray:
     return values.astype(np.float64)
 
 
-def _labels(batch: pa.RecordBatch, by: str | None) -> tuple[list[str], npt.NDArray[np.int64]]:
+def _labels(batch: pa.RecordBatch, by: tuple[str, ...]) -> tuple[list[str], npt.NDArray[np.int64]]:
     """The groups of a batch, and which of them each row is in."""
-    if by is None:
-        return [""], np.zeros(batch.num_rows, dtype=np.int64)
-    text = compute.fill_null(
-        compute.cast(batch.column(by), pa.string()), MISSING
-    ).dictionary_encode()
-    return text.dictionary.to_pylist(), plain(text.indices).astype(np.int64)
+    names, places = [""], np.zeros(batch.num_rows, dtype=np.int64)
+    for column in by:
+        text = compute.cast(batch.column(column), pa.string())
+        coded = compute.fill_null(text, MISSING).dictionary_encode()
+        values = coded.dictionary.to_pylist()
+        names = [f"{name}, {value}" if name else value for name in names for value in values]
+        places = places * len(values) + plain(coded.indices).astype(np.int64)
+    return names, places
+
+
+def groups_of(
+    codes: npt.ArrayLike,
+    *,
+    by: npt.ArrayLike | Sequence[npt.ArrayLike],
+    mechanism: Mechanism,
+    weights: npt.ArrayLike | None = None,
+    seeded: bool | None = None,
+) -> dict[str, Group]:
+    """Counts the codes of an array or a column of a frame by public groups.
+
+    Arguments:
+        codes: (n,) codes of one table.
+        by: (n,) labels of any kind, or several such columns; missing ones (None, NaN) are "(missing)".
+        mechanism: the table.
+        weights: (n,) public weights, positive; None for equal ones.
+        seeded: as in `CodeCounts`.
+
+    Returns: group -> its reports, as `read_groups`.
+
+    Raises:
+        ParameterError: columns of different lengths, or a weight that is none.
+
+    Example:
+        >>> table = mz.families.randomized_response(lower=0, upper=1, epsilon=1.0)
+        >>> codes = table.privatize([0.0, 1.0] * 50)
+        >>> groups = mz.collect.groups_of(codes, by=(["a", "b"] * 50, [1] * 100), mechanism=table)
+        >>> {name: group.counts.n for name, group in groups.items()}
+        {'a, 1': 50, 'b, 1': 50}
+    """
+    array = mechanism.check_codes(codes).ravel().astype(np.int64)
+    several = isinstance(by, (tuple, list)) and len(by) > 0 and not np.isscalar(by[0])
+    columns = [pa.array(column) for column in (by if several else [by])]
+    if any(len(column) != array.size for column in columns):
+        lengths = [len(column) for column in columns]
+        raise ParameterError("by", lengths, f"need a label for each of {array.size} codes")
+    names = tuple(str(place) for place in range(len(columns)))
+    batch = pa.record_batch(columns, names=list(names))
+    counted = np.ones(array.size)
+    if weights is not None:
+        counted = _weights(pa.array(np.asarray(weights, dtype=np.float64)), "weights", 0)
+    if counted.size != array.size:
+        raise ParameterError("weights", counted.size, f"need one for each of {array.size} codes")
+    labels, places = _labels(batch, names)
+    size = mechanism.levels.size
+    groups = {}
+    for place, name in enumerate(labels):
+        mine = places == place
+        if not mine.any():
+            continue
+        sums = [
+            np.bincount(array[mine], weights=counted[mine] ** power, minlength=size)
+            for power in range(3)
+        ]
+        counts = CodeCounts(mechanism=mechanism, counts=sums[0].astype(np.int64), seeded=seeded)
+        heaviest = float(counted[mine].max())
+        groups[name] = Group(counts=counts, weights=sums[1], squares=sums[2], heaviest=heaviest)
+    return {name: groups[name] for name in sorted(groups, key=_order)}
 
 
 # Estimates -----------------------------------------------------------------------------------------------------
@@ -321,12 +397,12 @@ class Part:
         return within(self.value, low, high, bounds=self.bounds)
 
 
-def parts_of(group: Group, *, level: float = 0.95) -> dict[str, Part]:
+def parts_of(group: Group, *, confidence: float = 0.95) -> dict[str, Part]:
     """The mean of a group, under "mean", or the frequency of each category, under its name; weighted where it is.
 
     Arguments:
         group: from `read_groups`.
-        level: confidence of each interval, in (0, 1).
+        confidence: of each interval, in (0, 1).
 
     Returns: {"mean": part}, or a part for each category.
 
@@ -344,19 +420,19 @@ def parts_of(group: Group, *, level: float = 0.95) -> dict[str, Part]:
         0.93
     """
     mechanism = group.counts.mechanism
-    check_level(level)
+    check_confidence(confidence)
     if mechanism.categories is None:
         bounds = (mechanism.lower, mechanism.upper)
         target = target_of_mean(mechanism)
-        return {"mean": _part(group, target, level, mechanism.max_bias, bounds)}
+        return {"mean": _part(group, target, confidence, mechanism.max_bias, bounds)}
     targets = zip(mechanism.categories, targets_of_categories(mechanism), strict=True)
-    return {name: _part(group, target, level, 0.0, (0.0, 1.0)) for name, target in targets}
+    return {name: _part(group, target, confidence, 0.0, (0.0, 1.0)) for name, target in targets}
 
 
 def _part(
-    group: Group, target: Target, level: float, bias: float, bounds: tuple[float, float]
+    group: Group, target: Target, confidence: float, bias: float, bounds: tuple[float, float]
 ) -> Part:
-    below, above = target.sides(group.sums, normal_quantile(level) * LADDER)
+    below, above = target.sides(group.sums, normal_quantile(confidence) * LADDER)
     return Part(
         value=target.value(group.sums),
         below=below,
@@ -448,12 +524,12 @@ def stratified(parts: Mapping[str, Part], shares: Mapping[str, float]) -> Interv
     ).interval
 
 
-def total(group: Group, *, level: float = 0.95) -> Interval:
+def total(group: Group, *, confidence: float = 0.95) -> Interval:
     """The total over a population from which people were drawn independently with known chances, weight = 1 / chance.
 
     Arguments:
         group: of `read_groups` with weights, each at least 1.
-        level: confidence, in (0, 1).
+        confidence: in (0, 1).
 
     Returns: Horvitz-Thompson: the sum of weight times decoded report. The interval is that of a Poisson count of jumps
         of the largest size, around a variance that is over-estimated: sum of d^2 B^2 less sum of d a(B), where
@@ -494,7 +570,7 @@ def total(group: Group, *, level: float = 0.95) -> Interval:
         )  # between nodes the chord of x^2 lies above it by no more
         squares = -dominating(nodes.pmf, -least, group.weights / group.weights.sum(), width=0.0)
     value = float(group.weights @ levels)
-    z = normal_quantile(check_level(level)) + WIDER
+    z = normal_quantile(check_confidence(confidence)) + WIDER
     variance = float(group.squares @ levels**2 - group.weights @ squares)
     floor = float(group.squares.sum() * spread.variances.min())
     # A count K of jumps b has variance b^2 K, and (K - k)^2 <= z^2 k for all k up to K + z^2/2 + z sqrt(K + z^2/4).
@@ -594,17 +670,17 @@ class PairCounts:
             np.kron(self.first.probabilities, self.second.probabilities), dtype=np.float64
         )
 
-    def expectation(self, first: FloatArray, second: FloatArray, *, level: float) -> Interval:
+    def expectation(self, first: FloatArray, second: FloatArray, *, confidence: float) -> Interval:
         """The mean of a(first code) times b(second code): of E a given x times E b given y over the records.
 
         Arguments:
             first, second: (m1,) and (m2,) what the codes are decoded to.
-            level: confidence of the score interval, in (0, 1).
+            confidence: of the score interval, in (0, 1).
         """
         values = np.outer(first, second).ravel()
         # Within a pair of segments the product table mixes its four corners' rows.
         target, reports = target_of_values(self._pmf, values), Sums.of_counts(self.counts.ravel())
-        return within(target.value(reports), *target.interval(reports, level=level))
+        return within(target.value(reports), *target.interval(reports, confidence=confidence))
 
     def margins(self) -> tuple[CodeCounts, CodeCounts]:
         """The reports of each column by themselves."""
@@ -672,7 +748,7 @@ class Relation(Record):
 
     Arguments:
         n: records.
-        level: confidence of each interval.
+        confidence: of each interval.
         covariance: of the clipped inputs, in the product of their units.
         slope: of the second column's regression on the first; None where the reports leave its variance open down to 0.
 
@@ -685,15 +761,15 @@ class Relation(Record):
     """
 
     n: int
-    level: float
+    confidence: float
     covariance: Interval
     slope: Interval | None
 
 
 def _check(
-    pairs: PairCounts, level: float, allow_seeded: bool, categories: tuple[bool, bool]
+    pairs: PairCounts, confidence: float, allow_seeded: bool, categories: tuple[bool, bool]
 ) -> None:
-    check_level(level)
+    check_confidence(confidence)
     if pairs.n < 2:
         raise ParameterError("counts", pairs.n, "two columns need at least two records")
     refuse_seeded(pairs.seeded, allowed=allow_seeded)
@@ -705,12 +781,14 @@ def _check(
         )
 
 
-def relation(pairs: PairCounts, *, level: float = 0.95, allow_seeded: bool = False) -> Relation:
+def relation(
+    pairs: PairCounts, *, confidence: float = 0.95, allow_seeded: bool = False
+) -> Relation:
     """Covariance and regression slope of two columns of numbers.
 
     Arguments:
         pairs: `read_pairs`, or `PairCounts.from_codes`.
-        level: confidence of each interval, in (0, 1).
+        confidence: of each interval, in (0, 1).
         allow_seeded: as in `estimate`.
 
     Returns: covariance, product of the two columns' units, and slope, their quotient.
@@ -729,30 +807,30 @@ def relation(pairs: PairCounts, *, level: float = 0.95, allow_seeded: bool = Fal
         >>> mz.collect.relation(pairs).covariance.value > 0
         True
     """
-    _check(pairs, level, allow_seeded, (False, False))
-    covariance = _covariance(pairs, level)
+    _check(pairs, confidence, allow_seeded, (False, False))
+    covariance = _covariance(pairs, confidence)
     spread, slope = (
-        CrossFitted(pairs.margins()[0], level=(1 + level) / 2, edges=None).variance(),
+        CrossFitted(pairs.margins()[0], confidence=(1 + confidence) / 2, edges=None).variance(),
         None,
     )
     if spread.low > 0 and spread.value > 0:
-        wide = _covariance(pairs, (1 + level) / 2)
+        wide = _covariance(pairs, (1 + confidence) / 2)
         ends = [c / v for c in (wide.low, wide.high) for v in (spread.low, spread.high)]
         slope = Interval(value=covariance.value / spread.value, low=min(ends), high=max(ends))
-    return Relation(n=pairs.n, level=level, covariance=covariance, slope=slope)
+    return Relation(n=pairs.n, confidence=confidence, covariance=covariance, slope=slope)
 
 
-def _covariance(pairs: PairCounts, level: float) -> Interval:
+def _covariance(pairs: PairCounts, confidence: float) -> Interval:
     tables, n = (pairs.first, pairs.second), pairs.n
     means, halves = [], []
     for table, counts in zip(tables, pairs.margins(), strict=True):
         target, reports = target_of_mean(table), Sums.of_counts(counts.counts)
         # A twentieth of the error for each mean: what they may be off is of second order.
-        quantile = np.array([normal_quantile(1 - (1 - level) / 20)])
+        quantile = np.array([normal_quantile(1 - (1 - confidence) / 20)])
         means.append(target.value(reports))
         halves.append(float(np.max(target.sides(reports, quantile))) + table.max_bias)
     deviations = [table.levels - mean for table, mean in zip(tables, means, strict=True)]
-    product = pairs.expectation(deviations[0], deviations[1], level=1 - 0.9 * (1 - level))
+    product = pairs.expectation(deviations[0], deviations[1], confidence=1 - 0.9 * (1 - confidence))
     reach = [
         max(table.upper - mean, mean - table.lower)
         for table, mean in zip(tables, means, strict=True)
@@ -766,15 +844,15 @@ def _covariance(pairs: PairCounts, level: float) -> Interval:
 def two_way(
     pairs: PairCounts,
     *,
-    level: float = 0.95,
+    confidence: float = 0.95,
     simultaneous: bool = False,
     allow_seeded: bool = False,
 ) -> dict[tuple[str, str], Interval]:
     """The shares of the pairs of categories of two columns, unbiased.
 
     Arguments:
-        pairs, level, allow_seeded: as `relation`; both tables of categories.
-        simultaneous: make `level` that of all cells together (Bonferroni), not of each.
+        pairs, confidence, allow_seeded: as `relation`; both tables of categories.
+        simultaneous: make `confidence` that of all cells together (Bonferroni), not of each.
 
     Returns: (category of the first, of the second) -> its share of all records.
 
@@ -785,9 +863,9 @@ def two_way(
         >>> shares["a", "a"].value > shares["a", "b"].value
         True
     """
-    _check(pairs, level, allow_seeded, (True, True))
+    _check(pairs, confidence, allow_seeded, (True, True))
     cells = len(pairs.first.categories or ()) * len(pairs.second.categories or ())
-    each = 1 - (1 - level) / cells if simultaneous else level
+    each = 1 - (1 - confidence) / cells if simultaneous else confidence
     found = {}
     for name, one in zip(
         pairs.first.categories or (), pairs.first.frequency_decoders.T, strict=True
@@ -795,7 +873,7 @@ def two_way(
         for other, two in zip(
             pairs.second.categories or (), pairs.second.frequency_decoders.T, strict=True
         ):
-            share = pairs.expectation(one, two, level=each)
+            share = pairs.expectation(one, two, confidence=each)
             found[name, other] = within(share.value, share.low, share.high, bounds=(0.0, 1.0))
     return found
 
@@ -805,12 +883,12 @@ RATIO_STEPS, BISECTIONS = 33, 10
 
 
 def means_within(
-    pairs: PairCounts, *, level: float = 0.95, allow_seeded: bool = False
+    pairs: PairCounts, *, confidence: float = 0.95, allow_seeded: bool = False
 ) -> dict[str, Interval]:
     """The mean of a column of numbers within each category of another: the groups are as private as the numbers.
 
     Arguments:
-        pairs, level, allow_seeded: as `relation`; the first table of categories, the second of numbers.
+        pairs, confidence, allow_seeded: as `relation`; the first table of categories, the second of numbers.
 
     Returns: category -> the mean within it. The interval holds every mean r for which the reports do not rule out that
         E [category] (y - r) is 0 (Fieller's); it is the full range where the category may be empty.
@@ -824,7 +902,7 @@ def means_within(
         >>> within["a"].value < within["b"].value
         True
     """
-    _check(pairs, level, allow_seeded, (True, False))
+    _check(pairs, confidence, allow_seeded, (True, False))
     table = pairs.second
     found = {}
     for name, decoder in zip(
@@ -833,18 +911,18 @@ def means_within(
         joint = float((pairs.counts * np.outer(decoder, table.levels)).sum())
         share = float(pairs.counts.sum(axis=1) @ decoder)
         value = float(np.clip(joint / share if share > 0 else math.inf, table.lower, table.upper))
-        found[name] = within(value, *_possible_means(pairs, decoder, value, level))
+        found[name] = within(value, *_possible_means(pairs, decoder, value, confidence))
     return found
 
 
 def _possible_means(
-    pairs: PairCounts, decoder: FloatArray, value: float, level: float
+    pairs: PairCounts, decoder: FloatArray, value: float, confidence: float
 ) -> tuple[float, float]:
     """The hull of the means that the reports do not rule out; where they rule out all, the full range."""
     table = pairs.second
 
     def possible(r: float) -> bool:
-        test = pairs.expectation(decoder, table.levels - r, level=level)
+        test = pairs.expectation(decoder, table.levels - r, confidence=confidence)
         return test.low - table.max_bias <= 0 <= test.high + table.max_bias
 
     tried = np.union1d(np.linspace(table.lower, table.upper, RATIO_STEPS), [value]).tolist()

@@ -73,15 +73,15 @@ def within(
     )
 
 
-def check_level(level: float) -> float:
+def check_confidence(confidence: float) -> float:
     """The level, checked to lie inside (0, 1)."""
-    remedy = "a confidence level lies between 0 and 1; try level=0.95"
-    return as_real("level", level, lambda number: 0 < number < 1, remedy)
+    remedy = "a confidence level lies between 0 and 1; try confidence=0.95"
+    return as_real("confidence", confidence, lambda number: 0 < number < 1, remedy)
 
 
-def normal_quantile(level: float) -> float:
+def normal_quantile(confidence: float) -> float:
     """The quantile z of the normal law with P(|Z| <= z) = level."""
-    return float(special.ndtri((1 + level) / 2))
+    return float(special.ndtri((1 + confidence) / 2))
 
 
 # What a table says about the variance of a decoded report ------------------------------------------
@@ -438,9 +438,9 @@ class Target:
         low, high = self.event.ends(reports, special.ndtr(-quantiles))
         return np.maximum(value - low, 0.0), np.maximum(high - value, 0.0)
 
-    def interval(self, reports: Sums, *, level: float) -> tuple[float, float]:
+    def interval(self, reports: Sums, *, confidence: float) -> tuple[float, float]:
         """Both ends, within the expected values that the table can give."""
-        value, quantile = self.value(reports), np.array([normal_quantile(level)])
+        value, quantile = self.value(reports), np.array([normal_quantile(confidence)])
         below, above = self.sides(reports, quantile)
         rows = self.spread.means
         low, high = np.clip(

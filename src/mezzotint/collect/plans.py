@@ -22,7 +22,7 @@ from mezzotint.collect.intervals import (
     Interval,
     Sums,
     Target,
-    check_level,
+    check_confidence,
     clopper_pearson,
     normal_quantile,
     spread_of,
@@ -100,7 +100,7 @@ class Question:
 
     def __post_init__(self) -> None:
         check_choice("estimand", self.estimand, get_args(Estimand))
-        check_level(self.confidence)
+        check_confidence(self.confidence)
         if not self.lower < self.upper:
             raise ParameterError("upper", self.upper, "must be above lower")
         needed: dict[str, tuple[str, ...]] = {
@@ -197,7 +197,7 @@ class Question:
         table = self.table(epsilon)
         reports = Sums.of_counts(people * expected_shares(table, self.inputs))
         target = target_of_mean(table)
-        low, high = target.interval(reports, level=self.confidence)
+        low, high = target.interval(reports, confidence=self.confidence)
         bias = table.max_bias
         return possible_mean(table, target.value(reports), low - bias, high + bias)
 
@@ -212,11 +212,11 @@ class Question:
             part = 0.5 if self.share is None else self.share
             shares = (1 - part) * below + part * above
         event = CrossFitted(
-            _rounded(table, shares, 1), level=self.confidence, edges=edges
+            _rounded(table, shares, 1), confidence=self.confidence, edges=edges
         ).event_of_share(self.above, self.upper)
         if event is None:
             counts = _rounded(table, shares, people)
-            return CrossFitted(counts, level=self.confidence, edges=edges).share(
+            return CrossFitted(counts, confidence=self.confidence, edges=edges).share(
                 self.above, self.upper
             )
         low, high = event.ends(Sums.of_counts(people * shares), (1 - self.confidence) / 2)
@@ -251,7 +251,7 @@ class Question:
         assert self.probability is not None
         table = self.table(epsilon)
         counts = _rounded(table, expected_shares(table, self.inputs), people)
-        shapes = CrossFitted(counts, level=self.confidence, edges=None)
+        shapes = CrossFitted(counts, confidence=self.confidence, edges=None)
         return shapes.quantile(self.probability)
 
     def parts(self, epsilon: float, people: float) -> tuple[Part, Part]:
@@ -301,7 +301,7 @@ class Question:
         joint = first.pmf(self.inputs).T @ second.pmf(self.second) / self.inputs.size
         counts = np.rint(people * joint).astype(np.int64)
         pairs = PairCounts(first=first, second=second, counts=counts)
-        slope = relation(pairs, level=self.confidence).slope
+        slope = relation(pairs, confidence=self.confidence).slope
         return Interval(value=0.0, low=-math.inf, high=math.inf) if slope is None else slope
 
     def _total(self, epsilon: float, people: float) -> Interval:
@@ -322,7 +322,7 @@ class Question:
                 squares=(1 / chances) @ each,
                 heaviest=float(1 / chances.min()),
             ),
-            level=self.confidence,
+            confidence=self.confidence,
         )
 
     def _hitters(self, epsilon: float, people: float) -> Interval:
@@ -354,9 +354,9 @@ class Question:
         return float(optimize.brentq(shortfall, 0.0, 1.0)) if shortfall(1.0) >= 0 else math.inf
 
 
-def _of_target(target: Target, counts: FloatArray, level: float) -> Interval:
+def _of_target(target: Target, counts: FloatArray, confidence: float) -> Interval:
     reports = Sums.of_counts(counts)
-    low, high = target.interval(reports, level=level)
+    low, high = target.interval(reports, confidence=confidence)
     return within(target.value(reports), low, high, bounds=(0.0, 1.0))
 
 

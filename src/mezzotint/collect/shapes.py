@@ -62,7 +62,7 @@ def report_moments(counts: CodeCounts) -> tuple[float, float]:
     return mean, max(variance, float(variances.min()))
 
 
-def mean_interval(counts: CodeCounts, *, level: float, method: Method) -> Interval:
+def mean_interval(counts: CodeCounts, *, confidence: float, method: Method) -> Interval:
     """The mean of the clipped inputs, unbiased up to the table's `max_bias`, which the interval includes.
 
     Of two levels it is Clopper and Pearson's interval, by either method: proved at every n. Of more
@@ -71,9 +71,9 @@ def mean_interval(counts: CodeCounts, *, level: float, method: Method) -> Interv
     target, reports = target_of_mean(counts.mechanism), Sums.of_counts(counts.counts)
     value, bias = target.value(reports), counts.mechanism.max_bias
     if method == "asymptotic" or target.proved:
-        low, high = target.interval(reports, level=level)
+        low, high = target.interval(reports, confidence=confidence)
     else:
-        width = bernstein(target.spread, n=counts.n, level=level)
+        width = bernstein(target.spread, n=counts.n, confidence=confidence)
         low, high = value - width, value + width
     return possible_mean(counts.mechanism, value, low - bias, high + bias)
 
@@ -91,13 +91,13 @@ def possible_mean(table: Mechanism, mean: float, low: float, high: float) -> Int
     )
 
 
-def safe_half_width(mechanism: Mechanism, *, n: int, level: float) -> float:
+def safe_half_width(mechanism: Mechanism, *, n: int, confidence: float) -> float:
     """Half the width that holds at every n >= 1, data units: known before any report is collected.
 
     Arguments:
         mechanism: a table of numbers.
         n: reports.
-        level: confidence, in (0, 1).
+        confidence: in (0, 1).
 
     Returns: data units.
 
@@ -105,19 +105,19 @@ def safe_half_width(mechanism: Mechanism, *, n: int, level: float) -> float:
 
     Example:
         >>> mechanism = mz.families.randomized_response(lower=0, upper=1, epsilon=1.0)
-        >>> round(mz.collect.safe_half_width(mechanism, n=10_000, level=0.95), 3)
+        >>> round(mz.collect.safe_half_width(mechanism, n=10_000, confidence=0.95), 3)
         0.03
     """
-    return bernstein(spread_of(mechanism), n=n, level=level) + mechanism.max_bias
+    return bernstein(spread_of(mechanism), n=n, confidence=confidence) + mechanism.max_bias
 
 
-def bernstein(spread: Spread, *, n: int, level: float) -> float:
+def bernstein(spread: Spread, *, n: int, confidence: float) -> float:
     """Half the width of an interval for the expected value of a decoded report, at every n >= 1."""
     # P(|mean - E mean| >= t) <= 2 exp(-n t^2 / (2 v + 2 R t / 3)) with v >= the average variance and R >= |B - E B|;
     # setting the right side to 1 - level gives a quadratic in t.
     lowest, highest = float(spread.means.min()), float(spread.means.max())
     reach = max(spread.top - lowest, highest - spread.bottom)
-    log = math.log(2 / (1 - level))
+    log = math.log(2 / (1 - confidence))
     linear = reach * log / 3
     return (linear + math.sqrt(linear**2 + 2 * n * spread.greatest_of_all * log)) / n
 
@@ -339,11 +339,11 @@ class Shapes(ABC):
         self,
         counts: CodeCounts,
         *,
-        level: float,
+        confidence: float,
         edges: FloatArray | None,
         masses: FloatArray | None = None,
     ) -> None:
-        self.counts, self.level, self.edges = counts, level, edges
+        self.counts, self.confidence, self.edges = counts, confidence, edges
         self.base = nodes_of(counts)
         self.nodes = self.base if edges is None else nodes_of(counts, edges=edges)
         self.masses = smooth_fit(self.base) if masses is None else masses
@@ -375,7 +375,7 @@ class Shapes(ABC):
             ends = (-self._greatest(-inner, (low, high)), self._greatest(outer, (low, high)))
         else:
             reports = Sums.of_counts(self.nodes.counts)
-            least, most = event.ends(reports, (1 - self.level) / 2)
+            least, most = event.ends(reports, (1 - self.confidence) / 2)
             ends = (float(least), float(most))
         return _around(value, ends, left_open, (0.0, 1.0))
 
@@ -497,13 +497,13 @@ class CrossFitted(Shapes):
 
     @classmethod
     def of_many(
-        cls, many: Sequence[CodeCounts], *, level: float, edges: FloatArray | None
+        cls, many: Sequence[CodeCounts], *, confidence: float, edges: FloatArray | None
     ) -> Iterator[CrossFitted]:
         """Those of equally large data sets of one table, whose fits are computed together: much faster than in turn."""
         nodes = nodes_of(many[0])
         nodes = nodes.with_counts(np.stack([nodes_of(counts).counts for counts in many]))
         for counts, masses, folds in zip(many, smooth_fit(nodes), folds_of(nodes), strict=True):
-            shapes = cls(counts, level=level, edges=edges, masses=masses)
+            shapes = cls(counts, confidence=confidence, edges=edges, masses=masses)
             shapes._folds = folds
             yield shapes
 
@@ -518,7 +518,7 @@ class CrossFitted(Shapes):
 
     @property
     def _tail(self) -> float:
-        return (1 - self.level) / 2
+        return (1 - self.confidence) / 2
 
     def _greatest(self, values: FloatArray, edges: Edges) -> float:
         corners = self.corners(edges)
@@ -537,7 +537,7 @@ class CrossFitted(Shapes):
         lower = -bounds.upper(
             self.base.pmf, lambda fold: -((x - fold.centre) ** 2), tail=self._tail / 2
         )
-        mean = mean_interval(self.counts, level=1 - self._tail, method="asymptotic")
+        mean = mean_interval(self.counts, confidence=1 - self._tail, method="asymptotic")
         off = max(
             math.fsum(fold.share * (end - fold.centre) ** 2 for fold in bounds.folds)
             for end in (mean.low, mean.high)

@@ -83,6 +83,33 @@ class VerificationReport:
         """True when the table is valid and every claim about it holds; when the kernel accepts a claim's proof."""
         return not self.problems
 
+    @property
+    def facts(self) -> dict[str, object]:
+        """What was found, one column each."""
+        return {
+            "valid": self.valid,
+            "subject": self.subject,
+            "epsilon_upper": self.epsilon_upper,
+            "sha256": self.sha256,
+            "problems": "; ".join(self.problems),
+        }
+
+    def to_frame(self) -> Any:
+        """A pandas data frame of one row."""
+        import pandas  # pyright: ignore[reportMissingTypeStubs]
+
+        return pandas.DataFrame([self.facts])
+
+    def _repr_html_(self) -> str:
+        """A table, for notebooks."""
+        import html
+
+        rows = (
+            f"<tr><th>{name}</th><td>{html.escape(str(value))}</td></tr>"
+            for name, value in self.facts.items()
+        )
+        return f"<table>{''.join(rows)}</table>"
+
     def __str__(self) -> str:
         if self.problems:
             return "NOT VALID: " + "; ".join(self.problems)

@@ -37,14 +37,14 @@ Found: TypeAlias = "mz.collect.Estimate | mz.collect.Frequencies"
 _COUNTED = ("below", "above", "missing", "rows")
 
 
-def reports_page(source: Path, *, column: str | None = None, level: float = 0.95) -> Page:
+def reports_page(source: Path, *, column: str | None = None, confidence: float = 0.95) -> Page:
     """The report of a reports file: its estimates first, then the mechanism that made it.
 
     Arguments:
         source: a reports file (.parquet, .csv, .csv.gz) that carries its mechanism, a folder of them, or counts that
             `mezzotint estimate --save-counts` wrote (.json).
         column: the field of codes, where the file has several.
-        level: confidence of each interval.
+        confidence: of each interval.
     Returns: the page, for `html_page` or `write_png`.
     Raises:
         ParameterError, FileFormatError: as `collect.read_counts`.
@@ -67,17 +67,18 @@ def reports_page(source: Path, *, column: str | None = None, level: float = 0.95
     title = f"Reports of {name} in {source.name}" if name else f"Reports in {source.name}"
     if counts.mechanism.categories is not None:
         shares = cast(
-            mz.collect.Frequencies, mz.collect.estimate(counts, level=level, allow_seeded=True)
+            mz.collect.Frequencies,
+            mz.collect.estimate(counts, confidence=confidence, allow_seeded=True),
         )
         return _categories_page(title, name or "category", shares)
     estimate = cast(
         mz.collect.Estimate,
-        mz.collect.estimate(counts, level=level, histogram=BINS, allow_seeded=True),
+        mz.collect.estimate(counts, confidence=confidence, histogram=BINS, allow_seeded=True),
     )
     mean = estimate.mean
     summary = (
         f"{estimate.n:,} reports; mean of the clipped inputs {number(mean.value)}, "
-        f"{level:.0%} interval {number(mean.low)} to {number(mean.high)}; {_privacy(estimate)}."
+        f"{confidence:.0%} interval {number(mean.low)} to {number(mean.high)}; {_privacy(estimate)}."
     )
     sections = [
         _estimates(estimate, name or "input"),
@@ -121,7 +122,7 @@ def _categories_page(title: str, name: str, found: mz.collect.Frequencies) -> Pa
 
 def _ends(estimate: Found) -> tuple[str, str]:
     """Headings of an interval's ends."""
-    return f"{100 * estimate.level:.4g} % low", f"{100 * estimate.level:.4g} % high"
+    return f"{100 * estimate.confidence:.4g} % low", f"{100 * estimate.confidence:.4g} % high"
 
 
 def _privacy(estimate: Found) -> str:
@@ -151,7 +152,7 @@ def _estimates(estimate: mz.collect.Estimate, name: str) -> Section:
     ]
     heights, low, high = (tuple(part.tolist()) for part in (bins.share, bins.low, bins.high))
     shares = Curve(name="share", x=tuple(centres), y=heights, low=low, high=high, style="bars")
-    title = f"Shares of the inputs, with {estimate.level:.0%} intervals"
+    title = f"Shares of the inputs, with {estimate.confidence:.0%} intervals"
     figure = Figure.of("histogram", title, (f"{name} (data units)", "share of the inputs"), shares)
     rows = tuple(
         (what, number(value.value), number(value.low), number(value.high))
@@ -548,7 +549,7 @@ RUN = (LEDGER, REPORT, SETTINGS)
 """What tells the folder of a federated run from a folder of reports."""
 
 
-def page_of(source: Path, *, column: str | None = None, level: float = 0.95) -> Page:
+def page_of(source: Path, *, column: str | None = None, confidence: float = 0.95) -> Page:
     """The report of a file or folder.
 
     Arguments:
@@ -556,7 +557,7 @@ def page_of(source: Path, *, column: str | None = None, level: float = 0.95) -> 
             or their saved counts (.json); a training log (.jsonl); the folder of a federated run, or its report.json;
             what a verb of `mezzotint smoothed` printed with --json (.json).
         column: the field of codes, where reports have several.
-        level: confidence of each interval, for reports.
+        confidence: of each interval, for reports.
     Returns: the page, for `html_page` or `write_png`.
     Raises:
         ParameterError: a column of a file without columns. FileFormatError: an unknown kind of file, or a damaged one.
@@ -567,9 +568,9 @@ def page_of(source: Path, *, column: str | None = None, level: float = 0.95) -> 
         True
     """
     if source.is_dir() and not any((source / name).exists() for name in RUN):
-        return reports_page(source, column=column, level=level)
+        return reports_page(source, column=column, confidence=confidence)
     if source.is_file() and source.suffix in REPORTS:
-        return reports_page(source, column=column, level=level)
+        return reports_page(source, column=column, confidence=confidence)
     if column is not None:
         raise ParameterError("column", column, "only reports have columns; leave it out")
     if source.is_dir() or source.name == LEDGER:
@@ -590,7 +591,7 @@ def page_of(source: Path, *, column: str | None = None, level: float = 0.95) -> 
     if {"ledger", "accuracy"} <= keys:
         return federated_page(source)
     if "counts" in keys:
-        return reports_page(source, level=level)
+        return reports_page(source, confidence=confidence)
     if "verb" in keys:
         return smoothed_page(source)
     if document.get("format") != FORMAT:
