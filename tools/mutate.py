@@ -1,9 +1,9 @@
-"""Mutation of the rooms that promise: flips comparisons and drops error terms, and lists what no test notices.
+"""Mutation of the subpackages that promise: flips comparisons and drops error terms, and lists what no test notices.
 
     python tools/mutate.py map tests/kernel tests/privacy tests/laws      which test runs which line; resumable
     python tools/mutate.py run src/mezzotint/kernel --only comparisons    mutants against the tests of their lines
     python tools/mutate.py run src/mezzotint/kernel --again               survivors without a reason once more
-    python tools/mutate.py report                                         survivors, reasons from tools/mutants.toml
+    python tools/mutate.py report                                         survivors, to .mutation/report.md
 
 Mutants: each comparison with its boundary moved and negated; each factor 1 +- .. and each summand that is made of
 rounding constants dropped; nextafter, ceil and the like dropped or turned round; +-1 dropped; max and min swapped.
@@ -41,7 +41,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 STORE = ROOT / ".mutation"
 MAP, RESULTS = STORE / "map.jsonl", STORE / "results.jsonl"
-REASONS = ROOT / "tools" / "mutants.toml"
+REASONS = STORE / "reasons.toml"
+"""Why survivors live on: entries `[[survivor]]` of `name` and `reason`, where somebody has looked."""
+REPORT = STORE / "report.md"
 OPTIONS = [
     "-q",
     "-m",
@@ -711,7 +713,9 @@ def main() -> None:
         options = given.only, given.seconds, given.until, given.again, given.backwards, given.jobs
         run(given.places, *options, given.tests)
     elif given.verb == "report":
-        print(report())
+        STORE.mkdir(exist_ok=True)
+        REPORT.write_text(report() + "\n", encoding="utf-8")
+        print(REPORT.relative_to(ROOT))
     else:
         for file in _files(given.places, "*.py"):
             print(len(mutants_of(file)), file.relative_to(ROOT))
