@@ -16,7 +16,7 @@ import pytest
 from scipy.stats import norm
 
 from mezzotint import Mechanism, kernel, privacy
-from mezzotint.privacy.local import dominating_atoms
+from mezzotint.privacy.profile import Profile
 from mezzotint.privacy.propose import losses_shape
 from reference.kernel import (
     accepts,
@@ -128,7 +128,7 @@ def test_losses_of_two_reports_with_adaptive_inputs() -> None:
     for generator, mechanism in _tables(4):
         epsilon = Fraction(int(generator.integers(1, 15)), 10)
         exact = _adaptive(probabilities(mechanism), epsilon)
-        atoms = dominating_atoms(mechanism)
+        atoms = Profile.of_rows(mechanism.weights)
         sums = atoms.losses[:, None] + atoms.losses[None, :]
         kept = np.maximum(-np.expm1(np.minimum(float(epsilon) - sums, 0)), 0) * np.outer(
             atoms.masses, atoms.masses

@@ -41,7 +41,6 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
         "privacy.sums.convolution.interval_edges",
         "privacy.sums.convolution.interval_spacings",
     ),
-    "the smaller of two curves, point by point, both of which have laws": ("privacy.distribution.HockeyStick.best",),
     "a step of `smoothed.expected`, whose law is about the whole: grids of chances, and the record that holds a result": (
         "smoothed.compositions.Arithmetic.positive", "smoothed.compositions.Arithmetic.zeros",
         "smoothed.compositions.mixed", "smoothed.compositions.sampled_rows", "smoothed.compositions.weights_of",

@@ -20,7 +20,7 @@ from mezzotint.federated.encoding import NoiseEncoding, TableEncoding
 from mezzotint.federated.ledger import RunLedger
 from mezzotint.federated.lifetime import LifetimeLedger
 from mezzotint.privacy.accounting import clones_epsilon
-from mezzotint.privacy.distribution import rdp_public_sampling, rdp_to_epsilon
+from mezzotint.privacy.divergences import rdp_public_sampling, rdp_to_epsilon
 from mezzotint.privacy.ledger import GLOBAL, Charge, Ledger, compose_releases
 from mezzotint.training import rqp
 from mezzotint.training.phases import Phase, Poisson, WithReplacement, contraction
@@ -154,8 +154,8 @@ def test_what_was_spent_has_no_order_and_may_be_kept_in_two_ledgers(
 
 
 @judges(
-    "privacy.distribution.rdp_to_epsilon",
-    "privacy.distribution.rdp_public_sampling",
+    "privacy.divergences.rdp_to_epsilon",
+    "privacy.divergences.rdp_public_sampling",
     "privacy.accounting.clones_epsilon",
 )
 def test_bounds_of_numbers_alone_are_monotone_and_exact_at_their_ends() -> None:

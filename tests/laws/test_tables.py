@@ -39,11 +39,11 @@ from mezzotint.core.loss import delta, pure_epsilon, renyi, renyi_pairs, worst_r
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.types import TOTAL
 from mezzotint.federated.encoding import TableEncoding
-from mezzotint.privacy.distribution import LossDistribution, composed
-from mezzotint.privacy.local import account_local, dominating_atoms
+from mezzotint.privacy.local import account_local
+from mezzotint.privacy.profile import Profile
 from mezzotint.privacy.sums import lattice_rows
 from mezzotint.privacy.sums.blanket import no_noise
-from mezzotint.privacy.sums.cost import central_epsilon, dominating_curve
+from mezzotint.privacy.sums.cost import central_epsilon, dominating_profile
 from mezzotint.privacy.sums.geometry import loss_profile, pure_epsilon_l2, quadratic_renyi
 from mezzotint.privacy.tradeoffs import metric_epsilon, vector_epsilon
 from mezzotint.training.phases import table_contraction
@@ -96,9 +96,9 @@ def summed(mechanism: Mechanism, **options: object) -> float:
     return privacy.account(mechanism, trust="secure_sum", delta=DELTA, **options).epsilon  # pyright: ignore[reportArgumentType]
 
 
-def twice(mechanism: Mechanism) -> LossDistribution:
+def twice(mechanism: Mechanism) -> Profile:
     """Two releases of the pair that dominates all rows."""
-    return composed(dominating_atoms(mechanism), 2, 1e-4)
+    return Profile.of_rows(mechanism.weights).compose(2, 1e-4)
 
 
 GRID = 3e-4  # of a composed loss distribution: 1e-4 of epsilon or of one nat on each side, and its tail
@@ -119,20 +119,19 @@ SEEN = [
            lambda m: [float(Fraction(worst_ratio(m.weights).numerator, max(1, worst_ratio(m.weights).denominator))),
                       m.certificate().epsilon, privacy.verify(m).epsilon_upper],
            4 * UNIT, "one rounding each"),
-    Issuer(("privacy.tradeoffs.tradeoff",),
+    Issuer(("privacy.tradeoffs.tradeoff", "privacy.profile.tradeoff_corners"),
            lambda m: [privacy.tradeoff(m).power(rate) for rate in (0.0, 0.01, 0.3, 1.0)],
            8 * UNIT, "interpolated integers"),
     Issuer(("privacy.accounting.account", "privacy.local.account_local", "privacy.claim.Release.claim"),
            lambda m: [local(m), local(m, dimension=2), local(m, rounds=2, sampling_rate=0.3),
                       account_local(privacy.Release(mechanism=m, dimension=2, delta=0.0)).epsilon],
            GRID, "the grid of losses"),
-    Issuer(("privacy.accounting.account",),
+    Issuer(("privacy.accounting.account", "privacy.profile.Profile.sampled"),
            lambda m: [local(m, dimension=2, rounds=2, sampling_rate=0.4, sampling="poisson"),
                       local(m, sampling_rate=0.4, sampling="poisson", neighboring="add_or_remove_one")],
            GRID, "the grid of losses"),
-    Issuer(("privacy.distribution.composed", "privacy.distribution.on_grid",
-            "privacy.distribution.LossDistribution.compose", "privacy.distribution.LossDistribution.delta",
-            "privacy.distribution.LossDistribution.deltas", "privacy.distribution.LossDistribution.epsilon"),
+    Issuer(("privacy.profile.Profile.of_rows", "privacy.profile.Profile.compose", "privacy.profile.Profile.delta",
+            "privacy.profile.Profile.deltas", "privacy.profile.Profile.epsilon"),
            lambda m: [twice(m).epsilon(DELTA), twice(m).delta(0.5), float(twice(m).deltas([0.5])[0])],
            GRID, "the grid of losses"),
     Issuer(("privacy.accounting.report_claim",),
@@ -258,12 +257,12 @@ ADDED = [
     Issuer(("privacy.accounting.account", "privacy.local.composed_epsilon", "privacy.sums.cost.account_sum"),
            lambda m: [summed(m, clients=3), account_sum(m, clients=30, dimension=2, rounds=2, delta=DELTA).epsilon],
            SEARCHED, "searched blankets"),
-    Issuer(("privacy.sums.cost.central_epsilon", "privacy.sums.cost.dominating_curve",
-            "privacy.distribution.HockeyStick.epsilon", "privacy.distribution.HockeyStick.delta",
-            "privacy.sums.cost.noise_curve", "privacy.sums.blanket.PairLoss.curve"),
+    Issuer(("privacy.sums.cost.central_epsilon", "privacy.sums.cost.dominating_profile",
+            "privacy.profile.Profile.of_curve", "privacy.sums.cost.Envelope.of",
+            "privacy.sums.cost.Envelope.smaller", "privacy.sums.cost.Envelope.profile"),
            lambda m: [central_epsilon(lattice_rows(m)[0], clients=5, delta=DELTA).epsilon,
-                      dominating_curve(lattice_rows(m)[0], clients=5, delta=DELTA).epsilon(DELTA),
-                      float(dominating_curve(lattice_rows(m)[0], clients=5, delta=DELTA).delta(0.2))],
+                      dominating_profile(lattice_rows(m)[0], clients=5, delta=DELTA).epsilon(DELTA),
+                      float(dominating_profile(lattice_rows(m)[0], clients=5, delta=DELTA).delta(0.2))],
            SEARCHED, "searched blankets"),
     Issuer(("vectors.tables.TableScheme.account", "vectors.tables.VectorScheme.claim",
             "vectors.tables.VectorScheme.account",

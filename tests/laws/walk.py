@@ -32,7 +32,7 @@ ROOMS = (
 WORDS = {
     "epsilon", "epsilons", "delta", "deltas", "renyi", "rdp", "claim", "claims", "certify", "certificate", "certified",
     "interval", "low", "high", "kappa", "contraction", "spent", "tradeoff", "bound", "limit", "enclosure", "width",
-    "profile", "curve", "curves",
+    "profile", "curve", "curves", "outside",
 }  # fmt: skip
 """Parts of names, between underscores, of what is promised."""
 

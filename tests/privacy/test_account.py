@@ -15,7 +15,7 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.types import TOTAL
 from mezzotint.privacy import account
-from mezzotint.privacy.distribution import rdp_to_epsilon
+from mezzotint.privacy.divergences import rdp_to_epsilon
 from mezzotint.privacy.local import PLD, PURE
 from reference.mechanisms import FAMILIES
 from reference.privacy import worst_releases

@@ -7,7 +7,6 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
 import pytest
 
 from mezzotint import Mechanism, ParameterError, families
@@ -15,7 +14,6 @@ from mezzotint.core.types import TOTAL
 from mezzotint.privacy import Release, account
 from mezzotint.privacy.accounting import prove, report_words
 from mezzotint.privacy.claim import Claim
-from mezzotint.privacy.distribution import LossDistribution
 from mezzotint.privacy.ledger import GLOBAL, Charge, _Total
 from mezzotint.privacy.local import (
     PURE,
@@ -27,36 +25,6 @@ from mezzotint.privacy.sums.cost import _single
 from reference.kernel import claim as kernel_claim
 from reference.kernel import release as kernel_release
 from tolerances import FEW
-
-
-def _grid(
-    start: int, masses: list[float], *, step: float = 1.0, infinite: float = 0.0
-) -> LossDistribution:
-    return LossDistribution(step=step, start=start, masses=np.array(masses), infinite=infinite)
-
-
-def test_the_first_cell_of_a_grid_is_a_chord_too() -> None:
-    # delta(1/2) = (1 - e**-1/2) / 2: one of the two losses is larger, by 1/2.
-    value = _grid(0, [0.5, 0.5]).delta(0.5)
-    exact = -math.expm1(-0.5) / 2
-    assert exact <= value <= exact * (1 + FEW)
-
-
-def test_an_epsilon_below_the_grid_is_found() -> None:
-    # One loss of 1: delta(epsilon) = 1 - e**(epsilon - 1).
-    value = _grid(10, [1.0], step=0.1).epsilon(0.5)
-    exact = 1 + math.log(0.5)
-    assert exact <= value <= exact + FEW
-
-
-def test_deltas_that_are_just_met() -> None:
-    rare = _grid(0, [0.5, 0.375], infinite=0.125)
-    assert rare.epsilon(0.125) == pytest.approx(1.0, rel=FEW)
-    assert rare.epsilon(math.nextafter(0.125, 0)) == math.inf
-    plain = _grid(-1, [0.25, 0.25, 0.5])
-    assert plain.epsilon(plain.delta(0.0)) == 0.0
-    above = _grid(1, [0.25, 0.5])
-    assert above.epsilon(above.delta(0.0)) == 0.0
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,6 @@ from mezzotint.privacy.propose import (
     sealed,
 )
 from reference.kernel import release as kernel_release
-from tolerances import FEW
 
 TWO = Mechanism(
     knots=[0, 1], levels=[0, 1], weights=np.array([[3 * 2**30, 2**30], [2**30, 3 * 2**30]])

@@ -15,7 +15,7 @@ from mezzotint.privacy.sums.blanket import (
     as_probabilities,
     blanket_noise,
     candidate_blankets,
-    pair_loss,
+    pair_profile,
 )
 from mezzotint.privacy.sums.cost import central_epsilon
 from tolerances import FEW
@@ -89,7 +89,7 @@ def test_the_bound_itself_is_computed_to_a_thousandth() -> None:
     coins = candidate_blankets(rows)[0]
     assert coins.masses[0] == pytest.approx(0.5, rel=FEW)
     noise = blanket_noise(coins, clients - 1, budget=10**4, tail=1e-20)
-    loss = pair_loss(noise, *as_probabilities(rows))
+    loss = pair_profile(noise, *as_probabilities(rows))
     epsilons = np.array([0.1, 0.4, 0.7, 0.8, 0.9])
     ours = loss.deltas(epsilons)
     p, half = mpmath.mpf(1) / 4, mpmath.mpf(1) / 2

@@ -14,7 +14,7 @@ from mezzotint.core.table import check_weights
 from mezzotint.core.types import TOTAL, UNIT, FloatArray, IntArray
 from mezzotint.privacy.accounting import _coin_epsilon  # pyright: ignore[reportPrivateUsage]
 from mezzotint.privacy.sums.blanket import as_probabilities, pairs_by_gap
-from mezzotint.privacy.sums.convolution import CountBounds, multinomial_cells, sum_bounds
+from mezzotint.privacy.sums.convolution import CountBounds, multinomial_cells, sum_pmf
 
 _BUDGET = 32
 _COARSE = 4
@@ -67,16 +67,16 @@ def _delta(scores: _Scores, first: FloatArray, second: FloatArray, epsilon: floa
     pmf = np.zeros(int(below.max()) - low + 2)
     np.add.at(pmf, (below - low).astype(np.int64), weights * (1 - share))
     np.add.at(pmf, (below - low).astype(np.int64) + 1, weights * share)
-    bounds = sum_bounds([pmf / pmf.sum()], draws[:, None], tail=1e-22)
-    places: IntArray = np.arange(bounds.high.shape[1], dtype=np.int64)
-    sums = (bounds.start[:, None] + places + draws[:, None] * low).astype(np.float64) * step
+    summed = sum_pmf([pmf / pmf.sum()], draws[:, None], tail=1e-22, from_above=True)
+    places: IntArray = np.arange(summed.pmf.shape[1], dtype=np.int64)
+    sums = (summed.start[:, None] + places + draws[:, None] * low).astype(np.float64) * step
     # Places err by 4 UNIT of themselves, once per draw.
     sums = sums + draws[:, None] * (np.abs(values).max() * 16 * UNIT)
-    inner = (bounds.high * np.maximum(sums, 0.0)).sum(axis=1) / draws + bounds.outside * max(
+    inner = (summed.pmf * np.maximum(sums, 0.0)).sum(axis=1) / draws + summed.outside * max(
         0.0, values.max()
     )
     total = float(scores.cells.probability @ inner) + scores.cells.lost + bare
-    return min(1.0, total * (1 + (bounds.high.size + 64) * UNIT))
+    return min(1.0, total * (1 + (summed.pmf.size + 64) * UNIT))
 
 
 def _epsilon(

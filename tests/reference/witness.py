@@ -12,7 +12,7 @@ from mezzotint.core.arguments import check_delta, check_others
 from mezzotint.core.loss import pure_epsilon
 from mezzotint.core.types import FloatArray, IntArray
 from mezzotint.privacy.sums.blanket import as_probabilities, pairs_by_gap, row_means, spread
-from mezzotint.privacy.sums.convolution import UNIT, SumBounds, sum_bounds
+from mezzotint.privacy.sums.convolution import UNIT, SumPmf, sum_pmf
 
 _SPLITS = (0.25, 0.5, 0.75)
 """Shares of the other clients that hold the first of two rows."""
@@ -40,26 +40,26 @@ class Witness:
     others: tuple[int, ...]
 
 
-def _lower_delta(bounds: SumBounds, first: FloatArray, second: FloatArray, epsilon: float) -> float:
-    slack = (first.size + 8) * UNIT
-    upper = spread(bounds.low, first)[0] * (1 - slack)
-    lower = spread(bounds.high, second)[0] * (math.exp(epsilon) * (1 + slack))
-    # What lies outside the second's window could sit under the first's mass: it is granted to the second in full.
+def _lower_delta(summed: SumPmf, first: FloatArray, second: FloatArray, epsilon: float) -> float:
+    slack = summed.error + (first.size + 8) * UNIT
+    upper = spread(summed.pmf, first)[0] * (1 - slack)
+    lower = spread(summed.pmf, second)[0] * (math.exp(epsilon) * (1 + slack))
+    # What is 0 or outside the window of the second could sit under the first's mass: it is granted to the second in full.
     gain = float(np.maximum(upper - lower, 0.0).sum()) * (1 - upper.size * UNIT)
-    return max(0.0, gain - math.exp(epsilon) * float(bounds.outside[0]))
+    return max(0.0, gain - math.exp(epsilon) * float(summed.outside[0]))
 
 
 def _lower_epsilon(
-    bounds: SumBounds, first: FloatArray, second: FloatArray, delta: float, limit: float
+    summed: SumPmf, first: FloatArray, second: FloatArray, delta: float, limit: float
 ) -> float:
     """The largest epsilon found at which delta is still exceeded: a lower bound."""
     low, high = 0.0, min(limit, 60.0)
-    if _lower_delta(bounds, first, second, 0.0) <= delta:
+    if _lower_delta(summed, first, second, 0.0) <= delta:
         return 0.0
     for _ in range(50):
         middle = (low + high) / 2
         low, high = (
-            (middle, high) if _lower_delta(bounds, first, second, middle) > delta else (low, middle)
+            (middle, high) if _lower_delta(summed, first, second, middle) > delta else (low, middle)
         )
     return low
 
@@ -99,11 +99,11 @@ def find_witness(rows: IntArray, *, clients: int, delta: float, corrupted: int =
     )
     for counts in _data_sets(table, others):
         used = [k for k, count in enumerate(counts) if count] or [0]
-        bounds = sum_bounds([table[k] for k in used], [[counts[k] for k in used]], tail=1e-20)
+        summed = sum_pmf([table[k] for k in used], [[counts[k] for k in used]], tail=1e-20)
         for first, second in pairs:
-            if _lower_delta(bounds, table[first], table[second], best.epsilon) <= target:
+            if _lower_delta(summed, table[first], table[second], best.epsilon) <= target:
                 continue
-            epsilon = _lower_epsilon(bounds, table[first], table[second], target, limit)
+            epsilon = _lower_epsilon(summed, table[first], table[second], target, limit)
             if epsilon > best.epsilon:
                 best = Witness(
                     epsilon=epsilon, delta=target, row_first=first, row_second=second, others=counts

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mezzotint.privacy.ledger import Entry as Entry
     from mezzotint.privacy.ledger import Ledger as Ledger
     from mezzotint.privacy.ledger import Spent as Spent
+    from mezzotint.privacy.profile import Profile as Profile
     from mezzotint.privacy.propose import Outcome as Outcome
     from mezzotint.privacy.tradeoffs import TradeoffCurve as TradeoffCurve
     from mezzotint.privacy.tradeoffs import metric_epsilon as metric_epsilon

@@ -37,7 +37,13 @@ from mezzotint.privacy.propose import (
     propose_local,
     sealed,
 )
-from mezzotint.privacy.sums.blanket import Blanket, Component, blanket_noise, pair_loss, two_point
+from mezzotint.privacy.sums.blanket import (
+    Blanket,
+    Component,
+    blanket_noise,
+    pair_profile,
+    two_point,
+)
 from mezzotint.privacy.sums.cost import account_sum, propose_sum
 
 
@@ -197,7 +203,7 @@ def _coin_epsilon(
     )
     small = 1 / (1 + math.exp(epsilon))
     first, second = np.array([small, 1 - small]), np.array([1 - small, small])
-    return min(epsilon, pair_loss(noise, first, second).epsilon(target, epsilon))
+    return min(epsilon, pair_profile(noise, first, second).epsilon(target))
 
 
 Build = Callable[[float], Release]

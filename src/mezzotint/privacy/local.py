@@ -8,22 +8,11 @@ overstates is at most a few percent (docs/proofs/privacy-composition.md).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-import numpy as np
-
-from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.types import TOTAL, UNIT
+from mezzotint.core.types import UNIT
 from mezzotint.privacy.claim import Claim, Release
-from mezzotint.privacy.distribution import (
-    Atoms,
-    composed,
-    poisson_add,
-    poisson_remove,
-    poisson_replace_one,
-    revealed,
-)
-from mezzotint.privacy.tradeoffs import tradeoff
+from mezzotint.privacy.profile import TAIL, Profile
 
 PLD = "privacy loss distribution"
 PURE = "pure composition"
@@ -31,22 +20,8 @@ PURE = "pure composition"
 PRECISION = 1e-4
 """Share of epsilon (at least 1e-4 nats) that the grid of losses may cost."""
 
-
-def dominating_atoms(mechanism: Mechanism) -> Atoms:
-    """Losses of one report: of the pair of distributions that dominates all pairs of rows (T7), in exact integers.
-
-    The corners of the trade-off curve are running sums of that pair: a step to the right is mass of the second
-    distribution, a step down is mass of the first.
-    """
-    curve = tradeoff(mechanism)
-    first, second = -np.diff(curve.misses), np.diff(curve.false_alarms)
-    used = first > 0
-    first, second = first[used], second[used]
-    size = np.log1p(np.abs(first - second) / np.minimum(first, second))
-    losses = np.where(first >= second, size * (1 + 16 * UNIT), -size * (1 - 16 * UNIT))
-    return Atoms(
-        losses=losses, masses=first / float(TOTAL), infinite=(TOTAL - int(curve.misses[0])) / TOTAL
-    )
+_CUT = 1e-6
+"""Share of delta that tails may cost which a composition cuts off."""
 
 
 def _round_epsilon(run: Release) -> float:
@@ -79,36 +54,34 @@ def _rough_epsilon(run: Release) -> float:
 
 
 def composed_epsilon(
-    atoms: Atoms, run: Release, delta: float, tolerances: Sequence[float]
+    profile: Profile, run: Release, delta: float, tolerances: Sequence[float]
 ) -> float:
-    """Epsilon of a whole release each report of which the atoms cover; inf where no grid holds it.
+    """Epsilon of a whole release each report of which the profile covers; inf where no grid holds it.
 
     Arguments:
         delta: what is left of the release's own.
         tolerances: that grids may cost in all (nats), the best first; others are for what memory does not hold so.
     """
+    tail = min(TAIL, _CUT * delta)
 
-    def many(single: Atoms, count: int) -> float:
+    def many(single: Profile, count: int) -> float:
         for tolerance in tolerances:
-            together = composed(single, count, tolerance)
+            together = single.compose(count, tolerance, tail=tail)
             if together is not None:
                 return together.epsilon(delta)
         return math.inf
 
     if run.participation == "none":
-        return many(atoms, run.releases)
-    one_round = composed(
-        atoms, run.dimension, tolerances[0] / max(1.0, run.sampling_rate * run.rounds)
-    )
+        return many(profile, run.releases)
+    finer = tolerances[0] / max(1.0, run.sampling_rate * run.rounds)
+    one_round = profile.compose(run.dimension, finer, tail=tail / run.rounds)
     if one_round is None:
         return math.inf
     # Of sums: absent or replaced, the outputs differ by one replaced report (or silence), and all pairs are covered.
-    sampled: list[Callable[[Atoms, float], Atoms]] = [poisson_replace_one]
-    if run.participation == "public":
-        sampled = [revealed]
-    elif run.neighboring == "add_or_remove_one":
-        sampled = [poisson_add, poisson_remove]
-    return max(many(change(one_round.atoms(), run.sampling_rate), run.rounds) for change in sampled)
+    sampled = one_round.sampled(
+        run.sampling_rate, seen=run.participation == "public", neighboring=run.neighboring
+    )
+    return max(many(worlds, run.rounds) for worlds in sampled)
 
 
 def account_local(run: Release) -> Claim:
@@ -116,5 +89,7 @@ def account_local(run: Release) -> Claim:
     bounds = {PURE: _pure(run)}
     if run.delta > 0:
         tolerance = PRECISION * max(1.0, _rough_epsilon(run))
-        bounds[PLD] = composed_epsilon(dominating_atoms(run.table), run, run.delta, [tolerance])
+        bounds[PLD] = composed_epsilon(
+            Profile.of_rows(run.table.weights), run, run.delta, [tolerance]
+        )
     return run.claim(bounds)

@@ -21,8 +21,7 @@ from mezzotint.core.records import JsonObject
 from mezzotint.core.search import bracket
 from mezzotint.core.types import UNIT
 from mezzotint.privacy.claim import Claim, Release
-from mezzotint.privacy.distribution import grid_step
-from mezzotint.privacy.local import dominating_atoms
+from mezzotint.privacy.profile import Profile, grid_step
 
 Proof: TypeAlias = JsonObject
 
@@ -284,7 +283,8 @@ def losses_shape(release: Release, epsilon: float) -> JsonObject:
     single = min(release.table.epsilon, 200.0)
     rounds = 1 + round(release.sampling_rate * release.rounds) if sampled else release.rounds
     releases = release.dimension * rounds
-    step = grid_step(dominating_atoms(release.table), releases, 2e-4 * max(epsilon, 1e-3))
+    single_report = Profile.of_rows(release.table.weights)
+    step = grid_step(single_report, releases, 2e-4 * max(epsilon, 1e-3))
     # Few releases afford a grid that costs nothing; many are wide as it is.
     fineness = max(4, math.ceil(1 / min(step / 2, single / (400 if releases <= 1000 else 64))))
     reach = math.ceil(single * fineness) + 1

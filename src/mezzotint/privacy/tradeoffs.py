@@ -14,7 +14,6 @@ from itertools import pairwise
 from typing import Literal, final
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import log_ndtr, ndtr  # pyright: ignore[reportMissingTypeStubs]
 
 from mezzotint.core.arguments import check_choice, check_count, check_finite, check_instance
@@ -22,9 +21,8 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import float_above, log_ratio
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.search import bracket
-from mezzotint.core.table import check_weights
 from mezzotint.core.types import TOTAL, FloatArray, IntArray
-from mezzotint.privacy.distribution import hull
+from mezzotint.privacy.profile import tradeoff_corners
 from mezzotint.privacy.sums.geometry import concave_majorant
 
 
@@ -78,39 +76,6 @@ def _on_line(left: tuple[int, int], right: tuple[int, int], x: Fraction) -> Frac
     return left[1] + (x - left[0]) * Fraction(right[1] - left[1], right[0] - left[0])
 
 
-def _exact_order(first: list[int], other: list[int]) -> list[int]:
-    """Levels by the ratio other / first, largest first, in rationals; levels that `first` never shows lead."""
-    return sorted(
-        range(len(first)), key=lambda i: -Fraction(other[i], first[i]) if first[i] else -math.inf
-    )
-
-
-def _test_order(first: IntArray, others: IntArray) -> npt.NDArray[np.intp]:
-    """(rows, m) levels sorted by the likelihood ratio others / first, largest first, exactly."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = np.where(others > 0, others / first, 0.0)
-    order = np.argsort(-ratios, axis=1, kind="stable")
-    p, q = (
-        first[order].astype(np.uint64),
-        np.take_along_axis(others, order, axis=1).astype(np.uint64),
-    )
-    sorted_ratios = np.take_along_axis(ratios, order, axis=1)
-    before, after = sorted_ratios[:, :-1], sorted_ratios[:, 1:]
-    # Rounding keeps order, but quotients that are equal as floats may differ as fractions. Their cross products then
-    # differ by far less than 2**63, so that the difference modulo 2**64 is the exact one.
-    difference = (q[:, 1:] * p[:, :-1] - q[:, :-1] * p[:, 1:]).astype(np.int64)
-    wrong = np.isfinite(before) & (after == before) & (difference > 0)
-    for row in np.flatnonzero(wrong.any(axis=1)):
-        order[row] = _exact_order(first.tolist(), others[row].tolist())
-    return order
-
-
-def _corners(points: IntArray) -> IntArray:
-    """(c, 2) lower convex hull, exactly, of (n, 2) integer points up to 2**32."""
-    ordered = points[np.lexsort((-points[:, 1], points[:, 0]))]
-    return ordered[hull(*ordered.T.tolist())]
-
-
 def tradeoff(mechanism: Mechanism) -> TradeoffCurve:
     """The trade-off curve of one report, worst over all pairs of inputs, with exact integer corners.
 
@@ -129,18 +94,8 @@ def tradeoff(mechanism: Mechanism) -> TradeoffCurve:
         >>> mz.privacy.tradeoff(mz.families.randomized_response(epsilon=1.0)).exact_miss(Fraction(0)) <= 1
         True
     """
-    table = np.unique(check_weights(mechanism.weights), axis=0)
-    corners = np.array([[0, TOTAL], [TOTAL, 0]], dtype=np.int64)
-    for first in table:
-        order = _test_order(first, table)
-        alarms = np.cumsum(first[order], axis=1).ravel()
-        misses = TOTAL - np.cumsum(np.take_along_axis(table, order, axis=1), axis=1).ravel()
-        # Points clearly above the hull so far cannot become corners.
-        below = misses <= np.interp(alarms, corners[:, 0], corners[:, 1]) + 1e-3
-        fresh = np.unique(np.stack([alarms[below], misses[below]], axis=1), axis=0)
-        corners = _corners(np.concatenate([corners, fresh]))
-    corners.setflags(write=False)
-    return TradeoffCurve(false_alarms=corners[:, 0], misses=corners[:, 1])
+    alarms, misses = tradeoff_corners(mechanism.weights)
+    return TradeoffCurve(false_alarms=alarms, misses=misses)
 
 
 RELATIVE_ERROR = 1e-12

@@ -21,7 +21,7 @@ from mezzotint.core.types import TOTAL, FloatArray
 from mezzotint.families.noise import IntegerNoise
 from mezzotint.privacy.accounting import account
 from mezzotint.privacy.claim import Claim, Release
-from mezzotint.privacy.distribution import rdp_to_epsilon
+from mezzotint.privacy.divergences import rdp_to_epsilon
 from mezzotint.privacy.tradeoffs import gaussian_shift
 from mezzotint.vectors.gaussian import GaussianScheme
 from mezzotint.vectors.integers import NoiseScheme

@@ -19,9 +19,10 @@ from mezzotint.core.search import bracket
 from mezzotint.core.types import TOTAL, UNIT, FloatArray, IntArray, Seed
 from mezzotint.families.noise import IntegerNoise
 from mezzotint.privacy.claim import Claim, Release
+from mezzotint.privacy.divergences import rdp_to_epsilon
 from mezzotint.privacy.propose import Outcome
-from mezzotint.privacy.sums.convolution import sum_bounds
-from mezzotint.privacy.sums.cost import propose_noise, rdp_to_epsilon
+from mezzotint.privacy.sums.convolution import sum_pmf
+from mezzotint.privacy.sums.cost import propose_noise
 from mezzotint.privacy.sums.geometry import series
 from mezzotint.vectors.tables import MAX_BITS, ModularScheme, check_planned
 
@@ -185,12 +186,12 @@ def summed_noise(noise: IntegerNoise, clients: int) -> SummedNoise:
     """
     if isinstance(clients, bool) or int(clients) != clients or clients < 1:
         raise ParameterError("clients", clients, "need at least one honest client")
-    bounds = sum_bounds([noise.weights / float(TOTAL)], [[int(clients)]], tail=1e-22)
+    summed = sum_pmf([noise.weights / float(TOTAL)], [[int(clients)]], tail=1e-22)
     symmetric = bool(np.array_equal(noise.weights, noise.weights[::-1]))
     return SummedNoise(
-        low=bounds.low[0],
-        high=bounds.high[0],
-        outside=float(bounds.outside[0]),
+        low=summed.pmf[0] * (1 - summed.error),
+        high=summed.pmf[0] * (1 + summed.error),
+        outside=float(summed.outside[0]),
         symmetric=symmetric,
     )
 

@@ -28,7 +28,7 @@ from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.types import UNIT, FloatArray, IntArray, Seed
 from mezzotint.privacy.accounting import account
 from mezzotint.privacy.claim import Claim, Release
-from mezzotint.privacy.distribution import rdp_to_epsilon
+from mezzotint.privacy.divergences import rdp_to_epsilon
 from mezzotint.privacy.sums import Lattice, find_lattice
 from mezzotint.privacy.sums.blanket import NoiseMixture
 from mezzotint.privacy.sums.cost import PURE_L2, RENYI_L2, others_noise

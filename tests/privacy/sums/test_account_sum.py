@@ -10,17 +10,15 @@ import pytest
 
 from mezzotint import Mechanism, ParameterError, privacy
 from mezzotint.families import pbm, randomized_response, rqm
-from mezzotint.privacy.distribution import HockeyStick
 from mezzotint.privacy.sums import lattice_rows
 from mezzotint.privacy.sums.blanket import blanket_noise, candidate_blankets, no_noise
-from mezzotint.privacy.sums.cost import dominating_curve
 from mezzotint.privacy.sums.geometry import (
     _mean_quotients,
     pair_quotients,
     quadratic_renyi,
 )
 from reference.sums import exact_renyi, random_rows, sum_pmf
-from tolerances import FEW, MANY
+from tolerances import FEW
 
 
 def account_sum(mechanism: Any, **words: Any) -> privacy.Claim:
@@ -57,43 +55,16 @@ def test_two_rounds_are_never_below_the_exact_worst_case(seed):
         claim = account_sum(mechanism, clients=clients, rounds=2, delta=1e-3)
         assert two_sums(rows, clients, claim.epsilon) <= claim.delta
         assert (
-            account_sum(mechanism, clients=clients, coordinates=2, delta=1e-3).epsilon
+            account_sum(mechanism, clients=clients, dimension=2, delta=1e-3).epsilon
             == claim.epsilon
         )
-
-
-def test_the_curve_as_losses_gives_the_curve_back():
-    rows, _ = lattice_rows(QUIET)
-    curve = dominating_curve(rows, clients=200, delta=1e-9)
-    atoms = curve.atoms()
-    for epsilon in (0.0, 0.05, 0.3, 1.0):
-        gains = np.maximum(1 - np.exp(epsilon - atoms.losses), 0) @ atoms.masses + atoms.infinite
-        # Losses of the atoms are logarithms of differences of neighbouring deltas, known to 1e-16 / 1e-9 here.
-        assert gains == pytest.approx(float(curve.delta(epsilon)), rel=1e-6, abs=FEW)
-    assert atoms.masses.sum() + atoms.infinite == pytest.approx(1, abs=FEW)
-
-
-def test_what_is_alike_in_both_worlds_is_not_counted_as_losses_of_both_signs():
-    # A bound with a concave kink at c = 1, as rounding makes it: slope -0.6 there, the least possible is -0.5.
-    curve = HockeyStick(epsilons=np.log([1.0, 1.001, 1.1]), deltas=np.array([0.001, 0.0004, 0.0]))
-    atoms = curve.atoms()
-    assert atoms.masses.sum() + atoms.infinite == pytest.approx(1, abs=FEW)
-    for epsilon in np.log([0.9, 0.99, 0.9999, 1.0, 1.0005, 1.001, 1.05]):
-        gains = np.maximum(1 - np.exp(epsilon - atoms.losses), 0) @ atoms.masses + atoms.infinite
-        mirrored = (
-            1 - math.exp(epsilon) + math.exp(epsilon) * float(curve.delta(max(0.0, -epsilon)))
-        )
-        bound = float(curve.delta(epsilon)) if epsilon >= 0 else mirrored
-        assert gains <= bound + FEW
-        if epsilon >= math.log(1.001):
-            assert gains == pytest.approx(bound, abs=FEW)
 
 
 @pytest.mark.slow
 def test_a_million_quiet_releases_are_nearly_gaussian():
     # 10^4 coordinates, 100 rounds, 10^6 clients with one bit each: a shift by 2 p - 1 in noise of deviation 500.
     mechanism = randomized_response(lower=-1, upper=1, epsilon=0.1)
-    claim = account_sum(mechanism, clients=10**6, coordinates=10**4, rounds=100, delta=1e-6)
+    claim = account_sum(mechanism, clients=10**6, dimension=10**4, rounds=100, delta=1e-6)
     p = float(mechanism.probabilities.max())
     mu = (2 * p - 1) / math.sqrt(10**6 * p * (1 - p)) * 10**3
     # The Gaussian's own tail by erfc, whose relative error grows with the exponent.
@@ -107,20 +78,6 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
     return float(
         norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
     )
-
-
-def test_a_curve_keeps_its_lower_hull_and_inverts():
-    curve = HockeyStick(epsilons=np.array([0.0, 0.5, 1.0]), deltas=np.array([0.2, 0.19, 0.0]))
-    assert curve.epsilons.tolist() == [0.0, 1.0]
-    middle = curve.epsilon(0.1)
-    assert float(curve.delta(middle)) <= 0.1 * (1 + MANY)
-    assert curve.epsilon(0.3) == 0.0
-    assert (
-        HockeyStick(epsilons=np.array([0.0, 1.0]), deltas=np.array([0.2, 0.1])).epsilon(0.01)
-        == math.inf
-    )
-    with pytest.raises(ParameterError, match="epsilon"):
-        curve.delta(-1.0)
 
 
 def test_claims_say_what_they_rest_on():

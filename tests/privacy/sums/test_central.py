@@ -18,10 +18,10 @@ from mezzotint.privacy.sums.blanket import (
     as_probabilities,
     blanket_noise,
     candidate_blankets,
-    pair_loss,
+    pair_profile,
     screen,
 )
-from mezzotint.privacy.sums.cost import central_epsilon, dominating_curve
+from mezzotint.privacy.sums.cost import central_epsilon, dominating_profile
 from reference.sums import exact_delta, exact_delta_fraction, random_rows, sum_pmf
 from reference.witness import find_witness
 from tolerances import FEW
@@ -39,15 +39,14 @@ def check_one_table(seed: int) -> list[float]:
     for blanket in candidate_blankets(rows):
         noise = blanket_noise(blanket, clients - 1, budget=300)
         bound = np.max(
-            [pair_loss(noise, table[i], table[j]).deltas(EPSILONS) for i, j in pairs], axis=0
+            [pair_profile(noise, table[i], table[j]).deltas(EPSILONS) for i, j in pairs], axis=0
         )
         assert (bound >= exact * (1 - FEW)).all(), (seed, blanket.name)
-        limit = pure_epsilon(rows)
-        if math.isfinite(limit):
-            each = max(pair_loss(noise, table[i], table[j]).epsilon(1e-2, limit) for i, j in pairs)
+        each = max(pair_profile(noise, table[i], table[j]).epsilon(1e-2) for i, j in pairs)
+        if math.isfinite(each):
             assert exact_delta(rows, clients, each) <= 1e-2 * (1 + FEW), (seed, blanket.name)
         assert screen(noise, table, 0.5).max() >= exact[2] * (1 - FEW)
-    curve = dominating_curve(rows, clients=clients, delta=1e-9).delta(EPSILONS)
+    curve = dominating_profile(rows, clients=clients, delta=1e-9).deltas(EPSILONS)
     assert (curve >= exact * (1 - FEW)).all(), seed
     local = np.array([local_delta(rows, epsilon) for epsilon in EPSILONS])
     # Chords between the points of the curve lie above the local curve by no more.
@@ -65,11 +64,10 @@ def check_one_table(seed: int) -> list[float]:
 
 
 @judges(
-    "privacy.sums.blanket.PairLoss.epsilon",
-    "privacy.sums.blanket.PairLoss.deltas",
+    "privacy.profile.Profile.of_pair",
     "privacy.sums.blanket.blanket_noise",
     "privacy.sums.blanket.mixture",
-    "privacy.sums.blanket.pair_loss",
+    "privacy.sums.blanket.pair_profile",
 )
 @pytest.mark.parametrize("seed", range(12))
 def test_never_below_the_exact_worst_case(seed):

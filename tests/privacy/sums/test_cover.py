@@ -14,7 +14,7 @@ from laws.registry import judges
 from mezzotint.core.loss import pure_epsilon
 from mezzotint.families import randomized_response, rqm
 from mezzotint.privacy.sums import lattice_rows
-from mezzotint.privacy.sums.cost import central_epsilon, dominating_curve
+from mezzotint.privacy.sums.cost import central_epsilon, dominating_profile
 from mezzotint.privacy.sums.cover import MAX_ROWS, Cover, RowGroup, case_noises, cover, find_groups
 from reference.sums import crowd_delta, exact_delta, random_rows, sum_pmf
 from reference.witness import find_witness
@@ -89,7 +89,7 @@ def test_crowds_are_never_below_the_exact_worst_case(seed):
         if math.isfinite(bound):
             # Sums of binomial tails in floats, whose logarithms reach 500.
             assert crowd_delta(rows, clients, bound) <= target * (1 + 1e-6)
-    curve = dominating_curve(rows, clients=clients, delta=1e-6)
+    curve = dominating_profile(rows, clients=clients, delta=1e-6)
     for epsilon in (0.05, 0.3):
         assert (
             float(curve.delta(epsilon)) >= crowd_delta(rows, clients, epsilon) * (1 - 1e-6) - FEW
@@ -131,9 +131,9 @@ def test_the_noise_of_a_data_set_is_its_convolution():
     (noise,) = case_noises(groups, case, 1e-12)
     exact = sum_pmf([rows[k] / 2.0**32 for k, count in enumerate(counts) for _ in range(count)])
     assert noise.probability.tolist() == pytest.approx([1.0], rel=FEW)
-    assert (noise.low[0] <= exact * (1 + FEW)).all()
-    assert (noise.high[0] >= exact * (1 - FEW)).all()
-    assert noise.high[0] == pytest.approx(exact, rel=MANY)
+    assert (noise.pmf[0] <= exact * (1 + noise.error + FEW)).all()
+    assert (noise.pmf[0] >= exact * (1 - FEW)).all()
+    assert noise.pmf[0] == pytest.approx(exact, rel=MANY)
 
 
 def test_nobody_in_any_group_is_silence():
@@ -141,7 +141,7 @@ def test_nobody_in_any_group_is_silence():
     root = find_groups(rows)
     assert root is not None
     (noise,) = case_noises(tuple(root.all_groups()), np.zeros((1, 3), dtype=np.int64), 1e-9)
-    assert noise.low.tolist() == noise.high.tolist() == [[1.0]]
+    assert noise.pmf.tolist() == [[1.0]]
 
 
 # Exact values of randomized response at delta = 1e-6 by types of the others (sums note, 5.6), as printed there.
@@ -172,7 +172,7 @@ def test_randomized_response_is_known_almost_exactly(epsilon, clients, exact):
         np.log10(exact) + 1
     )  # half a unit of the last printed digit
     assert witness.epsilon <= bound.epsilon <= 1.005 * witness.epsilon
-    curve = dominating_curve(rows, clients=clients, delta=1e-6)
+    curve = dominating_profile(rows, clients=clients, delta=1e-6)
     assert witness.epsilon <= curve.epsilon(1e-6) <= 1.006 * witness.epsilon
 
 

@@ -14,7 +14,7 @@ from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.types import TOTAL
 from mezzotint.papers import published_discrete_gaussian_renyi, published_skellam_renyi
 from mezzotint.privacy import account
-from mezzotint.privacy.distribution import rdp_to_epsilon
+from mezzotint.privacy.divergences import rdp_to_epsilon
 from mezzotint.privacy.sums import lattice_rows
 from mezzotint.privacy.sums.blanket import additive_blanket, candidate_blankets
 from reference.sums import exact_delta_fraction

@@ -27,13 +27,13 @@ import scipy  # pyright: ignore[reportMissingTypeStubs]
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.types import TOTAL, FloatArray, IntArray
-from mezzotint.privacy.distribution import HockeyStick
+from mezzotint.privacy.profile import Profile
 from mezzotint.privacy.sums.convolution import (
     UNIT,
     CountBounds,
-    SumBounds,
+    SumPmf,
     multinomial_cells,
-    sum_bounds,
+    sum_pmf,
     variance_of,
 )
 
@@ -479,29 +479,29 @@ def variance_blanket(rows: IntArray) -> Blanket | None:
 _MANY = 2**15
 """Probabilities from which on compiled loops are worth their compiler's import."""
 
-BINS = 4096
-"""Grid points of a curve; chords between them cost a relative 1e-4 of delta or less."""
-
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class NoiseMixture:
-    """A mixture of noise pmfs, known from both sides; the adversary sees which one was drawn.
+    """A mixture of noise pmfs; the adversary sees which one was drawn.
 
-    (cells,) `probability` is at or above the weights, (cells, width) `low` and `high` bound each cell's pmf on a window
-    of its own, and the mass `outside`, of any kind, counts as certain disclosure.
+    (cells,) `probability` is at or above the weights, (cells, width) `pmf` has entries that are right to a relative
+    `error`, or 0, and the mass `outside`, of any kind, counts as certain disclosure.
     """
 
     probability: FloatArray
-    low: FloatArray
-    high: FloatArray
+    pmf: FloatArray
     outside: float
+    error: float
+
+    def slack(self, terms: int) -> float:
+        """Relative error of sums of so many products of entries, and of differences of such sums at an epsilon (R3)."""
+        return 4 * self.error + 4 * (terms + 64) * UNIT
 
 
 def no_noise() -> NoiseMixture:
     """No noise at all: what is seen is the one report itself."""
-    one = np.ones((1, 1))
-    return NoiseMixture(probability=np.ones(1), low=one, high=one, outside=0.0)
+    return NoiseMixture(probability=np.ones(1), pmf=np.ones((1, 1)), outside=0.0, error=0.0)
 
 
 def blanket_noise(
@@ -514,14 +514,16 @@ def blanket_noise(
         tail: mass that may be cut off; all of it is added to delta.
     """
     cells = multinomial_cells(clients, blanket.masses, blanket.variances, budget=budget, tail=tail)
-    return mixture(cells, sum_bounds(blanket.shapes, cells.counts, tail=min(1e-3 * tail, 1e-19)))
+    return mixture(cells, sum_pmf(blanket.shapes, cells.counts, tail=1e-3 * tail))
 
 
-def mixture(cells: CountBounds, bounds: SumBounds, part: slice = slice(None)) -> NoiseMixture:
-    """Noise of which so many draws of each component are known: the part of the bounds that is about these cells."""
-    outside = (cells.lost + float(cells.probability @ bounds.outside[part])) * (1 + 1e-9)
+def mixture(cells: CountBounds, sums: SumPmf, part: slice = slice(None)) -> NoiseMixture:
+    """Noise of which so many draws of each component are known: the part of the sums that is about these cells."""
     return NoiseMixture(
-        probability=cells.probability, low=bounds.low[part], high=bounds.high[part], outside=outside
+        probability=cells.probability,
+        pmf=sums.pmf[part],
+        outside=cells.lost + float(cells.probability @ sums.outside[part]),
+        error=sums.error,
     )
 
 
@@ -538,80 +540,15 @@ def spread(pmfs: FloatArray, row: FloatArray) -> FloatArray:
     return result
 
 
-@final
-@dataclass(frozen=True, kw_only=True, eq=False)
-class PairLoss:
-    """Privacy losses of one ordered pair of rows under a noise: atoms with loss > 0 only.
-
-    Losses, log of first over second, and the masses of the first are from above, those of the second from below.
-    """
-
-    losses: FloatArray
-    first: FloatArray
-    second: FloatArray
-    outside: float
-
-    def deltas(self, epsilons: FloatArray) -> FloatArray:
-        """Upper bounds on the hockey-stick divergence at an increasing grid of epsilon >= 0."""
-        cells = np.searchsorted(epsilons, self.losses, side="right")
-        count = epsilons.size + 1
-        first = np.bincount(cells, weights=self.first, minlength=count)[::-1].cumsum()[::-1][1:]
-        second = np.bincount(cells, weights=self.second, minlength=count)[::-1].cumsum()[::-1][1:]
-        # Both sums err by (atoms) UNIT of themselves at most; the exponential and the difference by 8 UNIT.
-        slack = (self.losses.size + count + 16) * UNIT
-        with np.errstate(over="ignore", invalid="ignore"):
-            lowered = np.where(second > 0, np.exp(epsilons) * second * (1 - slack), 0.0)
-        return np.minimum(np.maximum(first * (1 + slack) - lowered, 0.0) + self.outside, 1.0)
-
-    def curve(self, limit: float) -> HockeyStick:
-        """The pair's curve on a grid that ends where delta is negligible; from `limit` on delta is 0 if finite."""
-        top = min(limit, 64.0)
-        grid = np.linspace(0.0, top, BINS + 1)
-        deltas = self.deltas(grid)
-        for _ in range(2):
-            # Each pass ends the grid where the last one saw nothing but the floor.
-            above = np.flatnonzero(deltas > deltas[-1] + 1e-18 + 1e-3 * self.outside)
-            last = int(above[-1]) if above.size else 0
-            if last >= BINS // 2:
-                break
-            top = float(grid[min(last + 2, BINS)])
-            grid = np.linspace(0.0, top, BINS + 1)
-            deltas = self.deltas(grid)
-        if math.isfinite(limit):
-            grid, deltas = (
-                (np.append(grid, limit), np.append(deltas, 0.0)) if top < limit else (grid, deltas)
-            )
-            deltas[grid >= limit] = 0.0
-        return HockeyStick(epsilons=grid, deltas=deltas)
-
-    def epsilon(self, delta: float, limit: float) -> float:
-        """The least epsilon with bound at most delta, refined once more around the curve's answer."""
-        rough = self.curve(limit).epsilon(delta)
-        if rough == 0 or math.isinf(rough) or rough >= limit:
-            return min(rough, limit)
-        grid = np.concatenate([[0.0], np.linspace(rough * 0.97, rough, 257)])
-        return min(rough, HockeyStick(epsilons=grid, deltas=self.deltas(grid)).epsilon(delta))
-
-
-def positive_loss_atoms(
-    noise: NoiseMixture, first: FloatArray, second: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Masses of what may be likelier under row `first` than under row `second`: (atoms,) from above, from below."""
-    # Sums of up to span positive products: (span + 2) UNIT, on both sides so that the loss is never understated.
-    slack = (first.size + 4) * UNIT
-    upper = (spread(noise.high, first) * (noise.probability * (1 + slack))[:, None]).ravel()
-    lower = (spread(noise.low, second) * (noise.probability * (1 - slack))[:, None]).ravel()
-    atoms = upper > lower
-    return upper[atoms], lower[atoms]
-
-
-def pair_loss(noise: NoiseMixture, first: FloatArray, second: FloatArray) -> PairLoss:
+def pair_profile(noise: NoiseMixture, first: FloatArray, second: FloatArray) -> Profile:
     """Losses of row `first` against row `second` (probabilities on 0..span) under `noise`."""
-    upper, lower = positive_loss_atoms(noise, first, second)
-    with np.errstate(divide="ignore", over="ignore"):
-        # A loss a few ulp too high only moves an atom by that much: the difference it adds is below 4 UNIT of it.
-        losses = np.log(upper / lower) * (1 + 4 * UNIT)
-    return PairLoss(losses=losses, first=upper, second=lower, outside=noise.outside)
+    weights = noise.probability[:, None]
+    return Profile.of_pair(
+        (spread(noise.pmf, first) * weights).ravel(),
+        (spread(noise.pmf, second) * weights).ravel(),
+        outside=noise.outside,
+        error=noise.error + (first.size + 8) * UNIT,
+    )
 
 
 def row_means(rows: FloatArray) -> FloatArray:
@@ -629,16 +566,16 @@ def pairs_by_gap(rows: FloatArray) -> list[tuple[int, int]]:
 
 def screen(noise: NoiseMixture, rows: FloatArray, epsilon: float) -> FloatArray:
     """(rows, rows) upper bounds on the hockey-stick divergence of every ordered pair at one epsilon."""
-    count, slack = rows.shape[0], (rows.shape[1] + 8) * UNIT
-    factor = math.exp(epsilon) * (1 - slack)
+    count, slack = rows.shape[0], noise.slack(noise.pmf.size)
+    factor = math.exp(epsilon - slack * (1 + epsilon))
     result = np.zeros((count, count))
-    upper = [spread(noise.high, row) * (1 + slack) for row in rows]
+    noisy = [spread(noise.pmf, row) for row in rows]
     for j in range(count):
-        lower = spread(noise.low, rows[j]) * factor
+        lower = noisy[j] * factor
         for i in range(count):
             if i != j:
-                gain = noise.probability @ _excess(upper[i], lower)
-                result[i, j] = gain * (1 + lower.size * UNIT) + noise.outside
+                gain = float(noise.probability @ _excess(noisy[i], lower))
+                result[i, j] = (gain + noise.outside) * (1 + slack)
     return result
 
 

@@ -1,9 +1,10 @@
 """Sums of very many draws: how many are of each component, and what they add up to, small tails included.
 
 The pmf of a sum is the inverse transform of a product of powers. One transform is accurate to about 1e-15 of its
-peak only; tilted by exp(theta s) the peak moves, and around it the accuracy is relative: three peaks are used, at the
-mean and 5.5 deviations off. Every error is bounded and added: `low <= pmf <= high` holds, up to the standard normwise
-error of a backward stable FFT (Higham, Accuracy and Stability of Numerical Algorithms, Theorem 24.2).
+peak only; tilted by exp(theta s) the peak moves, and around it the accuracy is relative: peaks stand at the mean and
+every 5.5 deviations on both sides. Errors are bounded up to the standard normwise error of a backward stable FFT
+(Higham, Accuracy and Stability of Numerical Algorithms, Theorem 24.2); what is not right to a common relative error is
+left out, and its mass counts as outside (docs/proofs/rounding.md, R4).
 
 How many clients drew each component is a multinomial vector, bundled into cells that bound it from below. A
 hockey-stick divergence can only fall when a client adds more noise (data processing), so replacing the count vector of
@@ -48,19 +49,29 @@ MAX_LENGTH = 2**25
 ComplexArray = npt.NDArray[np.complex128]
 
 
+_FINEST, _COARSEST = -42, -10
+"""Exponents of the relative errors, powers of 2, between which one is chosen for all probabilities of a sum."""
+
+_APART = 5.5
+"""Deviations between the peaks of tilted sums."""
+
+_MOST_PEAKS = 6
+"""Peaks on either side of the mean."""
+
+
 @final
 @dataclass(frozen=True, kw_only=True)
-class SumBounds:
-    """Bounds on the pmfs of several sums, each on its own window of consecutive integers.
+class SumPmf:
+    """The pmfs of several sums, each on its own window of consecutive integers.
 
-    (cells,) first integers of the windows, (cells, width) bounds on the probabilities there, and (cells,) upper bounds
-    on the masses outside.
+    (cells,) first integers of the windows; (cells, width) probabilities, each right to a relative `error` or 0 (from
+    above: at most that much too small); and (cells,) upper bounds on the masses where they are 0 or outside.
     """
 
     start: IntArray
-    low: FloatArray
-    high: FloatArray
+    pmf: FloatArray
     outside: FloatArray
+    error: float
 
 
 @final
@@ -210,34 +221,36 @@ def _check(shapes: Sequence[FloatArray], counts: npt.ArrayLike, tail: float) -> 
     return array
 
 
-def sum_bounds(
-    shapes: Sequence[FloatArray], counts: npt.ArrayLike, *, tail: float = 1e-20
-) -> SumBounds:
-    """Bounds on the pmf of the sum of counts[c, l] independent draws from shapes[l], for every cell c.
+def sum_pmf(
+    shapes: Sequence[FloatArray],
+    counts: npt.ArrayLike,
+    *,
+    tail: float = 1e-20,
+    from_above: bool = False,
+) -> SumPmf:
+    """The pmf of the sum of counts[c, l] independent draws from shapes[l], for every cell c.
 
     Arguments:
         shapes: pmfs on 0, 1, 2, ...; every entry is right to a relative 2**-52.
         counts: (cells, shapes) integers >= 0; all 0: mass 1 at 0.
-        tail: mass that a window may leave outside; `outside` bounds it and is 0 where the window holds all.
+        tail: mass that a window may leave outside, about; nothing is outside where the window holds all.
+        from_above: probabilities are rounded up instead of left out where they are not known well.
 
     Raises:
         ParameterError: shapes that are not pmfs, negative counts, or windows beyond `MAX_LENGTH`.
 
-    Guarantees: low <= pmf <= high on the window, mass outside <= outside.
+    Guarantees: as `SumPmf` says.
     Source: exponential tilting (Cramer); Higham, Theorem 24.2, for the transforms.
     """
     table = _check(shapes, counts, tail)
     numbers = table.astype(np.float64)
-    plain = _tilted(shapes, 0.0)
-    scale = max(
-        1e-3, math.sqrt(float((numbers @ np.array([variance_of(shape) for shape in shapes])).max()))
-    )
-    lower, upper = _edges(shapes, numbers, plain, scale, tail)
+    variances = np.array([variance_of(shape) for shape in shapes])
+    scale = max(1e-3, math.sqrt(float((numbers @ variances).max())))
+    lower, upper = _edges(shapes, numbers, _tilted(shapes, 0.0), scale, tail)
     width = int((upper - lower).max()) + 1
     alias_tail = min(tail, 1e-18)
-    # Sums that hardly vary are tilted less, so that no factor over the window leaves the floats.
-    steepest = min(5.5 / scale, 300 / width, 20 / max(1, max(shape.size for shape in shapes) - 1))
-    families = [_tilted(shapes, theta) for theta in (0.0, -steepest, steepest)]
+    varied = int((numbers @ variances).argmax())
+    families = _families(shapes, numbers[varied], (lower[varied], upper[varied]))
     windows = [_edges(shapes, numbers, family, scale, alias_tail) for family in families]
     length = max(width, *(int((b - a).max()) + 1 for a, b in windows))
     if length > MAX_LENGTH:
@@ -245,71 +258,159 @@ def sum_bounds(
             "counts", int(table.max()), f"the sum needs a window of {length} integers; use fewer"
         )
     length = int(scipy.fft.next_fast_len(max(length, 2), real=True))
-    start = lower.astype(np.int64)
-    low = np.zeros((table.shape[0], width))
-    high = np.full((table.shape[0], width), np.inf)
-    best = np.full((table.shape[0], width), np.inf)
-    batch = max(1, _MEMORY // length)
     last = numbers @ _tops(shapes)
+    best = _Best.of(table.shape[0], width)
+    batch = max(1, _MEMORY // length)
     for family, (left, right) in zip(families, windows, strict=True):
         spectrum = _spectrum(family, length)
+        alias = np.where((left <= 0) & (right >= last), 0.0, alias_tail)
         for first in range(0, table.shape[0], batch):
             part = slice(first, first + batch)
-            tilted, error = _powers(spectrum, numbers[part], start[part], length)
-            alias = np.where((left[part] <= 0) & (right[part] >= last[part]), 0.0, alias_tail)
-            window = (left[part] - lower[part], right[part] - lower[part])
+            start = lower[part].astype(np.int64)
+            tilted, error = _powers(spectrum, numbers[part], start, length)
             exponent = numbers[part] @ family.cumulants - family.theta * lower[part]
-            drift = _slack(shapes, numbers[part]) * 2 + 4 * UNIT * (np.abs(exponent) + 40)
-            held = low[part], high[part], best[part]
-            _take_better(
-                held, tilted[:, :width], error, alias, window, family.theta, exponent, drift
-            )
-    outside = np.where((lower <= 0) & (upper >= last), 0.0, tail)
-    return SumBounds(start=start, low=low, high=_capped(high, upper - lower), outside=outside)
+            inside = (left[part] - lower[part], right[part] - lower[part])
+            best.take(part, tilted[:, :width], error + alias[part], inside, family.theta, exponent)
+    drift = 2 * float(_slack(shapes, numbers).max()) + 4 * UNIT * 640
+    beyond = np.where((lower <= 0) & (upper >= last), 0.0, tail)
+    start, last = lower.astype(np.int64), upper - lower
+    if from_above:
+        return best.above(start, last, beyond, drift=drift)
+    return best.kept(start, last, beyond, drift=drift, tail=tail)
 
 
-def _capped(high: FloatArray, last: FloatArray) -> FloatArray:
-    """Finite bounds: 1 where no tilt could bound a probability, 0 beyond a narrower cell's own last place.
+def _families(
+    shapes: Sequence[FloatArray], counts: FloatArray, ends: tuple[float, float]
+) -> list[_Family]:
+    """The shapes at every tilt whose peak a window needs, the plain ones first.
 
-    There it has only the mass that `outside` accounts for.
+    Arguments:
+        counts: (shapes,) of the cell that varies most.
+        ends: of its window, the first and the last integer.
     """
-    beyond = np.greater(np.arange(high.shape[1], dtype=np.float64), last[:, None])
-    return np.where(np.isinf(high), np.where(beyond, 0.0, 1.0), high)
+    # Sums that hardly vary are tilted less, so that no factor over the window leaves the floats.
+    longest = max(shape.size for shape in shapes) - 1
+    steepest = min(300 / (ends[1] - ends[0] + 1), 20 / max(1, longest))
+    thetas = [0.0]
+    for sign, end in ((-1.0, ends[0]), (1.0, ends[1])):
+        theta = 0.0
+        for _ in range(_MOST_PEAKS):
+            mean, deviation = _moments(shapes, counts, theta)
+            if sign * (end - mean) <= _APART / 2 * deviation or abs(theta) >= steepest:
+                break
+            theta = _next_tilt(shapes, counts, theta, sign * steepest)
+            thetas.append(theta)
+    return [_tilted(shapes, theta) for theta in thetas]
+
+
+def _moments(shapes: Sequence[FloatArray], counts: FloatArray, theta: float) -> tuple[float, float]:
+    """Mean and standard deviation of the tilted sum."""
+    weights = _tilted(shapes, theta).weights
+    means = np.array([float(weight @ np.arange(weight.size)) for weight in weights])
+    variances = np.array([variance_of(weight) for weight in weights])
+    return float(counts @ means), math.sqrt(max(float(counts @ variances), 0.0))
+
+
+def _next_tilt(
+    shapes: Sequence[FloatArray], counts: FloatArray, theta: float, last: float
+) -> float:
+    """The tilt, towards `last`, whose peak is `_APART` deviations from this one's, of what both have on average."""
+    mean, deviation = _moments(shapes, counts, theta)
+
+    def near(other: float) -> bool:
+        far, wide = _moments(shapes, counts, other)
+        return abs(far - mean) <= _APART * (deviation + wide) / 2
+
+    return bracket(near, theta, last, tolerance=0.02)[1]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class _Best:
+    """Of several estimates of each probability the one with the smallest error: (cells, width) values and errors."""
+
+    values: FloatArray
+    errors: FloatArray
+
+    @staticmethod
+    def of(cells: int, width: int) -> _Best:
+        """Nothing known yet."""
+        return _Best(values=np.zeros((cells, width)), errors=np.full((cells, width), np.inf))
+
+    def take(
+        self,
+        part: slice,
+        tilted: FloatArray,
+        error: FloatArray,
+        inside: tuple[FloatArray, FloatArray],
+        theta: float,
+        exponent: FloatArray,
+    ) -> None:
+        """Undoes a tilt and keeps, entry by entry, what is nearer.
+
+        Arguments:
+            part: the cells.
+            tilted: (cells, width) probabilities, and (cells,) their absolute `error`.
+            inside: first and last place of each cell whose aliases the error counts.
+            theta, exponent: the probability at place i is exp(exponent - theta i) times the tilted one.
+        """
+        index = np.arange(tilted.shape[1], dtype=np.float64)
+        # A factor that would overflow belongs to a tilt far from its peak, which has nothing to say there.
+        with np.errstate(over="ignore", invalid="ignore"):
+            factor = np.exp(np.minimum(exponent, 600.0))[:, None] * np.exp(-theta * index)
+            uncertain = factor * error[:, None]
+            estimate = np.maximum(tilted, 0.0) * factor
+        values, errors = self.values[part], self.errors[part]
+        nearer = (
+            (uncertain < errors) & (index >= inside[0][:, None]) & (index <= inside[1][:, None])
+        )
+        nearer[exponent > 600.0] = False
+        np.copyto(values, estimate, where=nearer)
+        np.copyto(errors, uncertain, where=nearer)
+
+    def above(
+        self, start: IntArray, last: FloatArray, beyond: FloatArray, *, drift: float
+    ) -> SumPmf:
+        """Upper bounds on all probabilities; arguments as of `kept`."""
+        own = np.arange(self.values.shape[1]) <= last[:, None]
+        highest = np.minimum(self.values + self.errors, 1.0)
+        return SumPmf(start=start, pmf=np.where(own, highest, 0.0), outside=beyond, error=4 * drift)
+
+    def kept(
+        self, start: IntArray, last: FloatArray, beyond: FloatArray, *, drift: float, tail: float
+    ) -> SumPmf:
+        """What is known to a common relative error: the finest at which what is left out is `tail` or unavoidable.
+
+        Arguments:
+            start, last: first integers and last places of the cells' own windows.
+            beyond: (cells,) masses outside them.
+            drift: relative error of all probabilities.
+        """
+        own = np.arange(self.values.shape[1]) <= last[:, None]
+        values = np.where(own, self.values, 0.0)
+        doubts = np.where(own, np.minimum(self.errors, 1.0), 0.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            exponents = np.where(doubts > 0, np.ceil(np.log2(doubts / values)), -np.inf)
+        levels = np.clip(exponents, _FINEST, _COARSEST + 1).astype(np.int64) - _FINEST
+        masses = np.bincount(
+            levels.ravel(), weights=(values + doubts).ravel(), minlength=_COARSEST + 2 - _FINEST
+        )
+        # Masses left out at each level, the finest first; at the last only what is not known at all.
+        missed = np.cumsum(masses[::-1])[::-1][1:]
+        level = int(np.argmax(missed <= 2 * missed[-1] + tail))
+        known = levels <= level
+        return SumPmf(
+            start=start,
+            pmf=np.where(known, values, 0.0),
+            outside=beyond + np.where(known, 0.0, values + doubts).sum(axis=1),
+            error=2.0 ** (_FINEST + level) + 4 * drift,
+        )
 
 
 def variance_of(pmf: FloatArray) -> float:
     """Variance of one draw from a pmf on 0, 1, 2, ..."""
     index = np.arange(pmf.size)
     return float(pmf @ (index - pmf @ index) ** 2)
-
-
-def _take_better(
-    held: tuple[FloatArray, FloatArray, FloatArray],
-    tilted: FloatArray,
-    error: FloatArray,
-    alias: FloatArray,
-    window: tuple[FloatArray, FloatArray],
-    theta: float,
-    exponent: FloatArray,
-    drift: FloatArray,
-) -> None:
-    """Undoes the tilt and keeps, entry by entry, the bounds with the smaller error."""
-    low, high, best = held
-    index = np.arange(tilted.shape[1], dtype=np.float64)
-    # A factor that would overflow belongs to a tilt far from its peak, which has nothing to say there.
-    factor = np.exp(np.minimum(exponent, 600.0))[:, None] * np.exp(-theta * index)
-    uncertain = factor * (error + alias)[:, None]
-    better = uncertain < best
-    better &= index >= window[0][:, None]
-    better &= index <= window[1][:, None]
-    better[exponent > 600.0] = False
-    grow = 1 + 4 * drift[:, None]
-    # Aliases only add, so they widen the bound downwards; the transform's error counts both ways.
-    np.copyto(high, np.maximum(tilted + error[:, None], 0.0) * (factor * grow), where=better)
-    np.copyto(
-        low, np.maximum(tilted - (error + alias)[:, None], 0.0) * (factor / grow), where=better
-    )
-    np.copyto(best, uncertain, where=better)
 
 
 # Counts of components -------------------------------------------------------------------------------------------------

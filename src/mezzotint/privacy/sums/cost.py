@@ -25,13 +25,9 @@ from mezzotint.core.records import JsonObject
 from mezzotint.core.search import bracket
 from mezzotint.core.types import TOTAL, UNIT, FloatArray, IntArray
 from mezzotint.privacy.claim import Claim, Release
-from mezzotint.privacy.distribution import (
-    MAX_EPSILON,
-    HockeyStick,
-    rdp_public_sampling,
-    rdp_to_epsilon,
-)
+from mezzotint.privacy.divergences import rdp_public_sampling, rdp_to_epsilon
 from mezzotint.privacy.local import PRECISION, composed_epsilon
+from mezzotint.privacy.profile import Profile
 from mezzotint.privacy.propose import (
     TAIL,
     Outcome,
@@ -44,14 +40,13 @@ from mezzotint.privacy.propose import (
 )
 from mezzotint.privacy.sums import lattice_rows
 from mezzotint.privacy.sums.blanket import (
-    BINS,
     Blanket,
     NoiseMixture,
     as_probabilities,
     blanket_noise,
     candidate_blankets,
     no_noise,
-    pair_loss,
+    pair_profile,
     pairs_by_gap,
     row_means,
     screen,
@@ -75,6 +70,12 @@ _WORK = 4e5
 
 _TYPICAL = 1e-5
 """A composition of many releases lives off the body of one release's losses: its blanket is chosen at this delta."""
+
+MAX_EPSILON = 600.0
+"""Curves end here: e**epsilon must stay a float. A larger finite epsilon is reported as inf."""
+
+_BINS = 1024
+"""A quarter of the grid points of a curve; chords between them cost a relative 1e-4 of delta or less."""
 
 _CURVE_ECONOMY = 2
 """A curve visits every pair of rows, so it affords fewer cells than one epsilon does."""
@@ -165,23 +166,20 @@ def shortlist(rows: IntArray, others: int, delta: float) -> list[Blanket]:
 def _worst_epsilon(noise: NoiseMixture, rows: FloatArray, delta: float, limit: float) -> float:
     """The least epsilon that serves every pair of rows; pairs are computed only when screening asks for it."""
     epsilon = 0.0
-    done: set[tuple[int, int]] = set()
-    for pair in pairs_by_gap(rows)[:2]:
-        done.add(pair)
-        epsilon = max(epsilon, pair_loss(noise, rows[pair[0]], rows[pair[1]]).epsilon(delta, limit))
+    done = pairs_by_gap(rows)[:2]
+    for first, second in done:
+        epsilon = max(epsilon, pair_profile(noise, rows[first], rows[second]).epsilon(delta))
     while epsilon < limit:
         above = screen(noise, rows, epsilon)
         # The pairs computed already are at delta by construction, up to rounding.
-        wanted = [
-            pair for pair in np.ndindex(above.shape) if above[pair] > delta and pair not in done
-        ]
-        if not wanted:
+        for pair in done:
+            above[pair] = 0.0
+        worst = np.unravel_index(int(above.argmax()), above.shape)
+        first, second = (int(index) for index in worst)
+        if above[worst] <= delta:
             return epsilon
-        worst = max(wanted, key=lambda pair: above[pair])
-        done.add(worst)
-        epsilon = max(
-            epsilon, pair_loss(noise, rows[worst[0]], rows[worst[1]]).epsilon(delta, limit)
-        )
+        done.append((first, second))
+        epsilon = max(epsilon, pair_profile(noise, rows[first], rows[second]).epsilon(delta))
     return limit
 
 
@@ -213,10 +211,8 @@ def central_epsilon(
         noise = blanket_noise(
             blanket, others, budget=_work_budget(blanket, others), tail=1e-4 * target
         )
-        if (
-            pair_loss(noise, *table[list(pairs_by_gap(table)[0])]).epsilon(target, limit)
-            >= best.epsilon
-        ):
+        first, second = pairs_by_gap(table)[0]
+        if pair_profile(noise, table[first], table[second]).epsilon(target) >= best.epsilon:
             continue
         epsilon = _worst_epsilon(noise, table, target, limit)
         if epsilon < best.epsilon:
@@ -227,40 +223,74 @@ def central_epsilon(
     return best
 
 
-def noise_curve(noises: Iterable[NoiseMixture], rows: FloatArray, limit: float) -> HockeyStick:
-    """The envelope over noises and over all pairs of rows of their hockey-stick curves; the worst noise comes first."""
-    pairs = pairs_by_gap(rows)
-    if not pairs:  # one row: inputs make no difference
-        return HockeyStick(epsilons=np.zeros(1), deltas=np.zeros(1))
-    rest = iter(noises)
-    worst = next(rest)
-    first = pair_loss(worst, rows[pairs[0][0]], rows[pairs[0][1]]).curve(limit)
-    # One grid for all pairs, dense where the widest pair's curve lives, out to where any pair may still have mass.
-    alive = first.epsilons[first.deltas > 0]
-    reach = min(limit, 1.05 * float(alive.max(initial=1e-9)))
-    widest = min(limit, 64.0)
-    grid = np.unique(
-        np.concatenate([np.linspace(0, reach, BINS // 2), np.linspace(0, widest, BINS // 4)])
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Envelope:
+    """Upper bounds on the largest divergence of all pairs of rows: (g,) increasing epsilons from 0, (g,) deltas."""
+
+    epsilons: FloatArray
+    deltas: FloatArray
+
+    @staticmethod
+    def of(noises: Iterable[NoiseMixture], rows: FloatArray, limit: float) -> Envelope:
+        """Over all pairs of rows under each of the noises, the worst of which comes first; 0 from a finite `limit` on."""
+        pairs = pairs_by_gap(rows)
+        if not pairs:  # one row: inputs make no difference
+            return Envelope(epsilons=np.zeros(1), deltas=np.zeros(1))
+        others = iter(noises)
+        worst = next(others)
+        widest = pair_profile(worst, rows[pairs[0][0]], rows[pairs[0][1]])
+        grid = _grid_for(widest, limit)
+        deltas = np.zeros(grid.size)
+        for noise in chain([worst], others):
+            for first, second in pairs:
+                profile = pair_profile(noise, rows[first], rows[second])
+                np.maximum(deltas, profile.deltas(grid), out=deltas)
+        if limit <= MAX_EPSILON:
+            below = grid < limit
+            grid, deltas = np.append(grid[below], limit), np.append(deltas[below], 0.0)
+        return Envelope(epsilons=grid, deltas=deltas)
+
+    def smaller(self, other: Envelope) -> Envelope:
+        """The smaller of two envelopes that both hold: chords in e**epsilon bound the true curve."""
+        grid = np.union1d(self.epsilons, other.epsilons)
+        bounds = [
+            np.interp(np.expm1(grid), np.expm1(one.epsilons), np.minimum.accumulate(one.deltas))
+            for one in (self, other)
+        ]
+        return Envelope(epsilons=grid, deltas=np.minimum(*bounds) * (1 + 64 * UNIT))
+
+    def profile(self) -> Profile:
+        """The symmetric pair with this curve."""
+        return Profile.of_curve(self.epsilons, self.deltas)
+
+
+def _grid_for(widest: Profile, limit: float) -> FloatArray:
+    """Epsilons for all pairs: dense where the widest pair's curve lives, out to where any pair may still have mass."""
+    top = min(limit, 64.0)
+    reach = top
+    for _ in range(2):
+        # Each pass ends the grid where the last one saw nothing but the floor.
+        grid = np.linspace(0.0, reach, _BINS)
+        deltas = widest.deltas(grid)
+        alive = np.flatnonzero(deltas > deltas[-1] + 1e-18 + 1e-3 * widest.infinite)
+        reach = float(grid[min(int(alive[-1]) + 2, _BINS - 1)]) if alive.size else 1e-9
+    return np.unique(
+        np.concatenate(
+            [np.linspace(0, min(limit, 1.05 * reach), 2 * _BINS), np.linspace(0, top, _BINS)]
+        )
     )
-    deltas = np.zeros(grid.size)
-    for noise in chain([worst], rest):
-        for i, j in pairs:
-            np.maximum(deltas, pair_loss(noise, rows[i], rows[j]).deltas(grid), out=deltas)
-    if limit <= MAX_EPSILON:
-        below = grid < limit
-        grid, deltas = np.append(grid[below], limit), np.append(deltas[below], 0.0)
-    return HockeyStick(epsilons=grid, deltas=deltas)
 
 
-def dominating_curve(
+def dominating_profile(
     rows: IntArray,
     *,
     clients: int,
     corrupted: int = 0,
     delta: float = 1e-12,
     silent: int | None = None,
-) -> HockeyStick:
-    """delta(epsilon) of one secure sum for all epsilon >= 0, both directions, worst over pairs and other inputs.
+) -> Profile:
+    """The profile of one secure sum, both directions, worst over pairs and other inputs.
 
     Arguments:
         rows, clients, corrupted: as in `central_epsilon`.
@@ -275,15 +305,15 @@ def dominating_curve(
         absent[0, silent] = 1.0
         table, limit = np.concatenate([table, absent]), math.inf
     target = min(max(check_delta(delta), 1e-25), 1e-4)
-    curve = noise_curve([no_noise()], table, limit)
+    curve = Envelope.of([no_noise()], table, limit)
     best = central_epsilon(rows, clients=clients, corrupted=corrupted, delta=max(target, _TYPICAL))
     if best.cover is not None:
-        curve = curve.best(noise_curve(best.cover.noises(1e-4 * target), table, limit))
+        curve = curve.smaller(Envelope.of(best.cover.noises(1e-4 * target), table, limit))
     elif best.blanket is not None:
         budget = _work_budget(best.blanket, others) // (1 if others <= _SMALL else _CURVE_ECONOMY)
         noise = blanket_noise(best.blanket, others, budget=max(budget, 8), tail=1e-4 * target)
-        curve = curve.best(noise_curve([noise], table, limit))
-    return curve
+        curve = curve.smaller(Envelope.of([noise], table, limit))
+    return curve.profile()
 
 
 PURE = "pure composition of single reports"
@@ -313,11 +343,11 @@ _ORDERS = (
 _L2_CELLS = 12
 
 
-def _single(run: Release, curve_delta: float) -> tuple[HockeyStick, float]:
-    """The curve of one sum of one coordinate, and the probability that too few others took part for it."""
+def _single(run: Release, curve_delta: float) -> tuple[Profile, float]:
+    """The profile of one sum of one coordinate, and the probability that too few others took part for it."""
     (rows, lattice), others = run.summed, run.others
     if run.participation != "poisson":
-        return dominating_curve(
+        return dominating_profile(
             rows, clients=int(run.clients or 1), corrupted=run.corrupted, delta=curve_delta
         ), 0.0
     # The others take part at random: given how many did (revealed to the adversary), the bound falls in their number.
@@ -332,8 +362,10 @@ def _single(run: Release, curve_delta: float) -> tuple[HockeyStick, float]:
     if abs(zero - round(zero)) > 1e-9 or not 0 <= round(zero) <= lattice.span:
         remedy = "an absent client adds 0, which is not a level's integer; use sampling='public' or a lattice with 0"
         raise ParameterError("sampling", "poisson", remedy)
-    curve = dominating_curve(rows, clients=max(least, 0) + 1, delta=curve_delta, silent=round(zero))
-    return curve, missed
+    profile = dominating_profile(
+        rows, clients=max(least, 0) + 1, delta=curve_delta, silent=round(zero)
+    )
+    return profile, missed
 
 
 def _composed(run: Release) -> float:
@@ -345,11 +377,11 @@ def _composed(run: Release) -> float:
         return central_epsilon(
             rows, clients=int(run.clients or 1), corrupted=run.corrupted, delta=run.delta
         ).epsilon
-    curve, missed = _single(run, run.delta / run.releases)
-    left = run.delta - missed * run.rounds
-    return (
-        composed_epsilon(curve.atoms(), run, left, (PRECISION, 1e-2, 1.0)) if left > 0 else math.inf
-    )
+    profile, missed = _single(run, run.delta / run.releases)
+    remaining = run.delta - missed * run.rounds
+    if remaining <= 0:
+        return math.inf
+    return composed_epsilon(profile, run, remaining, (PRECISION, 1e-2, 1.0))
 
 
 def others_noise(mechanism: Mechanism, others: int) -> NoiseMixture:

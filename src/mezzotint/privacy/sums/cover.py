@@ -19,8 +19,7 @@ from typing import final
 
 import numpy as np
 
-from mezzotint.core.search import bracket
-from mezzotint.core.types import TOTAL, UNIT, FloatArray, IntArray
+from mezzotint.core.types import TOTAL, FloatArray, IntArray
 from mezzotint.privacy.sums.blanket import (
     Blanket,
     Component,
@@ -29,12 +28,12 @@ from mezzotint.privacy.sums.blanket import (
     as_probabilities,
     mixture,
     no_noise,
+    pair_profile,
     pairs_by_gap,
-    positive_loss_atoms,
     screen,
     variance_blanket,
 )
-from mezzotint.privacy.sums.convolution import monotone_corners, sum_bounds
+from mezzotint.privacy.sums.convolution import monotone_corners, sum_pmf
 
 MAX_ROWS = 8
 """Tables with more different rows have too many ways to sort clients into groups."""
@@ -164,34 +163,14 @@ def case_noises(groups: Sequence[RowGroup], cases: IntArray, tail: float) -> lis
         monotone_corners(row, masses, variances, steps=_STEPS, tail=tail / 2) for row in clients
     ]
     counts = np.concatenate([ladder.counts for ladder in ladders])
-    bounds = sum_bounds(
-        [component.pmf for component, _ in drawn], counts, tail=min(1e-3 * tail, 1e-19)
-    )
+    sums = sum_pmf([component.pmf for component, _ in drawn], counts, tail=1e-3 * tail)
     found: list[NoiseMixture] = []
     first = 0
     for ladder in ladders:
         part = slice(first, first + ladder.probability.size)
-        found.append(mixture(ladder, bounds, part))
+        found.append(mixture(ladder, sums, part))
         first = part.stop
     return found
-
-
-def _pair_epsilon(
-    noise: NoiseMixture, first: FloatArray, second: FloatArray, delta: float, limit: float
-) -> float:
-    """An epsilon, near the least, at which one ordered pair of rows is at most `delta` apart; `limit` if none is."""
-    upper, lower = positive_loss_atoms(noise, first, second)
-
-    def gap(epsilon: float) -> float:
-        return float(np.maximum(upper - math.exp(epsilon) * (1 - 4 * UNIT) * lower, 0.0).sum())
-
-    target = (delta - noise.outside) * (1 - (upper.size + 8) * UNIT)
-    if gap(0.0) <= target:
-        return 0.0
-    high = min(limit, 64.0)
-    if gap(high) > target:
-        return limit
-    return bracket(lambda epsilon: gap(epsilon) <= target, high, 0.0, tolerance=2e-4)[0]
 
 
 def division(
@@ -242,7 +221,7 @@ class _Search:
         noises = case_noises(self.groups, np.array(cases), 1e-4 * self.delta)
         found = [
             max(
-                _pair_epsilon(noise, self.rows[i], self.rows[j], self.delta, self.limit)
+                pair_profile(noise, self.rows[i], self.rows[j]).epsilon(self.delta)
                 for i, j in self._pairs
             )
             for noise in noises
@@ -310,5 +289,5 @@ def cover(
             break
         above = screen(noise, table, epsilon)
         for i, j in np.argwhere(above > delta).tolist():
-            epsilon = max(epsilon, _pair_epsilon(noise, table[i], table[j], delta, limit))
-    return replace(found, epsilon=epsilon)
+            epsilon = max(epsilon, pair_profile(noise, table[i], table[j]).epsilon(delta))
+    return replace(found, epsilon=min(epsilon, limit))

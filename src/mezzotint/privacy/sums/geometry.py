@@ -24,6 +24,7 @@ import numpy as np
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.types import UNIT, FloatArray, IntArray, NumberArray
+from mezzotint.privacy.profile import hull
 from mezzotint.privacy.sums import find_lattice
 from mezzotint.privacy.sums.blanket import NoiseMixture, spread
 
@@ -101,39 +102,32 @@ def _ratio_cap(row: FloatArray, slope: FloatArray) -> float:
 
 @final
 class _Smear:
-    """Rows and slopes under both bounds on a noise; each convolution is kept, for every row meets every slope."""
+    """Rows and slopes under a noise; each convolution is kept, for every row meets every slope."""
 
     def __init__(self, noise: NoiseMixture) -> None:
         self.noise = noise
-        self.kept: dict[tuple[bytes, bool], FloatArray] = {}
+        self.kept: dict[bytes, FloatArray] = {}
 
-    def __call__(self, row: FloatArray, *, high: bool) -> FloatArray:
-        key = row.tobytes(), high
+    def __call__(self, row: FloatArray) -> FloatArray:
+        key = row.tobytes()
         if key not in self.kept:
-            self.kept[key] = spread(self.noise.high if high else self.noise.low, row)
+            self.kept[key] = spread(self.noise.pmf, row)
         return self.kept[key]
 
 
 def _noisy(
     smear: _Smear, row: FloatArray, slope: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Upper bounds on the noisy row; bounds on slope over row where they are below and above 0; per cell and place."""
-    slack = (row.size + 16) * UNIT
-    below = smear(row, high=False) * (1 - slack)
-    rising, falling = np.maximum(slope, 0.0), np.maximum(-slope, 0.0)
-    # Slopes are differences of probabilities over a width: 4 UNIT of each side, included in `slack`. Where `up` counts,
-    # above 0, the rising side is the larger one: its slack pays for the roundings of both. So for `down`, below 0.
-    up = smear(rising, high=True) * (1 + slack) - smear(falling, high=False)
-    down = smear(rising, high=False) - smear(falling, high=True) * (1 + slack)
+    """The noisy row; the least and the greatest value that slope over row may have; per cell and place.
+
+    No ratio is larger than the cap; what probabilities and sums are off by moves it by that share of the cap (R5).
+    """
     cap = _ratio_cap(row, slope)
+    below = smear(row)
+    doubt = cap * smear.noise.slack(row.size)
     with np.errstate(divide="ignore", invalid="ignore"):
-        lowest = np.nan_to_num(down / below, nan=0.0, posinf=cap, neginf=-cap)
-        highest = np.nan_to_num(up / below, nan=0.0, posinf=cap, neginf=-cap)
-    return (
-        smear(row, high=True) * (1 + slack),
-        np.clip(lowest, -cap, cap),
-        np.clip(highest, -cap, cap),
-    )
+        ratio = np.nan_to_num(smear(slope) / below, nan=0.0, posinf=cap, neginf=-cap)
+    return below, np.maximum(ratio - doubt, -cap), np.minimum(ratio + doubt, cap)
 
 
 def squared_distance(mechanism: Mechanism, *, coordinates: int, l2_norm: float) -> float:
@@ -193,10 +187,10 @@ class _Pairs:
         # Slopes from the table itself: differences of interpolated rows would cancel.
         self.slopes = np.diff(rows, axis=0) / np.diff(knots)[:, None]
         coarse = knots
-        knots, self.rows = _refined(knots, rows, noise.low.size)
+        knots, self.rows = _refined(knots, rows, noise.pmf.size)
         self.noise = noise
         segment = np.searchsorted(coarse, knots[:-1], side="right")
-        bins = 24 if noise.low.size < _FINE else 6
+        bins = 24 if noise.pmf.size < _FINE else 6
         self.distances = np.append(0.0, np.geomspace(1 / 32, 1, bins)) * (
             mechanism.upper - mechanism.lower
         )
@@ -225,7 +219,6 @@ class _Pairs:
             weights, lowest, highest = _noisy(smear, *self._pair(place))
             weights = (weights * self.noise.probability[:, None]).ravel()
             kernels.gather(weights, lowest.ravel(), highest.ravel(), unit, parts, result[:, place])
-            result[:, place] *= 1 + (weights.size + 64) * UNIT
         used = result.max(axis=(0, 1)) > 0
         return points[used] * unit, result[:, :, used]
 
@@ -241,11 +234,11 @@ class _Pairs:
         sides = [
             _mean_of(self.weights, one, other) for one, other in ((above, below), (below, above))
         ]
-        means = np.maximum(*sides) * (1 + (2 * self.points.size + 64) * UNIT)
+        means = np.maximum(*sides)
         if self.noise.outside > 0:
             caps = np.where(np.isinf(self.caps), 0.0, self.caps)
             edges = np.maximum(self._quotients(caps, alpha), self._quotients(-caps, alpha))
-            means = (means + self.noise.outside * edges) * (1 + 4 * UNIT)
+            means = means + self.noise.outside * edges
         means[np.isinf(self.caps)] = math.inf
         return np.where(self.counts, _over_squares(self.distances[:-1], means), 0.0)
 
@@ -268,7 +261,9 @@ class _Pairs:
             ends = self.distances[first : last + 2]
             quotients = pair_quotients(self.noise, *self._pair(place), ends, alpha)
             worst = max(worst, float(_over_squares(ends[:-1], quotients).max()))
-        return worst / (alpha - 1) * (1 + 64 * UNIT)
+        # Means are sums over places and points, of terms that the noise's error enters once (R5).
+        slack = self.noise.slack(self.noise.pmf.size + 2 * self.points.size)
+        return worst / (alpha - 1) * (1 + slack)
 
 
 _pairs = lru_cache(maxsize=2)(_Pairs)
@@ -305,9 +300,7 @@ def pair_quotients(
     edges = _mean_quotients(*outside, distances, alpha)
     sides = [(lowest.ravel(), highest.ravel()), (-highest.ravel(), -lowest.ravel())]
     values = [_mean_quotients(weights, low, high, distances, alpha) + edges for low, high in sides]
-    return np.nan_to_num(np.maximum(*values), nan=math.inf, posinf=math.inf) * (
-        1 + (weights.size + 64) * UNIT
-    )
+    return np.nan_to_num(np.maximum(*values), nan=math.inf, posinf=math.inf)
 
 
 def _mean_quotients(
@@ -408,13 +401,6 @@ def pure_epsilon_l2(mechanism: Mechanism, *, coordinates: int, l2_norm: float) -
 
 def concave_majorant(points: NumberArray, values: NumberArray, at: float) -> float:
     """The least concave, increasing function above the points, at `at`; constant beyond the last."""
-    hull: list[tuple[float, float]] = []
-    for x, y in zip(points.tolist(), values.tolist(), strict=True):
-        while len(hull) > 1:
-            (x0, y0), (x1, y1) = hull[-2], hull[-1]
-            if (y1 - y0) * (x - x1) > (y - y1) * (x1 - x0):
-                break
-            hull.pop()
-        hull.append((x, y))
-    across, up = ([point[axis] for point in hull] for axis in (0, 1))
-    return float(np.interp(at, across, up))
+    across, up = points.tolist(), np.maximum.accumulate(values)
+    kept = hull(across, (-up).tolist())
+    return float(np.interp(at, points[kept], up[kept]))

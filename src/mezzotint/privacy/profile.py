@@ -1,0 +1,511 @@
+"""Privacy profiles: how much is lost and how probably, sampled, composed, and read once with their error.
+
+A profile is a measure on losses s and on infinity. It stands for the curve
+    delta(epsilon) = infinite + sum_s mass_s max(0, 1 - e**(epsilon - s)),
+and it *covers* a set of pairs of output distributions when no pair's hockey-stick divergence exceeds this curve, at any
+real epsilon. If it covers the pairs of every single release, its compositions cover all of them together, adaptively
+chosen releases included (Zhu, Dong and Wang 2022, Theorem 10). Masses need not add up to 1: an excess only overstates.
+
+Everything is computed in plain floats. Losses are rounded up where they are made. What masses may be off by is one
+number beside them, `error`; it is added where a delta or an epsilon is read, and nowhere else (docs/proofs/rounding.md).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import pairwise
+from typing import TypeVar, final
+
+import numpy as np
+import numpy.typing as npt
+
+from mezzotint.core.errors import ParameterError
+from mezzotint.core.table import check_weights
+from mezzotint.core.types import TOTAL, UNIT, FloatArray, IntArray
+from mezzotint.privacy.sums.convolution import sum_pmf
+
+Number = TypeVar("Number", int, float, Fraction)
+
+ROUNDED = 2.0**-48
+"""Relative error of masses that a few operations made; losses are raised by so much of their size (R1)."""
+
+COARSEST = 2.0**-10
+"""Profiles with a larger error are not read: epsilon is inf."""
+
+LARGEST = 700.0
+"""Losses whose exponentials are floats; curves of larger ones are read at a single epsilon, or overstated."""
+
+MAX_POINTS = 2**20
+"""Most losses of a grid before and after composition, roughly."""
+
+TAIL = 1e-20
+"""Mass that a composition may cut off, unless delta is smaller still; all of it is added to delta."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Profile:
+    """Losses, their masses, and what floats may be off by.
+
+    Arguments:
+        losses: (n,) finite, nats, increasing.
+        masses: (n,) >= 0, under the first distribution of a pair.
+        infinite: mass of the infinite loss, which is certain disclosure.
+        error: with (1 + error) times these masses the profile covers what it is about.
+
+    Example:
+        >>> table = mz.families.randomized_response(epsilon=1.0)
+        >>> profile = mz.privacy.Profile.of_rows(table.weights)
+        >>> 0.4 < profile.delta(0.0) < 0.5, 0.9 < profile.epsilon(1e-3) < 1.0
+        (True, True)
+    """
+
+    losses: FloatArray
+    masses: FloatArray
+    infinite: float = 0.0
+    error: float = ROUNDED
+
+    @staticmethod
+    def of_rows(weights: IntArray) -> Profile:
+        """The profile of one report, worst over all pairs of rows: of the pair that dominates them all (T7).
+
+        Arguments:
+            weights: (K, m) integer rows that sum to 2**32.
+
+        Guarantees: up to the rounding of logarithms the least curve that covers all pairs of inputs of the table.
+        """
+        alarms, misses = tradeoff_corners(weights)
+        # Corners are running sums of the pair: a step to the right is mass of the second, a step down of the first.
+        first, second = -np.diff(misses), np.diff(alarms)
+        used = first > 0
+        first, second = first[used], second[used]
+        size = np.log1p(np.abs(first - second) / np.minimum(first, second))
+        losses = np.where(first >= second, size, -size)
+        return Profile(
+            losses=_raised(losses[::-1]),
+            masses=first[::-1] / float(TOTAL),
+            infinite=(TOTAL - int(misses[0])) / TOTAL,
+        )
+
+    @staticmethod
+    def of_pair(first: FloatArray, second: FloatArray, *, outside: float, error: float) -> Profile:
+        """The losses above 0 of one ordered pair: enough for its curve at epsilon >= 0.
+
+        Arguments:
+            first, second: (n,) masses of the same outputs, each right to a relative `error`.
+            outside: mass of the first distribution on other outputs; it counts as certain disclosure.
+
+        Guarantees: what both distributions are off by counts at an epsilon as what the first alone is, doubled (R2).
+        """
+        likelier = first * (1 + 4 * error + ROUNDED) > second
+        first, second = first[likelier], second[likelier]
+        certain = second == 0
+        infinite = outside + float(first[certain].sum())
+        first, second = first[~certain], second[~certain]
+        return _ordered(np.log(first / second), first, infinite, 2 * error + ROUNDED)
+
+    @staticmethod
+    def of_curve(epsilons: FloatArray, deltas: FloatArray) -> Profile:
+        """The symmetric pair of distributions whose curve is the lower hull of upper bounds on one.
+
+        Arguments:
+            epsilons: (g,) increasing from 0, at most `LARGEST`.
+            deltas: (g,) upper bounds, at these epsilons, on the largest divergence over neighbours, both directions.
+
+        Guarantees: the hull is found in rationals. Chords bound the true curve, which is convex in e**epsilon.
+        """
+        # The floats exp(epsilon) are the exact ratios; their logarithms lie within 2 UNIT of epsilon.
+        ratios = [Fraction(math.exp(epsilon)) for epsilon in epsilons.tolist()]
+        bounds = [Fraction(min(delta, 1.0)) for delta in np.minimum.accumulate(deltas).tolist()]
+        kept, first = _symmetric_hull(ratios, bounds)
+        chords = [(bounds[b] - bounds[a]) / (ratios[b] - ratios[a]) for a, b in pairwise(kept)]
+        slopes = [first, *chords, Fraction(0)]
+        # h(c) = sum_{j: c_j > c} (1 - c / c_j) p_j + p_inf: its slope jumps by p_j / c_j at c_j. By symmetry that is
+        # also the mass at the mirrored loss. What is left of 1 has loss 0.
+        jumps = [after - before for before, after in pairwise(slopes)]
+        masses = [jump * ratios[i] for jump, i in zip(jumps, kept, strict=True)]
+        infinite = bounds[kept[-1]]
+        if ratios[kept[0]] == 1:
+            kept, masses, jumps = kept[1:], masses[1:], jumps[1:]
+        total = infinite + sum(masses, Fraction(0)) + sum(jumps, Fraction(0))
+        losses = epsilons[kept]
+        remaining = max(Fraction(0), 1 - total)
+        return Profile(
+            losses=_raised(np.concatenate([-losses[::-1], [0.0], losses])),
+            masses=np.array([float(mass) for mass in [*jumps[::-1], remaining, *masses]]),
+            infinite=float(infinite),
+        )
+
+    @property
+    def largest(self) -> float:
+        """Largest size of a finite loss."""
+        return float(np.abs(self.losses).max(initial=0.0))
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of the finite losses."""
+        total = float(self.masses.sum())
+        if total == 0:
+            return 0.0
+        mean = float(self.masses @ self.losses) / total
+        return math.sqrt(float(self.masses @ (self.losses - mean) ** 2) / total)
+
+    # Reading: the only place where errors count ----------------------------------------------------------------
+
+    @property
+    def _slack(self) -> float:
+        """The error of the masses, and of sums over them (R3)."""
+        return 4 * self.error + 4 * (self.masses.size + 64) * UNIT
+
+    def deltas(self, epsilons: npt.ArrayLike) -> FloatArray:
+        """Upper bounds on the curve at any real epsilons, the error added; beyond `LARGEST` constant."""
+        wanted, slack = np.asarray(epsilons, dtype=np.float64), self._slack
+        if self.error > COARSEST:
+            return np.ones_like(wanted)
+        shifted = np.minimum(wanted - slack * (1 + np.abs(wanted)), LARGEST)
+        first = _sums_from(self.masses)
+        second = _sums_from(self.masses * np.exp(np.minimum(-self.losses, LARGEST)))
+        place = np.searchsorted(self.losses, shifted, side="right")
+        curve = first[place] * (1 + slack) - np.exp(shifted) * second[place]
+        return np.minimum(np.maximum(curve, 0.0) + self.infinite * (1 + slack), 1.0)
+
+    def delta(self, epsilon: float) -> float:
+        """An upper bound on the curve at epsilon, the error added."""
+        if self.error > COARSEST:
+            return 1.0
+        slack = self._slack
+        curve = self._above(epsilon - slack * (1 + abs(epsilon)))
+        return min((curve + self.infinite) * (1 + slack), 1.0)
+
+    def epsilon(self, delta: float) -> float:
+        """The least epsilon >= 0 at which the curve is at most delta, the error added; inf if there is none."""
+        slack = self._slack
+        target = delta / (1 + slack) - self.infinite
+        if self.error > COARSEST or target < 0:
+            return math.inf
+        if self._above(-slack) <= target:
+            return 0.0
+        losses = self.losses
+        # The first loss at which the curve has come down to the target: at the last one it is 0.
+        low, high = int(np.searchsorted(losses, -slack, side="right")) - 1, losses.size - 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self._above(losses[middle]) <= target else (middle, high)
+        # Between two losses the curve is A - e**epsilon B.
+        last, masses = float(losses[high]), self.masses[high:]
+        missing = target - self._above(last)
+        weight = float(masses @ np.exp(last - losses[high:]))
+        below = max(-slack, float(losses[low])) if low >= 0 else -slack
+        inside = last + math.log1p(-missing / weight) if missing < weight else below
+        least = max(inside, below)
+        return least + slack * (1 + abs(least))
+
+    def _above(self, epsilon: float) -> float:
+        """The curve of the finite losses by its definition: a sum of positive terms, free of cancellation."""
+        first = int(np.searchsorted(self.losses, epsilon, side="right"))
+        return float(self.masses[first:] @ -np.expm1(epsilon - self.losses[first:]))
+
+    # Taking part at random -------------------------------------------------------------------------------------
+
+    def sampled(self, rate: float, *, seen: bool, neighboring: str) -> list[Profile]:
+        """The same releases if they happen with a probability only; the worst of the profiles returned counts.
+
+        Arguments:
+            rate: in (0, 1].
+            seen: whether everybody sees who took part.
+            neighboring: "replace_one", or in secret also "add_or_remove_one".
+        """
+        if seen:
+            return [self._seen(rate)]
+        if neighboring == "replace_one":
+            return [self._replaced(rate)]
+        return [self._added(rate), self._removed(rate)]
+
+    def _seen(self, rate: float) -> Profile:
+        """HS_c(r P + (1 - r) a || r Q + (1 - r) a) = r HS_c(P || Q) + (1 - r) max(0, 1 - c): a is "absent"."""
+        return _ordered(
+            np.append(self.losses, 0.0),
+            np.append(self.masses * rate, 1 - rate),
+            self.infinite * rate,
+            self.error + ROUNDED,
+        )
+
+    def _replaced(self, rate: float) -> Profile:
+        """A record takes part with secret probability `rate`; neighbours replace it by another record.
+
+        With A the output without the record, the pairs are (1 - r) A + r P against (1 - r) A + r Q. Advanced joint
+        convexity (Balle, Barthe and Gaboardi 2018, Theorem 2): for c >= 1 and c' = 1 + r (c - 1),
+        HS_c'(..) = r HS_c(P || (1 - b) A + b Q) with b = c'/c, at most r h(c) as (P, A) and (P, Q) are both covered.
+        For c' < 1 the mirrored pair is used: HS_c(P || Q) = 1 - c + c HS_{1/c}(Q || P).
+        """
+        positive = self.losses > 0
+        losses, masses = self.losses[positive], self.masses[positive]
+        # r h(1 + (c' - 1)/r) has its kinks at c' = 1 + r (e**s - 1) with the same second masses e**-s mass.
+        moved, reach = _tilted(losses, rate), 1 + self.largest
+        second = masses * np.exp(-losses)
+        first = masses * (rate + (1 - rate) * np.exp(-losses))
+        infinite, error = self.infinite * rate, self.error + ROUNDED
+        remaining = max(0.0, 1.0 - math.fsum([*first.tolist(), *second.tolist(), infinite]))
+        return _ordered(
+            np.concatenate([_raised(moved, reach), _raised(-moved, reach), [0.0]]),
+            np.concatenate([first, second, [remaining + error]]),
+            infinite,
+            error,
+        )
+
+    def _added(self, rate: float) -> Profile:
+        """The record is there in the first output and absent in the second.
+
+        HS_c((1 - r) Q + r P || Q) = r HS_{1 + (c - 1)/r}(P || Q) for c >= 1 - r, and 1 - c below.
+        """
+        second = self.masses * np.exp(np.minimum(-self.losses, LARGEST))
+        error = self.error + ROUNDED
+        missing = max(0.0, 1.0 - math.fsum(second.tolist())) + error
+        moved = np.append(_tilted(self.losses, rate), math.log1p(-rate))
+        return _ordered(
+            _raised(moved, 1 + self.largest),
+            np.append(rate * self.masses + (1 - rate) * second, (1 - rate) * missing),
+            self.infinite * rate,
+            error,
+        )
+
+    def _removed(self, rate: float) -> Profile:
+        """The record is absent in the first output and there in the second.
+
+        HS_c(Q || (1 - r) Q + r P) = sum over losses s of Q against P of mass_s max(0, 1 - c (1 - r + r e**-s)).
+        """
+        most = -math.log1p(-rate)
+        moved = np.append(np.minimum(-_tilted(-self.losses, rate), most), most)
+        masses = np.append(self.masses, self.infinite)
+        return _ordered(_raised(moved, 1 + self.largest), masses, 0.0, self.error + ROUNDED)
+
+    # Composition -----------------------------------------------------------------------------------------------
+
+    def compose(self, count: int, tolerance: float, *, tail: float = TAIL) -> Profile | None:
+        """`count` releases together, each covered by this profile.
+
+        Arguments:
+            tolerance: what the grid of losses may cost in all, nats.
+            tail: mass that may be cut off; it is added to delta.
+
+        Returns: their profile; None where a few times `MAX_POINTS` do not hold it.
+        """
+        if count < 1:
+            raise ParameterError("releases", count, "need at least one release")
+        if count == 1 or self.losses.size == 0:
+            return self._repeated(count)
+        used = self._trimmed(tail / count)
+        step = grid_step(used, count, tolerance)
+        if window(used, count) > 4 * MAX_POINTS * step:
+            return None
+        return used._on_grid(step)._power(count, step, tail)
+
+    def _repeated(self, count: int) -> Profile:
+        """This profile `count` times, where it has no finite loss or is taken once."""
+        infinite = -math.expm1(count * math.log1p(-self.infinite)) if self.infinite < 1 else 1.0
+        return self if count == 1 else replace(self, infinite=infinite, error=count * self.error)
+
+    def _trimmed(self, tail: float) -> Profile:
+        """The same without the rarest extremes: at most `tail` of mass at each end moves to a larger loss.
+
+        Grids are as wide as the largest loss; what hardly ever happens shall not decide how fine they can be.
+        """
+        last = int(np.searchsorted(-_sums_from(self.masses)[:-1], -tail, side="left"))
+        first = int(np.searchsorted(np.cumsum(self.masses), tail, side="right"))
+        if last <= first:
+            return self
+        return replace(
+            self,
+            losses=np.maximum(self.losses[:last], self.losses[first]),
+            masses=self.masses[:last],
+            infinite=self.infinite + float(self.masses[last:].sum()),
+            error=self.error + self.masses.size * UNIT,
+        )
+
+    def _on_grid(self, step: float) -> Profile:
+        """Connect-the-dots: every atom goes to its two grid neighbours so that both distributions keep their masses.
+
+        The curve is linear in e**epsilon between grid points and meets the convex curve of the atoms there: it is at
+        or above it. Source: Doroshenko et al. 2022, atom by atom, which avoids its cancellation.
+        """
+        losses = _raised(self.losses)
+        below = np.floor(losses / step)
+        into = np.clip(losses - below * step, 0.0, step)
+        share = np.minimum(np.expm1(-into) / math.expm1(-step), 1.0)
+        index = below.astype(np.int64)
+        start = int(index.min())
+        masses = np.zeros(int(index.max()) - start + 2)
+        np.add.at(masses, index - start, self.masses * (1 - share))
+        np.add.at(masses, index - start + 1, self.masses * share)
+        added = 2 * int(np.bincount(index - start).max())
+        return Profile(
+            losses=(start + np.arange(masses.size)) * step,
+            masses=masses,
+            infinite=self.infinite,
+            error=self.error + ROUNDED + added * UNIT,
+        )
+
+    def _power(self, count: int, step: float, tail: float) -> Profile:
+        """The sum of `count` independent losses on the grid of this step."""
+        total = math.fsum(self.masses.tolist())
+        summed = sum_pmf([self.masses / total], [[count]], tail=tail, from_above=True)
+        # Every term of (total + infinite)**count but total**count has an infinite loss in it.
+        scale = math.exp(min(LARGEST, count * math.log(total)))
+        growth = count * math.log1p(self.infinite / total)
+        certain = scale * math.expm1(min(1.0, growth))
+        if growth > 1:
+            certain = math.exp(count * math.log(total + self.infinite)) - scale
+        first = round(float(self.losses[0]) / step) * count + int(summed.start[0])
+        used = np.flatnonzero(summed.pmf[0])
+        kept = slice(int(used[0]), int(used[-1]) + 1) if used.size else slice(0, 1)
+        masses = summed.pmf[0][kept] * scale
+        return Profile(
+            losses=(first + kept.start + np.arange(masses.size, dtype=np.float64)) * step,
+            masses=masses,
+            infinite=scale * float(summed.outside[0]) + certain,
+            error=count * (self.error + ROUNDED) + summed.error,
+        )
+
+
+def _raised(losses: FloatArray, size: float | FloatArray = 1.0) -> FloatArray:
+    """Losses, and what they may be off by: a few units of their own size, and of the `size` they were made from."""
+    return losses + ROUNDED * (size + np.abs(losses))
+
+
+def _ordered(losses: FloatArray, masses: FloatArray, infinite: float, error: float) -> Profile:
+    order = np.argsort(losses)
+    return Profile(losses=losses[order], masses=masses[order], infinite=infinite, error=error)
+
+
+def _sums_from(values: FloatArray) -> FloatArray:
+    """(n + 1,) sums of the entries from each place on; 0 at the end."""
+    return np.append(np.cumsum(values[::-1])[::-1], 0.0)
+
+
+def _tilted(losses: FloatArray, rate: float) -> FloatArray:
+    """log(1 + rate (e**s - 1)) without overflow."""
+    near = np.log1p(rate * np.expm1(np.clip(losses, -1.0, 1.0)))
+    high = np.maximum(losses, 0.0)
+    # For s > 0: s + log(rate + (1 - rate) e**-s).
+    far = high + np.log(rate * np.exp(losses - high) + (1 - rate) * np.exp(-high))
+    return np.where(np.abs(losses) > 1.0, far, near)
+
+
+def window(profile: Profile, count: int) -> float:
+    """How wide the losses of `count` releases together are, but for their rarest extremes, nats."""
+    likely = 24 * profile.deviation * math.sqrt(count) + 40 * profile.largest
+    return min(2 * count * profile.largest, likely)
+
+
+def grid_step(profile: Profile, count: int, tolerance: float) -> float:
+    """A step for `count`-fold composition, as fine as memory allows, no finer than `tolerance` (nats, in all) asks for.
+
+    The largest loss is a multiple of it, so that the extreme releases stand on the grid exactly.
+    """
+    largest, deviation = profile.largest, profile.deviation
+    if largest == 0:
+        return 1.0
+    # Moving an atom to its two grid neighbours adds at most step**2 / 8 to its mean and step**2 / 4 to its variance.
+    # In all that is count step**2 / 8 and, some 8 deviations out, sqrt(count) step**2 / deviation more.
+    drift = count / 8 + math.sqrt(count) / max(deviation, largest / 1e6)
+    wanted = min(math.sqrt(tolerance / drift), largest / 64)
+    least = max(window(profile, count), 2 * largest) / MAX_POINTS
+    return largest / max(1, math.floor(largest / max(wanted, least)))
+
+
+# Hulls ---------------------------------------------------------------------------------------------------------
+
+
+def hull(x: Sequence[Number], y: Sequence[Number]) -> list[int]:
+    """Indices of the lower convex hull of points in the order of x, in the numbers' own arithmetic.
+
+    Of points with the same x the last one counts, which must be the lowest.
+    """
+    kept: list[int] = []
+    for i in range(len(x)):
+        while len(kept) >= 2:
+            a, b = kept[-2], kept[-1]
+            if (y[b] - y[a]) * (x[i] - x[a]) < (y[i] - y[a]) * (x[b] - x[a]):
+                break
+            kept.pop()
+        if kept and x[kept[-1]] == x[i]:
+            kept[-1] = i
+        else:
+            kept.append(i)
+    return kept
+
+
+def _symmetric_hull(ratios: list[Fraction], deltas: list[Fraction]) -> tuple[list[int], Fraction]:
+    """Indices of the lower hull of the curve together with its mirror image, and the slope before the first of them.
+
+    With every pair its swap is covered, so the bound holds below c = 1 as 1 - c + c h(1/c). The true curve is convex
+    throughout: where the two branches meet in a concave kink, the chord between them bounds it too. (Probabilities that
+    are the same in both worlds, but for rounding, would otherwise count as losses of both signs.)
+    """
+    # Neighbouring grid points may share one float exponential: the later, smaller bound stands for both.
+    kept = hull(ratios, deltas)
+    while True:
+        c, u = ratios[kept[0]], deltas[kept[0]]
+        # From (1/c, 1 - 1/c + u/c) to (c, u).
+        across = -(1 - u) / (1 + c)
+        if len(kept) == 1 or across <= (deltas[kept[1]] - u) / (ratios[kept[1]] - c):
+            return kept, across
+        kept.pop(0)
+
+
+def _exact_order(first: list[int], other: list[int]) -> list[int]:
+    """Levels by the ratio other / first, largest first, in rationals; levels that `first` never shows lead."""
+    return sorted(
+        range(len(first)), key=lambda i: -Fraction(other[i], first[i]) if first[i] else -math.inf
+    )
+
+
+def _test_order(first: IntArray, others: IntArray) -> npt.NDArray[np.intp]:
+    """(rows, m) levels sorted by the likelihood ratio others / first, largest first, exactly."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = np.where(others > 0, others / first, 0.0)
+    order = np.argsort(-ratios, axis=1, kind="stable")
+    p, q = (
+        first[order].astype(np.uint64),
+        np.take_along_axis(others, order, axis=1).astype(np.uint64),
+    )
+    sorted_ratios = np.take_along_axis(ratios, order, axis=1)
+    before, after = sorted_ratios[:, :-1], sorted_ratios[:, 1:]
+    # Rounding keeps order, but quotients that are equal as floats may differ as fractions. Their cross products then
+    # differ by far less than 2**63, so that the difference modulo 2**64 is the exact one.
+    difference = (q[:, 1:] * p[:, :-1] - q[:, :-1] * p[:, 1:]).astype(np.int64)
+    wrong = np.isfinite(before) & (after == before) & (difference > 0)
+    for row in np.flatnonzero(wrong.any(axis=1)):
+        order[row] = _exact_order(first.tolist(), others[row].tolist())
+    return order
+
+
+def _corners(points: IntArray) -> IntArray:
+    """(c, 2) lower convex hull, exactly, of (n, 2) integer points up to 2**32."""
+    ordered = points[np.lexsort((-points[:, 1], points[:, 0]))]
+    return ordered[hull(*ordered.T.tolist())]
+
+
+def tradeoff_corners(weights: IntArray) -> tuple[IntArray, IntArray]:
+    """False alarms and misses at the corners of a table's trade-off curve, worst over all pairs of rows; exact.
+
+    Arguments:
+        weights: (K, m) integer rows that sum to 2**32.
+
+    Returns: (c,) false alarms that increase from 0 to 2**32, and (c,) misses that decrease to 0, units of 2**-32.
+    """
+    table = np.unique(check_weights(weights), axis=0)
+    corners = np.array([[0, TOTAL], [TOTAL, 0]], dtype=np.int64)
+    for first in table:
+        order = _test_order(first, table)
+        alarms = np.cumsum(first[order], axis=1).ravel()
+        misses = TOTAL - np.cumsum(np.take_along_axis(table, order, axis=1), axis=1).ravel()
+        # Points clearly above the hull so far cannot become corners.
+        below = misses <= np.interp(alarms, corners[:, 0], corners[:, 1]) + 1e-3
+        fresh = np.unique(np.stack([alarms[below], misses[below]], axis=1), axis=0)
+        corners = _corners(np.concatenate([corners, fresh]))
+    corners.setflags(write=False)
+    return corners[:, 0], corners[:, 1]
