@@ -111,6 +111,7 @@ def test_infinite_losses_add_up() -> None:
     nothing = profile_of([], [], 1.0)
     assert nothing.deviation == 0
     assert nothing.compose(4, 1e-4).delta(5.0) == 1.0
+    assert profile_of([0.0], [0.0], 1.0).compose(4, 1e-4).delta(5.0) == 1.0
     half = profile_of([], [], 0.5).compose(2, 1e-4)
     assert 0.75 <= half.delta(5.0) <= 0.75 * (1 + READ)
 

@@ -295,7 +295,7 @@ class Profile:
         """
         if count < 1:
             raise ParameterError("releases", count, "need at least one release")
-        if count == 1 or self.losses.size == 0:
+        if count == 1 or not self.masses.any():
             return self._repeated(count)
         used = self._trimmed(tail / count)
         step = grid_step(used, count, tolerance)
@@ -304,7 +304,7 @@ class Profile:
         return used._on_grid(step)._power(count, step, tail)
 
     def _repeated(self, count: int) -> Profile:
-        """This profile `count` times, where it has no finite loss or is taken once."""
+        """This profile `count` times, where no finite loss has mass or it is taken once."""
         infinite = -math.expm1(count * math.log1p(-self.infinite)) if self.infinite < 1 else 1.0
         return self if count == 1 else replace(self, infinite=infinite, error=count * self.error)
 

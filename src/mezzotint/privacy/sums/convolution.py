@@ -290,7 +290,7 @@ def _families(
     """
     # Sums that hardly vary are tilted less, so that no factor over the window leaves the floats.
     longest = max(shape.size for shape in shapes) - 1
-    steepest = min(300 / (ends[1] - ends[0] + 1), 20 / max(1, longest))
+    steepest = min(300 / (ends[1] - ends[0] + 1), 60 / max(1, longest))
     thetas = [0.0]
     for sign, end in ((-1.0, ends[0]), (1.0, ends[1])):
         theta = 0.0

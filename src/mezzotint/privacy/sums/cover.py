@@ -220,9 +220,12 @@ class _Search:
         """The bounds of some cases for the two rows furthest apart."""
         noises = case_noises(self.groups, np.array(cases), 1e-4 * self.delta)
         found = [
-            max(
-                pair_profile(noise, self.rows[i], self.rows[j]).epsilon(self.delta)
-                for i, j in self._pairs
+            min(
+                self.limit,
+                max(
+                    pair_profile(noise, self.rows[i], self.rows[j]).epsilon(self.delta)
+                    for i, j in self._pairs
+                ),
             )
             for noise in noises
         ]
