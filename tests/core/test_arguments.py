@@ -145,7 +145,7 @@ REFUSED: list[tuple[str, Callable[[], object]]] = [
     ("max_bias", lambda: mz.design.optimal(1.0, levels=[-3, 0, 3], knots=3, max_bias=5e-324)),
     ("knots", lambda: mz.design.optimal(1.0, levels=[-3, 0, 3], knots=10**400)),
     ("knots", lambda: mz.design.optimal(1.0, levels=[-3, 0, 3], knots=10**12)),
-    ("levels", lambda: mz.design.cache(1.0, levels=[[1, 2], [3]])),
+    ("levels", lambda: mz.design.optimal(1.0, levels=[[1, 2], [3]])),
     ("epsilon", lambda: mz.families.square_wave(outputs=4, epsilon=710.0)),
     ("outputs", lambda: mz.families.square_wave(outputs=None, epsilon=1.0)),  # pyright: ignore
     ("extension", lambda: mz.families.rqm(levels=4, extension=1e308)),

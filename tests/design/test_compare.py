@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from mezzotint import Mechanism, ParameterError, design, families
-from mezzotint.design.calibration import CONTINUOUS, variance
-from mezzotint.design.optimum import BASELINES
+from mezzotint.design.comparison import BASELINES
+from mezzotint.design.continuous import CONTINUOUS, variance
 from tolerances import FEW, MANY, SOLVED
 
 

@@ -10,9 +10,7 @@ import pytest
 from scipy import stats
 
 import mezzotint as mz
-from counting import calls
 from mezzotint import InfeasibleError, ParameterError, design, families
-from mezzotint.design import clear_cache
 from mezzotint.privacy import verify
 from reference.design import floor_program, linear_program, loss_integrals, two_level_epsilon
 from tolerances import FEW, GRAIN, KEPT, MANY, SOLVED
@@ -403,30 +401,6 @@ def test_worst_mse_is_the_supremum_over_inputs() -> None:
         assert error.max() <= mechanism.worst_mse() * (1 + FEW)
         # A grid of inputs misses the peak by a part of its curvature.
         assert error.max() >= mechanism.worst_mse() * (1 - 1e-3)
-
-
-def test_cache_designs_once() -> None:
-    clear_cache()
-    sample = np.linspace(-1, 1, 11)
-    first = design.cache(1.0, levels=LEVELS, prior=stats.norm(0.5, 0.1))
-    assert design.cache(1.0, levels=tuple(LEVELS), prior=stats.norm(0.5, 0.1)) is first
-    assert design.cache(1.0, levels=LEVELS, prior=stats.norm(0.5, 0.2)) is not first
-    assert design.cache(1.0, levels=LEVELS, prior=sample) is design.cache(
-        1.0, levels=LEVELS, prior=sample.copy()
-    )
-    assert design.cache(1.0, bits=2, lower=0.0) is design.cache(1.0, levels=4, lower=0)
-    for options in (
-        {"bits": 2, "levels": 4},
-        {"bits": 1.5},
-        {"bits": 0},
-        {"epsilon": "one"},
-        {"lower": None},
-    ):
-        with pytest.raises(ParameterError):
-            design.cache(**options)
-    assert (
-        calls(lambda: design.cache(1.0, bits=2, lower=0.0)) < 1000
-    )  # a design makes several hundred thousand
 
 
 @pytest.mark.parametrize(

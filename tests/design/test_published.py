@@ -328,13 +328,12 @@ DESIGNS = {
     "vector": lambda epsilon: design.vector(
         epsilon, dimension=1, l2_norm=1.0, levels=[-7, -1, 1, 7]
     ),
-    "cache": lambda epsilon: design.cache(epsilon, levels=[-7, -1, 1, 7]),
 }
 
 
 @judges(
-    "design.optimum.mvu",
-    "design.optimum.imvu",
+    "design.minimum_variance.mvu",
+    "design.minimum_variance.imvu",
     "design.pair_selection.optm",
 )
 @pytest.mark.parametrize("name", DESIGNS)
@@ -367,7 +366,7 @@ QUICK = (
 )
 
 
-@judges("design.optimum.compare")
+@judges("design.comparison.compare")
 def test_compare_sorts_all_mechanisms_at_one_certified_epsilon() -> None:
     rows = design.compare(epsilon=1.0, bits=2, families=QUICK)
     assert {row.family for row in rows} == set(QUICK)

@@ -137,7 +137,6 @@ def test_bounds_at_levels_are_below_mechanisms_made_without_a_solver(seed: int) 
 
 DESIGNERS: dict[str, Callable[[float, str], Mechanism]] = {
     "optimal": lambda e, u: design.optimal(e, levels=levels_in(u), **UNITS[u]).mechanism,
-    "cache": lambda e, u: design.cache(e, levels=levels_in(u), **UNITS[u]).mechanism,
     "mvu": lambda e, u: design.mvu(e, **UNITS[u]).mechanism,
     "imvu": lambda e, u: design.imvu(e, **UNITS[u]).mechanism,
     "optm": lambda e, u: design.optm(e, bins=levels_in(u), boxes=15, **UNITS[u]).mechanism,
@@ -153,7 +152,7 @@ LOCAL = ("mvu", "imvu", "optm")
 
 
 @judges(
-    "design.optimum.cache", "design.optimum.mvu", "design.optimum.imvu", "design.pair_selection.optm",
+    "design.minimum_variance.mvu", "design.minimum_variance.imvu", "design.pair_selection.optm",
     "design.pair_selection.best_pairs", "design.calibration.calibrate",
     "design.calibration.FamilySearch.best", "design.calibration.FamilySearch.run",
 )  # fmt: skip
@@ -171,7 +170,7 @@ def test_designers_spend_at_most_what_was_asked_in_any_unit(name: str) -> None:
         assert losses[1] == pytest.approx(16 * losses[0], rel=2e-3)
 
 
-@judges("design.optimum.compare", "design.optimum.tradeoff")
+@judges("design.comparison.compare", "design.comparison.tradeoff")
 def test_comparisons_print_what_their_tables_spend() -> None:
     rows = design.compare(epsilon=1.5, bits=2, lower=-7, upper=1, families=("optimal", "rqm"))
     for row in rows:
@@ -187,7 +186,7 @@ def test_comparisons_print_what_their_tables_spend() -> None:
     )
 
 
-@judges("design.optimum.vector")
+@judges("design.vector_design.vector")
 @pytest.mark.parametrize("inputs", ["grid", "real"])
 def test_vectors_spend_what_was_asked_in_any_unit(inputs: Any) -> None:
     for norm in (1.0, 4.0):

@@ -9,7 +9,7 @@ import pytest
 
 from mezzotint import ParameterError
 from mezzotint.core.rounding import table
-from mezzotint.design.optimum import vector as metric_table
+from mezzotint.design.vector_design import vector as metric_table
 from mezzotint.families import rqm
 from mezzotint.privacy import vector_epsilon
 from mezzotint.privacy.sums.geometry import loss_profile, pure_epsilon_l2

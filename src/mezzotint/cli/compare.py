@@ -81,7 +81,7 @@ def command(
     sample = common.read_prior(prior, lower, upper)
     problem: Options = {"epsilon": epsilon, "lower": lower, "upper": upper, "prior": sample}
     with common.busy("loading the solvers"):
-        from mezzotint.design.optimum import BASELINES, FAMILIES
+        from mezzotint.design.comparison import BASELINES, FAMILIES
 
         files = [common.load_mechanism(path) for path in mechanism or ()]
         families = (*FAMILIES, *(BASELINES if every else ()), *files)
