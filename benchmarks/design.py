@@ -22,9 +22,11 @@ from rich.table import Table
 from scipy import optimize, sparse
 
 from mezzotint import Mechanism, design
+from mezzotint.design.cones import Program, ratio_part
 from mezzotint.design.pair_selection import BoxSearch, SelectionTables, bin_sets, table_of, theorem5
 from mezzotint.design.problem import make_problem
-from mezzotint.design.program import Program, program_on, ratio_part, safe_bound, solve
+from mezzotint.design.program import program_on
+from mezzotint.design.solver import safe_bound, solve
 
 EPSILON = 1.0
 SIZES = {4: 65, 16: 65, 64: 129, 256: 257}

@@ -16,11 +16,13 @@ from scipy import stats
 
 from laws.registry import judges
 from mezzotint import ParameterError, design
-from mezzotint.design import program as programs
+from mezzotint.design import solver as solvers
+from mezzotint.design.cones import ratio_part
 from mezzotint.design.levels import UnboundedLevelsWarning, search_levels, value_and_gradient
 from mezzotint.design.limits import least_of_quadratics, real_roots
 from mezzotint.design.problem import make_problem
-from mezzotint.design.program import program_on, ratio_part, safe_bound, solve
+from mezzotint.design.program import program_on
+from mezzotint.design.solver import safe_bound, solve
 from reference.design import continuous_dual
 from tolerances import GRAIN, MANY, SOLVED
 
@@ -192,7 +194,7 @@ def test_search_for_other_problems_beats_plain_levels(options: dict[str, Any]) -
     assert found.loss <= plain.loss * (1 + SOLVED)
 
 
-@judges("design.program.safe_bound")
+@judges("design.solver.safe_bound")
 def test_safe_bound_holds_for_any_dual_point() -> None:
     problem = make_problem(epsilon=1.0, lower=-1, upper=1)
     levels, knots = np.array([-3.0, -0.5, 0.9, 4.0]), np.linspace(-1, 1, 9)
@@ -224,7 +226,7 @@ def test_half_of_a_mirrored_program_is_the_whole(
         half.rows, half.rows[::-1, ::-1], rtol=MANY
     )  # each row is divided by its sum
     np.testing.assert_array_equal(half.floors, half.floors[::-1])
-    monkeypatch.setattr(programs, "_FOLDED", count + 1)
+    monkeypatch.setattr(solvers, "_FOLDED", count + 1)
     whole = solve(replace(program))
     assert half.value == pytest.approx(whole.value, rel=SOLVED, abs=SOLVED)
     assert safe_bound(program, half.dual) == pytest.approx(
@@ -254,7 +256,7 @@ def test_what_has_no_mirror_is_solved_whole(
         problem, levels, np.linspace(*target_means, 9), partial(ratio_part, epsilon=1.0)
     )
     found = solve(program)
-    monkeypatch.setattr(programs, "_FOLDED", 9)
+    monkeypatch.setattr(solvers, "_FOLDED", 9)
     np.testing.assert_array_equal(found.rows, solve(replace(program)).rows)
 
 

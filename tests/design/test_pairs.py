@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mezzotint.design import program as programs
+from mezzotint.design import solver
 from mezzotint.design.problem import make_problem
-from mezzotint.design.program import KnottedProblem, safe_bound, solve, solve_pairs
+from mezzotint.design.program import KnottedProblem, solve_pairs
+from mezzotint.design.solver import safe_bound, solve
 from tolerances import MANY, SOLVED
 
 
@@ -55,7 +56,7 @@ def test_half_of_a_mirrored_program_about_pairs_is_the_whole(
     np.testing.assert_allclose(
         half.rows, half.rows[::-1, ::-1], rtol=MANY
     )  # each row is divided by its sum
-    monkeypatch.setattr(programs, "_folded", lambda *_: None)
+    monkeypatch.setattr(solver, "folding", lambda *_: None)
     whole = solve(replace(program))
     assert half.value == pytest.approx(whole.value, rel=SOLVED, abs=SOLVED)
     assert safe_bound(program, half.dual) == pytest.approx(

@@ -7,7 +7,7 @@ from laws.walk import issuers, records
 
 WITHOUT_LAW: dict[str, tuple[str, ...]] = {
     "reads, checks or passes on a number that a caller gives, or that a record was made with: it computes none": (
-        "design.program.KnottedProblem.delta", "privacy.propose.bound_document",
+        "privacy.propose.bound_document",
         "collect.intervals.within", "collect.shapes.possible_mean",
         "collect.drawing.Plan.for_block", "collect.drawing.plan",
         "design.problem.Problem.width",
@@ -24,6 +24,7 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
         "kernel.claim.Target.read", "core.arguments.check_delta", "privacy.ledger.Ledger.releases",
         "privacy.ledger.Priced.delta", "privacy.ledger.Priced.epsilon", "privacy.ledger.Charge.of",
         "core.loss.check_epsilon", "smoothed.model.read_loss", "smoothed.model.profile_of",
+        "design.constraints.make_constraint", "design.problem.Problem.epsilon",
         "core.document.read_mechanism", "training.methods.Method.codes",
         "vectors.ranked.RankedCodebook.from_json",
         "vectors.ranked.RankedCodebook.load", "vectors.ranked.RankTable.from_dict",
@@ -34,8 +35,11 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
         "training.rqp.published_epsilon", "training.rqp.published_utility_bound",
     ),
     "a float inside a search for a table: what is issued is read off the integers afterwards, by laws": (
-        "design.cdf.design_cells", "design.calibration.float_epsilon", "design.program.spent",
-        "design.program.delta_part", "design.program.renyi_part",
+        "design.cdf.design_cells", "design.calibration.float_epsilon",
+        "design.constraints.Constraint.spent", "design.constraints.Pure.spent",
+        "design.constraints.Approximate.spent", "design.constraints.Renyi.spent",
+        "design.constraints.AbsoluteMetric.spent", "design.constraints.SquaredMetric.spent",
+        "design.cones.delta_part", "design.cones.renyi_part",
     ),
     "a choice among ways that are all sound, by floats: what follows from it has laws, whatever was chosen": (
         "privacy.sums.convolution.interval_edges",

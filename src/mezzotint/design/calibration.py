@@ -42,6 +42,7 @@ from mezzotint.core.priors import (
 from mezzotint.core.rounding import MARGIN, table
 from mezzotint.core.search import bracket
 from mezzotint.core.types import MAX_LEVELS, TOTAL, FloatArray
+from mezzotint.design.constraints import Pure
 from mezzotint.design.problem import DesignResult, Problem, without_bound
 from mezzotint.families.categories import k_randomized_response
 from mezzotint.families.numeric import PoissonBinomial, erm_rows, pbm_exact, rqm_rows
@@ -151,7 +152,9 @@ def calibrate(
             remedy = "2**32 units cannot tell inputs so little apart; ask for 1e-8 or more"
             raise ParameterError("epsilon", asked, remedy)
         request = _Calibration(
-            problem=Problem(epsilon=asked, lower=low, upper=high, loss=loss, prior=known),
+            problem=Problem(
+                constraint=Pure(epsilon=asked), lower=low, upper=high, loss=loss, prior=known
+            ),
             count=check_count("levels", levels, least=2, most=MAX_LEVELS)
             if bins is None
             else bins.size,

@@ -38,10 +38,14 @@ from mezzotint.design.problem import (
 from mezzotint.privacy.accounting import report_claim
 
 Family = str | Mechanism | Callable[[float], Mechanism]
-"""A name, a table as it is, or a function of one number whose tables have a larger epsilon the larger it is."""
+"""A name, a table as it is, or a function of one number whose tables have a larger epsilon the
+larger it is.
+"""
 
 BASELINES = ("cdf", "three_outputs", "n_outputs", *CONTINUOUS)
-"""What `compare` takes beside `FAMILIES`: the table for distributions, and rivals of the literature."""
+"""What `compare` takes beside `FAMILIES`: the table for distributions, and rivals of the
+literature.
+"""
 
 FAMILIES = (
     "optimal",
@@ -75,17 +79,20 @@ class Row(Record):
         epsilon: certified pure epsilon, at most the requested one.
         bits: bits of one report.
         worst: largest MSE over the inputs, squared data units.
-        cdf: error of the estimated distribution function: root of n times its variance, n reports, averaged over the
-            inner edges of even cells, half as many as levels; inf where reports do not tell these cells apart.
+        cdf: error of the estimated distribution function: root of n times its variance, n reports,
+            averaged over the inner edges of even cells, half as many as levels; inf where reports
+            do not tell these cells apart.
         mse, mae: exact losses under the prior, squared data units and data units.
         max_bias: largest bias over the inputs, data units.
-        above_limit: how far the MSE is above what any unbiased mechanism with any number of bits can reach, percent.
-            Negative only for biased mechanisms; None where that limit is not known to exceed 0.
+        above_limit: how far the MSE is above what any unbiased mechanism with any number of bits
+            can reach, percent. Negative only for biased mechanisms; None where that limit is not
+            known to exceed 0.
         seconds: time of the design.
         note: why there is no mechanism, or what to know about it.
 
     Example:
-        >>> rows = mz.design.compare(epsilon=1.0, bits=1, families=("optimal", "randomized_response"))
+        >>> rows = mz.design.compare(epsilon=1.0, bits=1, families=("optimal",
+        "randomized_response"))
         >>> [(row.family, round(row.mse, 3)) for row in rows]
         [('optimal', 4.349), ('randomized_response', 4.349)]
     """
@@ -244,26 +251,30 @@ def compare(
     families: Sequence[Family] = FAMILIES,
     progress: Progress | None = None,
 ) -> Records[Row]:
-    """Every mechanism calibrated to the same certified pure epsilon and number of levels, sorted by MSE.
+    """Every mechanism calibrated to the same certified pure epsilon and number of levels, sorted by
+    MSE.
 
     Arguments:
         epsilon: pure epsilon per report.
-        bits, levels: 2**bits levels, their number, or the levels themselves (families whose levels follow from
-            epsilon then say so in their note); 4 if neither is given. "randomized_response" has one bit always.
+        bits, levels: 2**bits levels, their number, or the levels themselves (families whose levels
+            follow from epsilon then say so in their note); 4 if neither is given.
+            "randomized_response" has one bit always.
         lower, upper, prior: as in `optimal`.
         loss: what free parameters are tuned for; both losses are reported.
-        families: which to include: names of `FAMILIES` and `BASELINES`, a `Mechanism` as it is (with its own
-            epsilon), or a function of one number, whose table with the largest epsilon up to `epsilon` is taken.
-        progress: called as progress(done, total) after each row; families that take longest come last.
+        families: which to include: names of `FAMILIES` and `BASELINES`, a `Mechanism` as it is
+            (with its own epsilon), or a function of one number, whose table with the largest
+            epsilon up to `epsilon` is taken.
+        progress: called as progress(done, total) after each row; families that take longest come
+            last.
 
-    Returns: a list of rows sorted by MSE, which prints itself as a table; families without a member at this epsilon
-        come last, with the reason in `note`.
+    Returns: a list of rows sorted by MSE, which prints itself as a table; families without a member
+        at this epsilon come last, with the reason in `note`.
 
     Raises:
         ParameterError: bad values, unknown families.
 
-    Guarantees: every certified epsilon is at most `epsilon`. "optimal" is first among unbiased mechanisms with the
-        same levels; against the others its levels are the best found.
+    Guarantees: every certified epsilon is at most `epsilon`. "optimal" is first among unbiased
+        mechanisms with the same levels; against the others its levels are the best found.
 
     Example:
         >>> rows = mz.design.compare(epsilon=1.0, bits=1, families=("optimal", "rqm"))
@@ -311,12 +322,14 @@ def tradeoff(
     families: Sequence[Family] = (),
     progress: Progress | None = None,
 ) -> list[JsonObject]:
-    """MSE against epsilon of the optimal table for several bits, and the limit: the data of a trade-off plot.
+    """MSE against epsilon of the optimal table for several bits, and the limit: the data of a
+    trade-off plot.
 
     Arguments:
         epsilons, bits: the grid, pure epsilon and bits of one report.
         lower, upper, prior: as in `compare`.
-        families: your own functions and tables, beside the optimal ones; their rows name the family.
+        families: your own functions and tables, beside the optimal ones; their rows name the
+            family.
         progress: called as progress(done, total) after each design.
 
     Raises:

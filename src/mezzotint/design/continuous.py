@@ -1,4 +1,6 @@
-"""Published mechanisms with continuous outputs, by their variances: rivals of a table of few bits."""
+"""Published mechanisms with continuous outputs, by their variances: rivals of a table of few
+bits.
+"""
 
 from __future__ import annotations
 
@@ -93,11 +95,12 @@ CONTINUOUS = tuple(_VARIANCES)
 
 
 def variance(name: str, epsilon: float) -> Variance:
-    """The variance of a continuous mechanism on [-1, 1] at this epsilon, pure except for "gaussian".
+    """The variance of a continuous mechanism on [-1, 1] at this epsilon, pure except for
+    "gaussian".
 
-    "duchi" (Duchi, Jordan, Wainwright 2018; two outputs), "piecewise" and "hybrid" (PM and HM, Wang et al. 2019),
-    "laplace", "staircase" (Geng and Viswanath 2014, least variance for a query of any range), "gaussian" (analytic,
-    Balle and Wang 2018, delta = 1e-6).
+    "duchi" (Duchi, Jordan, Wainwright 2018; two outputs), "piecewise" and "hybrid" (PM and HM, Wang
+    et al. 2019), "laplace", "staircase" (Geng and Viswanath 2014, least variance for a query of any
+    range), "gaussian" (analytic, Balle and Wang 2018, delta = 1e-6).
     """
     check_choice("family", name, CONTINUOUS)
     if not 1e-6 <= epsilon <= 600:

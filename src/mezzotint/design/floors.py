@@ -28,15 +28,10 @@ from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.priors import Law, SamplePrior
 from mezzotint.core.types import FloatArray, IndexArray
 from mezzotint.design import problem as designs
+from mezzotint.design.cones import ratio_part
 from mezzotint.design.problem import FloatDesign, Problem, ratio_above
-from mezzotint.design.program import (
-    BETWEEN,
-    SolverError,
-    program_on,
-    proven_design,
-    ratio_part,
-    solve,
-)
+from mezzotint.design.program import BETWEEN, program_on, proven_design
+from mezzotint.design.solver import SolverError, solve
 
 
 def error(loss: str, levels: FloatArray, x: FloatArray) -> FloatArray:

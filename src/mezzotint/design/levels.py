@@ -29,7 +29,8 @@ from mezzotint.core.search import bracket, descend
 from mezzotint.core.types import TOTAL, FloatArray
 from mezzotint.design.floors import Windows, average, make_windows, outer_rows, overhang, peaks
 from mezzotint.design.problem import Problem
-from mezzotint.design.program import KnottedProblem, SolverError, solve_pairs
+from mezzotint.design.program import KnottedProblem, solve_pairs
+from mezzotint.design.solver import SolverError
 
 _MOST_STARTS = 16
 _STEPS = (60, 40, 40)
@@ -227,46 +228,10 @@ def search(
     return side * min(best, key=lambda pair: pair[0])[1][::side]
 
 
-def _renyi(these: FloatArray, those: FloatArray, alpha: float) -> float:
-    """Renyi divergence of order alpha of one distribution on two outcomes from another."""
-    p, q = these[these > 0], those[these > 0]
-    with np.errstate(divide="ignore"):
-        exponents = np.log(p) + (alpha - 1) * np.log(
-            p / q
-        )  # of the terms p (p / q)^(alpha - 1), which may overflow
-    return float(np.logaddexp.reduce(exponents)) / (alpha - 1)
-
-
-def _pair_holds(problem: Problem, bottom: float, top: float, low: float, high: float) -> bool:
-    """Whether reports of mean `low` and of mean `high` are as close as the problem asks, both ways, both outcomes.
-
-    Every probability is a distance of two given numbers over the span: none is one minus another, which would
-    lose the digits of a level just outside the range. One rounding each is what the allowance is for.
-    """
-    span = top - bottom
-    at_low, at_high = np.array([[low - bottom, top - low], [high - bottom, top - high]])
-    if problem.alpha is not None:
-        order = problem.alpha
-        both = max(
-            _renyi(at_low / span, at_high / span, order),
-            _renyi(at_high / span, at_low / span, order),
-        )
-        return both <= problem.epsilon * (1 + 1e-14)
-    ratio, delta = math.exp(problem.epsilon) * (1 + 1e-14), problem.delta * span
-    return bool(at_high[0] - ratio * at_low[0] <= delta and at_low[1] - ratio * at_high[1] <= delta)
-
-
 def two_levels_hold(problem: Problem, bottom: float, top: float, knots: FloatArray) -> bool:
-    if problem.metric is not None:
-        if knots[0] <= bottom or knots[-1] >= top:
-            return False
-        tilt = np.array([knots - bottom, top - knots]) / (top - bottom)
-        if problem.metric == "absolute":
-            # Between knots the chance is linear: its slope may be at most epsilon times its smaller end.
-            slope = 1 / (top - bottom)
-            return bool(slope <= problem.epsilon * (1 + 1e-14) * tilt.min())
-        loss = np.abs(np.log(tilt[:, :, None] / tilt[:, None, :])).max(axis=0)
-        return bool((loss <= problem.epsilon * (1 + 1e-14) * (knots[:, None] - knots) ** 2).all())
+    """Whether reports of two levels can have the means that the problem asks for, privately."""
+    if problem.constraint.by_distance:
+        return problem.constraint.holds(bottom, top, knots)
     # With a bias budget the two ends may lean towards each other.
     low_aim = min(problem.lower + problem.max_bias, top)
     high_aim = max(problem.upper - problem.max_bias, bottom)
@@ -274,7 +239,7 @@ def two_levels_hold(problem: Problem, bottom: float, top: float, knots: FloatArr
         return False
     if low_aim >= high_aim:
         return True
-    return _pair_holds(problem, bottom, top, low_aim, high_aim)
+    return problem.constraint.holds(bottom, top, np.array([low_aim, high_aim]))
 
 
 def required_overhang(problem: Problem, knots: FloatArray) -> float:
@@ -478,7 +443,7 @@ def search_levels(
     `knots` are the inputs that the design will use; None lets the search choose.
     """
     grid = np.linspace(problem.lower, problem.upper, _FEW_KNOTS)
-    if problem.metric is not None and knots is not None:
+    if problem.constraint.by_distance and knots is not None:
         grid = knots
     half = problem.width / 2
     least, largest = level_bounds(problem, max_level, grid)

@@ -24,6 +24,7 @@ from mezzotint.core.arguments import by_name
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.records import JsonObject, Progress
 from mezzotint.core.types import FloatArray
+from mezzotint.design.cones import assemble, ratio_part
 from mezzotint.design.floors import (
     ConvergenceError,
     best_floors,
@@ -40,7 +41,8 @@ from mezzotint.design.problem import (
     ratio_above,
     record,
 )
-from mezzotint.design.program import assemble, design_general, ratio_part, safe_bound, solve
+from mezzotint.design.program import design_general
+from mezzotint.design.solver import safe_bound, solve
 from mezzotint.privacy.propose import bound_document
 
 _CELLS = 480

@@ -33,20 +33,24 @@ def mvu(
     levels: npt.ArrayLike = 4,
     input_bits: int = 2,
 ) -> DesignResult:
-    """The minimum variance unbiased mechanism: inputs dithered onto an even grid, matrix and alphabet optimised.
+    """The minimum variance unbiased mechanism: inputs dithered onto an even grid, matrix and
+    alphabet optimised.
 
-    Its objective, the variances at the grid points added up, is the MSE of a uniform prior on the grid: so it is
-    `optimal` with this prior and these knots, and its alphabet is searched by windows.
+    Its objective, the variances at the grid points added up, is the MSE of a uniform prior on the
+    grid: so it is `optimal` with this prior and these knots, and its alphabet is searched by
+    windows.
 
     Arguments:
         epsilon, lower, upper: as in `optimal`, pure.
-        levels: size of the alphabet, or the alphabet itself (data units; then only the matrix is optimised).
+        levels: size of the alphabet, or the alphabet itself (data units; then only the matrix is
+            optimised).
         input_bits: the grid has 2**input_bits points; 1 to 8.
 
     Returns:
-        The table on the grid: dithering is what a table does between knots. `loss` is the mean variance over the
-        grid points (MVU's objective); `mechanism.mse()` is the loss over the range. The bound is over matrices for
-        the alphabet found.
+        The table on the grid: dithering is what a table does between knots. `loss` is the mean
+            variance over the
+        grid points (MVU's objective); `mechanism.mse()` is the loss over the range. The bound is
+        over matrices for the alphabet found.
 
     Raises:
         ParameterError, InfeasibleError: as `optimal`.
@@ -87,7 +91,8 @@ def imvu(
     levels: npt.ArrayLike = 4,
     knots: int = 65,
 ) -> DesignResult:
-    """Interpolated MVU: between the two ends of the range the natural parameters of the pmf are interpolated.
+    """Interpolated MVU: between the two ends of the range the natural parameters of the pmf are
+    interpolated.
 
     Arguments:
         epsilon, lower, upper: as `mvu`.
@@ -95,15 +100,16 @@ def imvu(
         knots: even inputs at which the table has the interpolated pmf exactly; linear in between.
 
     Returns:
-        A table that is unbiased at the ends of the range and BIASED in between: `mechanism.max_bias` says by how
-        much (about 0.031 half-ranges at epsilon 1). No bound is known; `loss` is its MSE under a uniform prior.
+        A table that is unbiased at the ends of the range and BIASED in between:
+        `mechanism.max_bias` says by how much (about 0.031 half-ranges at epsilon 1). No bound is
+        known; `loss` is its MSE under a uniform prior.
 
     Raises:
         ParameterError, InfeasibleError: as `mvu`.
 
     Guarantees: certified epsilon <= epsilon.
-    Source: Guo, Chaudhuri, Stock, Rabbat 2023, "Privacy-aware compression for federated learning through numerical
-        mechanism design".
+    Source: Guo, Chaudhuri, Stock, Rabbat 2023, "Privacy-aware compression for federated learning
+        through numerical mechanism design".
 
     Example:
         >>> result = mz.design.imvu(1.0, levels=4)

@@ -1,9 +1,10 @@
-"""The problem that a design must solve, checked once; its result; and how floats become the integers of a table.
+"""The problem that a design must solve, checked once; its result; and how floats become the
+integers of a table.
 
-Integer windows make a table with next to no bias, from integer floors instead of rounded rows. With integer floors
-F, ceilings C = floor(e F) for a rational e <= e**epsilon and windows that start at integers, every row is an integer
-row that sums to 2**32 and obeys epsilon, by construction. The knots are the rows' means: the knot moves, not the
-weight. docs/proofs/design.md, "Integers".
+Integer windows make a table with next to no bias, from integer floors instead of rounded rows. With
+integer floors F, ceilings C = floor(e F) for a rational e <= e**epsilon and windows that start at
+integers, every row is an integer row that sums to 2**32 and obeys epsilon, by construction. The
+knots are the rows' means: the knot moves, not the weight. docs/proofs/design.md, "Integers".
 """
 
 from __future__ import annotations
@@ -31,14 +32,9 @@ from mezzotint.core.records import JsonObject, Record, above
 from mezzotint.core.rounding import ratio_below
 from mezzotint.core.table import NARROWEST
 from mezzotint.core.types import MAX_LEVELS, TOTAL, FloatArray, IndexArray, IntArray
+from mezzotint.design.constraints import Constraint, make_constraint
 
 Loss = Literal["mse", "mae", "minimax", "cdf"]
-Metric = Literal["absolute", "squared"]
-
-_LARGEST_EPSILON = 22.0
-"""e**22 is 2**31.7: beyond it a 32-bit table cannot express the ratio, and a design would be the same as at 22."""
-
-_LARGEST_ORDER = 1e4
 
 
 class Span(TypedDict):
@@ -51,20 +47,23 @@ class Span(TypedDict):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """The privacy, loss and prior of a design, as `optimal` takes them; levels and knots are given separately.
+    """The privacy, loss and prior of a design, as `optimal` takes them; levels and knots are given
+    separately.
 
-    `alpha` is None, or the Renyi order (> 1) in which `epsilon` is meant; "minimax" ignores the prior.
+    "minimax" ignores the prior.
     """
 
-    epsilon: float
+    constraint: Constraint
     lower: float
     upper: float
     loss: Loss
     prior: Prior
-    delta: float = 0.0
-    alpha: float | None = None
-    metric: Metric | None = None
     max_bias: float = 0.0
+
+    @property
+    def epsilon(self) -> float:
+        """The requested value of the constraint."""
+        return self.constraint.epsilon
 
     @property
     def span(self) -> Span:
@@ -84,40 +83,18 @@ class Problem:
     @property
     def is_pure(self) -> bool:
         """Whether the constraint is pure epsilon-DP over all pairs of inputs."""
-        return self.delta == 0 and self.alpha is None and self.metric is None
+        return self.constraint.is_pure
 
     def centered(self, values: FloatArray) -> FloatArray:
         """Data units to units of half the range, centred."""
         return (values - self.center) / (self.width / 2)
 
     def costs(self, knots: FloatArray, levels: FloatArray) -> FloatArray:
-        """(K+1, m) weights C with expected loss = sum(C * P), data units; for "minimax" those of the MSE."""
+        """(K+1, m) weights C with expected loss = sum(C * P), data units; for "minimax" those of
+        the MSE.
+        """
         loss = "mae" if self.loss == "mae" else "mse"
         return cost_matrix(knots=knots, levels=levels, prior=self.prior, loss=loss)
-
-
-def _check_privacy(epsilon: float, delta: float, alpha: float | None, metric: str | None) -> None:
-    if not epsilon > 0:
-        raise ParameterError("epsilon", epsilon, "must be positive; try epsilon=1.0")
-    if metric is None and epsilon > _LARGEST_EPSILON:
-        raise ParameterError(
-            "epsilon",
-            epsilon,
-            f"a table of 32-bit weights supports epsilon up to {_LARGEST_EPSILON:g}",
-        )
-    if not 0 <= delta < 1:
-        raise ParameterError("delta", delta, "must be in [0, 1); 0 is pure differential privacy")
-    if metric not in (None, "absolute", "squared"):
-        raise ParameterError("metric", metric, 'use "absolute" or "squared", or leave it out')
-    if alpha is not None and not (1 + 1e-5 <= alpha <= _LARGEST_ORDER or alpha == math.inf):
-        remedy = f"{1 + 1e-5!r} implies it" if alpha < 2 else "inf, pure epsilon, implies it"
-        raise ParameterError("alpha", alpha, f"no order for a solver; {remedy}")
-    if (delta > 0) + (alpha is not None) + (metric is not None) > 1:
-        raise ParameterError(
-            "delta",
-            delta,
-            "delta=, alpha= and metric= are three different guarantees; give only one",
-        )
 
 
 def make_problem(
@@ -145,17 +122,14 @@ def make_problem(
     alpha = None if alpha is None else as_real("alpha", alpha, lambda order: order > 1, remedy)
     if not lower < upper or not math.isfinite(upper - lower):
         raise ParameterError("upper", upper, f"must exceed lower={lower:g}")
-    _check_privacy(epsilon, delta, alpha, metric)
+    constraint = make_constraint(epsilon=epsilon, delta=delta, alpha=alpha, metric=metric)
     check_choice("loss", loss, get_args(Loss))
     return Problem(
-        epsilon=epsilon,
+        constraint=constraint,
         lower=lower,
         upper=upper,
         loss=cast(Loss, loss),
         prior=as_prior(prior, lower=lower, upper=upper),
-        delta=delta,
-        alpha=None if alpha == math.inf else alpha,
-        metric=cast("Metric | None", metric),
         max_bias=max_bias,
     )
 
@@ -166,7 +140,9 @@ def ratio_above(epsilon: float) -> float:
 
 
 def check_knots(knots: int | Sequence[float] | npt.ArrayLike, problem: Problem) -> FloatArray:
-    """Knots as an array: a number of even knots, or the given ones, which must run from lower to upper."""
+    """Knots as an array: a number of even knots, or the given ones, which must run from lower to
+    upper.
+    """
     if isinstance(knots, (int, np.integer)) and not isinstance(knots, bool):
         if knots < 2:
             raise ParameterError(
@@ -201,17 +177,22 @@ class DesignResult(Record):
 
     Arguments:
         mechanism: the table; its certified epsilon is at most the requested one.
-        loss: expected loss of `mechanism` under the requested loss and prior, computed from its integers; squared data
-            units for "mse", data units for "mae".
-        lower_bound: no mechanism of the searched class can have a smaller loss than this; None where none is known.
-        gap: loss - lower_bound, same units; None where no bound is known. It can be negative by `slack` at most.
-        status: how the result was reached: "optimal" (gap proven small), "calibrated" (parameters of a closed-form
-            family searched for), or what a solver ended with.
+        loss: expected loss of `mechanism` under the requested loss and prior, computed from its
+            integers; squared data units for "mse", data units for "mae".
+        lower_bound: no mechanism of the searched class can have a smaller loss than this; None
+            where none is known.
+        gap: loss - lower_bound, same units; None where no bound is known. It can be negative by
+            `slack` at most.
+        status: how the result was reached: "optimal" (gap proven small), "calibrated" (parameters
+            of a closed-form family searched for), or what a solver ended with.
         seconds: wall-clock time of the design.
         iterations: solver iterations, or evaluations of the family for a calibration.
-        slack: how far the loss may lie below the bound, same units: the gain of the integers' bias, and float errors.
-        proof: for a bound over all levels, the document of a claim file that the kernel checks (kind `dual`).
-        scope: the class of mechanisms for which lower_bound holds, in words; empty where there is no bound.
+        slack: how far the loss may lie below the bound, same units: the gain of the integers' bias,
+            and float errors.
+        proof: for a bound over all levels, the document of a claim file that the kernel checks
+            (kind `dual`).
+        scope: the class of mechanisms for which lower_bound holds, in words; empty where there is
+            no bound.
 
     Example:
         >>> result = mz.design.optimal(epsilon=1.0, levels=4)
@@ -244,7 +225,8 @@ class DesignResult(Record):
         return f"{made.name}: {made.levels.size} levels, {privacy}, table {made.sha256[:12]}"
 
     def percent_above(self, limit: DesignResult) -> float | None:
-        """How far this loss is above the lower bound of `limit`, in percent; None where that bound is 0 or unknown.
+        """How far this loss is above the lower bound of `limit`, in percent; None where that bound
+        is 0 or unknown.
 
         Arguments:
             limit: what `design.limit` returned for the same epsilon, range, prior and loss.
@@ -255,7 +237,9 @@ class DesignResult(Record):
 def without_bound(
     mechanism: Mechanism, *, loss: float, status: str, started: float, iterations: int
 ) -> DesignResult:
-    """The record of a design that proves nothing about other mechanisms; `started` by `time.perf_counter`."""
+    """The record of a design that proves nothing about other mechanisms; `started` by
+    `time.perf_counter`.
+    """
     seconds = time.perf_counter() - started
     return DesignResult(
         mechanism=mechanism,
@@ -279,7 +263,9 @@ _ROUNDS = 60
 
 @final
 class IntegerWindows:
-    """The rows of integer floors, of which those of levels never reported are 0; the ratio is at most e**epsilon."""
+    """The rows of integer floors, of which those of levels never reported are 0; the ratio is at
+    most e**epsilon.
+    """
 
     def __init__(self, levels: FloatArray, floors: list[int], ratio: Fraction) -> None:
         self.floors, self.ratio = floors, ratio
@@ -311,7 +297,9 @@ class IntegerWindows:
         ]
 
     def kinks(self) -> IntArray:
-        """All starts at which an end of the window passes into another room, and the two outermost."""
+        """All starts at which an end of the window passes into another room, and the two
+        outermost.
+        """
         both = np.concatenate([self.ends, self.ends - self.spare])
         return np.unique(np.clip(both, 0, self.last))
 
@@ -322,7 +310,8 @@ class IntegerWindows:
             return int(starts[0])
         if place == len(means):
             return int(starts[-1])
-        # Between two kinks means are linear: half of one step of the start is the farthest that they miss.
+        # Between two kinks means are linear: half of one step of the start is the farthest that
+        # they miss.
         a, b, low, high = int(starts[place - 1]), int(starts[place]), means[place - 1], means[place]
         return a if high == low else a + round((target - low) / (high - low) * (b - a))
 
@@ -330,7 +319,8 @@ class IntegerWindows:
 def _misses(
     levels: list[int], floors: list[int], ratio: Fraction, end: int
 ) -> Callable[[int], int]:
-    """N times the mean nearest to the first (0) or last (-1) level, as a distance from it, by the floor of that level.
+    """N times the mean nearest to the first (0) or last (-1) level, as a distance from it, by the
+    floor of that level.
 
     The ceiling of the other outermost level does not count: the windows of the other end see to it.
     """
@@ -356,10 +346,11 @@ def _misses(
 def _reaching(
     levels: list[int], floors: list[int], ratio: Fraction, most: Sequence[int]
 ) -> list[int] | None:
-    """The floors, the outer two raised by as little as makes both ends miss by at most `most`; None if nothing does.
+    """The floors, the outer two raised by as little as makes both ends miss by at most `most`; None
+    if nothing does.
 
-    A larger floor of an outer level brings the means at both ends nearer to it: so raising both in turn by what their
-    own ends need stops at the least pair, if there is one.
+    A larger floor of an outer level brings the means at both ends nearer to it: so raising both in
+    turn by what their own ends need stops at the least pair, if there is one.
     """
     floors, settled = list(floors), 0
     for end in itertools.islice(itertools.cycle((0, -1)), _ROUNDS):
@@ -388,7 +379,8 @@ def _friendly(floor: int, ratio: Fraction, nearby: int) -> int:
 def integer_windows(
     levels: FloatArray, floors: FloatArray, *, epsilon: float, lower: float, upper: float
 ) -> IntegerWindows:
-    """Integer windows near real floors that reach both ends to within one unit of span / 2**32, if any do.
+    """Integer windows near real floors that reach both ends to within one unit of span / 2**32, if
+    any do.
 
     docs/proofs/design.md, "Integers": they do if the levels reach.
     """
@@ -417,7 +409,9 @@ def integer_windows(
 
 
 def refitted(windows: IntegerWindows, levels: FloatArray, lower: float, upper: float) -> FloatArray:
-    """Levels moved by a map near the identity, so that two integer windows have the means `lower` and `upper`."""
+    """Levels moved by a map near the identity, so that two integer windows have the means `lower`
+    and `upper`.
+    """
     starts, ends = windows.kinks(), (Fraction(lower), Fraction(upper))
     means = windows.means(windows.rows(starts))
     chosen = np.array([windows.start_of(end, starts, means) for end in ends])
@@ -434,10 +428,11 @@ def table(
     upper: float,
     knots: FloatArray | None = None,
 ) -> Mechanism:
-    """The mechanism of integer windows, on the given knots (sorted, from lower to upper) or where its rows bend.
+    """The mechanism of integer windows, on the given knots (sorted, from lower to upper) or where
+    its rows bend.
 
-    |E[report] - x| at lower, upper and given knots is at most span / 2**33 if the windows reach there, at other knots
-    one rounding of the knot to a float.
+    |E[report] - x| at lower, upper and given knots is at most span / 2**33 if the windows reach
+    there, at other knots one rounding of the knot to a float.
     """
     starts = windows.kinks()
     means = windows.means(windows.rows(starts))
@@ -465,18 +460,24 @@ def table(
 
 
 MARGINS = (rounding.MARGIN / 1024, rounding.MARGIN / 16, rounding.MARGIN, 8 * rounding.MARGIN)
-"""Relative reductions of epsilon to try in turn, so that integers near the floats stay within what was requested."""
+"""Relative reductions of epsilon to try in turn, so that integers near the floats stay within what
+was requested.
+"""
 
 _UNUSED = 1e-9
-"""A level that no row uses more often than this is dropped (weight 0 in all rows): it would be less than 5 units."""
+"""A level that no row uses more often than this is dropped (weight 0 in all rows): it would be less
+than 5 units.
+"""
 
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FloatDesign:
-    """A design in floats with its proof, before it becomes a record: `lower_bound` holds for competitors in `scope`.
+    """A design in floats with its proof, before it becomes a record: `lower_bound` holds for
+    competitors in `scope`.
 
-    `price` is how much the bound may fall per unit of bias: the largest multiplier of a mean, in the loss's units.
+    `price` is how much the bound may fall per unit of bias: the largest multiplier of a mean, in
+    the loss's units.
     """
 
     lower_bound: float | None
@@ -509,7 +510,9 @@ Made = TypeVar("Made")
 
 
 def first_certified(build: Callable[[float], Made], *, epsilon: float) -> Made:
-    """The first of `MARGINS` at which `build(epsilon * (1 - margin))` succeeds; InfeasibleError where none does."""
+    """The first of `MARGINS` at which `build(epsilon * (1 - margin))` succeeds; InfeasibleError
+    where none does.
+    """
     *most, last = MARGINS
     for margin in most:
         with contextlib.suppress(InfeasibleError):
@@ -518,11 +521,15 @@ def first_certified(build: Callable[[float], Made], *, epsilon: float) -> Made:
 
 
 class BoundError(MezzotintError, RuntimeError):
-    """A table beats what was proven to be a lower bound: a fault of this package, not of the request."""
+    """A table beats what was proven to be a lower bound: a fault of this package, not of the
+    request.
+    """
 
 
 def weighed(loss: float, bound: float | None, slack: float) -> JsonObject:
-    """The fields of a result that say how a loss lies to its bound; BoundError if below it by more than `slack`."""
+    """The fields of a result that say how a loss lies to its bound; BoundError if below it by more
+    than `slack`.
+    """
     gap = None if bound is None else loss - bound
     if gap is not None and gap < -slack:
         raise BoundError(

@@ -39,20 +39,24 @@ def vector(
     inputs: Inputs = "grid",
     prior: object = None,
 ) -> DesignResult:
-    """The best table for each coordinate of a vector of bounded L2 norm, under pure epsilon of the entire vector.
+    """The best table for each coordinate of a vector of bounded L2 norm, under pure epsilon of the
+    entire vector.
 
     Arguments:
         epsilon: pure epsilon of the entire report (all coordinates), replace-one neighbours.
         dimension: number of coordinates.
-        l2_norm: bound C on the norm; each coordinate is in [-C, C], two vectors are at most 2 C apart.
+        l2_norm: bound C on the norm; each coordinate is in [-C, C], two vectors are at most 2 C
+            apart.
         levels: number of levels or the levels, as in `optimal`.
         knots: even inputs per coordinate (the grid of MVU's Lemma 6).
-        inputs: "grid": the guarantee is for vectors with every coordinate on a knot and norm at most C (round them
-            there first, keeping the norm). "real": for all vectors; dithering is paid for, which costs much.
+        inputs: "grid": the guarantee is for vectors with every coordinate on a knot and norm at
+            most C (round them there first, keeping the norm). "real": for all vectors; dithering is
+            paid for, which costs much.
         prior: of one coordinate, as in `optimal`.
 
-    Returns: the table of one coordinate; its `mechanism.epsilon` is that of one coordinate, `vector_epsilon` that of
-        the vector. Where an even share of epsilon per coordinate serves better than the metric, it is that design.
+    Returns: the table of one coordinate; its `mechanism.epsilon` is that of one coordinate,
+        `vector_epsilon` that of the vector. Where an even share of epsilon per coordinate serves
+        better than the metric, it is that design.
 
     Raises:
         ParameterError, InfeasibleError: as `optimal`.
@@ -62,8 +66,8 @@ def vector(
 
     Example:
         >>> result = mz.design.vector(2.0, dimension=16, l2_norm=1.0, levels=4)
-        >>> mz.design.vector_epsilon(result.mechanism, dimension=16, l2_distance=2.0, inputs="grid") <= 2.0
-        True
+        >>> mz.design.vector_epsilon(result.mechanism, dimension=16, l2_distance=2.0, inputs="grid")
+        <= 2.0 True
     """
     started = time.perf_counter()
     epsilon, l2_norm = check_positive("epsilon", epsilon), check_positive("l2_norm", l2_norm)
@@ -86,7 +90,8 @@ def vector(
         )
         return spent <= epsilon
 
-    # On the grid the metric's rate times the squared distance is the vector's epsilon; dithering needs a smaller one.
+    # On the grid the metric's rate times the squared distance is the vector's epsilon; dithering
+    # needs a smaller one.
     rate, found = epsilon / (2 * l2_norm) ** 2 * (1 - 2 * UNEVEN), list[DesignResult]()
 
     def goes(rate: float) -> bool:
@@ -109,7 +114,8 @@ def vector(
     except InfeasibleError as error:
         failure = error
     with contextlib.suppress(InfeasibleError):
-        # Few coordinates may do better with an even share of epsilon each: then the distance does not matter.
+        # Few coordinates may do better with an even share of epsilon each: then the distance does
+        # not matter.
         even = design(epsilon / dimension * (1 - 2 * UNEVEN), None)
         found += [even] if fits(even) else []
     if not found:
