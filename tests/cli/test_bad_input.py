@@ -425,10 +425,12 @@ def test_pages_are_made_of_what_mezzotint_writes(
     )
 
 
-def test_steps_between_log_lines_cannot_be_negative(refused: Callable[..., None]) -> None:
+def test_steps_between_log_lines_cannot_be_negative(
+    refused: Callable[..., None], tmp_path: Path
+) -> None:
     pytest.importorskip("torch")
-    line = ("train", "--data", "breast-cancer", "--every", "-1", "--noise-multiplier", "1")
-    refused(*line, words=("--every=-1", "need an integer >= 0"))
+    (tmp_path / "run.toml").write_text('data = "breast-cancer"\nrun.every = -1\n')
+    refused("train", tmp_path / "run.toml", words=("every=-1", "need an integer >= 0"))
 
 
 def test_a_federated_run_is_no_file(refused: Callable[..., None], mechanism_file: Path) -> None:

@@ -103,6 +103,9 @@ def files(tmp_path: Path, made: Path) -> dict[str, Path]:
         "ledger": tmp_path / "ledger.jsonl",
     }
     found |= {name: tmp_path / f"{name}.json" for name in ("ranks", "claim")}
+    found["run"] = tmp_path / "run.toml"
+    budget = "budget = {noise_multiplier = 2.0, delta = 1e-5}"
+    found["run"].write_text(f"data = 'breast-cancer'\nrun.steps = 3\n{budget}\n")
     found |= {name: tmp_path / f"{name}.parquet" for name in ("reports", "grouped", "pairs")}
     return found | {
         "out": tmp_path / "out.html",
@@ -143,14 +146,8 @@ CALLS: dict[str, tuple[str, ...]] = {
     "report, reports": ("report", "{reports}", "--out", "{out}", "--overwrite"),
     "account, shuffled": ("account", "{m}", "--view", "shuffled", "--clients", "1000", "--delta", "1e-6"),
     "demo": ("demo", "--folder", "{folder}"),
-    "train": (
-        "train", "--data", "breast-cancer", "--method", "dp-sgd", "--noise-multiplier", "2", "--steps", "3",
-        "--delta", "1e-5",
-    ),
-    "train, seeded": (
-        "train", "--data", "breast-cancer", "--method", "dp-sgd", "--noise-multiplier", "2", "--steps", "3", "--seed",
-        "1",
-    ),
+    "train": ("train", "{run}"),
+    "train, seeded": ("train", "{run}", "--set", "run.seed=1"),
     "federate": ("federate", "--mechanism", "rqm", "--clients", "8", "--per-round", "8", "--rounds", "1"),
     "reproduce": ("reproduce", "smoothed-figure1"),
     "smoothed, elections": ("smoothed", "elections"),
@@ -278,10 +275,7 @@ PROOFS: dict[str, tuple[str, ...]] = {
     "account, ranks": ("account", "{ranks}", "--rounds", "2", "--delta", "0"),
     "privatize": ("privatize", "{in}", "--column", "x", "--mechanism", "{m}", "--out", "{csv}"),
     "privatize, two": ("privatize", "{in}", "--column", "x", "--column", "id", "--mechanism", "{m}", "--out", "{csv}"),
-    "train": (
-        "train", "--data", "breast-cancer", "--method", "dp-sgd", "--noise-multiplier", "2", "--steps", "3",
-        "--delta", "1e-5",
-    ),
+    "train": ("train", "{run}"),
     "federate": ("federate", "--mechanism", "rqm", "--clients", "8", "--per-round", "8", "--rounds", "1"),
 }  # fmt: skip
 

@@ -49,8 +49,8 @@ smoothed elections
 smoothed gradients --n 16 --epsilon 1 --draws 2
 advise --clients 50 --target-epsilon 4 --dim 10 --trust local
 compare --epsilon 1 --bits 1
-train --data breast-cancer --target-epsilon 1 --steps 1
-train --data missing.csv --label kind --target-epsilon 1 --steps 1
+train run.toml --set data={name="breast-cancer"}
+train run.toml --set data.file=missing.csv
 federate --rounds 0
 federate --rounds 0 --trust local
 federate --rounds 0 --mechanism ddg
@@ -70,9 +70,7 @@ EFFECTS = {
     "png",
     "html",
     "plot",
-    "checkpoint",
     "tensorboard",
-    "log",
     "save_counts",
 }
 """Options that write whatever they are told to, or change nothing about what is refused."""
@@ -91,6 +89,7 @@ def folder(
     pq.write_table(pa.table({**columns, "g": ["a", "b"] * 100, "w": [1.0] * 200}), "in.parquet")
     families.rqm(lower=0, upper=10, levels=4, extension=5.0, q=0.4).save("m.json")
     Path("names.txt").write_text("a\nb\n")
+    Path("run.toml").write_text("run.steps = 1\nbudget.target_epsilon = 1\ndata.label = 'kind'\n")
     Path("missing.csv").write_text("kind,x\n" + "a,1.5\nb,inf\n" * 5)
     private = "privatize in.parquet --mechanism m.json --column x"
     assert (
@@ -217,7 +216,7 @@ def test_every_alias_is_an_option_of_its_verb() -> None:
         ),
         ("estimate", "a=100,b=250; x_code; replace_one", "a=100,b=250; x_code; replace_one"),
         ("advise", "epsilon=3: no scheme", "--target-epsilon=3: no scheme"),
-        ("train", "q=1, or batch_size/2 of clip_norm", "--q=1, or batch_size/2 of --clip-norm"),
+        ("train", "q=1, or batch_size/2 of clip_norm", "q=1, or batch_size/2 of clip_norm"),
     ],
 )
 def test_words_of_the_library_are_translated(words: str, said: str, typed: str) -> None:
@@ -244,7 +243,7 @@ def test_values_stand_as_they_were_given() -> None:
 @pytest.mark.parametrize(
     ("line", "begins"),
     [
-        ("train --data breast-cancer", "--target-epsilon is not given: "),
+        ("train", "RUN is not given: "),
         (
             "federate --rounds 1 --trust local --report-epsilon 1e9",
             "--report-epsilon=1000000000.0: ",
@@ -301,8 +300,8 @@ def test_a_folder_that_holds_a_run_hides_no_other_error(
         (("report", "r.parquet", "--column", "z"), "--column=z: "),
         (("estimate", "r.parquet", "r.parquet"), "SOURCES="),
         (
-            ("train", "--data", "missing.csv", "--label", "kind", "--target-epsilon", 1),
-            "--data=not finite: ",
+            ("train", "run.toml", "--set", "data.file=missing.csv"),
+            "data=not finite: ",
         ),
     ],
 )

@@ -155,7 +155,9 @@ def test_features_far_from_one_are_named_before_training(invoke: Invoke, tmp_pat
     for name, size in (("far", 1000), ("near", 1)):
         rows = "\n".join(f"{i % 2},{(i % 7) * size}" for i in range(60))
         (tmp_path / f"{name}.csv").write_text(f"kind,x\n{rows}\n")
-        data = ("train", "--data", tmp_path / f"{name}.csv", "--label", "kind")
-        outcome = invoke(*data, "--target-epsilon", 1, "--steps", 1, "--batch-size", 8)
+        data = f"data = {{file = '{tmp_path / name}.csv', label = 'kind'}}"
+        text = f"{data}\nbudget.target_epsilon = 1\nrun = {{steps = 1, batch_size = 8}}\n"
+        (tmp_path / "run.toml").write_text(text)
+        outcome = invoke("train", tmp_path / "run.toml")
         assert outcome.status == 0, outcome
         assert ("scale all of them by public bounds" in outcome.err) == (name == "far")

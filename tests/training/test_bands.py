@@ -7,6 +7,7 @@ import dataclasses
 import itertools
 import json
 import math
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from mezzotint import training  # noqa: E402 - the room needs the extra
 from mezzotint.cli.application import run as verb  # noqa: E402
 from mezzotint.training import clipped, methods, trainer  # noqa: E402
 from mezzotint.vectors import rotation as toeplitz  # noqa: E402
+from training.flat import run_words  # noqa: E402
 from training.runs import dying, make  # noqa: E402
 
 
@@ -366,19 +368,10 @@ def test_bands_that_a_method_does_not_know(blobs: Dataset) -> None:
 
 
 def _trained(capsys: pytest.CaptureFixture[str], *more: str) -> Any:
-    words = [
-        "train",
-        "--data",
-        "breast-cancer",
-        "--steps",
-        "40",
-        "--delta",
-        "1e-5",
-        "--batch-size",
-        "20",
-        "--json",
-    ]
-    status, printed = verb([*words, *more]), capsys.readouterr()
+    given = ["--data", "breast-cancer", "--steps", 40, "--delta", 1e-5, "--batch-size", 20]
+    with tempfile.TemporaryDirectory() as folder:
+        words = run_words(Path(folder), *given, "--json", *more)
+        status, printed = verb(["train", *words]), capsys.readouterr()
     return printed.err if status else json.loads(printed.out)
 
 
@@ -409,15 +402,15 @@ def test_the_verb_takes_bands_or_says_why_not(capsys: pytest.CaptureFixture[str]
     )
     assert _trained(capsys, *levels)["neighboring"] == "replace_one"
     for words, said in (
-        (("--bands", "many", "--target-epsilon", "2"), "--bands=many: give a number"),
+        (("--bands", "many", "--target-epsilon", "2"), "bands=many"),
         (
             ("--bands", "auto", "--noise-multiplier", "2"),
-            "--bands=auto: auto needs --target-epsilon without",
+            "bands=auto: needs target_epsilon without",
         ),
         (
             ("--bands", "4", "--method", "rqp", "--target-epsilon", "2"),
             "only to dp-sgd, proj-dp-sgd",
         ),
-        (("--bands", "23", "--target-epsilon", "2"), "--bands=23: each part needs a batch"),
+        (("--bands", "23", "--target-epsilon", "2"), "bands=23: each part needs a batch"),
     ):
         assert said in _trained(capsys, *words)

@@ -22,8 +22,9 @@ from mezzotint.cli.application import run
 from mezzotint.training import rqp
 from mezzotint.training.packed import PackedModel
 from tolerances import FEW
+from training.flat import run_words
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 pytest.importorskip("opacus")
 pytest.importorskip("sklearn")
 
@@ -31,7 +32,7 @@ Invoke = Callable[..., Any]
 
 
 @pytest.fixture
-def invoke(capsys: pytest.CaptureFixture[str]) -> Invoke:
+def invoke(capsys: pytest.CaptureFixture[str], tmp_path_factory: pytest.TempPathFactory) -> Invoke:
     """Runs the verb in this process; returns what it printed as JSON, and standard error."""
     app = typer.Typer()
     app.command()(train.command)
@@ -50,7 +51,8 @@ def invoke(capsys: pytest.CaptureFixture[str]) -> Invoke:
             "1",
             "--json",
         ]
-        app(args=[*base, *map(str, arguments)], standalone_mode=False)
+        words = run_words(tmp_path_factory.mktemp("run"), *base, *arguments)
+        app(args=words, standalone_mode=False)
         printed = capsys.readouterr()
         return json.loads(printed.out), printed.err
 
@@ -76,8 +78,8 @@ def rqp_epsilon(steps: int) -> float:
 
 def test_dp_sgd_to_a_target(invoke: Invoke, tmp_path: Path) -> None:
     facts, _ = invoke(
-        "--target-epsilon", 2, "--delta", 1e-5, "--averaging", 0.5, "--out", tmp_path / "m.mz",
-        "--log", tmp_path / "run.jsonl", "--plot", tmp_path / "run.png", "--every", 5,
+        "--target-epsilon", 2, "--delta", 1e-5, "--averaging", 0.5, "--out", tmp_path / "model",
+        "--plot", tmp_path / "run.png", "--every", 5,
     )  # fmt: skip
     assert 1.99 < facts["epsilon"] <= 2
     assert facts["neighboring"] == "add_or_remove_one"
@@ -88,13 +90,13 @@ def test_dp_sgd_to_a_target(invoke: Invoke, tmp_path: Path) -> None:
     assert facts["claim"].startswith("Simulation; not private")  # as the run is seeded
     assert facts["seeded"] is True
     assert "not cover" in facts["caveat"]
-    model = PackedModel.load(tmp_path / "m.mz")
+    model = PackedModel.load(tmp_path / "model" / "model.mz")
     assert model.weights == 31
-    assert facts["file_bytes"] == (tmp_path / "m.mz").stat().st_size > 16
+    assert facts["file_bytes"] == (tmp_path / "model" / "model.mz").stat().st_size > 16
     assert model.note["claim"] == facts["claim"]
     lines = [
         json.loads(line)
-        for line in (tmp_path / "run.jsonl").read_text(encoding="utf-8").splitlines()
+        for line in (tmp_path / "model" / "log.jsonl").read_text(encoding="utf-8").splitlines()
     ]
     assert [line.get("step") for line in lines] == [None, 5, 10, 12, None]
     assert lines[1]["epsilon"] < lines[3]["epsilon"] == facts["epsilon"]
@@ -138,105 +140,95 @@ def test_nothing_private(invoke: Invoke) -> None:
     assert facts["claim"] == "No privacy is claimed."
 
 
-def test_quantized_gradients(invoke: Invoke, tmp_path: Path) -> None:
-    table = families.k_randomized_response(lower=-1.0, upper=1.0, levels=4, epsilon=1.0)
-    table.save(tmp_path / "m.json")
-    facts, _ = invoke(
-        "--method", "quantized-gradient", "--mechanism", tmp_path / "m.json", "--clip", 0.1
-    )
-    # 31 coordinates in 12 steps cost far more than the 1 of a single coordinate, and the verb says so.
-    assert facts["epsilon"] > 10
-    assert facts["neighboring"] == "replace_one"
-    assert "31 coordinate" in facts["claim"]
-
-
-def test_resumption(invoke: Invoke, tmp_path: Path) -> None:
+def test_the_same_command_goes_on_and_finishes(invoke: Invoke, tmp_path: Path) -> None:
     whole, _ = invoke("--noise-multiplier", 1)
-    place = tmp_path / "run.pt"
-    invoke("--noise-multiplier", 1, "--checkpoint", place, "--log", tmp_path / "run.jsonl")
-    again, _ = invoke(
-        "--noise-multiplier", 1, "--checkpoint", place, "--resume", "--log", tmp_path / "run.jsonl"
-    )
+    place = tmp_path / "model"
+    first, _ = invoke("--noise-multiplier", 1, "--out", place)
+    # As left by a kill between publishing and the last line of the log.
+    log = (place / "log.jsonl").read_text().splitlines(keepends=True)
+    (place / "log.jsonl").write_text("".join(log[:-1]))
+    again, _ = invoke("--noise-multiplier", 1, "--out", place)
+    assert again == first
+    assert (place / "log.jsonl").read_text().splitlines(keepends=True) == log
     assert again["test_accuracy"] == whole["test_accuracy"]
     assert again["epsilon"] == whole["epsilon"]
-    with pytest.raises(ParameterError, match="exists"):
-        invoke("--noise-multiplier", 1, "--checkpoint", place)
     with pytest.raises(ParameterError, match="other settings"):
-        invoke("--noise-multiplier", 2, "--checkpoint", place, "--resume")
+        invoke("--noise-multiplier", 2, "--out", place)
+
+
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_what_is_no_run_is_refused_before_the_work(
+    invoke: Invoke, tmp_path: Path, what: str
+) -> None:
+    place = tmp_path / "model"
+    if what == "folder":
+        place.mkdir()
+        place = tmp_path
+    else:
+        place.write_bytes(b"mine")
+    with pytest.raises(ParameterError, match=r"out=.*exists, and"):
+        invoke("--method", "none", "--out", place)
+    if what == "file":
+        assert place.read_bytes() == b"mine"
 
 
 def test_a_run_whose_budget_is_spent_writes_nothing_over_a_trained_model(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = [
-        "train",
-        "--data",
-        "breast-cancer",
-        "--steps",
-        "6",
-        "--batch-size",
-        "20",
-        "--target-epsilon",
-        "1",
-    ]
-    kept = {name: str(tmp_path / f"run.{name}") for name in ("checkpoint", "log", "out", "plot")}
-    kept["out"], kept["plot"] = str(tmp_path / "model.mz"), str(tmp_path / "run.png")
-    words += [word for name, place in kept.items() for word in (f"--{name}", place)]
+    given = ["--data", "breast-cancer", "--steps", 6, "--batch-size", 20, "--target-epsilon", 1]
+    place = tmp_path / "model"
+    words = ["train", *run_words(tmp_path, *given), "--out", str(place)]
     assert run(words) == 0
-    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    before = {path: path.read_bytes() for path in place.iterdir()}
     capsys.readouterr()
     assert run([*words, "--overwrite"]) == 2
     said = capsys.readouterr().err
     assert "6 steps are spent and one more would exceed epsilon 1.0" in said
-    assert "--resume goes on with the model" in said
-    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
-    # What the message advises: the trained model is written.
-    again = [str(tmp_path / "again.mz") if word == kept["out"] else word for word in words]
-    assert run([*again, "--resume", "--overwrite"]) == 0
-    first, second = (
-        PackedModel.load(tmp_path / f"{name}.mz").values() for name in ("model", "again")
-    )
-    assert all((first[name] == second[name]).all() for name in first)
+    assert "without --overwrite the model that is there goes on" in said
+    assert {path: path.read_bytes() for path in place.iterdir()} == before
+    # What the message advises: the trained model is written again.
+    (place / "model.mz").unlink()
+    assert run(words) == 0
+    assert {path: path.read_bytes() for path in place.iterdir()} == before
 
 
 def test_a_budget_below_one_step_trains_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = [
-        "train",
-        "--data",
-        "breast-cancer",
-        "--noise-multiplier",
-        "1",
-        "--target-epsilon",
-        "0.001",
-    ]
-    words += ["--checkpoint", str(tmp_path / "run.pt"), "--out", str(tmp_path / "model.mz")]
+    given = ["--data", "breast-cancer", "--noise-multiplier", 1, "--target-epsilon", 0.001]
+    place = tmp_path / "model"
+    words = ["train", *run_words(tmp_path, *given), "--out", str(place)]
     assert run(words) == 2
     assert "0 steps are spent and one more would exceed epsilon 0.001" in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
+    assert not place.exists()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [None, 3])
 def test_a_killed_run_goes_on(tmp_path: Path, seed: int | None) -> None:
-    place, log = tmp_path / "run.pt", tmp_path / "run.jsonl"
-    command = [
-        sys.executable, "-c", "from mezzotint.cli import main; main()", "train", "--data", "breast-cancer",
-        "--noise-multiplier", "1", "--delta", "1e-5", "--steps", "300", "--batch-size", "10", "--every", "10",
-        "--checkpoint", str(place), "--log", str(log), "--json", *([] if seed is None else ["--seed", str(seed)]),
+    place = tmp_path / "model"
+    log = place / "log.jsonl"
+    given = [
+        "--data", "breast-cancer", "--noise-multiplier", 1, "--delta", 1e-5, "--steps", 300,
+        "--batch-size", 10, "--every", 10, *([] if seed is None else ["--seed", seed]),
     ]  # fmt: skip
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as started:
+    start = [sys.executable, "-c", "from mezzotint.cli import main; main()", "train"]
+    command = [*start, *run_words(tmp_path, *given), "--json"]
+    with subprocess.Popen(
+        [*command, "--out", str(place)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as started:
         while started.poll() is None and (
             not log.exists() or log.read_text(encoding="utf-8").count("\n") < 10
         ):
             time.sleep(0.01)
         started.kill()
-    ledger = (tmp_path / "run.pt.ledger.jsonl").read_text(encoding="utf-8")
+    ledger = (place / "run.pt.ledger.jsonl").read_text(encoding="utf-8")
     reserved = json.loads(ledger[: ledger.rfind("\n")].splitlines()[-1])["reserved"]
     assert 30 <= reserved < 300
     done = subprocess.run(
-        [*command, "--resume", "--plot", str(tmp_path / "run.png")], capture_output=True, check=True
+        [*command, "--out", str(place), "--plot", str(tmp_path / "run.png")],
+        capture_output=True,
+        check=True,
     )
     facts = json.loads(done.stdout)
     steps = [
@@ -253,41 +245,34 @@ def test_a_killed_run_goes_on(tmp_path: Path, seed: int | None) -> None:
         assert (f"the interruption lost {lost} step(s)" in done.stderr.decode()) == (lost > 0)
     else:
         whole = subprocess.run(
-            [
-                *command,
-                "--checkpoint",
-                str(tmp_path / "whole.pt"),
-                "--log",
-                str(tmp_path / "whole.jsonl"),
-            ],
-            capture_output=True,
-            check=True,
+            [*command, "--out", str(tmp_path / "whole")], capture_output=True, check=True
         )
-        assert {**json.loads(whole.stdout)} == facts
+        assert {**json.loads(whole.stdout), "out": facts["out"]} == facts
 
 
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (["--method", "magic"], "method=magic"),
+        (["--method", "magic"], r"method\.kind=magic"),
         ([], "target_epsilon=None"),
-        (["--method", "quantized-gradient"], "mechanism=None"),
-        (["--method", "none", "--resume"], "resume=True"),
         (["--method", "none", "--model", "cnn"], "model=cnn"),
         (["--method", "none", "--data", "nowhere"], "data=nowhere"),
         (["--method", "none", "--bits", "0"], "bits=0"),
-        # Options that the method would ignore.
+        # Keys that the method would ignore.
         (["--method", "none", "--target-epsilon", "1"], "target_epsilon=1"),
         (
             ["--target-epsilon", "1", "--q", "0.9"],
-            r"q=0\.9: does not apply to --method dp-sgd, only to rqp",
+            r"method\.q=0\.9: does not apply to dp-sgd, only to rqp",
         ),
-        (["--target-epsilon", "1", "--mechanism", "m.json"], "mechanism=m.json"),
-        (["--method", "quantized-gradient", "--noise-multiplier", "1"], r"noise_multiplier=1\.0"),
+        (["--target-epsilon", "1", "--mechanism", "m.json"], r"method\.mechanism=m\.json"),
+        (["--target-epsilon", "1", "--weights", "levels"], r"method\.weights=levels"),
         (
             ["--method", "rqp", "--target-epsilon", "1", "--mechanism", "m.json", "--q", "0.9"],
             r"q=0\.9",
         ),
+        (["--target-epsilon", "one"], r"budget\.target_epsilon=one"),
+        (["--target-epsilon", "1", "--set", "run.stepz=3"], r"run\.stepz=3: has no use here"),
+        (["--target-epsilon", "1", "--set", "steps"], "set=steps: write table"),
     ],
 )
 def test_bad_input(invoke: Invoke, arguments: list[str], named: str) -> None:
@@ -295,11 +280,34 @@ def test_bad_input(invoke: Invoke, arguments: list[str], named: str) -> None:
         invoke(*arguments)
 
 
-def test_existing_files_are_refused_before_the_work(invoke: Invoke, tmp_path: Path) -> None:
-    (tmp_path / "m.mz").write_bytes(b"mine")
-    with pytest.raises(ParameterError, match="exists"):
-        invoke("--method", "none", "--out", tmp_path / "m.mz")
-    assert (tmp_path / "m.mz").read_bytes() == b"mine"
+@pytest.mark.parametrize("method", ["dp-sgd", "proj-dp-sgd", "rqp"])
+def test_master_weights_of_any_method_claim_kappa_1(
+    invoke: Invoke, tmp_path: Path, method: str
+) -> None:
+    facts, _ = invoke(
+        "--method", method, "--weights", "master", "--bits", 2, "--target-epsilon", 2, "--steps", 60,
+        "--out", tmp_path / "model",
+    )  # fmt: skip
+    assert facts["weights"] == "master"
+    assert "kappa" not in facts["claim"]
+    assert 1.99 < facts["epsilon"] <= 2
+    assert facts["bits"] == 2
+    assert facts["packed_test_accuracy"] == pytest.approx(facts["test_accuracy"], abs=0.1)
+    assert facts["test_accuracy"] > 0.8
+    packed = PackedModel.load(tmp_path / "model" / "model.mz")
+    assert packed.to_module()(torch.zeros(2, 30)).shape == (2, 1)
+
+
+def test_the_example_is_a_run_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["train", "--example"]) == 0
+    (tmp_path / "run.toml").write_text(capsys.readouterr().out)
+    assert run(["train", str(tmp_path / "run.toml"), "--set", "run.steps=4", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["steps"] == 4
+    assert run(["train", str(tmp_path / "absent.toml")]) == 2
+    assert "--example prints one" in capsys.readouterr().err
+    (tmp_path / "run.toml").write_text("data = {")
+    assert run(["train", str(tmp_path / "run.toml")]) == 2
+    assert "not a run file" in capsys.readouterr().err
 
 
 NET = """
@@ -334,7 +342,7 @@ def test_tables_modules_of_one_s_own_and_other_optimizers(
     facts, _ = invoke(
         "--data", file, "--label", "kind", "--model", f"{tmp_path}/net.py:Net", "--target-epsilon", 3,
         "--optimizer", "adam", "--schedule", "cosine", "--step-size", 0.1,
-        "--tensorboard", tmp_path / "board", "--out", tmp_path / "m.mz",
+        "--tensorboard", tmp_path / "board", "--out", tmp_path / "model",
         "--steps", 30, "--every", 10,
     )  # fmt: skip
     assert facts["test_accuracy"] > 0.85
@@ -344,7 +352,7 @@ def test_tables_modules_of_one_s_own_and_other_optimizers(
     assert facts["sampling_rate"] == pytest.approx(20 / trained, rel=FEW)
     assert "names of the 2 classes" in facts["caveat"]
     with pytest.raises(ParameterError, match="how it is built"):
-        PackedModel.load(tmp_path / "m.mz").to_module()
+        PackedModel.load(tmp_path / "model" / "model.mz").to_module()
     events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     seen = events.EventAccumulator(str(tmp_path / "board")).Reload()
     assert [event.step for event in seen.Scalars("accuracy/test")] == [10, 20, 30]
@@ -398,8 +406,8 @@ def test_options_that_data_have_no_use_for(invoke: Invoke, tmp_path: Path) -> No
     for arguments, named in (
         (["--label", "x"], "label=x"),
         (["--data", tmp_path / "t.csv"], "label=None"),
-        (["--optimizer", "lion"], "optimizer=lion"),
-        (["--schedule", "steps"], "schedule=steps"),
+        (["--optimizer", "lion"], r"optimizer\.kind=lion"),
+        (["--schedule", "steps"], r"schedule=steps"),
     ):
         with pytest.raises(ParameterError, match=named):
             invoke("--method", "none", *arguments)

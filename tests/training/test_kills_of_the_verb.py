@@ -13,6 +13,7 @@ pytest.importorskip("torch")
 pytest.importorskip("opacus")
 
 from mezzotint.training.packed import PackedModel
+from training.flat import run_words
 
 pytestmark = pytest.mark.slow
 
@@ -28,26 +29,10 @@ LOADS = (
 
 
 def _words(folder: Path, *more: str) -> list[str]:
-    words = [
-        "train",
-        "--data",
-        "breast-cancer",
-        "--delta",
-        "1e-5",
-        "--steps",
-        str(STEPS),
-        "--batch-size",
-        "10",
-    ]
-    words += [
-        "--every",
-        str(EVERY),
-        "--checkpoint",
-        str(folder / "run.pt"),
-        "--log",
-        str(folder / "log.jsonl"),
-    ]
-    return [*words, "--out", str(folder / "model.mzq"), "--noise-multiplier", "8", "--json", *more]
+    given = ["--data", "breast-cancer", "--delta", 1e-5, "--steps", STEPS, "--batch-size", 10]
+    given += ["--every", EVERY, "--noise-multiplier", 8, *more]
+    words = run_words(folder.parent, *given, "--json")
+    return ["train", *words, "--out", str(folder)]
 
 
 def _reserved(folder: Path) -> int:
@@ -70,30 +55,23 @@ def test_steps_are_paid_before_they_are_begun_and_never_forgotten(
     step = "mezzotint.training.trainer:Trainer.step"
     with Runs.of("mezzotint.cli:run", counted=step, marks=marks, loads=LOADS) as runs:
         whole = tmp_path / "whole"
-        whole.mkdir()
         changes = runs(*_words(whole, *more)).changes
         assert marks.stat().st_size == STEPS
         assert changes > 25
         for at in range(1, changes + 1):
             folder = tmp_path / str(at)
-            folder.mkdir()
             before = marks.stat().st_size
             assert runs(*_words(folder, *more), at=at, torn=torn).status is None
             begun = marks.stat().st_size - before
             assert begun <= _reserved(folder)
-            model = folder / "model.mzq"
-            if (
-                model.exists()
-            ):  # killed after all steps: a whole model, which is kept unless told otherwise
+            model = folder / "model.mz"
+            if model.exists():  # killed after all steps: a whole model
                 assert PackedModel.load(model).tensors
-                kept = model.read_bytes()
-                assert "exists already" in runs(*_words(folder, *more, "--resume")).output
-                assert model.read_bytes() == kept
-            again = runs(*_words(folder, *more, "--resume", *["--overwrite"] * model.exists()))
-            if again.status != 0:  # no checkpoint yet
-                assert begun == 0 or not (folder / "run.pt").exists(), again.output
-                again = runs(*_words(folder, *more, "--overwrite"))
+            again = runs(
+                *_words(folder, *more)
+            )  # the same command finishes, wherever it was killed
             assert again.status == 0, again.output
+            assert PackedModel.load(model).tensors
             begun = marks.stat().st_size - before
             told = json.loads(again.output[again.output.index("{") : again.output.rindex("}") + 1])
             assert begun <= told["steps"] == _reserved(folder) <= STEPS + block

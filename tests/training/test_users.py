@@ -200,6 +200,7 @@ from mezzotint import training  # noqa: E402 - the room needs the extra
 from mezzotint.cli.application import run as verb  # noqa: E402
 from mezzotint.training import methods  # noqa: E402
 from mezzotint.training.batches import first_records  # noqa: E402
+from training.flat import run_words  # noqa: E402
 from training.runs import make  # noqa: E402
 
 
@@ -309,18 +310,9 @@ def test_the_verb_reads_users_from_a_column(
     (tmp_path / "t.csv").write_text("x,y,who\n" + "\n".join(rows) + "\n")
 
     def call(*more: str) -> Any:
-        words = [
-            "train",
-            "--data",
-            str(tmp_path / "t.csv"),
-            "--label",
-            "y",
-            "--steps",
-            "10",
-            "--delta",
-            "1e-5",
-        ]
-        words += ["--batch-size", "20", "--every", "10", "--json", *more]
+        given = ["--data", tmp_path / "t.csv", "--label", "y", "--steps", 10, "--delta", 1e-5]
+        given += ["--batch-size", 20, "--every", 10, "--json", *more]
+        words = ["train", *run_words(tmp_path, *given)]
         status, printed = verb(words), capsys.readouterr()
         return printed.err if status else json.loads(printed.out)
 
@@ -331,8 +323,8 @@ def test_the_verb_reads_users_from_a_column(
         "3",
         "--noise-multiplier",
         "2",
-        "--log",
-        str(tmp_path / "log.jsonl"),
+        "--out",
+        str(tmp_path / "model"),
     )
     assert "adding or removing all records of one user" in facts["claim"]
     assert "at most 3 records" in facts["claim"]
@@ -344,17 +336,25 @@ def test_the_verb_reads_users_from_a_column(
     assert facts["sampling_rate"] == pytest.approx(20 / (3 * trained), rel=FEW)
     rule = rqp.Poisson(rate=facts["sampling_rate"], records_per_user=3)
     assert facts["epsilon"] == rqp.epsilon(2.0, sampling=rule, steps=10, delta=1e-5).epsilon
-    assert verb(["report", str(tmp_path / "log.jsonl"), "--out", str(tmp_path / "page.html")]) == 0
+    assert (
+        verb(
+            ["report", str(tmp_path / "model" / "log.jsonl"), "--out", str(tmp_path / "page.html")]
+        )
+        == 0
+    )
     assert "records_per_user=3" in (tmp_path / "page.html").read_text()
     for words, said in (
-        (("--users", "who"), "--users=who: --users and --records-per-user go together"),
-        (("--records-per-user", "3"), "--records-per-user=3: --users and"),
-        (("--users", "whom", "--records-per-user", "3"), "--users=whom: no such column"),
+        (("--users", "who"), "users=who: users and records_per_user go together"),
+        (("--records-per-user", "3"), "users is not given: users and"),
+        (("--users", "whom", "--records-per-user", "3"), "users=whom: no such column"),
         (("--users", "y", "--records-per-user", "3"), "this column is what is learned"),
-        (("--users", "who", "--records-per-user", "3", "--bands", "2"), "omit it with --users"),
+        (
+            ("--users", "who", "--records-per-user", "3", "--bands", "2"),
+            "use fresh noise with users",
+        ),
         (
             ("--users", "who", "--records-per-user", "3", "--method", "rqp"),
-            "does not apply to --method rqp",
+            "users=who: does not apply to rqp",
         ),
         (("--data", "breast-cancer", "--users", "who", "--records-per-user", "3"), "only tables"),
     ):

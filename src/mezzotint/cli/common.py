@@ -61,7 +61,7 @@ ALIASES: dict[str, dict[str, str]] = {
         "rng": "seed",
     },
     "report": {"source": "file", "counts": "file", "path": "file"},
-    "train": {"path": "checkpoint", "module": "model", "rounding": "projection", **_DATA},
+    "train": {"path": "out", "module": "model", **_DATA},
     "gradients": {"distributions": "distribution"},
 }
 """Verb -> parameters of the library and what this verb calls them, where that differs."""

@@ -6,19 +6,22 @@ import importlib
 import json
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO, cast, final
+
+import typer
 
 import mezzotint as mz
 from mezzotint.cli import common
-from mezzotint.cli.common import AsJson, Options, Overwrite, ProofOption, option
+from mezzotint.cli.common import AsJson, Overwrite, ProofOption, option
+from mezzotint.cli.runfile import Section, read_run_file
 from mezzotint.core import brought_by
 from mezzotint.core.arguments import Neighboring, check_choice, check_count
 from mezzotint.core.errors import BudgetError, ParameterError
-from mezzotint.core.files import parse_json, read_text, replacing
+from mezzotint.core.files import parse_json, parse_object, read_text, replacing
 from mezzotint.core.records import JsonObject, above, number, plain
 
 if TYPE_CHECKING:
@@ -27,142 +30,318 @@ if TYPE_CHECKING:
     from mezzotint.training.projection import Projection
     from mezzotint.training.trainer import Standing, Trainer
 
-EXAMPLE = "mezzotint train --data breast-cancer --model logreg --method dp-sgd --target-epsilon 1 --bits 4 --json"
+EXAMPLE = "mezzotint train run.toml --out model --json"
 
-_NOISE, _USERS = ("target_epsilon", "noise_multiplier"), ("users", "records_per_user")
-# Options without a default, and which methods use them. The others refuse them: whoever gives one expects an effect.
-USES = {
-    "none": ("clip_norm",),
-    "dp-sgd": (*_NOISE, *_USERS, "clip_norm", "bands"),
-    "proj-dp-sgd": (*_NOISE, *_USERS, "clip_norm", "bands", "projection", "bound"),
-    "rqp": (*_NOISE, "clip_norm", "projection", "bound", "q", "mechanism"),
-    "quantized-gradient": ("mechanism", "clip"),
+EXAMPLE_RUN = """\
+data = "breast-cancer"                # or {file="t.csv", label="ill", users="person", records_per_user=2}, {folder="mnist"}
+model = {kind="logreg"}               # svm, softmax, cnn, transformer, or {kind="module", factory="net.py:Net"}
+run = {steps=100, batch_size=32, optimizer={kind="sgd", lr=1.0}}
+
+[budget]                              # target_epsilon, or noise_multiplier, or both: the run then ends at its target
+target_epsilon = 1.0
+delta = 1e-6
+
+[method]                              # none, dp-sgd, proj-dp-sgd, rqp
+kind = "dp-sgd"
+clip_norm = 0.45
+"""
+
+METHODS: dict[str, tuple[str, ...]] = {
+    "none": (),
+    "dp-sgd": ("noise", "weights"),
+    "proj-dp-sgd": ("noise", "rounding", "bound", "weights"),
+    "rqp": ("rounding", "bound", "weights", "q", "mechanism"),
 }
-METHODS = tuple(USES)
-REPORTING = ("quantized-gradient",)
-"""Methods that report each gradient, which hides that a record is replaced, not that it is there."""
+"""Keys of a method beside its kind, clip norm and bits."""
+
+OPTIMIZERS, SCHEDULES = ("sgd", "momentum", "adam"), ("constant", "linear", "cosine")
+
+MODELS = ("logreg", "svm", "softmax", "cnn", "transformer")
 
 FAR = 30.0
 """Larger features were not scaled: standardized ones hardly ever exceed it, pixels never."""
 
-Number = float | None
 File = Path | None
 
 
+@final
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """What a run may cost: `[budget]`."""
+
+    target_epsilon: float | None
+    noise_multiplier: float | None
+    delta: float
+    neighboring: Neighboring | None
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """How gradients become private: `[method]`."""
+
+    kind: str
+    clip_norm: float
+    bits: int
+    bands: int | Literal["auto"]
+    rounding: str | None
+    bound: float | None
+    master: bool
+    q: float | None
+    mechanism: Path | None
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class RunFile:
+    """A run, as its file describes it."""
+
+    data: str
+    label: str | None
+    users: str | None
+    records_per_user: int | None
+    model: str
+    steps: int
+    batch_size: int
+    step_size: float
+    optimizer: str
+    schedule: str
+    averaging: float
+    seed: int | None
+    every: int
+    budget: Budget
+    method: Chosen
+
+    @property
+    def neighboring(self) -> Neighboring:
+        """The relation of the claim."""
+        return self.budget.neighboring or "add_or_remove_one"
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """The folder of a run, and what is in it."""
+
+    folder: Path
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / "run.pt"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "log.jsonl"
+
+    @property
+    def model(self) -> Path:
+        return self.folder / "model.mz"
+
+
 def command(
-    data: Annotated[
-        str,
-        option(
-            "breast-cancer, a .csv or .parquet file, or a folder: MNIST's IDX files, or images by class."
-        ),
-    ],
-    label: Annotated[str | None, option("Column to predict, in a .csv or .parquet file.")] = None,
-    users: Annotated[
-        str | None, option("Column that identifies each row's user, for a claim about users.")
+    run: Annotated[File, typer.Argument(help="Run file (.toml); --example prints one.")] = None,
+    changes: Annotated[
+        list[str] | None, option("Change a value: table.key=value; may be repeated.", "--set")
     ] = None,
-    records_per_user: Annotated[
-        int | None, option("--users: use at most this many rows per user, the first.")
+    out: Annotated[
+        File, option("Folder for model.mz, log.jsonl and checkpoint; a run there goes on.")
     ] = None,
-    model: Annotated[
-        str, option("logreg, svm, softmax, cnn, transformer, or your own: file.py:Net.")
-    ] = "logreg",
-    method: Annotated[str, option(f"One of {', '.join(METHODS)}.")] = "dp-sgd",
-    target_epsilon: Annotated[
-        Number, option("Epsilon of the run: sets the noise or, with --noise-multiplier, stops it.")
-    ] = None,
-    noise_multiplier: Annotated[
-        Number,
-        option("Standard deviation of the noise on the summed gradients, divided by --clip-norm."),
-    ] = None,
-    delta: Annotated[float, option("Delta of the claim.")] = 1e-6,
-    steps: Annotated[int, option("Steps of the run.")] = 100,
-    batch_size: Annotated[int, option("Expected records per (Poisson) batch.")] = 32,
-    step_size: Annotated[float, option("Learning rate.")] = 1.0,
-    optimizer: Annotated[str, option("sgd, momentum or adam.")] = "sgd",
-    schedule: Annotated[
-        str, option("Schedule of the learning rate: constant, linear or cosine.")
-    ] = "constant",
-    clip_norm: Annotated[
-        Number, option("Bound on the L2 norm of a record's gradient; default: 0.45.")
-    ] = None,
-    clip: Annotated[
-        Number, option("quantized-gradient: bound on each coordinate; default: 0.45.")
-    ] = None,
-    bands: Annotated[
-        str | None, option("Steps over which noise is correlated; auto: for --target-epsilon.")
-    ] = None,
-    bits: Annotated[
-        int, option("Bits per weight, during training (proj-dp-sgd, rqp) and in --out.")
-    ] = 4,
-    projection: Annotated[
-        str | None, option("Rounding of weights: stochastic (default) or nearest.")
-    ] = None,
-    q: Annotated[Number, option("rqp: probability that a code is kept; default: 0.99.")] = None,
-    bound: Annotated[
-        Number, option("Largest absolute weight; default: 0.3 if linear, else per tensor.")
-    ] = None,
-    mechanism: Annotated[
-        File, option("Mechanism file, for quantized-gradient, or rqp without --q.")
-    ] = None,
-    averaging: Annotated[
-        float, option("Fraction of the last steps whose weights are averaged, in [0, 1].")
-    ] = 0.0,
-    neighboring: Annotated[
-        str | None, option("Neighbouring relation: add_or_remove_one or replace_one.")
-    ] = None,
-    seed: Annotated[int | None, option("Seed for tests; the run is NOT PRIVATE.")] = None,
-    every: Annotated[
-        int, option("Steps between log lines and checkpoints; 0: about twenty in the run.")
-    ] = 0,
-    log: Annotated[File, option("Log file (.jsonl, .log), one line every --every steps.")] = None,
     tensorboard: Annotated[
         File, option("Folder for TensorBoard event files: loss, accuracy, epsilon.")
     ] = None,
-    checkpoint: Annotated[File, option("Checkpoint file; its ledger is kept next to it.")] = None,
-    resume: Annotated[bool, option("Resume from --checkpoint.", "--resume")] = False,
-    out: Annotated[File, option("Packed model to write.")] = None,
     proof: ProofOption = None,
     plot: Annotated[File, option("Plot accuracy against epsilon to this PNG file.")] = None,
     overwrite: Overwrite = False,
+    example: Annotated[bool, option("Print an example of a run file.", "--example")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train a private model with few bits per weight, showing loss, accuracy and epsilon spent as it runs."""
-    options = dict(locals())
-    if not resume:
-        common.refuse_outputs(".jsonl", ".log", overwrite=overwrite, log=log)
-        common.refuse_outputs(overwrite=overwrite, checkpoint=checkpoint)
-    common.refuse_outputs(overwrite=overwrite, out=out)
+    """Train a private model with few bits per weight, showing loss, accuracy and epsilon spent as it runs.
+
+    The same command goes on with a run that was interrupted, from what is in --out.
+    """
+    if example:
+        typer.echo(EXAMPLE_RUN, nl=False)
+        return
+    if run is None:
+        raise ParameterError("run", None, "name a run file; --example prints one")
+    described = read_run(run, changes or ())
     common.refuse_outputs(".png", overwrite=overwrite, plot=plot)
     common.refuse_outputs(".json", overwrite=overwrite, proof=proof)
+    place = None if out is None else Place(folder=out)
+    outputs = Outputs(place=place, tensorboard=tensorboard, proof=proof, plot=plot)
     with _warnings_as_lines():
-        run = prepare(options)
-        _refuse_without_steps(run, options)
-        history = _run(run, options)
-        facts = finish(run, history, options) | _proven(run, options)
-    if log is not None:
-        with log.open("a", encoding="utf-8") as file:
+        trainer = prepare(described, place, overwrite=overwrite)
+        _refuse_without_steps(trainer, described, place)
+        history = _run(trainer, described, outputs, resumed=trainer.taken > 0)
+        facts = finish(trainer, history, described, outputs)
+        facts |= _proven(trainer, proof, overwrite=overwrite)
+    if place is not None and _unfinished(place):
+        with place.log.open("a", encoding="utf-8") as file:
             _line(file, facts)  # what mezzotint report quotes
     common.show(facts, as_json, lambda: [_summary(facts), facts["claim"]])
     if facts["caveat"] and not as_json:
         common.warn(facts["caveat"])
 
 
-def _proven(run: Trainer, options: Options) -> JsonObject:
+@final
+@dataclass(frozen=True, kw_only=True)
+class Outputs:
+    """What a run writes."""
+
+    place: Place | None
+    tensorboard: Path | None
+    proof: Path | None
+    plot: Path | None
+
+
+def read_run(path: Path, changes: Sequence[str]) -> RunFile:
+    """Reads a run file.
+
+    Raises:
+        ParameterError: a key that has no use here, a value of another kind, what is missing.
+    """
+    document = read_run_file(path, changes)
+    data = document.section("data", plain="name")
+    model = document.section("model", plain="kind")
+    run = document.section("run")
+    optimizer = run.section("optimizer", plain="kind")
+    users = data.take("users", str)
+    described = RunFile(
+        data=_data_name(data),
+        label=data.take("label", str),
+        users=users,
+        records_per_user=data.take("records_per_user", int),
+        model=_model_name(model),
+        steps=run.take("steps", int, 100),
+        batch_size=run.take("batch_size", int, 32),
+        step_size=optimizer.take("lr", float, 1.0),
+        optimizer=optimizer.choose("kind", OPTIMIZERS, "sgd"),
+        schedule=run.choose("schedule", SCHEDULES, "constant"),
+        averaging=run.take("averaging", float, 0.0),
+        seed=run.take("seed", int),
+        every=check_count("every", run.take("every", int, 0), least=0),
+        budget=_budget(document.section("budget")),
+        method=_method(document.section("method", plain="kind"), users=users is not None),
+    )
+    for section in (optimizer, run, model, data, document):
+        section.finish()
+    _check(described)
+    return described
+
+
+def _data_name(data: Section) -> str:
+    names = [data.take(key, str) for key in ("name", "file", "folder")]
+    named = [name for name in names if name is not None]
+    if len(named) != 1:
+        remedy = 'give data = "breast-cancer", {file="t.csv", label="column"} or {folder="images"}'
+        raise ParameterError("data", named or None, remedy)
+    return named[0]
+
+
+def _model_name(model: Section) -> str:
+    kind = model.choose("kind", (*MODELS, "module"), "logreg")
+    factory = model.take("factory", str)
+    if (kind == "module") != (factory is not None):
+        remedy = 'write {kind="module", factory="net.py:Net"} for a module of your own'
+        raise ParameterError("model", factory or kind, remedy)
+    return factory or kind
+
+
+def _budget(budget: Section) -> Budget:
+    read = Budget(
+        target_epsilon=budget.take("target_epsilon", float),
+        noise_multiplier=budget.take("noise_multiplier", float),
+        delta=budget.take("delta", float, 1e-6),
+        neighboring=budget.take("neighboring", str),
+    )
+    budget.finish()
+    return read
+
+
+def _method(method: Section, *, users: bool) -> Chosen:
+    kind = method.choose("kind", tuple(METHODS), "dp-sgd")
+    keys = METHODS[kind]
+    for key in ("noise", "rounding", "bound", "weights", "q", "mechanism"):
+        if key in method and key not in keys:
+            takers = ", ".join(other for other, known in METHODS.items() if key in known)
+            remedy = f"does not apply to {kind}, only to {takers}"
+            raise ParameterError(method.parameter(key), method.take(key, object), remedy)  # type: ignore[type-var]
+    mechanism = method.take("mechanism", str)
+    plain = "floats" if kind in ("none", "dp-sgd") else "levels"
+    chosen = Chosen(
+        kind=kind,
+        clip_norm=method.take("clip_norm", float, 0.45),
+        bits=check_count("bits", method.take("bits", int, 4), most=8),
+        bands=_bands(method.section("noise", plain="kind"), users=users),
+        rounding=method.take("rounding", str),
+        bound=method.take("bound", float),
+        master=method.choose("weights", (plain, "master"), plain) == "master",
+        q=method.take("q", float),
+        mechanism=None if mechanism is None else Path(mechanism),
+    )
+    method.finish()
+    return chosen
+
+
+def _bands(noise: Section, *, users: bool) -> int | Literal["auto"]:
+    kind = noise.choose("kind", ("fresh", "banded"), "fresh")
+    if kind == "fresh":
+        noise.finish()
+        return 1
+    bands = noise.take("bands", object, "auto")  # type: ignore[type-var]
+    noise.finish()
+    if users:
+        remedy = "a user's records would fall into several parts; use fresh noise with users"
+        raise ParameterError("bands", bands, remedy)
+    if bands == "auto":
+        return "auto"
+    return check_count("bands", bands)
+
+
+def _check(run: RunFile) -> None:
+    """Refuses what does not go together."""
+    if (run.users is None) != (run.records_per_user is None):
+        raise ParameterError(
+            "users", run.users, "users and records_per_user go together; give both"
+        )
+    budget, method = run.budget, run.method
+    if run.users is not None and method.kind in ("none", "rqp"):
+        remedy = f"does not apply to {method.kind}; use dp-sgd or proj-dp-sgd"
+        raise ParameterError("users", run.users, remedy)
+    if method.kind == "none":
+        for name in ("target_epsilon", "noise_multiplier"):
+            if getattr(budget, name) is not None:
+                remedy = "does not apply to method none, which adds no noise"
+                raise ParameterError(name, getattr(budget, name), remedy)
+        return
+    if budget.target_epsilon is None and budget.noise_multiplier is None:
+        remedy = "give one of target_epsilon and noise_multiplier in [budget], or both"
+        raise ParameterError("target_epsilon", None, remedy)
+    if method.bands == "auto" and (budget.target_epsilon is None or budget.noise_multiplier):
+        raise ParameterError("bands", "auto", "needs target_epsilon without noise_multiplier")
+    for name in ("rounding", "q"):
+        if method.mechanism is not None and getattr(method, name) is not None:
+            remedy = "the table of mechanism replaces it; leave it out"
+            raise ParameterError(name, getattr(method, name), remedy)
+    if method.master and method.mechanism is not None:
+        remedy = "master weights stand on even levels; leave it out"
+        raise ParameterError("mechanism", str(method.mechanism), remedy)
+
+
+def _proven(run: Trainer, proof: Path | None, *, overwrite: bool) -> JsonObject:
     """Writes the claim with its proof, if asked to; what changes about the claim."""
     claim = run.claim()
-    if options["proof"] is None:
+    if proof is None:
         return {}
     if claim is None or claim.seeded:
-        raise ParameterError(
-            "proof", str(options["proof"]), "a run that is not private has no claim to prove"
-        )
-    found = common.write_proof(
-        cast(mz.privacy.Release, claim.release), options["proof"], overwrite=options["overwrite"]
-    )
+        remedy = "a run that is not private has no claim to prove"
+        raise ParameterError("proof", str(proof), remedy)
+    release = cast(mz.privacy.Release, claim.release)
+    proved = common.write_proof(release, proof, overwrite=overwrite)
     return {
-        "epsilon": found.as_dict()["epsilon"],
-        "certified": found.certified,
-        "claim": str(found),
+        "epsilon": proved.as_dict()["epsilon"],
+        "certified": proved.certified,
+        "claim": str(proved),
     }
 
 
@@ -178,62 +357,86 @@ def _warnings_as_lines() -> Iterator[None]:
         yield
 
 
-def prepare(options: Options) -> Trainer:
-    """The trainer that the options describe, resumed if they say so."""
-    _check(options)
-    if options["resume"] and options["checkpoint"] is None:
-        raise ParameterError(
-            "resume", "True", "name the checkpoint to resume from: --checkpoint FILE"
-        )
-    relation = "replace_one" if options["method"] in REPORTING else _neighboring(options)
-    data = _data(options["data"], options["label"], options["users"], relation)
-    data = mz.training.trainer.of_users(data, options["records_per_user"])
+def prepare(described: RunFile, place: Place | None, *, overwrite: bool) -> Trainer:
+    """The trainer of a run, where its folder left off."""
+    data = _data(described.data, described.label, described.users, described.neighboring)
+    data = mz.training.trainer.of_users(data, described.records_per_user)
     if abs(data.train_x).max() > FAR:
         common.warn(
             "some features lie far from [-1, 1]: they dominate the clipped gradients, and little is learned from "
             "the others; scale all of them by public bounds (bounds read from private data are a release of their own)"
         )
     task = mz.training.models.task(
-        options["model"], shape=data.train_x.shape[1:], classes=data.classes
+        described.model, shape=data.train_x.shape[1:], classes=data.classes
     )
-    known = fields(mz.training.trainer.TrainingSettings)
+    if described.method.master:
+        _onto_master_weights(task, described)
     settings = mz.training.trainer.TrainingSettings(
-        **{field.name: options[field.name] for field in known}
+        steps=described.steps,
+        batch_size=described.batch_size,
+        step_size=described.step_size,
+        delta=described.budget.delta,
+        neighboring=described.budget.neighboring,
+        seed=described.seed,
+        averaging=described.averaging,
+        optimizer=described.optimizer,
+        schedule=described.schedule,
+        records_per_user=described.records_per_user,
     )
-    chosen = choose_method(options, task, records=len(data.train_x))
+    _probe(task, data)
+    chosen = choose_method(described, task, records=len(data.train_x))
     run = mz.training.trainer.Trainer(data=data, task=task, method=chosen, settings=settings)
-    if options["resume"]:
-        mz.training.trainer.restore(run, options["checkpoint"])
-        lost = run.spent - run.taken
-        if lost:
-            end = (
-                "epsilon ends higher than planned"
-                if options["target_epsilon"] is None
-                else "the run ends earlier"
-            )
-            common.warn(f"the interruption lost {lost} step(s), which still count, so {end}")
+    if place is not None:
+        _resume(run, described, place, overwrite=overwrite)
     return run
 
 
-def _check(options: Options) -> None:
-    """Refuses what no method knows and what the chosen one would ignore."""
-    method = options["method"]
-    check_choice("method", method, METHODS)
-    for name in dict.fromkeys(name for used in USES.values() for name in used):
-        if options[name] is not None and name not in USES[method]:
-            takers = [other for other, used in USES.items() if name in used]
-            raise ParameterError(
-                name,
-                options[name],
-                f"does not apply to --method {method}, only to {', '.join(takers)}",
-            )
-    if (options["users"] is None) != (options["records_per_user"] is None):
-        given = next(name for name in _USERS if options[name] is not None)
-        raise ParameterError(
-            given, options[given], "--users and --records-per-user go together; give both"
-        )
-    check_count("bits", options["bits"], most=8)
-    check_count("every", options["every"], least=0)
+def _resume(run: Trainer, described: RunFile, place: Place, *, overwrite: bool) -> None:
+    """Puts a run where its folder left off; a folder of anything else is refused."""
+    folder = place.folder
+    if folder.exists() and not folder.is_dir():
+        raise ParameterError("out", str(folder), "exists, and is no folder")
+    present = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    ledger = mz.training.trainer.ledger_path(place.checkpoint)
+    if present and not present & {place.checkpoint.name, ledger.name}:
+        raise ParameterError("out", str(folder), "exists, and holds no run; choose another folder")
+    if overwrite or not place.checkpoint.exists():
+        return
+    with common.renamed(checkpoint="out"):
+        mz.training.trainer.restore(run, place.checkpoint)
+    lost = run.spent - run.taken
+    if lost:
+        end = "the run ends earlier"
+        if described.budget.target_epsilon is None:
+            end = "epsilon ends higher than planned"
+        common.warn(f"the interruption lost {lost} step(s), which still count, so {end}")
+
+
+def _onto_master_weights(task: Task, described: RunFile) -> None:
+    method = described.method
+    bound = method.bound
+    if bound is None and described.model in LINEAR:
+        bound = LINEAR_BOUND
+    mz.training.quantize_aware(
+        task.module,
+        bits=method.bits,
+        bound=bound,
+        q=(0.99 if method.q is None else method.q) if method.kind == "rqp" else 1.0,
+    )
+
+
+def _probe(task: Task, data: mz.datasets.Dataset) -> None:
+    """Probes a module of the user's on made-up records of all classes: nothing is spent yet."""
+    torch = mz.training.models.torch
+    count = max(6, min(2 * data.classes, 20))
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn(count, *data.train_x.shape[1:], generator=generator)
+    labels = torch.arange(count) % data.classes
+
+    def loss(module: Any, batch: Any) -> Any:
+        return task.losses(module(batch[0]), batch[1]).sum()
+
+    mz.training.check_records(task.module, loss, (features, labels), reduction="sum")
 
 
 def _data(
@@ -242,7 +445,7 @@ def _data(
     place = Path(name)
     if place.suffix in (".csv", ".parquet"):
         if label is None:
-            raise ParameterError("label", None, "name the column to predict: --label COLUMN")
+            raise ParameterError("label", None, "name the column to predict, in [data]")
         return mz.datasets.table_file(place, label=label, users=users, neighboring=neighboring)
     for parameter, column in (("label", label), ("users", users)):
         if column is not None:
@@ -259,173 +462,147 @@ def _data(
     return mz.datasets.image_folder(name, neighboring=neighboring)
 
 
-def choose_method(options: Options, task: Task, *, records: int) -> Method:
-    """The training method that the options describe, its noise calibrated to --target-epsilon if given."""
-    name, clip_norm = options["method"], _or(options["clip_norm"], 0.45)
-    if name == "quantized-gradient":
-        if options["mechanism"] is None:
-            raise ParameterError(
-                "mechanism", None, "name the table's file; make one with: mezzotint design"
-            )
-        return mz.training.methods.QuantizedSGD(
-            table=common.load_mechanism(options["mechanism"]), clip=_or(options["clip"], 0.45)
-        )
-    projected = _projection(options) if name in ("proj-dp-sgd", "rqp") else None
-    bands = _bands(options, records)
+LINEAR, LINEAR_BOUND = ("logreg", "svm", "softmax"), 0.3
+"""Models whose weights begin at 0, and what bounds them unless a run says otherwise."""
+
+
+def choose_method(described: RunFile, task: Task, *, records: int) -> Method:
+    """The training method of a run, its noise calibrated to the target if there is one."""
+    method = described.method
+    projected = None
+    if method.kind in ("proj-dp-sgd", "rqp") and not method.master:
+        projected = _projection(method)
+    bands = _chosen_bands(described, records)
+    noise = 0.0
+    if method.kind != "none":
+        noise = _noise(described, projected, records=records, bands=bands)
     return mz.training.methods.NoisySGD(
-        noise_multiplier=0.0
-        if name == "none"
-        else _noise(options, projected, records=records, bands=bands),
-        clip_norm=clip_norm,
+        noise_multiplier=noise,
+        clip_norm=method.clip_norm,
         projection=projected,
-        bound=_bound(options, task),
+        bound=_bound(described, task),
         bands=bands,
     )
 
 
-def _or(given: float | None, otherwise: float) -> float:
-    return otherwise if given is None else given
-
-
-def _bands(options: Options, records: int) -> int:
-    given = options["bands"]
-    if given is not None and options["users"] is not None:
-        raise ParameterError(
-            "bands", given, "a user's records would fall into several parts; omit it with --users"
-        )
-    if given != "auto":
-        try:
-            return int(given or 1)
-        except ValueError:
-            raise ParameterError(
-                "bands", given, "give a number of steps, such as 8, or auto"
-            ) from None
-    if options["target_epsilon"] is None or options["noise_multiplier"] is not None:
-        raise ParameterError(
-            "bands", given, "auto needs --target-epsilon without --noise-multiplier"
-        )
+def _chosen_bands(described: RunFile, records: int) -> int:
+    bands, target = described.method.bands, described.budget.target_epsilon
+    if bands != "auto":
+        return bands
+    assert target is not None
     return mz.training.clipped.choose_bands(
-        options["target_epsilon"], batch_size=options["batch_size"], dataset_size=records, steps=options["steps"],
-        delta=options["delta"], neighboring=_neighboring(options),
-    )  # fmt: skip
+        target,
+        batch_size=described.batch_size,
+        dataset_size=records,
+        steps=described.steps,
+        delta=described.budget.delta,
+        neighboring=described.neighboring,
+    )
 
 
-def _neighboring(options: Options) -> Literal["add_or_remove_one", "replace_one"]:
-    return options["neighboring"] or "add_or_remove_one"
+def _projection(method: Chosen) -> Projection:
+    if method.mechanism is not None:
+        return mz.training.projection.projection_from(common.load_mechanism(method.mechanism))
+    rounding = check_choice("rounding", method.rounding or "stochastic", ("stochastic", "nearest"))
+    q = 1.0
+    if method.kind == "rqp":
+        q = 0.99 if method.q is None else method.q
+    return mz.training.projection.projection(
+        bits=method.bits, rounding=cast(Literal["stochastic", "nearest"], rounding), q=q
+    )
 
 
-def _projection(options: Options) -> Projection:
-    if options["mechanism"] is not None:
-        for other in ("projection", "q"):
-            if options[other] is not None:
-                raise ParameterError(
-                    other, options[other], "the table of --mechanism replaces it; omit it"
-                )
-        return mz.training.projection.projection_from(common.load_mechanism(options["mechanism"]))
-    kept = _or(options["q"], 0.99) if options["method"] == "rqp" else 1.0
-    rounding = options["projection"] or "stochastic"
-    return mz.training.projection.projection(bits=options["bits"], rounding=rounding, q=kept)
-
-
-def _noise(options: Options, projected: Projection | None, *, records: int, bands: int) -> float:
-    target, noise = options["target_epsilon"], options["noise_multiplier"]
-    if noise is not None:
-        return noise
-    if target is None:
-        raise ParameterError(
-            "target_epsilon", None, "give one of --target-epsilon and --noise-multiplier, or both"
-        )
+def _noise(described: RunFile, projected: Projection | None, *, records: int, bands: int) -> float:
+    budget = described.budget
+    if budget.noise_multiplier is not None:
+        return budget.noise_multiplier
+    assert budget.target_epsilon is not None
     batches = mz.training.batches.PoissonBatches.of_parts(
-        bands, batch_size=options["batch_size"], dataset_size=records
+        bands, batch_size=described.batch_size, dataset_size=records
     )
     least = mz.training.rqp.noise_multiplier(
-        target,
-        sampling=replace(batches.sampling, records_per_user=options["records_per_user"] or 1),
-        steps=mz.training.clipped.participations(options["steps"], bands),
-        delta=options["delta"],
-        neighboring=_neighboring(options),
+        budget.target_epsilon,
+        sampling=replace(batches.sampling, records_per_user=described.records_per_user or 1),
+        steps=mz.training.clipped.participations(described.steps, bands),
+        delta=budget.delta,
+        neighboring=described.neighboring,
     )
     # Codes that are replaced hide something of the noise only where no optimizer remembers it.
-    return (
-        least * projected.kappa
-        if projected is not None and options["optimizer"] == "sgd"
-        else least
-    )
+    if projected is not None and described.optimizer == "sgd":
+        return least * projected.kappa
+    return least
 
 
-def _bound(options: Options, task: Task) -> float | tuple[float, ...]:
-    if options["bound"] is not None:
-        return options["bound"]
-    if options["model"] in ("logreg", "svm", "softmax"):
-        return 0.3
+def _bound(described: RunFile, task: Task) -> float | tuple[float, ...]:
+    if described.method.bound is not None:
+        return described.method.bound
+    if described.model in LINEAR:
+        return LINEAR_BOUND
     # Twice the largest initial weight of each tensor: public, as the initial weights are.
     return tuple(
         mz.training.optimizers.derived_bound(parameter) for parameter in task.module.parameters()
     )
 
 
-def _run(run: Trainer, options: Options) -> list[Standing]:
+def _run(run: Trainer, described: RunFile, outputs: Outputs, *, resumed: bool) -> list[Standing]:
     """Takes the steps; returns what was reported, before an interruption as well."""
-    history = _earlier(run, options)
-    every = options["every"] or max(1, options["steps"] // 20)
+    place = outputs.place
+    history = _earlier(run, place) if place is not None and resumed else []
+    every = described.every or max(1, described.steps // 20)
     with ExitStack() as opened:
-        told = [history.append, opened.enter_context(_live(options["steps"]))]
-        if options["log"] is not None:
-            told.append(opened.enter_context(_lines(run, options)))
-        if options["tensorboard"] is not None:
-            told.append(opened.enter_context(_scalars(options["tensorboard"])))
+        reports = [history.append, opened.enter_context(_live(described.steps))]
+        if place is not None:
+            place.folder.mkdir(parents=True, exist_ok=True)
+            reports.append(opened.enter_context(_lines(run, described, place, resumed=resumed)))
+        if outputs.tensorboard is not None:
+            reports.append(opened.enter_context(_scalars(outputs.tensorboard)))
 
         def tell(*_: float) -> None:
-            for report in told:
+            for report in reports:
                 report(run.last)
 
-        target, place = options["target_epsilon"], options["checkpoint"]
+        checkpoint = None if place is None else place.checkpoint
+        target = described.budget.target_epsilon
         try:
-            run.run(every=every, progress=tell, checkpoint=place, target_epsilon=target)
+            run.run(every=every, progress=tell, checkpoint=checkpoint, target_epsilon=target)
         except (KeyboardInterrupt, SystemExit):
-            kept = place is not None and Path(place).exists()
-            how = f"checkpoint kept; give --checkpoint {place} --resume to continue"
-            common.note(f"ended early; {how if kept else 'nothing is kept without a --checkpoint'}")
+            kept = checkpoint is not None and checkpoint.exists()
+            how = "the same command goes on" if kept else "nothing is kept without --out"
+            common.note(f"ended early; {how}")
             raise
         if run.stopped:
             common.warn(f"stopped: {run.stopped}")
     if run.stopped and not run.taken:  # another process took what was left
-        raise _nothing_left(run, options)
+        raise _nothing_left(run, described)
     return history or [run.standing()]
 
 
-def _refuse_without_steps(run: Trainer, options: Options) -> None:
+def _refuse_without_steps(run: Trainer, described: RunFile, place: Place | None) -> None:
     """Refuses a run whose budget allows no step, before a file is touched: its model would be the initial weights."""
-    place, target = options["checkpoint"], options["target_epsilon"]
-    known = place is not None and mz.training.trainer.ledger_path(place).exists()
-    ledger = mz.training.trainer.StepLedger(run, place if known else None)
+    known = None
+    if place is not None and mz.training.trainer.ledger_path(place.checkpoint).exists():
+        known = place.checkpoint
+    ledger = mz.training.trainer.StepLedger(run, known)
+    target = described.budget.target_epsilon
     if not run.taken and not ledger.affordable(1, target_epsilon=target):
-        raise _nothing_left(run, options)
+        raise _nothing_left(run, described)
 
 
-def _nothing_left(run: Trainer, options: Options) -> BudgetError:
-    kept = (
-        options["checkpoint"] is not None
-        and options["checkpoint"].exists()
-        and not options["resume"]
-    )
-    remedy = (
-        "--resume goes on with the model in --checkpoint"
-        if kept
-        else "a higher --target-epsilon allows steps"
-    )
+def _nothing_left(run: Trainer, described: RunFile) -> BudgetError:
     return BudgetError(
-        f"{run.spent} steps are spent and one more would exceed epsilon {options['target_epsilon']}: "
-        f"no step of this model can be taken, and none is written; {remedy}"
+        f"{run.spent} steps are spent and one more would exceed epsilon {described.budget.target_epsilon}: "
+        "no step of this model can be taken, and none is written; without --overwrite the model that is there goes "
+        "on, and a higher target_epsilon allows steps"
     )
 
 
-def _earlier(run: Trainer, options: Options) -> list[Standing]:
-    log = options["log"]
-    if not options["resume"] or log is None or not log.exists():
+def _earlier(run: Trainer, place: Place) -> list[Standing]:
+    """What the log says of the steps that the checkpoint has."""
+    if not place.log.exists():
         return []
     lines = [
-        cast(JsonObject, parse_json(line, name=log.name)) for line in read_text(log).splitlines()
+        cast(JsonObject, parse_json(line, name=place.log.name))
+        for line in read_text(place.log).splitlines()
     ]
     numbers: list[JsonObject] = [
         {name: float(value) if isinstance(value, str) else value for name, value in line.items()}
@@ -435,18 +612,21 @@ def _earlier(run: Trainer, options: Options) -> list[Standing]:
     return [mz.training.trainer.Standing(**line) for line in numbers]
 
 
+def _unfinished(place: Place) -> bool:
+    """Whether the log lacks its last line, which states the claim."""
+    lines = read_text(place.log).splitlines()
+    return not lines or "claim" not in parse_object(lines[-1], name=place.log.name)
+
+
 @contextmanager
-def _lines(run: Trainer, options: Options) -> Iterator[Callable[[Standing], None]]:
-    with Path(options["log"]).open("a" if options["resume"] else "w", encoding="utf-8") as file:
-        _line(
-            file,
-            {
-                "model": options["model"],
-                "data": run.data.name,
-                **run.method.describe(),
-                **asdict(run.settings),
-            },
-        )
+def _lines(
+    run: Trainer, described: RunFile, place: Place, *, resumed: bool
+) -> Iterator[Callable[[Standing], None]]:
+    mode = "a" if resumed else "w"
+    with place.log.open(mode, encoding="utf-8") as file:
+        if not (resumed and run.taken >= run.settings.steps):
+            header = {"model": described.model, "data": run.data.name, **run.method.describe()}
+            _line(file, {**header, **asdict(run.settings)})
         yield lambda last: _line(file, asdict(last))
 
 
@@ -517,53 +697,61 @@ def _live(steps: int) -> Iterator[Callable[[Standing], None]]:
             warnings.showwarning = former
 
 
-def finish(run: Trainer, history: list[Standing], options: Options) -> JsonObject:
+def finish(
+    run: Trainer, history: list[Standing], described: RunFile, outputs: Outputs
+) -> JsonObject:
     """Writes the model and the plot; says what was reached and what it cost."""
     claim, sentence, last = run.claim(), run.sentence(), history[-1]
     costs: JsonObject = {} if claim is None else claim.as_dict()
     stated = () if claim is None else ("observer", "trust", "certified")
-    shape, classes = list(run.data.train_x.shape[1:]), run.data.classes
-    note = {
-        "claim": sentence,
-        "data": run.data.name,
-        "model": options["model"],
-        "caveat": run.data.note,
-    }
-    if (
-        options["model"] in mz.training.models.MODELS
-    ):  # modules of the user's are not in the package
-        note["architecture"] = {"model": options["model"], "shape": shape, "classes": classes}
-    packed = run.packed(bits=options["bits"], note=note)
-    size = (
-        None
-        if options["out"] is None
-        else packed.save(options["out"], overwrite=options["overwrite"])
-    )
-    if options["plot"] is not None:
-        with replacing(
-            options["plot"], overwrite=options["overwrite"], parameter="plot"
-        ) as temporary:
+    packed = run.packed(bits=described.method.bits, note=_note(run, described, sentence))
+    size = None
+    if outputs.place is not None:
+        size = packed.save(outputs.place.model, overwrite=True)
+    if outputs.plot is not None:
+        with replacing(outputs.plot, overwrite=True, parameter="plot") as temporary:
             mz.report.sheet([mz.report.history_figure(history)]).savefig(temporary, format="png")
     return {
         "data": run.data.name,
-        "model": options["model"],
+        "model": described.model,
         **run.method.describe(),
-        "method": options["method"],
+        "method": described.method.kind,
+        "weights": _weights(described.method),
         **{name: costs.get(name) for name in ("epsilon", "delta", "neighboring", *stated)},
         "steps": run.spent,
         **common.picked(run, "stopped", "sampling_rate"),
         **common.picked(last, "loss", "train_accuracy", "test_accuracy"),
-        "packed_test_accuracy": run.accuracy(run.data.test_x, run.data.test_y, packed.values()),
+        "packed_test_accuracy": run.packed_accuracy(packed),
         "bits": packed.bits,
         "model_bytes": packed.packed_bytes,
         "float32_bytes": packed.float_bytes,
-        "seed": options["seed"],
+        "seed": described.seed,
         "seeded": run.seeded,
         "claim": sentence,
         "caveat": run.data.note,
         "file_bytes": size,
-        "out": None if options["out"] is None else str(options["out"]),
+        "out": None if outputs.place is None else str(outputs.place.folder),
     }
+
+
+def _weights(method: Chosen) -> str:
+    if method.master:
+        return "master"
+    return "levels" if method.kind in ("proj-dp-sgd", "rqp") else "floats"
+
+
+def _note(run: Trainer, described: RunFile, sentence: str) -> JsonObject:
+    """What the packed model says of itself."""
+    note: JsonObject = {
+        "claim": sentence,
+        "data": run.data.name,
+        "model": described.model,
+        "caveat": run.data.note,
+    }
+    if described.model in MODELS:  # modules of the user's are not in the package
+        shape, classes = list(run.data.train_x.shape[1:]), run.data.classes
+        note["architecture"] = {"model": described.model, "shape": shape, "classes": classes}
+    return note
 
 
 def _summary(facts: JsonObject) -> common.TerminalTable:

@@ -33,7 +33,7 @@ _PROGRESS = ("step", "loss", "train_accuracy", "test_accuracy", "epsilon")
 
 
 def training_page(source: Path) -> Page:
-    """The report of a training log, as `mezzotint train --log` writes it, perhaps of a run that is still going.
+    """The report of a training log, as `mezzotint train --out` writes it, perhaps of a run that is still going.
 
     Guarantees: every privacy number shown is rounded up.
     """
@@ -43,7 +43,7 @@ def training_page(source: Path) -> Page:
     history = [_progress(line, source) for line in lines if "step" in line]
     if header is None or not history:
         raise FileFormatError(
-            f"{source.name}: holds no report of a training run; make one with mezzotint train --log"
+            f"{source.name}: holds no report of a training run; make one with mezzotint train --out"
         )
     last = history[-1]
     cost = "no privacy is claimed"

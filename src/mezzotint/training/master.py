@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any, cast, final
 
 import numpy as np
@@ -11,6 +12,9 @@ from mezzotint.core.records import JsonObject
 from mezzotint.training.models import parametrize, torch
 from mezzotint.training.packed import PackedModel, PackedTensor
 from mezzotint.training.phases import check_bits, check_q
+
+BEHIND = "parametrizations.weight.original"
+"""How PyTorch calls a weight that a rule stands before, in names of parameters."""
 
 _LAYERS = (
     torch.nn.Linear,
@@ -158,6 +162,15 @@ def trained_weight(layer: Any) -> torch.Tensor:
     return layer.weight if rule_of(layer) is None else layer.parametrizations.weight.original
 
 
+def without_rules(module: torch.nn.Module) -> torch.nn.Module:
+    """A copy of a module with plain weights, those behind the levels."""
+    plain = copy.deepcopy(module)
+    for layer in list(plain.modules()):
+        if rule_of(layer) is not None:
+            parametrize.remove_parametrizations(layer, "weight", leave_parametrized=False)
+    return plain
+
+
 @torch.no_grad()
 def pack_levels(module: torch.nn.Module, *, note: JsonObject | None = None) -> PackedModel:
     """Packs the levels that a forward pass of a `quantize_aware` module sees, under the plain names.
@@ -180,7 +193,7 @@ def pack_levels(module: torch.nn.Module, *, note: JsonObject | None = None) -> P
         if rule is not None:
             tensors.append(_packed(f"{name}.weight".lstrip("."), trained_weight(layer), rule))
     for name, parameter in module.named_parameters():
-        if ".original" not in name:
+        if not name.endswith(BEHIND):
             plain = parameter.detach().flatten()[None]
             rule = Levels(bits=size, bound=None, q=1.0)
             tensors.append(_packed(name, plain, rule, shape=parameter.shape))

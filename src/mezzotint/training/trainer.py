@@ -5,6 +5,7 @@ An interrupted run goes on from its checkpoint; what it may have released before
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import math
@@ -36,6 +37,7 @@ from mezzotint.core.sampler import key_from
 from mezzotint.datasets import Dataset
 from mezzotint.privacy.claim import Claim
 from mezzotint.training.batches import Drawn, Parts, PoissonBatches, first_records
+from mezzotint.training.master import pack_levels, rule_of, without_rules
 from mezzotint.training.methods import Method
 from mezzotint.training.models import Task, torch
 from mezzotint.training.optimizers import NotFiniteError
@@ -377,13 +379,34 @@ class Trainer:
         weights: dict[str, npt.NDArray[np.float32]],
     ) -> float:
         """Share of records that a model with these weights decides rightly."""
+        return self._accuracy(self.task.module, x, y, weights)
+
+    def _accuracy(
+        self,
+        module: torch.nn.Module,
+        x: npt.NDArray[np.float32],
+        y: npt.NDArray[np.int64],
+        weights: dict[str, npt.NDArray[np.float32]],
+    ) -> float:
         tensors = {name: torch.from_numpy(value) for name, value in weights.items()}
-        right = 0
+        right, training = 0, module.training
+        module.eval()
         for start in range(0, len(x), 4096):
             part = torch.from_numpy(x[start : start + 4096])
-            outputs = torch.func.functional_call(self.task.module, tensors, (part,))
+            outputs = torch.func.functional_call(module, tensors, (part,))
             right += int((self.task.decide(outputs).numpy() == y[start : start + 4096]).sum())
+        module.train(training)
         return right / len(x)
+
+    @torch.no_grad()
+    def packed_accuracy(self, packed: PackedModel) -> float:
+        """Share of the test records that a packed model decides rightly."""
+        module = without_rules(self.task.module) if self._master else self.task.module
+        return self._accuracy(module, self.data.test_x, self.data.test_y, packed.values())
+
+    @property
+    def _master(self) -> bool:
+        return any(rule_of(layer) is not None for layer in self.task.module.modules())
 
     def packed(
         self,
@@ -393,6 +416,13 @@ class Trainer:
         note: JsonObject | None = None,
     ) -> PackedModel:
         """The weights in few bits: their codes if they stand on levels, else rounded as by `packed.pack_weights`."""
+        if self._master:
+            module = copy.deepcopy(self.task.module)
+            module.load_state_dict(
+                {name: torch.from_numpy(value) for name, value in self.weights().items()},
+                strict=False,
+            )
+            return pack_levels(module, note=note)
         projected = self.method.codes(self.optimizer)
         if projected is None or self.averaged or projected.projection.bits != bits:
             return pack_weights(self.weights(), bits=bits, scales=scales, note=note)

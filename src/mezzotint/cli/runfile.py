@@ -1,0 +1,118 @@
+"""Run files: TOML tables whose keys are taken one by one, so that an unknown key is an error, not silence."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, final
+
+from mezzotint.core.errors import FileFormatError, ParameterError
+from mezzotint.core.files import read_text
+
+Kind = TypeVar("Kind", str, int, float, bool)
+
+
+def read_run_file(path: Path, changes: Sequence[str]) -> Section:
+    """Reads a run file and changes single values of it.
+
+    Arguments:
+        path: of the file.
+        changes: "table.key=value", the value as in TOML, or a plain word.
+    Raises:
+        ParameterError: no such file; a change that is not of this form.
+        FileFormatError: not TOML.
+    """
+    if not path.is_file():
+        raise ParameterError("run", str(path), "no such file; --example prints one")
+    try:
+        document = tomllib.loads(read_text(path))
+    except tomllib.TOMLDecodeError as error:
+        raise FileFormatError(f"{path.name}: not a run file ({error})") from None
+    for change in changes:
+        _change(document, change)
+    return Section("", document)
+
+
+def _change(document: dict[str, Any], change: str) -> None:
+    name, equals, text = change.partition("=")
+    keys = name.strip().split(".")
+    if not equals or not all(keys):
+        raise ParameterError("set", change, "write table.key=value")
+    table: Any = document
+    for key in keys[:-1]:
+        table = table.setdefault(key, {})
+        if not isinstance(table, dict):
+            raise ParameterError("set", change, f"{key} is a value, not a table")
+    table[keys[-1]] = _value(text.strip())
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+@final
+class Section:
+    """A table of a run file.
+
+    Arguments:
+        name: of the table, dotted; empty for the whole file.
+        values: what it holds.
+    """
+
+    def __init__(self, name: str, values: Mapping[str, Any]) -> None:
+        self._name, self._values, self._taken = name, dict(values), set[str]()
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._values
+
+    def parameter(self, key: str) -> str:
+        """The dotted name of a key."""
+        return f"{self._name}.{key}" if self._name else key
+
+    def section(self, key: str, *, plain: str | None = None) -> Section:
+        """A table inside; empty where there is none.
+
+        Arguments:
+            plain: the key that a value in place of a table stands for; None where it must be a table.
+        """
+        self._taken.add(key)
+        values = self._values.get(key, {})
+        if plain is not None and not isinstance(values, dict):
+            values = {plain: values}
+        if not isinstance(values, dict):
+            raise ParameterError(self.parameter(key), values, "must be a table")
+        return Section(self.parameter(key), values)
+
+    def take(self, key: str, kind: type[Kind], default: Any = None) -> Any:
+        """The value of a key, of a kind; whole numbers are taken for others.
+
+        Raises:
+            ParameterError: a value of another kind.
+        """
+        self._taken.add(key)
+        if key not in self._values:
+            return default
+        value = self._values[key]
+        if kind is float and isinstance(value, int) and not isinstance(value, bool):
+            return float(value)
+        if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
+            raise ParameterError(self.parameter(key), value, f"must be of kind {kind.__name__}")
+        return value
+
+    def choose(self, key: str, known: Sequence[str], default: str | None = None) -> str:
+        """The value of a key, one of those known."""
+        value = self.take(key, str, default)
+        if value not in known:
+            raise ParameterError(self.parameter(key), value, f"use one of {', '.join(known)}")
+        return value
+
+    def finish(self) -> None:
+        """Raises ParameterError for a key that nobody took."""
+        for key, value in self._values.items():
+            if key not in self._taken:
+                known = ", ".join(sorted(self._taken)) or "none"
+                raise ParameterError(self.parameter(key), value, f"has no use here; known: {known}")
