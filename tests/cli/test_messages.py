@@ -50,7 +50,6 @@ smoothed gradients --n 16 --epsilon 1 --draws 2
 advise --clients 50 --target-epsilon 4 --dim 10 --trust local
 compare --epsilon 1 --bits 1
 train run.toml --set data={name="breast-cancer"}
-train run.toml --set data.file=missing.csv
 federate --rounds 0
 federate --rounds 0 --trust local
 federate --rounds 0 --mechanism ddg
@@ -71,6 +70,8 @@ EFFECTS = {
     "html",
     "plot",
     "tensorboard",
+    "example",
+    "changes",
     "save_counts",
 }
 """Options that write whatever they are told to, or change nothing about what is refused."""

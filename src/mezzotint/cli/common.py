@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from mezzotint.families.noise import IntegerNoise
 
 
-_DATA = dict.fromkeys(("train_x", "train_y", "test_x", "test_y"), "data")
-
 ALIASES: dict[str, dict[str, str]] = {
     "account": {"trust": "view", "dimension": "coordinates", "clip_norm": "l2_norm"},
     "advise": {"dimension": "dim", "epsilon": "target_epsilon"},
@@ -61,7 +59,7 @@ ALIASES: dict[str, dict[str, str]] = {
         "rng": "seed",
     },
     "report": {"source": "file", "counts": "file", "path": "file"},
-    "train": {"path": "out", "module": "model", **_DATA},
+    "train": {"path": "out"},
     "gradients": {"distributions": "distribution"},
 }
 """Verb -> parameters of the library and what this verb calls them, where that differs."""

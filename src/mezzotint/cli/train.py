@@ -359,7 +359,8 @@ def _warnings_as_lines() -> Iterator[None]:
 
 def prepare(described: RunFile, place: Place | None, *, overwrite: bool) -> Trainer:
     """The trainer of a run, where its folder left off."""
-    data = _data(described.data, described.label, described.users, described.neighboring)
+    with common.renamed(**dict.fromkeys(("train_x", "train_y", "test_x", "test_y"), "data")):
+        data = _data(described.data, described.label, described.users, described.neighboring)
     data = mz.training.trainer.of_users(data, described.records_per_user)
     if abs(data.train_x).max() > FAR:
         common.warn(
