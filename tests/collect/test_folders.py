@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import mezzotint as mz
 from mezzotint import collect, families
 from mezzotint.collect import drawing
 from mezzotint.collect.columns import blocks_of
@@ -283,16 +284,37 @@ class Stop(Exception):
 def stop_after(monkeypatch: pytest.MonkeyPatch, parts: int) -> None:
     made, real = [0], PartWriter.write
 
-    def write(self: PartWriter, block: Any) -> Tally | None:
+    def write(self: PartWriter, block: Any, **options: Any) -> Tally | None:
         if made[0] == parts:
             raise Stop
         made[0] += 1
-        return real(self, block)
+        return real(self, block, **options)
 
     monkeypatch.setattr(PartWriter, "write", write)
 
 
-@pytest.mark.parametrize("parts", [0, 1, 5])
+def test_a_run_that_drew_nothing_is_no_run(
+    days: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = tmp_path / "ledger.jsonl"
+
+    def go(**options: Any) -> collect.PrivatizeResult:
+        return collect.privatize(days, f"{tmp_path}/out/", column="x", ledger=ledger, **options)
+
+    with monkeypatch.context() as patched:
+        stop_after(patched, 0)
+        with pytest.raises(Stop):
+            go(mechanism=ONE, threads=1)
+    assert not (tmp_path / "out").exists()
+    # What a kill leaves before the first part: another command may begin anew.
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / STATE).write_text('{"format": "mezzotint-run", "ver')
+    result = go(mechanism=TWO)
+    assert result.reports == sum(SIZES)
+    assert len(mz.privacy.Ledger(ledger).charges) == 1
+
+
+@pytest.mark.parametrize("parts", [1, 5])
 def test_a_continued_run_equals_an_uninterrupted_one(
     days: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: int
 ) -> None:
@@ -401,6 +423,7 @@ def test_links_are_not_needed(days: Path, tmp_path: Path, monkeypatch: pytest.Mo
         raise OSError("no links here")
 
     monkeypatch.setattr(os, "link", refuse)
+    monkeypatch.setattr("mezzotint.collect.sink._unnamed", lambda _: None)
     assert collect.privatize(days, tmp_path / "out", column="x", mechanism=ONE).reports == sum(
         SIZES
     )

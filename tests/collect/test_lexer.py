@@ -109,7 +109,7 @@ def test_faults_name_the_row(body: str, words: str) -> None:
 
 def test_a_backslash_is_text_on_request() -> None:
     data = 'age,comment\n1,"C:\\dir\\"\n2,b\n'
-    with pytest.raises(FileFormatError, match="backslash_is_text"):
+    with pytest.raises(FileFormatError, match="backslash-is-text"):
         read(data)
     assert read(data, backslash_is_text=True) == [1, 2]
 

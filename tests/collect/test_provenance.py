@@ -276,11 +276,11 @@ def test_a_resumed_run_is_charged_once(
     }
     write, done = runs.PartWriter.write, []
 
-    def stop(self: runs.PartWriter, block: Any) -> Any:
+    def stop(self: runs.PartWriter, block: Any, **options: Any) -> Any:
         if len(done) == 2:
             raise OSError("the disk is gone")
         done.append(block)
-        return write(self, block)
+        return write(self, block, **options)
 
     with monkeypatch.context() as patched:
         patched.setattr(runs.PartWriter, "write", stop)

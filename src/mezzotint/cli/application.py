@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import importlib
 import os
@@ -33,6 +34,9 @@ from mezzotint.core import not_installed
 from mezzotint.core.errors import MezzotintError
 
 BAD_INPUT = 2
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
+"""Errors of a place that cannot be written to any further."""
+
 INTERRUPTED = 130
 
 SUMMARY = "Differentially private randomized quantization: few bits, unbiased, with certificates a machine can check."
@@ -103,6 +107,7 @@ def _command(names: tuple[str, ...]):  # of a class that typer has elsewhere in 
         meant = estimate.OPTIONAL_VALUES.get(parameter.name)
         if meant is not None:  # typer has no name for this: an option whose value may be left out
             parameter._flag_needs_value, parameter.flag_value = True, meant
+    common.refuse_repeats(command)
     return command
 
 
@@ -148,8 +153,10 @@ def _complain(text: str) -> int:
 
 def _operating_system(error: OSError) -> str:
     where = f"{error.filename}: " if error.filename else ""
-    reason = error.strerror or str(error)
-    return f"{where}{reason}; no partial file was left behind. Free some space or choose another place, then run again"
+    reason = f"{where}{error.strerror or str(error)}"
+    if error.errno not in FULL:
+        return reason
+    return f"{reason}; no partial file was left behind. Free some space or choose another place, then run again"
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

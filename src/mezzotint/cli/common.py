@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO, TypeAlias, final
+from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeAlias, final
 
 import typer
 from rich.cells import cell_len
@@ -91,6 +91,24 @@ def command_line(entered: object, words: Sequence[str]) -> Iterator[None]:
         yield
     finally:
         _COMMAND.reset(token)
+
+
+def refuse_repeats(command: Any) -> None:
+    """Make every command refuse an option of one value that is given twice: the parser would keep the last one."""
+    for inner in getattr(command, "commands", {}).values():
+        refuse_repeats(inner)
+    parse = command.parse_args
+
+    def parse_once(context: Any, words: list[str]) -> list[str]:
+        order = command.make_parser(context).parse_args(args=list(words))[2]
+        for option in command.params:
+            several = option.multiple or option.nargs != 1 or getattr(option, "is_flag", False)
+            count = sum(each is option for each in order)
+            if count > 1 and option.param_type_name == "option" and not several:
+                raise ParameterError(option.name, f"{count} times", "takes one value; give it once")
+        return parse(context, words)
+
+    command.parse_args = parse_once
 
 
 def typed(text: str) -> str:

@@ -85,6 +85,21 @@ def command(
     charge_by: Annotated[
         str | None, option("Person ids: charge each person for their own rows.", metavar="COLUMN")
     ] = None,
+    delimiter: Annotated[
+        str | None,
+        option(
+            "CSV: character between cells; default: the most frequent of , tab ; | in the header."
+        ),
+    ] = None,
+    missing_values: Annotated[
+        str | None,
+        option(r"CSV: cells that mean missing, as 'NA,\N,.'; default: those of pandas."),
+    ] = None,
+    decimal: Annotated[str, option("CSV: decimal mark of numbers: . or ,")] = ".",
+    backslash_is_text: Annotated[
+        bool,
+        option("CSV: accept a backslash before a quote inside quotes.", "--backslash-is-text"),
+    ] = False,
     proof: ProofOption = None,
     seed: Annotated[
         int | None, option("Reproducible draw, NOT PRIVATE: who knows the seed recovers inputs.")
@@ -132,6 +147,8 @@ def command(
         "keep": keep or (),
         "memo": _memo(memoise_by, key_file, new_key),
         "people": charge_by,
+        "delimiter": "\t" if delimiter == "\\t" else delimiter,
+        "missing_values": None if missing_values is None else missing_values.split(","),
         "rng": seed,
     }
     with common.progress("privatizing", unit="rows") as tell:
@@ -227,7 +244,13 @@ def _lines(result: Result, numeric: set[str]) -> list[str]:
         )
     lines += _charged(result)
     clipped = "; ".join(f"{name}{one.below:,} below, {one.above:,} above" for name, one in columns)
+    spelled = [(f"{one.column} ", one) for one in getattr(result, "columns", ())] or [("", result)]
     seen = [f"clipped: {clipped}"] * bool(clipped) + [f"dropped as missing: {result.missing:,}"]
+    for words, counts in (("not on the list", "unlisted"), ("spelled otherwise", "respelled")):
+        listed = [
+            f"{name}{getattr(one, counts):,}" for name, one in spelled if getattr(one, counts)
+        ]
+        seen += [f"{words}: {', '.join(listed)}"] * bool(listed)
     return [*lines, "; ".join(seen), f"({mz.collect.RAW_COUNTS_REMARK})"]
 
 

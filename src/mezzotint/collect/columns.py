@@ -174,7 +174,10 @@ class ColumnReader(ABC):
     """An open file of columns: its name for messages, their names, and the JSON text that a reports file carries.
 
     `rows` counts what has been read; `markers` are the cells that mean a missing value, none where values have types.
+    `blank_end` says whether a file of one column of text ends in an empty line, which then is a row.
     """
+
+    blank_end = False
 
     def __init__(self, name: str, schema: pa.Schema) -> None:
         stored = (schema.metadata or {}).get(METADATA_KEY)
@@ -391,14 +394,10 @@ class CsvReader(ColumnReader):
             stream,
             header,
             name=name,
-            backslash_is_text=dialect.backslash_is_text,
+            backslash_is_text=dialect.backslash_is_text
+            or described is not None,  # ours double quotes
             block_bytes=BLOCK_BYTES,
         )
-
-    @property
-    def blank_end(self) -> bool:
-        """Whether the file has one column and ends in an empty line, which then is a row."""
-        return self._records.blank_end
 
     def require_numbers(self, column: str) -> None:
         del column  # of text: each cell is parsed
@@ -417,6 +416,7 @@ class CsvReader(ColumnReader):
                 columns = self._convert(table, uses)
             if table.num_rows != records:
                 self._require_rows(self.rows + table.num_rows, self.rows + records)
+            self.blank_end = self._records.blank_end
             yield from pa.table(columns, names=uses.names).combine_chunks().to_batches()
 
     def _parse(

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
+from mezzotint.collect.columns import ColumnReader
 from mezzotint.collect.dates import CALENDAR_PARTS, CLOCK_PARTS, output_name, parse_derived
 from mezzotint.collect.reports import code_field, describe, hash_field
 from mezzotint.core.arguments import check_choice, check_count
@@ -38,8 +39,9 @@ from mezzotint.core.sampler import (
     fresh_key,
     key_from,
 )
+from mezzotint.core.table import MISSING
 from mezzotint.core.types import Codes, Seed, Words
-from mezzotint.core.values import Inputs, arrow, arrow_array, inputs, stripped
+from mezzotint.core.values import Inputs, arrow, arrow_array, inputs, stripped, stripped_type
 
 compute: Any = pc  # its functions are made at import time, unseen by type checkers
 
@@ -473,7 +475,11 @@ class Plan:
         return pa.schema(
             [
                 *fields,
-                *(pa.field(output_name(name), kind) for name, kind in extra if name in self.keep),
+                *(
+                    pa.field(output_name(name), stripped_type(kind))
+                    for name, kind in extra
+                    if name in self.keep
+                ),
             ]
         )
 
@@ -534,9 +540,10 @@ class Plan:
             )
             tally.clip(column, below, above)
             fields.append(arrow(codes))
-        others = batch.select(list(self.keep))
+        others = [stripped(batch.column(name)) for name in self.keep]
         if present is not None:
-            others = others.filter(arrow(present))
+            mask = arrow(present)
+            others = [array.filter(mask) for array in others]
         tally.rows += batch.num_rows
         tally.reports += len(fields[0])
         names = [
@@ -544,7 +551,14 @@ class Plan:
             *map(hash_field, self.hashed),
             *map(output_name, self.keep),
         ]
-        return pa.RecordBatch.from_arrays([*fields, *hashes, *others.columns], names=names)
+        return pa.RecordBatch.from_arrays([*fields, *hashes, *others], names=names)
+
+    def check_end(self, reader: ColumnReader) -> None:
+        """Raises FileFormatError where the empty line at the end of a file would be a report of nobody."""
+        tables = self.hashed or self.mechanisms
+        if reader.blank_end and any(MISSING in (each.categories or ()) for each in tables.values()):
+            remedy = "ends in an empty line, which would count as a missing value; remove that line"
+            raise FileFormatError(f"{reader.name}: {remedy}")
 
     def _inputs(self, array: pa.Array, i: int, place: _Place, markers: frozenset[str]) -> Inputs:
         """The inputs of one column of a batch."""

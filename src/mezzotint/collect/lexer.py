@@ -38,7 +38,7 @@ FAULTS = {
     3: "text follows a closing quote; double the quotes inside a quoted cell",
     4: "it holds a NUL byte; is this a CSV file in UTF-8?",
     5: 'a backslash stands before a quote inside quotes, which two dialects read differently; write "" for a quote '
-    "or name the dialect (backslash_is_text)",
+    "or say that it is text (--backslash-is-text)",
 }
 
 

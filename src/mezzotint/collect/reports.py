@@ -8,27 +8,15 @@ description holds the bare table, without the certificate and its epsilon.
 
 from __future__ import annotations
 
-import gzip
 import json
-import os
-import secrets
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, BinaryIO, Self, final
+from typing import final
 
-import pyarrow as pa
-import pyarrow.csv as pacsv
-import pyarrow.parquet as pq
-
-from mezzotint.collect.columns import COMMENT, METADATA_KEY
 from mezzotint.collect.dates import output_name
-from mezzotint.collect.listing import file_kind
 from mezzotint.core.document import read_table, write_table
-from mezzotint.core.errors import FileFormatError, ParameterError
-from mezzotint.core.files import parse_json, replacing
+from mezzotint.core.errors import FileFormatError
+from mezzotint.core.files import parse_json
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import Json, JsonObject
 
@@ -171,99 +159,3 @@ def _entry(entry: Json, name: str, seeded: bool | None) -> tuple[str, Mechanism]
             f"{name}: the mechanism is not the one its sha256 names; the file was edited"
         )
     return str(entry["field"]), mechanism
-
-
-# Writing -----------------------------------------------------------------------------------------------------
-
-
-@final
-class ReportsWriter:
-    """An open file of reports, in a block that ends it with `close`; after an error further failures do not matter.
-
-    Arguments:
-        place: the path of a Parquet file, whose codes are dictionary-encoded and bit-packed: about `bits` bits each; or
-            a stream of CSV, which begins with the description as a comment line.
-        columns: those that the codes are of.
-    """
-
-    def __init__(
-        self, place: Path | BinaryIO, schema: pa.Schema, description: str, columns: Sequence[str]
-    ) -> None:
-        if isinstance(place, Path):
-            described = schema.with_metadata({METADATA_KEY: description})
-            coded: Any = [
-                code_field(column) for column in columns
-            ]  # pyarrow's own annotation knows only a bool
-            self._writer: Any = pq.ParquetWriter(
-                place, described, compression="zstd", use_dictionary=coded
-            )
-        else:
-            place.write(COMMENT + description.encode() + b"\n")
-            place.flush()
-            self._writer = pacsv.CSVWriter(place, schema)
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Appends a batch."""
-        self._writer.write_batch(batch)
-
-    def close(self, raw_counts: JsonObject | None) -> None:
-        """Ends the file; `raw_counts` go into the metadata of Parquet when given.
-
-        Raises:
-            ParameterError: counts for a CSV, which has no place for them.
-        """
-        if raw_counts is not None:
-            if isinstance(self._writer, pacsv.CSVWriter):
-                raise ParameterError(
-                    "record_counts", True, "a CSV of reports has no place for counts; write Parquet"
-                )
-            self._writer.add_key_value_metadata({COUNTS_KEY: json.dumps(dict(raw_counts)).encode()})
-        self._writer.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None:
-            with suppress(OSError, ValueError, pa.ArrowException):
-                self._writer.close()
-
-
-@contextmanager
-def draft_of(target: Path) -> Iterator[Path]:
-    """A name beside the target, hidden and new; what is there at the end is removed."""
-    draft = target.with_name(f".{target.name}.{secrets.token_hex(6)}.partial")
-    try:
-        yield draft
-    finally:
-        draft.unlink(missing_ok=True)
-
-
-@contextmanager
-def open_reports(
-    out: str | os.PathLike[str],
-    schema: pa.Schema,
-    description: str,
-    columns: Sequence[str],
-    *,
-    overwrite: bool,
-) -> Iterator[ReportsWriter]:
-    """Opens a reports file (.parquet, .csv, .csv.gz, or "-" for standard output); the caller ends it with `close`.
-
-    Raises:
-        ParameterError: an unknown extension, a missing folder, an existing file.
-        OSError: the disk is full or fails; nothing is left behind.
-
-    Guarantees: a file under the name `out` is whole or was there before (`core.files`).
-    """
-    kind = file_kind(out, parameter="out", written=True)
-    if kind == "stream":
-        yield ReportsWriter(sys.stdout.buffer, schema, description, columns)
-        sys.stdout.buffer.flush()
-        return
-    with replacing(out, overwrite=overwrite) as temporary, ExitStack() as stack:
-        place: Any = temporary if kind == "parquet" else stack.enter_context(temporary.open("wb"))
-        if kind == "csv.gz":
-            place = gzip.GzipFile(fileobj=place, mode="wb", compresslevel=6, filename="", mtime=0)
-            stack.enter_context(place)
-        yield stack.enter_context(ReportsWriter(place, schema, description, columns))

@@ -17,14 +17,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mezzotint.collect.columns import BLOCK_ROWS, open_file
+from mezzotint.collect.columns import BLOCK_ROWS, Dialect, open_file
 from mezzotint.collect.drawing import Memo, Plan, Tally, load_memo_key, new_memo_key
 from mezzotint.collect.listing import SourceFile, open_binary
-from mezzotint.collect.reports import code_field, draft_of
+from mezzotint.collect.reports import code_field
+from mezzotint.collect.sink import draft_of
 from mezzotint.core.arguments import check_choice
-from mezzotint.core.errors import ParameterError
+from mezzotint.core.errors import BudgetError, ParameterError
 from mezzotint.core.files import publish
-from mezzotint.core.records import JsonObject, Progress, Record
+from mezzotint.core.records import JsonObject, Progress, Record, above, below
 from mezzotint.core.sampler import usable_cores
 from mezzotint.privacy import Ledger
 from mezzotint.privacy.accounting import report_claim
@@ -55,6 +56,10 @@ class Options(TypedDict, total=False):
     ledger: str | os.PathLike[str] | Ledger | None
     budget: float | None
     people: str | None
+    delimiter: str | None
+    missing_values: Sequence[str] | None
+    decimal: str
+    backslash_is_text: bool
 
 
 @final
@@ -83,6 +88,7 @@ class Settings:
         budget: epsilon that everybody's charges in the ledger may not exceed together; None for no limit.
         people: column of ids: the ledger charges each person for the rows that are theirs, instead of everybody for
             one. It is read before anything is drawn, and not copied; the ledger names the ids, so keep it as safe.
+        delimiter, missing_values, decimal, backslash_is_text: how text files are spelled; see `columns.Dialect`.
 
     Raises:
         ParameterError: an option that cannot be.
@@ -108,8 +114,13 @@ class Settings:
     ledger: str | os.PathLike[str] | Ledger | None = None
     budget: float | None = None
     people: str | None = None
+    delimiter: str | None = None
+    missing_values: Sequence[str] | None = None
+    decimal: str = "."
+    backslash_is_text: bool = False
 
     def __post_init__(self) -> None:
+        assert self.dialect is not None  # which checks its parts
         check_choice("engine", self.engine, ("local", "ray"))
         if self.address is not None and self.engine != "ray":
             raise ParameterError("address", self.address, 'needs engine="ray" (--engine ray)')
@@ -132,6 +143,17 @@ class Settings:
         """Tells `progress` how many rows, and what share of the source, are done; a share of 0 means unknown."""
         if self.progress is not None:
             self.progress(rows, rows / share if share else math.inf)
+
+    @property
+    def dialect(self) -> Dialect:
+        """How text files are spelled."""
+        markers = None if self.missing_values is None else tuple(self.missing_values)
+        return Dialect(
+            delimiter=self.delimiter,
+            missing_values=markers,
+            decimal=self.decimal,
+            backslash_is_text=self.backslash_is_text,
+        )
 
     @property
     def workers(self) -> int:
@@ -190,6 +212,26 @@ class Charged:
     attempt: int
     spent: float
     left: float | None
+
+
+def check_budget(work: Plan, chosen: Settings) -> None:
+    """Raises BudgetError where the claim of one record does not fit the budget: before anything is read or made.
+
+    Only `charge` decides: others may charge meanwhile, and a person may have several records.
+    """
+    if chosen.ledger is None or chosen.budget is None:
+        return
+    claim, budget = report_claim(work.mechanisms), chosen.budget
+    exceeds = claim.epsilon > budget
+    ledger = chosen.ledger
+    if chosen.people is None and (isinstance(ledger, Ledger) or Path(ledger).exists()):
+        release = Charge.of(claim, identity="privatize", description="", fingerprint="")
+        exceeds = exceeds or _ledger(chosen).would_exceed(budget, 0.0, release=release)
+    if exceeds:
+        raise BudgetError(
+            f"this run, epsilon {above(claim.epsilon)}, exceeds the budget of {below(budget)} that all charges share; "
+            "nothing was read, charged or written"
+        )
 
 
 def charge(
@@ -289,6 +331,8 @@ class ColumnResult(Record):
     Arguments:
         column, field: the input column, and the field of the output that holds its codes.
         below, above: inputs clipped to lower and upper. Counted on raw data: not private.
+        unlisted, respelled: values that no category names, reported as `(other)`; and values that name a category in
+            another spelling. Counted on raw data: not private.
         epsilon: pure epsilon of one report, rounded up; None when the draw was seeded.
         bits: bits of one report.
         sha256: hash of the table used.
@@ -302,6 +346,8 @@ class ColumnResult(Record):
     field: str
     below: int
     above: int
+    unlisted: int = 0
+    respelled: int = 0
     epsilon: float | None = None
     bits: int
     sha256: str
@@ -355,7 +401,7 @@ class PrivatizeResult(Seen):
     """The outcome of `privatize`: what was written and what was seen.
 
     Arguments:
-        column, field, below, above, bits, sha256: as in `ColumnResult`.
+        column, field, below, above, unlisted, respelled, bits, sha256: as in `ColumnResult`.
         out, reports, missing, claim, seeded, seconds, blocks, resumed, charged: as in `ColumnsResult`.
 
     Example:
@@ -373,6 +419,8 @@ class PrivatizeResult(Seen):
     reports: int
     below: int
     above: int
+    unlisted: int = 0
+    respelled: int = 0
     missing: int
     claim: Claim | None
     bits: int
@@ -395,6 +443,8 @@ def result_of(
             field=code_field(column),
             below=tally.below.get(column, 0),
             above=tally.above.get(column, 0),
+            unlisted=tally.unlisted.get(column, 0),
+            respelled=tally.respelled.get(column, 0),
             epsilon=None if seeded else epsilon,
             bits=work.mechanisms[column].bits,
             sha256=work.mechanisms[column].sha256,

@@ -26,12 +26,13 @@ import json
 import logging
 import os
 import socket
+import threading
 import time
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor, as_completed
 from contextlib import closing, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -40,10 +41,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mezzotint.collect.columns import Block, blocks_of, open_file
+from mezzotint.collect.columns import STANDARD, Block, Dialect, blocks_of, open_file
 from mezzotint.collect.drawing import Hashing, Plan, Tally, plan
 from mezzotint.collect.listing import (
+    STREAM,
     AnyPath,
+    FileKind,
     SourceFile,
     SourcePath,
     file_kind,
@@ -51,23 +54,24 @@ from mezzotint.collect.listing import (
     is_remote,
     stamp,
 )
-from mezzotint.collect.reports import ReportsWriter, draft_of, open_reports
 from mezzotint.collect.results import (
+    Charged,
     ColumnsResult,
     Options,
     PrivatizeResult,
     Settings,
     charge,
+    check_budget,
     fingerprint,
     of_one_column,
     result_of,
 )
+from mezzotint.collect.sink import Draft, ReportsWriter, check_schema, standard_output
 from mezzotint.core import not_installed
 from mezzotint.core.errors import FileFormatError, MezzotintError, ParameterError
 from mezzotint.core.files import (
     locked,
     parse_json,
-    publish,
     read_object,
     refuse_existing,
     sync_folder,
@@ -212,62 +216,136 @@ def _one_file(
     work: Plan, files: Sequence[SourceFile], out: AnyPath, chosen: Settings
 ) -> ColumnsResult:
     started, tally = time.perf_counter(), Tally()
+    kind: FileKind = file_kind(out, parameter="out", written=True)
+    if kind != "stream":
+        refuse_existing(out, overwrite=chosen.overwrite)
+    check_budget(work, chosen)
+    if files[0].path != STREAM:
+        check_source(work, files, chosen, kind)
     # A thread that waits for a terminal could not be interrupted.
-    several = chosen.workers > 1 and files[0].path != "-"
+    several = chosen.workers > 1 and files[0].path != STREAM
     with ThreadPoolExecutor(max_workers=2) as pool:
         stage = partial(ahead, pool) if several else iter
-        coded = stage(_code(work, stage(_read(work, files)), tally, len(files)))
+        coded = stage(_code(work, stage(_read(work, files, chosen.dialect)), tally, len(files)))
         first = _first(coded, work.columns[0], files, tally)
-        if os.fspath(out) != "-":
-            refuse_existing(
-                out, overwrite=chosen.overwrite
-            )  # a run that cannot be written is not charged
+        check_schema(first[0].schema, kind)
         run, source = work.new_run(), fingerprint(chosen, files)
-        charged = charge(work, chosen, files=files, run=run, source=source)
-        description = work.describe(run, source)
-        with open_reports(
-            out, first[0].schema, description, work.columns, overwrite=chosen.overwrite
-        ) as writer:
+        pay = partial(charge, work, chosen, files=files, run=run, source=source)
+        with _output(out, kind, first[0].schema, work.describe(run, source), work) as output:
+            charged = pay() if output.early else None
             for batch, done in chain([first], coded):
-                writer.write(batch)
+                output.writer.write(batch)
                 chosen.tell(tally.rows, share=done)
-            writer.close(tally.as_dict() if chosen.record_counts else None)
+            output.writer.close(tally.as_dict() if chosen.record_counts else None)
+            if not output.early:
+                charged = pay()
+            if not output.publish(overwrite=chosen.overwrite):
+                refuse_existing(out, parameter="out")
     return replace(result_of(work, tally, out=out, started=started), charged=charged)
 
 
-def _read(
-    work: Plan, files: Sequence[SourceFile]
-) -> Iterator[tuple[pa.RecordBatch, SourceFile, int, int, float, frozenset[str]]]:
-    """Batches of values, each with its file, the rows before it in the run and in its file, and the fraction read."""
+@final
+@dataclass(frozen=True, kw_only=True)
+class _Output:
+    """An open output of one file: its writer, whether it is charged for before its first byte, and its publication."""
+
+    writer: ReportsWriter
+    early: bool
+    publish: Callable[..., bool]
+
+
+@contextmanager
+def _output(
+    out: AnyPath, kind: FileKind, schema: pa.Schema, description: str, work: Plan
+) -> Iterator[_Output]:
+    if kind == "stream":
+        with standard_output(schema, description, work.columns) as writer:
+            yield _Output(writer=writer, early=True, publish=lambda **_: True)
+        return
+    with (
+        Draft(Path(out)) as draft,
+        ReportsWriter(draft.file, kind, schema, description, work.columns) as writer,
+    ):
+        yield _Output(writer=writer, early=draft.hidden is not None, publish=draft.publish)
+
+
+def check_source(
+    work: Plan, files: Sequence[SourceFile], chosen: Settings, kind: FileKind
+) -> pa.Schema:
+    """The schema of the reports of a source, before any of its rows is read.
+
+    Raises:
+        ParameterError: a file without a column, or with one of a type that its use, or the output, cannot take.
+        FileFormatError: a kept column that has other types in other files.
+    """
+    schema: pa.Schema | None = None
+    names = {"numeric": work.columns, "extra": work.extra, "labels": work.labels}
+    for file in files:
+        with open_file(file, dialect=chosen.dialect, **names) as opened:  # type: ignore[arg-type]
+            found = work.schema(opened.kinds())
+        if schema is None:
+            check_schema(found, kind)
+            schema = found
+        _require_schema(found, schema, file)
+    assert schema is not None
+    return schema
+
+
+def _require_schema(schema: pa.Schema, expected: pa.Schema, file: SourceFile) -> None:
+    if schema == expected:
+        return
+    odd = next(field for field in schema if field != expected.field(field.name))
+    before = expected.field(odd.name).type
+    words = f"column {odd.name} holds {odd.type}, in files before it {before}"
+    raise FileFormatError(f"{file.path}: {words}; write the files with one type")
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class _Batch:
+    """Rows of a file as they were read; `first` is the number of the first one in the run, `row` in its file."""
+
+    values: pa.RecordBatch
+    file: SourceFile
+    first: int
+    row: int
+    done: float
+    markers: frozenset[str]
+
+
+def _read(work: Plan, files: Sequence[SourceFile], dialect: Dialect) -> Iterator[_Batch]:
     rows = 0
     for i, file in enumerate(files):
         before = 0
-        with open_file(file, numeric=work.columns, extra=work.extra, labels=work.labels) as opened:
-            for batch in opened.batches():
-                markers = opened.reader.markers
-                yield batch, file, rows, before, (i + opened.reader.done()) / len(files), markers
-                rows, before = rows + batch.num_rows, before + batch.num_rows
+        names = {"numeric": work.columns, "extra": work.extra, "labels": work.labels}
+        with open_file(file, dialect=dialect, **names) as opened:  # type: ignore[arg-type]
+            for values in opened.batches():
+                done = (i + opened.reader.done()) / len(files)
+                yield _Batch(
+                    values=values,
+                    file=file,
+                    first=rows,
+                    row=before,
+                    done=done,
+                    markers=opened.reader.markers,
+                )
+                rows, before = rows + values.num_rows, before + values.num_rows
+            work.check_end(opened.reader)
 
 
 def _code(
-    work: Plan,
-    reads: Iterator[tuple[pa.RecordBatch, SourceFile, int, int, float, frozenset[str]]],
-    tally: Tally,
-    files: int,
+    work: Plan, reads: Iterator[_Batch], tally: Tally, files: int
 ) -> Iterator[tuple[pa.RecordBatch, float]]:
     schema = None
-    for values, file, first, before, done, markers in reads:
-        where = f" of {file.name}" if files > 1 else ""
-        names: dict[str, Any] = {"offset": before - first, "where": where, "markers": markers}
-        batch = work.encode(values, first=first, tally=tally, **names)
-        schema = schema or batch.schema
-        if batch.schema != schema:
-            odd = next(field for field in batch.schema if field != schema.field(field.name))
-            was = schema.field(odd.name).type
-            raise FileFormatError(
-                f"{file.path}: column {odd.name} holds {odd.type}, in files before it {was}"
-            )
-        yield batch, done
+    for batch in reads:
+        where = f" of {batch.file.name}" if files > 1 else ""
+        names: dict[str, Any] = {"offset": batch.row - batch.first, "where": where}
+        coded = work.encode(
+            batch.values, first=batch.first, tally=tally, markers=batch.markers, **names
+        )
+        schema = schema or coded.schema
+        _require_schema(coded.schema, schema, batch.file)
+        yield coded, batch.done
 
 
 def _first(
@@ -280,7 +358,7 @@ def _first(
     for batch, done in coded:
         if batch.num_rows:
             return batch, done
-    name = "standard input" if files[0].path == "-" else files[0].path
+    name = "standard input" if files[0].path == STREAM else files[0].path
     raise tally.nothing(column, name if len(files) == 1 else f"{len(files)} files")
 
 
@@ -332,9 +410,13 @@ class PartWriter:
     run: str
     source: str | None
     record_counts: bool
+    dialect: Dialect = STANDARD
 
-    def write(self, block: Block) -> Tally | None:
+    def write(self, block: Block, pay: Callable[[], object] | None = None) -> Tally | None:
         """Makes the part of one block; None where it is there already, possibly since a moment ago.
+
+        Arguments:
+            pay: called before the part gets its name, if it holds reports; None where they are paid for.
 
         Guarantees: of any number of attempts, in whatever processes, exactly one leaves reports in the folder.
         """
@@ -343,27 +425,27 @@ class PartWriter:
             return None
         work, tally = self.work.for_block(block.index), Tally()
         description = work.describe(f"{self.run}/{block.index}", self.source)
+        names = {"numeric": work.columns, "extra": work.extra, "labels": work.labels}
         with (
-            open_file(
-                block.file, numeric=work.columns, extra=work.extra, labels=work.labels
-            ) as opened,
-            draft_of(target) as draft,
-            ReportsWriter(draft, work.schema(opened.kinds()), description, work.columns) as writer,
+            open_file(block.file, dialect=self.dialect, **names) as opened,  # type: ignore[arg-type]
+            Draft(target) as draft,
+            ReportsWriter(
+                draft.file, "parquet", work.schema(opened.kinds()), description, work.columns
+            ) as writer,
         ):
+            place: dict[str, Any] = {"offset": block.offset, "where": f" of {block.file.name}"}
             for batch in opened.batches(block.groups):
-                where = f" of {block.file.name}"
-                writer.write(
-                    work.encode(
-                        batch,
-                        first=tally.rows,
-                        tally=tally,
-                        offset=block.offset,
-                        where=where,
-                        markers=opened.reader.markers,
-                    )
+                coded = work.encode(
+                    batch, first=tally.rows, tally=tally, markers=opened.reader.markers, **place
                 )
+                if draft.hidden is not None and pay is not None and coded.num_rows:
+                    pay()
+                writer.write(coded)
+            work.check_end(opened.reader)
             writer.close(tally.as_dict() if self.record_counts else None)
-            return tally if publish(draft, target) else None
+            if pay is not None and tally.reports:
+                pay()
+            return tally if draft.publish() else None
 
 
 # Runs --------------------------------------------------------------------------------------------------------
@@ -393,15 +475,18 @@ class Run:
         finished = self._finished()
         if finished is not None:
             return finished
+        if not self.settings.resume:  # of a run that goes on the charge knows that it is paid for
+            check_budget(self.work, self.settings)
+        check_source(self.work, self.files, self.settings, "parquet")
         with self._state() as state:
             blocks = blocks_of(self.files, block_rows=state["block_rows"])
             left = [block for block in blocks if not (self.out / part_name(block.index)).exists()]
             run, source = state["run"], fingerprint(self.settings, self.files)
-            charged = charge(
-                self.work, self.settings, files=self.files, run=run, source=source, once=True
-            )
-            tally = self._write(run, source, left, len(blocks))
+            names: dict[str, Any] = {"files": self.files, "run": run, "source": source}
+            paid = _Once(partial(charge, self.work, self.settings, once=True, **names))
+            tally = self._write(run, source, left, len(blocks), paid)
             reports = self._finish(run, source, blocks, tally)
+            charged = paid()
         result = result_of(self.work, tally, out=self.out, started=started)
         return replace(
             result,
@@ -431,16 +516,27 @@ class Run:
         result = result_of(self.work, Tally(), out=self.out, started=time.perf_counter())
         return replace(result, reports=reports, blocks=parts, resumed=parts)
 
-    def _write(self, run: str, source: str | None, blocks: list[Block], total: int) -> Tally:
+    def _write(
+        self, run: str, source: str | None, blocks: list[Block], total: int, pay: _Once
+    ) -> Tally:
         tally, before = Tally(), total - len(blocks)
         work = (
             self.work if self.work.seeded else replace(self.work, keys=(b"",) * len(self.work.keys))
         )
         counted = self.settings.record_counts
         writer = PartWriter(
-            work=work, folder=self.out.absolute(), run=run, source=source, record_counts=counted
+            work=work,
+            folder=self.out.absolute(),
+            run=run,
+            source=source,
+            record_counts=counted,
+            dialect=self.settings.dialect,
         )
-        with closing(each_block(writer.write, blocks, self.settings)) as finished:
+        write: Callable[[Block], Tally | None] = partial(writer.write, pay=pay)
+        if self.settings.engine == "ray":
+            pay()  # workers elsewhere cannot: before the first of them begins
+            write = writer.write
+        with closing(each_block(write, blocks, self.settings)) as finished:
             for count, part in enumerate(finished, start=before + 1):
                 if part is not None:
                     tally.add(part)
@@ -488,6 +584,7 @@ class Run:
         """The record of this run, made or found again, and locked; checked to be that of the same run."""
         wanted, path = self._record(), self.out / STATE
         self._check_folder(path)
+        fresh = not self.out.exists()
         self.out.mkdir(exist_ok=True)
         sync_folder(self.out.parent)
         if not path.exists():
@@ -500,14 +597,37 @@ class Run:
             if os.name == "posix"
             else nullcontext(),
         ):
-            try:
-                found = parse_json(handle.read(), name=str(path))
-            except ValueError:
-                raise FileFormatError(f"{path}: is damaged; the run cannot be continued") from None
-            record = _compare(found, wanted, self.out)
+            record = self._agreed(handle, wanted)
             for left in self.out.glob(".*.partial"):
                 left.unlink(missing_ok=True)
-            yield record
+            try:
+                yield record
+            except BaseException:
+                if not self._drawn():  # a run that drew nothing is no run
+                    path.unlink(missing_ok=True)
+                    if fresh:
+                        with suppress(OSError):
+                            self.out.rmdir()
+                raise
+
+    def _agreed(self, handle: Any, wanted: JsonObject) -> JsonObject:
+        """The record in the folder, checked to be that of this run; of a run that drew nothing, this run's own."""
+        path = self.out / STATE
+        try:
+            return _compare(_record_in(handle, path), wanted, self.out)
+        except (FileFormatError, ParameterError):
+            if self._drawn():
+                raise
+        handle.seek(0)
+        handle.truncate()
+        handle.write(json.dumps(wanted).encode())
+        handle.flush()
+        os.fsync(handle.fileno())
+        return wanted
+
+    def _drawn(self) -> bool:
+        """Whether the folder holds a part."""
+        return any(self.out.glob("part-*.parquet"))
 
     def _check_folder(self, state: Path) -> None:
         out = str(self.out)
@@ -520,7 +640,7 @@ class Run:
                 "out", out, f"folder {str(self.out.parent)!r} does not exist; create it first"
             )
         if state.exists():
-            if not self.settings.resume:
+            if self._drawn() and not self.settings.resume:
                 remedy = "holds an unfinished run; continue it with resume=True (--resume), whose claim covers both"
                 raise ParameterError("out", out, remedy)
             return
@@ -546,12 +666,35 @@ class Run:
             "memo": memo,
             "record_counts": self.settings.record_counts,
             "block_rows": self.settings.block_rows,
+            "dialect": asdict(self.settings.dialect),
             "source": [[file.name, *stamp(file.path)] for file in self.files],
         }
 
 
+@final
+class _Once:
+    """A charge that several threads ask for, made once."""
+
+    def __init__(self, charge: Callable[[], Charged | None]) -> None:
+        self._charge, self._lock = charge, threading.Lock()
+        self._made: list[Charged | None] = []
+
+    def __call__(self) -> Charged | None:
+        with self._lock:
+            if not self._made:
+                self._made.append(self._charge())
+            return self._made[0]
+
+
 _FREE = {"run", "block_rows"}
 """What a resumed run takes over from the record instead of having to bring it."""
+
+
+def _record_in(handle: Any, path: Path) -> Json:
+    try:
+        return parse_json(handle.read(), name=str(path))
+    except FileFormatError:
+        raise FileFormatError(f"{path}: is damaged; the run cannot be continued") from None
 
 
 def _compare(found: Json, wanted: JsonObject, out: Path) -> JsonObject:

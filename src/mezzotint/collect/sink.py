@@ -1,0 +1,221 @@
+"""Where reports go: a file that has no name before it is whole, checked and paid for.
+
+On Linux a draft is a file without a name: nothing of it is left after a kill, so no complete set of reports that nobody
+was charged for can end up in a backup. It is charged for when it is complete, and named at once. Elsewhere a draft has
+a hidden name, and the charge comes before its first byte.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import secrets
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO, Self, final
+
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+
+from mezzotint.collect.columns import COMMENT, METADATA_KEY
+from mezzotint.collect.listing import FileKind
+from mezzotint.collect.reports import COUNTS_KEY, code_field
+from mezzotint.core.errors import ParameterError, StorageError
+from mezzotint.core.files import publish, sync_folder
+from mezzotint.core.records import JsonObject
+
+PRIVATE = 0o600
+"""Mode of a draft: its owner may read the raw rows, too."""
+
+
+@final
+class ReportsWriter:
+    """An open file of reports, in a block that ends it with `close`; after an error further failures do not matter.
+
+    Arguments:
+        stream: for Parquet, whose codes are dictionary-encoded and bit-packed (about `bits` bits each) and whose pages
+            carry checksums, or for CSV, which begins with the description as a comment line.
+        columns: those that the codes are of.
+    """
+
+    def __init__(
+        self,
+        stream: BinaryIO,
+        kind: FileKind,
+        schema: pa.Schema,
+        description: str,
+        columns: Sequence[str],
+    ) -> None:
+        self._kind: FileKind = kind
+        self._packed: gzip.GzipFile | None = None
+        if kind == "parquet":
+            described = schema.with_metadata({METADATA_KEY: description})
+            codes: Any = [code_field(column) for column in columns]  # annotated as a bool alone
+            options: dict[str, Any] = {"compression": "zstd", "write_page_checksum": True}
+            self._writer: Any = pq.ParquetWriter(stream, described, use_dictionary=codes, **options)
+            return
+        text: Any = stream
+        if kind == "csv.gz":
+            self._packed = gzip.GzipFile(
+                fileobj=stream, mode="wb", compresslevel=6, filename="", mtime=0
+            )
+            text = self._packed
+        text.write(COMMENT + description.encode() + b"\n")
+        text.flush()
+        self._writer = pacsv.CSVWriter(text, schema)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Appends a batch."""
+        self._writer.write_batch(batch)
+
+    def close(self, raw_counts: JsonObject | None = None) -> None:
+        """Ends the file; `raw_counts` go into the metadata of Parquet when given."""
+        if raw_counts is not None:
+            self._writer.add_key_value_metadata({COUNTS_KEY: json.dumps(dict(raw_counts)).encode()})
+        self._writer.close()
+        if self._packed is not None:
+            self._packed.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            with suppress(OSError, ValueError, pa.ArrowException):
+                self._writer.close()
+
+
+def check_schema(schema: pa.Schema, kind: FileKind) -> None:
+    """Raises ParameterError for a kept column that the writer of an output cannot take, tried on a row of nulls."""
+    for field in schema:
+        one = pa.schema([field])
+        try:
+            if kind != "parquet" and _is_binary(field.type):
+                raise pa.ArrowNotImplementedError("bytes are not text")
+            batch = pa.RecordBatch.from_arrays([pa.nulls(1, field.type)], schema=one)
+            with ReportsWriter(io.BytesIO(), kind, one, "{}", ()) as writer:
+                writer.write(batch)
+                writer.close()
+        except (pa.ArrowException, ValueError, TypeError, NotImplementedError) as error:
+            reason = str(error).partition("\n")[0][:120]
+            remedy = f"holds {field.type}, which the output cannot hold ({reason}); leave it out or convert it"
+            raise ParameterError("keep", field.name, remedy) from None
+
+
+def _is_binary(kind: Any) -> bool:
+    types: Any = pa.types
+    binary = types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind)
+    return bool(binary or types.is_fixed_size_binary(kind))
+
+
+@final
+class Draft:
+    """A file in the making in the folder of its target; nothing of it is left unless `publish` names it.
+
+    Attributes:
+        file: open for writing.
+        hidden: its name until then; None where it has none.
+    """
+
+    def __init__(self, target: Path) -> None:
+        self.target = target
+        self.hidden: Path | None = None
+        descriptor = _unnamed(target.parent)
+        if descriptor is None:
+            self.hidden = draft_name(target)
+            flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | getattr(os, "O_CLOEXEC", 0)
+            descriptor = os.open(self.hidden, flags, PRIVATE)
+        self.file: Any = os.fdopen(descriptor, "w+b")
+
+    def publish(self, *, overwrite: bool = False) -> bool:
+        """Give the complete file its name, durably; False where the name is taken and is not to be overwritten."""
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(self.file.fileno() if self.hidden is None else self.hidden, 0o666 & ~mask)
+        if self.hidden is None:
+            name = draft_name(self.target) if overwrite else self.target
+            if not self._link(name):
+                return False
+            if overwrite:
+                os.replace(name, self.target)
+        elif overwrite:
+            os.replace(self.hidden, self.target)
+        else:
+            return publish(self.hidden, self.target)
+        sync_folder(self.target.parent)
+        return True
+
+    def _link(self, name: Path) -> bool:
+        folder = os.open(self.target.parent, os.O_RDONLY)
+        try:
+            # With a folder given, the system follows the link in /proc to the file without a name.
+            os.link(f"/proc/self/fd/{self.file.fileno()}", name.absolute(), src_dir_fd=folder)
+        except FileExistsError:
+            return False
+        finally:
+            os.close(folder)
+        return True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(OSError):  # of a full disk: nothing of it is wanted
+            self.file.close()
+        if self.hidden is not None:
+            self.hidden.unlink(missing_ok=True)
+
+
+def _unnamed(folder: Path) -> int | None:
+    """A descriptor of a file without a name in a folder; None where the system has no such files."""
+    flag = getattr(os, "O_TMPFILE", 0)
+    if not flag or not os.path.exists("/proc/self/fd"):
+        return None
+    try:
+        return os.open(folder, flag | os.O_RDWR | os.O_CLOEXEC, PRIVATE)
+    except OSError:
+        return None
+
+
+def draft_name(target: Path) -> Path:
+    """A new, hidden name beside a target."""
+    return target.with_name(f".{target.name}.{secrets.token_hex(6)}.partial")
+
+
+@contextmanager
+def draft_of(target: Path) -> Iterator[Path]:
+    """A name beside the target, hidden and new; what is there at the end is removed."""
+    draft = draft_name(target)
+    try:
+        yield draft
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def standard_output(
+    schema: pa.Schema, description: str, columns: Sequence[str]
+) -> Iterator[ReportsWriter]:
+    """A writer of CSV to standard output.
+
+    Raises:
+        StorageError: whoever read it went away before the end: reports that were paid for are lost.
+    """
+    try:
+        stream: Any = sys.stdout.buffer
+        with ExitStack() as stack:
+            yield stack.enter_context(ReportsWriter(stream, "csv", schema, description, columns))
+        stream.flush()
+    except BrokenPipeError:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # the exit flushes it
+        remedy = (
+            "its reader went away before all reports were written; write a file, then read that"
+        )
+        raise StorageError("out", "-", remedy) from None
