@@ -97,7 +97,8 @@ def _release(released: Release | Released, fields: Mapping[str, Any]) -> Release
         if unknown:
             remedy = f"use {', '.join(Release.__dataclass_fields__)}"
             raise ParameterError(min(unknown), fields[min(unknown)], remedy)
-        return Release(mechanism=released, **{"delta": 1e-6, **fields})
+        described: dict[str, Any] = {"mechanism": released, "delta": 1e-6, **fields}
+        return Release(**described)
     if fields:
         remedy = "the release says everything; use dataclasses.replace"
         raise ParameterError(next(iter(fields)), "given", remedy)

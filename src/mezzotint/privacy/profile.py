@@ -342,7 +342,7 @@ class Profile:
         np.add.at(masses, index - start + 1, self.masses * share)
         added = 2 * int(np.bincount(index - start).max())
         return Profile(
-            losses=(start + np.arange(masses.size)) * step,
+            losses=(start + np.arange(masses.size, dtype=np.float64)) * step,
             masses=masses,
             infinite=self.infinite,
             error=self.error + ROUNDED + added * UNIT,

@@ -372,7 +372,7 @@ class _Best:
         self, start: IntArray, last: FloatArray, beyond: FloatArray, *, drift: float
     ) -> SumPmf:
         """Upper bounds on all probabilities; arguments as of `kept`."""
-        own = np.arange(self.values.shape[1]) <= last[:, None]
+        own = np.less_equal(np.arange(self.values.shape[1], dtype=np.float64), last[:, None])
         highest = np.minimum(self.values + self.errors, 1.0)
         return SumPmf(start=start, pmf=np.where(own, highest, 0.0), outside=beyond, error=4 * drift)
 
@@ -386,7 +386,7 @@ class _Best:
             beyond: (cells,) masses outside them.
             drift: relative error of all probabilities.
         """
-        own = np.arange(self.values.shape[1]) <= last[:, None]
+        own = np.less_equal(np.arange(self.values.shape[1], dtype=np.float64), last[:, None])
         values = np.where(own, self.values, 0.0)
         doubts = np.where(own, np.minimum(self.errors, 1.0), 0.0)
         with np.errstate(divide="ignore", invalid="ignore"):

@@ -401,6 +401,7 @@ def pure_epsilon_l2(mechanism: Mechanism, *, coordinates: int, l2_norm: float) -
 
 def concave_majorant(points: NumberArray, values: NumberArray, at: float) -> float:
     """The least concave, increasing function above the points, at `at`; constant beyond the last."""
-    across, up = points.tolist(), np.maximum.accumulate(values)
-    kept = hull(across, (-up).tolist())
-    return float(np.interp(at, points[kept], up[kept]))
+    across: list[float] = points.tolist()
+    up: list[float] = np.maximum.accumulate(values).tolist()
+    vertices = hull(across, [-value for value in up])
+    return float(np.interp(at, [across[i] for i in vertices], [up[i] for i in vertices]))
