@@ -192,9 +192,13 @@ def check_contraction(
 
     I is the normal density at its quantile.
     """
-    likelier = 0 < low < high < 1
-    why = "a code is not likelier to be kept than to become a given other"
-    require(likelier, "kappa", why, low, high)
+    require(
+        0 < low < high < 1,
+        "kappa",
+        "a code is not likelier to be kept than to become a given other",
+        low,
+        high,
+    )
     require(reach > 0, "kappa", "the range must be positive", reach)
 
     def height_of(m: Ball) -> Ball:

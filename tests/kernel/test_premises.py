@@ -1,0 +1,50 @@
+"""Every premise of the kernel is refused when it is violated, and a page lists them all."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from mezzotint import kernel
+from mezzotint.kernel import units
+from reference import mutants
+from reference.premises import PREMISES, Premise, expected, refused, table_of_premises
+
+
+@pytest.mark.parametrize("premise", PREMISES, ids=lambda premise: premise.name)
+def test_refuses(premise: Premise) -> None:
+    """The premise is violated, and nothing else is found first."""
+    assert re.search(expected(premise), refused(premise))
+
+
+def test_every_check_of_the_kernel_has_a_premise_and_every_premise_a_check() -> None:
+    found = sorted((check.name, check.why) for check in mutants.all_checks())
+    listed = sorted((premise.function, premise.why) for premise in PREMISES)
+    assert found == listed
+    assert len(set(listed)) == len(listed)
+
+
+def test_the_page_has_the_table() -> None:
+    page = Path(__file__).parents[2] / "docs" / "proofs" / "kernel.md"
+    assert table_of_premises() in page.read_text(encoding="utf-8")
+    assert len(mutants.rows()) == len(PREMISES)
+
+
+@pytest.mark.parametrize("number", range(0, len(PREMISES), 17))
+def test_a_check_that_is_removed_is_missed(number: int) -> None:
+    """Of a sample; all of them: the slow test below, or `python tests/reference/mutants.py`."""
+    assert not mutants.survives(mutants.rows()[number])
+
+
+@pytest.mark.slow
+def test_no_check_can_be_removed_unnoticed() -> None:
+    assert [row for row in mutants.rows() if mutants.survives(row)] == []
+
+
+def test_numbers_are_bounded_before_anything_is_computed() -> None:
+    assert units.number("1e-1000") > 0
+    for text in ("1e-5000", "1e9999", "9" * 1200 + "e3000", "1/" + "0" * 5):
+        with pytest.raises(kernel.Unreadable):
+            units.number(text)
