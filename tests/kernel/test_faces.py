@@ -113,7 +113,6 @@ UNPROVEN: dict[str, tuple[dict[str, Any], str]] = {
         "secret participation",
     ),
     "L2": ({"trust": "secure_sum", "clients": 30, "clip_norm": 1.0}, "L2 bound"),
-    "memoised": ({"rounds": 3, "distinct": 2, "delta": 0.0}, "memoised"),
 }
 
 

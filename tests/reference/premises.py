@@ -986,7 +986,7 @@ def _at(precision: int, call: Callable[[], Any]) -> Any:
 
 def refused(premise: Premise) -> str:
     """The words of the kernel when the premise is violated; "" if it accepts."""
-    set_deadline(600)
+    set_deadline(10)
     with flint.ctx.workprec(128):
         try:
             premise.violate()

@@ -33,6 +33,7 @@ from mezzotint.privacy.propose import (
     Proof,
     Provable,
     accepted,
+    exact_release,
     nameless,
     propose_local,
     sealed,
@@ -420,7 +421,9 @@ def _proposed(release: Release, found: Claim, seconds: int) -> Outcome | str:
     if not isinstance(release.mechanism, Mechanism):
         return f"no kind of proof is about a {type(release.mechanism).__name__}"
     if release.distinct is not None:
-        return "no kind of proof is about memoised reports"
+        memoised = replace(release, mechanism=nameless(release.mechanism))
+        ratio = functools.partial(sealed, kind="ratio", tables=[memoised.table.canonical()])
+        return accepted(exact_release(memoised), found.epsilon, 0.0, ratio, seconds=seconds)
     if release.trust == "shuffler":
         return "no kind of proof is about shuffled reports"
     if release.clip_norm is not None:

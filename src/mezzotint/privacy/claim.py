@@ -175,7 +175,7 @@ class Claim(Record):
         )  # fmt: skip
         # A record is part of a client's data: what hides all of it hides one.
         covered = exact.unit == self.unit or (exact.unit, self.unit) == ("client", "record")
-        return checked == shown and covered and exact.rate >= Fraction(repr(self.sampling_rate))
+        return checked == shown and covered and exact.rate >= Fraction(self.sampling_rate)
 
     @property
     def basis(self) -> str:

@@ -87,8 +87,8 @@ def exact_text(value: float) -> str:
 
 
 def exact_rate(value: float) -> Fraction:
-    """The rational that a probability's shortest decimal stands for."""
-    return Fraction(repr(float(value)))
+    """The binary fraction that is drawn with: the float itself, not the shortest decimal that rounds to it."""
+    return Fraction(float(value))
 
 
 def sealed(
@@ -246,7 +246,8 @@ def exact_release(release: Release, **summed: Any) -> mz.kernel.ExactRelease:
     return mz.kernel.ExactRelease(
         observer=release.observer, tables=((release.table.sha256, release.dimension),), rounds=release.rounds,
         sampling=release.participation,
-        rate=exact_rate(release.sampling_rate), neighboring=release.neighboring, **clients, **summed,
+        rate=exact_rate(release.sampling_rate), neighboring=release.neighboring,
+        distinct=release.distinct or 0, **clients, **summed,
     )  # fmt: skip
 
 

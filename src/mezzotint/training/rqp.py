@@ -18,6 +18,7 @@ import dp_accounting
 import numpy as np
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 from scipy.special import ndtr
+from scipy.stats import binom
 
 from mezzotint import kernel
 from mezzotint.core.arguments import (
@@ -69,6 +70,7 @@ def propose_training(
     q: float = 1.0,
     bits: int = 1,
     neighboring: str = "add_or_remove_one",
+    records_per_user: int = 1,
     seeded: bool = False,
     way: Way = "direct",
     fineness: int | None = None,
@@ -79,6 +81,7 @@ def propose_training(
     Arguments:
         epsilon, delta: what `rqp.epsilon` found.
         noise_multiplier, steps, sampling_rate, q, bits, neighboring: as there.
+        records_per_user: of a claim about users, the most records of one, at most 100; else 1.
         seeded: the run followed from a seed.
         way: how replacing a record is proved: by its own curve, as removing a record and adding another, or by the
             noise alone, as if no code were replaced. Where codes are, the latter two are tried in turn.
@@ -89,7 +92,10 @@ def propose_training(
     release = kernel.ExactRelease(
         observer="model", rounds=steps, sampling="none" if rate == 1 else "poisson", rate=rate, neighboring=neighboring,
         noise_multiplier=exact_rate(noise_multiplier), kept=kept, levels=2**bits, seeded=seeded,
+        records_per_user=records_per_user,
     )  # fmt: skip
+    if records_per_user > 1:
+        return _propose_users(release, epsilon, delta, fineness=fineness, seconds=seconds)
     several = neighboring == "replace_one" and kept < 1
     for tried in _WAYS[_WAYS.index(way) :] if several else (way,):
         content: JsonObject = {"kappa": "1"}
@@ -113,6 +119,30 @@ def propose_training(
         if outcome.proof is not None:
             break
     return outcome
+
+
+def _propose_users(
+    release: kernel.ExactRelease,
+    epsilon: float,
+    delta: float,
+    *,
+    fineness: int | None,
+    seconds: int,
+) -> Outcome:
+    """A certified claim about all records of one user: only the noise protects them, whatever follows it."""
+    rate, records, steps = float(release.rate), release.records_per_user, release.rounds
+    # More records of a user than this enter a batch so rarely that the grid need not reach their losses.
+    several = int(binom.isf(delta / (1e3 * steps), records, rate)) + 1
+    shift, chance = 1 / float(release.noise_multiplier or 1), 1 - (1 - rate) ** records
+    if release.neighboring == "replace_one":
+        shift *= 2
+    # As fine as the losses of one record ask for, as far as those of several reach.
+    _, fine = _grid(shift, steps, chance, delta, fineness)
+    high, fine = _grid(min(several, records) * shift, steps, chance, delta, fine)
+    proof = functools.partial(
+        sealed, kind="gaussian", kappa="1", step=f"1/{fine}", tail=TAIL, sampled={"low": -high, "high": high}
+    )  # fmt: skip
+    return accepted(release, epsilon, delta, proof, largest=LARGEST_RAISE, seconds=seconds)
 
 
 PLD = "privacy loss distribution"
@@ -265,13 +295,12 @@ class Steps:
             return "proofs are about runs of one phase with Poisson batches"
         if phase.bands != 1:
             return "proofs are about noise that is independent from step to step"
-        if phase.records_per_user != 1:
-            return "proofs are about one record, not about users with several"
         if phase.kappa != 1:
             return "proofs are about runs without random replacement of codes; propose_training has them by q and bits"
         return propose_training(
             epsilon=claim.epsilon, delta=claim.delta, noise_multiplier=phase.noise_multiplier, steps=phase.steps,
             sampling_rate=phase.sampling.rate, neighboring=release.neighboring, seeded=self.seeded, seconds=seconds,
+            records_per_user=phase.records_per_user,
         )  # fmt: skip
 
 
