@@ -352,3 +352,41 @@ def _of_cell(cell: str, mechanism: Mechanism) -> Any:
         return float(cell)
     except ValueError:
         return cell
+
+
+# The matrix of docs/collect.md -------------------------------------------------------------------------------------
+
+SHOWN = {"numbers": "numbers 0 to 8", "integers": "1, 2, 3, (other)", "text": "a, b, (other)"}
+"""Tables whose answers the matrix shows."""
+
+BEGIN, END = "<!-- matrix: begin -->", "<!-- matrix: end -->"
+
+
+def matrix() -> str:
+    """Value kinds x ways in, as the law has them: what a list stands for, and where a way in answers otherwise."""
+    heads = ["values", *SHOWN.values(), *WAYS]
+    rows = [heads, ["---"] * len(heads)]
+    for name, values in LISTS.items():
+        spelled = ", ".join("null" if value is None else repr(value) for value in values)
+        answers = [_shown(expected(values, TABLES[table])) for table in SHOWN]
+        marks = [_mark(way, name) for way in WAYS]
+        rows.append([f"{name}: `{spelled}`", *answers, *marks])
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def _shown(answer: Answer) -> str:
+    if isinstance(answer, str):
+        return answer
+    return ", ".join("missing" if code is None else str(code) for code in answer)
+
+
+def _mark(way: str, name: str) -> str:
+    """ "=" where a way gives the answers shown, for every table; "x" where it refuses; "text" where cells are text."""
+    answers = {table: law(way, name, mechanism) for table, mechanism in TABLES.items()}
+    wanted = {table: expected(LISTS[name], mechanism) for table, mechanism in TABLES.items()}
+    if None in answers.values():
+        return "-"
+    if answers == wanted:
+        return "="
+    differing = [answers[table] for table in TABLES if answers[table] != wanted[table]]
+    return "x" if set(map(str, differing)) == {REFUSED} else "text"
