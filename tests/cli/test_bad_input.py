@@ -435,9 +435,10 @@ def test_steps_between_log_lines_cannot_be_negative(
 
 def test_a_federated_run_is_no_file(refused: Callable[..., None], mechanism_file: Path) -> None:
     pytest.importorskip("flwr")
-    refused("federate", "--out", mechanism_file, words=("--out=", "is a file, not a folder"))
-    line = ("federate", "--mechanism", "quantize", "--report-epsilon", "1")
-    refused(*line, words=("--report-epsilon=1.0", "applies only to named tables with noise"))
+    file = mechanism_file.parent / "run.toml"
+    file.write_text("[mechanism]\nkind = 'grid'\n")
+    words = ("--out=", "is a file, not a folder")
+    refused("federate", file, "--out", mechanism_file, words=words)
 
 
 def test_inputs_that_are_clipped_are_named(
@@ -485,9 +486,6 @@ def test_levels_that_do_not_add_up_are_named_by_their_file(
     pytest.importorskip("flwr")
     file = tmp_path / "m.json"
     mz.design.optimal(epsilon=1.0, levels=[-3.0, -0.5, 2**-0.5, 3.1]).mechanism.save(file)
-    refused(
-        "federate",
-        "--mechanism",
-        file,
-        words=(f"--mechanism={file}", "integer multiples of a step"),
-    )
+    run = tmp_path / "run.toml"
+    run.write_text(f"[mechanism]\nkind = 'file'\nfile = '{file}'\n")
+    refused("federate", run, words=(f"mechanism.file={file}", "integer multiples of a step"))

@@ -107,6 +107,9 @@ def files(tmp_path: Path, made: Path) -> dict[str, Path]:
     budget = "budget = {noise_multiplier = 2.0, delta = 1e-5}"
     found["run"].write_text(f"data = 'breast-cancer'\nrun.steps = 3\n{budget}\n")
     found |= {name: tmp_path / f"{name}.parquet" for name in ("reports", "grouped", "pairs")}
+    found["federation"] = tmp_path / "federation.toml"
+    tables = "[data]\nclients = 8\n[rounds]\ncount = 1\nclients = 8\n[mechanism]\nkind = 'table'\n"
+    found["federation"].write_text(tables)
     return found | {
         "out": tmp_path / "out.html",
         "csv": tmp_path / "o.csv",
@@ -148,7 +151,7 @@ CALLS: dict[str, tuple[str, ...]] = {
     "demo": ("demo", "--folder", "{folder}"),
     "train": ("train", "{run}"),
     "train, seeded": ("train", "{run}", "--set", "run.seed=1"),
-    "federate": ("federate", "--mechanism", "rqm", "--clients", "8", "--per-round", "8", "--rounds", "1"),
+    "federate": ("federate", "{federation}"),
     "reproduce": ("reproduce", "smoothed-figure1"),
     "smoothed, elections": ("smoothed", "elections"),
     "smoothed, gradients": ("smoothed", "gradients", "--n", "100", "--epsilon", "1", "--draws", "2"),
@@ -276,7 +279,7 @@ PROOFS: dict[str, tuple[str, ...]] = {
     "privatize": ("privatize", "{in}", "--column", "x", "--mechanism", "{m}", "--out", "{csv}"),
     "privatize, two": ("privatize", "{in}", "--column", "x", "--column", "id", "--mechanism", "{m}", "--out", "{csv}"),
     "train": ("train", "{run}"),
-    "federate": ("federate", "--mechanism", "rqm", "--clients", "8", "--per-round", "8", "--rounds", "1"),
+    "federate": ("federate", "{federation}"),
 }  # fmt: skip
 
 

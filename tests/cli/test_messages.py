@@ -50,9 +50,7 @@ smoothed gradients --n 16 --epsilon 1 --draws 2
 advise --clients 50 --target-epsilon 4 --dim 10 --trust local
 compare --epsilon 1 --bits 1
 train run.toml --set data={name="breast-cancer"}
-federate --rounds 0
-federate --rounds 0 --trust local
-federate --rounds 0 --mechanism ddg
+federate nowhere.toml
 """.strip().splitlines()
 
 WRONG = {
@@ -245,11 +243,6 @@ def test_values_stand_as_they_were_given() -> None:
     ("line", "begins"),
     [
         ("train", "RUN is not given: "),
-        (
-            "federate --rounds 1 --trust local --report-epsilon 1e9",
-            "--report-epsilon=1000000000.0: ",
-        ),
-        ("federate --rounds 1 --mechanism optimal --report-epsilon 50", "--report-epsilon=50.0: "),
     ],
 )
 def test_an_option_is_named_that_is_missing_or_goes_by_another_name(
@@ -266,20 +259,11 @@ def test_a_folder_that_holds_a_run_hides_no_other_error(
     pytest.importorskip("flwr")
     (folder / "run").mkdir()
     (folder / "run" / "ledger.jsonl").touch()
-    begun = [
-        "federate",
-        "--rounds",
-        "1",
-        "--clients",
-        "10",
-        "--per-round",
-        "10",
-        "--out",
-        str(folder / "run"),
-    ]
+    (folder / "run.toml").write_text("[rounds]\nclients = 10\n[mechanism]\nkind = 'table'\n")
+    begun = ["federate", str(folder / "run.toml"), "--out", str(folder / "run")]
     for others, named in (
-        (["--client-learning-rate", "-1"], "--client-learning-rate=-1.0: "),
-        (["--bits", "20"], "--bits=20: "),
+        (["--set", "training.rate=-1.0"], "training.rate=-1.0: "),
+        (["--set", "mechanism.bits=20"], "mechanism.bits=20: "),
         ([], "--out="),
     ):
         assert run([*begun, *others]) == 2

@@ -116,8 +116,14 @@ def test_cards_that_are_no_text_are_refused(
     assert "not a text file" in capsys.readouterr().err
 
 
+def _run_file(folder: Path, clients: int) -> str:
+    text = f"[rounds]\nclients = {clients}\n[server]\nroster = '{folder / 'roster.json'}'\n"
+    (folder / "run.toml").write_text(f"{text}[mechanism]\nkind = 'grid'\n")
+    return str(folder / "run.toml")
+
+
 def test_a_roster_is_for_apps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["federate", "--roster", str(tmp_path / "roster.json")]) == 2
+    assert run(["federate", _run_file(tmp_path, 10)]) == 2
     assert "--app" in capsys.readouterr().err
 
 
@@ -129,20 +135,13 @@ def test_rounds_of_more_clients_than_the_roster_has_are_refused(
         run(["roster", "make", str(tmp_path / "cards.txt"), "--out", str(tmp_path / "roster.json")])
         == 0
     )
-    words = [
-        "federate",
-        "--roster",
-        str(tmp_path / "roster.json"),
-        "--app",
-        str(tmp_path / "app"),
-        "--per-round",
-    ]
-    assert run([*words, "4"]) == 2
+    app = tmp_path / "app"
+    assert run(["federate", _run_file(tmp_path, 4), "--app", str(app)]) == 2
     said = capsys.readouterr().err
-    assert "--per-round" in said
+    assert "rounds.clients" in said
     assert "the roster has 3 members" in said
-    assert not (tmp_path / "app").exists()
-    assert run([*words, "3"]) == 0
+    assert not app.exists()
+    assert run(["federate", _run_file(tmp_path, 3), "--app", str(app)]) == 0
 
 
 @pytest.mark.parametrize("verb", [["card"], ["check"], ["blame"], ["make"]])

@@ -209,10 +209,12 @@ def attack(grid, stage, nodes, folder):
         partners = dict(server.advance())
         first = liar.ask("sum", partners)
         return {"first": len(first), "answers": len(liar.ask("sum", partners))}
-    done = liar.run(united=stage == "unite", absent=None if stage == "unite" else 0)
-    first = done.server.result().values
-    signed, opened, _ = liar.second_set(done, 1)
-    return {"first": len(done.masked), "answers": signed + opened, "sum": first.tolist()}
+    # Who lost the state in which it signed cannot open: there, a second signature is asked for at once.
+    united = stage == "unite"
+    done = liar.run(united=united, absent=None if united else 0, opens=united)
+    # Client 0, if it was absent, signed nothing yet: it is left out of both sets.
+    signed, opened, _ = liar.second_set(done, *([1] if united else [0, 1]))
+    return {"first": len(done.masked), "answers": signed + opened}
 '''
 
 

@@ -136,8 +136,10 @@ class Liar:
             server.receive(index, answer)
         return server, dealt
 
-    def run(self, *, united: bool, model: float = 0.0, absent: int | None = None) -> Round:
-        """A round as it should be; without the input of `absent`, if it is named."""
+    def run(
+        self, *, united: bool, model: float = 0.0, absent: int | None = None, opens: bool = True
+    ) -> Round:
+        """A round as it should be, to its end or to its signatures; without the input of `absent`, if it is named."""
         server, dealt = self.begin(model)
         self.remember("sum")
         partners = dict(server.advance())
@@ -153,14 +155,14 @@ class Liar:
             for index, answer in self.ask("agree", dict(server.advance())).items():
                 server.receive(index, answer)
             self.remember("open")
-            outbox = server.advance()
+            outbox = server.advance() if opens else {}
         for index, answer in self.ask("unite" if united else "open", dict(outbox)).items():
             server.receive(index, answer)
         return Round(server=server, dealt=dealt, partners=partners, masked=masked)
 
-    def second_set(self, done: Round, victim: int) -> tuple[int, int, np.ndarray | None]:
-        """How many sign and open a second set, without the victim; and its sum, if it is known then."""
-        other = done.without(victim)
+    def second_set(self, done: Round, *victims: int) -> tuple[int, int, np.ndarray | None]:
+        """How many sign and open a second set, without the victims; and its sum, if it is known then."""
+        other = done.without(*victims)
         signed = self.ask("agree", dict(other.advance()))
         for index, answer in signed.items():
             other.receive(index, answer)

@@ -15,8 +15,9 @@ from flwr.app import Array, ArrayRecord, ConfigRecord
 
 from federated.grids import LocalGrid
 from federated.rounds import roster
+from federated.run_files import federate
 from mezzotint.cli import run
-from mezzotint.cli.federate import TABLES, _named
+from mezzotint.cli.federate_run import FAMILIES, QuantizedTable, _named
 from mezzotint.core.errors import FileFormatError, InfeasibleError, ParameterError
 from mezzotint.core.files import RepairWarning, locked
 from mezzotint.core.records import above
@@ -246,96 +247,136 @@ def test_an_app_folder_holds_the_settings(tmp_path):
         RunSettings.from_config({"round": 3})
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", FAMILIES)
 def test_every_table_can_be_chosen_by_name_and_summed(name):
     bits = 2 if name in ("optm", "optimal", "erm") else 4
-    table = _named(name, 2**bits, 0.4, 0.0)
+    table = _named(QuantizedTable(family=name, bits=bits))
     assert (table.lower, table.upper) == (-0.4, 0.4)
     assert len(table.levels) == 2**bits
     assert np.ptp(np.diff(table.levels)) < MANY
     if name in ("erm", "optm", "optimal"):
         assert 3.5 < table.epsilon <= 4.0
     if name in ("rqm", "pbm"):
-        assert _named(name, 2**bits, 0.4, 2.0).epsilon <= 2.0
+        assert _named(QuantizedTable(family=name, bits=bits, report_epsilon=2.0)).epsilon <= 2.0
 
 
 @pytest.mark.parametrize(
-    ("arguments", "word"),
+    ("tables", "options", "word"),
     [
-        (["--mechanism", "nope.json"], "optimal"),
-        (["--bits", "0"], "bits"),
-        (["--clip", "-1"], "clip"),
-        (["--report-epsilon", "nan"], "report-epsilon"),
-        (["--mechanism", "rounded-gaussian", "--noise-multiplier", "0"], "noise-multiplier"),
-        (["--mechanism", "optm", "--bits", "4"], "--bits 2"),
-        (["--clients", "0"], "clients"),
-        (["--dataset", "imagenet", "--mechanism", "rounded-gaussian"], "dataset"),
-        (["--resume"], "resume"),
-        (["--mechanism", "rounded-gaussian", "--bits", "4"], "--bits=4: applies to named tables"),
+        ({"mechanism": {"kind": "rqm"}}, [], "mechanism.kind=rqm: use one of rounded-gaussian"),
+        ({"mechanism": {"kind": "file", "file": "nope.json"}}, [], "mechanism.file=nope.json: no such file"),
+        ({"mechanism": {"kind": "table", "family": "abc"}}, [], "mechanism.family=abc: use one of quantize"),
+        ({"mechanism": {"kind": "table", "bits": 0}}, [], "mechanism.bits=0: "),
+        ({"mechanism": {"kind": "table", "clip": -1.0}}, [], "mechanism.clip=-1.0: "),
+        ({"mechanism": {"kind": "table", "report_epsilon": -1.0}}, [], "report_epsilon=-1.0: "),
+        ({"mechanism": {"kind": "table", "family": "optm"}}, [], "mechanism.bits=4: "),
+        ({"mechanism": {"kind": "table", "most_examples": -4}}, [], "0: equal weights"),
+        ({"mechanism": {"kind": "table", "l2_norm": -1.0}}, [], "mechanism.l2_norm=-1.0: "),
+        ({"mechanism": {"kind": "rounded-gaussian"}}, [], "name it, or a budget: privacy.epsilon"),
+        ({"mechanism": {"kind": "rounded-gaussian", "noise_multiplier": -1.0}}, [], "noise_multiplier=-1.0: "),
+        ({"mechanism": {"kind": "rounded-gaussian", "bits": 4}}, [], "bits=4: no such key; there are l2_norm"),
+        ({"mechanism": {"kind": "grid", "noise_multiplier": 1.0}}, [], "no such key; there are clip"),
+        ({"data": {"clients": 0}}, [], "data.clients=0: "),
+        ({"data": {"set": "imagenet"}}, [], "imagenet"),
+        ({"evaluate": {"every": 2, "noise_multiplier": 0.0}}, [], "evaluate.noise_multiplier=0.0: "),
+        ({"evaluate": {"every": 2, "largest_loss": 0.0}}, [], "evaluate.largest_loss=0.0: "),
+        ({"training": {"rate": -1.0}}, [], "training.rate=-1.0: "),
+        ({"training": {"batch": -1}}, [], "training.batch=-1: "),
+        ({"rounds": {"spare": 60}}, [], "rounds.spare=60: "),
+        ({"rounds": {"count": 2000}}, [], "rounds.count=2000: "),
+        ({"rounds": {"cuont": 2}}, [], "rounds.cuont=2: no such key; there are count"),
+        ({"rounds": {"count": "3"}}, [], "rounds.count=3: need a value of type int"),
+        ({"round": {"count": 3}}, [], "no such table; there are data"),
+        ({"server": {"roster": "r.json"}}, [], "server.roster=r.json: simulated clients"),
+        ({}, ["--set", "rounds"], "write table.key=value"),
+        ({}, ["--set", "privacy=3"], "name a key of this table"),
+        ({}, ["--set", "rounds.clients=x"], "rounds.clients=x: need a value of type int"),
+        ({}, ["--resume"], "a resumed run keeps its settings"),
+        ({"rounds": {"minimum": 1}}, ["--app", "a"], "rounds.minimum=1: "),
+        ({"server": {"colluding": 0.9}}, ["--app", "a"], "server.colluding=0.9: "),
+        ({}, ["--app", "a", "--proof", "p.json"], "--proof=p.json: "),
+        ({}, ["--proof", "p.json"], "--proof=p.json: nothing is claimed"),
         (
-            ["--mechanism", "rounded-gaussian", "--report-epsilon", "4"],
-            "--report-epsilon=4.0: applies only to named tables with noise",
-        ),
-        (
-            ["--mechanism", "rounded-gaussian", "--clip", "4"],
-            "--clip=4.0: applies only to named tables",
-        ),
-        (
-            ["--mechanism", "rqm", "--noise-multiplier", "1"],
-            "--noise-multiplier=1.0: needs --mechanism rounded-gaussian",
-        ),
-        (["--trust", "local", "--dropping", "0.1"], "--dropping=0.1: applies to secure sums only"),
-        (["--evaluate-noise", "4"], "--evaluate-noise=4.0: needs --evaluate-every"),
-        (["--evaluate-every", "2", "--evaluate-noise", "0"], "--evaluate-noise=0.0"),
-        (["--evaluate-every", "2", "--largest-loss", "0"], "--largest-loss=0.0"),
-        (
-            ["--algorithm", "fedsgd", "--proximal", "0.1"],
-            "--proximal=0.1: applies to --algorithm fedavg only",
-        ),
-        (["--client-learning-rate", "-1"], "--client-learning-rate=-1.0: "),
-        (["--client-batch-size", "-1"], "--client-batch-size=-1: "),
-        (["--l2-norm", "-1"], "or 0"),
-        (["--most-examples", "-4"], "0 for equal weights"),
-        (["--spare", "60"], "--spare=60: "),
-        (["--minimum", "1", "--app", "a"], "--minimum=1: "),
-        (["--rounds", "2000", "--app", "a"], "--rounds=2000: "),
-        (["--colluding", "0.9", "--app", "a"], "--colluding=0.9: "),
-        (["--app", "a", "--proof", "p.json"], "--proof=p.json: "),
-        (
-            ["--mechanism", "rounded-gaussian", "--proof", "p.json"],
+            {"mechanism": {"kind": "rounded-gaussian", "noise_multiplier": 1.0}},
+            ["--proof", "p.json"],
             "--proof=p.json: claims of rounded-gaussian",
         ),
-        (["--proof", "p.json"], "--proof=p.json: nothing is claimed"),
-        (["--resume", "--out", "run", "--rounds", "12"], "--rounds=12: a resumed run keeps"),
     ],
-)
-def test_bad_input_ends_with_2_and_a_remedy(arguments, word, capsys, tmp_path, monkeypatch):
+)  # fmt: skip
+def test_bad_input_ends_with_2_and_a_remedy(tables, options, word, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert run(["federate", *arguments]) == 2
-    assert word in capsys.readouterr().err.lower()
+    assert run(federate(tmp_path, *options, **tables)) == 2
+    assert word in " ".join(capsys.readouterr().err.split())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run.toml"]
+
+
+@pytest.mark.parametrize(
+    "words", [["federate"], ["federate", "nowhere.toml"], ["federate", "--resume"]]
+)
+def test_without_a_run_file_the_example_is_named(words, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run(words) == 2
+    told = capsys.readouterr().err
+    assert "--example" in told or "--out run --resume" in told
+
+
+def test_the_example_is_a_private_run_and_a_dry_run_says_what_it_costs(
+    capsys, tmp_path, monkeypatch
+):
+    """On made-up data, nothing kept: within the budget, by the accountant of the encoding that it would use."""
+    monkeypatch.chdir(tmp_path)
+    assert run(["federate", "--example"]) == 0
+    example = capsys.readouterr().out
+    (tmp_path / "run.toml").write_text(example)
+    budget = tomllib.loads(example)["privacy"]["epsilon"]
+    for others, size in (([], 650), (["--set", "data.set=mnist", "--set", "rounds=2"], 7850)):
+        assert run(["federate", "run.toml", "--dry-run", "--json", *others]) == 0
+        told = json.loads(capsys.readouterr().out)
+        assert 0.9 * budget < told["epsilon"] <= budget
+        assert (told["parameters"], told["clients"]) == (size, 100)
+    assert run(["federate", "run.toml", "--dry-run"]) == 0
+    assert "nothing was read, kept or charged" in capsys.readouterr().out
+    assert [path.name for path in tmp_path.iterdir()] == ["run.toml"]
+
+
+def test_a_dry_run_of_single_reports_says_what_they_cost(capsys, tmp_path):
+    ranked = {"kind": "ranked", "epsilon": 4.0}
+    words = federate(tmp_path, "--dry-run", "--json", mechanism=ranked, rounds={"count": 3})
+    assert run(words) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["epsilon"] == pytest.approx(12.0, rel=0.01)
+
+
+def test_all_of_femnists_clients_are_named_by_zero() -> None:
+    """As its help says; of other sets there are no clients to count."""
+    assert RunSettings(dataset="femnist", clients=0).clients == 0
+    with pytest.raises(ParameterError, match="clients"):
+        RunSettings(dataset="digits", clients=0)
 
 
 def test_a_written_app_is_told_as_one_object(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert run(["federate", "--rounds", "3", "--app", "app", "--json"]) == 0
+    assert run(federate(tmp_path, "--set", "rounds=3", "--app", "app", "--json")) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["app"], told["settings"]["rounds"]) == ("app", 3)
 
 
 def test_an_app_is_written_with_its_encoding(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for name, kind in (("rounded-gaussian", "gaussian"), ("quantize", "table")):
-        assert run(["federate", "--mechanism", name, "--app", name]) == 0
-        written = tomllib.loads((tmp_path / name / "pyproject.toml").read_text())
-        path = (
-            tmp_path
-            / name
-            / "mezzotint_run"
-            / written["tool"]["flwr"]["app"]["config"]["mechanism"]
-        )
-        assert load_encoding(path).as_dict()["kind"] == kind
+    kinds = {
+        "gaussian": {"kind": "rounded-gaussian", "noise_multiplier": 1.0},
+        "table": {"kind": "table", "family": "quantize"},
+        "fixed": {"kind": "grid", "clip": 0.3},
+    }
+    for kind, mechanism in kinds.items():
+        assert run(federate(tmp_path, "--app", kind, mechanism=mechanism)) == 0
+        written = tomllib.loads((tmp_path / kind / "pyproject.toml").read_text())
+        name = written["tool"]["flwr"]["app"]["config"]["mechanism"]
+        found = load_encoding(tmp_path / kind / "mezzotint_run" / name).as_dict()
+        assert found["kind"] == kind
     stochastic_rounding(lower=-1, upper=1, levels=4).save(tmp_path / "m.json")
-    assert run(["federate", "--mechanism", "m.json", "--app", "own"]) == 0
+    own = {"kind": "file", "file": str(tmp_path / "m.json")}
+    assert run(federate(tmp_path, "--app", "own", mechanism=own)) == 0
 
 
 def test_an_app_takes_its_roster_along(tmp_path):
@@ -393,36 +434,22 @@ def test_the_noise_that_a_budget_needs_is_found(
 ):
     """The run that it is written for ends within the budget, and three percent less noise would not have kept to it."""
     monkeypatch.chdir(tmp_path)
-    command = [
-        "federate",
-        "--mechanism",
-        "rounded-gaussian",
-        "--epsilon",
-        "3",
-        "--clients",
-        "12",
-        "--dirichlet",
-        "5",
+    command = federate(
+        tmp_path,
         "--app",
         "app",
-    ]
-    command += [
-        "--rounds",
-        str(rounds),
-        "--per-round",
-        str(per_round),
-        "--participation",
-        sampling,
-        "--minimum",
-        "7",
-    ]
+        data={"clients": 12, "dirichlet": 5.0},
+        rounds={"count": rounds, "clients": per_round, "order": sampling, "minimum": 7},
+        privacy={"epsilon": 3.0},
+        mechanism={"kind": "rounded-gaussian"},
+    )
     assert run(command) == 0
     told = " ".join(capsys.readouterr().err.split())
     assert (
-        f"keeps clients in {charged} of {rounds} rounds (sums of 7 or more) within --epsilon 3"
+        f"keeps clients in {charged} of {rounds} rounds (sums of 7 or more) within epsilon 3"
         in told
     )
-    found = float(told.split("--noise-multiplier ")[1].split()[0])
+    found = float(told.split("a noise multiplier of ")[1].split()[0])
     costs = [
         gaussian_encoding(
             noise_multiplier=multiplier, l2_norm=1.0, clients=per_round, size=650,

@@ -14,6 +14,7 @@ import pytest
 from scipy import stats
 
 from federated.deployed import Deployment
+from federated.run_files import federate
 from mezzotint.cli import run
 from mezzotint.core.records import JsonObject, above
 from mezzotint.federated.encoding import Encoding
@@ -214,24 +215,18 @@ def test_the_written_app_is_built_moved_and_run_from_another_folder(tmp_path, mo
         "roster = 'roster.json'\nminimum = 4\nnoise_multiplier = 100.0\n"
     )
     configs[2]["policy"] = folder / "strict.toml"
-    asked = [
-        "--mechanism",
-        "ddg",
-        "--noise-multiplier",
-        "8",
-        "--clients",
-        "5",
-        "--per-round",
-        "5",
-        "--rounds",
-        "2",
-    ]
-    asked += ["--evaluate-every", "2", "--evaluate-noise", "16"]
     roster = folder / "roster.json"
-    assert (
-        run(["federate", *asked, "--minimum", "4", "--roster", str(roster), "--app", "run-app"])
-        == 0
+    words = federate(
+        tmp_path,
+        "--app",
+        "run-app",
+        data={"clients": 5},
+        rounds={"count": 2, "clients": 5, "minimum": 4, "order": "fixed"},
+        server={"roster": str(roster)},
+        evaluate={"every": 2, "noise_multiplier": 16.0},
+        mechanism={"kind": "rounded-gaussian", "noise_multiplier": 8.0},
     )
+    assert run(words) == 0
     app = Path(shutil.move(written / "run-app", moved / "run-app"))
     shutil.rmtree(written)
     monkeypatch.chdir(moved)

@@ -14,6 +14,7 @@ from flwr.clientapp import ClientApp
 
 from federated.grids import LocalGrid
 from federated.rounds import roster
+from federated.run_files import federate
 from mezzotint.cli import run
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.federated.app import run_server
@@ -432,21 +433,23 @@ def test_the_run_stops_before_its_local_budget(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "word"),
+    ("mechanism", "word"),
     [
-        (["--trust", "nobody"], "trust"), (["--trust", "local", "--mechanism", "ddg"], "need a sum"),
-        (["--mechanism", "ranked"], "--trust local"), (["--trust", "local", "--bits", "0"], "bits"),
-        (["--trust", "local", "--report-epsilon", "-1"], "epsilon"),
+        ({"kind": "ranked", "bits": -1}, "bits"),
+        ({"kind": "ranked", "epsilon": -1.0}, "epsilon"),
+        ({"kind": "ranked", "l2_norm": 0.0}, "l2_norm"),
+        ({"kind": "ranked", "file": "nope.json"}, "nope.json"),
     ],
-)  # fmt: skip
-def test_bad_input_ends_with_2_and_a_remedy(arguments, word, capsys):
-    assert run(["federate", *arguments]) == 2
+)
+def test_bad_input_ends_with_2_and_a_remedy(mechanism, word, capsys, tmp_path):
+    assert run(federate(tmp_path, mechanism=mechanism)) == 2
     assert word in capsys.readouterr().err
 
 
 def test_an_app_folder_of_single_reports(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert run(["federate", "--trust", "local", "--report-epsilon", "6", "--app", "own"]) == 0
+    ranked = {"kind": "ranked", "epsilon": 6.0}
+    assert run(federate(tmp_path, "--app", "own", mechanism=ranked)) == 0
     module = (tmp_path / "own" / "mezzotint_run" / "client.py").read_text()
     assert "make_client_app(trust='local')" in module
     scheme = RankedCodebook.load(tmp_path / "own" / "mezzotint_run" / "encoding.json")
@@ -456,18 +459,15 @@ def test_an_app_folder_of_single_reports(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_the_verb_on_flowers_own_engine(tmp_path, capsys):
     """Ray's workers, one client at a time; what is printed names the observer."""
-    command = [
-        "federate",
-        "--trust",
-        "local",
-        "--clients",
-        "8",
-        "--per-round",
-        "8",
-        "--rounds",
-        "2",
-    ]
-    assert run([*command, "--report-epsilon", "8", "--out", str(tmp_path / "run")]) == 0
+    command = federate(
+        tmp_path,
+        "--out",
+        str(tmp_path / "run"),
+        data={"clients": 8},
+        rounds={"count": 2, "clients": 8},
+        mechanism={"kind": "ranked", "epsilon": 8.0},
+    )
+    assert run(command) == 0
     shown = capsys.readouterr().out
     assert "observer: the server itself" in shown
     assert "only the device that draws a report is trusted" in shown

@@ -13,6 +13,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricR
 from flwr.clientapp import ClientApp
 
 from federated.grids import LocalGrid
+from federated.run_files import federate
 from federated.test_app import CLIENTS, _settings
 from mezzotint.cli import run
 from mezzotint.core.errors import FileFormatError, ParameterError
@@ -416,42 +417,40 @@ def test_settings_reach_the_written_app_and_single_reports_are_measured_by_nobod
 
 def test_the_verb_refuses_a_budget_that_measuring_alone_exceeds(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    words = [
-        "federate",
-        "--mechanism",
-        "rounded-gaussian",
-        "--epsilon",
-        "2",
-        "--rounds",
-        "4",
-        "--app",
-        "run-app",
-    ]
-    assert run([*words, "--evaluate-every", "1", "--evaluate-noise", "1"]) == 2
-    assert "--evaluate-noise" in capsys.readouterr().err
-    assert run([*words, "--evaluate-every", "2", "--evaluate-noise", "40"]) == 0
-    told = capsys.readouterr().err
-    least = float(told.partition("--noise-multiplier ")[2].split()[0])
-    assert run([*words[:-1], "other"]) == 0
-    assert least > float(capsys.readouterr().err.partition("--noise-multiplier ")[2].split()[0])
+    noisy = {"kind": "rounded-gaussian"}
+    tables = {"mechanism": noisy, "privacy": {"epsilon": 2.0}, "rounds": {"count": 4}}
+    often = federate(
+        tmp_path, "--app", "a", **tables, evaluate={"every": 1, "noise_multiplier": 1.0}
+    )
+    assert run(often) == 2
+    assert "evaluate.noise_multiplier" in capsys.readouterr().err
+    rarely = federate(
+        tmp_path, "--app", "a", **tables, evaluate={"every": 2, "noise_multiplier": 40.0}
+    )
+    assert run(rarely) == 0
+    least = _found(capsys.readouterr().err)
+    assert run(federate(tmp_path, "--app", "other", **tables)) == 0
+    assert least > _found(capsys.readouterr().err)
+
+
+def _found(told: str) -> float:
+    """The noise multiplier that the verb says."""
+    return float(" ".join(told.split()).partition("a noise multiplier of ")[2].split()[0])
 
 
 @pytest.mark.slow
 def test_the_verb_measures_on_flowers_own_engine(tmp_path, capsys):
-    words = "--clients 8 --per-round 8 --rounds 2 --evaluate-every 2 --evaluate-noise 0.5 --json"
-    assert (
-        run(
-            [
-                "federate",
-                "--mechanism",
-                "rounded-gaussian",
-                *words.split(),
-                "--out",
-                str(tmp_path / "run"),
-            ]
-        )
-        == 0
+    words = federate(
+        tmp_path,
+        "--json",
+        "--out",
+        str(tmp_path / "run"),
+        data={"clients": 8},
+        rounds={"count": 2, "clients": 8},
+        evaluate={"every": 2, "noise_multiplier": 0.5},
+        mechanism={"kind": "rounded-gaussian", "noise_multiplier": 1.0},
     )
+    assert run(words) == 0
     told = json.loads(capsys.readouterr().out)
     (found,) = told["measured"]
     assert found["clients"] == 8

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from federated.run_files import run_file
+
 pytestmark = pytest.mark.slow
 
 ROUNDS = 6
@@ -43,7 +45,8 @@ def test_kill_and_resume(tmp_path):
     """100 clients of scikit-learn's digits, 4-bit quantization without noise; killed in the third round."""
     run = tmp_path / "run"
     ledger = run / "ledger.jsonl"
-    first = _federate("--rounds", str(ROUNDS), "--out", str(run))
+    file = run_file(tmp_path, rounds={"count": ROUNDS})
+    first = _federate(str(file), "--out", str(run))
     try:
         deadline = time.monotonic() + 500
         # Announced with its clients: masked inputs may be on their way.
@@ -76,7 +79,7 @@ def test_kill_and_resume(tmp_path):
     assert len(report["ledger"]["charges"]) == 100
     assert len(report["history"]) >= 2
     # A new run does not overwrite this one.
-    third_run = _federate("--out", str(run))
+    third_run = _federate(str(file), "--out", str(run))
     _, complaint = third_run.communicate(timeout=120)
     assert third_run.returncode == 2
     assert "--resume" in complaint
@@ -88,19 +91,13 @@ def test_a_signal_ends_the_run_and_what_it_started(
 ) -> None:
     """Ctrl-C, twice, reaches all processes of the group, SIGTERM the verb alone; the run goes on where it was."""
     run = tmp_path / "run"
-    told = (
-        "--clients",
-        "20",
-        "--per-round",
-        "10",
-        "--rounds",
-        "3",
-        "--mechanism",
-        "ddg",
-        "--noise-multiplier",
-        "1",
+    file = run_file(
+        tmp_path,
+        data={"clients": 20},
+        rounds={"count": 3, "clients": 10, "order": "fixed"},
+        mechanism={"kind": "rounded-gaussian", "noise_multiplier": 1.0},
     )
-    process = _federate(*told, "--out", str(run))
+    process = _federate(str(file), "--out", str(run))
     try:
         while "round 1:" not in (line := process.stderr.readline()):
             assert line, process.communicate()
@@ -135,19 +132,13 @@ def test_a_signal_ends_the_run_and_what_it_started(
 def test_an_engine_that_dies_ends_the_run(tmp_path: Path) -> None:
     """Rounds of nobody are no rounds: the run says what happened, and goes on where it was."""
     run = tmp_path / "run"
-    told = (
-        "--clients",
-        "20",
-        "--per-round",
-        "10",
-        "--rounds",
-        "80",
-        "--mechanism",
-        "ddg",
-        "--noise-multiplier",
-        "1",
+    file = run_file(
+        tmp_path,
+        data={"clients": 20},
+        rounds={"count": 80, "clients": 10, "order": "fixed"},
+        mechanism={"kind": "rounded-gaussian", "noise_multiplier": 1.0},
     )
-    process = _federate(*told, "--out", str(run))
+    process = _federate(str(file), "--out", str(run))
     try:
         while "round 1:" not in (line := process.stderr.readline()):
             assert line, process.communicate()

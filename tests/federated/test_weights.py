@@ -11,6 +11,7 @@ from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from federated.grids import LocalGrid
+from federated.run_files import federate
 from federated.test_app import CLIENTS, _grid, _settings
 from mezzotint.cli import run
 from mezzotint.core.errors import ParameterError
@@ -130,7 +131,8 @@ def test_descriptions_and_what_makes_no_sense(tmp_path):
         WeightedEncoding(inner=INNER["fixed"], most_examples=0)
     with pytest.raises(ParameterError, match="num-examples"):
         WeightedEncoding(inner=INNER["fixed"], most_examples=2).encode([0.1, -1.0])
-    assert run(["federate", "--trust", "local", "--most-examples", "4"]) == 2
+    ranked = {"kind": "ranked", "most_examples": 4}
+    assert run(federate(tmp_path, mechanism=ranked)) == 2
 
 
 def _app(add: float, metrics: dict[str, Any]) -> ClientApp:

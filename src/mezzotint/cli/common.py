@@ -49,7 +49,7 @@ ALIASES: dict[str, dict[str, str]] = {
         "source": "sources",
         "counts": "sources",
     },
-    "federate": {"path": "out", "codebook": "mechanism", "dimension": "model"},
+    "federate": {"path": "out"},
     "ledger": {"path": "file"},
     "privatize": {
         "path": "ledger",

@@ -17,7 +17,7 @@ from mezzotint.federated.encoding import Encoding, FixedPointEncoding
 from mezzotint.federated.joined import MetricsEncoding, load_encoding
 from mezzotint.federated.secagg.plan import CORRUPTED, DROPPED
 from mezzotint.federated.secagg.roster import ROUNDS, SAMPLINGS, most_participations
-from mezzotint.federated.tasks import LocalTraining, optimizer_named
+from mezzotint.federated.tasks import LocalTraining, model_for, optimizer_named
 from mezzotint.vectors import RankedCodebook
 
 Scheme = Encoding | RankedCodebook
@@ -49,7 +49,8 @@ class RunSettings(Record):
     Arguments:
         dataset, data, model: data set and model (`mezzotint.datasets`, `.tasks`); `data` is a folder or file on the
             machine that reads it.
-        clients: number of parts into which a data set without clients of its own is split.
+        clients: number of parts into which a data set without clients of its own is split; of femnist the first
+            ones, 0 for all.
         dirichlet: of the Dirichlet split.
         seed: of the split, the initial parameters and batches; of no private noise.
         algorithm, steps, rate, batch, proximal: of `LocalTraining`.
@@ -133,7 +134,11 @@ class RunSettings(Record):
                 local or self.rounds <= ROUNDS,
                 f"at most {ROUNDS:,} secure sums in a run: start a second run",
             ),
-            ("clients", self.clients >= 2, "need at least 2 clients; one alone hides nothing"),
+            (
+                "clients",
+                self.clients >= 2 or (self.clients == 0 and self.dataset == "femnist"),
+                "need at least 2 clients, or 0 for all of femnist's; one alone hides nothing",
+            ),
             ("per_round", self.per_round >= 2, "need at least 2 clients in a round"),
             ("learning_rate", self.learning_rate > 0, "need a number > 0"),
             (
@@ -193,6 +198,10 @@ class RunSettings(Record):
         told = {name: getattr(self, name) for name in ("clients", "dirichlet", "seed")}
         return load_federation(self.dataset, folder=self.data if folder is None else folder, **told)
 
+    def model_size(self, federation: Federation) -> int:
+        """Parameters of the model, for data of these shapes."""
+        return model_for(self.model, federation).initial(self.seed).size
+
     def scheme(self) -> Scheme:
         """How an update becomes a report: `encoding`, or with trust "local" `codebook`."""
         return self.codebook() if self.trust == "local" else self.encoding()
@@ -231,15 +240,29 @@ class RunSettings(Record):
         )
 
     @property
+    def fewest_summands(self) -> int:
+        """The fewest summands of a round."""
+        return self.minimum or (self.per_round + self.spare) // 2 + 1
+
+    @property
+    def participations(self) -> int:
+        """The largest number of rounds that one client is in."""
+        return self._participations(self.rounds)
+
+    @property
     def evaluations(self) -> int:
         """The largest number of sums of metrics that one client is in."""
-        planned = self.rounds // self.evaluate_every if self.evaluate_every else 0
-        drawn = {
-            "per_round": self.per_round + self.spare,
-            "population": max(self.clients, self.per_round + self.spare),
-        }
+        return self._participations(
+            self.rounds // self.evaluate_every if self.evaluate_every else 0
+        )
+
+    def _participations(self, rounds: int) -> int:
+        drawn = self.per_round + self.spare
+        population = self.clients or len(self.federation().clients)
         sampling = check_choice("sampling", self.sampling, SAMPLINGS)
-        return most_participations(sampling, rounds=planned, **drawn)
+        return most_participations(
+            sampling, rounds=rounds, per_round=drawn, population=max(population, drawn)
+        )
 
     @classmethod
     def from_config(cls, values: JsonObject) -> RunSettings:

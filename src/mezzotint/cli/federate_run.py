@@ -1,0 +1,498 @@
+"""Run files of `mezzotint federate`: one record a table, and the mechanism as a table tagged by its kind."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar, final, get_type_hints
+
+import mezzotint as mz
+from mezzotint.cli import common
+from mezzotint.core.errors import FileFormatError, ParameterError
+from mezzotint.core.files import read_text
+from mezzotint.core.mechanism import Mechanism
+from mezzotint.federated.encoding import Encoding
+from mezzotint.federated.settings import RunSettings, Scheme
+
+EXAMPLE_RUN = """\
+# A private federated run: mezzotint federate run.toml --out run
+model = "softmax"             # small-cnn, cnn
+
+[data]
+set = "digits"                # femnist, mnist, cifar10, cifar100: with folder = "..."
+clients = 100                 # parts of a set without clients of its own; 0: all of femnist's
+dirichlet = 0.5               # the smaller, the less even
+
+[training]                    # of a client, in its round
+steps = 5
+rate = 0.5
+
+[rounds]
+count = 6
+clients = 100                 # in each
+order = "cyclic"              # all in turn; or "fixed": drawn anew
+
+[privacy]
+epsilon = 4.0                 # of the client that takes part most often, against the server; 0: no budget
+delta = 1e-6
+
+[mechanism]                   # rounded-gaussian, table, grid, ranked, file
+kind = "rounded-gaussian"
+l2_norm = 1.0
+"""
+
+Table = TypeVar("Table")
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """`[data]`: the data set, its folder or file, and the split of one without clients."""
+
+    set: str = "digits"
+    folder: str = ""
+    clients: int = 100
+    dirichlet: float = 0.5
+    seed: int = 0
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """`[model]`."""
+
+    name: str = "softmax"
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """`[training]`: a client's steps in a round."""
+
+    algorithm: str = "fedavg"
+    steps: int = 5
+    rate: float = 0.5
+    batch: int = 0
+    proximal: float = 0.0
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Rounds:
+    """`[rounds]`: how many, of how many clients."""
+
+    count: int = 6
+    clients: int = 100
+    spare: int = 0
+    minimum: int = 0
+    order: str = "cyclic"
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Privacy:
+    """`[privacy]`: the budget, and the clients whose noise no claim counts."""
+
+    epsilon: float = 0.0
+    delta: float = 1e-6
+    corrupted: int = 0
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Server:
+    """`[server]`: its step, its roster, and what its rounds bear."""
+
+    learning_rate: float = 2.0
+    optimizer: str = "fedavg"
+    roster: str = ""
+    colluding: float = 0.2
+    dropping: float = 0.2
+    timeout: float = 300.0
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Evaluate:
+    """`[evaluate]`: sums of what clients measure, every so many rounds."""
+
+    every: int = 0
+    noise_multiplier: float = 8.0
+    largest_loss: float = 5.0
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class RoundedGaussian:
+    """`kind = "rounded-gaussian"`: clients' noise; without a multiplier, the least that keeps to the budget."""
+
+    l2_norm: float = 1.0
+    noise_multiplier: float = 0.0
+    most_examples: int = 0
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class QuantizedTable:
+    """`kind = "table"`: every coordinate through a table, of a family or from a file."""
+
+    family: str = "rqm"
+    file: str = ""
+    bits: int = 4
+    clip: float = 0.4
+    report_epsilon: float = 0.0
+    l2_norm: float = 0.0
+    most_examples: int = 0
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """`kind = "grid"`: rounding to 16 bits, without noise: nothing is claimed."""
+
+    clip: float = 0.4
+    l2_norm: float = 0.0
+    most_examples: int = 0
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Ranked:
+    """`kind = "ranked"`: nobody is trusted; the server sees one private report of each client."""
+
+    epsilon: float = 4.0
+    l2_norm: float = 1.0
+    bits: int = 0
+    file: str = ""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Described:
+    """`kind = "file"`: the encoding in a file."""
+
+    file: str = ""
+    l2_norm: float = 0.0
+
+
+Kind = RoundedGaussian | QuantizedTable | Grid | Ranked | Described
+KINDS: Mapping[str, type[Kind]] = {
+    "rounded-gaussian": RoundedGaussian,
+    "table": QuantizedTable,
+    "grid": Grid,
+    "ranked": Ranked,
+    "file": Described,
+}
+FAMILIES = ("quantize", "rqm", "pbm", "erm", "optm", "optimal")
+_REPORT_EPSILON = 4.0
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class RunFile:
+    """A run as its file describes it."""
+
+    data: Data = field(default_factory=Data)
+    model: Model = field(default_factory=Model)
+    training: Training = field(default_factory=Training)
+    rounds: Rounds = field(default_factory=Rounds)
+    privacy: Privacy = field(default_factory=Privacy)
+    server: Server = field(default_factory=Server)
+    evaluate: Evaluate = field(default_factory=Evaluate)
+    mechanism: Kind = field(default_factory=RoundedGaussian)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the server sees single reports."""
+        return isinstance(self.mechanism, Ranked)
+
+    def settings(self, out: Path | None) -> RunSettings:
+        """The settings of the run; its encoding is made apart."""
+        norm = self.mechanism.l2_norm
+        if isinstance(self.mechanism, RoundedGaussian | Ranked) and not norm > 0:
+            raise ParameterError("mechanism.l2_norm", norm, "need a clipping norm > 0")
+        return RunSettings(
+            dataset=self.data.set, data=self.data.folder, clients=self.data.clients,
+            dirichlet=self.data.dirichlet, seed=self.data.seed, model=self.model.name,
+            algorithm=self.training.algorithm, steps=self.training.steps, rate=self.training.rate,
+            batch=self.training.batch, proximal=self.training.proximal,
+            rounds=self.rounds.count, per_round=self.rounds.clients, spare=self.rounds.spare,
+            minimum=self.rounds.minimum, sampling=self.rounds.order,
+            epsilon=self.privacy.epsilon, delta=self.privacy.delta, corrupted=self.privacy.corrupted,
+            learning_rate=self.server.learning_rate, server_optimizer=self.server.optimizer,
+            roster=self.server.roster, colluding=self.server.colluding, dropping=self.server.dropping,
+            stage_timeout=self.server.timeout, evaluate_every=self.evaluate.every,
+            evaluate_noise=self.evaluate.noise_multiplier, largest_loss=self.evaluate.largest_loss,
+            trust="local" if self.is_local else "sum", l2_norm=norm,
+            clip=getattr(self.mechanism, "clip", 0.4), out="" if out is None else str(out.resolve()),
+        )  # fmt: skip
+
+
+NAMES = {
+    "dataset": "data.set", "data": "data.folder", "clients": "data.clients", "dirichlet": "data.dirichlet",
+    "seed": "data.seed", "model": "model.name", "algorithm": "training.algorithm", "steps": "training.steps",
+    "rate": "training.rate", "batch": "training.batch", "proximal": "training.proximal",
+    "rounds": "rounds.count", "per_round": "rounds.clients", "spare": "rounds.spare", "minimum": "rounds.minimum",
+    "sampling": "rounds.order", "epsilon": "privacy.epsilon", "delta": "privacy.delta",
+    "corrupted": "privacy.corrupted", "learning_rate": "server.learning_rate",
+    "server_optimizer": "server.optimizer", "roster": "server.roster", "colluding": "server.colluding",
+    "dropping": "server.dropping", "stage_timeout": "server.timeout", "evaluate_every": "evaluate.every",
+    "evaluate_noise": "evaluate.noise_multiplier", "largest_loss": "evaluate.largest_loss",
+    "l2_norm": "mechanism.l2_norm", "clip": "mechanism.clip", "noise_multiplier": "mechanism.noise_multiplier",
+    "most_examples": "mechanism.most_examples", "bits": "mechanism.bits",
+}  # fmt: skip
+"""Parameter of the library -> key of a run file, in errors."""
+
+_PLAIN = {"model": "name", "rounds": "count"}
+"""Tables that may be written as one value, and the key that it stands for."""
+
+
+def read_run(path: Path, changes: Sequence[str]) -> RunFile:
+    """Read a run file.
+
+    Arguments:
+        path: of the file.
+        changes: "table.key=value", or "table=value" where one value stands for the table; the value as in TOML.
+
+    Raises:
+        ParameterError: no such file; a table, key or kind that there is not; a value of another type.
+        FileFormatError: not TOML.
+    """
+    if not path.is_file():
+        raise ParameterError("run", str(path), "no such file; --example prints one")
+    try:
+        document = tomllib.loads(read_text(path))
+    except tomllib.TOMLDecodeError as error:
+        raise FileFormatError(f"{path.name}: not a run file ({error})") from None
+    for change in changes:
+        _change(document, change)
+    return _run_of(document)
+
+
+def _change(document: dict[str, Any], change: str) -> None:
+    """Set one value of a document."""
+    name, equals, text = change.partition("=")
+    table, _, key = name.strip().partition(".")
+    if not equals or not table:
+        raise ParameterError("set", change, "write table.key=value")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()
+    key = key or _PLAIN.get(table, "")
+    if not key:
+        raise ParameterError("set", change, "name a key of this table: table.key=value")
+    values = document.setdefault(table, {})
+    if not isinstance(values, dict):
+        values = document[table] = {_PLAIN.get(table, ""): values}
+    values[key] = value
+
+
+def _run_of(document: Mapping[str, Any]) -> RunFile:
+    known = get_type_hints(RunFile)
+    tables: dict[str, Any] = {}
+    for name, values in document.items():
+        if name not in known:
+            raise ParameterError(name, str(values), f"no such table; there are {', '.join(known)}")
+        if name in _PLAIN and not isinstance(values, dict):
+            values = {_PLAIN[name]: values}
+        if not isinstance(values, dict):
+            raise ParameterError(name, str(values), f"must be a table, such as [{name}]")
+        if name == "mechanism":
+            tables[name] = _mechanism_of(values)
+        else:
+            tables[name] = _record(known[name], name, values)
+    return RunFile(**tables)
+
+
+def _mechanism_of(values: Mapping[str, Any]) -> Kind:
+    kind = values.get("kind")
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise ParameterError("mechanism.kind", str(kind), f"use one of {', '.join(KINDS)}")
+    others = {key: value for key, value in values.items() if key != "kind"}
+    return _record(KINDS[kind], f"mechanism, of kind {kind}", others)
+
+
+def _record(kind: type[Table], name: str, values: Mapping[str, Any]) -> Table:
+    """A table's record; whole numbers are taken for others."""
+    types = get_type_hints(kind)
+    checked: dict[str, Any] = {}
+    for key, value in values.items():
+        if key not in types:
+            raise ParameterError(
+                f"{name}.{key}", str(value), f"no such key; there are {', '.join(types)}"
+            )
+        if types[key] is float and type(value) is int:
+            value = float(value)
+        if type(value) is not types[key]:
+            raise ParameterError(
+                f"{name}.{key}", str(value), f"need a value of type {types[key].__name__}"
+            )
+        checked[key] = value
+    return kind(**checked)
+
+
+# Mechanisms ----------------------------------------------------------------------------------------------------------
+
+
+def make_scheme(run: RunFile, settings: RunSettings, *, size: int) -> Scheme:
+    """How an update of `size` coordinates becomes a report.
+
+    Raises:
+        ParameterError: values out of their ranges, a file that is not there, a table that cannot be summed.
+        InfeasibleError: no noise keeps to the budget.
+    """
+    mechanism = run.mechanism
+    if isinstance(mechanism, Ranked):
+        return _ranked(mechanism, size)
+    if isinstance(mechanism, Described):
+        return _from_file(mechanism.file, mechanism.l2_norm)
+    if mechanism.most_examples < 0:
+        raise ParameterError(
+            "mechanism.most_examples", mechanism.most_examples, "need a count, or 0: equal weights"
+        )
+    if isinstance(mechanism, RoundedGaussian):
+        encoding = _gaussian(run, mechanism, settings, size)
+    elif isinstance(mechanism, Grid):
+        encoding = mz.federated.FixedPointEncoding(
+            clip=mechanism.clip, l2_norm=mechanism.l2_norm or None
+        )
+    else:
+        encoding = _table(mechanism)
+    if not mechanism.most_examples:
+        return encoding
+    return mz.federated.WeightedEncoding(inner=encoding, most_examples=mechanism.most_examples)
+
+
+def _ranked(mechanism: Ranked, size: int) -> mz.vectors.RankedCodebook:
+    """The codebook of single reports: made for the model, or from a file."""
+    if mechanism.file:
+        return mz.vectors.RankedCodebook.load(mechanism.file)
+    return mz.vectors.ranked_codebook(
+        size,
+        mechanism.epsilon,
+        mechanism.bits or None,
+        clip_norm=mechanism.l2_norm,
+    )
+
+
+def _table(mechanism: QuantizedTable) -> Encoding:
+    if mechanism.file:
+        return _from_file(mechanism.file, mechanism.l2_norm)
+    if not 1 <= mechanism.bits <= 12:
+        raise ParameterError("mechanism.bits", mechanism.bits, "need 1 to 12")
+    if not 0 < mechanism.clip < math.inf:
+        raise ParameterError("mechanism.clip", mechanism.clip, "need a finite clipping range > 0")
+    if not 0 <= mechanism.report_epsilon < math.inf:
+        remedy = "need an epsilon > 0, or 0 for the default"
+        raise ParameterError("mechanism.report_epsilon", mechanism.report_epsilon, remedy)
+    return mz.federated.TableEncoding(
+        mechanism=_named(mechanism), l2_norm=mechanism.l2_norm or None
+    )
+
+
+def _from_file(file: str, l2_norm: float) -> Encoding:
+    if not Path(file).is_file():
+        raise ParameterError("mechanism.file", file, "no such file; check the path")
+    try:
+        return mz.federated.load_encoding(Path(file), l2_norm=l2_norm or None)
+    except ParameterError as error:
+        if error.parameter != "levels":
+            raise
+        remedy = (
+            "its levels are not integer multiples of a step, so sums of codes do not decode to sums of values; design "
+            "it on an even grid (--levels=-3,-1,1,3)"
+        )
+        raise ParameterError("mechanism.file", file, remedy) from error
+
+
+def _named(mechanism: QuantizedTable) -> Mechanism:
+    clip, levels, epsilon = mechanism.clip, 2**mechanism.bits, mechanism.report_epsilon
+    family = mechanism.family
+    if family not in FAMILIES:
+        raise ParameterError("mechanism.family", family, f"use one of {', '.join(FAMILIES)}")
+    if family == "quantize":
+        return mz.families.stochastic_rounding(lower=-clip, upper=clip, levels=levels)
+    if family == "rqm" and epsilon == 0:
+        return mz.families.rqm(lower=-clip, upper=clip, levels=levels, extension=clip, q=0.42)
+    if family == "pbm" and epsilon == 0:
+        return mz.families.pbm(lower=-clip, upper=clip, trials=levels - 1, theta=0.25)
+    epsilon = epsilon or _REPORT_EPSILON
+    if family in ("rqm", "pbm"):
+        return mz.design.calibrate(
+            family, epsilon=epsilon, lower=-clip, upper=clip, levels=levels
+        ).mechanism
+    return _on_even_levels(family, levels, clip, epsilon)
+
+
+def _on_even_levels(family: str, levels: int, clip: float, epsilon: float) -> Mechanism:
+    """Sums need even levels: the best of nine ranges, from the least that unbiased reports allow."""
+    if family == "optm" and levels > 4:
+        remedy = "OPTM searches boxes of probabilities, too many beyond 4 levels: use 2, or optimal"
+        raise ParameterError("mechanism.bits", (levels - 1).bit_length(), remedy)
+    reaches = [clip * 1.02 * 1.18**step / math.tanh(epsilon / 2) for step in range(9)]
+    problem: dict[str, Any] = {"epsilon": epsilon, "lower": -clip, "upper": clip}
+
+    def design(even: list[float]) -> mz.design.DesignResult:
+        if family == "optimal":
+            return mz.design.optimal(levels=even, knots=9, **problem)
+        if family == "erm":
+            return mz.design.calibrate("erm", levels=even, **problem)
+        return mz.design.optm(bins=even, boxes=9, **problem)
+
+    return common.best_on_even_levels(levels, reaches, design)
+
+
+def _gaussian(
+    run: RunFile, mechanism: RoundedGaussian, settings: RunSettings, updates: int
+) -> Encoding:
+    """Clients' noise: as named, or the least that keeps to the budget."""
+    from mezzotint.privacy.claim import counted
+
+    size = updates + (mechanism.most_examples > 0)
+    shape: dict[str, Any] = {
+        "l2_norm": mechanism.l2_norm,
+        "clients": run.rounds.clients,
+        "size": size,
+    }
+    if mechanism.noise_multiplier:
+        return mz.federated.gaussian_encoding(noise_multiplier=mechanism.noise_multiplier, **shape)
+    if not settings.epsilon:
+        remedy = "name it, or a budget: privacy.epsilon"
+        raise ParameterError("mechanism.noise_multiplier", 0.0, remedy)
+    rounds, least = settings.participations, settings.fewest_summands
+    epsilon, delta = left_for_updates(settings)
+    from mezzotint.federated.budgets import noise_within
+
+    def make(multiplier: float) -> mz.federated.GaussianEncoding:
+        return mz.federated.gaussian_encoding(noise_multiplier=multiplier, **shape)
+
+    multiplier, encoding = noise_within(
+        epsilon, make, rounds=rounds, clients=least, size=size, delta=delta, corrupted=settings.corrupted
+    )  # fmt: skip
+    told = f"clients in {rounds} of {counted(settings.rounds, 'round')} (sums of {least} or more)"
+    common.note(
+        f"a noise multiplier of {multiplier:.6g} keeps {told} within epsilon {settings.epsilon:g}"
+    )
+    return encoding
+
+
+def left_for_updates(settings: RunSettings) -> tuple[float, float]:
+    """Epsilon and delta of the budget without what clients measure."""
+    if not settings.evaluations:
+        return settings.epsilon, settings.delta
+    claim = settings.measuring(0).central(
+        rounds=settings.evaluations,
+        clients=settings.fewest_summands,
+        size=0,
+        delta=settings.delta / 2,
+        corrupted=settings.corrupted,
+    )
+    cost = math.inf if claim is None else claim.epsilon
+    if cost >= settings.epsilon:
+        remedy = f"what clients measure alone costs {cost:g}: use more evaluate.noise_multiplier, or ask less often"
+        raise ParameterError("privacy.epsilon", settings.epsilon, remedy)
+    return settings.epsilon - cost, settings.delta / 2

@@ -1,0 +1,117 @@
+"""One round of a run on made-up data, in this process: whether its parts fit together, and what the run would cost."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from mezzotint.core.errors import ParameterError
+from mezzotint.core.records import Record
+from mezzotint.datasets import Federation
+from mezzotint.federated.app import check_run
+from mezzotint.federated.settings import RunSettings, Scheme
+from mezzotint.federated.tasks import Rehearsal, model_for, optimizer_named
+from mezzotint.vectors import RankedCodebook
+
+SHAPES: dict[str, tuple[tuple[int, ...], int]] = {
+    "digits": ((64,), 10),
+    "mnist": ((28, 28), 10),
+    "femnist": ((28, 28), 62),
+    "cifar10": ((32, 32, 3), 10),
+    "cifar100": ((32, 32, 3), 100),
+}
+"""Data set -> shape of a record's features, and the number of classes."""
+
+_RECORDS = 10  # of a made-up client
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class DryRun(Record):
+    """What a rehearsal found.
+
+    Arguments:
+        clients: of the round.
+        parameters: of the model.
+        bits: on the wire, of each parameter; of a whole report where the server sees reports.
+        epsilon: of a client in `rounds` rounds, by the claim that a budget counts; None without a claim.
+        rounds: most rounds of one client.
+        seconds: that the round took, without Flower.
+    """
+
+    clients: int
+    parameters: int
+    bits: int
+    epsilon: float | None
+    rounds: int
+    seconds: float
+
+
+def made_up(settings: RunSettings, clients: int) -> Federation:
+    """Random features and labels of the shapes of a data set; nothing is read.
+
+    Raises:
+        ParameterError: a data set whose shapes are not known.
+    """
+    if settings.dataset not in SHAPES:
+        known = ", ".join(SHAPES)
+        raise ParameterError("dataset", settings.dataset, f"no shapes are known; use {known}")
+    shape, classes = SHAPES[settings.dataset]
+    rng = np.random.default_rng(settings.seed)
+
+    def records(count: int) -> tuple[np.ndarray, np.ndarray]:
+        features = rng.random((count, *shape), dtype=np.float32)
+        return features, rng.integers(0, classes, count)
+
+    test_x, test_y = records(_RECORDS)
+    parts = tuple(records(_RECORDS) for _ in range(clients))
+    return Federation(clients=parts, test_x=test_x, test_y=test_y, classes=classes)
+
+
+def rehearse(settings: RunSettings, scheme: Scheme) -> DryRun:
+    """Refuse a run that could not start, then train, encode, sum and decode one round of made-up clients.
+
+    Raises:
+        ParameterError: as of the run: settings that no client would answer, a scheme for another model.
+    """
+    check_run(settings, scheme)
+    start = time.perf_counter()
+    federation = made_up(settings, settings.per_round)
+    model = model_for(settings.model, federation)
+    size = model.initial(settings.seed).size
+    rounds, epsilon = settings.participations, math.inf
+    asked = {"rounds": rounds, "delta": settings.delta}
+    if isinstance(scheme, RankedCodebook):
+        if scheme.dimension != size:
+            remedy = f"the model has {size} parameters"
+            raise ParameterError("mechanism", f"{scheme.dimension} coordinates", remedy)
+        scheme.encode(model.initial(settings.seed), 0, rng=settings.seed)
+        bits, epsilon = scheme.bits, scheme.claim(**asked).epsilon
+    else:
+        rehearsal = Rehearsal(
+            federation=federation,
+            model=model,
+            per_round=settings.per_round,
+            learning_rate=settings.learning_rate,
+            rounds=1,
+            every=1,
+            training=settings.training,
+            optimizer=optimizer_named(settings.server_optimizer),
+        )
+        rehearsal.run(scheme, seed=settings.seed)
+        bits = scheme.bits(settings.per_round + settings.spare)
+        clients = max(settings.fewest_summands, settings.corrupted + 1)
+        claim = scheme.central(**asked, clients=clients, size=size, corrupted=settings.corrupted)
+        epsilon = math.inf if claim is None else claim.epsilon
+    return DryRun(
+        clients=settings.per_round,
+        parameters=size,
+        bits=bits,
+        epsilon=None if math.isinf(epsilon) else epsilon,
+        rounds=rounds,
+        seconds=time.perf_counter() - start,
+    )
