@@ -94,6 +94,9 @@ def rows(repetitions: int) -> list[tuple[str, float, str]]:
             "< 10 s",
         ),
     ]
+    three = (("0.5", "0.3", "0.2"), ("0.2", "0.5", "0.3"), ("0.3", "0.2", "0.5"))
+    how = {"n": 100, "vertices": three, "sampled": 95, "epsilon": 1.0, "mechanism": "winner"}
+    entries.append(("smoothed, plurality of 3, n = 100", lambda: expected(**how), ""))
     codes = np.random.default_rng(0).choice(256, size=1000, p=quantized_gaussian(0.0, 0.12))
     entries.append(
         ("delta, 1000 8-bit gradients", lambda: average_profile(codes, sampled=32, epsilon=1.0), "")

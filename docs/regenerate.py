@@ -32,6 +32,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "rqm-figure5": {"rounds": 60, "seeds": 2},
     "rqm-figure6": {"rounds": 60, "seeds": 2},
     "rqm-figure11": {"rounds": 10, "seeds": 2},
+    "rqm-tradeoff": {"seeds": 5},
 }
 """What is stored of long experiments: what fits a small machine."""
 ERRATA = re.compile(r"### Quantization\n.*\Z", re.DOTALL)

@@ -8,6 +8,7 @@ from fractions import Fraction
 from functools import partial
 
 import mpmath as mp
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -358,3 +359,45 @@ def test_the_epsilon_of_a_ratio_is_the_least_float_above_its_logarithm(ratio: Fr
     with mp.workdps(60):
         exact = mp.log(mp.mpf(ratio.numerator) / ratio.denominator)
         assert mp.mpf(math.nextafter(found, -math.inf)) < exact <= mp.mpf(found)
+
+
+def _exact_pair(first: int, second: int, lost: int, ratio: Fraction) -> Fraction:
+    """D(A, B) when `lost` of the A + B - 1 records are lost, as a sum of rationals."""
+    total = Fraction(0)
+    size = first + second - 1
+    for of_first in range(max(0, lost - second + 1), min(first, lost) + 1):
+        p = math.comb(first, of_first) * math.comb(second - 1, lost - of_first)
+        # The same sample, where one record less is of the first type: one less of them is lost.
+        q = 0
+        if of_first >= 1 and lost - of_first + 1 <= second:
+            q = math.comb(first - 1, of_first - 1) * math.comb(second, lost - of_first + 1)
+        total += max(Fraction(0), p - ratio * q)
+    return total / math.comb(size, lost)
+
+
+@pytest.mark.slow
+def test_the_stated_error_on_a_thousand_databases() -> None:
+    """Relative error of delta at most 1e-9, and never below the truth: against rationals, down to 1e-30 and beyond."""
+    rng = np.random.default_rng(17)
+    smallest = Fraction(1)
+    for case in range(1000):
+        n = int(rng.integers(4, 400))
+        count = int(rng.integers(2, max(3, n - 2)))
+        lost = int(rng.integers(1, max(2, n // int(rng.integers(2, 40)) + 1)))
+        ratio = 1 + Fraction(int(rng.integers(1, 400)), 100)
+        if case % 20 == 0:  # small deltas need many records
+            n, ratio = int(rng.integers(1000, 3000)), ratio + 3
+            count, lost = n // int(rng.integers(2, 5)), n // 8
+        pairs = {(count, n + 1 - count), (count + 1, n - count)}
+        pairs |= {(b, a) for a, b in pairs}
+        worst = max(_exact_pair(a, b, lost, ratio) for a, b in pairs if min(a, b) >= 1)
+        found = profile((count, n - count), sampled=n - lost, ratio=ratio)
+        if worst == 0:
+            assert found.log10_delta == -math.inf
+            continue
+        smallest = min(smallest, worst)
+        truth = math.log10(worst.numerator) - math.log10(worst.denominator)
+        # Differences of log10 by logarithms of big integers: 2^-50 of their size, far below the bound.
+        assert found.log10_upper >= truth - 1e-13 * abs(truth)
+        assert abs(found.log10_delta - truth) <= 1e-9 / math.log(10) + 1e-13 * abs(truth)
+    assert smallest < Fraction(1, 10**30)

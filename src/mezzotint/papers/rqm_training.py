@@ -214,7 +214,8 @@ def _note(
     return (
         f"{described}. Left and middle: model {paper.model}, {paper.rounds} rounds of {paper.per_round} clients, {seeds} "
         f"seeds, server's rate {paper.learning_rate:g}; the paper has 3,400 devices, 2,000 rounds of 40, a convolutional "
-        "network, and prints neither numbers nor its rate. The sum of 40 clients hides the noise of each: against PBM, "
+        "network, and prints neither numbers nor its rate. The sum of 40 clients hides the noise of each, so that this "
+        "setting cannot tell the mechanisms apart: against PBM, "
         f"beyond two standard errors, seed by seed: {_verdict(rows, '')}. Right: softmax regression with one client a "
         f"round, {alone.rounds} rounds at rate {alone.learning_rate:g}, {alone_seeds} seeds, where the noise shows: "
         f"{_verdict(rows, ALONE)}. What is drawn is the loss above that of noise-free training with the same clients, "
