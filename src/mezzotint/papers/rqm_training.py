@@ -9,6 +9,7 @@ from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
+from scipy.stats import t as student
 
 from mezzotint import datasets, design, families
 from mezzotint.core.errors import ParameterError
@@ -121,7 +122,9 @@ ALONE = "alone: "
 """Prefix of the columns of the setting with one client a round."""
 
 
-def _verdict(rows: Sequence[JsonObject], prefix: str) -> str:
+def _verdict(rows: Sequence[JsonObject], prefix: str, seeds: int) -> str:
+    """Where each RQM differs from PBM by more than Student's 95 % interval, seed by seed."""
+    factor = float(student.ppf(0.975, seeds - 1)) if seeds > 1 else math.inf
     words: list[str] = []
     for row in rows:
         if not row["mechanism"].startswith("RQM"):
@@ -133,7 +136,7 @@ def _verdict(rows: Sequence[JsonObject], prefix: str) -> str:
         ):
             value, spread = row[prefix + gain], row[prefix + error]
             verdict = "undecided"
-            if abs(value) > 2 * spread:
+            if abs(value) > factor * spread:
                 verdict = "better" if value > 0 else "worse"
             said.append(f"{gain.split()[0]} {verdict}")
         words.append(f"{row['mechanism']}: {', '.join(said)}")
@@ -216,9 +219,9 @@ def _note(
         f"seeds, server's rate {paper.learning_rate:g}; the paper has 3,400 devices, 2,000 rounds of 40, a convolutional "
         "network, and prints neither numbers nor its rate. The sum of 40 clients hides the noise of each, so that this "
         "setting cannot tell the mechanisms apart: against PBM, "
-        f"beyond two standard errors, seed by seed: {_verdict(rows, '')}. Right: softmax regression with one client a "
+        f"beyond Student's 95 % interval, seed by seed: {_verdict(rows, '', seeds)}. Right: softmax regression with one client a "
         f"round, {alone.rounds} rounds at rate {alone.learning_rate:g}, {alone_seeds} seeds, where the noise shows: "
-        f"{_verdict(rows, ALONE)}. What is drawn is the loss above that of noise-free training with the same clients, "
+        f"{_verdict(rows, ALONE, alone_seeds)}. What is drawn is the loss above that of noise-free training with the same clients, "
         f"and it grows with the MSE, not with the divergence. c = {CLIP:g}, m, theta, Delta / c and q are the paper's; "
         f"PBM has {TRIALS} trials, as many outcomes. The optimal table has the Renyi divergence of the first RQM at "
         f"order {TRAINING_ORDER:g}. Bars are one standard error. Epsilons are of one coordinate; for a whole vector "
