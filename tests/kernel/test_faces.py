@@ -14,7 +14,9 @@ from mezzotint import families, kernel, privacy, vectors
 from mezzotint.cli import app
 from mezzotint.core.errors import MezzotintError
 from mezzotint.kernel.checker import KINDS
+from mezzotint.privacy.propose import exact_release
 from mezzotint.training import rqp
+from mezzotint.training.batches import PoissonBatches
 
 RQM = families.rqm(lower=-1, upper=1, levels=4, extension=1.0, q=0.42)
 SCHEMA = json.loads(
@@ -150,3 +152,24 @@ def test_account_writes_a_claim_that_verify_accepts_and_an_edit_breaks(tmp_path:
     done = run.invoke(app, ["verify", str(claim), "--json"])
     assert done.exit_code == 2
     assert json.loads(done.stdout)["valid"] is False
+
+
+@pytest.mark.parametrize("rate", [0.01, 1 / 3, 0.1, 0.7, 1e-5])
+@pytest.mark.parametrize("noise", [1.1, 0.7, 2 / 3])
+def test_the_certified_release_is_the_one_that_is_drawn(rate: float, noise: float) -> None:
+    """Not that of the decimals that are printed: 0.1 as a float is above 1/10."""
+    outcome = rqp.propose_training(
+        epsilon=50.0, delta=0.5, noise_multiplier=noise, steps=1, sampling_rate=rate, fineness=4
+    )
+    release = outcome.claim.release
+    assert release is not None
+    assert release.rate >= Fraction(rate)
+    assert release.noise_multiplier is not None
+    assert release.noise_multiplier <= Fraction(noise)
+    drawn = PoissonBatches(batch_size=7, dataset_size=30)
+    threshold = Fraction(drawn.threshold, 2**64)
+    assert threshold <= Fraction(drawn.sampling.rate)
+    proposed = exact_release(
+        privacy.Release(mechanism=RQM, delta=1e-6, rounds=2, sampling_rate=rate)
+    )
+    assert proposed.rate >= Fraction(rate)

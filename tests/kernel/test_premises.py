@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from pathlib import Path
 
@@ -30,6 +31,26 @@ def test_the_page_has_the_table() -> None:
     page = Path(__file__).parents[2] / "docs" / "proofs" / "kernel.md"
     assert table_of_premises() in page.read_text(encoding="utf-8")
     assert len(mutants.rows()) == len(PREMISES)
+
+
+def test_the_short_tables_of_other_pages_name_what_is_there() -> None:
+    """Functions of the kernel and tests, of every page that ends with a table of premises."""
+    root, functions = Path(__file__).parents[2], set[str]()
+    for module in ("table", "measures", "losses", "sums", "gaussian", "dual", "smoothed", "claim"):
+        names = vars(importlib.import_module(f"mezzotint.kernel.{module}"))
+        functions |= {f"{module}.{name}" for name in names}
+    refused_names = {premise.name for premise in PREMISES}
+    read = 0
+    for page in sorted((root / "docs" / "proofs").glob("*.md")):
+        _, _, table = page.read_text(encoding="utf-8").partition("\n## Premises\n")
+        for row in re.findall(r"^\|.* kernel .*\|$", table, re.MULTILINE):
+            read += 1
+            _, _, checked, test, _ = re.split(r"(?<!\\)\|", row)
+            assert set(re.findall(r"`(\w+\.\w+)`", checked)) <= functions, row
+            for path, name in re.findall(r"`(tests/[\w/.]+)::(\w+)", test):
+                assert f"def {name}(" in (root / path).read_text(encoding="utf-8"), row
+            assert set(re.findall(r"test_refuses\[(.*?)\]", test)) <= refused_names, row
+    assert read >= 10
 
 
 @pytest.mark.parametrize("number", range(0, len(PREMISES), 17))
