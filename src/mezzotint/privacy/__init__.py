@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from mezzotint.privacy.ledger import Spent as Spent
     from mezzotint.privacy.profile import Profile as Profile
     from mezzotint.privacy.propose import Outcome as Outcome
-    from mezzotint.privacy.tradeoffs import TradeoffCurve as TradeoffCurve
     from mezzotint.privacy.tradeoffs import metric_epsilon as metric_epsilon
     from mezzotint.privacy.tradeoffs import tradeoff as tradeoff
     from mezzotint.privacy.tradeoffs import vector_epsilon as vector_epsilon

@@ -203,6 +203,32 @@ class Profile:
         least = max(inside, below)
         return least + slack * (1 + abs(least))
 
+    @property
+    def corners(self) -> tuple[FloatArray, FloatArray]:
+        """(c,) false-alarm rates from 0 to 1, and the greatest detection rate of any attack at each: concave.
+
+        Between two corners the detection rate is linear. Source: Dong, Roth and Su 2022, Proposition 2.5.
+        """
+        second = self.masses * np.exp(np.minimum(-self.losses, LARGEST))
+        alarms = np.append(0.0, np.cumsum(second[::-1]))
+        detections = self.infinite + np.append(0.0, np.cumsum(self.masses[::-1]))
+        if alarms[-1] < 1 - self._slack:  # the second distribution has outputs of its own
+            alarms, detections = np.append(alarms, 1.0), np.append(detections, detections[-1])
+        alarms[-1] = 1.0
+        return alarms, np.minimum(detections, 1.0)
+
+    def power(self, false_alarm: float) -> float:
+        """Largest probability, the error added, that an attack detects the other input at this false-alarm rate.
+
+        Raises:
+            ParameterError: false_alarm outside [0, 1] or NaN.
+
+        Guarantees: at most e**epsilon * false_alarm + delta(epsilon) for every epsilon, up to the error.
+        """
+        if not 0 <= false_alarm <= 1:
+            raise ParameterError("false_alarm", false_alarm, "a probability lies between 0 and 1")
+        return min(1.0, float(np.interp(false_alarm, *self.corners)) * (1 + self._slack))
+
     def _above(self, epsilon: float) -> float:
         """The curve of the finite losses by its definition: a sum of positive terms, free of cancellation."""
         first = int(np.searchsorted(self.losses, epsilon, side="right"))

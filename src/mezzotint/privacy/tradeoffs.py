@@ -1,6 +1,6 @@
 """What one report reveals, in other terms than one epsilon.
 
-The trade-off curve: how well any attack can tell two inputs apart (f-DP), with exact corners. The Gaussian mechanism's
+The trade-off curve: how well any attack can tell two inputs apart (f-DP). The Gaussian mechanism's
 exact curve: delta at an epsilon, epsilon at a delta, and the shift that a pair allows. Metric privacy: epsilon per unit
 of distance, for all real inputs, and of vectors reported by one table.
 """
@@ -8,10 +8,8 @@ of distance, for all real inputs, and of vectors reported by one table.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from fractions import Fraction
-from itertools import pairwise
-from typing import Literal, final
+from typing import Literal
 
 import numpy as np
 from scipy.special import log_ndtr, ndtr  # pyright: ignore[reportMissingTypeStubs]
@@ -21,81 +19,32 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import float_above, log_ratio
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.search import bracket
-from mezzotint.core.types import TOTAL, FloatArray, IntArray
-from mezzotint.privacy.profile import tradeoff_corners
+from mezzotint.core.types import FloatArray
+from mezzotint.privacy.profile import Profile
 from mezzotint.privacy.sums.geometry import concave_majorant
 
 
-@final
-@dataclass(frozen=True, kw_only=True, eq=False)
-class TradeoffCurve:
-    """A convex piecewise linear curve from (0, miss) to (1, 0): least miss probability at each false-alarm rate.
-
-    Arguments:
-        false_alarms: (c,) corners, in units of 2**-32, strictly increasing from 0 to 2**32.
-        misses: (c,) the least probability, in units of 2**-32, that an attack with that false-alarm rate overlooks the
-            other input; strictly decreasing until it reaches 0.
-
-    Guarantees:
-        No test between any two inputs lies below the curve, and every corner is reached by a test between two rows.
-        The mechanism is f-DP for this f and for no larger convex f.
-    Source: Dong, Roth and Su 2022, Definition 2.3 and Proposition 2.5; T2 (docs/proofs/tables.md).
-
-    Example:
-        >>> curve = mz.privacy.tradeoff(mz.families.randomized_response(epsilon=1.0))
-        >>> round(curve.power(0.05), 3)  # e times the false alarms
-        0.136
-    """
-
-    false_alarms: IntArray
-    misses: IntArray
-
-    def exact_miss(self, false_alarm: Fraction) -> Fraction:
-        """Least miss probability at a false-alarm rate, both rational."""
-        if not 0 <= false_alarm <= 1:
-            raise ParameterError("false_alarm", false_alarm, "a probability lies between 0 and 1")
-        scaled = false_alarm * TOTAL
-        corners = list(zip(self.false_alarms.tolist(), self.misses.tolist(), strict=True))
-        # A convex piecewise linear curve is the largest of its chords.
-        return max(_on_line(left, right, scaled) for left, right in pairwise(corners)) / TOTAL
-
-    def power(self, false_alarm: float) -> float:
-        """Largest probability, rounded up, that an attack detects the other input at this false-alarm rate in [0, 1].
-
-        Raises:
-            ParameterError: false_alarm outside [0, 1] or NaN.
-
-        Guarantees: at most e**epsilon * false_alarm + delta(epsilon) for every epsilon.
-        """
-        if not 0 <= false_alarm <= 1:
-            raise ParameterError("false_alarm", false_alarm, "a probability lies between 0 and 1")
-        return float_above(1 - self.exact_miss(Fraction(false_alarm)))
-
-
-def _on_line(left: tuple[int, int], right: tuple[int, int], x: Fraction) -> Fraction:
-    return left[1] + (x - left[0]) * Fraction(right[1] - left[1], right[0] - left[0])
-
-
-def tradeoff(mechanism: Mechanism) -> TradeoffCurve:
-    """The trade-off curve of one report, worst over all pairs of inputs, with exact integer corners.
+def tradeoff(mechanism: Mechanism) -> Profile:
+    """Computes how well any attack can tell two inputs apart from one report, worst over all pairs of inputs (f-DP).
 
     Arguments:
         mechanism: any table.
 
-    Returns: the curve: the straight line from (0, 1) to (1, 0) for equal rows, miss 0 everywhere for disjoint ones.
+    Returns: the profile of one report: `power(false_alarm)` and the `corners` of the trade-off curve, `delta(epsilon)`.
 
-    Guarantees: delta(epsilon) is the largest 1 - miss - e**epsilon * false_alarm over the corners. Swapping false
+    Guarantees: delta(epsilon) is the largest detection - e**epsilon * false_alarm over the corners. Swapping false
         alarms and misses gives the same curve.
 
     Source: Neyman-Pearson; Dong, Roth and Su 2022. For mixtures of rows, revealing which rows were mixed can only
         lower a curve, and the mixture of curves lies on or above the convex hull of all of them.
 
     Example:
-        >>> mz.privacy.tradeoff(mz.families.randomized_response(epsilon=1.0)).exact_miss(Fraction(0)) <= 1
-        True
+        >>> profile = mz.privacy.tradeoff(mz.families.randomized_response(epsilon=1.0))
+        >>> round(profile.power(0.05), 3)  # e times the false alarms
+        0.136
     """
-    alarms, misses = tradeoff_corners(mechanism.weights)
-    return TradeoffCurve(false_alarms=alarms, misses=misses)
+    check_instance("mechanism", mechanism, Mechanism)
+    return Profile.of_rows(mechanism.weights)
 
 
 RELATIVE_ERROR = 1e-12

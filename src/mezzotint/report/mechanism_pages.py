@@ -15,7 +15,7 @@ import mezzotint as mz
 from mezzotint.core.errors import InfeasibleError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject, above, number, percent
-from mezzotint.core.types import TOTAL, FloatArray
+from mezzotint.core.types import FloatArray
 from mezzotint.privacy.accounting import report_claim
 from mezzotint.report.page import Curve, Figure, Page, Section, Slider, Table
 
@@ -305,9 +305,9 @@ def _points(mechanism: Mechanism, most: int) -> int:
 
 def what_it_guarantees(mechanism: Mechanism) -> Section:
     """The certificate in words, the privacy profile, the Renyi curve and what an attacker can reach."""
-    curve = mz.privacy.tradeoff(mechanism)
-    alarms, hits = curve.false_alarms / TOTAL, 1 - curve.misses / TOTAL
-    at_five = curve.power(0.05)
+    profile = mz.privacy.tradeoff(mechanism)
+    alarms, hits = profile.corners
+    at_five = profile.power(0.05)
     guess = (1 + mechanism.delta(0.0)) / 2
     words = (
         *mz.privacy.report_words(mechanism).split("\n"),
