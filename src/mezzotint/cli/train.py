@@ -399,7 +399,7 @@ def _resume(run: Trainer, described: RunFile, place: Place, *, overwrite: bool) 
         raise ParameterError("out", str(folder), "exists, and is no folder")
     present = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     ledger = mz.training.trainer.ledger_path(place.checkpoint)
-    if present and not present & {place.checkpoint.name, ledger.name}:
+    if present and not present & {place.checkpoint.name, ledger.name, place.log.name}:
         raise ParameterError("out", str(folder), "exists, and holds no run; choose another folder")
     if overwrite or not place.checkpoint.exists():
         return
