@@ -26,7 +26,7 @@ from rich.table import Table
 from mezzotint import families
 from mezzotint.datasets import Dataset, idx_folder
 from mezzotint.training import make_private, methods, models
-from mezzotint.training.export import Graph, written
+from mezzotint.training.export import Graph, export_model, written
 from mezzotint.training.optimizers import ProjectedOptimizer
 from mezzotint.training.packed import PackedModel, pack_weights
 from mezzotint.training.projection import TrainingWarning, projection
@@ -129,7 +129,7 @@ def exported(
     """Writes a module in ONNX, with `bits` to a weight or, for None, in float32; bytes of the file."""
     packed, weights = packed_of(module, bits or 8)
     if bits is not None:
-        return packed.export(place, module=module, shape=shape, dense=dense, overwrite=True)
+        return export_model(packed, place, module=module, shape=shape, dense=dense, overwrite=True)
     model = written(Floats(packed, weights), module.eval(), shape, "float32", note="{}")
     return place.write_bytes(model.SerializeToString())
 

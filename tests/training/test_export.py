@@ -63,14 +63,14 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ParameterError, match="how it is built"):
         PackedModel(tensors=packed.tensors, levels=packed.levels, note={}).to_module()
     with pytest.raises(ParameterError, match="the ending says"):
-        packed.export("m.tflite")
+        export.export_model(packed, "m.tflite")
 
 
 @pytest.mark.parametrize("bits", [1, 2, 3, 4, 8])
 def test_safetensors(bits: int, tmp_path: Path) -> None:
     safetensors = pytest.importorskip("safetensors")
     packed, _ = packed_of("cnn", bits=bits)
-    size = packed.export(tmp_path / "m.safetensors")
+    size = export.export_model(packed, tmp_path / "m.safetensors")
     assert (
         size
         == (tmp_path / "m.safetensors").stat().st_size
@@ -93,7 +93,7 @@ def test_safetensors(bits: int, tmp_path: Path) -> None:
             weights = scale.reshape(-1, *(1,) * (codes.ndim - 1)) * levels[codes]
             np.testing.assert_array_equal(weights.astype(np.float32), values)
     with pytest.raises(ParameterError, match="exists"):
-        packed.export(tmp_path / "m.safetensors")
+        export.export_model(packed, tmp_path / "m.safetensors")
 
 
 def session_of(path: Path) -> Any:
@@ -146,7 +146,7 @@ def traced_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_onnx(model: str, bits: int, dense: str, tmp_path: Path) -> None:
     pytest.importorskip("onnx")
     packed, module = packed_of(model, bits=bits)
-    size = packed.export(tmp_path / "m.onnx", dense=dense, exact=True)
+    size = export.export_model(packed, tmp_path / "m.onnx", dense=dense, exact=True)
     for records in (1, 5):
         # 784 inputs of softmax; the transformer's norms and weights keep what it multiplies near 1, layer by layer.
         assert_same(tmp_path / "m.onnx", module, torch.rand(records, 28, 28), 784)
@@ -168,7 +168,7 @@ def test_onnx_as_runtimes_take_it(bits: int, dense: Any, tmp_path: Path) -> None
     pytest.importorskip("onnx")
     runtime = pytest.importorskip("onnxruntime")
     packed, module = packed_of("softmax", bits=bits)
-    packed.export(tmp_path / "m.onnx", dense=dense)
+    export.export_model(packed, tmp_path / "m.onnx", dense=dense)
     session = runtime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
     x = torch.rand(4, 28, 28)
     (found,) = session.run(None, {"features": x.numpy()})
@@ -194,7 +194,7 @@ def test_zero_points_are_integers_where_levels_allow_it(
         for t, s in zip(packed.tensors, given, strict=True)
     ]
     packed = replace(packed, tensors=tuple(turned))
-    packed.export(tmp_path / "m.onnx", dense=dense, exact=True)
+    export.export_model(packed, tmp_path / "m.onnx", dense=dense, exact=True)
     graph = onnx.load(tmp_path / "m.onnx").graph
     slow = [
         value.name
@@ -265,8 +265,14 @@ def test_modules_of_ones_own(kind: str, bits: int, scales: str, dense: Any, tmp_
         torch.nn.init.normal_(parameter, std=0.3)
     packed = packed_module(module, bits, scales)
     shape, inputs = ((6,), "int64") if kind == "tokens" else ((6, 5), "float32")
-    packed.export(
-        tmp_path / "m.onnx", module=module, shape=shape, inputs=inputs, dense=dense, exact=True
+    export.export_model(
+        packed,
+        tmp_path / "m.onnx",
+        module=module,
+        shape=shape,
+        inputs=inputs,
+        dense=dense,
+        exact=True,
     )
     for records in (1, 4):
         x = torch.randint(0, 17, (records, 6)) if kind == "tokens" else torch.randn(records, 6, 5)
@@ -297,7 +303,7 @@ def test_operations_that_are_not_written_are_named(module: Any, words: str, tmp_
     whole = torch.nn.Sequential(torch.nn.Linear(5, 5), module)
     shape = (5, 5) if isinstance(module, torch.nn.Conv1d) else (5,)
     with pytest.raises(ParameterError, match=words):
-        packed_module(whole, 4).export(tmp_path / "m.onnx", module=whole, shape=shape)
+        export.export_model(packed_module(whole, 4), tmp_path / "m.onnx", module=whole, shape=shape)
     assert not list(tmp_path.iterdir())
 
 
@@ -345,7 +351,9 @@ def test_passes_that_cannot_be_followed_are_refused(looks: Any, tmp_path: Path) 
     pytest.importorskip("onnx")
     module = Steered(looks)
     with pytest.raises(ParameterError, match="module=Steered"):
-        packed_module(module, 4).export(tmp_path / "m.onnx", module=module, shape=(5,))
+        export.export_model(
+            packed_module(module, 4), tmp_path / "m.onnx", module=module, shape=(5,)
+        )
     assert not list(tmp_path.iterdir())
 
 
@@ -356,23 +364,25 @@ def test_onnx_refuses_what_it_cannot_say(tmp_path: Path) -> None:
         tensors=packed.tensors, levels=(*packed.levels[:-1], 30.0), note=packed.note
     )
     with pytest.raises(ParameterError, match="inputs=int8"):
-        packed.export(tmp_path / "m.onnx", inputs="int8")
+        export.export_model(packed, tmp_path / "m.onnx", inputs="int8")
     with pytest.raises(ParameterError, match="dense=Gemm"):
-        packed.export(tmp_path / "m.onnx", dense="Gemm")
+        export.export_model(packed, tmp_path / "m.onnx", dense="Gemm")
     with pytest.raises(ParameterError, match="at most 16 levels"):
-        packed_of("softmax", bits=5)[0].export(tmp_path / "m.onnx", dense="MatMulNBits")
+        export.export_model(
+            packed_of("softmax", bits=5)[0], tmp_path / "m.onnx", dense="MatMulNBits"
+        )
     with pytest.raises(ParameterError, match="evenly"):
-        uneven.export(tmp_path / "m.onnx")
+        export.export_model(uneven, tmp_path / "m.onnx")
     bare = PackedModel(tensors=packed.tensors, levels=packed.levels, note={})
     with pytest.raises(ParameterError, match="shape"):
-        bare.export(tmp_path / "m.onnx", module=module)
-    assert bare.export(tmp_path / "m.onnx", module=module, shape=(28, 28)) > 0
+        export.export_model(bare, tmp_path / "m.onnx", module=module)
+    assert export.export_model(bare, tmp_path / "m.onnx", module=module, shape=(28, 28)) > 0
     other = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 10, bias=False))
     with pytest.raises(ParameterError, match="on one side only"):
-        bare.export(tmp_path / "n.onnx", module=other, shape=(28, 28))
+        export.export_model(bare, tmp_path / "n.onnx", module=other, shape=(28, 28))
     layers = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 10), torch.nn.Softplus())
     with pytest.raises(ParameterError, match="Softplus"):
-        bare.export(tmp_path / "n.onnx", module=layers, shape=(28, 28))
+        export.export_model(bare, tmp_path / "n.onnx", module=layers, shape=(28, 28))
     assert not (tmp_path / "n.onnx").exists()
 
 
@@ -397,7 +407,9 @@ def test_onnxruntime_multiplies_by_the_integers_of_layers_with_biases(
     torch.manual_seed(0)
     module = Dense()
     weights = {name: parameter.detach().numpy() for name, parameter in module.named_parameters()}
-    pack_weights(weights, bits=bits).export(tmp_path / "m.onnx", module=module, shape=(64,))
+    export.export_model(
+        pack_weights(weights, bits=bits), tmp_path / "m.onnx", module=module, shape=(64,)
+    )
     options = runtime.SessionOptions()
     options.optimized_model_filepath = str(tmp_path / "fused.onnx")
     runtime.InferenceSession(tmp_path / "m.onnx", options, providers=["CPUExecutionProvider"])

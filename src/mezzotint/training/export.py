@@ -791,3 +791,25 @@ def written(
     """The ONNX model of what a module computes, with weights as the graph stores them."""
     done = Operations(graph, module, traced(module, shape, inputs))
     return graph.model(done.last, shape, _ONNX[_DTYPES[inputs]], done.results, note=note)
+
+
+def export_model(
+    packed: PackedModel, path: str | os.PathLike[str], *, overwrite: bool = False, **settings: Any
+) -> int:
+    """Writes a packed model for other programs, by the ending of the path.
+
+    Arguments:
+        packed: the model.
+        path: ending in .onnx (see `save_onnx`, which takes the settings) or .safetensors (see
+            `save_safetensors`).
+        overwrite: replaces the file if it exists.
+    Returns: the size of the file in bytes.
+    Raises:
+        ParameterError: another ending, an existing file.
+    """
+    savers = {".onnx": save_onnx, ".safetensors": save_safetensors}
+    ending = Path(path).suffix
+    if ending not in savers:
+        remedy = f"the ending says the format; use one of {', '.join(savers)}"
+        raise ParameterError("path", ending, remedy)
+    return savers[ending](packed, path, overwrite=overwrite, **settings)

@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, final
+from typing import TYPE_CHECKING, Literal, final
 
 import numpy as np
 import numpy.typing as npt
@@ -304,27 +304,6 @@ class PackedModel:
         return self.load_into(
             task(known["model"], shape=tuple(known["shape"]), classes=known["classes"]).module
         )
-
-    def export(
-        self, path: str | os.PathLike[str], *, overwrite: bool = False, **settings: Any
-    ) -> int:
-        """Writes the model for other programs, by the ending of the path; returns the size of the file in bytes.
-
-        Arguments:
-            path: ending in .onnx (see `export.save_onnx`, which takes the settings) or .safetensors (see
-                `export.save_safetensors`).
-        Raises:
-            ParameterError: another ending, an existing file.
-        """
-        from mezzotint.training import export
-
-        savers = {".onnx": export.save_onnx, ".safetensors": export.save_safetensors}
-        ending = Path(path).suffix
-        if ending not in savers:
-            raise ParameterError(
-                "path", ending, f"the ending says the format; use one of {', '.join(savers)}"
-            )
-        return savers[ending](self, path, overwrite=overwrite, **settings)
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> int:
         """Writes the model, atomically; returns the size of the file in bytes. Refuses an existing file."""
