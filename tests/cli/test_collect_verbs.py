@@ -217,3 +217,20 @@ def _width(told: dict[str, Any]) -> float:
     if "histogram" in told:
         return sum(told["histogram"]["high"]) - sum(told["histogram"]["low"])
     return sum(one["high"] - one["low"] for one in told["quantiles"])
+
+
+def test_the_cost_of_a_row_stands_beside_the_estimate_of_a_column(
+    invoke: Callable[..., SimpleNamespace], two_columns: tuple[Path, Path, Path], tmp_path: Path
+) -> None:
+    source, first, second = two_columns
+    out = tmp_path / "r.parquet"
+    words = ["--column", "x", "--column", "y", "--mechanism", first, "--mechanism", second]
+    ran = invoke("privatize", source, *words, "--out", out, "--json")
+    whole = ran.json["claim"]["epsilon"]
+    one = invoke("estimate", out, "--column", "y_code", "--json")
+    assert one.json["epsilon_of_row"] == whole > one.json["epsilon"]
+    assert "a complete row of these reports, all columns together, costs epsilon" in one.err
+    assert (
+        "epsilon_of_row"
+        not in invoke("estimate", out, "--column", "x_code", "--column", "y_code", "--json").json
+    )

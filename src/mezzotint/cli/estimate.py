@@ -17,7 +17,7 @@ from mezzotint.cli import common
 from mezzotint.cli.common import Address, AsJson, Confidence, Options, Overwrite, option
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.records import Json, JsonObject, number
+from mezzotint.core.records import Json, JsonObject, above, number
 from mezzotint.core.table import OTHER
 
 EXAMPLE = "mezzotint estimate reports.parquet --histogram --quantiles --json"
@@ -117,7 +117,11 @@ def command(
     else:
         table = None if mechanism is None else common.load_mechanism(mechanism)
         of: Options = {"column": column[0] if column else None, "mechanism": table}
-        (_by_groups if by or weights else _one_column)(of, options)
+        if by or weights:
+            _row_claim(sources)
+            _by_groups(of, options)
+        else:
+            _one_column(of, options)
 
 
 def _check(options: Options) -> None:
@@ -168,7 +172,29 @@ def _one_column(of: Options, options: Options) -> None:
     }
     result = mz.collect.estimate(counts, **asked, **_requested(options))
     _write(result._rows(), options)
-    common.show(result.as_dict(), options["as_json"], lambda: _picture(result, counts.mechanism))
+    row = _row_claim(options["sources"])
+    facts = result.as_dict()
+    if row is not None:
+        facts["epsilon_of_row"] = row.epsilon
+    common.show(facts, options["as_json"], lambda: _picture(result, counts.mechanism))
+
+
+def _row_claim(sources: list[str]) -> mz.privacy.Claim | None:
+    """The claim about a complete row, said beside the estimate of one of its columns."""
+    from mezzotint.collect.reports import row_claim
+
+    claims = [row_claim(source) for source in sources if not source.endswith(".json")]
+    whole = max(
+        (claim for claim in claims if claim is not None),
+        key=lambda claim: claim.epsilon,
+        default=None,
+    )
+    if whole is not None:
+        common.note(
+            f"a complete row of these reports, all columns together, costs epsilon {above(whole.epsilon)}; "
+            "what a person was charged in all is in the ledger (mezzotint ledger FILE)"
+        )
+    return whole
 
 
 def _requested(options: Options) -> Options:

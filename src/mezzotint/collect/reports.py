@@ -13,12 +13,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import final
 
+from mezzotint.collect.columns import open_columns
 from mezzotint.collect.dates import output_name
+from mezzotint.collect.listing import STREAM, SourcePath, find_files
 from mezzotint.core.document import read_table, write_table
 from mezzotint.core.errors import FileFormatError
 from mezzotint.core.files import parse_json
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import Json, JsonObject
+from mezzotint.privacy.accounting import report_claim
+from mezzotint.privacy.claim import Claim
 
 FORMAT = "mezzotint-reports"
 VERSION = 1
@@ -138,6 +142,23 @@ def run_of(text: str | None) -> tuple[str | None, str | None]:
         return names_in(document, name="") if isinstance(document, dict) else (None, None)
     except FileFormatError:
         return None, None
+
+
+def row_claim(source: SourcePath) -> Claim | None:
+    """The claim about a complete row of a source, all columns of its reports together.
+
+    Returns: None where its first file reports one column, says nothing of its reports, or holds seeded ones.
+    """
+    files = find_files(source)
+    if files[0].path == STREAM:
+        return None
+    with open_columns(files[0].path) as reader:
+        if reader.description is None:
+            return None
+        described = read_description(reader.description, name=reader.name)
+    if described.seeded or len(described.tables) < 2:
+        return None
+    return report_claim(described.tables)
 
 
 def _entry(entry: Json, name: str, seeded: bool | None) -> tuple[str, Mechanism]:
