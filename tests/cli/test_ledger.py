@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable
@@ -57,6 +58,7 @@ def test_a_ledger_says_who_spent_what_and_what_is_left(
         "bob": 3,
         "eve": 2,
     }
+    assert found["persons"] == 3
     reports = {
         "*": 1,
         "ann": 3,
@@ -68,8 +70,13 @@ def test_a_ledger_says_who_spent_what_and_what_is_left(
         assert one["epsilon"] >= reports[name] * EPSILON
         assert one["left"] <= 1.6 - reports[name] * EPSILON
     assert found["worst"]["epsilon"] == privacy.Ledger(charged[0]).worst().epsilon
-    assert found["charges"] == 5
-    assert [(one["charges"], one["sources"]) for one in found["claims"]] == [(5, 3)]
+    assert found["charges"] == 3  # a line for each run
+    assert [(one["charges"], one["sources"]) for one in found["claims"]] == [(3, 3)]
+    export = charged[0].with_name("people.jsonl")
+    assert invoke("ledger", charged[0], "--export", export).status == 0
+    lines = [json.loads(line) for line in export.read_text().splitlines()]
+    rows = {(one["person"], one["rows"]) for one in lines if "person" in one}
+    assert rows == {("ann", 2), ("bob", 1), ("eve", 1)}
     said = invoke("ledger", charged[0], "--client", "eve", "--budget", "0.9")
     assert said.status == 1
     assert "Budget: epsilon 0.9, exceeded." in said.out
@@ -114,7 +121,7 @@ def test_a_run_says_what_was_charged_and_left_and_a_refusal_names_whom_it_is_abo
     refused = invoke("privatize", *source)
     assert refused.status == 2
     assert (
-        " of ann' exceeds the budget: with it, client 'ann' would have spent epsilon 2"
+        "exceeds the budget: person 'ann' has spent epsilon 1.5 and would pay 0.5 for each of their rows"
         in refused.err
     )
     assert "zoe" not in refused.err

@@ -22,7 +22,7 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
         "kernel.claim.ExactClaim.read",
         "kernel.claim.stamp", "kernel.measures.Grid.read",
         "kernel.claim.Target.read", "core.arguments.check_delta", "privacy.ledger.Ledger.releases",
-        "privacy.ledger.Priced.delta", "privacy.ledger.Priced.epsilon", "privacy.ledger.Charge.of",
+        "privacy.charges.Priced.delta", "privacy.charges.Priced.epsilon", "privacy.charges.Charge.of",
         "core.loss.check_epsilon", "smoothed.model.read_loss", "smoothed.model.profile_of",
         "design.constraints.make_constraint", "design.problem.Problem.epsilon",
         "core.document.read_mechanism", "training.methods.Method.codes",

@@ -20,8 +20,9 @@ from mezzotint.federated.encoding import NoiseEncoding, TableEncoding
 from mezzotint.federated.ledger import RunLedger
 from mezzotint.federated.lifetime import LifetimeLedger
 from mezzotint.privacy.accounting import clones_epsilon
+from mezzotint.privacy.charges import GLOBAL, Charge, compose_releases
 from mezzotint.privacy.divergences import rdp_public_sampling, rdp_to_epsilon
-from mezzotint.privacy.ledger import GLOBAL, Charge, Ledger, compose_releases
+from mezzotint.privacy.ledger import Ledger
 from mezzotint.training import rqp
 from mezzotint.training.phases import Phase, Poisson, WithReplacement, contraction
 from mezzotint.training.projection import projection, projection_from
@@ -113,7 +114,7 @@ PRICES = st.tuples(st.floats(0, 3), st.floats(0, 1e-3))
 
 
 @judges(
-    "privacy.ledger.compose_releases",
+    "privacy.charges.compose_releases",
     "privacy.ledger.Ledger.by_client",
     "privacy.ledger.Ledger.spent",
     "privacy.ledger.Ledger.worst",

@@ -13,8 +13,8 @@ from mezzotint import Mechanism, ParameterError, families
 from mezzotint.core.types import TOTAL
 from mezzotint.privacy import Release, account
 from mezzotint.privacy.accounting import prove, report_words
+from mezzotint.privacy.charges import GLOBAL, Charge, Total
 from mezzotint.privacy.claim import Claim
-from mezzotint.privacy.ledger import GLOBAL, Charge, _Total
 from mezzotint.privacy.local import (
     PURE,
     _pure,
@@ -157,7 +157,7 @@ def test_pure_totals_of_sampled_reports() -> None:
 
 
 def test_a_budget_that_is_just_met_is_kept() -> None:
-    total = _Total()
+    total = Total()
     for k in range(100):
         total.add(Charge(identity=str(k), client=GLOBAL, epsilon=0.01, delta=0.0, description=""))
     least = total._advanced(1e-6)

@@ -23,7 +23,8 @@ from counting import calls
 from mezzotint import FileFormatError, ParameterError, families, privacy
 from mezzotint.core.errors import BudgetError, StorageError
 from mezzotint.core.files import RepairWarning
-from mezzotint.privacy.ledger import GLOBAL, Charge, Ledger, admits, compose_releases
+from mezzotint.privacy.charges import GLOBAL, Charge, admits, compose_releases
+from mezzotint.privacy.ledger import Ledger
 from tolerances import FEW
 
 

@@ -20,7 +20,7 @@ from mezzotint.cli import common
 from mezzotint.cli.common import AsJson, Overwrite, ProofOption, option
 from mezzotint.core.arguments import check_probability
 from mezzotint.core.errors import FileFormatError, ParameterError
-from mezzotint.core.files import AppendLog
+from mezzotint.core.files import AppendLog, replacing
 from mezzotint.core.records import JsonObject, above, below
 
 if TYPE_CHECKING:
@@ -128,6 +128,19 @@ def ledger(
         ),
     ] = None,
     top: Annotated[int, option("Number of clients to list, largest totals first.", least=1)] = 20,
+    export: Annotated[
+        Path | None,
+        option(
+            "Write every person's rows in every run as JSON lines (.jsonl); ids of over 15 bytes as hashes."
+        ),
+    ] = None,
+    convert: Annotated[
+        Path | None,
+        option(
+            "Write a ledger that charges people by name as one of compact segments, to this file."
+        ),
+    ] = None,
+    overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
     """Show what a ledger charges to each client (releases, attempts, epsilon), the largest total and what remains.
@@ -179,8 +192,12 @@ def ledger(
             opened = mz.privacy.Ledger(file)
         for text in opened.repairs:
             common.warn(f"{file.name}: {text}")
-        facts = _facts(opened, budget=budget, client=client)
-        if client is not None and client not in opened.by_client():
+        if convert is not None:
+            opened = _converted(opened, convert)
+        if export is not None:
+            _export(opened, export, overwrite=overwrite)
+        facts = _facts(opened, budget=budget, client=client, top=top)
+        if client is not None and not opened.people and client not in opened.by_client():
             common.note(
                 f"no release is charged to {client} alone; releases about everyone count for every client"
             )
@@ -207,12 +224,17 @@ def _header(file: Path) -> JsonObject:
     return header
 
 
-def _facts(ledger: mz.privacy.Ledger, *, budget: float | None, client: str | None) -> JsonObject:
+def _facts(
+    ledger: mz.privacy.Ledger, *, budget: float | None, client: str | None, top: int
+) -> JsonObject:
     """Everything that a ledger of releases says, for JSON."""
     from mezzotint.privacy import ledger as releases_of
 
     spent = ledger.by_client()
-    if client is not None:
+    people = [line for line in ledger.people if not line.withdrawn]
+    if people:
+        spent |= _people_of(ledger, client, top)
+    elif client is not None:
         spent = {client: ledger.spent(client)}
     counted = [charge for charge in ledger.charges if not charge.withdrawn]
     again = Counter(charge.release.client for charge in counted if charge.attempt > 1)
@@ -231,16 +253,23 @@ def _facts(ledger: mz.privacy.Ledger, *, budget: float | None, client: str | Non
     ]
     worst = max(clients, key=lambda one: one["epsilon"])
     fixed = ledger.fixed
+    persons = {"persons": ledger.persons} if people else {}
     return {
-        "charges": len(counted),
+        "charges": len(counted) + len(people),
+        **persons,
         "observer": "of all these releases, each as its claim says",
         "certified": False,
         "method": "basic composition",
         "repeated": sum(again.values()),
-        "withdrawn": len(ledger.charges) - len(counted),
+        "withdrawn": len(ledger.charges) + len(ledger.people) - len(counted) - len(people),
         "worst": worst,
         "clients": sorted(clients, key=lambda one: -one["epsilon"]),
-        "claims": _claims(charge.release.description for charge in counted),
+        "claims": _claims(
+            [
+                *(charge.release.description for charge in counted),
+                *(line.description for line in people),
+            ]
+        ),
         **({} if budget is None else {"budget": budget}),
         **(
             {}
@@ -248,6 +277,60 @@ def _facts(ledger: mz.privacy.Ledger, *, budget: float | None, client: str | Non
             else {"fixed": dict(zip(("epsilon", "delta", "slack"), fixed, strict=True))}
         ),
     }
+
+
+def _key(ledger: mz.privacy.Ledger) -> bytes:
+    from mezzotint.collect.results import ledger_key
+
+    assert ledger.path is not None
+    key = Path(f"{ledger.path}.key")
+    if not key.is_file():
+        raise ParameterError("file", str(key), "the key of the ledger is missing; restore it")
+    return ledger_key(ledger.path)
+
+
+def _people_of(
+    ledger: mz.privacy.Ledger, client: str | None, top: int
+) -> dict[str, mz.privacy.Spent]:
+    """Those who have spent most, or the one named, by their ids."""
+    import numpy as np
+
+    from mezzotint.privacy.people import IdHash
+
+    key = _key(ledger)
+    if client is not None:
+        return {client: ledger.person_spent(client, key=key)}
+    listed = ledger.people_spent(top=top)
+    hashed = np.frombuffer(b"".join(person for person, _ in listed), dtype=np.uint8)
+    names = IdHash(key).names(hashed.reshape(-1, 16))
+    return {name: paid for name, (_, paid) in zip(names, listed, strict=True)}
+
+
+def _converted(old: mz.privacy.Ledger, path: Path) -> mz.privacy.Ledger:
+    """A new ledger of segments that charges everybody what the old one does; the old one stays."""
+    from mezzotint.collect.results import ledger_key
+
+    if path.exists():
+        raise ParameterError("convert", str(path), "exists already; name a new file")
+    key = ledger_key(path)
+    with common.progress("converting", unit="charges") as tell:
+        new = mz.privacy.convert_ledger(old, path, key=key, progress=tell)
+    common.note(f"{path.name} charges as {old.path} does, which is kept")
+    return new
+
+
+def _export(ledger: mz.privacy.Ledger, path: Path, *, overwrite: bool) -> None:
+    """JSON lines that people can read: run, person, rows, epsilon."""
+    from mezzotint.privacy.people import IdHash
+
+    common.refuse_outputs(".jsonl", overwrite=overwrite, export=path)
+    hashes = IdHash(_key(ledger)) if ledger.people else None
+    with (
+        replacing(path, overwrite=overwrite, parameter="export") as temporary,
+        open(temporary, "w", encoding="utf-8") as file,
+    ):
+        for line in ledger.export(hashes):
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")
 
 
 def _claims(descriptions: Iterable[str]) -> list[JsonObject]:
@@ -289,13 +372,15 @@ def _picture(file: Path, facts: JsonObject, top: int) -> Group:
     title = (
         f"{file.name}: {facts['charges']:,} charge{'s' * (facts['charges'] != 1)}{again}{withdrawn}"
     )
+    if "persons" in facts:
+        title += f" of {facts['persons']:,} people"
     return Group(Text(title), table, Text("\n".join(_words(facts, top))))
 
 
 def _words(facts: JsonObject, top: int) -> Sequence[str]:
     from mezzotint.privacy import ledger as releases_of
 
-    worst, others = facts["worst"], len(facts["clients"]) - top
+    worst, others = facts["worst"], facts.get("persons", len(facts["clients"])) - top
     lines = [f"{others:,} more clients spent no more than these (--top)"] if others > 0 else []
     whom = _name(worst["client"])
     lines.append(

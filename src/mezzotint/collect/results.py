@@ -7,19 +7,19 @@ import hmac
 import math
 import os
 import time
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal, TypedDict, final
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
-from mezzotint.collect.columns import BLOCK_ROWS, Dialect, open_file
+from mezzotint.collect.columns import BLOCK_ROWS, Dialect
 from mezzotint.collect.drawing import Memo, Plan, Tally, load_memo_key, new_memo_key
 from mezzotint.collect.listing import SourceFile, open_binary
+from mezzotint.collect.people import people_in
 from mezzotint.collect.reports import code_field
 from mezzotint.collect.sink import draft_of
 from mezzotint.core.arguments import check_choice
@@ -29,8 +29,8 @@ from mezzotint.core.records import JsonObject, Progress, Record, above, below
 from mezzotint.core.sampler import usable_cores
 from mezzotint.privacy import Ledger
 from mezzotint.privacy.accounting import report_claim
+from mezzotint.privacy.charges import Charge, upwards
 from mezzotint.privacy.claim import Claim, Claimed
-from mezzotint.privacy.ledger import Charge
 
 
 class Options(TypedDict, total=False):
@@ -173,18 +173,23 @@ def fingerprint(chosen: Settings, files: Sequence[SourceFile]) -> str | None:
     path = None if chosen.ledger is None else _ledger(chosen).path
     if path is None or any(file.path == "-" for file in files):
         return None
-    place = Path(f"{path}.key")
-    if not place.exists():
-        with draft_of(place) as draft:
-            new_memo_key(draft)
-            publish(draft, place)  # whole, and of several runs that begin at once one makes it
-    key = load_memo_key(place)
+    key = ledger_key(path)
     digests: list[bytes] = []
     for file in files:
         with open_binary(file.path) as stream:
             digests.append(hashlib.file_digest(stream, "sha256").digest())  # type: ignore[arg-type]
     content = b"".join(sorted(digests))
     return hmac.new(key, b"mezzotint source " + content, hashlib.sha256).hexdigest()[:32]
+
+
+def ledger_key(path: str | os.PathLike[str]) -> bytes:
+    """The secret beside a ledger, made where there is none: for fingerprints of sources and hashes of people."""
+    place = Path(f"{os.fspath(path)}.key")
+    if not place.exists():
+        with draft_of(place) as draft:
+            new_memo_key(draft)
+            publish(draft, place)  # whole, and of several runs that begin at once one makes it
+    return load_memo_key(place)
 
 
 def _ledger(chosen: Settings) -> Ledger:
@@ -234,6 +239,29 @@ def check_budget(work: Plan, chosen: Settings) -> None:
         )
 
 
+def charge_people(
+    chosen: Settings, files: Sequence[SourceFile], priced: Charge, *, budget: float
+) -> Charged:
+    """Charges each person for their rows; raises BudgetError where somebody's do not fit."""
+    assert chosen.people is not None
+    ledger = _ledger(chosen)
+    if ledger.path is None:
+        raise ParameterError("ledger", None, "people are charged in a ledger on disk; name a file")
+    with ledger.counting(ledger_key(ledger.path)) as counter:
+        for ids, counts in people_in(files, chosen.people, dialect=chosen.dialect):
+            counter.add(ids, counts)
+        line = ledger.charge_people(counter, priced, budget=budget)
+    worst = ledger.worst()
+    return Charged(
+        path=str(ledger.path),
+        people=line.persons,
+        epsilon=upwards(line.most * Fraction(line.epsilon)),
+        attempt=sum(other.identity == line.identity for other in ledger.people),
+        spent=worst.epsilon,
+        left=None if chosen.budget is None else worst.left(budget),
+    )
+
+
 def charge(
     work: Plan,
     chosen: Settings,
@@ -259,56 +287,21 @@ def charge(
     claim, identity = report_claim(work.mechanisms), f"privatize {run}"
     about = str(claim) if source is None else f"{claim}; source {source}"
     priced = Charge.of(claim, identity=identity, description=about, fingerprint=bits)
-    releases = [priced]
-    if chosen.people is not None:
-        # Reports of one person's rows add up; the product is rounded up.
-        releases = [
-            replace(
-                priced,
-                identity=f"{identity} of {person}",
-                client=person,
-                epsilon=priced.epsilon
-                if rows == 1
-                else math.nextafter(rows * priced.epsilon, math.inf),
-            )
-            for person, rows in rows_of_people(files, chosen.people).items()
-        ]
     budget = math.inf if chosen.budget is None else chosen.budget
-    if chosen.budget is None and len(releases) == 1:
-        entries = (ledger.charge(releases[0]),)
-    else:
-        entries = ledger.reserve_all(releases, budget=(budget, 0.0))
+    if chosen.people is not None:
+        return charge_people(chosen, files, priced, budget=budget)
+    # Without a budget an infinite epsilon may be charged, too.
+    unlimited = chosen.budget is None
+    entry = ledger.charge(priced) if unlimited else ledger.reserve(priced, budget=(budget, 0.0))
     worst = ledger.worst()
     return Charged(
         path=None if ledger.path is None else str(ledger.path),
-        people=None if chosen.people is None else len(entries),
-        epsilon=max((entry.release.epsilon for entry in entries), default=0.0),
-        attempt=max((entry.attempt for entry in entries), default=1),
+        people=None,
+        epsilon=entry.release.epsilon,
+        attempt=entry.attempt,
         spent=worst.epsilon,
         left=None if chosen.budget is None else worst.left(chosen.budget),
     )
-
-
-def rows_of_people(files: Sequence[SourceFile], column: str) -> dict[str, int]:
-    """How many rows of a data set each person has, by the ids of a column; raises ParameterError for a missing one."""
-    found: Counter[str] = Counter()
-    for file in files:
-        if file.path == "-":
-            raise ParameterError(
-                "people", column, "is read before the rows are; name a file, not standard input"
-            )
-        rows = 0
-        with open_file(file, numeric=(), extra={column: "people"}) as opened:
-            for batch in opened.batches():
-                counted = compute.value_counts(compute.cast(batch.column(0), pa.string()))
-                for one in counted.to_pylist():
-                    if one["values"] is None:
-                        raise ParameterError(
-                            "people", column, f"has no id in {file.name}, after data row {rows}"
-                        )
-                    found[one["values"]] += one["counts"]
-                rows += batch.num_rows
-    return dict(found)
 
 
 RAW_COUNTS_REMARK = (

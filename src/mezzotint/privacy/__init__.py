@@ -16,13 +16,14 @@ if TYPE_CHECKING:
     from mezzotint.privacy.accounting import prove as prove
     from mezzotint.privacy.accounting import report_claim as report_claim
     from mezzotint.privacy.accounting import report_words as report_words
+    from mezzotint.privacy.charges import Charge as Charge
+    from mezzotint.privacy.charges import Entry as Entry
+    from mezzotint.privacy.charges import Spent as Spent
     from mezzotint.privacy.claim import Claim as Claim
     from mezzotint.privacy.claim import Release as Release
     from mezzotint.privacy.claim import basis as basis
-    from mezzotint.privacy.ledger import Charge as Charge
-    from mezzotint.privacy.ledger import Entry as Entry
+    from mezzotint.privacy.conversion import convert_ledger as convert_ledger
     from mezzotint.privacy.ledger import Ledger as Ledger
-    from mezzotint.privacy.ledger import Spent as Spent
     from mezzotint.privacy.profile import Profile as Profile
     from mezzotint.privacy.propose import Outcome as Outcome
     from mezzotint.privacy.tradeoffs import metric_epsilon as metric_epsilon

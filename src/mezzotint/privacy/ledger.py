@@ -20,279 +20,45 @@ import math
 import os
 import re
 import secrets
-import unicodedata
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from dataclasses import replace
 from fractions import Fraction
-from typing import Protocol, final
+from pathlib import Path
+from typing import final
+
+import numpy as np
 
 from mezzotint.core.errors import BudgetError, ParameterError
 from mezzotint.core.files import Append, AppendLog
 from mezzotint.core.records import JsonObject, above, plain
+from mezzotint.privacy.charges import (
+    GLOBAL,
+    Charge,
+    Entry,
+    Spent,
+    Total,
+    checked_budget,
+    checked_slack,
+    normal_name,
+    sums_by_client,
+    who,
+)
+from mezzotint.privacy.people import (
+    UNITS,
+    IdHash,
+    PeopleLine,
+    PeopleStore,
+    PersonCounter,
+    PersonTotals,
+    Segment,
+    budget_units,
+    lookup,
+    units_of,
+)
 
 FORMAT = "mezzotint-ledger"
 VERSION = 2
-GLOBAL = "*"
-"""The name under which releases about everyone stand."""
-
-
-class Priced(Protocol):
-    """Anything with an epsilon and a delta, such as a claim."""
-
-    @property
-    def epsilon(self) -> float: ...
-
-    @property
-    def delta(self) -> float: ...
-
-
-def _upwards(value: float | Fraction) -> float:
-    """The float at or just above a number of any kind."""
-    try:
-        nearest = float(value)
-    except OverflowError:
-        return math.inf if value > 0 else -math.inf
-    return math.nextafter(nearest, math.inf) if nearest < value else nearest
-
-
-def _amount(parameter: str, value: float | Fraction) -> float:
-    try:
-        amount = _upwards(value)
-        largest = 1.0 if parameter == "delta" else math.inf
-        if 0 <= amount <= largest and not isinstance(value, str):
-            return amount
-    except (TypeError, ValueError):
-        pass
-    remedy = (
-        "need a probability in [0, 1]"
-        if parameter == "delta"
-        else "need a number >= 0 (inf is allowed)"
-    )
-    raise ParameterError(parameter, value, remedy)
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Charge:
-    """One release and its price.
-
-    Arguments:
-        identity: names what is released; charging it again is another attempt at the same thing, and costs again.
-        client: the person (or other unit) whose budget it takes, or `GLOBAL` for everyone's. Names are compared in
-            Unicode's normal form C.
-        epsilon, delta: of one attempt, as its claim says; epsilon may be inf.
-        description: for people.
-        fingerprint: SHA-256, in hexadecimal, of exactly the bits that go out, if they were made before they were
-            charged. The same identity with the same fingerprint is the same release, and is charged once.
-
-    Raises:
-        ParameterError: an empty name, or an amount outside its range.
-
-    Example:
-        >>> charge = mz.privacy.Charge(identity="ages, May", client="ann", epsilon=1.0, delta=0.0)
-        >>> ledger = mz.privacy.Ledger()
-        >>> entry = ledger.reserve(charge, budget=(2.0, 0.0))
-        >>> round(ledger.spent("ann").left(2.0), 6)
-        1.0
-    """
-
-    identity: str
-    client: str
-    epsilon: float
-    delta: float
-    description: str = ""
-    fingerprint: str = ""
-
-    def __post_init__(self) -> None:
-        for name in ("identity", "client", "description", "fingerprint"):
-            if not isinstance(
-                getattr(self, name), str
-            ):  # values come from files and from untyped code
-                raise ParameterError(name, getattr(self, name), "need text")
-        if not self.identity or not self.client:
-            raise ParameterError(
-                "identity", self.identity, "a release and its client need non-empty names"
-            )
-        if self.fingerprint and not re.fullmatch("[0-9a-f]{64}", self.fingerprint):
-            raise ParameterError(
-                "fingerprint", self.fingerprint, "need the 64 hexadecimal digits of a SHA-256"
-            )
-        object.__setattr__(self, "client", _normal(self.client))
-        object.__setattr__(self, "identity", _normal(self.identity))
-        object.__setattr__(self, "epsilon", _amount("epsilon", self.epsilon))
-        object.__setattr__(self, "delta", _amount("delta", self.delta))
-
-    @classmethod
-    def of(
-        cls,
-        claim: Priced,
-        *,
-        identity: str,
-        client: str = GLOBAL,
-        description: str = "",
-        fingerprint: str = "",
-    ) -> Charge:
-        """The release that a claim speaks of, at its price; a claim of a seeded run is refused."""
-        if getattr(claim, "seeded", False):
-            raise ParameterError(
-                "claim", str(claim), "a seeded run is not private; it has no price in epsilon"
-            )
-        return cls(
-            identity=identity, client=client, epsilon=claim.epsilon, delta=claim.delta,
-            description=description or str(claim), fingerprint=fingerprint,
-        )  # fmt: skip
-
-    @property
-    def price(self) -> tuple[str, float, float]:
-        """The payer and the price."""
-        return self.client, self.epsilon, self.delta
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Entry:
-    """One line of a ledger: a release that may have happened.
-
-    Arguments:
-        release: what was charged.
-        attempt: 1 for the first charge of that identity, 2 for the next...
-        token: names this charge in all ledgers that it is merged into.
-        withdrawn: why it costs nothing after all; empty for a charge that counts.
-
-    Example:
-        >>> ledger = mz.privacy.Ledger()
-        >>> entry = ledger.charge(mz.privacy.Charge(identity="May", client="ann", epsilon=1.0, delta=0.0))
-        >>> ledger.withdraw(entry, reason="nothing was sent")
-        >>> ledger.spent("ann").epsilon
-        0.0
-    """
-
-    release: Charge
-    attempt: int
-    token: str
-    withdrawn: str = ""
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Spent:
-    """The cost of a list of releases together: an odometer's reading.
-
-    Arguments:
-        epsilon, delta: their sums, rounded up.
-        releases: their number.
-        method: "basic composition".
-
-    Guarantees: epsilon holds at whatever moment it is read, a moment chosen in the light of the releases included, and
-        however their amounts were chosen, up to the delta that was fixed beforehand as the most that could be spent;
-        the sum in `delta` is that bound where amounts do not depend on what was released.
-    Source: Rogers, Roth, Ullman and Vadhan 2016. Advanced composition read at such a moment is not valid.
-
-    Example:
-        >>> ledger = mz.privacy.Ledger()
-        >>> entry = ledger.charge(mz.privacy.Charge(identity="May", client="ann", epsilon=0.5, delta=0.0))
-        >>> spent = ledger.spent("ann")
-        >>> spent.epsilon, spent.releases, spent.left(2.0) < 1.5
-        (0.5, 1, True)
-    """
-
-    epsilon: float
-    delta: float
-    releases: int
-    method: str = "basic composition"
-
-    def left(self, budget: float) -> float:
-        """The remainder of an epsilon, rounded down; 0 where it is exceeded."""
-        return max(0.0, math.nextafter(budget - self.epsilon, -math.inf))
-
-    def __str__(self) -> str:
-        many = "1 release" if self.releases == 1 else f"{self.releases} releases"
-        return (
-            f"epsilon {above(self.epsilon)} and delta {above(self.delta)} in {many} ({self.method})"
-        )
-
-
-@dataclass
-class _Total:
-    """Exact sums of charges."""
-
-    epsilon: Fraction = field(default_factory=Fraction)
-    squares: Fraction = field(default_factory=Fraction)
-    delta: Fraction = field(default_factory=Fraction)
-    infinite: int = 0
-    count: int = 0
-
-    def add(self, release: Charge, sign: int = 1) -> None:
-        self.count += sign
-        self.delta += sign * Fraction(release.delta)
-        if math.isinf(release.epsilon):
-            self.infinite += sign
-            return
-        epsilon = Fraction(release.epsilon)
-        self.epsilon += sign * epsilon
-        self.squares += sign * epsilon**2
-
-    def plus(self, other: _Total) -> _Total:
-        return _Total(**{name: value + getattr(other, name) for name, value in vars(self).items()})
-
-    def spent(self) -> Spent:
-        epsilon = math.inf if self.infinite else _upwards(self.epsilon)
-        return Spent(epsilon=epsilon, delta=min(1.0, _upwards(self.delta)), releases=self.count)
-
-    def within(self, epsilon: float, delta: float, slack: float) -> bool:
-        """The filter: whether these charges keep to a budget that was fixed before the first of them.
-
-        With slack, a part of delta, the martingale of losses may end above advanced composition's bound with that
-        probability (Whitehouse, Ramdas, Rogers and Wu 2023, Theorem 1). The slack counts whichever bound holds: which
-        one does is seen at the end only, and may depend on the losses.
-        """
-        if self.delta + Fraction(slack) > Fraction(delta):
-            return False
-        if math.isinf(epsilon):
-            return True
-        return not self.infinite and (
-            self.epsilon <= Fraction(epsilon) or self._advanced(slack) <= epsilon
-        )
-
-    def _advanced(self, slack: float) -> float:
-        if slack == 0:
-            return math.inf
-        squares = _upwards(self.squares)
-        return (squares / 2 + math.sqrt(2 * math.log(1 / slack) * squares)) * (1 + 2.0**-46)
-
-
-def _who(client: str) -> str:
-    return "everyone" if client == GLOBAL else f"client {client!r}"
-
-
-def _sum(releases: Iterable[Charge]) -> _Total:
-    total = _Total()
-    for release in releases:
-        total.add(release)
-    return total
-
-
-def _by_client(releases: Iterable[Charge]) -> dict[str, _Total]:
-    sums: dict[str, _Total] = {}
-    for release in releases:
-        sums.setdefault(release.client, _Total()).add(release)
-    return sums
-
-
-def compose_releases(releases: Iterable[Charge]) -> Spent:
-    """The total cost of releases, if any, known only by their (epsilon, delta): exact sums, rounded up once."""
-    return _sum(releases).spent()
-
-
-def admits(releases: Iterable[Charge], *, epsilon: float, delta: float, slack: float = 0.0) -> bool:
-    """The filter by itself: whether releases, chosen adaptively, keep to a budget fixed before the first of them.
-
-    They are all that one person pays for, in any order. Advanced composition may spend the `slack`, a part of delta
-    that is fixed as the budget is; 0 keeps to plain sums.
-    """
-    return _sum(releases).within(
-        _amount("epsilon", epsilon), _amount("delta", delta), _checked_slack(slack)
-    )
 
 
 @final
@@ -330,17 +96,242 @@ class Ledger:
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None, *, slack: float = 0.0) -> None:
-        self.slack = _checked_slack(slack)
+        self.slack = checked_slack(slack)
         self._charges: dict[str, Entry] = {}
         self._by_identity: dict[str, list[str]] = {}
-        self._totals: dict[str, _Total] = {GLOBAL: _Total()}
+        self._totals: dict[str, Total] = {GLOBAL: Total()}
         self._fixed: tuple[float, float, float] | None = None
+        self._people: dict[str, PeopleLine] = {}
+        self._store = (
+            None if path is None else PeopleStore(Path(f"{os.fspath(path)}.people").absolute())
+        )
         header = {"format": FORMAT, "version": VERSION}
         self._log = AppendLog(path, header=header, take=self._take, what="ledger")
         self.path = self._log.path
 
     def __repr__(self) -> str:
         return f"Ledger({str(self.path) if self.path else None!r}, {len(self._charges)} charges)"
+
+    # People ----------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def counting(self, key: bytes) -> Generator[PersonCounter]:
+        """A counter of the rows of people, for `charge_people`.
+
+        Arguments:
+            key: the secret under which ids are hashed, the same for every run of this ledger.
+
+        Raises:
+            ParameterError: a ledger in memory.
+            StorageError: its folder cannot be written.
+        """
+        store = self._files()
+        store.prepare()
+        with PersonCounter(store.folder, IdHash(key)) as counter:
+            yield counter
+
+    def charge_people(
+        self,
+        counter: PersonCounter,
+        claim: Charge,
+        *,
+        budget: float = math.inf,
+    ) -> PeopleLine:
+        """Charges each person that was counted for their rows, BEFORE anything is released; all or nobody.
+
+        Arguments:
+            counter: of `counting`, with all rows added.
+            claim: of one row; its client is not looked at.
+            budget: epsilon that nobody's charges may exceed together, those to everyone included.
+
+        Returns: the charge; an earlier one only if identity, fingerprint and people prove the bits the same.
+
+        Raises:
+            BudgetError: somebody's rows do not fit; nothing was charged and nothing may be released.
+            ParameterError: an infinite epsilon or a delta above 0; another key; a ledger with slack, or one
+                that charges people by name (convert it).
+            StorageError: the charge is not on disk.
+
+        Guarantees: as `reserve`: the segment is on disk under its name, and the line that names it, when this
+            returns. Amounts are exact in parts of 2^-48 of an epsilon, rounded against the spender.
+        """
+        store, segment = self._files(), counter.finish()
+        if math.isinf(claim.epsilon) or claim.delta > 0:
+            remedy = "people are charged pure, finite epsilons; use a private table"
+            raise ParameterError("claim", (claim.epsilon, claim.delta), remedy)
+        with self._log.transaction() as append:
+            self._check_people(counter.hashes.check)
+            store.check(self._people)
+            known = self._same_people(claim, segment)
+            if known is not None:
+                return known
+            active = self._active()
+            self._refuse_people(store, segment, claim, budget, counter.hashes)
+            store.commit(segment, counter.token)
+            line: JsonObject = {
+                "people": counter.token,
+                "identity": claim.identity,
+                "description": claim.description,
+                "fingerprint": claim.fingerprint,
+                "epsilon": claim.epsilon,
+                "persons": segment.persons,
+                "rows": segment.rows,
+                "most": segment.most,
+                "sha256": segment.sha256,
+                "key": counter.hashes.check,
+            }
+            append(line)
+            charged = self._people[counter.token]
+            store.totals([*active, charged])
+            return charged
+
+    @property
+    def people(self) -> tuple[PeopleLine, ...]:
+        """The runs that charged people, withdrawn ones too, in order."""
+        with self._log.transaction():
+            return tuple(self._people.values())
+
+    def people_spent(self, *, top: int) -> list[tuple[bytes, Spent]]:
+        """Those who have spent most, greatest first, by their hashes; charges to everyone included.
+
+        Raises:
+            FileFormatError: segments that are missing or were changed.
+        """
+        with self._log.transaction():
+            totals = self._person_totals()
+            units = np.asarray(totals["units"], dtype=np.uint64)
+            count = min(top, units.size)
+            places = np.argpartition(units, units.size - count)[units.size - count :]
+            places = places[np.argsort(units[places])[::-1]]
+            found = []
+            for place in places.tolist():
+                high, low = int(totals[place]["high"]), int(totals[place]["low"])
+                hashed = high.to_bytes(8, "big") + low.to_bytes(8, "big")
+                found.append((hashed, self._of_person(high, low, int(units[place]))))
+            return found
+
+    @property
+    def persons(self) -> int:
+        """People who have charges of their own that count."""
+        with self._log.transaction():
+            return len(self._person_totals()) if self._active() else 0
+
+    def export(self, hashes: IdHash | None = None) -> Iterable[JsonObject]:
+        """Every charge as an object that people can read: those of people one by one.
+
+        Arguments:
+            hashes: of the ledger's key, for the names of people; None for their hashes.
+        """
+        for charge in self.charges:
+            yield {**_as_line(charge.release, charge.token), "withdrawn": charge.withdrawn}
+        for line in self.people:
+            about = {
+                "identity": line.identity,
+                "description": line.description,
+                "epsilon of a row": line.epsilon,
+                "withdrawn": line.withdrawn,
+            }
+            for hashed, rows in self._files().listed(line):
+                names = [hashed.tobytes().hex()] if hashes is None else hashes.names(hashed[None])
+                price = float(Fraction(rows * line.units, UNITS))
+                yield {"person": names[0], "rows": rows, "epsilon": price, **about}
+
+    def person_spent(self, person: str, *, key: bytes) -> Spent:
+        """The cost to one person, of their own rows and of releases about everyone.
+
+        Raises:
+            ParameterError: another key than that of the ledger.
+        """
+        hashes = IdHash(key)
+        with self._log.transaction():
+            self._check_people(hashes.check)
+            high, low = (int(word) for word in hashes.of([person]).view(">u8")[0])
+            words = np.array([[high], [low]], dtype=np.uint64)
+            units = lookup(self._person_totals(), words[0], words[1])
+            return self._of_person(high, low, int(units[0]))
+
+    def _files(self) -> PeopleStore:
+        if self._store is None:
+            raise ParameterError(
+                "path", None, "people are charged in a ledger on disk; name a file"
+            )
+        return self._store
+
+    def _active(self) -> list[PeopleLine]:
+        return [line for line in self._people.values() if not line.withdrawn]
+
+    def _check_people(self, key: str) -> None:
+        """Raises ParameterError where people cannot be charged together with what is in the ledger."""
+        if self.slack or self._fixed is not None:
+            raise ParameterError(
+                "slack", self.slack, "people keep to plain sums; use a ledger without slack"
+            )
+        if len(self._totals) > 1:
+            remedy = "charges people by name; convert it first: mezzotint ledger FILE --convert NEW"
+            raise ParameterError("ledger", str(self.path), remedy)
+        other = next((line for line in self._people.values() if line.key != key), None)
+        if other is not None:
+            remedy = "its people were hashed under another key, and would all be new; restore the key beside it"
+            raise ParameterError("ledger", str(self.path), remedy)
+
+    def _same_people(self, claim: Charge, segment: Segment) -> PeopleLine | None:
+        if not claim.fingerprint:
+            return None
+        wanted = (claim.identity, claim.fingerprint, claim.epsilon, segment.sha256)
+        for line in self._active():
+            if (line.identity, line.fingerprint, line.epsilon, line.sha256) == wanted:
+                return line
+        return None
+
+    def _refuse_people(
+        self, store: PeopleStore, segment: Segment, claim: Charge, budget: float, hashes: IdHash
+    ) -> None:
+        """Raises BudgetError for the first person whose rows do not fit."""
+        epsilon, _ = checked_budget((budget, 0.0))
+        everyone = self._totals[GLOBAL]
+        common, most = units_of(everyone.epsilon), budget_units(epsilon)
+        price = units_of(claim.epsilon)
+        fits = not everyone.infinite and everyone.delta == 0 and common <= most
+        over = None
+        if fits:
+            over = store.exceeding(
+                store.totals(self._active()), segment, units=price, budget=most - common
+            )
+        elif segment.persons:
+            raise BudgetError(
+                f"release {claim.identity!r} exceeds the budget: releases about everyone alone have spent "
+                f"{everyone.spent()}; the budget is epsilon {above(epsilon)}. Nothing was charged, and nothing may be "
+                "released"
+            )
+        if over is not None:
+            person, units = over
+            name = hashes.names(person[None])[0]
+            before = above(float(Fraction(units + common, UNITS)))
+            raise BudgetError(
+                f"release {claim.identity!r} exceeds the budget: person {name!r} has spent epsilon "
+                f"{before} and would pay {above(claim.epsilon)} for each of their rows; the budget "
+                f"is epsilon {above(epsilon)}. Nothing was charged, and nothing may be released. "
+                "Keep at most K rows of each person: --at-most K"
+            )
+
+    def _person_totals(self) -> PersonTotals:
+        store = self._files()
+        store.check(self._people)
+        return store.totals(self._active())
+
+    def _most_units(self) -> int:
+        """Units of whoever has spent most of their own."""
+        if self._store is None or not self._active():
+            return 0
+        return int(np.asarray(self._person_totals()["units"]).max(initial=0))
+
+    def _of_person(self, high: int, low: int, units: int) -> Spent:
+        runs = sum(self._files().holds(line, high, low) for line in self._active())
+        return self._of_units(units, runs=runs)
+
+    def _of_units(self, units: int, *, runs: int) -> Spent:
+        own = Total(epsilon=Fraction(units, UNITS), count=runs)
+        return self._totals[GLOBAL].plus(own).spent()
 
     # Charging --------------------------------------------------------------------------------------------------
 
@@ -381,7 +372,7 @@ class Ledger:
         self, releases: Iterable[Charge], *, budget: tuple[float, float]
     ) -> tuple[Entry, ...]:
         """Charges several releases, all or none: see `reserve`. One charge for each, in turn."""
-        epsilon, delta = _checked_budget(budget)
+        epsilon, delta = checked_budget(budget)
         wanted = list(releases)
         with self._log.transaction() as append:
             fixes = self._check_fixed(epsilon, delta)
@@ -394,7 +385,7 @@ class Ledger:
                 append({"budget": plain(epsilon), "delta": delta, "slack": self.slack})
             return self._charge_all(wanted, append)
 
-    def withdraw(self, charge: Entry, *, reason: str) -> None:
+    def withdraw(self, charge: Entry | PeopleLine, *, reason: str) -> None:
         """Records that nothing of a charged release ever left, so that it no longer costs anything.
 
         For the program that made the charge and knows, say of an error before the first byte was sent. After a crash
@@ -406,12 +397,14 @@ class Ledger:
         if not reason:
             raise ParameterError("reason", reason, "say why nothing can have left")
         with self._log.transaction() as append:
-            known = self._charges.get(charge.token)
+            known = self._charges.get(charge.token) or self._people.get(charge.token)
             if known is None or known.withdrawn:
                 raise ParameterError(
                     "charge", charge.token, "name one that is in this ledger, once"
                 )
             append({"withdraw": charge.token, "reason": reason})
+            if isinstance(known, PeopleLine):
+                self._files().forget_totals()
 
     def merge(self, other: Ledger) -> None:
         """Charges everything another ledger (a parallel shard) holds; a charge that is in both counts once.
@@ -421,14 +414,34 @@ class Ledger:
         Raises:
             ParameterError: an identity stands in both with different prices; nothing is merged.
         """
-        theirs = other.charges
+        theirs, people = other.charges, other.people
+        if people:
+            self._files().prepare()
         with self._log.transaction() as append:
+            for line in people:
+                self._check_people(line.key)
             new = [charge for charge in theirs if charge.token not in self._charges]
             self._check_prices([charge.release for charge in new])
             append(*(_as_line(charge.release, charge.token) for charge in new))
             for charge in theirs:
                 if charge.withdrawn and not self._charges[charge.token].withdrawn:
                     append({"withdraw": charge.token, "reason": charge.withdrawn})
+            for line in people:
+                self._merge_people(other, line, append)
+
+    def _merge_people(self, other: Ledger, line: PeopleLine, append: Append) -> None:
+        """Takes over the segment of a run, and whether it was withdrawn."""
+        if line.token not in self._people:
+            self._files().adopt(other._files().segment(line.token), line.token)
+            kept = {
+                name: value
+                for name, value in vars(line).items()
+                if name not in ("token", "withdrawn")
+            }
+            append({"people": line.token, **kept})
+        if line.withdrawn and not self._people[line.token].withdrawn:
+            append({"withdraw": line.token, "reason": line.withdrawn})
+            self._files().forget_totals()
 
     # Reading ---------------------------------------------------------------------------------------------------
 
@@ -452,15 +465,21 @@ class Ledger:
         """The cost to one client: of their own releases and those about everyone. `GLOBAL`: the latter only.
 
         Use `worst` for the largest total over persons, `reserve` to keep to a budget.
+
+        Raises:
+            ParameterError: a person of a ledger that charges people by their hashes: ask `person_spent`.
         """
         with self._log.transaction():
+            self._refuse_names([client])
             return self._total(client).spent()
 
     def worst(self) -> Spent:
         """The largest totals over all clients, including one without charges of their own."""
         with self._log.transaction():
             each = [self._total(client).spent() for client in self._totals]
+            each.append(self._of_units(self._most_units(), runs=0))
             count = sum(total.count for total in self._totals.values())
+            count += sum(line.persons for line in self._active())
             epsilon, delta = max(one.epsilon for one in each), max(one.delta for one in each)
             return Spent(epsilon=epsilon, delta=delta, releases=count)
 
@@ -492,25 +511,28 @@ class Ledger:
 
         The answer may be outdated when it is used: only `reserve` decides and charges in one step.
         """
-        checked = _checked_budget((epsilon, delta))
+        checked = checked_budget((epsilon, delta))
         with self._log.transaction():
             added = [] if release is None or self._same_bits(release) is not None else [release]
             everybody = self._totals if client is None and release is None else ()
-            named = () if client is None else (_normal(client),)
+            named = () if client is None else (normal_name(client),)
             return self._exceeding(added, *checked, also=(*everybody, *named)) is not None
 
     # Inside a transaction --------------------------------------------------------------------------------------
 
-    def _total(self, client: str) -> _Total:
+    def _total(self, client: str) -> Total:
         everyone = self._totals[GLOBAL]
-        own = self._totals.get(_normal(client)) if client != GLOBAL else None
+        own = self._totals.get(normal_name(client)) if client != GLOBAL else None
         return everyone if own is None else everyone.plus(own)
 
     def _exceeding(
         self, added: list[Charge], epsilon: float, delta: float, *, also: Iterable[str] = ()
     ) -> str | None:
         """A client whose total would exceed the budget with these releases added; None if there is none."""
-        sums = _by_client(added)
+        sums = sums_by_client(added)
+        self._refuse_names([*also, *sums])
+        if GLOBAL in sums and not self._fits_people(sums[GLOBAL], epsilon):
+            return GLOBAL
         persons = {*also, *sums, *(self._totals if GLOBAL in sums else ())}
         totals = ((person, self._with(sums, person)) for person in persons)
         return min(
@@ -518,18 +540,33 @@ class Ledger:
             default=None,
         )
 
-    def _with(self, sums: dict[str, _Total], person: str) -> _Total:
+    def _refuse_names(self, clients: Iterable[str]) -> None:
+        """Raises ParameterError where a person is named and the ledger knows people by their hashes alone."""
+        named = sorted(set(clients) - {GLOBAL})
+        if self._people and named:
+            remedy = "this ledger knows people by their hashes: use charge_people and person_spent"
+            raise ParameterError("client", named[0], remedy)
+
+    def _fits_people(self, added: Total, epsilon: float) -> bool:
+        """Whether whoever has spent most of their own rows keeps to the budget with this charge to everyone."""
+        own = Total(epsilon=Fraction(self._most_units(), UNITS))
+        if own.epsilon == 0 or math.isinf(epsilon):
+            return True
+        total = self._totals[GLOBAL].plus(added).plus(own)
+        return not total.infinite and total.epsilon <= Fraction(epsilon)
+
+    def _with(self, sums: dict[str, Total], person: str) -> Total:
         total = self._total(person)
         for client in {GLOBAL, person} & sums.keys():
             total = total.plus(sums[client])
         return total
 
     def _refusal(self, added: list[Charge], person: str, epsilon: float, delta: float) -> str:
-        total = self._with(_by_client(added), person).spent()
+        total = self._with(sums_by_client(added), person).spent()
         theirs = next(one for one in reversed(added) if one.client in (person, GLOBAL))
         slack = f", {above(self.slack)} of it slack" if self.slack else ""
         return (
-            f"release {theirs.identity!r} exceeds the budget: with it, {_who(person)} would have spent {total}; the "
+            f"release {theirs.identity!r} exceeds the budget: with it, {who(person)} would have spent {total}; the "
             f"budget is epsilon {above(epsilon)} and delta {above(delta)}{slack}. Nothing was charged, and nothing "
             "may be released"
         )
@@ -588,13 +625,25 @@ class Ledger:
         """Takes one line of the file, or one just appended to it."""
         if "charge" in line:
             self._take_charge(line)
+        elif "people" in line:
+            self._take_people(line)
+        elif line.get("withdraw") in self._people:
+            charged = self._people[line["withdraw"]]
+            self._people[charged.token] = replace(charged, withdrawn=str(line["reason"]))
         elif "withdraw" in line:
             known = self._charges[line["withdraw"]]
             self._charges[known.token] = replace(known, withdrawn=str(line["reason"]))
             self._totals[known.release.client].add(known.release, -1)
         else:
-            epsilon, delta = _checked_budget((float(line["budget"]), line["delta"]))
-            self._fixed = (epsilon, delta, _checked_slack(line["slack"]))
+            epsilon, delta = checked_budget((float(line["budget"]), line["delta"]))
+            self._fixed = (epsilon, delta, checked_slack(line["slack"]))
+
+    def _take_people(self, line: JsonObject) -> None:
+        names = set(PeopleLine.__dataclass_fields__) - {"token", "withdrawn"}
+        charged = PeopleLine(token=str(line["people"]), **{name: line[name] for name in names})
+        if charged.token in self._people or not re.fullmatch("[0-9a-f]{16}", charged.token):
+            raise ValueError("a charge is listed twice, or under no token")
+        self._people[charged.token] = charged
 
     def _take_charge(self, line: JsonObject) -> None:
         values: JsonObject = {name: line[name] for name in Charge.__dataclass_fields__}
@@ -606,35 +655,8 @@ class Ledger:
         tokens = self._by_identity.setdefault(release.identity, [])
         tokens.append(token)
         self._charges[token] = Entry(release=release, attempt=len(tokens), token=token)
-        self._totals.setdefault(release.client, _Total()).add(release)
+        self._totals.setdefault(release.client, Total()).add(release)
 
 
 def _as_line(release: Charge, token: str) -> JsonObject:
     return {"charge": token, **{name: plain(value) for name, value in vars(release).items()}}
-
-
-def _normal(client: str) -> str:
-    return unicodedata.normalize("NFC", client)
-
-
-def _checked_slack(slack: float) -> float:
-    if not 0 <= slack < 1:
-        raise ParameterError("slack", slack, "need a probability in [0, 1)")
-    return float(slack)
-
-
-def _checked_budget(budget: tuple[float, float]) -> tuple[float, float]:
-    try:
-        epsilon, delta = budget
-        if epsilon >= 0 and 0 <= delta <= 1:
-            return _downwards(epsilon), _downwards(delta)
-    except (TypeError, ValueError):
-        pass
-    raise ParameterError(
-        "budget", budget, "a budget is (epsilon, delta), epsilon >= 0 and delta in [0, 1]"
-    )
-
-
-def _downwards(value: float | Fraction) -> float:
-    nearest = _upwards(value)
-    return math.nextafter(nearest, -math.inf) if nearest > value else nearest

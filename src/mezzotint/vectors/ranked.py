@@ -31,8 +31,9 @@ from mezzotint.core.records import JsonObject, above
 from mezzotint.core.sampler import draw_words, key_from
 from mezzotint.core.types import TOTAL, FloatArray, IntArray, Seed
 from mezzotint.privacy.accounting import account, prove
+from mezzotint.privacy.charges import Charge
 from mezzotint.privacy.claim import Claim, Release, basis, counted
-from mezzotint.privacy.ledger import Charge, Ledger
+from mezzotint.privacy.ledger import Ledger
 from mezzotint.privacy.propose import Outcome, propose_ranks
 from mezzotint.privacy.verification import (
     MOST_INDICES,

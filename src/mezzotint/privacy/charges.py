@@ -1,0 +1,303 @@
+"""Charges and their sums: what a release costs whom, exactly."""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Protocol, final
+
+from mezzotint.core.errors import ParameterError
+from mezzotint.core.records import above
+
+GLOBAL = "*"
+"""The name under which releases about everyone stand."""
+
+
+class Priced(Protocol):
+    """Anything with an epsilon and a delta, such as a claim."""
+
+    @property
+    def epsilon(self) -> float: ...
+
+    @property
+    def delta(self) -> float: ...
+
+
+def upwards(value: float | Fraction) -> float:
+    """The float at or just above a number of any kind."""
+    try:
+        nearest = float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+    return math.nextafter(nearest, math.inf) if nearest < value else nearest
+
+
+def amount_of(parameter: str, value: float | Fraction) -> float:
+    try:
+        amount = upwards(value)
+        largest = 1.0 if parameter == "delta" else math.inf
+        if 0 <= amount <= largest and not isinstance(value, str):
+            return amount
+    except (TypeError, ValueError):
+        pass
+    remedy = (
+        "need a probability in [0, 1]"
+        if parameter == "delta"
+        else "need a number >= 0 (inf is allowed)"
+    )
+    raise ParameterError(parameter, value, remedy)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Charge:
+    """One release and its price.
+
+    Arguments:
+        identity: names what is released; charging it again is another attempt at the same thing, and costs again.
+        client: the person (or other unit) whose budget it takes, or `GLOBAL` for everyone's. Names are compared in
+            Unicode's normal form C.
+        epsilon, delta: of one attempt, as its claim says; epsilon may be inf.
+        description: for people.
+        fingerprint: SHA-256, in hexadecimal, of exactly the bits that go out, if they were made before they were
+            charged. The same identity with the same fingerprint is the same release, and is charged once.
+
+    Raises:
+        ParameterError: an empty name, or an amount outside its range.
+
+    Example:
+        >>> charge = mz.privacy.Charge(identity="ages, May", client="ann", epsilon=1.0, delta=0.0)
+        >>> ledger = mz.privacy.Ledger()
+        >>> entry = ledger.reserve(charge, budget=(2.0, 0.0))
+        >>> round(ledger.spent("ann").left(2.0), 6)
+        1.0
+    """
+
+    identity: str
+    client: str
+    epsilon: float
+    delta: float
+    description: str = ""
+    fingerprint: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("identity", "client", "description", "fingerprint"):
+            if not isinstance(
+                getattr(self, name), str
+            ):  # values come from files and from untyped code
+                raise ParameterError(name, getattr(self, name), "need text")
+        if not self.identity or not self.client:
+            raise ParameterError(
+                "identity", self.identity, "a release and its client need non-empty names"
+            )
+        if self.fingerprint and not re.fullmatch("[0-9a-f]{64}", self.fingerprint):
+            raise ParameterError(
+                "fingerprint", self.fingerprint, "need the 64 hexadecimal digits of a SHA-256"
+            )
+        object.__setattr__(self, "client", normal_name(self.client))
+        object.__setattr__(self, "identity", normal_name(self.identity))
+        object.__setattr__(self, "epsilon", amount_of("epsilon", self.epsilon))
+        object.__setattr__(self, "delta", amount_of("delta", self.delta))
+
+    @classmethod
+    def of(
+        cls,
+        claim: Priced,
+        *,
+        identity: str,
+        client: str = GLOBAL,
+        description: str = "",
+        fingerprint: str = "",
+    ) -> Charge:
+        """The release that a claim speaks of, at its price; a claim of a seeded run is refused."""
+        if getattr(claim, "seeded", False):
+            raise ParameterError(
+                "claim", str(claim), "a seeded run is not private; it has no price in epsilon"
+            )
+        return cls(
+            identity=identity, client=client, epsilon=claim.epsilon, delta=claim.delta,
+            description=description or str(claim), fingerprint=fingerprint,
+        )  # fmt: skip
+
+    @property
+    def price(self) -> tuple[str, float, float]:
+        """The payer and the price."""
+        return self.client, self.epsilon, self.delta
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One line of a ledger: a release that may have happened.
+
+    Arguments:
+        release: what was charged.
+        attempt: 1 for the first charge of that identity, 2 for the next...
+        token: names this charge in all ledgers that it is merged into.
+        withdrawn: why it costs nothing after all; empty for a charge that counts.
+
+    Example:
+        >>> ledger = mz.privacy.Ledger()
+        >>> entry = ledger.charge(mz.privacy.Charge(identity="May", client="ann", epsilon=1.0, delta=0.0))
+        >>> ledger.withdraw(entry, reason="nothing was sent")
+        >>> ledger.spent("ann").epsilon
+        0.0
+    """
+
+    release: Charge
+    attempt: int
+    token: str
+    withdrawn: str = ""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Spent:
+    """The cost of a list of releases together: an odometer's reading.
+
+    Arguments:
+        epsilon, delta: their sums, rounded up.
+        releases: their number.
+        method: "basic composition".
+
+    Guarantees: epsilon holds at whatever moment it is read, a moment chosen in the light of the releases included, and
+        however their amounts were chosen, up to the delta that was fixed beforehand as the most that could be spent;
+        the sum in `delta` is that bound where amounts do not depend on what was released.
+    Source: Rogers, Roth, Ullman and Vadhan 2016. Advanced composition read at such a moment is not valid.
+
+    Example:
+        >>> ledger = mz.privacy.Ledger()
+        >>> entry = ledger.charge(mz.privacy.Charge(identity="May", client="ann", epsilon=0.5, delta=0.0))
+        >>> spent = ledger.spent("ann")
+        >>> spent.epsilon, spent.releases, spent.left(2.0) < 1.5
+        (0.5, 1, True)
+    """
+
+    epsilon: float
+    delta: float
+    releases: int
+    method: str = "basic composition"
+
+    def left(self, budget: float) -> float:
+        """The remainder of an epsilon, rounded down; 0 where it is exceeded."""
+        return max(0.0, math.nextafter(budget - self.epsilon, -math.inf))
+
+    def __str__(self) -> str:
+        many = "1 release" if self.releases == 1 else f"{self.releases} releases"
+        return (
+            f"epsilon {above(self.epsilon)} and delta {above(self.delta)} in {many} ({self.method})"
+        )
+
+
+@dataclass
+class Total:
+    """Exact sums of charges."""
+
+    epsilon: Fraction = field(default_factory=Fraction)
+    squares: Fraction = field(default_factory=Fraction)
+    delta: Fraction = field(default_factory=Fraction)
+    infinite: int = 0
+    count: int = 0
+
+    def add(self, release: Charge, sign: int = 1) -> None:
+        self.count += sign
+        self.delta += sign * Fraction(release.delta)
+        if math.isinf(release.epsilon):
+            self.infinite += sign
+            return
+        epsilon = Fraction(release.epsilon)
+        self.epsilon += sign * epsilon
+        self.squares += sign * epsilon**2
+
+    def plus(self, other: Total) -> Total:
+        return Total(**{name: value + getattr(other, name) for name, value in vars(self).items()})
+
+    def spent(self) -> Spent:
+        epsilon = math.inf if self.infinite else upwards(self.epsilon)
+        return Spent(epsilon=epsilon, delta=min(1.0, upwards(self.delta)), releases=self.count)
+
+    def within(self, epsilon: float, delta: float, slack: float) -> bool:
+        """The filter: whether these charges keep to a budget that was fixed before the first of them.
+
+        With slack, a part of delta, the martingale of losses may end above advanced composition's bound with that
+        probability (Whitehouse, Ramdas, Rogers and Wu 2023, Theorem 1). The slack counts whichever bound holds: which
+        one does is seen at the end only, and may depend on the losses.
+        """
+        if self.delta + Fraction(slack) > Fraction(delta):
+            return False
+        if math.isinf(epsilon):
+            return True
+        return not self.infinite and (
+            self.epsilon <= Fraction(epsilon) or self._advanced(slack) <= epsilon
+        )
+
+    def _advanced(self, slack: float) -> float:
+        if slack == 0:
+            return math.inf
+        squares = upwards(self.squares)
+        return (squares / 2 + math.sqrt(2 * math.log(1 / slack) * squares)) * (1 + 2.0**-46)
+
+
+def who(client: str) -> str:
+    return "everyone" if client == GLOBAL else f"client {client!r}"
+
+
+def sum_of(releases: Iterable[Charge]) -> Total:
+    total = Total()
+    for release in releases:
+        total.add(release)
+    return total
+
+
+def sums_by_client(releases: Iterable[Charge]) -> dict[str, Total]:
+    sums: dict[str, Total] = {}
+    for release in releases:
+        sums.setdefault(release.client, Total()).add(release)
+    return sums
+
+
+def compose_releases(releases: Iterable[Charge]) -> Spent:
+    """The total cost of releases, if any, known only by their (epsilon, delta): exact sums, rounded up once."""
+    return sum_of(releases).spent()
+
+
+def admits(releases: Iterable[Charge], *, epsilon: float, delta: float, slack: float = 0.0) -> bool:
+    """The filter by itself: whether releases, chosen adaptively, keep to a budget fixed before the first of them.
+
+    They are all that one person pays for, in any order. Advanced composition may spend the `slack`, a part of delta
+    that is fixed as the budget is; 0 keeps to plain sums.
+    """
+    return sum_of(releases).within(
+        amount_of("epsilon", epsilon), amount_of("delta", delta), checked_slack(slack)
+    )
+
+
+def normal_name(client: str) -> str:
+    return unicodedata.normalize("NFC", client)
+
+
+def checked_slack(slack: float) -> float:
+    if not 0 <= slack < 1:
+        raise ParameterError("slack", slack, "need a probability in [0, 1)")
+    return float(slack)
+
+
+def checked_budget(budget: tuple[float, float]) -> tuple[float, float]:
+    try:
+        epsilon, delta = budget
+        if epsilon >= 0 and 0 <= delta <= 1:
+            return downwards(epsilon), downwards(delta)
+    except (TypeError, ValueError):
+        pass
+    raise ParameterError(
+        "budget", budget, "a budget is (epsilon, delta), epsilon >= 0 and delta in [0, 1]"
+    )
+
+
+def downwards(value: float | Fraction) -> float:
+    nearest = upwards(value)
+    return math.nextafter(nearest, -math.inf) if nearest > value else nearest

@@ -1,0 +1,588 @@
+"""Charges of millions of people: sorted segments of hashed ids, one line of a ledger for each run.
+
+A run's segment holds a record of 20 bytes for each person: a keyed hash of the id, and the number of rows.
+It is written before the lock is taken and renamed inside it; the line of the log that names it is the
+commit. Totals are derived from segments and replaced whole. What a crash leaves is a segment without a line,
+which is set aside, or totals that are behind, which are rolled forward.
+
+A collision of two hashes adds two people up: it overstates. The key decrypts ids of up to 15 bytes.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import hmac
+import math
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+from mezzotint.core.errors import FileFormatError, ParameterError, StorageError
+from mezzotint.core.files import PRIVATE_FILE, sync_folder
+
+UNITS = 1 << 48
+"""Parts of an epsilon in which people are charged; prices are rounded up, budgets down."""
+
+MOST_UNITS = (1 << 63) - 1
+"""No total exceeds this: epsilon 32,768."""
+
+RECORD = np.dtype([("high", ">u8"), ("low", ">u8"), ("rows", "<u4")])
+TOTAL = np.dtype([("high", ">u8"), ("low", ">u8"), ("units", "<u8")])
+RANGES = 256
+"""Merges work on one 256th of the hashes at a time, so that memory does not grow with the people."""
+
+RUN = 1 << 20
+"""People that are sorted in memory at once."""
+
+SHORT = 15
+"""Bytes of an id that fits into one block with its length."""
+
+MOST_ROWS = (1 << 32) - 1
+
+Hashes = npt.NDArray[np.uint64]
+PersonTotals = npt.NDArray[Any]
+"""Records of hash and units, sorted by hash."""
+
+
+def units_of(epsilon: float | Fraction) -> int:
+    """A price in units, rounded up."""
+    return math.ceil(Fraction(epsilon) * UNITS)
+
+
+def budget_units(epsilon: float) -> int:
+    """A budget in units, rounded down; what units can hold where there is none."""
+    return (
+        MOST_UNITS
+        if math.isinf(epsilon)
+        else min(MOST_UNITS, math.floor(Fraction(epsilon) * UNITS))
+    )
+
+
+# Hashes of ids -----------------------------------------------------------------------------------------
+
+
+@final
+class IdHash:
+    """Hashes ids under a key: AES of one block; of long ids the block is their keyed BLAKE2.
+
+    Example:
+        >>> from mezzotint.privacy.people import IdHash
+        >>> hashed = IdHash(bytes(32)).of(["ann", "bob"])
+        >>> IdHash(bytes(32)).names(hashed)
+        ['ann', 'bob']
+    """
+
+    def __init__(self, key: bytes) -> None:
+        derived = hmac.new(key, b"mezzotint people", hashlib.sha256).digest()
+        self._key = derived
+        self._cipher = Cipher(algorithms.AES(derived), modes.ECB())  # one block each, a permutation
+        self.check = hmac.new(derived, b"check", hashlib.sha256).hexdigest()[:16]
+
+    def of(self, ids: Sequence[str]) -> npt.NDArray[np.uint8]:
+        """(n, 16) hashes of ids in Unicode's normal form C."""
+        import pyarrow as pa
+
+        return self.of_arrow(pa.array(ids, pa.string()))
+
+    def of_arrow(self, ids: Any) -> npt.NDArray[np.uint8]:
+        """The same, of an Arrow array of text without missing values."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        compute: Any = pc
+        normal = compute.utf8_normalize(compute.cast(ids, pa.large_string()), form="NFC")
+        count = len(normal)
+        _, raw_offsets, raw_text = normal.buffers()
+        offsets = np.frombuffer(raw_offsets, dtype=np.int64)[
+            normal.offset : normal.offset + count + 1
+        ]
+        text = np.frombuffer(raw_text or b"", dtype=np.uint8)
+        lengths = np.diff(offsets)
+        blocks = np.zeros((count, 16), dtype=np.uint8)
+        short = lengths <= SHORT
+        blocks[:, 0] = np.where(short, lengths, 0xFF)
+        columns = np.arange(SHORT)
+        inside = (columns < lengths[:, None]) & short[:, None]
+        places = (offsets[:-1, None] + columns)[inside]
+        blocks[:, 1:][inside] = text[places]
+        for row in np.flatnonzero(~short).tolist():
+            long = text[offsets[row] : offsets[row + 1]].tobytes()
+            digest = hashlib.blake2b(long, key=self._key, digest_size=SHORT).digest()
+            blocks[row, 1:] = np.frombuffer(digest, dtype=np.uint8)
+        encrypted = self._cipher.encryptor().update(blocks.tobytes())
+        return np.frombuffer(encrypted, dtype=np.uint8).reshape(count, 16)
+
+    def names(self, hashed: npt.NDArray[np.uint8]) -> list[str]:
+        """The ids of hashes; of long ones, which no key gives back, "#" and the hash."""
+        blocks = self._cipher.decryptor().update(np.ascontiguousarray(hashed).tobytes())
+        names = []
+        for place in range(0, len(blocks), 16):
+            block = blocks[place : place + 16]
+            if block[0] <= SHORT:
+                names.append(block[1 : 1 + block[0]].decode("utf-8", "replace"))
+            else:
+                names.append("#" + bytes(hashed[place // 16]).hex())
+        return names
+
+
+def _words(hashed: npt.NDArray[np.uint8]) -> tuple[Hashes, Hashes]:
+    pairs = np.ascontiguousarray(hashed).view(">u8").astype(np.uint64)
+    return pairs[:, 0], pairs[:, 1]
+
+
+def _bytes_of(high: Hashes, low: Hashes) -> npt.NDArray[np.uint8]:
+    pairs = np.stack([high, low], axis=1).astype(">u8")
+    return pairs.view(np.uint8).reshape(len(high), 16)
+
+
+def _combined(
+    high: Hashes, low: Hashes, amounts: npt.NDArray[np.uint64]
+) -> tuple[Hashes, Hashes, npt.NDArray[np.uint64]]:
+    """Sorted by hash, equal ones added up."""
+    order = np.argsort(high, kind="stable")
+    high, low, amounts = high[order], low[order], amounts[order]
+    if (high[1:] == high[:-1]).any():
+        order = np.lexsort((low, high))
+        high, low, amounts = high[order], low[order], amounts[order]
+    new = np.ones(high.size, dtype=bool)
+    new[1:] = (high[1:] != high[:-1]) | (low[1:] != low[:-1])
+    starts = np.flatnonzero(new)
+    if starts.size == high.size:
+        return high, low, amounts
+    return high[starts], low[starts], np.add.reduceat(amounts, starts)
+
+
+def _mapped(path: Path, kind: np.dtype[Any]) -> npt.NDArray[Any]:
+    """The records of a file, read when they are needed."""
+    if path.stat().st_size == 0:
+        return np.zeros(0, dtype=kind)
+    return np.memmap(path, dtype=kind, mode="r")
+
+
+# Segments ----------------------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Segment:
+    """A run's people, in a file: sorted by hash.
+
+    Arguments:
+        path: of the file.
+        persons, rows, most: how many, of how many rows in all, and the most of one person.
+        sha256: of its bytes.
+    """
+
+    path: Path
+    persons: int
+    rows: int
+    most: int
+    sha256: str
+
+    @property
+    def records(self) -> npt.NDArray[Any]:
+        """The records, mapped."""
+        return _mapped(self.path, RECORD)
+
+
+@final
+class PersonCounter:
+    """Counts the rows of people, and writes a segment; memory does not grow with their number.
+
+    Arguments:
+        folder: of the ledger's segments; temporary files go there too.
+        hashes: of ids.
+
+    Example:
+        >>> from mezzotint.privacy.people import IdHash, PersonCounter
+        >>> with PersonCounter(Path("."), IdHash(bytes(32))) as counter:
+        ...     counter.add(["ann", "bob", "ann"])
+        ...     segment = counter.finish()
+        >>> segment.persons, segment.rows, segment.most
+        (2, 3, 2)
+    """
+
+    def __init__(self, folder: Path, hashes: IdHash) -> None:
+        self.folder, self.hashes = folder, hashes
+        self.token = secrets.token_hex(8)
+        self.partial = folder / f"{self.token}.partial"
+        self._runs: list[Path] = []
+        self._waiting: list[tuple[Hashes, Hashes, npt.NDArray[np.uint64]]] = []
+        self._size = 0
+        self._descriptor = -1
+
+    def __enter__(self) -> PersonCounter:
+        try:
+            self._descriptor = os.open(
+                self.partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE_FILE
+            )
+        except OSError as error:
+            raise _unwritable(self.partial, error) from None
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX)  # until it is renamed or left: it is in use
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for path in (*self._runs, self.partial):
+            path.unlink(missing_ok=True)
+        os.close(self._descriptor)
+
+    def add(self, ids: Any, counts: npt.NDArray[np.uint64] | None = None) -> None:
+        """Adds rows: ids as a list or an Arrow array of text, each once or with its number of rows."""
+        hashed = self.hashes.of(ids) if isinstance(ids, list) else self.hashes.of_arrow(ids)
+        high, low = _words(hashed)
+        rows = np.ones(high.size, dtype=np.uint64) if counts is None else counts.astype(np.uint64)
+        self._waiting.append((high, low, rows))
+        self._size += high.size
+        if self._size >= RUN:
+            self._spill()
+
+    def _spill(self) -> None:
+        high, low, rows = (np.concatenate(parts) for parts in zip(*self._waiting, strict=True))
+        high, low, rows = _combined(high, low, rows)
+        path = self.folder / f"{self.token}.{len(self._runs)}.partial"
+        self._runs.append(path)
+        try:
+            with open(os.open(path, os.O_WRONLY | os.O_CREAT, PRIVATE_FILE), "wb") as file:
+                file.write(_records(high, low, rows, TOTAL, "units").tobytes())
+        except OSError as error:
+            raise _unwritable(path, error) from None
+        self._waiting, self._size = [], 0
+
+    def finish(self) -> Segment:
+        """Writes the segment under a name that nobody reads yet, and syncs it."""
+        if self._waiting:
+            self._spill()
+        runs = [_mapped(path, TOTAL) for path in self._runs]
+        digest, persons, total, most = hashlib.sha256(), 0, 0, 0
+        try:
+            with open(self._descriptor, "wb", closefd=False) as file:
+                for parts in _ranges(runs):
+                    high, low, rows = _combined(*_joined(parts, "units"))
+                    if rows.size and int(rows.max()) > MOST_ROWS:
+                        raise ParameterError(
+                            "people", int(rows.max()), "rows of one person are too many"
+                        )
+                    raw = _records(high, low, rows, RECORD, "rows").tobytes()
+                    file.write(raw)
+                    digest.update(raw)
+                    persons, total = persons + rows.size, total + int(rows.sum())
+                    most = max(most, int(rows.max(initial=0)))
+            os.fsync(self._descriptor)
+        except OSError as error:
+            raise _unwritable(self.partial, error) from None
+        return Segment(
+            path=self.partial, persons=persons, rows=total, most=most, sha256=digest.hexdigest()
+        )
+
+
+def _unwritable(path: Path, error: OSError) -> StorageError:
+    reason = (
+        f"cannot be written ({error.strerror}); nothing was charged and nothing may be released"
+    )
+    return StorageError("ledger", str(path), reason)
+
+
+def _records(
+    high: Hashes, low: Hashes, amounts: npt.NDArray[np.uint64], kind: np.dtype[Any], name: str
+) -> npt.NDArray[Any]:
+    records = np.empty(high.size, dtype=kind)
+    records["high"], records["low"], records[name] = high, low, amounts
+    return records
+
+
+def _joined(
+    parts: Sequence[npt.NDArray[Any]], name: str
+) -> tuple[Hashes, Hashes, npt.NDArray[np.uint64]]:
+    high, low, amounts = (
+        np.concatenate([part[column].astype(np.uint64) for part in parts])
+        if parts
+        else np.zeros(0, dtype=np.uint64)
+        for column in ("high", "low", name)
+    )
+    return high, low, amounts
+
+
+def _ranges(files: Sequence[npt.NDArray[Any]]) -> Iterator[list[npt.NDArray[Any]]]:
+    """The records of sorted files, one 256th of the hashes at a time."""
+    edges = [np.uint64(place << 56) for place in range(1, RANGES)]
+    cuts = [[0, *_places(file, edges), len(file)] for file in files]
+    for place in range(RANGES):
+        yield [file[cut[place] : cut[place + 1]] for file, cut in zip(files, cuts, strict=True)]
+
+
+def _places(file: npt.NDArray[Any], edges: Sequence[np.uint64]) -> list[int]:
+    """Where each edge would stand: by halving, as a column of a mapped file would be copied whole."""
+    places, low = [], 0
+    for edge in edges:
+        high = len(file)
+        while low < high:
+            middle = (low + high) // 2
+            if int(file["high"][middle]) < int(edge):
+                low = middle + 1
+            else:
+                high = middle
+        places.append(low)
+    return places
+
+
+# Totals ------------------------------------------------------------------------------------------------
+
+
+@final
+class PeopleStore:
+    """The folder beside a ledger that holds its segments and totals; every method runs under the ledger's lock.
+
+    Arguments:
+        folder: made when it is first needed.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def prepare(self) -> None:
+        """Makes the folder, readable by its owner alone."""
+        try:
+            self.folder.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise _unwritable(self.folder, error) from None
+
+    def segment(self, token: str) -> Path:
+        """The file of a run."""
+        return self.folder / f"{token}.segment"
+
+    def check(self, lines: dict[str, PeopleLine]) -> None:
+        """Sets aside segments that no line names, removes what nobody writes any more, and misses none.
+
+        Raises:
+            FileFormatError: a line whose segment is missing or of another size.
+        """
+        if not self.folder.is_dir():
+            if lines:
+                raise FileFormatError(f"{self.folder}: is missing; restore it with its ledger")
+            return
+        for path in sorted(self.folder.iterdir()):
+            token = path.name.partition(".")[0]
+            if path.suffix == ".segment" and token not in lines:
+                path.rename(path.with_suffix(".orphan"))
+            elif path.suffix == ".partial" and _forsaken(self.folder / f"{token}.partial"):
+                path.unlink(missing_ok=True)
+            elif path.name.startswith("draft-") or path.suffix == ".adopted":
+                path.unlink(missing_ok=True)  # who wrote it held the lock that is ours now
+        for token, line in lines.items():
+            path = self.segment(token)
+            size = path.stat().st_size if path.is_file() else -1
+            if size != line.persons * RECORD.itemsize:
+                raise FileFormatError(
+                    f"{path}: {'is missing' if size < 0 else 'has another size'}; restore it with its ledger"
+                )
+
+    def totals(self, lines: Sequence[PeopleLine]) -> npt.NDArray[Any]:
+        """(persons,) hash and units of everybody, over all lines that count; rolled forward or made again.
+
+        Raises:
+            FileFormatError: totals of lines that the ledger does not have, or a segment that was changed.
+        """
+        covered, current = 0, np.zeros(0, dtype=TOTAL)
+        tokens = [line.token for line in lines]
+        for path in sorted(self.folder.glob("totals-*")) if self.folder.is_dir() else ():
+            _, count, token = path.name.split("-")
+            place = int(count)
+            if not token_in(tokens, place, token):
+                if token not in tokens:
+                    raise FileFormatError(
+                        f"{path}: is ahead of its ledger, which lost lines; restore the ledger"
+                    )
+                path.unlink(missing_ok=True)
+            elif place > covered:
+                covered = place
+                current = _mapped(path, TOTAL)
+        for place, line in enumerate(lines[covered:], covered + 1):
+            self._verify(line)
+            current = self._added(current, line, name=f"totals-{place}-{line.token}")
+        return current
+
+    def _verify(self, line: PeopleLine) -> None:
+        with self.segment(line.token).open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if digest != line.sha256:
+            raise FileFormatError(f"{self.segment(line.token)}: was changed; restore it")
+
+    def _added(self, current: npt.NDArray[Any], line: PeopleLine, *, name: str) -> npt.NDArray[Any]:
+        """Totals with a segment added, in a file that replaces the earlier one."""
+        path, draft = self.folder / name, self.folder / f"draft-{name}"
+        segment = self.records(line)
+        try:
+            with open(
+                os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE), "wb"
+            ) as file:
+                for old, new in _ranges([current, segment]):
+                    price = np.uint64(line.units)
+                    high, low, rows = _joined([new], "rows")
+                    before = _joined([old], "units")
+                    joined = (
+                        np.concatenate([before[0], high]),
+                        np.concatenate([before[1], low]),
+                        np.concatenate([before[2], rows * price]),
+                    )
+                    file.write(_records(*_combined(*joined), TOTAL, "units").tobytes())
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(draft, path)
+        except OSError as error:
+            raise _unwritable(path, error) from None
+        for other in self.folder.glob("totals-*"):
+            if other != path:
+                other.unlink(missing_ok=True)
+        return _mapped(path, TOTAL)
+
+    def records(self, line: PeopleLine) -> npt.NDArray[Any]:
+        """The records of a run."""
+        return _mapped(self.segment(line.token), RECORD)
+
+    def listed(self, line: PeopleLine) -> Iterator[tuple[npt.NDArray[np.uint8], int]]:
+        """The hash and the rows of each person of a run."""
+        for (records,) in _ranges([self.records(line)]):
+            high, low, rows = _joined([records], "rows")
+            yield from zip(_bytes_of(high, low), rows.tolist(), strict=True)
+
+    def holds(self, line: PeopleLine, high: int, low: int) -> bool:
+        """Whether a run charged this person."""
+        records = self.records(line)
+        place = _places(records, [np.uint64(high)])[0]
+        while place < len(records) and int(records["high"][place]) == high:
+            if int(records["low"][place]) == low:
+                return True
+            place += 1
+        return False
+
+    def exceeding(
+        self, totals: npt.NDArray[Any], segment: Segment, *, units: int, budget: int
+    ) -> tuple[npt.NDArray[np.uint8], int] | None:
+        """The first person whom this many units per row would bring above the budget, and their units so far."""
+        for old, new in _ranges([totals, segment.records]):
+            if not new.size:
+                continue
+            high, low, rows = _joined([new], "rows")
+            spent = lookup(old, high, low)
+            over = (spent > budget) | (
+                rows > (np.uint64(budget) - np.minimum(spent, budget)) // np.uint64(units)
+            )
+            if over.any():
+                place = int(np.argmax(over))
+                person = _bytes_of(high[place : place + 1], low[place : place + 1])[0]
+                return person, int(spent[place])
+        return None
+
+    def commit(self, segment: Segment, token: str) -> None:
+        """Gives a segment its name; the line that counts it comes next."""
+        try:
+            os.rename(segment.path, self.segment(token))
+            sync_folder(self.folder)
+        except OSError as error:
+            raise _unwritable(self.segment(token), error) from None
+
+    def adopt(self, path: Path, token: str) -> None:
+        """Copies a segment of another ledger under this name; the line that counts it comes next."""
+        draft = self.folder / f"{token}.adopted"
+        try:
+            with (
+                path.open("rb") as source,
+                open(
+                    os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE), "wb"
+                ) as target,
+            ):
+                shutil.copyfileobj(source, target)
+                target.flush()
+                os.fsync(target.fileno())
+            os.rename(draft, self.segment(token))
+            sync_folder(self.folder)
+        except OSError as error:
+            raise _unwritable(self.segment(token), error) from None
+
+    def forget_totals(self) -> None:
+        """Removes totals, to be made again from segments."""
+        for path in self.folder.glob("totals-*"):
+            path.unlink(missing_ok=True)
+
+
+def token_in(tokens: Sequence[str], place: int, token: str) -> bool:
+    """Whether the first lines, this many, end with that token."""
+    return 0 < place <= len(tokens) and tokens[place - 1] == token
+
+
+def lookup(totals: npt.NDArray[Any], high: Hashes, low: Hashes) -> npt.NDArray[np.uint64]:
+    """Units of each of these hashes in sorted totals; 0 where it is not among them."""
+    spent = np.zeros(high.size, dtype=np.uint64)
+    if not totals.size:
+        return spent
+    known_high, known_low, units = _joined([totals], "units")
+    places = np.searchsorted(known_high, high)
+    pending = np.arange(high.size)
+    while pending.size:
+        at = places[pending]
+        inside = at < known_high.size
+        pending, at = pending[inside], at[inside]
+        same = known_high[at] == high[pending]
+        pending, at = pending[same], at[same]
+        found = known_low[at] == low[pending]
+        spent[pending[found]] = units[at[found]]
+        pending = pending[~found]
+        places[pending] += 1
+    return spent
+
+
+def _forsaken(partial: Path) -> bool:
+    """Whether no process holds the lock of a segment that is being written."""
+    try:
+        descriptor = os.open(partial, os.O_RDWR)
+    except FileNotFoundError:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class PeopleLine:
+    """The line of a ledger about a run that charged people.
+
+    Arguments:
+        token: names the charge and its segment.
+        identity, description, fingerprint: as in `Charge`.
+        epsilon: of one row.
+        persons, rows, most: of the segment.
+        sha256, key: of the segment, and of the key that made its hashes.
+        withdrawn: why it costs nothing after all; empty for a charge that counts.
+    """
+
+    token: str
+    identity: str
+    description: str
+    fingerprint: str
+    epsilon: float
+    persons: int
+    rows: int
+    most: int
+    sha256: str
+    key: str
+    withdrawn: str = ""
+
+    @property
+    def units(self) -> int:
+        """The price of a row."""
+        return units_of(self.epsilon)

@@ -1,0 +1,369 @@
+"""Charges of people in segments: against a dictionary, across kills at every change of a file, converted, exported."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import unicodedata
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from killing import Runs
+from laws.registry import judges
+from mezzotint import privacy
+from mezzotint.core.errors import BudgetError, FileFormatError, ParameterError
+from mezzotint.core.files import RepairWarning
+from mezzotint.privacy import people
+from mezzotint.privacy.charges import GLOBAL, Charge
+from mezzotint.privacy.ledger import Ledger
+from mezzotint.privacy.people import UNITS, IdHash, budget_units, units_of
+from strategies import examples
+
+KEY = bytes(range(32))
+HASHES = IdHash(KEY)
+
+
+def release(name: str, epsilon: float = 1.0, fingerprint: str = "") -> Charge:
+    return Charge(identity=name, client=GLOBAL, epsilon=epsilon, delta=0.0, fingerprint=fingerprint)
+
+
+def charge(
+    ledger: Ledger,
+    name: str,
+    ids: list[str],
+    *,
+    epsilon: float = 1.0,
+    budget: float = math.inf,
+    fingerprint: str = "",
+) -> privacy.people.PeopleLine:
+    with ledger.counting(KEY) as counter:
+        counter.add(ids)
+        return ledger.charge_people(counter, release(name, epsilon, fingerprint), budget=budget)
+
+
+# Ids ---------------------------------------------------------------------------------------------
+
+
+def test_ids_are_hashed_one_to_one_and_short_ones_come_back() -> None:
+    ids = ["", "a", "fifteen bytes..", "Zoe\u0308", "x" * 16, "y" * 500, "\u732b" * 5, "\u732b" * 6]
+    hashed = HASHES.of(ids)
+    assert len({row.tobytes() for row in hashed}) == len(ids)
+    names = HASHES.names(hashed)
+    for text, name in zip(ids, names, strict=True):
+        normal = unicodedata.normalize("NFC", text)
+        if len(normal.encode()) <= people.SHORT:
+            assert name == normal
+        else:
+            assert name.startswith("#")
+    # Composed and decomposed letters are one person; a slice of an Arrow array is what it shows.
+    assert HASHES.of(["Zo\u00eb"]).tobytes() == hashed[3].tobytes()
+    part = pa.array(["drop", *ids]).slice(1)
+    assert HASHES.of_arrow(part).tobytes() == hashed.tobytes()
+    assert IdHash(bytes(32)).of(["a"]).tobytes() != hashed[1].tobytes()
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 1 / 3, 1e-9, 20.0])
+def test_prices_are_rounded_up_and_budgets_down(epsilon: float) -> None:
+    assert (
+        Fraction(units_of(epsilon), UNITS)
+        >= Fraction(epsilon)
+        > Fraction(units_of(epsilon) - 1, UNITS)
+    )
+    assert Fraction(budget_units(epsilon), UNITS) <= Fraction(epsilon)
+    assert budget_units(math.inf) == people.MOST_UNITS
+
+
+# Against a dictionary ----------------------------------------------------------------------------
+
+
+@judges(
+    "privacy.charges.Total.plus",
+    "privacy.charges.Total.spent",
+    "privacy.charges.sum_of",
+    "privacy.charges.sums_by_client",
+    "privacy.ledger.Ledger.charge_people",
+    "privacy.ledger.Ledger.people",
+    "privacy.ledger.Ledger.person_spent",
+)
+@settings(max_examples=examples(8))
+@given(
+    waves=st.lists(
+        st.tuples(
+            st.lists(st.integers(0, 12), max_size=30),
+            st.sampled_from([0.25, 1.0, 1 / 3]),
+            st.sampled_from([1.0, 3.0, math.inf]),
+        ),
+        min_size=1,
+        max_size=5,
+    ),
+    everyone=st.sampled_from([0.0, 0.5]),
+)
+def test_segments_charge_what_a_dictionary_does(
+    tmp_path_factory: pytest.TempPathFactory,
+    waves: list[tuple[list[int], float, float]],
+    everyone: float,
+) -> None:
+    ledger = Ledger(tmp_path_factory.mktemp("l") / "p.ledger")
+    if everyone:
+        ledger.charge(release("all", everyone))
+    spent: Counter[str] = Counter()
+    for place, (numbers, epsilon, budget) in enumerate(waves):
+        ids = [f"id {number}" for number in numbers]
+        price = Fraction(units_of(epsilon), UNITS)
+        after = {one: spent[one] + many * price for one, many in Counter(ids).items()}
+        most = math.inf if math.isinf(budget) else Fraction(budget)
+        fits = all(total + Fraction(everyone) <= most for total in after.values())
+        if fits:
+            line = charge(ledger, f"wave {place}", ids, epsilon=epsilon, budget=budget)
+            assert (line.persons, line.rows) == (len(after), len(ids))
+            spent.update({one: total - spent[one] for one, total in after.items()})
+        else:
+            with pytest.raises(BudgetError, match=r"at-most|about everyone alone"):
+                charge(ledger, f"wave {place}", ids, epsilon=epsilon, budget=budget)
+    again = Ledger(ledger.path)
+    for number in range(13):
+        total = spent[f"id {number}"] + Fraction(everyone)
+        got = again.person_spent(f"id {number}", key=KEY).epsilon
+        assert Fraction(got) >= total
+        assert got <= math.nextafter(float(total), math.inf)
+    worst = max(spent.values(), default=Fraction(0)) + Fraction(everyone)
+    assert Fraction(again.worst().epsilon) >= worst
+    assert again.worst().epsilon <= math.nextafter(float(worst), math.inf)
+    listed = again.people_spent(top=100)
+    assert len(listed) == again.persons == len([one for one in spent.values() if one])
+    assert [paid.epsilon for _, paid in listed] == sorted(
+        (paid.epsilon for _, paid in listed), reverse=True
+    )
+
+
+def test_runs_that_spill_are_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(people, "RUN", 100)
+    ledger, ids = Ledger(tmp_path / "p.ledger"), [f"id {k % 977}" for k in range(5000)]
+    with ledger.counting(KEY) as counter:
+        for start in range(0, 5000, 64):
+            counter.add(pa.array(ids[start : start + 64]))
+        line = ledger.charge_people(counter, release("w"))
+    assert (line.persons, line.rows, line.most) == (977, 5000, 6)
+    records = np.fromfile(tmp_path / "p.ledger.people" / f"{line.token}.segment", people.RECORD)
+    assert (np.diff(records["high"].astype(float)) >= 0).all()
+    assert records["rows"].sum() == 5000
+    assert sorted(path.suffix for path in (tmp_path / "p.ledger.people").iterdir()) == [
+        "",
+        ".segment",
+    ]
+
+
+def test_hashes_that_agree_in_their_first_half_are_two_people() -> None:
+    high = np.array([5, 5, 5, 2], dtype=np.uint64)
+    low = np.array([9, 1, 9, 4], dtype=np.uint64)
+    ones = np.ones(4, dtype=np.uint64)
+    first, second, amounts = people._combined(high, low, ones)
+    assert (first.tolist(), second.tolist(), amounts.tolist()) == ([2, 5, 5], [4, 1, 9], [1, 1, 2])
+    totals = people._records(first, second, amounts, people.TOTAL, "units")
+    asked = np.array([5, 5, 5, 2, 7], dtype=np.uint64), np.array([1, 9, 3, 4, 1], dtype=np.uint64)
+    assert people.lookup(totals, *asked).tolist() == [1, 2, 0, 1, 0]
+
+
+def test_what_people_cannot_be_charged(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "p.ledger")
+    charge(ledger, "w", ["ann"])
+    with pytest.raises(ParameterError, match="finite"):
+        charge(ledger, "x", ["ann"], epsilon=math.inf)
+    with ledger.counting(bytes(32)) as counter:
+        counter.add(["ann"])
+        with pytest.raises(ParameterError, match="another key"):
+            ledger.charge_people(counter, release("x"))
+    with pytest.raises(ParameterError, match="use charge_people"):
+        ledger.reserve(
+            Charge(identity="x", client="ann", epsilon=1.0, delta=0.0), budget=(9.0, 0.0)
+        )
+    with pytest.raises(BudgetError):
+        ledger.reserve(release("all"), budget=(1.5, 0.0))
+    ledger.reserve(release("all", 0.5), budget=(1.5, 0.0))
+    assert ledger.worst().epsilon == 1.5
+    by_name = Ledger(tmp_path / "old.jsonl")
+    by_name.charge(Charge(identity="x", client="ann", epsilon=1.0, delta=0.0))
+    with pytest.raises(ParameterError, match="--convert"):
+        charge(by_name, "w", ["ann"])
+    with pytest.raises(ParameterError, match="on disk"):
+        Ledger()._files()
+    # Sums never wrap: 10,000 rows at epsilon 8 are beyond what units hold.
+    with ledger.counting(KEY) as counter:
+        counter.add(["eve"], np.array([10_000], dtype=np.uint64))
+        with pytest.raises(BudgetError):
+            ledger.charge_people(counter, release("y", 8.0))
+
+
+def test_the_same_bits_are_charged_once_and_attempts_each(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "p.ledger")
+    bits = "0" * 64
+    first = charge(ledger, "w", ["ann", "bob"], fingerprint=bits)
+    assert charge(ledger, "w", ["ann", "bob"], fingerprint=bits).token == first.token
+    assert charge(ledger, "w", ["ann"], fingerprint=bits).token != first.token
+    charge(ledger, "w", ["ann", "bob"])
+    assert ledger.person_spent("ann", key=KEY).epsilon == 3.0
+    ledger.withdraw(first, reason="nothing was sent")
+    assert ledger.person_spent("ann", key=KEY).epsilon == 2.0
+    assert ledger.person_spent("bob", key=KEY).releases == 1
+    with pytest.raises(ParameterError, match="once"):
+        ledger.withdraw(first, reason="again")
+
+
+def test_shards_are_merged_by_segment(tmp_path: Path) -> None:
+    one, other = Ledger(tmp_path / "a.ledger"), Ledger(tmp_path / "b.ledger")
+    charge(one, "w", ["ann", "bob"])
+    line = charge(other, "w", ["ann"], epsilon=0.5)
+    other.withdraw(charge(other, "v", ["bob"]), reason="nothing was sent")
+    one.merge(other)
+    one.merge(other)
+    assert one.person_spent("ann", key=KEY).epsilon == 1.5
+    assert one.person_spent("bob", key=KEY).epsilon == 1.0
+    assert len(one.people) == 3
+    assert any(kept.token == line.token for kept in one.people)
+
+
+# Crashes -----------------------------------------------------------------------------------------
+
+
+def wave(words: list[str]) -> int:
+    """One run, for the process that is killed: the ledger and the name of the wave."""
+    charge(Ledger(words[0]), words[1], [f"id {k}" for k in range(40)], epsilon=0.5)
+    print("charged")
+    return 0
+
+
+@pytest.fixture(scope="module")
+def runs() -> Iterator[Runs]:
+    with Runs.of("privacy.test_people_ledger:wave") as found:
+        yield found
+
+
+@pytest.mark.parametrize("torn", [False, True], ids=["before", "within"])
+def test_killed_before_every_change_of_a_file(tmp_path: Path, runs: Runs, torn: bool) -> None:
+    """What returned is charged; what did not is charged once at most; the next wave goes on."""
+    place = tmp_path / "whole"
+    place.mkdir()
+    charge(Ledger(place / "p.ledger"), "first", ["id 0"])
+    changes = runs(place / "p.ledger", "second").changes
+    assert changes > 10
+    for at in range(1, changes + 1):
+        folder = tmp_path / f"{at}"
+        folder.mkdir()
+        charge(Ledger(folder / "p.ledger"), "first", ["id 0"])
+        ended = runs(folder / "p.ledger", "second", at=at, torn=torn)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RepairWarning)
+            ledger = Ledger(folder / "p.ledger")
+            spent = ledger.person_spent("id 0", key=KEY).epsilon
+            other = ledger.person_spent("id 7", key=KEY).epsilon
+            assert (spent, other) in ((1.0, 0.0), (1.5, 0.5))
+            if "charged" in ended.output:
+                assert spent == 1.5
+            charge(ledger, "third", ["id 0"])
+            assert Ledger(folder / "p.ledger").person_spent("id 0", key=KEY).epsilon == spent + 1
+        left = {path.suffix for path in (folder / "p.ledger.people").iterdir()}
+        assert left <= {"", ".segment", ".orphan"}
+        shutil.rmtree(folder)
+
+
+def test_the_log_cut_at_every_byte(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "p.ledger")
+    charge(ledger, "first", ["ann"])
+    before = ledger.path.stat().st_size if ledger.path else 0
+    charge(ledger, "second", ["ann", "bob"])
+    raw = (tmp_path / "p.ledger").read_bytes()
+    for cut in range(before, len(raw) + 1, 7):
+        folder = tmp_path / f"cut{cut}"
+        shutil.copytree(tmp_path / "p.ledger.people", folder / "p.ledger.people")
+        (folder / "p.ledger").write_bytes(raw[:cut])
+        # Totals of a line that is gone: a crash cannot leave them, as the line comes first.
+        for totals in (folder / "p.ledger.people").glob("totals-2-*"):
+            totals.unlink()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RepairWarning)
+            opened = Ledger(folder / "p.ledger")
+            spent = opened.person_spent("ann", key=KEY).epsilon
+        assert spent == (2.0 if cut >= len(raw) - 1 else 1.0)
+        orphans = list((folder / "p.ledger.people").glob("*.orphan"))
+        assert len(orphans) == (0 if spent == 2.0 else 1)
+
+
+def test_damage_that_no_crash_explains_is_refused(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "p.ledger")
+    line = charge(ledger, "first", ["ann", "bob"])
+    folder = tmp_path / "p.ledger.people"
+    totals, segment = next(folder.glob("totals-*")), folder / f"{line.token}.segment"
+    raw = segment.read_bytes()
+    totals.unlink()
+    assert Ledger(ledger.path).persons == 2  # made again
+    segment.write_bytes(raw[:-1])
+    with pytest.raises(FileFormatError, match="another size"):
+        _ = Ledger(ledger.path).persons
+    segment.write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
+    next(folder.glob("totals-*")).unlink()
+    with pytest.raises(FileFormatError, match="was changed"):
+        _ = Ledger(ledger.path).persons
+    segment.unlink()
+    with pytest.raises(FileFormatError, match="is missing"):
+        _ = Ledger(ledger.path).persons
+    segment.write_bytes(raw)
+    (folder / f"totals-2-{'0' * 16}").write_bytes(b"")
+    with pytest.raises(FileFormatError, match="ahead of its ledger"):
+        _ = Ledger(ledger.path).persons
+
+
+def test_files_of_people_are_their_owners_alone(tmp_path: Path) -> None:
+    charge(Ledger(tmp_path / "p.ledger"), "first", ["ann"])
+    folder = tmp_path / "p.ledger.people"
+    assert folder.stat().st_mode & 0o077 == 0
+    assert all(path.stat().st_mode & 0o077 == 0 for path in folder.iterdir())
+    size = sum(path.stat().st_size for path in folder.glob("*.segment"))
+    assert size == people.RECORD.itemsize == 20
+    assert people.TOTAL.itemsize == 24
+
+
+# Conversion and export ---------------------------------------------------------------------------
+
+
+@judges("privacy.conversion.convert_ledger", "privacy.ledger.Ledger.people_spent")
+def test_an_old_ledger_is_converted_losslessly(tmp_path: Path) -> None:
+    old = Ledger(tmp_path / "old.jsonl")
+    rng = np.random.default_rng(1)
+    for run in ("May", "June"):
+        for person in range(30):
+            rows = int(rng.integers(1, 4))
+            price = 1 / 3 if rows == 1 else math.nextafter(rows / 3, math.inf)
+            old.charge(
+                Charge(
+                    identity=f"{run} of p{person}", client=f"p{person}", epsilon=price, delta=0.0
+                )
+            )
+    old.charge(release("all", 0.25))
+    old.charge(
+        Charge(identity="May of p3", client="p3", epsilon=old.charges[3].release.epsilon, delta=0.0)
+    )
+    old.withdraw(old.charges[5], reason="nothing was sent")
+    new = privacy.convert_ledger(old, tmp_path / "new.ledger", key=KEY)
+    for person in range(30):
+        before = old.spent(f"p{person}").epsilon
+        after = new.person_spent(f"p{person}", key=KEY).epsilon
+        # Each charge is rounded up to a part of 2^-48.
+        assert before <= after <= before + 4 / UNITS
+    assert new.persons == 30
+    assert new.spent().epsilon == 0.25
+    exported = list(new.export(HASHES))
+    rows = Counter(one["person"] for one in exported if "person" in one and not one["withdrawn"])
+    assert rows["p3"] == 3
+    assert rows["p5"] == 1
+    with pytest.raises(ParameterError, match="exists already"):
+        privacy.convert_ledger(old, tmp_path / "new.ledger", key=KEY)
+    assert len(old.charges) == 62
