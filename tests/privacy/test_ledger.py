@@ -18,12 +18,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import mezzotint.privacy.ledger as ledger_module
 from counting import calls
 from mezzotint import FileFormatError, ParameterError, families, privacy
 from mezzotint.core.errors import BudgetError, StorageError
 from mezzotint.core.files import RepairWarning
-from mezzotint.privacy.charges import GLOBAL, Charge, admits, compose_releases
+from mezzotint.privacy.charges import (
+    GLOBAL,
+    Charge,
+    admits,
+    compose_releases,
+    downwards,
+    upwards,
+)
 from mezzotint.privacy.ledger import Ledger
 from tolerances import FEW
 
@@ -645,11 +651,7 @@ def test_the_working_directory_may_change(tmp_path, monkeypatch):
     "value", [Fraction(1, 3), Fraction(2, 3), Fraction(1, 10), Fraction(3, 10)]
 )
 def test_prices_are_rounded_up_and_budgets_down(value: Fraction) -> None:
-    assert (
-        Fraction(ledger_module._upwards(value))
-        >= value
-        >= Fraction(ledger_module._downwards(value))
-    )
+    assert Fraction(upwards(value)) >= value >= Fraction(downwards(value))
 
 
 def test_amounts_whose_squares_no_float_can_hold_do_not_fit():
