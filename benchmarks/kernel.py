@@ -21,8 +21,8 @@ from mezzotint import design, families, kernel, privacy, vectors
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.privacy.propose import Outcome, propose_local
 from mezzotint.privacy.sums.cost import propose_sum
+from mezzotint.training.rqp import Phase, Poisson, propose_training, training_release
 from mezzotint.training.rqp import epsilon as training_epsilon
-from mezzotint.training.rqp import propose_training
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,12 +218,50 @@ def training() -> Iterator[Line | None]:
         )
 
 
+def users() -> Iterator[Line | None]:
+    """All records of one user in a training run, delta = 1e-5."""
+    for records, rate, steps, neighboring in (
+        (2, 0.01, 100, "add_or_remove_one"), (4, 0.01, 100, "add_or_remove_one"), (4, 0.01, 1000, "add_or_remove_one"),
+        (2, 0.01, 100, "replace_one"),
+    ):  # fmt: skip
+        sampling = Poisson(rate=rate, records_per_user=records)
+        phase = Phase(noise_multiplier=1.0, kappa=1.0, sampling=sampling, steps=steps)
+        release = training_release([phase], delta=1e-5, neighboring=neighboring)
+        shape = {"sampling_rate": rate, "steps": steps, "records_per_user": records, "delta": 1e-5}
+        yield _line(
+            f"users of {records} records, z=1 rate={rate:g} steps={steps} {neighboring}",
+            lambda release=release: privacy.account(release).epsilon,
+            lambda value, shape=shape, neighboring=neighboring: propose_training(
+                epsilon=value, noise_multiplier=1.0, neighboring=neighboring, **shape
+            ),
+        )
+
+
+def memoised() -> Iterator[Line | None]:
+    """Reports of equal values that are copies, pure."""
+    for distinct in (1, 10):
+        release = privacy.Release(mechanism=_rqm(4), delta=0.0, rounds=365, distinct=distinct)
+
+        def propose(value: float, release: privacy.Release = release) -> Outcome:
+            proved, proof = privacy.prove(release)
+            assert proved.checked is not None
+            return Outcome(claim=proved.checked, proof=proof)
+
+        yield _line(
+            f"RQM m=4, memoised, {distinct} distinct values, rounds 365",
+            lambda release=release: privacy.account(release).epsilon,
+            propose,
+        )
+
+
 def main() -> None:
     """Prints the table, a line at a time."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", choices=["local", "sums", "examples", "noise", "training"])
+    parser.add_argument(
+        "--only", choices=["local", "sums", "examples", "noise", "training", "users", "memoised"]
+    )
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--match", default="", help="rows with this text in their name only")
     options = parser.parse_args()
@@ -235,6 +273,8 @@ def main() -> None:
         "examples": examples,
         "noise": noise,
         "training": training,
+        "users": users,
+        "memoised": memoised,
     }
     if not options.json:
         print(

@@ -18,6 +18,7 @@ from laws.registry import judges
 from mezzotint import kernel
 from mezzotint.kernel import gaussian, smoothed
 from mezzotint.kernel.units import FACTOR, WHOLE, canonical, set_deadline, sha256
+from mezzotint.privacy.propose import propose_profile
 from reference.kernel import accepts, claim, sealed
 
 TOTAL = 2**32
@@ -296,3 +297,20 @@ def test_profiles_fall_with_what_is_lost() -> None:
     known = [log for log in logs if log is not None]
     assert all((later <= earlier) is True for earlier, later in pairwise(known))
     assert len(known) > 20
+
+
+def test_a_computed_profile_is_proposed_and_certified() -> None:
+    """At the float's upper end; a hundredth below it the kernel refuses, and says why."""
+    votes, epsilon = (81_283_501, 74_223_975), math.log(51 / 49)
+    computed = mezzotint.smoothed.profile(counts=votes, loss_rate=0.002, epsilon=epsilon)
+    for change, holds in ((0.0, True), (-0.01, False)):
+        outcome = propose_profile(
+            *votes,
+            sampled=computed.sampled,
+            epsilon=epsilon,
+            log10_delta=computed.log10_upper + change,
+        )
+        assert outcome.claim.certified == holds
+        assert (outcome.proof is not None) == holds
+        assert "log10_delta is too small" in outcome.reason or holds
+    assert "the histogram of 155196462 records" in kernel.words(outcome.claim)

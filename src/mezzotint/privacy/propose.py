@@ -298,6 +298,38 @@ def losses_shape(release: Release, epsilon: float) -> JsonObject:
     return shape
 
 
+def propose_profile(
+    first: int, second: int, *, sampled: int, epsilon: float, log10_delta: float, seconds: int = 60
+) -> Outcome:
+    """The claim about a histogram sampled without replacement from a database of two types, with its proof.
+
+    Arguments:
+        first, second: records of the two types.
+        sampled: records in the sample.
+        epsilon: its exact binary fraction is claimed.
+        log10_delta: an upper bound, such as `mezzotint.smoothed.profile(...).log10_upper`.
+        seconds: processor time for the check.
+
+    Example:
+        >>> propose_profile(60, 40, sampled=50, epsilon=1.0, log10_delta=-2.0).claim.certified
+        True
+    """
+    statement = {
+        "kind": "profile",
+        "first": first,
+        "second": second,
+        "sampled": sampled,
+        "epsilon": str(Fraction(epsilon)),
+        "log10_delta": repr(float(log10_delta)),
+    }
+    claim = mz.kernel.ExactClaim(release=None, statement=statement)
+    proof = sealed(claim, "profile")
+    try:
+        return Outcome(claim=mz.kernel.check(claim, proof, seconds=seconds), proof=proof)
+    except (mz.kernel.Refused, mz.kernel.Unfinished, mz.kernel.Unreadable) as error:
+        return Outcome(claim=claim, proof=None, reason=f"not certified: {error}")
+
+
 def propose_ranks(table: JsonObject, *, epsilon: float, indices: int, rounds: int) -> Outcome:
     """The pure claim of all reports together of a table over ranks (`verification.table_ratio`), with its proof."""
     from mezzotint.kernel.units import canonical, sha256
