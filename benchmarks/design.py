@@ -15,6 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 from rich.console import Console
@@ -22,6 +23,7 @@ from rich.table import Table
 from scipy import optimize, sparse
 
 from mezzotint import Mechanism, design
+from mezzotint.design import solver
 from mezzotint.design.cones import Program, ratio_part
 from mezzotint.design.pair_selection import BoxSearch, SelectionTables, bin_sets, table_of, theorem5
 from mezzotint.design.problem import make_problem
@@ -202,6 +204,30 @@ def design_once(count: int) -> None:
     print(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
 
 
+FOLDED: dict[str, dict[str, Any]] = {
+    "delta = 1e-6, 33 knots": {"delta": 1e-6, "knots": 33},
+    "Renyi order 2, 33 knots": {"alpha": 2.0, "knots": 33},
+    "Renyi order 8, 17 knots": {"alpha": 8.0, "knots": 17},
+}
+
+
+def halves(console: Console, repetitions: int) -> None:
+    """What it saves to solve one half of a program that is its own mirror image."""
+    table = Table(
+        title="8 even levels in [-3, 3], epsilon = 1: half a program against the whole",
+        title_justify="left",
+    )
+    for name in ("constraint", "half, s", "whole, s", "whole over half"):
+        table.add_column(name, justify="right")
+    for name, options in FOLDED.items():
+        call = partial(design.optimal, EPSILON, levels=levels_of(8), **options)
+        half, _ = timed(call, repetitions)
+        with mock.patch.object(solver, "folding", return_value=None):
+            whole, _ = timed(call, repetitions)
+        table.add_row(name, f"{half:.3f}", f"{whole:.3f}", f"{whole / half:.2f}")
+    console.print(table)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
@@ -234,6 +260,7 @@ def main() -> None:
     console.print(table)
     largest = max(SIZES) if not arguments.quick else 64
     uneven(console, [64] if arguments.quick else [64, 256])
+    halves(console, arguments.repetitions)
     console.print(
         f"Peak memory of a process with one design of {largest} levels: {peak_memory(largest):.2f} GiB"
     )

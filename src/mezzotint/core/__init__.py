@@ -1,4 +1,6 @@
-"""Foundations of every room; deferred imports keep `import mezzotint` fast although the rooms are heavy."""
+"""Foundations of every room; deferred imports keep `import mezzotint` fast although the rooms are
+heavy.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,16 @@ _LISTED = re.compile(r"^    from (\S+) import \(?\s*(\w+) as (\w+)", re.MULTILIN
 def on_demand(
     package: str, file: str, *, extra: str | None = None
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` (PEP 562) of a package that imports each public name when it is first used.
+    """`__getattr__` and `__dir__` (PEP 562) of a package that imports each public name when it is
+    first used.
 
-    The names are listed once, under `if TYPE_CHECKING:` in the package's file, where type checkers see them.
+    The names are listed once, under `if TYPE_CHECKING:` in the package's file, where type checkers
+    see them.
 
     Arguments:
         package, file: `__name__` and `__file__` of the package.
-        extra: provides the optional libraries of the package, which an error names if one is missing.
+        extra: provides the optional libraries of the package, which an error names if one is
+            missing.
     """
     with open(file, encoding="utf-8") as source:
         listed = _LISTED.findall(source.read())
@@ -46,13 +51,16 @@ def on_demand(
 
 
 def not_installed(library: str, extra: str) -> str:
-    """The sentence about a missing library, with the command that installs the extra that provides it."""
+    """The sentence about a missing library, with the command that installs the extra that provides
+    it.
+    """
     return f"{library} is not installed; in the checkout of mezzotint: pip install '.[{extra}]'"
 
 
 @contextmanager
 def brought_by(extra: str) -> Generator[None]:
-    """Wraps the import of an optional library; if it is missing, the error names the extra that provides it.
+    """Wraps the import of an optional library; if it is missing, the error names the extra that
+    provides it.
 
     Raises:
         MissingExtraError: the library is not installed.

@@ -1,4 +1,6 @@
-"""Argument checks shared by the whole package; each error names the parameter, its value and the remedy."""
+"""Argument checks shared by the whole package; each error names the parameter, its value and the
+remedy.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +33,15 @@ Values = Sequence[float] | NumberArray
 """Accepted where a function takes one number per bin, knot or level."""
 
 Neighboring = Literal["replace_one", "add_or_remove_one"]
-"""The neighbouring relation of a claim: one record replaced by any other, or one added or removed."""
+"""The neighbouring relation of a claim: one record replaced by any other, or one added or
+removed.
+"""
 
 
 def by_name(function: Callable[P, R]) -> Callable[P, R]:
-    """The function; a value given by place that it takes by name alone is refused with an error that says how."""
+    """The function; a value given by place that it takes by name alone is refused with an error
+    that says how.
+    """
     parameters = inspect.signature(function).parameters.values()
     names = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
     placed = len(parameters) - len(names)
@@ -53,7 +59,9 @@ def by_name(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def check_count(name: str, value: object, *, least: int = 1, most: int = MOST) -> int:
-    """The number itself, as a plain integer; ParameterError unless it is an integer in [least, most]."""
+    """The number itself, as a plain integer; ParameterError unless it is an integer in [least,
+    most].
+    """
     try:
         number = operator.index(cast(SupportsIndex, value))
     except TypeError:
@@ -65,7 +73,9 @@ def check_count(name: str, value: object, *, least: int = 1, most: int = MOST) -
 
 
 def check_rules(record: object, *rules: tuple[str, bool, str]) -> None:
-    """Raises ParameterError for the first violated rule; a rule is a field's name, whether it holds, and the remedy."""
+    """Raises ParameterError for the first violated rule; a rule is a field's name, whether it
+    holds, and the remedy.
+    """
     for name, holds, remedy in rules:
         if not holds:
             raise ParameterError(name, getattr(record, name), remedy)
@@ -108,11 +118,15 @@ def check_positive(name: str, value: object, remedy: str = "need a finite number
 
 
 SCALES = (1e-50, 1e50)
-"""Limits for norms, ranges and steps, in data units: products, quotients and squares keep all their digits."""
+"""Limits for norms, ranges and steps, in data units: products, quotients and squares keep all their
+digits.
+"""
 
 
 def check_scale(name: str, value: object) -> float:
-    """The number itself, as a float; ParameterError unless it can be a norm, the width of a range or a step."""
+    """The number itself, as a float; ParameterError unless it can be a norm, the width of a range
+    or a step.
+    """
     scale = check_positive(name, value)
     if not SCALES[0] <= scale <= SCALES[1]:
         raise ParameterError(name, scale, "use units in which it lies between 1e-50 and 1e50")
@@ -180,7 +194,9 @@ def check_range(lower: object, upper: object) -> tuple[float, float]:
 def check_vector(
     vector: npt.ArrayLike, size: int | None = None, *, name: str = "vector"
 ) -> FloatArray:
-    """(size,) float64; ParameterError unless it is one vector of `size` finite numbers (None: at least one)."""
+    """(size,) float64; ParameterError unless it is one vector of `size` finite numbers (None: at
+    least one).
+    """
     wanted = "some" if size is None else size
     values = as_reals(name, vector, f"need {wanted} real numbers")
     if values.shape != (values.size if size is None else size,) or values.size == 0:
@@ -202,7 +218,9 @@ def check_residues(total: npt.ArrayLike, length: int, modulus: int) -> IntArray:
 
 
 def check_increasing(name: str, values: npt.ArrayLike) -> FloatArray:
-    """`values` as a strictly increasing 1-D float array of 2 to 2**16 finite numbers, or ParameterError."""
+    """`values` as a strictly increasing 1-D float array of 2 to 2**16 finite numbers, or
+    ParameterError.
+    """
     array = as_reals(name, values, "need a 1-D sequence of numbers").copy()
     if array.ndim != 1 or not 2 <= array.size <= MAX_LEVELS:
         raise ParameterError(name, array.shape, f"need a 1-D sequence of 2 to {MAX_LEVELS} numbers")
@@ -228,7 +246,9 @@ def check_covering(name: str, values: npt.ArrayLike, *, lower: float, upper: flo
 
 
 def grid_or_values(name: str, values: int | Values, *, lower: float, upper: float) -> FloatArray:
-    """An int becomes that many even values from `lower` to `upper`; a sequence is checked as by `check_covering`."""
+    """An int becomes that many even values from `lower` to `upper`; a sequence is checked as by
+    `check_covering`.
+    """
     if isinstance(values, Integral) or np.ndim(values) == 0:
         return np.linspace(lower, upper, check_count(name, values, least=2, most=MAX_LEVELS))
     return check_covering(name, values, lower=lower, upper=upper)

@@ -1,4 +1,6 @@
-"""The errors that Mezzotint raises deliberately: each names the problem, the value and the remedy."""
+"""The errors that Mezzotint raises deliberately: each names the problem, the value and the
+remedy.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,8 @@ class ParameterError(MezzotintError, ValueError):
         self.parameter = parameter
         self.value = value
         self.remedy = remedy
-        # Words and paths stand as they are; text that reads as a number is quoted, or nobody could see that it is text.
+        # Words and paths stand as they are; text that reads as a number is quoted, or nobody could
+        # see that it is text.
         plain = hasattr(value, "__fspath__") or (isinstance(value, str) and not _is_numeral(value))
         shown = str(value) if plain else repr(value)
         if len(shown) > 120:
@@ -51,7 +54,9 @@ class ParameterError(MezzotintError, ValueError):
 
 
 def as_real(parameter: str, value: object, holds: Callable[[float], bool], remedy: str) -> float:
-    """The value as a float; ParameterError unless `float` reads it and this holds for it, as it does for no NaN."""
+    """The value as a float; ParameterError unless `float` reads it and this holds for it, as it
+    does for no NaN.
+    """
     try:
         number = float(cast(float, value))
     except (TypeError, ValueError, OverflowError):
@@ -62,7 +67,9 @@ def as_real(parameter: str, value: object, holds: Callable[[float], bool], remed
 
 
 def as_reals(parameter: str, values: npt.ArrayLike, remedy: str) -> npt.NDArray[np.float64]:
-    """The values as float64; ParameterError for anything but an array of numbers, naming the first that is missing."""
+    """The values as float64; ParameterError for anything but an array of numbers, naming the first
+    that is missing.
+    """
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
@@ -79,7 +86,9 @@ def as_reals(parameter: str, values: npt.ArrayLike, remedy: str) -> npt.NDArray[
 
 
 def wrong_kind(parameter: str, array: npt.NDArray[Any], kinds: str, remedy: str) -> ParameterError:
-    """The error for an array whose dtype is not one of `kinds`; among objects it names the first one at fault."""
+    """The error for an array whose dtype is not one of `kinds`; among objects it names the first
+    one at fault.
+    """
     for place, value in np.ndenumerate(array) if array.dtype == object else ():
         if np.asarray(value).dtype.kind not in kinds:
             where = ", ".join(map(str, place))
@@ -100,7 +109,9 @@ def refuse_nan(parameter: str, values: npt.NDArray[np.float64], noun: str = "inp
 
 
 class StorageError(ParameterError):
-    """A file that must survive cannot be written, read or locked: full disk, read-only folder, another process."""
+    """A file that must survive cannot be written, read or locked: full disk, read-only folder,
+    another process.
+    """
 
 
 class BudgetError(MezzotintError, ValueError):
@@ -112,7 +123,9 @@ class FileFormatError(MezzotintError, ValueError):
 
 
 class InfeasibleError(MezzotintError, ValueError):
-    """No mechanism satisfies the constraints; the message says by how much they are missed and what would help."""
+    """No mechanism satisfies the constraints; the message says by how much they are missed and what
+    would help.
+    """
 
 
 class MissingExtraError(MezzotintError, ImportError):

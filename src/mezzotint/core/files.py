@@ -1,4 +1,5 @@
-"""Files that survive crashes: written completely or not at all, or extended line by line under a lock.
+"""Files that survive crashes: written completely or not at all, or extended line by line under a
+lock.
 
 A rename or a new file is durable only once its folder is synced too; both tools here do that.
 """
@@ -45,11 +46,13 @@ _CHAIN = 16  # hexadecimal digits of a line's checksum
 _KEPT = 4096  # bytes of a torn line that are put on record
 
 
-# Reading: the one boundary for text and JSON from outside -----------------------------------------------------
+# Reading: the one boundary for text and JSON from outside -----------------------------------------
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """The content of a file; FileFormatError where it is missing, a folder or larger than `LARGEST` bytes."""
+    """The content of a file; FileFormatError where it is missing, a folder or larger than `LARGEST`
+    bytes.
+    """
     try:
         with Path(path).open("rb") as file:
             body = file.read(LARGEST + 1)
@@ -71,9 +74,11 @@ def read_text(path: str | os.PathLike[str]) -> str:
 
 
 def parse_json(text: str | bytes, *, name: str, strict: bool = False) -> Json:
-    """The value of a JSON text; FileFormatError, under this name, where it is not complete, too deep or too long.
+    """The value of a JSON text; FileFormatError, under this name, where it is not complete, too
+    deep or too long.
 
-    `strict` refuses keys that occur twice in an object, and NaN and infinities, which JSON does not allow.
+    `strict` refuses keys that occur twice in an object, and NaN and infinities, which JSON does not
+    allow.
     """
 
     def distinct(pairs: list[tuple[str, Json]]) -> JsonObject:
@@ -117,7 +122,9 @@ def read_object(path: str | os.PathLike[str]) -> JsonObject:
 
 
 def read_arrays(source: Path | io.BytesIO, *, name: str) -> dict[str, npt.NDArray[Any]]:
-    """The arrays of an npz file; FileFormatError, under this name, where it is damaged, or not of plain arrays."""
+    """The arrays of an npz file; FileFormatError, under this name, where it is damaged, or not of
+    plain arrays.
+    """
     import zipfile  # slow to load
     import zlib
 
@@ -144,13 +151,15 @@ def read_arrays(source: Path | io.BytesIO, *, name: str) -> dict[str, npt.NDArra
         raise FileFormatError(f"{name}: not a readable npz file ({error})") from None
 
 
-# Whole files -------------------------------------------------------------------------------------------------
+# Whole files --------------------------------------------------------------------------------------
 
 
 def refuse_existing(
     path: str | os.PathLike[str], *, overwrite: bool | None = False, parameter: str = "out"
 ) -> Path:
-    """The path, checked: its folder exists, and nothing is there yet unless `overwrite`; None never offers that."""
+    """The path, checked: its folder exists, and nothing is there yet unless `overwrite`; None never
+    offers that.
+    """
     target = Path(path)
     if not target.parent.is_dir():
         raise ParameterError(
@@ -165,14 +174,17 @@ def refuse_existing(
 
 
 def sync_folder(folder: Path) -> None:
-    """Makes the names in a folder durable: without it a power cut may undo a rename, or forget a new file."""
+    """Makes the names in a folder durable: without it a power cut may undo a rename, or forget a
+    new file.
+    """
     if os.name != "posix":
         return  # Windows cannot open folders; its file systems journal names
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     except OSError as error:
-        # Some network file systems have no such call for folders; their servers keep names in step themselves.
+        # Some network file systems have no such call for folders; their servers keep names in step
+        # themselves.
         if error.errno not in (errno.EINVAL, errno.ENOTSUP):
             raise
     finally:
@@ -191,11 +203,13 @@ def write_text(
 def replacing(
     path: str | os.PathLike[str], *, overwrite: bool = False, parameter: str = "out"
 ) -> Generator[Path]:
-    """A temporary path beside `path`; renamed to it when the block ends well, removed when it does not.
+    """A temporary path beside `path`; renamed to it when the block ends well, removed when it does
+    not.
 
-    Guarantees: a reader sees the old file or the complete new one, never a part; a kill leaves at most a hidden
-    temporary file, never a half-written `path`. Once the block has ended the new file survives a power cut: its
-    bytes and its folder are synced. Without `overwrite`, a file that appeared meanwhile is kept.
+    Guarantees: a reader sees the old file or the complete new one, never a part; a kill leaves at
+    most a hidden temporary file, never a half-written `path`. Once the block has ended the new file
+    survives a power cut: its bytes and its folder are synced. Without `overwrite`, a file that
+    appeared meanwhile is kept.
     """
     target = refuse_existing(path, overwrite=overwrite, parameter=parameter)
     temporary = target.with_name(f".{target.name}.{os.urandom(6).hex()}.partial")
@@ -214,8 +228,8 @@ def replacing(
 def publish(draft: Path, target: Path) -> bool:
     """Renames a complete draft durably; returns False and changes nothing if the name is taken.
 
-    Guarantees: of any number of attempts, in whatever processes, exactly one returns True (where the file system has
-    hard links; elsewhere all but those of the same instant are told apart).
+    Guarantees: of any number of attempts, in whatever processes, exactly one returns True (where
+    the file system has hard links; elsewhere all but those of the same instant are told apart).
     """
     _sync_file(draft)
     try:
@@ -235,7 +249,7 @@ def _sync_file(path: Path) -> None:
         os.fsync(handle.fileno())
 
 
-# Locks -------------------------------------------------------------------------------------------------------
+# Locks --------------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -247,12 +261,14 @@ def locked(
     parameter: str = "path",
     busy: str = "is in use by another process; wait for its end",
 ) -> Generator[None]:
-    """Holds the exclusive lock of an open file; no other descriptor, in this process or another, gets it meanwhile.
+    """Holds the exclusive lock of an open file; no other descriptor, in this process or another,
+    gets it meanwhile.
 
     It ends with the block, or with the process. `path`, `parameter` and `busy` are for messages.
 
     Raises:
-        StorageError: somebody else holds it after `wait` seconds; the file system, or the system, has no locks.
+        StorageError: somebody else holds it after `wait` seconds; the file system, or the system,
+            has no locks.
     """
     if os.name != "posix":
         raise StorageError(parameter, str(path), "needs POSIX file locks, which this system lacks")
@@ -273,11 +289,12 @@ def locked(
     try:
         yield
     finally:
-        # By hand, for a child that was forked meanwhile shares the descriptor and would keep the lock.
+        # By hand, for a child that was forked meanwhile shares the descriptor and would keep the
+        # lock.
         fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
-# Logs --------------------------------------------------------------------------------------------------------
+# Logs ---------------------------------------------------------------------------------------------
 
 
 class RepairWarning(UserWarning):
@@ -288,14 +305,16 @@ class RepairWarning(UserWarning):
 class AppendLog:
     """A file of JSON objects, one per line, to which any number of processes append in turn.
 
-    Every line carries a checksum over itself and the line before, which reveals lines that were edited, lost or
+    Every line carries a checksum over itself and the line before, which reveals lines that were
+    edited, lost or
     inserted by accident (not by intent: anyone can recompute the checksums).
 
     Arguments:
         path: the file, made when absent; None keeps everything in memory.
         header: the first line; a file with another one is refused.
-        take: called with every line after the header in turn, whichever process wrote it. Lines replayed from the file
-            and lines appended live take this one path, so that they cannot differ in effect.
+        take: called with every line after the header in turn, whichever process wrote it. Lines
+            replayed from the file and lines appended live take this one path, so that they cannot
+            differ in effect.
         what: the kind of file, for error messages.
         wait: seconds to wait while other processes write.
 
@@ -305,12 +324,13 @@ class AppendLog:
         StorageError: it cannot be opened, read or locked.
 
     Guarantees:
-        A line is on disk, and the file's name in its folder, when `append` returns. When it raises, the line counts
-        as not written; should a part of it have stayed, the next opening repairs or counts it.
-        Between `transaction`'s begin and end nobody else writes, and all that others wrote before has been taken.
-        Cut at any byte, as by a crash, the file opens with all lines whose `append` had returned. The rest of a cut
-        line is set aside, on record in the file and in `repairs`, and a RepairWarning says so. That is safe for
-        records that are written before the event they describe: nothing had yet relied on an incomplete line.
+        A line is on disk, and the file's name in its folder, when `append` returns. When it raises,
+        the line counts as not written; should a part of it have stayed, the next opening repairs or
+        counts it. Between `transaction`'s begin and end nobody else writes, and all that others
+        wrote before has been taken. Cut at any byte, as by a crash, the file opens with all lines
+        whose `append` had returned. The rest of a cut line is set aside, on record in the file and
+        in `repairs`, and a RepairWarning says so. That is safe for records that are written before
+        the event they describe: nothing had yet relied on an incomplete line.
     """
 
     def __init__(
@@ -352,8 +372,11 @@ class AppendLog:
 
     @contextmanager
     def transaction(self) -> Generator[Append]:
-        """Holds the lock and is up to date; gives the function that appends lines. Transactions do not nest."""
-        # Not for ever: a signal handler that comes back here would wait for the very thread that it interrupts.
+        """Holds the lock and is up to date; gives the function that appends lines. Transactions do
+        not nest.
+        """
+        # Not for ever: a signal handler that comes back here would wait for the very thread that it
+        # interrupts.
         if not self._mutex.acquire(timeout=self._wait):
             raise StorageError(
                 "path", str(self.path), "is in use by this process; wait for its end"
@@ -371,7 +394,7 @@ class AppendLog:
         for line in lines:
             self._take(_plain(line))
 
-    # Reading ---------------------------------------------------------------------------------------------------
+    # Reading --------------------------------------------------------------------------------------
 
     @contextmanager
     def _opened(self, path: Path) -> Generator[int]:
@@ -379,7 +402,8 @@ class AppendLog:
         deadline = time.monotonic() + self._wait
         while True:
             try:
-                # Made only before anything was read: a ledger that vanished must not come back empty.
+                # Made only before anything was read: a ledger that vanished must not come back
+                # empty.
                 creates = os.O_CREAT if self._known is None else 0
                 descriptor = os.open(path, flags | creates, PRIVATE_FILE)
             except OSError as error:
@@ -474,7 +498,7 @@ class AppendLog:
             return None, ""
         return (cast(JsonObject, line), chain) if isinstance(line, dict) else (None, "")
 
-    # Writing ---------------------------------------------------------------------------------------------------
+    # Writing --------------------------------------------------------------------------------------
 
     def _begin(self, descriptor: int, torn: bytes) -> None:
         raw, chain = _encoded(self._header, self._chain)
@@ -486,7 +510,9 @@ class AppendLog:
         self._advance(raw, chain)
 
     def _repair(self, descriptor: int, torn: bytes) -> None:
-        """A crash cut the last line. Whole but for its newline, it counts; else nobody ever relied on it."""
+        """A crash cut the last line. Whole but for its newline, it counts; else nobody ever relied
+        on it.
+        """
         if self._checked(torn)[0] is not None:
             self._write(descriptor, b"\n")
             self._take_whole(torn)

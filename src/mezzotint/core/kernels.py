@@ -1,12 +1,15 @@
-"""The loops that turn inputs and random words into reports: one for each way of finding an input's segment.
+"""The loops that turn inputs and random words into reports: one for each way of finding an input's
+segment.
 
-Per element: clip; find the segment and T = round(t 2^32); take the segment's right row if the high half of the word is
-below T, else its left row; then the level that the low half names in that row's alias cells. Every element takes the
-same steps and nothing branches on a value: conditional expressions compile to selects. NaN is counted and treated as
-`lower`, so that no index leaves its table; the caller throws the reports away then. A test reads the machine code for
-branches on floating-point comparisons.
+Per element: clip; find the segment and T = round(t 2^32); take the segment's right row if the high
+half of the word is below T, else its left row; then the level that the low half names in that row's
+alias cells. Every element takes the same steps and nothing branches on a value: conditional
+expressions compile to selects. NaN is counted and treated as `lower`, so that no index leaves its
+table; the caller throws the reports away then. A test reads the machine code for branches on
+floating-point comparisons.
 
-A mechanism compiled for sampling: how to find an input's segment, and what to draw there, as flat tables.
+A mechanism compiled for sampling: how to find an input's segment, and what to draw there, as flat
+tables.
 """
 
 from __future__ import annotations
@@ -51,9 +54,10 @@ def uninterrupted() -> Generator[None]:
             handler(*came[-1])
 
 
-# numba registers its types as a side effect of imports, of which it puts most off to the first compilation. Python
-# forgets a module whose import was interrupted, numba's registries do not: the next try ends in "KeyError: duplicate
-# registration", and so does every one after it, in a worker that is kept. Hence all of it at once and undisturbed.
+# numba registers its types as a side effect of imports, of which it puts most off to the first
+# compilation. Python forgets a module whose import was interrupted, numba's registries do not: the
+# next try ends in "KeyError: duplicate registration", and so does every one after it, in a worker
+# that is kept. Hence all of it at once and undisturbed.
 with uninterrupted():
     import numba
     from numba import types
@@ -113,7 +117,9 @@ def _writer(
 
 
 look_up: Any = _intrinsic(_reader(_TABLES, _STREAMS))
-"""look_up(table, index): an entry of a contiguous 1-D table that no stream overlaps; index is int64, unchecked."""
+"""look_up(table, index): an entry of a contiguous 1-D table that no stream overlaps; index is
+int64, unchecked.
+"""
 
 take: Any = _intrinsic(_reader(_STREAMS, _TABLES))
 """take(stream, index): an element of a contiguous 1-D input; index is int64, unchecked."""
@@ -123,10 +129,12 @@ put: Any = _intrinsic(_writer)
 
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
-    """`function` compiled to machine code that runs without the GIL; the code is kept on disk where that is possible.
+    """`function` compiled to machine code that runs without the GIL; the code is kept on disk where
+    that is possible.
 
-    numba keeps it beside the module, else in the user's cache folder, and raises when it can write to neither
-    (a read-only installation run by a user without a home): then each process compiles for itself.
+    numba keeps it beside the module, else in the user's cache folder, and raises when it can write
+    to neither (a read-only installation run by a user without a home): then each process compiles
+    for itself.
     """
     try:
         dispatcher = _jit(cache=True, nogil=True, **_OPTIONS)(function)
@@ -137,7 +145,8 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def inlined(function: Callable[P, R], *, reorder: bool = False) -> Callable[P, R]:
-    """`function` for use inside compiled ones of the same file only (their files' caches do not watch other files).
+    """`function` for use inside compiled ones of the same file only (their files' caches do not
+    watch other files).
 
     Arguments:
         reorder: sums may be taken in any order, which lets them run in lanes.
@@ -148,8 +157,9 @@ def inlined(function: Callable[P, R], *, reorder: bool = False) -> Callable[P, R
 def _name_files_apart(dispatcher: Any) -> None:
     """Code is kept under a name that no other process gives.
 
-    numba numbers the files of one function's signatures by counting. Two processes that compile for two types at the
-    same time both take the number 1, and later runs load the code of one type for the other.
+    numba numbers the files of one function's signatures by counting. Two processes that compile for
+    two types at the same time both take the number 1, and later runs load the code of one type for
+    the other.
     """
     file = dispatcher._cache._cache_file
     counted = file._data_name
@@ -174,19 +184,23 @@ def _level(
     cell = low >> np.uint64(32 - bits)
     ones = np.uint64((1 << bits) - 1)
     entry = np.uint64(look_up(cells, (row << bits) | np.int64(cell)))
-    # The entry is threshold above alias: u << b | ones < threshold << b | alias exactly when u < threshold.
+    # The entry is threshold above alias: u << b | ones < threshold << b | alias exactly when u <
+    # threshold.
     return cell if (((low << np.uint64(bits)) & WHOLE) | ones) < entry else entry & ones
 
 
 CHUNK = 1024
-"""Elements that go through the steps together: what lies between the steps stays in the first-level cache."""
+"""Elements that go through the steps together: what lies between the steps stays in the first-level
+cache.
+"""
 
 FIXED = 2.0**33
 """Positions are counted in these parts of a segment: one bit more than t has, to round t by."""
 
 _PARTS, _WHOLE = (1 << 33) - 1, (1 << 32) - 1
 
-# numba computes with integers in 64 bits; naming the type after each operation makes vectors of 32-bit lanes of it.
+# numba computes with integers in 64 bits; naming the type after each operation makes vectors of
+# 32-bit lanes of it.
 U32 = np.uint32
 _SHIFTS = U32(31)  # amounts known to lie below 32
 _POSITIVE = U32(0x7FFFFFFF)
@@ -203,7 +217,9 @@ def _pick_rows(
     rows: Lanes,
     lows: Lanes,
 ) -> Any:
-    """The row that each input's word picks, and the word's low half; how many inputs lay below, above, and were NaN."""
+    """The row that each input's word picks, and the word's low half; how many inputs lay below,
+    above, and were NaN.
+    """
     lower, upper, origin, scale, last, first_stretch, last_stretch = numbers
     below = above = nans = 0
     for i in range(size):
@@ -247,18 +263,20 @@ def draw_uniform(
     x: Floats, words: Words, codes: Codes, lower: float, upper: float, origin: float, scale: float, last: float,
     first_stretch: float, last_stretch: float, cells: Cells, bits: int,
 ) -> Any:  # fmt: skip
-    """Evenly spaced knots, of which the first and the last may be cut short by the range. No table but the cells.
+    """Evenly spaced knots, of which the first and the last may be cut short by the range. No table
+    but the cells.
 
-    An input v lies at p = (v - origin) * scale, counted in FIXED parts of a segment, origin one whole segment below the
-    second knot. Where an end is cut short, p is stretched so that its segment is whole again:
-    p + first_stretch * min(p - FIXED, 0) + last_stretch * max(p - last, 0). Stretching moves no position across a knot.
+    An input v lies at p = (v - origin) * scale, counted in FIXED parts of a segment, origin one
+    whole segment below the second knot. Where an end is cut short, p is stretched so that its
+    segment is whole again: p + first_stretch * min(p - FIXED, 0) + last_stretch * max(p - last, 0).
+    Stretching moves no position across a knot.
 
     Arguments:
         x, words, codes: contiguous, as many elements each; `codes` is overwritten.
         last: position of the last segment's left end.
         first_stretch, last_stretch: whole over present width of that segment, less 1; >= 0.
-        cells: flat, 2**bits per row, left and right row of every segment, then of one more behind the last, which is
-            the last row twice: where the upper end itself may fall.
+        cells: flat, 2**bits per row, left and right row of every segment, then of one more behind
+            the last, which is the last row twice: where the upper end itself may fall.
 
     Returns: how many inputs lay below, above, and were NaN.
     """
@@ -316,7 +334,8 @@ def draw_searched(
     x: Floats, words: Words, codes: Codes, lower: float, upper: float, steps: int,
     start: FloatArray, slope: FloatArray, cells: Cells, bits: int,
 ) -> Any:  # fmt: skip
-    """Any knots: a binary search of `steps` halvings among the left ends of the segments, then inf to 2**steps entries.
+    """Any knots: a binary search of `steps` halvings among the left ends of the segments, then inf
+    to 2**steps entries.
 
     `slope` as in `draw_bucketed`.
     """
@@ -337,17 +356,20 @@ def draw_searched(
     return below, above, nans
 
 
-# A row of weights sums to 2^32 units. They are shared out to 2^b cells (b = bits of a report) of 2^(32-b) units each,
-# every cell holding units of at most two levels: the first `threshold` units belong to the level that has the cell's
-# own number, the others to the cell's `alias`. A uniform 32-bit word names a cell by its high b bits and a unit in it
-# by the rest, so level i is drawn for exactly weights[i] of the 2^32 words.
+# A row of weights sums to 2^32 units. They are shared out to 2^b cells (b = bits of a report) of
+# 2^(32-b) units each, every cell holding units of at most two levels: the first `threshold` units
+# belong to the level that has the cell's own number, the others to the cell's `alias`. A uniform
+# 32-bit word names a cell by its high b bits and a unit in it by the rest, so level i is drawn for
+# exactly weights[i] of the 2^32 words.
 #
-# One sweep shares them out. While the current heavy level (more units than a cell holds) still has more than a
-# cellful, it tops up the cell of the next light level; else its own cell takes what it has left and the next heavy
-# level tops that up. Units are conserved, so the levels that remain when no heavy one does fill their cells exactly.
+# One sweep shares them out. While the current heavy level (more units than a cell holds) still has
+# more than a cellful, it tops up the cell of the next light level; else its own cell takes what it
+# has left and the next heavy level tops that up. Units are conserved, so the levels that remain
+# when no heavy one does fill their cells exactly.
 #
-# A threshold below the capacity takes 32-b bits and an alias takes b: a cell is one uint32, threshold above alias.
-# A full cell would need threshold = capacity; it is stored as threshold 0 with itself as alias, which is the same.
+# A threshold below the capacity takes 32-b bits and an alias takes b: a cell is one uint32,
+# threshold above alias. A full cell would need threshold = capacity; it is stored as threshold 0
+# with itself as alias, which is the same.
 @compiled
 def _fill_cells(weights: IntArray, bits: int, cells: Cells) -> None:
     size = 1 << bits
@@ -382,9 +404,11 @@ def _fill_cells(weights: IntArray, bits: int, cells: Cells) -> None:
 
 
 def alias_cells(weights: IntArray, bits: int) -> Cells:
-    """(rows, 2**bits) alias cells of every row of a table with at most 2**bits levels: threshold << bits | alias.
+    """(rows, 2**bits) alias cells of every row of a table with at most 2**bits levels: threshold <<
+    bits | alias.
 
-    Guarantees: over all 2**32 words level i is drawn exactly weights[row, i] times; no mass, never drawn.
+    Guarantees: over all 2**32 words level i is drawn exactly weights[row, i] times; no mass, never
+    drawn.
 
     Source: Walker (1977), Vose (1991); the sweep is that of Huebschle-Schneider and Sanders (2022).
     """
@@ -397,11 +421,13 @@ MAX_BUCKETS = 1024
 """Tables of 1024 buckets stay in the first-level cache; knots closer than that are searched for."""
 
 EVEN = 2.0**-36
-"""Knots count as evenly spaced when none is further off than this part of a segment: 1/16 of the unit of t."""
+"""Knots count as evenly spaced when none is further off than this part of a segment: 1/16 of the
+unit of t.
+"""
 
 MOST_SEGMENTS, MOST_STRETCHED = 2**16, 2**12
-"""Largest number of even segments, and that times how much the ends are stretched where they are cut short: keeps the
-rounding of positions below EVEN."""
+"""Largest number of even segments, and that times how much the ends are stretched where they are
+cut short: keeps the rounding of positions below EVEN."""
 
 
 @final
@@ -414,7 +440,9 @@ class Lookup:
     code_dtype: np.dtype[np.unsignedinteger]
 
     def draw(self, x: Floats, words: Words, codes: Codes) -> tuple[int, int, int]:
-        """Overwrites `codes`; returns how many inputs lay below, above, and were NaN. All arrays 1-D, contiguous."""
+        """Overwrites `codes`; returns how many inputs lay below, above, and were NaN. All arrays
+        1-D, contiguous.
+        """
         return self.kernel(x, words, codes, *self.arguments)
 
 
@@ -424,9 +452,11 @@ _Way: TypeAlias = tuple[Callable[..., tuple[int, int, int]], tuple[object, ...]]
 
 @lru_cache(maxsize=32)
 def compile_lookup(table: Table, dtype: np.dtype[np.floating], *, cut: bool = False) -> Lookup:
-    """The tables to draw from `table` for inputs of type float32 or float64; the 32 used last are kept.
+    """The tables to draw from `table` for inputs of type float32 or float64; the 32 used last are
+    kept.
 
-    With `cut` knots also count as even where an end is cut short: faster, but no device draws in that way.
+    With `cut` knots also count as even where an end is cut short: faster, but no device draws in
+    that way.
     """
     rows = np.flatnonzero(np.diff(table.knots) > 0)  # a jump has no width: no input falls into it
     edges = np.append(table.knots[rows], table.upper)
@@ -446,12 +476,13 @@ def compile_lookup(table: Table, dtype: np.dtype[np.floating], *, cut: bool = Fa
     )
 
 
-# Evenly spaced knots: x lies in segment floor(p), p = (x - origin) * scale. What floats make of p must be right where
-# it matters. (1) t: the knots' own unevenness and the rounding of p (S * 2^-52) are far below the unit 2^-32; where
-# ends are cut short, stretching magnifies them. (2) At a knot without a jump, p on the wrong side of the whole number
-# gives t = 1 in one segment instead of 0 in the next: the same row. (3) At a jump those are two rows: there, the
-# smallest input of this type from the knot on must land in its segment and the largest below it must not. A last-digit
-# change of `scale` often helps.
+# Evenly spaced knots: x lies in segment floor(p), p = (x - origin) * scale. What floats make of p
+# must be right where it matters. (1) t: the knots' own unevenness and the rounding of p (S * 2^-52)
+# are far below the unit 2^-32; where ends are cut short, stretching magnifies them. (2) At a knot
+# without a jump, p on the wrong side of the whole number gives t = 1 in one segment instead of 0 in
+# the next: the same row. (3) At a jump those are two rows: there, the smallest input of this type
+# from the knot on must land in its segment and the largest below it must not. A last-digit change
+# of `scale` often helps.
 def _uniform(
     edges: FloatArray, jump: IndexArray, dtype: np.dtype[np.floating], *, cut: bool = False
 ) -> _Way | None:
@@ -488,9 +519,10 @@ def _uniform(
     return None
 
 
-# Even buckets: bucket(x) = floor((x - lower) * scale) is monotone in x as floats compute it, and knots are put into
-# buckets by the same expression. So a knot in an earlier bucket lies below x and one in a later bucket above x: only
-# one in x's own bucket needs a compare. Buckets are doubled until none holds two knots.
+# Even buckets: bucket(x) = floor((x - lower) * scale) is monotone in x as floats compute it, and
+# knots are put into buckets by the same expression. So a knot in an earlier bucket lies below x and
+# one in a later bucket above x: only one in x's own bucket needs a compare. Buckets are doubled
+# until none holds two knots.
 def _bucketed(edges: FloatArray) -> _Way | None:
     start, count = edges[:-1], 1
     while count <= MAX_BUCKETS:

@@ -74,7 +74,7 @@ class Mechanism(Table):
 
     Example:
         >>> m = Mechanism(knots=[-1, 1], levels=[-2, 2], weights=[[3 * 2**30, 2**30], [2**30, 3 *
-        2**30]])
+        ...     2**30]])
         >>> round(m.epsilon, 4), m.max_bias
         (1.0986, 0.0)
     """

@@ -1,7 +1,8 @@
-"""Distributions of the inputs: a prior gives the moments of the clipped input on pieces of [lower, upper].
+"""Distributions of the inputs: a prior gives the moments of the clipped input on pieces of [lower,
+upper].
 
-A law gives integrals up to many inputs at once, in centred units, on [-1, 1]: cells of constant density, point masses
-at the ends, or spread.
+A law gives integrals up to many inputs at once, in centred units, on [-1, 1]: cells of constant
+density, point masses at the ends, or spread.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class Prior(ABC):
 
     @abstractmethod
     def moments(self, edges: FloatArray) -> FloatArray:
-        """(len(edges)-1, 4): integrals of (x - edges[i])**k over [edges[i], edges[i+1]), the last piece closed.
+        """(len(edges)-1, 4): integrals of (x - edges[i])**k over [edges[i], edges[i+1]), the last
+        piece closed.
 
         Arguments:
             edges: strictly increasing, from lower to upper.
@@ -76,7 +78,9 @@ class SamplePrior(Prior):
 
     @cached_property
     def _blocks(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Points and masses in rows of `_BLOCK`, the last filled up with no mass; each row's moments from its first."""
+        """Points and masses in rows of `_BLOCK`, the last filled up with no mass; each row's
+        moments from its first.
+        """
         missing = -self.points.size % _BLOCK
         points = np.pad(self.points, (0, missing), mode="edge").reshape(-1, _BLOCK)
         masses = np.pad(self.masses, (0, missing)).reshape(-1, _BLOCK)
@@ -84,7 +88,9 @@ class SamplePrior(Prior):
 
 
 _BLOCK = 256
-"""Points whose moments are added up once: a piece takes them whole, unless an edge runs through them."""
+"""Points whose moments are added up once: a piece takes them whole, unless an edge runs through
+them.
+"""
 
 
 def _shifted(moments: FloatArray, gap: FloatArray) -> FloatArray:
@@ -106,7 +112,9 @@ def _add(result: FloatArray, rows: IndexArray, terms: FloatArray) -> None:
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DistributionPrior(Prior):
-    """A continuous distribution given by its cdf; what lies outside the range sits on the two ends."""
+    """A continuous distribution given by its cdf; what lies outside the range sits on the two
+    ends.
+    """
 
     cdf: Callable[[FloatArray], FloatArray]
 
@@ -114,8 +122,8 @@ class DistributionPrior(Prior):
         at_edges = np.asarray(self.cdf(edges), dtype=np.float64)
         result = np.empty((edges.size - 1, ORDERS))
         result[:, 0] = np.diff(at_edges)
-        # By parts: int (x-a)^k dF = int k (x-a)^(k-1) (F(b) - F(x)) dx. Needs no density, nothing cancels, and a
-        # spike in the density is only a step in the integrand.
+        # By parts: int (x-a)^k dF = int k (x-a)^(k-1) (F(b) - F(x)) dx. Needs no density, nothing
+        # cancels, and a spike in the density is only a step in the integrand.
         result[:, 1:] = _integrate_tails(self.cdf, edges, at_edges)
         result[0, 0] += at_edges[0]
         result[-1] += (1 - at_edges[-1]) * _powers(np.asarray(edges[-1] - edges[-2]))
@@ -138,10 +146,11 @@ _DEEPEST = 60  # halvings: a piece is then shorter than the spacing of floats
 def _integrate_tails(
     cdf: Callable[[FloatArray], FloatArray], edges: FloatArray, at_edges: FloatArray
 ) -> FloatArray:
-    """(pieces, 3): int k (x-a)^(k-1) (F(b)-F(x)) dx by Gauss-Legendre, halved until halving changes nothing.
+    """(pieces, 3): int k (x-a)^(k-1) (F(b)-F(x)) dx by Gauss-Legendre, halved until halving changes
+    nothing.
 
-    Nor may the integrand's polynomial miss the ends of a piece: F grows, so mass between two nodes is seen at the next
-    one, but mass between the last node and the end of a piece only at that end.
+    Nor may the integrand's polynomial miss the ends of a piece: F grows, so mass between two nodes
+    is seen at the next one, but mass between the last node and the end of a piece only at that end.
     """
     piece = np.arange(edges.size - 1)
     start, stop = edges[:-1], edges[1:]
@@ -185,11 +194,12 @@ def _integrate_tails(
 
 
 def as_prior(prior: object, *, lower: float, upper: float) -> Prior:
-    """Reads a user's prior: None (uniform), a frozen scipy.stats distribution, a 1-D sample, or a Prior.
+    """Reads a user's prior: None (uniform), a frozen scipy.stats distribution, a 1-D sample, or a
+    Prior.
 
     Raises:
-        ParameterError: an empty sample, NaN in it, a wrong shape, invalid parameters of a distribution, or
-            something else altogether; a range whose fourth power is not a float.
+        ParameterError: an empty sample, NaN in it, a wrong shape, invalid parameters of a
+            distribution, or something else altogether; a range whose fourth power is not a float.
     """
     if not 1e-70 <= upper - lower <= 1e70:
         raise ParameterError(
@@ -262,7 +272,8 @@ def _means(prior: Prior, edges: FloatArray) -> tuple[SamplePrior, float]:
 def cost_matrix(
     *, knots: FloatArray, levels: FloatArray, prior: Prior, loss: Literal["mse", "mae"]
 ) -> FloatArray:
-    """(K+1, m) matrix C with expected loss = sum(C * P) for every table P of row probabilities on these knots.
+    """(K+1, m) matrix C with expected loss = sum(C * P) for every table P of row probabilities on
+    these knots.
 
     Arguments:
         knots: (K+1,) sorted, repeated at jumps.
@@ -281,7 +292,8 @@ def cost_matrix(
     width = knots[segment + 1] - knots[segment]
     position = (left - knots[segment]) / width
 
-    # With y = x - left the loss is a polynomial in y on each piece: (d - y)^2, or +-(d - y) as no level is inside.
+    # With y = x - left the loss is a polynomial in y on each piece: (d - y)^2, or +-(d - y) as no
+    # level is inside.
     distance = levels - left[:, None]
     if loss == "mse":
         terms = np.array([distance**2, -2 * distance, np.ones(distance.shape)])
@@ -300,7 +312,9 @@ def cost_matrix(
 
 
 _GRID = 4096
-"""Cells at least in which a continuous prior is taken as uniform, and so is a sample of more than `_FEW` points."""
+"""Cells at least in which a continuous prior is taken as uniform, and so is a sample of more than
+`_FEW` points.
+"""
 
 _FEW = 2 * _GRID
 
@@ -315,7 +329,8 @@ class Law:
 
     Arguments:
         edges: (n+1,) increasing, from -1 to 1.
-        below: (n+1, 3) integrals of 1, x, x**2 over [-1, edge), counting an atom at -1 but at the first edge.
+        below: (n+1, 3) integrals of 1, x, x**2 over [-1, edge), counting an atom at -1 but at the
+            first edge.
         density: (n,) of each cell.
         totals: (3,) the same integrals over [-1, 1], with both atoms.
     """
@@ -335,7 +350,9 @@ class Law:
         return Law(edges=edges, below=below, density=density, totals=below[-1] + high)
 
     def leaning_left(self) -> tuple[Law, int]:
-        """This law (and 1) or that of -x (and -1), so rounded that a law and its mirror image give the same."""
+        """This law (and 1) or that of -x (and -1), so rounded that a law and its mirror image give
+        the same.
+        """
         odd = (self.totals - 2 * self.integrals(np.zeros(1))[0])[[0, 2]]
         sign = next((int(np.sign(-one)) for one in (self.totals[1], *odd) if abs(one) > 1e-9), 1)
         low, high = [
@@ -364,7 +381,9 @@ class Law:
 
 
 def _atoms(points: FloatArray, masses: FloatArray, spread: float) -> Law:
-    """Point masses (centred units), made uniform over `spread` on both sides where they are inside the range."""
+    """Point masses (centred units), made uniform over `spread` on both sides where they are inside
+    the range.
+    """
     low, high = masses[points <= -1].sum(), masses[points >= 1].sum()
     inside = (points > -1) & (points < 1)
     points, masses = points[inside], masses[inside]
@@ -384,7 +403,9 @@ def _inputs(edges: FloatArray, lower: float, upper: float) -> FloatArray:
 
 
 def _cells(prior: Prior, lower: float, upper: float) -> tuple[FloatArray, FloatArray, bool]:
-    """Edges of cells, the mass below each (what lies on an end of the range outside), whether one is still heavy."""
+    """Edges of cells, the mass below each (what lies on an end of the range outside), whether one
+    is still heavy.
+    """
 
     def below(edges: FloatArray) -> FloatArray:
         inputs = _inputs(edges, lower, upper)
@@ -406,7 +427,9 @@ def _cells(prior: Prior, lower: float, upper: float) -> tuple[FloatArray, FloatA
 
 
 def law_of(prior: Prior, lower: float, upper: float, *, spread: float = 1e-3) -> Law:
-    """The law of a prior's inputs: exact for a uniform one, in cells for others, point masses uniform over `spread`."""
+    """The law of a prior's inputs: exact for a uniform one, in cells for others, point masses
+    uniform over `spread`.
+    """
     if isinstance(prior, UniformPrior):
         return Law.of(np.array([-1.0, 1.0]), np.ones(1))
     if isinstance(prior, SamplePrior) and has_few_atoms(prior):
@@ -421,10 +444,12 @@ def law_of(prior: Prior, lower: float, upper: float, *, spread: float = 1e-3) ->
 
 
 def condensed(prior: Prior, lower: float, upper: float) -> tuple[Prior, float]:
-    """The prior, or point masses at the means of cells where it is too narrow for a density; what lies between.
+    """The prior, or point masses at the means of cells where it is too narrow for a density; what
+    lies between.
 
-    The second number is the mean square distance of an input from its point mass, squared data units: so much less
-    than for the point masses an unbiased mechanism's MSE can be for the prior (docs/proofs/design.md, "Cells").
+    The second number is the mean square distance of an input from its point mass, squared data
+    units: so much less than for the point masses an unbiased mechanism's MSE can be for the prior
+    (docs/proofs/design.md, "Cells").
     """
     if isinstance(prior, UniformPrior) or has_few_atoms(prior):
         return prior, 0.0
@@ -442,7 +467,9 @@ def has_few_atoms(prior: Prior) -> bool:
 def split_atoms(
     points: FloatArray, masses: FloatArray, edges: FloatArray, spread: float
 ) -> FloatArray:
-    """(pieces, n) how much of each point mass lies between the edges when it is spread: all centred units."""
+    """(pieces, n) how much of each point mass lies between the edges when it is spread: all centred
+    units.
+    """
     left, right = np.maximum(points - spread, -1.0), np.minimum(points + spread, 1.0)
     inside = (points > -1) & (points < 1)
     below = np.clip((edges[:, None] - left) / (right - left), 0.0, 1.0)
@@ -459,7 +486,9 @@ def centred_atoms(prior: SamplePrior, lower: float, upper: float) -> tuple[Float
 
 
 def exact_law(prior: Prior, lower: float, upper: float, edges: FloatArray) -> Law:
-    """A law whose integrals are the prior's own at `edges` (centred, increasing), the only inputs to ask them at."""
+    """A law whose integrals are the prior's own at `edges` (centred, increasing), the only inputs
+    to ask them at.
+    """
     half = (upper - lower) / 2
     inputs, place = np.unique(
         np.clip(lower + half + edges * half, lower, upper), return_inverse=True

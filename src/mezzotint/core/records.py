@@ -1,4 +1,6 @@
-"""What results share: plain values for JSON, readable numbers, records that print themselves, progress."""
+"""What results share: plain values for JSON, readable numbers, records that print themselves,
+progress.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json
 """A value as JSON has it."""
 
 JsonObject: TypeAlias = dict[str, Any]
-"""A JSON object of ours, whose keys determine the types of their values: facts of a result, a line of a log, a file."""
+"""A JSON object of ours, whose keys determine the types of their values: facts of a result, a line
+of a log, a file.
+"""
 
 
 def ticks(progress: Progress | None, total: int) -> Callable[[], None]:
@@ -32,7 +36,9 @@ def ticks(progress: Progress | None, total: int) -> Callable[[], None]:
 
 
 def plain(value: object) -> Json:
-    """The value as JSON has it: records and mappings as objects, arrays and tuples as lists, infinities as text."""
+    """The value as JSON has it: records and mappings as objects, arrays and tuples as lists,
+    infinities as text.
+    """
     if isinstance(value, Record):
         return value.as_dict()
     if is_dataclass(value) and not isinstance(value, type):
@@ -61,14 +67,16 @@ def number(value: float | None, digits: int = 6) -> str:
 
 
 def above(value: float, digits: int = 6) -> str:
-    """As `number`, rounded up, for privacy losses; a value that has so few digits is printed as it is.
+    """As `number`, rounded up, for privacy losses; a value that has so few digits is printed as it
+    is.
 
     >>> above(1.2345671), above(1e-05), above(0.1)
     ('1.23457', '1e-05', '0.1')
     """
     if math.isinf(value):
         return "unbounded"
-    # The shortest decimal, not the binary one: 1e-05 lies just above a hundred-thousandth, and would read 1.00001e-05.
+    # The shortest decimal, not the binary one: 1e-05 lies just above a hundred-thousandth, and
+    # would read 1.00001e-05.
     return number(
         float(Context(prec=digits, rounding=ROUND_CEILING).create_decimal(repr(float(value)))),
         digits,
@@ -91,7 +99,8 @@ def percent(value: float) -> str:
 
 
 class Record:
-    """Base of frozen results. Fields with repr=False are not shown, nor is None where it is the default.
+    """Base of frozen results. Fields with repr=False are not shown, nor is None where it is the
+    default.
 
     `beside` names properties that are shown after the fields.
     """
@@ -114,7 +123,8 @@ class Record:
         return json.dumps(plain(self.as_dict()), allow_nan=False)
 
     def to_frame(self) -> Any:
-        """A pandas data frame with a row for each item it holds, or with the record itself as its one row.
+        """A pandas data frame with a row for each item it holds, or with the record itself as its
+        one row.
 
         Raises:
             MissingExtraError: pandas is not installed.
@@ -140,7 +150,9 @@ class Record:
         return _cells_of(self._told())
 
     def _told(self) -> JsonObject:
-        """The fields that are printed: all of `as_dict`, or fewer where that would be no small table."""
+        """The fields that are printed: all of `as_dict`, or fewer where that would be no small
+        table.
+        """
         return self.as_dict()
 
 
@@ -148,7 +160,9 @@ Item = TypeVar("Item", bound=Record)
 
 
 class Records(list[Item]):
-    """A list of results that prints itself as a table; what all of them have in common stands below it."""
+    """A list of results that prints itself as a table; what all of them have in common stands below
+    it.
+    """
 
     def to_frame(self) -> Any:
         """A pandas data frame with a row for each.
@@ -223,11 +237,15 @@ _UPWARDS, _DOWNWARDS = (
     ("epsilon", "delta", "log10_delta", "log10_upper"),
     ("lower_bound", "log10_lower"),
 )
-"""Fields that are rounded against us where a record is printed: bounds from above, and from below."""
+"""Fields that are rounded against us where a record is printed: bounds from above, and from
+below.
+"""
 
 
 def _cell(value: Json) -> str:
-    """One line, cut in the middle of what would not fit a terminal of 80 columns, never within a number."""
+    """One line, cut in the middle of what would not fit a terminal of 80 columns, never within a
+    number.
+    """
     if isinstance(value, float) or value is None:
         return number(value)
     if isinstance(value, list):

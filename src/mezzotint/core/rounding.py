@@ -1,7 +1,8 @@
-"""Probabilities in, integers out: rows that sum to 2**32, within the requested privacy, nearly unbiased.
+"""Probabilities in, integers out: rows that sum to 2**32, within the requested privacy, nearly
+unbiased.
 
-Nothing that a solver or a formula returns is trusted: it becomes a table only through this module, and the
-table's epsilon is read off its integers afterwards.
+Nothing that a solver or a formula returns is trusted: it becomes a table only through this module,
+and the table's epsilon is read off its integers afterwards.
 """
 
 from __future__ import annotations
@@ -23,11 +24,14 @@ CANDIDATES = 64
 """Levels on each side between which units are moved to correct a mean."""
 
 NEAR = 2.0**-14
-"""Rounding may change a probability by this much: far more than solvers err, far less than a wrong design."""
+"""Rounding may change a probability by this much: far more than solvers err, far less than a wrong
+design.
+"""
 
 
 def ratio_below(epsilon: float) -> Fraction:
-    """A rational at or below e**epsilon. math.exp errs by less than one ulp; four ulps are given away.
+    """A rational at or below e**epsilon. math.exp errs by less than one ulp; four ulps are given
+    away.
 
     Above 700 it stays at e**700: beyond every ratio of weights, and still a float.
     """
@@ -52,7 +56,9 @@ def _check_probabilities(probabilities: npt.ArrayLike) -> FloatArray:
 
 
 def _largest_remainder(rows: FloatArray) -> IntArray:
-    """Nearest integers with exact row sums; whatever is possible (p > 0) keeps at least one unit."""
+    """Nearest integers with exact row sums; whatever is possible (p > 0) keeps at least one
+    unit.
+    """
     scaled = rows * TOTAL
     weights = np.floor(scaled).astype(np.int64)
     weights[(weights == 0) & (rows > 0)] = 1
@@ -72,7 +78,8 @@ def _boxes(weights: IntArray, ratio: Fraction) -> tuple[IntArray, IntArray]:
     """Per level a box [low, high] with high <= ratio * low that costs the rows little."""
     low = weights.min(axis=0)
     high = weights.max(axis=0)
-    # Rounding to nearest leaves an excess of a few units: raising the small end a little costs the rows least.
+    # Rounding to nearest leaves an excess of a few units: raising the small end a little costs the
+    # rows least.
     needed = np.array([math.ceil(Fraction(int(top)) / ratio) for top in high], dtype=np.int64)
     low = np.where(low > 0, np.maximum(low, np.minimum(needed, low + 2)), 0)
     cap = np.array([min(math.floor(int(bottom) * ratio), TOTAL) for bottom in low], dtype=np.int64)
@@ -80,7 +87,9 @@ def _boxes(weights: IntArray, ratio: Fraction) -> tuple[IntArray, IntArray]:
 
 
 def _fit_sum(row: IntArray, low: IntArray, high: IntArray, slope: FloatArray, aim: float) -> None:
-    """Moves a clipped row to the exact sum inside its box, each batch where it also helps the mean most."""
+    """Moves a clipped row to the exact sum inside its box, each batch where it also helps the mean
+    most.
+    """
     missing = TOTAL - int(row.sum())
     while missing != 0:
         room = high - row if missing > 0 else row - low
@@ -99,7 +108,9 @@ def _fit_sum(row: IntArray, low: IntArray, high: IntArray, slope: FloatArray, ai
 
 
 def _candidates(room: IntArray) -> npt.NDArray[np.intp]:
-    """Levels with room: all of them, or, of very many, those with most room and some from everywhere."""
+    """Levels with room: all of them, or, of very many, those with most room and some from
+    everywhere.
+    """
     able = np.flatnonzero(room > 0)
     if able.size <= CANDIDATES:
         return able
@@ -110,7 +121,9 @@ def _candidates(room: IntArray) -> npt.NDArray[np.intp]:
 
 
 _APART = 1e-6
-"""Share of the levels' span below which two of them count as one when means are brought to their targets."""
+"""Share of the levels' span below which two of them count as one when means are brought to their
+targets.
+"""
 
 
 def _cancel_residual(
@@ -118,7 +131,8 @@ def _cancel_residual(
 ) -> None:
     """Moves units between pairs of levels while that brings the row's mean closer to its aim."""
     gaps = slope[1:] - slope[:-1]
-    # Between levels that nearly coincide it would take nearly all units to cancel what a unit elsewhere does.
+    # Between levels that nearly coincide it would take nearly all units to cancel what a unit
+    # elsewhere does.
     enough = float(gaps[gaps >= _APART * (slope[-1] - slope[0])].min()) / 2
     for _ in range(8 * row.size):
         residual = aim - float(row @ slope)
@@ -169,24 +183,27 @@ def round_rows(
     epsilon: float = math.inf,
     most: int = TOTAL,
 ) -> IntArray:
-    """Integer rows that sum to 2**32, whose ratios per level stay within e**epsilon, with means near `target_means`.
+    """Integer rows that sum to 2**32, whose ratios per level stay within e**epsilon, with means
+    near `target_means`.
 
     Arguments:
         probabilities: (K+1, m) rows summing to 1 within 1e-6.
         levels: (m,) decoded outputs, data units.
-        target_means: (K+1,) the mean each row should keep (the knots, for an unbiased table); None keeps the rows' own.
+        target_means: (K+1,) the mean each row should keep (the knots, for an unbiased table); None
+            keeps the rows' own.
         epsilon: pure epsilon that the integers must not exceed; inf for no limit. Design at
             epsilon * (1 - MARGIN) to leave room.
-        most: units by which a weight may be moved to bring the row's mean nearer to its aim: between levels that
-            nearly coincide many move the mean little, and ratios that must be close to 1 much.
+        most: units by which a weight may be moved to bring the row's mean nearer to its aim:
+            between levels that nearly coincide many move the mean little, and ratios that must be
+            close to 1 much.
 
     Raises:
         ParameterError: rows that are not probabilities, lengths that differ, a negative epsilon.
         InfeasibleError: no integers within NEAR of these rows meet epsilon and the target means.
 
     Guarantees:
-        Row sums are exact; max_k W[k,i] <= e**epsilon * min_k W[k,i] for every level with mass, in exact integers.
-        With epsilon=inf a positive probability keeps a positive weight.
+        Row sums are exact; max_k W[k,i] <= e**epsilon * min_k W[k,i] for every level with mass, in
+        exact integers. With epsilon=inf a positive probability keeps a positive weight.
     """
     rows = _check_probabilities(probabilities)
     slope = np.asarray(levels, dtype=np.float64)
@@ -231,12 +248,14 @@ def table(
     unbiased: bool = True,
     most: int = TOTAL,
 ) -> Mechanism:
-    """A `Mechanism` from float rows: rounded by `round_rows`, then checked against `epsilon` in its integers.
+    """A `Mechanism` from float rows: rounded by `round_rows`, then checked against `epsilon` in its
+    integers.
 
     Arguments:
         knots, levels, probabilities: as in `Mechanism`, the rows in float.
         epsilon: the certified epsilon must not exceed it.
-        unbiased: True rounds towards row means equal to the knots, False towards the rows' own means.
+        unbiased: True rounds towards row means equal to the knots, False towards the rows' own
+            means.
         most: as in `round_rows`.
 
     Raises:

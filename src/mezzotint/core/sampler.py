@@ -1,6 +1,8 @@
-"""Reports from inputs: random words, lookup tables and the kernel put together, in threads when it pays.
+"""Reports from inputs: random words, lookup tables and the kernel put together, in threads when it
+pays.
 
-Words come from an AES-256-CTR keystream, keyed by the operating system for every call. Codes become bytes.
+Words come from an AES-256-CTR keystream, keyed by the operating system for every call. Codes become
+bytes.
 """
 
 from __future__ import annotations
@@ -31,21 +33,24 @@ if TYPE_CHECKING:
     from mezzotint.core.kernels import Lookup  # at run time where it is used: numba is heavy
 
 
-# Random words ------------------------------------------------------------------------------------------------------
+# Random words -------------------------------------------------------------------------------------
 
 KEY_BYTES = 32
 WORD_BYTES = 8
 WORDS_PER_COUNT = 2
-"""An AES block, one count of the counter, holds two words: a range of words must start on an even index."""
+"""An AES block, one count of the counter, holds two words: a range of words must start on an even
+index.
+"""
 
 GCM_FIRST = 2
-"""Low 32 bits of the counter that AES-GCM begins to encrypt with; the other 96 are its nonce. A range that starts there
-comes from GCM: the same counter mode, which libraries run two or three times faster on processors with wide vectors.
-Its tag has no use here and is never computed."""
+"""Low 32 bits of the counter that AES-GCM begins to encrypt with; the other 96 are its nonce. A
+range that starts there
+comes from GCM: the same counter mode, which libraries run two or three times faster on processors
+with wide vectors. Its tag has no use here and is never computed."""
 
 BLOCK = 1 << 18
-"""Words drawn at a time (2 MiB): read again while still in a cache, and enough work that threads seldom meet at the
-GIL."""
+"""Words drawn at a time (2 MiB): read again while still in a cache, and enough work that threads
+seldom meet at the GIL."""
 
 PART = BLOCK
 """Elements that share a range of the keystream."""
@@ -54,7 +59,9 @@ _ZEROS = memoryview(bytes(BLOCK * WORD_BYTES))
 
 
 def fresh_key() -> bytes:
-    """A key from the operating system. Drawn per call and kept nowhere, so no fork or thread can share one."""
+    """A key from the operating system. Drawn per call and kept nowhere, so no fork or thread can
+    share one.
+    """
     return os.urandom(KEY_BYTES)
 
 
@@ -63,12 +70,12 @@ def key_from(rng: Seed) -> bytes:
 
     Arguments:
         rng: None for a fresh key of the operating system (private); an integer seed >= 0 or a
-            `numpy.random.Generator` for a reproducible key, which is NOT private: whoever knows the seed
-            knows every word.
+            `numpy.random.Generator` for a reproducible key, which is NOT private: whoever knows the
+            seed knows every word.
 
     Guarantees:
-        None never gives the same key twice; a seed always gives the same key; a Generator is advanced by
-        exactly one draw of 32 bytes, whatever the number of inputs.
+        None never gives the same key twice; a seed always gives the same key; a Generator is
+        advanced by exactly one draw of 32 bytes, whatever the number of inputs.
     """
     if rng is None:
         return fresh_key()
@@ -88,8 +95,8 @@ def key_from(rng: Seed) -> bytes:
 
 
 def fast_start(part: int) -> int:
-    """Index of the first word of part `part` >= 0 of a key's stream. A part has at most 2**33 - 4 words, after which
-    the cipher refuses to continue."""
+    """Index of the first word of part `part` >= 0 of a key's stream. A part has at most 2**33 - 4
+    words, after which the cipher refuses to continue."""
     return ((part << 32) + GCM_FIRST) * WORDS_PER_COUNT
 
 
@@ -97,7 +104,8 @@ def fast_start(part: int) -> int:
 class Keystream:
     """Consecutive 64-bit words of the stream of one key, from a chosen word on.
 
-    Word i is bytes 8 i to 8 i + 7 (little-endian) of AES-256 in counter mode on zeros, counter starting at 0.
+    Word i is bytes 8 i to 8 i + 7 (little-endian) of AES-256 in counter mode on zeros, counter
+    starting at 0.
     So any range can be drawn by itself: threads and blocks share a key without sharing a word.
 
     Arguments:
@@ -120,7 +128,9 @@ class Keystream:
         self._encryptor = Cipher(algorithms.AES(key), mode).encryptor()
 
     def fill(self, words: Words) -> None:
-        """Overwrites `words` (contiguous, at most BLOCK) with the next words of the stream. Releases the GIL."""
+        """Overwrites `words` (contiguous, at most BLOCK) with the next words of the stream.
+        Releases the GIL.
+        """
         if words.size > BLOCK:
             raise ParameterError("words", words.size, f"at most {BLOCK} words are drawn at a time")
         self._encryptor.update_into(_ZEROS[: words.nbytes], words.data.cast("B"))
@@ -139,8 +149,8 @@ def draw_words(key: bytes, start: int, count: int) -> Words:
 class ElementWords:
     """One word per element of an array or a column, from a chosen element on.
 
-    Element i takes word i % PART of part number i // PART: parts can be drawn by themselves, and each is a range that
-    starts where streams are fastest.
+    Element i takes word i % PART of part number i // PART: parts can be drawn by themselves, and
+    each is a range that starts where streams are fastest.
 
     Arguments:
         key: 32 bytes.
@@ -159,7 +169,9 @@ class ElementWords:
             self._stream.fill(np.empty(1, dtype=np.uint64))
 
     def fill(self, words: Words) -> None:
-        """Overwrites `words` (contiguous, at most BLOCK) with the words of the next elements. Releases the GIL."""
+        """Overwrites `words` (contiguous, at most BLOCK) with the words of the next elements.
+        Releases the GIL.
+        """
         done = 0
         while done < words.size:
             place = self._next % PART
@@ -170,10 +182,12 @@ class ElementWords:
             done, self._next = done + size, self._next + size
 
 
-# Reports -----------------------------------------------------------------------------------------------------------
+# Reports ------------------------------------------------------------------------------------------
 
 GPU = ("cuda",)
-"""Types of torch devices that draw for themselves. They must compute in float64. (AMD's are called "cuda" too.)"""
+"""Types of torch devices that draw for themselves. They must compute in float64. (AMD's are called
+"cuda" too.)
+"""
 
 
 T = TypeVar("T")
@@ -206,16 +220,19 @@ def privatize(
     on_out_of_range: Literal["clip", "error"] = "clip",
     threads: int | None = None,
 ) -> tuple[Any, PrivatizeStats]:
-    """`Mechanism.privatize`, the counts of clipped inputs, and at most `threads` threads (None: all that may be used).
+    """`Mechanism.privatize`, the counts of clipped inputs, and at most `threads` threads (None: all
+    that may be used).
 
     Guarantees:
-        The probability of each code is a mixture of the two rows beside the input, in exact integers (T1, T5).
-        The same seed gives the same codes, whatever the number of threads.
+        The probability of each code is a mixture of the two rows beside the input, in exact
+        integers (T1, T5). The same seed gives the same codes, whatever the number of threads.
         No two calls, threads or forked processes share a word of the keystream.
-        On a GPU the words are ChaCha20's instead of AES-256-CTR's (a seed gives other codes there than on the CPU);
-        for the same words the codes are the same. Neither the tensor nor its codes leave it.
+        On a GPU the words are ChaCha20's instead of AES-256-CTR's (a seed gives other codes there
+        than on the CPU); for the same words the codes are the same. Neither the tensor nor its
+        codes leave it.
 
-    Edge cases: empty gives empty; a scalar gives a numpy scalar; -0.0 is 0; +-inf clips; NaN raises.
+    Edge cases: empty gives empty; a scalar gives a numpy scalar; -0.0 is 0; +-inf clips; NaN
+    raises.
     """
     check_choice("on_out_of_range", on_out_of_range, ("clip", "error"))
     if threads is not None and threads < 1:
@@ -240,7 +257,8 @@ def privatize(
 
 
 def codes_from_words(table: Table, x: npt.ArrayLike, words: npt.ArrayLike) -> Codes:
-    """The reports that given words lead to: `privatize` with the randomness in the caller's hands, for tests.
+    """The reports that given words lead to: `privatize` with the randomness in the caller's hands,
+    for tests.
 
     The words are uint64, one per input; high halves choose rows, low halves levels.
     """
@@ -267,7 +285,7 @@ def _is_tensor(x: object) -> TypeGuard[torch.Tensor]:
     return torch_module is not None and isinstance(x, torch_module.Tensor)
 
 
-# Inputs --------------------------------------------------------------------------------------------------------------
+# Inputs -------------------------------------------------------------------------------------------
 
 
 def _as_array(x: object) -> tuple[Floats, Callable[[Codes], object]]:
@@ -301,7 +319,9 @@ def _as_array(x: object) -> tuple[Floats, Callable[[Codes], object]]:
 
 
 def _of_objects(array: npt.NDArray[Any]) -> Floats:
-    """Python numbers, as decimals, in the shape of the array; raises ParameterError for others, or a missing one."""
+    """Python numbers, as decimals, in the shape of the array; raises ParameterError for others, or
+    a missing one.
+    """
     from mezzotint.core.values import inputs
 
     found = inputs(array.reshape(-1), None)
@@ -319,13 +339,15 @@ def _to_torch(codes: Codes) -> torch.Tensor:
     )
 
 
-# Work ----------------------------------------------------------------------------------------------------------------
+# Work ---------------------------------------------------------------------------------------------
 
 
 def _draw_range(
     lookup: Lookup, x: Floats, codes: Codes, key: bytes, first: int
 ) -> tuple[int, int, int]:
-    """Elements from number `first` on: each has its own word, so seeded draws do not depend on how work is split."""
+    """Elements from number `first` on: each has its own word, so seeded draws do not depend on how
+    work is split.
+    """
     words = ElementWords(key, first)
     buffer = np.empty(min(BLOCK, x.size), dtype=np.uint64)
     below = above = nans = 0
@@ -344,10 +366,11 @@ def usable_cores() -> int:
 
 
 def in_threads(tasks: Sequence[Callable[[], T]], *, threads: int) -> list[T]:
-    """The tasks' results in order, at most `threads` at work at a time; with one, no thread is started.
+    """The tasks' results in order, at most `threads` at work at a time; with one, no thread is
+    started.
 
-    Tasks gain only where they release the interpreter. A pool per call costs some 0.1 ms and, unlike a lasting one,
-    cannot be broken by a fork.
+    Tasks gain only where they release the interpreter. A pool per call costs some 0.1 ms and,
+    unlike a lasting one, cannot be broken by a fork.
     """
     if min(threads, len(tasks)) < 2:
         return [task() for task in tasks]
@@ -393,7 +416,8 @@ def _check(
 def _find(
     table: Table, values: Floats, what: Literal["nan", "outside"]
 ) -> tuple[tuple[int, ...], float]:
-    # In float64, as the kernels compare: numpy would round the limits to float32 for float32 values.
+    # In float64, as the kernels compare: numpy would round the limits to float32 for float32
+    # values.
     given = values.astype(np.float64)
     bad = np.isnan(given) if what == "nan" else (given < table.lower) | (given > table.upper)
     index = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), values.shape))
@@ -419,10 +443,11 @@ def _checked_bits(bits: int) -> int:
 
 
 def pack(codes: npt.ArrayLike, bits: int) -> bytes:
-    """Codes, integers from 0 to 2**bits - 1 of any shape in C order, as ceil(size * bits / 8) bytes; bits are 1 to 16.
+    """Codes, integers from 0 to 2**bits - 1 of any shape in C order, as ceil(size * bits / 8)
+    bytes; bits are 1 to 16.
 
-    Bit j of code i is bit (i * bits + j) of the result, counted from the lowest bit of the first byte; the last
-    byte is filled up with zeros.
+    Bit j of code i is bit (i * bits + j) of the result, counted from the lowest bit of the first
+    byte; the last byte is filled up with zeros.
 
     Raises:
         ParameterError: codes that are not integers or do not fit, bits out of range.
@@ -465,7 +490,9 @@ def unpack(
 
 
 _AT_ONCE = 2**16
-"""Words that are packed together, so that they stay in the processor's cache; a multiple of eight."""
+"""Words that are packed together, so that they stay in the processor's cache; a multiple of
+eight.
+"""
 
 
 def word_type(bits: int) -> np.dtype[np.unsignedinteger]:
@@ -482,7 +509,8 @@ def surplus_bits(data: bytes | bytearray | memoryview, bits: int, count: int) ->
 def pack_words(words: npt.NDArray[np.integer], bits: int) -> bytes:
     """1-D integers below 2**bits in the layout of `pack`, `bits` up to 32.
 
-    Two neighbours become one integer of twice the width, until it has 64 bits; eight words fill whole bytes.
+    Two neighbours become one integer of twice the width, until it has 64 bits; eight words fill
+    whole bytes.
     """
     eights = np.empty(-(-words.size // 8), dtype=f"V{bits}")  # a row of bytes for every eight words
     for begin in range(0, words.size, _AT_ONCE):
@@ -539,5 +567,7 @@ def unpack_words(
 
 
 def _places(width: int, bits: int) -> list[tuple[int, int]]:
-    """The places of the eight integers of `width` bits that together make eight words: lane of 64 bits, bit in it."""
+    """The places of the eight integers of `width` bits that together make eight words: lane of 64
+    bits, bit in it.
+    """
     return [divmod(begin, 64) for begin in range(0, 8 * bits, width)]

@@ -1,8 +1,11 @@
-"""Where a condition stops holding: the one bisection that all rooms share; and descent from many starts.
+"""Where a condition stops holding: the one bisection that all rooms share; and descent from many
+starts.
 
-For a root of a smooth function use `scipy.optimize.brentq`; for the first of many integers, `bisect.bisect_left`. This
-module adds what they lack: both ends of the interval, so that callers can take the one that rounds against them; and,
-unlike `scipy.optimize.minimize`, many minimisations side by side, in which each call of the function is one batch.
+For a root of a smooth function use `scipy.optimize.brentq`; for the first of many integers,
+`bisect.bisect_left`. This
+module adds what they lack: both ends of the interval, so that callers can take the one that rounds
+against them; and, unlike `scipy.optimize.minimize`, many minimisations side by side, in which each
+call of the function is one batch.
 """
 
 from __future__ import annotations
@@ -37,8 +40,8 @@ def bracket(
         steps: halvings at most.
         geometric: halve the ratio instead of the difference; both ends are positive.
 
-    Returns: (good, bad), closer together. Each is a given end or an evaluated point: the condition held at the first
-        and not at the second, whatever it does elsewhere.
+    Returns: (good, bad), closer together. Each is a given end or an evaluated point: the condition
+        held at the first and not at the second, whatever it does elsewhere.
 
     Example:
         >>> bracket(lambda x: x * x <= 2, 0.0, 2.0, tolerance=1e-3)
@@ -70,7 +73,8 @@ def descend(objective: Objective, points: FloatArray, steps: int) -> tuple[Float
         moved, at, by = points.copy(), values.copy(), slopes.copy()
         tries = 12
         while waiting.size and tries:
-            # As many lengths at once as a call for all points would take: the first that is good counts.
+            # As many lengths at once as a call for all points would take: the first that is good
+            # counts.
             ahead = min(tries, len(points) // waiting.size)
             lengths = length[waiting, None] / 3.0 ** np.arange(ahead)
             tried = points[waiting, None] + lengths[:, :, None] * direction[waiting, None]

@@ -1,9 +1,10 @@
-"""From an epsilon to a member: the parameters of a closed-form family with the requested certified epsilon, least loss.
+"""From an epsilon to a member: the parameters of a closed-form family with the requested certified
+epsilon, least loss.
 
-One privacy parameter meets epsilon, a few shape numbers lower the loss. All of it happens in floats on the range
-[-1, 1] and is only a search: what it finds becomes a table by integer rounding, whose own integers say what its epsilon
-is. Published mechanisms with continuous outputs have no tables; they appear here by their variances, as rivals of a
-table of few bits.
+One privacy parameter meets epsilon, a few shape numbers lower the loss. All of it happens in floats
+on the range
+[-1, 1] and is only a search: what it finds becomes a table by integer rounding, whose own integers
+say what its epsilon is.
 """
 
 from __future__ import annotations
@@ -48,16 +49,20 @@ from mezzotint.families.categories import k_randomized_response
 from mezzotint.families.numeric import PoissonBinomial, erm_rows, pbm_exact, rqm_rows
 
 _MARGINS = tuple(MARGIN * 4.0**k for k in range(9))
-"""How far below epsilon a search aims: the first for which the rounded table is certified is taken."""
+"""How far below epsilon a search aims: the first for which the rounded table is certified is
+taken.
+"""
 
 _WIDEST = 16.0
-"""Bins are searched this many times as far out as unbiased reports need, or levels - 1 times where that is more: so
-far out the two innermost bins of an even grid alone are randomized response."""
+"""Bins are searched this many times as far out as unbiased reports need, or levels - 1 times where
+that is more: so far out the two innermost bins of an even grid alone are randomized response."""
 
 _MOST_POINTS = 1024
 
 _THETA = 0.5 - 1e-10
-"""The largest slope tried for PBM: at 1/2 an end of the range would be certain from some reports."""
+"""The largest slope tried for PBM: at 1/2 an end of the range would be certain from some
+reports.
+"""
 
 
 @final
@@ -77,7 +82,9 @@ class _Calibration:
         return None if self.bins is None else self.problem.centered(self.bins)
 
     def unit_prior(self) -> Prior:
-        """The prior on [-1, 1], as point masses unless uniform: one pass over the data, then each loss is cheap."""
+        """The prior on [-1, 1], as point masses unless uniform: one pass over the data, then each
+        loss is cheap.
+        """
         problem = self.problem
         if isinstance(problem.prior, UniformPrior):
             return problem.prior
@@ -97,21 +104,24 @@ def calibrate(
     max_level: float | None = None,
     knots: int = 65,
 ) -> DesignResult:
-    """The member of a closed-form family with the least loss found; its certified epsilon is just below `epsilon`.
+    """The member of a closed-form family with the least loss found; its certified epsilon is just
+    below `epsilon`.
 
     Arguments:
-        family: "rqm" (searches extension and q), "erm" (symmetric bins and gamma), "pbm" (theta), or
-            "randomized_response" (one bit), "k_randomized_response": nothing left to search. Or a function of one
-            number > 0 that returns a Mechanism, whose epsilon must not decrease (or not increase) with it: numbers
-            are tried from `epsilon` outwards, and the table with the largest certified epsilon up to it is taken.
+        family: "rqm" (searches extension and q), "erm" (symmetric bins and gamma), "pbm" (theta),
+            or "randomized_response" (one bit), "k_randomized_response": nothing left to search. Or
+            a function of one number > 0 that returns a Mechanism, whose epsilon must not decrease
+            (or not increase) with it: numbers are tried from `epsilon` outwards, and the table with
+                the largest certified epsilon up to it is taken.
         epsilon: pure epsilon requested, > 0 and finite.
-        levels: number of levels (None: 4, or 2 for randomized response). "erm" also takes the bins themselves, "rqm"
-            evenly spaced symmetric ones; then only gamma or q is searched.
-        loss: "mse" or "mae", to be minimised. An MAE may keep falling as bins move out: see max_level.
+        levels: number of levels (None: 4, or 2 for randomized response). "erm" also takes the bins
+            themselves, "rqm" evenly spaced symmetric ones; then only gamma or q is searched.
+        loss: "mse" or "mae", to be minimised. An MAE may keep falling as bins move out: see
+            max_level.
         lower, upper, prior: as in `optimal`; a prior from private data is a release here, too.
         max_level: largest distance of a bin from the middle of the range, data units; None: 16 (or
-            levels - 1, if more) times the least that an unbiased report at this epsilon needs. It limits "rqm" and
-            "erm"; the other families have no choice and raise.
+            levels - 1, if more) times the least that an unbiased report at this epsilon needs. It
+            limits "rqm" and "erm"; the other families have no choice and raise.
         knots: for "pbm": evenly spaced inputs at which the table has the exact pmf.
 
     Returns:
@@ -119,12 +129,14 @@ def calibrate(
 
     Raises:
         ParameterError: naming the parameter, its value and the remedy.
-        InfeasibleError: the family cannot reach epsilon (with these bins, or within max_level); says what it can.
+        InfeasibleError: the family cannot reach epsilon (with these bins, or within max_level);
+            says what it can.
 
     Guarantees:
         result.mechanism.epsilon <= epsilon, in its integers.
         result.loss is the mechanism's own loss under the prior, not the search's estimate.
-    Edge cases: epsilon above log(2**32) = 22.2 gives a table below that; two levels are randomized response.
+    Edge cases: epsilon above log(2**32) = 22.2 gives a table below that; two levels are randomized
+    response.
 
     Example:
         >>> result = mz.design.calibrate("rqm", epsilon=1.0, levels=4)
@@ -170,10 +182,12 @@ def calibrate(
 
 
 def _within_reach(family: str, request: _Calibration) -> tuple[Mechanism, int]:
-    """The member of a family, whose levels reach no farther than allowed, and how many evaluations found it."""
+    """The member of a family, whose levels reach no farther than allowed, and how many evaluations
+    found it.
+    """
     problem, farthest = request.problem, request.max_level
-    # E[B | upper] - E[B | lower] = 2 c is at most 2 R tanh(epsilon / 2), the most that two distributions with
-    # likelihood ratio e**epsilon can differ in mean on [-R, R].
+    # E[B | upper] - E[B | lower] = 2 c is at most 2 R tanh(epsilon / 2), the most that two
+    # distributions with likelihood ratio e**epsilon can differ in mean on [-R, R].
     needed = problem.width / 2 / math.tanh(problem.epsilon / 2)
     if farthest < needed:
         raise InfeasibleError(
@@ -195,7 +209,8 @@ _DOUBLINGS = 40
 
 
 def member_of(build: Callable[[float], Mechanism], epsilon: float) -> Mechanism:
-    """Find the table of a function of one number with the largest certified epsilon up to `epsilon`.
+    """Find the table of a function of one number with the largest certified epsilon up to
+    `epsilon`.
 
     The number starts at `epsilon` and moves outwards by factors of 2, to the first neighbours of
     which one is within `epsilon` and the other beyond; a bisection follows. Numbers at which the
@@ -203,7 +218,8 @@ def member_of(build: Callable[[float], Mechanism], epsilon: float) -> Mechanism:
     as an overflow is) count as beyond, where no table is.
 
     Arguments:
-        build: the function; its tables' epsilon must not decrease, or not increase, with the number.
+        build: the function; its tables' epsilon must not decrease, or not increase, with the
+            number.
         epsilon: above 0.
 
     Raises:
@@ -276,12 +292,16 @@ def _first_crossing(
 
 
 def _aims(epsilon: float) -> list[float]:
-    """Epsilons to aim at, just below the requested one and then further; a table shows no more than log(2**32)."""
+    """Epsilons to aim at, just below the requested one and then further; a table shows no more than
+    log(2**32).
+    """
     return [min(epsilon, 32 * math.log(2)) * (1 - margin) for margin in _MARGINS]
 
 
 def _searched(request: _Calibration, build: Callable[..., SearchedFamily]) -> tuple[Mechanism, int]:
-    """Searches at epsilon; then lowers the privacy parameter little by little until the rounded table is certified."""
+    """Searches at epsilon; then lowers the privacy parameter little by little until the rounded
+    table is certified.
+    """
     problem, aims = request.problem, _aims(request.problem.epsilon)
     center, half = problem.center, problem.width / 2
     least = (1 + 1e-9) / math.tanh(aims[0] / 2)
@@ -350,7 +370,8 @@ def _pbm(request: _Calibration) -> tuple[Mechanism, int]:
         )
 
     for tries, aim in enumerate(_aims(problem.epsilon), start=1):
-        # epsilon = n log((1/2 + theta) / (1/2 - theta)) = 2 n atanh(2 theta), while no report is rarer than one unit.
+        # epsilon = n log((1/2 + theta) / (1/2 - theta)) = 2 n atanh(2 theta), while no report is
+        # rarer than one unit.
         theta = math.tanh(aim / (2 * trials)) / 2
         if excess(theta, aim) < -MARGIN * aim and excess(_THETA, aim) > 0:
             theta = cast(float, brentq(excess, theta, _THETA, args=(aim,), xtol=1e-12))
@@ -402,7 +423,9 @@ Batch = tuple[FloatArray, FloatArray, FloatArray]
 """Levels (m,), knots (K,) and the rows (D, K, m) of D privacy parameters."""
 
 _MANY_LEVELS = 32
-"""Beyond this many levels the arithmetic of a row costs more than the call: fewer positions are tried at once."""
+"""Beyond this many levels the arithmetic of a row costs more than the call: fewer positions are
+tried at once.
+"""
 
 _CLOSEST = 1e-4
 
@@ -410,10 +433,12 @@ _CLOSEST = 1e-4
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SearchedFamily:
-    """A family with one privacy parameter: the rows at many of its values at once, for given shape numbers, on [-1, 1].
+    """A family with one privacy parameter: the rows at many of its values at once, for given shape
+    numbers, on [-1, 1].
 
-    The search scans the privacy parameters and refines in between; it starts on the grid of shape numbers that `axes`
-    make, and there is only the privacy parameter without one. A large family has so long rows that it tries fewer.
+    The search scans the privacy parameters and refines in between; it starts on the grid of shape
+    numbers that `axes` make, and there is only the privacy parameter without one. A large family
+    has so long rows that it tries fewer.
     """
 
     is_large: bool
@@ -426,7 +451,9 @@ class SearchedFamily:
 
 
 def rqm_family(levels: int, least: float, most: float, bins: FloatArray | None) -> SearchedFamily:
-    """RQM: the privacy parameter is q, the shape number the log of the outermost bin, `least` to `most` half ranges."""
+    """RQM: the privacy parameter is q, the shape number the log of the outermost bin, `least` to
+    `most` half ranges.
+    """
     is_large = levels > _MANY_LEVELS
     inner = 1 / (1 + np.exp(-np.linspace(-9, 9, 13 if is_large else 37)))
     axis = np.linspace(math.log(least), math.log(most), 12 if is_large else 32)
@@ -448,10 +475,13 @@ def rqm_family(levels: int, least: float, most: float, bins: FloatArray | None) 
 
 
 def erm_family(levels: int, least: float, most: float, bins: FloatArray | None) -> SearchedFamily:
-    """ERM on symmetric bins +-R u**p, u even on [0, 1]: the privacy parameter is gamma, the shape (log R, log p)."""
+    """ERM on symmetric bins +-R u**p, u even on [0, 1]: the privacy parameter is gamma, the shape
+    (log R, log p).
+    """
     even, axes = np.linspace(-1, 1, levels), [np.linspace(math.log(least), math.log(most), 12)]
     if levels >= 4:  # there is an inner bin to move
-        # Bins closer together than this share of R would only be one bin twice, and are beyond rounding.
+        # Bins closer together than this share of R would only be one bin twice, and are beyond
+        # rounding.
         first = 2 / (levels - 1) if levels % 2 else 1 / (levels - 1)
         axes.append(
             np.linspace(math.log(0.25), math.log(min(8.0, math.log(_CLOSEST) / math.log(first))), 9)
@@ -487,7 +517,9 @@ class Member:
 
 
 def float_epsilon(rows: FloatArray) -> FloatArray:
-    """(D,) pure epsilons of batched rows as a table would have them: what is possible has one unit at least."""
+    """(D,) pure epsilons of batched rows as a table would have them: what is possible has one unit
+    at least.
+    """
     kept = np.where(rows > 0, np.maximum(rows, 1.0 / TOTAL), 0.0)
     high, low = kept.max(axis=-2), kept.min(axis=-2)
     with np.errstate(divide="ignore"):
@@ -495,20 +527,34 @@ def float_epsilon(rows: FloatArray) -> FloatArray:
     return ratios.max(axis=-1)
 
 
-def _apart(settings: list[Member], axes: list[FloatArray], most: int) -> list[Member]:
-    """The first few feasible settings of a sorted list that are not neighbours of each other on the grid."""
+def _apart(members: list[Member], axes: list[FloatArray], most: int) -> list[Member]:
+    """The first feasible members of a sorted list that are no neighbours of each other on the
+    grid.
+    """
     steps = np.array([axis[1] - axis[0] for axis in axes])
     chosen: list[Member] = []
-    for setting in settings:
-        far = all((np.abs(setting.shape - other.shape) > 1.5 * steps).any() for other in chosen)
-        if setting.loss < math.inf and far and len(chosen) < most:
-            chosen.append(setting)
+    for member in members:
+        distances = [np.abs(member.shape - other.shape) for other in chosen]
+        is_apart = all((distance > 1.5 * steps).any() for distance in distances)
+        if member.loss < math.inf and is_apart and len(chosen) < most:
+            chosen.append(member)
     return chosen
+
+
+_STARTS = 2
+"""Places on the grid of shapes from which a simplex search starts; one for large families."""
+
+_HALVINGS = 26
+"""Of an interval between two scanned privacy parameters."""
 
 
 @final
 class FamilySearch:
-    """Minimises the loss of a family's members with float epsilon <= `epsilon`; counts batches in `evaluations`."""
+    """Minimise the loss of a family's members whose float epsilon is at most `epsilon`.
+
+    Shapes are minimised over by scipy, and for each shape the privacy parameter by a scan and
+    bisections. `evaluations` counts shapes.
+    """
 
     def __init__(
         self, family: SearchedFamily, *, epsilon: float, loss: Literal["mse", "mae"], prior: Prior
@@ -518,101 +564,98 @@ class FamilySearch:
         self.loss: Literal["mse", "mae"] = loss
         self.prior = prior
         self.evaluations = 0
-        self.points, self.refinements, self.starts = (5, 10, 1) if family.is_large else (17, 6, 2)
 
     def _evaluate(self, shape: FloatArray, parameters: FloatArray) -> tuple[FloatArray, FloatArray]:
         """(D,) losses and epsilons."""
-        self.evaluations += 1
         levels, knots, rows = self.family.batch(shape, parameters)
         costs = cost_matrix(knots=knots, levels=levels, prior=self.prior, loss=self.loss)
         return np.einsum("dkm,km->d", rows, costs), float_epsilon(rows)
 
-    def _edges(self, shape: FloatArray, inside: FloatArray, outside: FloatArray) -> FloatArray:
-        """The parameters next to `outside` that still meet epsilon: all intervals are cut together, again and again."""
-        cut = np.linspace(0, 1, self.points)
-        for _ in range(self.refinements):
-            parameters = inside[:, None] + (outside - inside)[:, None] * cut
-            broken = (
-                self._evaluate(shape, parameters.ravel())[1].reshape(parameters.shape)
-                > self.epsilon
-            )
-            broken[:, 0], broken[:, -1] = False, True
-            first = np.argmax(broken, axis=1)[:, None]
-            inside, outside = (
-                np.take_along_axis(parameters, first - back, axis=1)[:, 0] for back in (1, 0)
-            )
-        return inside
+    def _edge(self, shape: FloatArray, inside: float, outside: float) -> float:
+        """The parameter next to `outside` that still meets epsilon."""
+
+        def meets(parameter: float) -> bool:
+            _, _, rows = self.family.batch(shape, np.array([parameter]))
+            return bool(float_epsilon(rows)[0] <= self.epsilon)
+
+        return bracket(meets, inside, outside, steps=_HALVINGS)[0]
 
     def best(self, shape: FloatArray) -> Member:
-        """The best member of a shape; loss inf, with the least epsilon, where no privacy parameter meets epsilon."""
+        """The best member of a shape; loss inf, with the least epsilon, if none meets epsilon.
+
+        Epsilon need not be monotone in the privacy parameter: the best scanned one that meets it is
+        a candidate, and so is every place where it crosses, unless both ends are worse than that.
+        """
+        self.evaluations += 1
         parameters = self.family.privacy_parameters
         losses, epsilons = self._evaluate(shape, parameters)
         meets = epsilons <= self.epsilon
-        # Epsilon need not be monotone in the privacy parameter: every place where it crosses is a candidate beside the
-        # best scanned value that meets it, unless both of its ends are worse than that one.
-        best = (
-            int(np.argmin(np.where(meets, losses, np.inf)))
-            if meets.any()
-            else int(np.argmin(epsilons))
-        )
-        crossing = np.flatnonzero(
-            (meets[:-1] != meets[1:]) & (np.minimum(losses[:-1], losses[1:]) <= losses[best])
-        )
-        if meets.any() and crossing.size:
-            inner, outer = np.where(
-                meets[crossing], [crossing, crossing + 1], [crossing + 1, crossing]
+        if not meets.any():
+            least = int(np.argmin(epsilons))
+            return Member(
+                loss=math.inf,
+                epsilon=float(epsilons[least]),
+                shape=shape,
+                privacy_parameter=float(parameters[least]),
             )
-            parameters = np.append(
-                self._edges(shape, parameters[inner], parameters[outer]), parameters[best]
-            )
-            losses, epsilons = self._evaluate(shape, parameters)
-            best = int(np.argmin(np.where(epsilons <= self.epsilon, losses, np.inf)))
-        loss = float(losses[best]) if epsilons[best] <= self.epsilon else math.inf
+        best = int(np.argmin(np.where(meets, losses, np.inf)))
+        promising = np.minimum(losses[:-1], losses[1:]) <= losses[best]
+        candidates = [float(parameters[best])]
+        for left in np.flatnonzero((meets[:-1] != meets[1:]) & promising).tolist():
+            ends = float(parameters[left]), float(parameters[left + 1])
+            inside, outside = ends if meets[left] else ends[::-1]
+            candidates.append(self._edge(shape, inside, outside))
+        losses, epsilons = self._evaluate(shape, np.array(candidates))
+        best = int(np.argmin(losses))
         return Member(
-            loss=loss,
+            loss=float(losses[best]),
             epsilon=float(epsilons[best]),
             shape=shape,
-            privacy_parameter=float(parameters[best]),
+            privacy_parameter=candidates[best],
         )
 
     def run(self) -> Member:
-        """The best member found: a grid of shapes, then a simplex search from the best; InfeasibleError if none is."""
+        """The best member found: a grid of shapes, then scipy's simplex search from the best.
+
+        Raises:
+            InfeasibleError: no shape of the grid meets epsilon.
+        """
         axes = self.family.axes
-        shapes = (
-            np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
-            if axes
-            else np.zeros((1, 0))
-        )
-        settings = sorted((self.best(shape) for shape in shapes), key=attrgetter("loss"))
-        settings += [
-            self._improve(setting) for setting in _apart(settings, axes, self.starts) if axes
-        ]
-        best = min(settings, key=attrgetter("loss"))
+        shapes = np.zeros((1, 0))
+        if axes:
+            shapes = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
+        members = sorted((self.best(shape) for shape in shapes), key=attrgetter("loss"))
+        if axes:
+            starts = _apart(members, axes, 1 if self.family.is_large else _STARTS)
+            members += [self._improve(start) for start in starts]
+        best = min(members, key=attrgetter("loss"))
         if best.loss == math.inf:
-            least = min(setting.epsilon for setting in settings)
+            least = min(member.epsilon for member in members)
             raise InfeasibleError(
-                f"epsilon={self.epsilon:g}: this family reaches no less than epsilon={least:.6g} on these levels; "
-                "ask for a larger epsilon, give an int to have the levels chosen, or raise max_level"
+                f"epsilon={self.epsilon:g}: this family reaches no less than epsilon={least:.6g} on "
+                "these levels; ask for a larger epsilon, give an int to have the levels chosen, or "
+                "raise max_level"
             )
         return best
 
     def _improve(self, start: Member) -> Member:
+        """The best member that a simplex search from `start` meets."""
         tried = [start]
 
         def loss(shape: FloatArray) -> float:
             tried.append(self.best(np.array(shape)))
             return min(tried[-1].loss, 1e300)
 
-        bounds = [(axis[0], axis[-1]) for axis in self.family.axes]
-        steps = [axis[1] - axis[0] for axis in self.family.axes]
-        simplex = np.clip(
-            np.stack([start.shape, *(start.shape + np.diag(steps) / 2)]), *np.array(bounds).T
+        lows, highs, steps = np.transpose(
+            [(axis[0], axis[-1], axis[1] - axis[0]) for axis in self.family.axes]
         )
+        corners = np.stack([start.shape, *(start.shape + np.diag(steps) / 2)])
         options = {
-            "initial_simplex": simplex,
+            "initial_simplex": np.clip(corners, lows, highs),
             "xatol": 1e-4,
             "fatol": 1e-7 * start.loss,
-            "maxfev": 30 * len(bounds),
+            "maxfev": 30 * lows.size,
         }
+        bounds = list(zip(lows, highs, strict=True))
         minimize(loss, start.shape, method="Nelder-Mead", bounds=bounds, options=options)
         return min(tried, key=attrgetter("loss"))

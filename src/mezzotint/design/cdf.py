@@ -1,7 +1,8 @@
 """Tables for distributions: which reports are most informative about the shares of cells of inputs.
 
-A column of an epsilon-private table on cells is a mixture of columns with two values 1 : e**epsilon. For given such
-columns the Fisher information is linear in how often they are used, so that the variances of the shares are convex in
+A column of an epsilon-private table on cells is a mixture of columns with two values 1 :
+e**epsilon. For given such columns the Fisher information is linear in how often they are used, so
+that the variances of the shares are convex in
 it: one program, no local optima. docs/proofs/design.md, "Distributions".
 
 Tables for the entire shape of a distribution: how they are compared, and which is chosen.
@@ -48,7 +49,9 @@ RARE = 1e-6
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Use:
-    """How often (n,) each column is used, prices (K,) of the rows' sums, Fisher information (K, K), a bound."""
+    """How often (n,) each column is used, prices (K,) of the rows' sums, Fisher information (K, K),
+    a bound.
+    """
 
     often: FloatArray
     prices: FloatArray
@@ -59,12 +62,14 @@ class Use:
 
 @final
 class ColumnProgram:
-    """How often each column is used: minimises the mean variance, by a primal-dual interior-point method.
+    """How often each column is used: minimises the mean variance, by a primal-dual interior-point
+    method.
 
     Arguments:
         sets: (n, K) which cells are likelier under each column.
         shares: (K,) of the inputs.
-        known: (K, K) information about the shares from elsewhere, per report, such as a prior's; None for none.
+        known: (K, K) information about the shares from elsewhere, per report, such as a prior's;
+            None for none.
     """
 
     def __init__(
@@ -84,16 +89,20 @@ class ColumnProgram:
         return -(decoded**2).sum(axis=1) / len(self.below)
 
     def bound(self, rest: float, slopes: FloatArray, prices: FloatArray) -> float:
-        """A lower bound that no use of these columns can beat, from any multipliers of the rows' sums.
+        """A lower bound that no use of these columns can beat, from any multipliers of the rows'
+        sums.
 
-        The second moment is convex: at least its tangent rest + slopes @ often, whose least value over all tables is
+        The second moment is convex: at least its tangent rest + slopes @ often, whose least value
+            over all tables is
         a linear program with `prices` for its dual.
         """
         excess = float(((self.columns @ prices - slopes) / self.columns.sum(axis=1)).max())
         return rest + float(prices.sum()) - prices.size * max(0.0, excess) - self.offset
 
     def solve(self) -> Use:
-        """The best use of these columns; InfeasibleError if no mixture has rows that sum to 1 and tell cells apart."""
+        """The best use of these columns; InfeasibleError if no mixture has rows that sum to 1 and
+        tell cells apart.
+        """
         columns, count = self.columns, len(self.columns)
         often: FloatArray = np.full(count, columns.shape[1] / columns.sum())
         prices: FloatArray = np.zeros(columns.shape[1])
@@ -138,7 +147,9 @@ class ColumnProgram:
         )
 
     def rows(self, rare: float = -1.0) -> FloatArray:
-        """(K, n) the pmf of a report from each cell, without the reports that are no more frequent than `rare`."""
+        """(K, n) the pmf of a report from each cell, without the reports that are no more frequent
+        than `rare`.
+        """
         often = self.solve().often
         rows = (self.columns * often[:, None])[often * self.chances > rare].T
         return rows / rows.sum(axis=1, keepdims=True)
@@ -147,14 +158,18 @@ class ColumnProgram:
 def _newton(
     curve: Floats, columns: Floats, right: Floats, missing: Floats
 ) -> tuple[Floats, Floats]:
-    """(move, change) with curve @ move = right + columns @ change and columns.T @ move = missing."""
+    """(move, change) with curve @ move = right + columns @ change and columns.T @ move =
+    missing.
+    """
     both = np.linalg.solve(curve, np.column_stack([right, columns]))
     change = np.linalg.solve(columns.T @ both[:, 1:], missing - columns.T @ both[:, 0])
     return both[:, 0] + both[:, 1:] @ change, change
 
 
 def intervals(cells: int) -> Sets:
-    """(n, cells) which cells are likelier under a report: every interval but the full range; single cells first."""
+    """(n, cells) which cells are likelier under a report: every interval but the full range; single
+    cells first.
+    """
     index = np.arange(cells)
     parts = [
         (index >= a) & (index < a + length)
@@ -184,7 +199,8 @@ def _informed(
     levels: int,
     known: FloatArray | None = None,
 ) -> tuple[Mechanism, FloatDesign]:
-    """The most informative table of at most `levels` reports, >= K, about the cells' shares, and a bound over others.
+    """The most informative table of at most `levels` reports, >= K, about the cells' shares, and a
+    bound over others.
 
     `known` information (K, K) is as in `ColumnProgram`.
     """
@@ -199,7 +215,9 @@ def _informed(
 def _best(
     shares: FloatArray, epsilon: float, known: FloatArray | None
 ) -> tuple[Sets, FloatArray, float, str, int]:
-    """The best columns and how often each is used, a bound over all candidates, its scope, and steps."""
+    """The best columns and how often each is used, a bound over all candidates, its scope, and
+    steps.
+    """
     pool, scope = candidates(shares.size)
     everything, sets, best, steps = (
         ColumnProgram(pool, shares, epsilon, known),
@@ -275,9 +293,11 @@ def stepped(
     *,
     name: str = "optimal for distributions",
 ) -> Mechanism:
-    """The certified table with rows constant in the cells between edges, decoded without bias for the cells' middles.
+    """The certified table with rows constant in the cells between edges, decoded without bias for
+    the cells' middles.
 
-    `rows_at` gives (K, n) rows for an epsilon, which is lowered until the rounded rows keep the one requested.
+    `rows_at` gives (K, n) rows for an epsilon, which is lowered until the rounded rows keep the one
+    requested.
     """
     centres = (edges[1:] + edges[:-1]) / 2
 
@@ -337,13 +357,16 @@ def design_cells(
 
 
 def interpolated(mechanism: Mechanism) -> Mechanism:
-    """Makes a table for cells continuous: its rows move to the middles of the cells and are mixed in between.
+    """Makes a table for cells continuous: its rows move to the middles of the cells and are mixed
+    in between.
 
-    For columns whose distribution is spread inside the cells: reports then say something about where. Shares of the
-    cells are no longer distinguished exactly (their intervals grow), and the mean is nearly unbiased.
+    For columns whose distribution is spread inside the cells: reports then say something about
+    where. Shares of the cells are no longer distinguished exactly (their intervals grow), and the
+    mean is nearly unbiased.
 
     Arguments:
-        mechanism: a stepped table, as `optimal` makes with loss="cdf": rows in equal pairs around each inner edge.
+        mechanism: a stepped table, as `optimal` makes with loss="cdf": rows in equal pairs around
+            each inner edge.
 
     Returns: a table on the middles of the cells, with the same epsilon.
 
@@ -377,16 +400,22 @@ def interpolated(mechanism: Mechanism) -> Mechanism:
 
 _FINE = 128
 _ROUGHNESS = 100
-"""Cells of the expected shapes, and how even these are: the total concentration of their Dirichlet prior."""
+"""Cells of the expected shapes, and how even these are: the total concentration of their Dirichlet
+prior.
+"""
 _EVENER = 3
-"""By how much evener shapes are expected where rows of cells are mixed afterwards, which blurs narrow windows most."""
+"""By how much evener shapes are expected where rows of cells are mixed afterwards, which blurs
+narrow windows most.
+"""
 
 
 def shape_error(mechanism: Mechanism, *, reports: int = 50_000) -> float:
-    """Expected error of the best linear estimate of the distribution function, as a share of the range.
+    """Expected error of the best linear estimate of the distribution function, as a share of the
+    range.
 
-    The mean absolute error over the inputs, about a Wasserstein-1 distance, where the shares of 128 cells have a
-    Dirichlet prior around even ones, of 100 observations. Unlike `loss` "cdf" it also compares tables that do
+    The mean absolute error over the inputs, about a Wasserstein-1 distance, where the shares of 128
+    cells have a Dirichlet prior around even ones, of 100 observations. Unlike `loss` "cdf" it also
+    compares tables that do
     not identify the cells exactly: what they leave open is weighted by the prior.
 
     Arguments:
@@ -423,7 +452,8 @@ def for_shape(
     levels: int = 32,
     reports: int = 50_000,
 ) -> Mechanism:
-    """The best table for the entire shape of a distribution that this release knows, by `shape_error`.
+    """The best table for the entire shape of a distribution that this release knows, by
+    `shape_error`.
 
     Arguments:
         epsilon: pure, of one report.
@@ -431,8 +461,9 @@ def for_shape(
         levels: largest number of different reports, 3 to 1024.
         reports: roughly how many reports an estimate will use.
 
-    Returns: the square wave; a table for cells made continuous (`interpolated`); or one of waves of several widths,
-        made continuous: whichever is expected to err least. For shares between given edges a table with those cells is
+    Returns: the square wave; a table for cells made continuous (`interpolated`); or one of waves of
+        several widths, made continuous: whichever is expected to err least. For shares between
+            given edges a table with those cells is
         better: `optimal` with loss="cdf".
 
     Example:
@@ -475,16 +506,19 @@ _PER_HALVING = 3
 
 
 def _expected(shares: FloatArray, observations: int, reports: int) -> FloatArray:
-    """(K, K) information per report about the shares of cells in a Dirichlet prior worth this many observations."""
+    """(K, K) information per report about the shares of cells in a Dirichlet prior worth this many
+    observations.
+    """
     return (observations + 1) / reports * (np.diag(1 / shares) - 1)
 
 
 def _waves(cells: int, epsilon: float, edges: FloatArray, levels: int, reports: int) -> Mechanism:
-    """A table whose reports favour windows of few widths that slide over the cells: square waves of several widths.
+    """A table whose reports favour windows of few widths that slide over the cells: square waves of
+    several widths.
 
-    Under the prior of `shape_error` how often each window is used is a convex program (`ColumnProgram`, the prior being
-    information that is known). The least used width is left out until few enough reports remain;
-    InfeasibleError if one width makes too many already.
+    Under the prior of `shape_error` how often each window is used is a convex program
+    (`ColumnProgram`, the prior being information that is known). The least used width is left out
+    until few enough reports remain; InfeasibleError if one width makes too many already.
     """
     shares = np.full(cells, 1 / cells)
     known = _expected(shares, _ROUGHNESS, reports)

@@ -92,7 +92,7 @@ class Row(Record):
 
     Example:
         >>> rows = mz.design.compare(epsilon=1.0, bits=1, families=("optimal",
-        "randomized_response"))
+        ...     "randomized_response"))
         >>> [(row.family, round(row.mse, 3)) for row in rows]
         [('optimal', 4.349), ('randomized_response', 4.349)]
     """

@@ -1,13 +1,16 @@
-"""The optimum at given levels under pure epsilon: floors found to a proven gap, then integer windows.
+"""The optimum at given levels under pure epsilon: floors found to a proven gap, then integer
+windows.
 
-For given levels and floors the best mechanism of all is known in closed form. Lay the rooms (E - 1) f_i of the levels
-side by side on a line. The best row is the floors plus one window of the spare mass 1 - sum f on that line; sliding it
-makes the mean grow. So a mechanism is its levels and its floors, no more, its knots are where an end of the window
-passes from one room to the next, and its loss is a sum over the pieces between. docs/proofs/design.md, "Windows".
+For given levels and floors the best mechanism of all is known in closed form. Lay the rooms (E - 1)
+f_i of the levels side by side on a line. The best row is the floors plus one window of the spare
+mass 1 - sum f on that line; sliding it makes the mean grow. So a mechanism is its levels and its
+floors, no more, its knots are where an end of the window passes from one room to the next, and its
+loss is a sum over the pieces between. docs/proofs/design.md, "Windows".
 
-That loss is convex in the floors and known with two derivatives; what remains are the rows of the two ends of the
-range, which say that the windows reach there: a convex program with two rows, whatever the inputs, solved by Newton's
-method. The multipliers that come out bound every mechanism at these levels. Centred units (inputs in [-1, 1]).
+That loss is convex in the floors and known with two derivatives; what remains are the rows of the
+two ends of the range, which say that the windows reach there: a convex program with two rows,
+whatever the inputs, solved by Newton's method. The multipliers that come out bound every mechanism
+at these levels. Centred units (inputs in [-1, 1]).
 """
 
 from __future__ import annotations
@@ -47,11 +50,13 @@ def _slope(loss: str, levels: FloatArray, x: FloatArray) -> FloatArray:
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Windows:
-    """The best rows of (..., m) floors: pieces on which they are linear in the input, with leading batch axes.
+    """The best rows of (..., m) floors: pieces on which they are linear in the input, with leading
+    batch axes.
 
-    At the ends of the pieces the windows start at `starts` (..., K), with the `rows` (..., K, m) and their `means`, not
-    decreasing: inputs from the first to the last are covered. On each piece the window starts and ends in the rooms of
-    the levels `left` and `right` (..., K-1).
+    At the ends of the pieces the windows start at `starts` (..., K), with the `rows` (..., K, m)
+    and their `means`, not
+    decreasing: inputs from the first to the last are covered. On each piece the window starts and
+    ends in the rooms of the levels `left` and `right` (..., K-1).
     """
 
     levels: FloatArray
@@ -66,7 +71,9 @@ class Windows:
 
 @final
 class _Rooms:
-    """What windows can add to the floors: rooms laid side by side, the windows' length, and their last start."""
+    """What windows can add to the floors: rooms laid side by side, the windows' length, and their
+    last start.
+    """
 
     def __init__(self, levels: FloatArray, floors: FloatArray, ratio: float) -> None:
         self.levels, self.floors, self.rooms = levels, floors, (ratio - 1) * floors
@@ -99,7 +106,9 @@ def outer_rows(
 def make_windows(
     levels: FloatArray, floors: FloatArray, ratio: float, *, split: bool = False
 ) -> Windows:
-    """The windows of floors with 1/ratio <= sum(floors) <= 1, `split` at levels too for a loss that has kinks there."""
+    """The windows of floors with 1/ratio <= sum(floors) <= 1, `split` at levels too for a loss that
+    has kinks there.
+    """
     rooms = _Rooms(levels, floors, ratio)
     ends, spare, last = rooms.ends, rooms.spare, rooms.last
     candidates = np.clip(np.concatenate([ends, ends - spare], axis=-1), 0.0, last)
@@ -114,7 +123,8 @@ def make_windows(
         candidates = np.concatenate([candidates, a0 + share * (a1 - a0)], axis=-1)
     order = np.argsort(candidates, axis=-1, kind="stable")
     starts = np.take_along_axis(candidates, order, axis=-1)
-    # Counting what was passed tells the rooms of the window's ends even where several kinks coincide.
+    # Counting what was passed tells the rooms of the window's ends even where several kinks
+    # coincide.
     count = floors.shape[-1]
     left = np.cumsum(order <= count, axis=-1)[..., :-1] - 1
     right = np.cumsum((order > count) & (order < 2 * count + 2), axis=-1)[..., :-1] - 1
@@ -135,9 +145,11 @@ def make_windows(
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Prices:
-    """What the best rows at some inputs pay: the line through the errors of the two levels at the window's ends.
+    """What the best rows at some inputs pay: the line through the errors of the two levels at the
+    window's ends.
 
-    Its height at level 0, `line`, and its slope, `tilt`; each level's loss, `errors` (..., m), and how far that is
+    Its height at level 0, `line`, and its slope, `tilt`; each level's loss, `errors` (..., m), and
+    how far that is
     above the line, `reduced`: negative only for levels inside the window.
     """
 
@@ -157,7 +169,9 @@ def _tilt(loss: str, low: FloatArray, high: FloatArray, x: FloatArray) -> FloatA
 def prices(
     levels: FloatArray, x: FloatArray, left: IndexArray, right: IndexArray, loss: str
 ) -> Prices:
-    """Multipliers of mass and mean at inputs `x` (...,) with windows that end in the rooms `left`, `right` (...,)."""
+    """Multipliers of mass and mean at inputs `x` (...,) with windows that end in the rooms `left`,
+    `right` (...,).
+    """
     levels = np.broadcast_to(levels, (*x.shape, levels.shape[-1]))
     errors = error(loss, levels, x[..., None])
 
@@ -174,7 +188,9 @@ def prices(
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Value:
-    """An expected loss (...,) and its derivatives (..., m) in levels and floors, the other held fixed."""
+    """An expected loss (...,) and its derivatives (..., m) in levels and floors, the other held
+    fixed.
+    """
 
     loss: FloatArray
     by_level: FloatArray
@@ -184,7 +200,9 @@ class Value:
 def _values(
     windows: Windows, x: FloatArray, loss: str
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Losses (..., P) at one input of each piece, and derivatives (..., P, m) by levels and floors."""
+    """Losses (..., P) at one input of each piece, and derivatives (..., P, m) by levels and
+    floors.
+    """
     levels, left, right = windows.levels[..., None, :], windows.left, windows.right
     paid = prices(levels, x, left, right, loss)
     start, stop = windows.means[..., :-1], windows.means[..., 1:]
@@ -192,7 +210,8 @@ def _values(
     rows = (1 - t) * windows.rows[..., :-1, :] + t * windows.rows[..., 1:, :]
     index = np.arange(windows.levels.shape[-1])
     full = (index > left[..., None]) & (index < right[..., None])
-    # Where windows end short of an input, what is missing of its mean counts at its price, as in the bound.
+    # Where windows end short of an input, what is missing of its mean counts at its price, as in
+    # the bound.
     losses = (rows * paid.errors).sum(axis=-1) + paid.tilt * (x - (rows * levels).sum(axis=-1))
     by_level = rows * (_slope(loss, levels, x[..., None]) - paid.tilt[..., None])
     return losses, by_level, np.where(full, windows.ratio, 1.0) * paid.reduced
@@ -206,7 +225,8 @@ def average(windows: Windows, law: Law, loss: str) -> Value:
     start, stop = edges[..., :-1], edges[..., 1:]
     mass, first, second = np.moveaxis(np.diff(law.integrals(edges), axis=-2), -1, 0)
     mass = np.maximum(mass, 0.0)
-    # On a short piece the last digits of integrals over its mass would be any number: kept to what moments may be.
+    # On a short piece the last digits of integrals over its mass would be any number: kept to what
+    # moments may be.
     safe = np.where(mass > 0, mass, 1.0)
     x = np.clip(first / safe, start, stop)
     spread = np.clip(second - first**2 / safe, 0.0, mass * (x - start) * (stop - x))
@@ -231,7 +251,9 @@ def average(windows: Windows, law: Law, loss: str) -> Value:
 
 
 def peaks(windows: Windows) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Per piece (..., P) the input of the largest MSE and that MSE (0 where no piece peaks), and its derivatives."""
+    """Per piece (..., P) the input of the largest MSE and that MSE (0 where no piece peaks), and
+    its derivatives.
+    """
     edges = np.clip(windows.means, -1.0, 1.0)
     middle = (
         np.take_along_axis(windows.levels, windows.left, axis=-1)
@@ -246,7 +268,9 @@ def peaks(windows: Windows) -> tuple[FloatArray, FloatArray, FloatArray, FloatAr
 
 
 def curvature(windows: Windows, law: Law, loss: str) -> FloatArray:
-    """(m, m) second derivative by the floors, no batch axes: one rank-one term for each kink inside the range."""
+    """(m, m) second derivative by the floors, no batch axes: one rank-one term for each kink inside
+    the range.
+    """
     x = windows.means[1:-1]
     levels, index = windows.levels, np.arange(windows.levels.size)
     before, after = (windows.left[:-1], windows.right[:-1]), (windows.left[1:], windows.right[1:])
@@ -267,16 +291,22 @@ _TARGET = 1e-9
 _STEPS = 100
 _HALVINGS = 12
 _THINNEST = 1e-7
-"""An outer level that reaches no farther than this (relative) beyond what is needed counts as just reaching."""
+"""An outer level that reaches no farther than this (relative) beyond what is needed counts as just
+reaching.
+"""
 
 _LEAST = 1e-10
 """Where both outer levels just reach, the solver sees them so much (relative) farther out."""
 
 _CLOSE = 1e-6
-"""Of half the range: what floors may miss the ends by, before integers are made of them, which do not."""
+"""Of half the range: what floors may miss the ends by, before integers are made of them, which do
+not.
+"""
 
 _ROOM = 1e-13
-"""Of ratios between rows: what floats need to distinguish the inside of windows of such levels from its edge."""
+"""Of ratios between rows: what floats need to distinguish the inside of windows of such levels from
+its edge.
+"""
 
 
 class ConvergenceError(MezzotintError, RuntimeError):
@@ -286,7 +316,9 @@ class ConvergenceError(MezzotintError, RuntimeError):
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Optimum:
-    """The best (m,) floors; (2, 2) multipliers (mass, mean) of the rows at -1 and 1; where Newton's steps ended."""
+    """The best (m,) floors; (2, 2) multipliers (mass, mean) of the rows at -1 and 1; where Newton's
+    steps ended.
+    """
 
     floors: FloatArray
     ends: FloatArray
@@ -300,7 +332,9 @@ def overhang(ratio: float) -> float:
 
 
 def _rows_inside(levels: FloatArray, ratio: float, tilt: float) -> tuple[float, FloatArray]:
-    """Mass of the inner levels, and rows (2, m) at -1 and 1 strictly within the ratio, inner levels tilted."""
+    """Mass of the inner levels, and rows (2, m) at -1 and 1 strictly within the ratio, inner levels
+    tilted.
+    """
     target_means = np.array([-1.0, 1.0])
     inner = np.ones(levels.size)
     inner[[0, -1]] = 0.0
@@ -322,7 +356,8 @@ def _interior(levels: FloatArray, ratio: float) -> tuple[FloatArray, FloatArray]
     """Floors (m,) and rows (2, m) at -1 and 1 strictly between floors and ratio * floors."""
     mass, rows = _rows_inside(levels, ratio, 1.0)
     if mass < 1e-3:
-        # Where one outer level reaches barely far enough, the inner ones must be (nearly) as unlike as they may.
+        # Where one outer level reaches barely far enough, the inner ones must be (nearly) as unlike
+        # as they may.
         tilts = [ratio ** (sign * (1 - 10.0**-k)) for k in range(1, 13) for sign in (1, -1)]
         found = [(mass, rows), *(_rows_inside(levels, ratio, tilt) for tilt in tilts)]
         most = max(mass for mass, _ in found)
@@ -334,10 +369,13 @@ def _interior(levels: FloatArray, ratio: float) -> tuple[FloatArray, FloatArray]
 
 @final
 class _TwoRows:
-    """Levels that reach farther than they must on both sides: rows at -1 and 1 between floors and ratio * floors."""
+    """Levels that reach farther than they must on both sides: rows at -1 and 1 between floors and
+    ratio * floors.
+    """
 
     def __init__(self, levels: FloatArray, ratio: float) -> None:
-        # Where outer levels just reach there is no interior: the rows see them a little farther out.
+        # Where outer levels just reach there is no interior: the rows see them a little farther
+        # out.
         least = 1 + overhang(ratio) * (1 + max(_LEAST, _ROOM / (ratio - 1))) + 1e-15
         self.levels, self.ratio = levels.copy(), ratio
         self.levels[[0, -1]] = min(levels[0], -least), max(levels[-1], least)
@@ -345,7 +383,9 @@ class _TwoRows:
         self.point = np.concatenate([floors, rows.ravel()])
 
     def slacks(self, point: FloatArray, *, change: bool = False) -> FloatArray:
-        """(2, 2, m) rows - floors and ratio * floors - rows, positive inside; `change`: of a change of the point."""
+        """(2, 2, m) rows - floors and ratio * floors - rows, positive inside; `change`: of a change
+        of the point.
+        """
         floors, rows = point[: self.levels.size], point[self.levels.size :].reshape(2, -1)
         return np.stack([rows - floors, self.ratio * floors - rows])
 
@@ -357,7 +397,8 @@ class _TwoRows:
         weights: FloatArray,
         pulls: FloatArray,
     ) -> tuple[FloatArray, FloatArray]:
-        """The step for the loss's derivatives by floors and a barrier's on the slacks; (2, 2) multipliers of the ends.
+        """The step for the loss's derivatives by floors and a barrier's on the slacks; (2, 2)
+        multipliers of the ends.
 
         Arguments:
             weights: multiplier over slack, of each slack.
@@ -393,7 +434,8 @@ class _TwoRows:
 
 @final
 class _JustReaching:
-    """One outer level just reaches: then all other levels are at their floor at its end and full at the other one.
+    """One outer level just reaches: then all other levels are at their floor at its end and full at
+    the other one.
 
     docs/proofs/design.md, "Levels that just reach".
     """
@@ -404,7 +446,8 @@ class _JustReaching:
         self.distance = np.abs(levels - levels[outer])
         self.moment = math.sqrt(abs(levels[outer] - near) * abs(levels[outer] - far) / ratio)
         others = np.arange(levels.size) != outer
-        # Slacks: the other floors, what the far row leaves to the outer level, and its ceiling at the near row.
+        # Slacks: the other floors, what the far row leaves to the outer level, and its ceiling at
+        # the near row.
         count = levels.size - 1
         self.matrix, self.constant = np.zeros((count + 2, levels.size)), np.zeros(count + 2)
         self.matrix[:count, others] = np.eye(count)
@@ -447,7 +490,8 @@ class _JustReaching:
         step = both[:, 0] + price * both[:, 1]
         duals = pulls - weights * (self.matrix @ step)
         at_far, at_near = max(0.0, float(duals[-2])), -max(0.0, float(duals[-1]))
-        # Any multiple of (ratio, -1) may be added to the rows' prices of the mean: enough for their signs.
+        # Any multiple of (ratio, -1) may be added to the rows' prices of the mean: enough for their
+        # signs.
         others = np.arange(self.levels.size) != self.outer
         least = float(self.distance[others].min())
         far = max(at_far / least, (-at_near / least - price) / self.ratio, 0.0)
@@ -464,11 +508,15 @@ class _JustReaching:
 
 
 _Reach = _TwoRows | _JustReaching
-"""What makes windows reach -1 and 1, as slacks that are linear in a point; the floors come first in it."""
+"""What makes windows reach -1 and 1, as slacks that are linear in a point; the floors come first in
+it.
+"""
 
 
 def _solve(matrix: FloatArray, right: FloatArray) -> FloatArray:
-    """Barrier terms differ by many orders of magnitude: scaled to a unit diagonal they do not hide each other."""
+    """Barrier terms differ by many orders of magnitude: scaled to a unit diagonal they do not hide
+    each other.
+    """
     scale = 1 / np.sqrt(np.maximum(matrix.diagonal(), 1e-300))
     solved = np.linalg.solve(matrix * scale * scale[:, None], (right.T * scale).T)
     return (solved.T * scale).T
@@ -484,13 +532,16 @@ def best_floors(
     share: float = 1.0,
     doubt: float | None = None,
 ) -> Optimum:
-    """Minimises the expected loss of windows over the floors of these levels (centred units, increasing).
+    """Minimises the expected loss of windows over the floors of these levels (centred units,
+    increasing).
 
     Nothing here needs to be trusted: `lower_bound` holds for any floors and multipliers.
 
     Arguments:
-        near, share: the optimum for a law that differs a little: the search starts so (relatively) far from it.
-        doubt: a loss whose distance from the optimum is enough to know, without the optimum's last digits.
+        near, share: the optimum for a law that differs a little: the search starts so (relatively)
+            far from it.
+        doubt: a loss whose distance from the optimum is enough to know, without the optimum's last
+            digits.
 
     Raises:
         ConvergenceError: the levels reach less far than `overhang`, or numbers are beyond floats.
@@ -545,7 +596,8 @@ def _newton(
         )
         stalled = 0 if found > bound else stalled + 1
         bound, multipliers = (found, ends) if found > bound else (bound, multipliers)
-        # Before the equations are met windows may end short of the range: then their loss is not that of a mechanism.
+        # Before the equations are met windows may end short of the range: then their loss is not
+        # that of a mechanism.
         if (
             height < least
             and max(float(windows.means[0]) + 1, 1 - float(windows.means[-1])) <= _CLOSE
@@ -578,7 +630,8 @@ def _newton(
         length, along = (
             min(1.0, 0.99 * _longest(v, d)) for v, d in ((slacks, d_slacks), (duals, d_duals))
         )
-        # Where the loss is flat on one side and curved on the other, full steps would swing to and fro.
+        # Where the loss is flat on one side and curved on the other, full steps would swing to and
+        # fro.
         merit = height - target * float(np.log(slacks).sum())
         for _ in range(_HALVINGS):
             windows, value = at(point + length * change)
@@ -604,9 +657,11 @@ def _longest(values: FloatArray, change: FloatArray) -> float:
 def lower_bound(
     value: Value, floors: FloatArray, levels: FloatArray, ends: FloatArray, ratio: float
 ) -> float:
-    """A lower bound on the loss of all mechanisms at these levels, from the value of the windows of any floors.
+    """A lower bound on the loss of all mechanisms at these levels, from the value of the windows of
+    any floors.
 
-    Their prices are multipliers of averages over inputs; `ends` (2, 2) are any of mass and mean of the rows at -1, 1.
+    Their prices are multipliers of averages over inputs; `ends` (2, 2) are any of mass and mean of
+    the rows at -1, 1.
     """
     return bound_with(
         float(value.loss - floors @ value.by_floor), value.by_floor, levels, ends, ratio
@@ -624,11 +679,14 @@ def bound_with(
 
 
 def best_ends(cost: FloatArray, levels: FloatArray, ratio: float) -> FloatArray:
-    """The multipliers (2, 2) of the rows at -1 and 1 that make the most of `bound_with`, by a linear program.
+    """The multipliers (2, 2) of the rows at -1 and 1 that make the most of `bound_with`, by a
+    linear program.
 
-    Where levels just reach, those of `best_floors` may depend on its last bits, and with them the entire bound.
+    Where levels just reach, those of `best_floors` may depend on its last bits, and with them the
+    entire bound.
     """
-    # Of (mass, mean) at -1 and at 1, the least cost where it is below 0, and h(r) = min(r, ratio r) of each row.
+    # Of (mass, mean) at -1 and at 1, the least cost where it is below 0, and h(r) = min(r, ratio r)
+    # of each row.
     count = levels.size
     one, none = np.eye(count), np.zeros((count, count))
     reduced = np.stack([np.ones(count), levels], axis=1)
@@ -652,7 +710,8 @@ def best_ends(cost: FloatArray, levels: FloatArray, ratio: float) -> FloatArray:
 def costs_of_atoms(
     points: FloatArray, parts: FloatArray, windows: Windows, loss: str
 ) -> tuple[float, FloatArray]:
-    """The costs of point masses, each priced at the lines of the pieces among which `parts` (P, n) splits it.
+    """The costs of point masses, each priced at the lines of the pieces among which `parts` (P, n)
+    splits it.
 
     Any split is right: see `bound_with`.
     """
@@ -679,10 +738,11 @@ _FEW_ENTRIES = 4000
 
 
 def _reaching(units: FloatArray, geometric: FloatArray, epsilon: float) -> FloatArray:
-    """A cone solver's floors (m,), moved as little as it takes towards such whose windows reach both ends of the range.
+    """A cone solver's floors (m,), moved as little as it takes towards such whose windows reach
+    both ends of the range.
 
-    They may miss the ends by its tolerance, which is nothing beside far levels and much beside the range. Floors that
-    reach are a convex set.
+    They may miss the ends by its tolerance, which is nothing beside far levels and much beside the
+    range. Floors that reach are a convex set.
     """
     ratio, floors = math.exp(epsilon), geometric * math.exp(-epsilon / 2)
     if _misses(units, floors, ratio) <= _CLOSE:
@@ -705,7 +765,9 @@ def _misses(units: FloatArray, floors: FloatArray, ratio: float) -> float:
 
 
 def _by_newton(problem: Problem, levels: FloatArray) -> FloatDesign:
-    """The best floors for the average over the prior, whose point masses are spread less and less."""
+    """The best floors for the average over the prior, whose point masses are spread less and
+    less.
+    """
     units, ratio, half = problem.centered(levels), ratio_above(problem.epsilon), problem.width / 2
     loss, span = "mae" if problem.loss == "mae" else "mse", (problem.lower, problem.upper)
     prior, between = priors.condensed(problem.prior, *span)
@@ -766,7 +828,9 @@ def _on_knots(
 
 
 def _by_worst_inputs(problem: Problem, levels: FloatArray) -> FloatDesign:
-    """For the largest error over the inputs: rows at some inputs, and at the worst of windows until none is worse."""
+    """For the largest error over the inputs: rows at some inputs, and at the worst of windows until
+    none is worse.
+    """
     half = problem.width / 2
     inputs = np.linspace(problem.lower, problem.upper, _WORST + 1)
     floors, least, bound, price, iterations = np.zeros(levels.size), math.inf, -math.inf, 0.0, 0
@@ -782,7 +846,8 @@ def _by_worst_inputs(problem: Problem, levels: FloatArray) -> FloatDesign:
             least, floors = float(errors.max()), draft.floors
         if least - bound <= 10 * _ENOUGH * least:
             break
-        # Of neighbours that are as bad the worst are enough; inputs that do not bind (but the ends) are let go.
+        # Of neighbours that are as bad the worst are enough; inputs that do not bind (but the ends)
+        # are let go.
         order, units = np.argsort(-errors, kind="stable")[:_WORST], problem.centered(inputs)
         worst = problem.center + worst[order[errors[order] > bound]]
         moments = np.interp(units, windows.means, windows.rows @ windows.levels**2)
@@ -815,7 +880,8 @@ def design_fixed(
 ) -> tuple[FloatDesign, Mechanism]:
     """The optimal pure-epsilon table at these levels, on these knots or where the best rows bend.
 
-    Feasibility is settled already. Levels that are `free` may move a little, so that only float error is left as bias.
+    Feasibility is settled already. Levels that are `free` may move a little, so that only float
+    error is left as bias.
     """
     draft = floors_at(problem, levels, knots)
     span = {"lower": problem.lower, "upper": problem.upper}

@@ -1,12 +1,14 @@
-"""Which levels? Whether given ones are feasible at all, and the search: by windows, or with gradients of a program.
+"""Which levels? Whether given ones are feasible at all, and the search: by windows, or with
+gradients of a program.
 
-Searching levels and floors together, windows make a mechanism 2m numbers without constraints: the affine map of the
-levels that makes the windows reach exactly from -1 to 1 is applied to whatever is tried, so every point is feasible.
-Many starts go downhill together, in one batch.
+Searching levels and floors together, windows make a mechanism 2m numbers without constraints: the
+affine map of the levels that makes the windows reach exactly from -1 to 1 is applied to whatever is
+tried, so every point is feasible. Many starts go downhill together, in one batch.
 
-Feasibility is settled in closed form before any solver runs. Send each level of a feasible mechanism at random to the
-lowest or the highest level so that its mean is kept. That is post-processing, so the privacy holds, and the means hold.
-Hence levels B_1 < ... < B_m are feasible iff the two-level mechanism on {B_1, B_m} is, which its means determine.
+Feasibility is settled in closed form before any solver runs. Send each level of a feasible
+mechanism at random to the lowest or the highest level so that its mean is kept. That is
+post-processing, so the privacy holds, and the means hold. Hence levels B_1 < ... < B_m are feasible
+iff the two-level mechanism on {B_1, B_m} is, which its means determine.
 """
 
 from __future__ import annotations
@@ -48,7 +50,8 @@ _TOO_FAR = 1e3
 class Space:
     """The search space: m logits of the floors' shares, one of their sum, m - 1 logarithms of gaps.
 
-    Levels farther from the middle than `largest` are penalised; the `sharpness` is that of a smooth maximum.
+    Levels farther from the middle than `largest` are penalised; the `sharpness` is that of a smooth
+    maximum.
     """
 
     count: int
@@ -59,7 +62,9 @@ class Space:
     sharpness: float
 
     def unpack(self, points: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Levels up to an affine map, floors, and the derivative of their sum by its logit, relative to the sum."""
+        """Levels up to an affine map, floors, and the derivative of their sum by its logit,
+        relative to the sum.
+        """
         m = self.count
         share = np.exp(points[:, :m] - points[:, :m].max(axis=1, keepdims=True))
         share /= share.sum(axis=1, keepdims=True)
@@ -72,7 +77,9 @@ class Space:
     def _reach(
         self, levels: FloatArray, floors: FloatArray
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Levels above the least mean, the (B, 1) slope that makes the means reach 2 far, the (B, 2, m) outer rows."""
+        """Levels above the least mean, the (B, 1) slope that makes the means reach 2 far, the (B,
+        2, m) outer rows.
+        """
         rows, means = outer_rows(levels, floors, self.ratio)
         return levels - means[:, :1], 2 / np.maximum(means[:, 1:] - means[:, :1], 1e-12), rows
 
@@ -141,7 +148,9 @@ class Space:
 
 
 def _starts(count: int, ratio: float, rng: np.random.Generator) -> FloatArray:
-    """Clusters of levels around the two least far ones and in the middle, of all sizes; and noisy copies."""
+    """Clusters of levels around the two least far ones and in the middle, of all sizes; and noisy
+    copies.
+    """
     far = 1 + overhang(ratio)
     rows = []
     splits = [
@@ -191,7 +200,8 @@ def search(
     largest: float = np.inf,
     symmetric: bool = False,
 ) -> FloatArray:
-    """The best `count` levels found (centred units), from all sizes of clusters; symmetric ones alone, or others too.
+    """The best `count` levels found (centred units), from all sizes of clusters; symmetric ones
+    alone, or others too.
 
     A deterministic multistart that proves nothing; mirrored inputs have mirrored levels.
     """
@@ -243,7 +253,8 @@ def two_levels_hold(problem: Problem, bottom: float, top: float, knots: FloatArr
 
 
 def required_overhang(problem: Problem, knots: FloatArray) -> float:
-    """How far the outer levels must reach beyond the range, the same on both sides, data units; inf if no reach does.
+    """How far the outer levels must reach beyond the range, the same on both sides, data units; inf
+    if no reach does.
 
     For pure epsilon and no bias it is (upper - lower) / (e**epsilon - 1) on each side.
     """
@@ -264,7 +275,9 @@ def required_overhang(problem: Problem, knots: FloatArray) -> float:
 
 
 def check_reach(problem: Problem, levels: FloatArray, knots: FloatArray) -> None:
-    """Raises InfeasibleError, saying what is missing, if no mechanism on these levels meets the problem."""
+    """Raises InfeasibleError, saying what is missing, if no mechanism on these levels meets the
+    problem.
+    """
     grain = float(levels[-1] / TOTAL - levels[0] / TOTAL)
     if grain > problem.width / 8:
         raise InfeasibleError(
@@ -302,7 +315,8 @@ _CLOSEST = 1e-4
 
 
 class UnboundedLevelsWarning(UserWarning):
-    """The loss keeps falling as the outer levels grow: a bound was assumed. Give `max_level` to choose it.
+    """The loss keeps falling as the outer levels grow: a bound was assumed. Give `max_level` to
+    choose it.
 
     Example:
         >>> import warnings
@@ -327,8 +341,8 @@ def level_bounds(
 ) -> tuple[float, float]:
     """Least and largest distance of the outer levels from the middle of the range, centred units.
 
-    For loss "mae" without `max_level` twice the required overhang is assumed, with an UnboundedLevelsWarning. Knots
-    matter for metrics only.
+    For loss "mae" without `max_level` twice the required overhang is assumed, with an
+    UnboundedLevelsWarning. Knots matter for metrics only.
     """
     half = problem.width / 2
     ends = np.array([problem.lower, problem.upper]) if knots is None else knots
@@ -362,7 +376,8 @@ def level_bounds(
 def value_and_gradient(
     problem: Problem, knots: FloatArray, levels: FloatArray
 ) -> tuple[float, FloatArray]:
-    """Optimal loss on these knots and its gradient in the levels, data units; minimax has its value only.
+    """Optimal loss on these knots and its gradient in the levels, data units; minimax has its value
+    only.
 
     Envelope theorem: at an optimum the derivative of the value is that of the Lagrangian,
     dV/dB_i = sum_k P[k, i] (dC[k, i]/dB_i + v_k), with v_k the multiplier of row k's mean.
@@ -372,8 +387,8 @@ def value_and_gradient(
     solution, _ = solve_pairs(setting, problem.epsilon)
     if problem.loss == "minimax":
         return solution.value * half**2, np.zeros_like(levels)
-    # Costs are quadratic in the level for the MSE, so central differences are exact; for the MAE they are once
-    # differentiable wherever the prior has no point mass.
+    # Costs are quadratic in the level for the MSE, so central differences are exact; for the MAE
+    # they are once differentiable wherever the prior has no point mass.
     step = min(1e-5 * problem.width, float(np.diff(levels).min()) / 4)
     slopes = (problem.costs(knots, levels + step) - problem.costs(knots, levels - step)) / (
         2 * step
@@ -389,7 +404,9 @@ def value_and_gradient(
 
 
 def symmetric_levels(epsilon: float, count: int, *, lower: float, upper: float) -> FloatArray:
-    """The best `count` levels found that are their own mirror image, for the largest MSE; data units."""
+    """The best `count` levels found that are their own mirror image, for the largest MSE; data
+    units.
+    """
     law, half = law_of(UniformPrior(), lower, upper), (upper - lower) / 2
     units = search(count, law, math.exp(epsilon), "minimax", symmetric=True)
     least = (1 + 2 / math.expm1(epsilon)) * (1 + 1e-12)
@@ -400,7 +417,9 @@ def symmetric_levels(epsilon: float, count: int, *, lower: float, upper: float) 
 def _descended(
     problem: Problem, knots: FloatArray, start: FloatArray, least: float, largest: float
 ) -> tuple[float, FloatArray]:
-    """Best (value, levels in centred units) that SLSQP finds from `start`; the value is in units of half the range."""
+    """Best (value, levels in centred units) that SLSQP finds from `start`; the value is in units of
+    half the range.
+    """
     half = problem.width / 2
     unit = half if problem.loss == "mae" else half**2
     best = (math.inf, start)
@@ -438,7 +457,8 @@ def _descended(
 def search_levels(
     problem: Problem, count: int, *, max_level: float | None, knots: FloatArray | None = None
 ) -> FloatArray:
-    """The best `count` levels found, up to `max_level` from the middle of the range; a search proves nothing.
+    """The best `count` levels found, up to `max_level` from the middle of the range; a search
+    proves nothing.
 
     `knots` are the inputs that the design will use; None lets the search choose.
     """
@@ -449,12 +469,14 @@ def search_levels(
     least, largest = level_bounds(problem, max_level, grid)
     if problem.is_pure and problem.max_bias == 0:
         units = np.array([-least, least])
-        # Two levels a, b: the errors (b - x)(x - a) and 2 (b - x)(x - a) / (b - a) grow as either level moves out.
+        # Two levels a, b: the errors (b - x)(x - a) and 2 (b - x)(x - a) / (b - a) grow as either
+        # level moves out.
         if count > 2:
             law = law_of(problem.prior, problem.lower, problem.upper)
             units = search(count, law, math.exp(problem.epsilon), problem.loss, largest=largest)
             units = np.clip(units, -largest, largest)
-        # The search meets its bounds up to its own tolerance only; outer levels must reach far enough in floats too.
+        # The search meets its bounds up to its own tolerance only; outer levels must reach far
+        # enough in floats too.
         grain = 8 * math.ulp(max(abs(problem.lower), abs(problem.upper))) / half
         least += 1e-9 * (least - 1) + grain
         units[0], units[-1] = min(units[0], -least), max(units[-1], least)

@@ -1,8 +1,9 @@
-"""Bounds that no mechanism can beat: `design.limit`, for any number of bits; `prove`, for m levels wherever they are.
+"""Bounds that no mechanism can beat: `design.limit`, for any number of bits; `prove`, for m levels
+wherever they are.
 
-One solved design gives a bound for all sets of levels at once: a set Y can have a loss below tau only if some level of
-it lies where a function g of the level is below a number (a cut). So tau is a lower bound once no m points meet every
-cut. docs/proofs/design.md, "Any m levels".
+One solved design gives a bound for all sets of levels at once: a set Y can have a loss below tau
+only if some level of it lies where a function g of the level is below a number (a cut). So tau is a
+lower bound once no m points meet every cut. docs/proofs/design.md, "Any m levels".
 """
 
 from __future__ import annotations
@@ -59,10 +60,12 @@ _GAPS = (0.1, 0.05, 0.03, 0.02, 0.01, 0.005, 0.0025, 0.0015, 0.001)
 def least_of_quadratics(
     coefficients: FloatArray, roots: FloatArray, axis: FloatArray, ratio: float
 ) -> tuple[FloatArray, FloatArray]:
-    """The least sum_k h(r_k(B)) in each cell of the axis and where it is; r_k a quadratic, h(t) = min(t, ratio t).
+    """The least sum_k h(r_k(B)) in each cell of the axis and where it is; r_k a quadratic, h(t) =
+    min(t, ratio t).
 
-    Between two of all real `roots` of the r_k the sum is one quadratic, least at an end or its vertex. The axis may end
-    at infinity; `coefficients` (3, n) are those of 1, B and B**2, the latter >= 0.
+    Between two of all real `roots` of the r_k the sum is one quadratic, least at an end or its
+    vertex. The axis may end at infinity; `coefficients` (3, n) are those of 1, B and B**2, the
+    latter >= 0.
     """
     c, b, a = coefficients
     points = np.unique(np.concatenate([axis, roots[(roots > axis[0]) & (roots < axis[-1])]]))
@@ -94,7 +97,9 @@ def least_of_quadratics(
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Cut:
-    """Multipliers for averages over cells of inputs and for the rows at -1 and 1 (centred units)."""
+    """Multipliers for averages over cells of inputs and for the rows at -1 and 1 (centred
+    units).
+    """
 
     edges: FloatArray  # (n+1,) of the cells, from -1 to 1
     roots: FloatArray  # (n, 2) levels L, R at which the reduced cost of a cell vanishes: mass (B - L)(B - R)
@@ -138,7 +143,9 @@ class Cut:
 def cut_at(
     levels: FloatArray, ratio: float, problem: Problem, *, doubt: float | None = None
 ) -> tuple[Cut, FloatArray]:
-    """The cut of the best design on these levels (centred units) for the problem's prior, and its floors (m,)."""
+    """The cut of the best design on these levels (centred units) for the problem's prior, and its
+    floors (m,).
+    """
     span, spread = (problem.lower, problem.upper), 1e-4
     prior, between = priors.condensed(problem.prior, *span)
     law = priors.law_of(prior, *span, spread=spread)
@@ -150,7 +157,8 @@ def cut_at(
     pairs = np.stack([levels[windows.left], levels[windows.right]], axis=1)[wide]
     edges = np.concatenate([means[:-1][wide], [1.0]])
     if isinstance(prior, priors.SamplePrior) and priors.has_few_atoms(prior):
-        # Any split of the point masses gives a bound; that of the law does so with these multipliers.
+        # Any split of the point masses gives a bound; that of the law does so with these
+        # multipliers.
         points, masses = priors.centred_atoms(prior, *span)
         moments = priors.split_atoms(points, masses, edges, spread) @ points[:, None] ** np.arange(
             3
@@ -169,7 +177,9 @@ Box = tuple[tuple[int, int], ...]
 @final
 @dataclass(kw_only=True, eq=False)
 class Prover:
-    """Boxes of levels (cells of an axis), emptied by cuts; depth first, for one target after another."""
+    """Boxes of levels (cells of an axis), emptied by cuts; depth first, for one target after
+    another.
+    """
 
     count: int
     ratio: float
@@ -217,10 +227,13 @@ class Prover:
         self._meet(0)
 
     def _meet(self, first: int) -> None:
-        """Of each cut from the `first` on, per cell: the next cell that meets it, and one more than the last before."""
+        """Of each cut from the `first` on, per cell: the next cell that meets it, and one more than
+        the last before.
+        """
         last, target, cells = len(self.cuts), self.target, self.axis.size - 1
         # A float error of a bound is far below 1e-11 of its terms.
-        # A loss below the target leaves the floors no more mass than this: "Rare floors" in the proofs.
+        # A loss below the target leaves the floors no more mass than this: "Rare floors" in the
+        # proofs.
         share = target / (target + 1 / 3) * (1 + 1e-12)
         values = np.minimum(self.values[first:last], 0.0)
         meets = self.constants[first:, None] + share * values < target + 1e-11 * abs(target)
@@ -233,7 +246,9 @@ class Prover:
         self.before[first:last, 1:] = np.maximum.accumulate(np.where(meets, index + 1, 0), axis=1)
 
     def shrunk(self, box: Box) -> Box | None:
-        """The box less what no set of levels below the target can be in; None if nothing is left."""
+        """The box less what no set of levels below the target can be in; None if nothing is
+        left.
+        """
         count = len(self.cuts)
         low, high = (np.array(side) for side in zip(*box, strict=True))
         while True:
@@ -257,7 +272,9 @@ class Prover:
                 return tuple(zip(low.tolist(), high.tolist(), strict=True))
 
     def program(self, box: Box) -> tuple[FloatArray, FloatArray]:
-        """Adds the cut of the best design on levels all over the box; these levels and their floors."""
+        """Adds the cut of the best design on levels all over the box; these levels and their
+        floors.
+        """
         spans = sorted(set(box))
         each = max(3, _POINTS // len(spans))
         parts = []
@@ -280,7 +297,9 @@ class Prover:
         return levels, floors
 
     def halves(self, box: Box, levels: FloatArray, floors: FloatArray) -> tuple[Box, Box] | None:
-        """The box cut in two where the design on it spreads one level most; None if it is one set of cells."""
+        """The box cut in two where the design on it spreads one level most; None if it is one set
+        of cells.
+        """
         spreads: list[tuple[float, int, float]] = []
         for j, (low, high) in enumerate(box):
             if high - low >= 2:
@@ -328,9 +347,11 @@ class Prover:
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Proven:
-    """A lower bound on the loss (centred units) of all mechanisms with this many levels, and how many programs it took.
+    """A lower bound on the loss (centred units) of all mechanisms with this many levels, and how
+    many programs it took.
 
-    `proof` is the document of a claim file, for `mezzotint verify` (docs/proofs/design.md, "A proof on paper").
+    `proof` is the document of a claim file, for `mezzotint verify` (docs/proofs/design.md, "A proof
+    on paper").
     """
 
     bound: float
@@ -339,7 +360,9 @@ class Proven:
 
 
 def check_provable(problem: Problem) -> None:
-    """Refuses a problem that the theorem over all levels does not cover; says why, and what bounds it instead."""
+    """Refuses a problem that the theorem over all levels does not cover; says why, and what bounds
+    it instead.
+    """
     wrong = [
         *([] if problem.is_pure else ["ask for pure epsilon (no delta, alpha, metric)"]),
         *(["allow no bias"] if problem.max_bias else []),
@@ -361,10 +384,11 @@ def prove(
     progress: Progress | None = None,
     least: float = 0.0,
 ) -> Proven:
-    """The largest lower bound found within `seconds`, for all mechanisms with `count` levels; see `check_provable`.
+    """The largest lower bound found within `seconds`, for all mechanisms with `count` levels; see
+    `check_provable`.
 
-    Bounds near the loss of the best known design (centred units) are tried, until the relative gap is `least`. While a
-    target is tried, `progress` is called with (share of the boxes emptied, 1).
+    Bounds near the loss of the best known design (centred units) are tried, until the relative gap
+    is `least`. While a target is tried, `progress` is called with (share of the boxes emptied, 1).
     """
     check_provable(problem)
     ratio = ratio_above(problem.epsilon)
@@ -395,7 +419,9 @@ def prove(
 
 
 def proof_of(prover: Prover, epsilon: float, bound: float, needed: int) -> JsonObject:
-    """The claim file of a bound (kind `dual`, docs/proofs/design.md): one of each two mirrored cuts needed, rounded."""
+    """The claim file of a bound (kind `dual`, docs/proofs/design.md): one of each two mirrored cuts
+    needed, rounded.
+    """
 
     def whole(values: FloatArray) -> npt.NDArray[np.object_]:
         return np.array(
@@ -431,7 +457,8 @@ _INPUT_CELLS = 64
 def _mse_limit(problem: Problem, least: float, largest: float) -> tuple[float, FloatArray]:
     """The limit of the unbiased MSE, and levels on which it is nearly attained (centred units).
 
-    Designs on more and more levels: those where the last one's cut is lowest are added, unused ones are left out.
+    Designs on more and more levels: those where the last one's cut is lowest are added, unused ones
+    are left out.
     """
     half, ratio = problem.width / 2, ratio_above(problem.epsilon)
     reach = min(1.6 * least + 0.4, largest)
@@ -456,18 +483,20 @@ def _mse_limit(problem: Problem, least: float, largest: float) -> tuple[float, F
         levels = levels[np.concatenate([[True], np.diff(levels) > 1e-7])]
 
 
-# With a bias budget, or for the MAE: programs over averages -----------------------------------------------------
+# With a bias budget, or for the MAE: programs over averages ---------------------------------------
 
 
 def averages(
     problem: Problem, edges: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Two averages of reports per cell of inputs, weighted by 1 - t and t, t the position in the cell; centred units.
+    """Two averages of reports per cell of inputs, weighted by 1 - t and t, t the position in the
+    cell; centred units.
 
-    Any mechanism's averages satisfy the constraints of a table with these target means. docs/proofs/design.md, "Cells".
-    For the MAE no level may lie inside a cell. Returns (R,) each: the mean input of each average; its prior mass; the
-    input, an end of the cell, at which a loss linear in the input on the cell is taken; the number of the cell. The
-    first and the last row are those at the ends of the range, with mass 0 and cell -1.
+    Any mechanism's averages satisfy the constraints of a table with these target means.
+    docs/proofs/design.md, "Cells". For the MAE no level may lie inside a cell. Returns (R,) each:
+    the mean input of each average; its prior mass; the input, an end of the cell, at which a loss
+    linear in the input on the cell is taken; the number of the cell. The first and the last row are
+    those at the ends of the range, with mass 0 and cell -1.
     """
     half = problem.width / 2
     moments = problem.prior.moments(edges)[:, :3] / half ** np.arange(3)
@@ -495,7 +524,9 @@ def averages(
 
 
 def _biased_limit(problem: Problem, reach: float) -> float:
-    """The limit of the MSE with a bias budget: multipliers from dense levels, the least over all real ones."""
+    """The limit of the MSE with a bias budget: multipliers from dense levels, the least over all
+    real ones.
+    """
     half, ratio = problem.width / 2, ratio_above(problem.epsilon)
     budget = problem.max_bias / half
     target_means, weights, points, _ = averages(
@@ -542,8 +573,9 @@ def real_roots(coefficients: FloatArray) -> FloatArray:
 def _mae_limit(problem: Problem, largest: float) -> float:
     """The certified limit of the MAE over levels within `largest` (centred units) of the middle.
 
-    For a level B inside a cell the loss there is replaced by 0, which is smaller. Then every r_k is linear in B on
-    each cell and on each side of the range, so g is concave there and its least values are at the ends of these
+    For a level B inside a cell the loss there is replaced by 0, which is smaller. Then every r_k is
+    linear in B on each cell and on each side of the range, so g is concave there and its least
+    values are at the ends of these
     pieces: a finite program whose columns are those ends bounds all real levels.
     """
     half, edges = problem.width / 2, np.linspace(-1.0, 1.0, 3 * _INPUT_CELLS // 2 + 1)
@@ -564,7 +596,9 @@ def _mae_limit(problem: Problem, largest: float) -> float:
 
 
 def limit_of(problem: Problem, max_level: float | None) -> tuple[float, FloatArray]:
-    """The certified limit of a pure-epsilon problem, and dense levels (data units) on which it is nearly attained."""
+    """The certified limit of a pure-epsilon problem, and dense levels (data units) on which it is
+    nearly attained.
+    """
     if not problem.is_pure or problem.loss not in ("mse", "mae"):
         raise ParameterError(
             "loss", problem.loss, 'limits are known for pure epsilon and loss "mse" or "mae"'
@@ -598,12 +632,13 @@ def limit(
         epsilon, lower, upper, prior: as in `optimal`, pure.
         loss: "mse" (squared data units) or "mae" (data units).
         max_bias: 0 for unbiased mechanisms, else the bias allowed, data units.
-        max_level: largest distance of a level from the middle of the range. For "mae" the loss keeps falling as
-            levels grow, so a bound is needed: without one, 1 + 2 max(overhang, 1/2) half-ranges are assumed.
+        max_level: largest distance of a level from the middle of the range. For "mae" the loss
+            keeps falling as levels grow, so a bound is needed: without one, 1 + 2 max(overhang,
+            1/2) half-ranges are assumed.
 
     Returns:
-        `lower_bound` is the limit. `mechanism` is a table of many levels that nearly attains it, `loss` its loss:
-        the truth lies between the two.
+        `lower_bound` is the limit. `mechanism` is a table of many levels that nearly attains it,
+        `loss` its loss: the truth lies between the two.
 
     Raises:
         ParameterError: a bad value; loss "minimax".
@@ -611,11 +646,12 @@ def limit(
     Warns:
         UnboundedLevelsWarning: loss "mae" without `max_level`.
 
-    Guarantees: every mechanism with real-valued reports, whatever their number, that is epsilon-DP over all pairs of
-        inputs and within `max_bias`, has an expected loss of at least `lower_bound` (docs/proofs/design.md, "Limit").
+    Guarantees: every mechanism with real-valued reports, whatever their number, that is epsilon-DP
+        over all pairs of inputs and within `max_bias`, has an expected loss of at least
+        `lower_bound` (docs/proofs/design.md, "Limit").
 
-    Edge cases: for uniform inputs the bound is within 0.2 % of `loss` for epsilon up to 4, within 1 % at 8; with a bias
-        budget it is loose from 5 on, at worst 0.
+    Edge cases: for uniform inputs the bound is within 0.2 % of `loss` for epsilon up to 4, within 1
+        % at 8; with a bias budget it is loose from 5 on, at worst 0.
 
     Example:
         >>> round(mz.design.limit(3.0).lower_bound, 3)

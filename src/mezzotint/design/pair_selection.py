@@ -1,4 +1,5 @@
-"""`design.optm`: the optimal pair-selection mechanism as published (Cai et al. 2024, Algorithm 2), by linear programs.
+"""`design.optm`: the optimal pair-selection mechanism as published (Cai et al. 2024, Algorithm 2),
+by linear programs.
 
 Selection probabilities of inner cells are pinned, the others free.
 """
@@ -41,9 +42,11 @@ Found = tuple[float, FloatArray]
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SelectionTables:
-    """The layout of the selection probabilities in one vector y: q_1, q_2, ... of the left, then of the right side.
+    """The layout of the selection probabilities in one vector y: q_1, q_2, ... of the left, then of
+    the right side.
 
-    There is one side where both are mirror images (symmetric bins and prior); the bins cover [lower, upper].
+    There is one side where both are mirror images (symmetric bins and prior); the bins cover
+    [lower, upper].
     """
 
     bins: FloatArray
@@ -61,7 +64,9 @@ class SelectionTables:
         return self.sides * self.half
 
     def row(self, side: int, n: int) -> slice:
-        """The slice of q_n of a side (0 left, 1 right); it has n entries, the outermost bin first."""
+        """The slice of q_n of a side (0 left, 1 right); it has n entries, the outermost bin
+        first.
+        """
         start = (side % self.sides) * self.half + n * (n - 1) // 2
         return slice(start, start + n)
 
@@ -82,7 +87,9 @@ class SelectionTables:
 
     @cached_property
     def pinned_rows(self) -> list[slice]:
-        """The q_n whose products with one another occur: where these are pinned, every probability is linear in y."""
+        """The q_n whose products with one another occur: where these are pinned, every probability
+        is linear in y.
+        """
         inner = [j for j, _, _ in self.used if min(j, self.bins.size - j) >= 2]
         rows = {(0, j) for j in inner} | {(1 % self.sides, self.bins.size - j) for j in inner}
         return [self.row(side, n) for side, n in sorted(rows)]
@@ -103,7 +110,8 @@ class SelectionTables:
         return low, high
 
     def forms(self, pinned: FloatArray) -> FloatArray:
-        """(cells, 2, m, size) coefficients on y of the probabilities at both ends of the used cells.
+        """(cells, 2, m, size) coefficients on y of the probabilities at both ends of the used
+        cells.
 
         q_1(1) = 1 carries the constants. Only the pinned entries of `pinned` (size,) matter.
         """
@@ -123,7 +131,9 @@ class SelectionTables:
         return np.moveaxis(result, 0, -1).reshape(-1, 2, self.bins.size, self.size)
 
     def proxy(self, prior: Prior) -> tuple[FloatArray, float]:
-        """Coefficients and constant of the bound on the MAE (Lemma 1, Theorem 3; Theorem 4 for two sides)."""
+        """Coefficients and constant of the bound on the MAE (Lemma 1, Theorem 3; Theorem 4 for two
+        sides).
+        """
         m, result, constant, used = self.bins.size, np.zeros(self.size), 0.0, self.used
         edges = np.array([start for _, start, _ in used] + [self.upper])
         for (j, _, _), mass in zip(used, prior.moments(edges)[:, 0].tolist(), strict=True):
@@ -141,15 +151,18 @@ class SelectionTables:
 
 
 Constraints = Callable[[SelectionTables, FloatArray, float], FloatArray]
-"""Rows A of A y <= 0 that stand for epsilon-DP, from the tables, the `forms` of the pinned entries, and epsilon."""
+"""Rows A of A y <= 0 that stand for epsilon-DP, from the tables, the `forms` of the pinned entries,
+and epsilon.
+"""
 
 
 def theorem5(tables: SelectionTables, forms: FloatArray, epsilon: float) -> FloatArray:
     """Theorem 5, corrected and for any bins.
 
-    As printed the theorem leaves outputs without constraints (`papers.optm_programs.published_theorem5`). In each cell
-    p(., i) is monotone; here its larger end in every cell is held against its smaller end in every cell. With pinned
-    entries the boxes [o, u] have no width, the bounds (11) and (12) are the probabilities themselves, and this is
+    As printed the theorem leaves outputs without constraints
+    (`papers.optm_programs.published_theorem5`). In each cell p(., i) is monotone; here its larger
+    end in every cell is held against its smaller end in every cell. With pinned entries the boxes
+    [o, u] have no width, the bounds (11) and (12) are the probabilities themselves, and this is
     privacy itself: that q_i(i) be the largest q_j(i) need not be required.
     """
     numbers, rows = np.array([j for j, _, _ in tables.used]), list[FloatArray]()
@@ -163,8 +176,9 @@ def theorem5(tables: SelectionTables, forms: FloatArray, epsilon: float) -> Floa
 def theorem6(tables: SelectionTables, forms: FloatArray, epsilon: float) -> FloatArray:
     """Theorem 6, its indices as its proof uses them; symmetric bins only.
 
-    One ratio for all outputs at once: the largest p is p(lower, s-1) or q_s(s), the least p(., 1) at B_t or at
-    upper. Since q_1(1) = 1 it forces epsilon > ln 2, and on many bins it is infeasible at every epsilon.
+    One ratio for all outputs at once: the largest p is p(lower, s-1) or q_s(s), the least p(., 1)
+    at B_t or at upper. Since q_1(1) = 1 it forces epsilon > ln 2, and on many bins it is infeasible
+    at every epsilon.
     """
     m, bins, used = tables.bins.size, tables.bins, tables.used
     s, t = used[0][0] + 1, used[-1][0]
@@ -191,7 +205,8 @@ def theorem6(tables: SelectionTables, forms: FloatArray, epsilon: float) -> Floa
 def solve_rows(
     tables: SelectionTables, low: FloatArray, high: FloatArray, target: FloatArray, rows: FloatArray
 ) -> Found | None:
-    """(value, y): the least target @ y for selection probabilities low <= y <= high with rows @ y <= 0; or None.
+    """(value, y): the least target @ y for selection probabilities low <= y <= high with rows @ y
+    <= 0; or None.
 
     Columns of `target` and `rows` beyond those of y are numbers >= 0 that are free otherwise.
     """
@@ -205,7 +220,8 @@ def solve_rows(
     least[: tables.size], most[: tables.size] = low, high
     values = np.concatenate([np.full(len(rows), -np.inf), np.ones(len(sums))])
     limits = (np.concatenate([rows, sums]), values, np.maximum(values, 0.0))
-    # Without integrality this is HiGHS on the same program as linprog's, with less work around it: these are tiny.
+    # Without integrality this is HiGHS on the same program as linprog's, with less work around it:
+    # these are tiny.
     answer = optimize.milp(target, constraints=limits, bounds=(least, most))
     return (float(answer.fun), np.asarray(answer.x)[: tables.size]) if answer.status == 0 else None
 
@@ -221,7 +237,9 @@ _MOST_BOXES = 2000
 
 
 def is_mirrored(bins: FloatArray, problem: Problem) -> bool:
-    """Whether bins and prior are symmetric about the middle of the range: then one table of q serves both sides."""
+    """Whether bins and prior are symmetric about the middle of the range: then one table of q
+    serves both sides.
+    """
     if np.abs(bins + bins[::-1] - 2 * problem.center).max() > 1e-12 * max(1.0, np.abs(bins).max()):
         return False
     if isinstance(problem.prior, UniformPrior):
@@ -231,7 +249,9 @@ def is_mirrored(bins: FloatArray, problem: Problem) -> bool:
 
 
 def bin_sets(problem: Problem, levels: int) -> list[FloatArray]:
-    """Symmetric bin sets: 10 outer distances times up to 11 inner spreads, about as many as the paper's code has."""
+    """Symmetric bin sets: 10 outer distances times up to 11 inner spreads, about as many as the
+    paper's code has.
+    """
     half, needed = problem.width / 2, 1 + 2 / math.expm1(problem.epsilon)
     spreads = [inner for inner in _INNER if inner > 0 or levels <= 3]
     inside = [
@@ -260,10 +280,12 @@ def table_of(
 @final
 @dataclass(kw_only=True, eq=False)
 class BoxSearch:
-    """The search over the pinned selection probabilities: a grid, then smaller and smaller moves from its best point.
+    """The search over the pinned selection probabilities: a grid, then smaller and smaller moves
+    from its best point.
 
-    The paper's boxes bound products of two probabilities; the smallest boxes, points, are the best ones. The grid has
-    `points` per free probability, the moves stop at the size `finest`, 1 for none, and `programs` counts.
+    The paper's boxes bound products of two probabilities; the smallest boxes, points, are the best
+    ones. The grid has `points` per free probability, the moves stop at the size `finest`, 1 for
+    none, and `programs` counts.
     """
 
     tables: SelectionTables
@@ -279,7 +301,9 @@ class BoxSearch:
         self.target, _ = self.tables.proxy(self.problem.prior)
 
     def at(self, pinned: FloatArray) -> Found | None:
-        """(value, y) of the linear program with these pinned probabilities, or None if it has no solution."""
+        """(value, y) of the linear program with these pinned probabilities, or None if it has no
+        solution.
+        """
         self.programs += 1
         constraints = self.constraints(self.tables, self.tables.forms(pinned), self.epsilon)
         return solve_rows(self.tables, *self.tables.box(pinned), self.target, constraints)
@@ -302,7 +326,9 @@ class BoxSearch:
         return found
 
     def _grid(self) -> Iterator[FloatArray]:
-        """Positive multiples of 1 / (points + 1); where they are too many, the shapes of RQM and ERM."""
+        """Positive multiples of 1 / (points + 1); where they are too many, the shapes of RQM and
+        ERM.
+        """
         tables, counts = self.tables, [row.stop - row.start for row in self.rows]
         if math.prod(math.comb(self.points, count - 1) for count in counts) > _MOST_BOXES:
             for q in np.linspace(0.01, 0.7, 30).tolist():
@@ -345,32 +371,35 @@ def optm(
     boxes: int = 99,
     progress: Progress | None = None,
 ) -> DesignResult:
-    """OPTM as published: a linear program per box of selection probabilities, an upper bound of the MAE minimised.
+    """OPTM as published: a linear program per box of selection probabilities, an upper bound of the
+    MAE minimised.
 
-    It is Algorithm 2: it minimises the bound of Theorem 3 over a grid, so its result is not the best of the family.
-    `papers.optm_exact` is that for four bins.
+    It is Algorithm 2: it minimises the bound of Theorem 3 over a grid, so its result is not the
+    best of the family. `papers.optm_exact` is that for four bins.
 
     Arguments:
         epsilon, lower, upper: as in `optimal`, pure.
-        bins: output levels, data units, covering the range; symmetric bins with a symmetric prior use one table for
-            both sides, others one table per side (Theorem 4). None searches 100 symmetric bin sets or so.
+        bins: output levels, data units, covering the range; symmetric bins with a symmetric prior
+            use one table for both sides, others one table per side (Theorem 4). None searches 100
+            symmetric bin sets or so.
         levels: how many bins to search when `bins` is None.
         prior: as in `optimal`; only the masses of cells enter.
-        constraints: "theorem5" (corrected: every pair of candidates) or "theorem6" (one ratio for all outputs; needs
-            epsilon > ln 2 and is often infeasible).
+        constraints: "theorem5" (corrected: every pair of candidates) or "theorem6" (one ratio for
+            all outputs; needs epsilon > ln 2 and is often infeasible).
         boxes: grid points per free probability in the exhaustive pass of the box search.
         progress: called as progress(done, total) after each bin set.
 
     Returns:
-        The mechanism and its exact MAE as `loss`; no bound (`optimal` at the same levels has one). `iterations`
-        counts linear programs.
+        The mechanism and its exact MAE as `loss`; no bound (`optimal` at the same levels has one).
+        `iterations` counts linear programs.
 
     Raises:
         ParameterError: a bad value.
         InfeasibleError: no box has a solution; names the constraints.
 
     Guarantees: certified epsilon <= epsilon; unbiased.
-    Source: Cai, Zhang, Khalili 2024, Algorithm 2, Theorems 3-6; corrections in docs/proofs/design.md, "OPTM".
+    Source: Cai, Zhang, Khalili 2024, Algorithm 2, Theorems 3-6; corrections in
+    docs/proofs/design.md, "OPTM".
 
     Example:
         >>> result = mz.design.optm(epsilon=1.0, levels=4)
@@ -416,7 +445,8 @@ def best_pairs(
     progress: Progress | None = None,
     is_private: bool = True,
 ) -> DesignResult | None:
-    """The best pair selection on any of these bins: all sets with few boxes, the best few with all; None if none is.
+    """The best pair selection on any of these bins: all sets with few boxes, the best few with all;
+    None if none is.
 
     Unless the constraints imply epsilon (`is_private`), the table is certified at whatever it has.
     """

@@ -66,8 +66,11 @@ def vector(
 
     Example:
         >>> result = mz.design.vector(2.0, dimension=16, l2_norm=1.0, levels=4)
-        >>> mz.design.vector_epsilon(result.mechanism, dimension=16, l2_distance=2.0, inputs="grid")
-        <= 2.0 True
+        >>> spent = mz.design.vector_epsilon(
+        ...     result.mechanism, dimension=16, l2_distance=2.0, inputs="grid"
+        ... )
+        >>> spent <= 2.0
+        True
     """
     started = time.perf_counter()
     epsilon, l2_norm = check_positive("epsilon", epsilon), check_positive("l2_norm", l2_norm)

@@ -163,7 +163,7 @@ def selection(
     Source: Cai, Zhang, Khalili 2024, Algorithm 1 and eq. (4); Section 4.2 for two separate sides.
     Example:
         >>> mechanism = mz.families.selection(bins=[-2, -1, 1, 2], left=[[1], [0.5, 0.5], [0.2, 0.3,
-        0.5]])
+        ...     0.5]])
         >>> round(mechanism.epsilon, 3)
         1.792
     """
@@ -477,7 +477,7 @@ comparison.
 
 Example:
     >>> raw, table = mz.families.pbm_exact(trials=15, theta=0.25), mz.families.pbm(trials=15,
-    theta=0.25)
+    ...     theta=0.25)
     >>> abs(raw.epsilon - table.epsilon) < 1e-6
     True
 """

@@ -43,7 +43,7 @@ def biased_selection(
     Source: Cai, Zhang, Khalili 2024, Section 5 (biased quantization).
     Example:
         >>> mechanism = mz.papers.biased_selection(bins=[-2, -1, 1, 2], left=[[1], [0.5, 0.5], [0,
-        0, 1]], gamma=1.0)
+        ...     0, 1]], gamma=1.0)
         >>> mechanism.max_bias > 0.01
         True
     """

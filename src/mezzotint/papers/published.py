@@ -33,7 +33,7 @@ def published_rqm_epsilon(
     Source: Youn, Hu, Ziani, Abernethy 2023, Theorem 5.4.
     Example:
         >>> stated = mz.papers.published_rqm_epsilon(lower=-1, upper=1, levels=16, extension=1.0,
-        q=0.42)
+        ...     q=0.42)
         >>> round(stated, 3), round(mz.families.rqm(levels=16, extension=1.0, q=0.42).epsilon, 3)
         (9.012, 5.47)
     """
@@ -66,7 +66,7 @@ def published_erm_epsilon(
     Source: Cai, Zhang, Khalili 2024, Theorem 1.
     Example:
         >>> stated = mz.papers.published_erm_epsilon(lower=-1, upper=1, levels=4, extension=0.25,
-        gamma=0.1)
+        ...     gamma=0.1)
         >>> true = mz.families.erm(bins=[-1.25, -1.25 / 3, 1.25 / 3, 1.25], gamma=0.1).epsilon
         >>> round(stated, 4), round(true, 4)
         (2.4026, 3.2218)
@@ -87,8 +87,11 @@ def published_erm_error(
     Raises: ParameterError, naming the parameter, its value and the remedy.
     Source: Cai, Zhang, Khalili 2024, Theorem 2.
     Example:
-        >>> round(mz.papers.published_erm_error(lower=-1, upper=1, levels=4, extension=0.25,
-        gamma=1.0), 3) 7.765
+        >>> stated = mz.papers.published_erm_error(
+        ...     lower=-1, upper=1, levels=4, extension=0.25, gamma=1.0
+        ... )
+        >>> round(stated, 3)
+        7.765
     """
     low, high, size, reach, decay = check_grid(lower, upper, levels, extension, gamma=gamma)
     if decay <= 0:
