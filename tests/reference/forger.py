@@ -354,22 +354,25 @@ def blanket(draw: Draw, rows: list[list[int]], chosen: list[int]) -> dict[str, A
     return {"rows": chosen, "block": block, "components": components}
 
 
-def draws(draw: Draw, parts: int, most: int) -> dict[str, Any]:
-    """A ladder or boxes."""
-    if parts and draw.chance(0.35):
+def draws(draw: Draw, counts: list[int]) -> dict[str, Any]:
+    """A ladder or boxes, of components that come in so many draws at most."""
+    if counts and draw.chance(0.35):
+        most = counts[0]
         edges = sorted({0, *(draw.integer(0, most + 1) for _ in range(draw.integer(0, 2)))})
         if draw.chance(0.15):
             edges = draw.one([0, 0], [1], edges[::-1], [0, most + 3], [])
-        children = [draws(draw, parts - 1, most) for _ in edges]
+        children = [draws(draw, counts[1:]) for _ in edges]
         return {"edges": edges, "children": children[: len(children) - draw.chance(0.04)]}
     corners: list[list[int]] = []
-    reach = [draw.integer(0, most) for _ in range(parts)]
+    reach = [draw.one(count, draw.integer(0, count)) for count in counts]
+    if draw.chance(0.4):
+        reach = list(counts)  # what is drawn for sure is there
     for _ in range(draw.integer(1, 3)):
         corners.append(list(reach))
         reach = [draw.integer(0, edge) for edge in reach]
-    if draw.chance(0.12):
+    if draw.chance(0.2):
         corners = corners[::-1]
-    if draw.chance(0.1) and parts:
+    if draw.chance(0.1) and counts:
         corners = [[*corner[:-1], corner[-1] + draw.integer(0, 2)] for corner in corners]
     return {"corners": corners}
 
@@ -411,7 +414,9 @@ def sums(draw: Draw) -> Trial:
     blankets = [blanket(draw, spread, everyone)]
     stated = draw.one(honest, honest, honest, honest + 1, max(honest - 1, 0), clients)
     parts = len(blankets[0]["components"])
-    cases: dict[str, Any] = draws(draw, parts if stated >= blankets[0]["block"] else 0, stated)
+    cases: dict[str, Any] = draws(
+        draw, [stated // blankets[0]["block"]] * parts if stated >= blankets[0]["block"] else []
+    )
     if len(table) > 1 and draw.chance(0.4):
         cases = division(draw, spread, blankets, stated)
     proof: dict[str, Any] = {
@@ -432,8 +437,8 @@ def division(
     """Cases by the number of others with a row of a group; sometimes with a part or a row missing."""
     middle = draw.integer(1, len(spread) - 1)
     groups = [list(range(middle)), list(range(middle, len(spread)))]
-    forged = draw.integer(0, 9)
-    if forged == 0:
+    forged = draw.integer(0, 7)
+    if forged in (0, 5):
         groups[1] = groups[0]
     blankets += [blanket(draw, spread, group) for group in groups]
     if forged == 1:
@@ -448,11 +453,12 @@ def division(
     children: list[dict[str, Any]] = []
     for least, after in itertools.pairwise(cuts):
         counts = {0: after - 1 - least, 1: least, 2: count - (after - 1)}
-        parts = 0
+        parts: list[int] = []
         for group, number in counts.items():
-            if number >= blankets[group]["block"]:
-                parts += len(blankets[group]["components"])
-        children.append(draws(draw, parts, count))
+            times = number // blankets[group]["block"]
+            if times > 0:
+                parts += [times] * len(blankets[group]["components"])
+        children.append(draws(draw, parts))
     return {"group": 0, "first": 1, "second": 2, "cuts": cuts, "children": children}
 
 
