@@ -962,7 +962,7 @@ PREMISES: list[Premise] = [
         "table.single_table",
         "this proof is about one table",
         "one table",
-        lambda: _run("delta", _release(COIN, RESPONSE), (COIN, RESPONSE)),
+        lambda: table.single_table(_release(COIN, RESPONSE), dict([table.read_table(COIN)])),
     ),
     _p(
         "table.summed_table",
