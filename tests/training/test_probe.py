@@ -269,6 +269,40 @@ GOOD = {
         lambda m, b: functional.cross_entropy(m(b[0].bfloat16()).float(), b[1], reduction="sum"),
         "sum",
     ),
+    "padding_idx": (
+        lambda: Of(
+            lambda self, x: self.out(self.word(x).mean(dim=1)),
+            word=torch.nn.Embedding(11, 6, padding_idx=0),
+            out=dense(6),
+        ),
+        tokens,
+        entropy,
+        "mean",
+    ),
+    "circular padding": (
+        lambda: layered(
+            torch.nn.Conv2d(1, 2, 3, padding=1, padding_mode="circular"), torch.nn.Flatten(), dense(128)
+        ),
+        images,
+        entropy,
+        "mean",
+    ),
+    "checkpointed": (
+        lambda: Of(
+            lambda self, x: self.out(torch.utils.checkpoint.checkpoint(self.into, x, use_reentrant=False)),
+            into=dense(WIDTH, 8),
+            out=dense(8),
+        ),
+        features,
+        entropy,
+        "mean",
+    ),
+    "weight norm": (
+        lambda: layered(torch.nn.utils.parametrizations.weight_norm(dense(WIDTH, 8)), dense(8)),
+        features,
+        entropy,
+        "mean",
+    ),
     "sorted first": (
         network,
         features,
@@ -311,7 +345,36 @@ def sorted_in_the_middle(self: Any, x: Any) -> Any:
     return self.out(middle[middle[:, 0].argsort()])
 
 
+class Scaled(torch.nn.Module):
+    """A parameter of its own, and a setting by name, which per-record gradients would leave out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(WIDTH, 8))
+
+    def forward(self, x: Any, scale: float = 1.0) -> Any:
+        return scale * (x @ self.weight)
+
+
 BAD = {
+    "keywords": (
+        lambda: Of(lambda self, x: self.out(self.into(x, scale=3.0)), into=Scaled(), out=dense(8)),
+        features,
+        entropy,
+        "mean",
+    ),
+    "bag of tokens": (
+        lambda: Of(lambda self, x: self.out(self.bag(x)), bag=torch.nn.EmbeddingBag(11, 6), out=dense(6)),
+        tokens,
+        entropy,
+        "mean",
+    ),
+    "softmax over the batch": (
+        lambda: mixing(lambda x: x.softmax(dim=0)),
+        features,
+        entropy,
+        "mean",
+    ),
     "spectral norm": (spectral, features, entropy, "mean"),
     "positions [L]": (lambda: positions(expanded=False), tokens, entropy, "mean"),
     "positions [L], L == n": (lambda: positions(expanded=False), lambda: tokens(COUNT), entropy, "mean"),

@@ -71,18 +71,23 @@ class PrivateModule(GradSampleModule):
         super().__init__(
             module, batch_first=batch_first, loss_reduction=loss_reduction, strict=mode == "hooks"
         )
-        if mode == "vmap":
-            self.remove_hooks()
         self.mode: GradSampleMode = mode
+        for layer in self.iterate_submodules(module):
+            if self._get_module_type(layer) not in self.GRAD_SAMPLERS:
+                hook = layer.register_forward_pre_hook(_refuse_keywords, with_kwargs=True)
+                self.autograd_grad_sample_hooks.append(hook)
         self._factored = factored
         self._steady = frozenset(steady)
         self._passes = 0
+        self._layers = tuple(module.named_modules())
         name_parameters(module)
+        if mode == "vmap":
+            self.remove_hooks()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         if not (self.training and torch.is_grad_enabled()):
             return self._module(*args, **kwargs)
-        watch = StateWatch(self._module, copies=self._passes == 0)
+        watch = StateWatch(self._layers, copies=self._passes == 0)
         with translated():
             outputs = self._module(*args, **kwargs)
         refuse_changed_state(watch, self._steady)
@@ -95,6 +100,10 @@ class PrivateModule(GradSampleModule):
             yield from super().iterate_submodules(module)
         elif any(parameter.requires_grad for parameter in module.parameters()):
             yield module
+
+    def _get_module_type(self, module: torch.nn.Module) -> Any:
+        """The class of a layer; of one whose settings Opacus's own rule ignores, a class without a rule."""
+        return _Ruleless if _is_ignored(module) else type(module)
 
     def __getattr__(self, name: str) -> Any:
         """Attributes and methods of the plain module, such as `config`, where there are none here."""
@@ -125,7 +134,7 @@ class PrivateModule(GradSampleModule):
         if any(getattr(p, "grad_sample", None) is not None for p in attributed.values()):
             remedy = "one backward pass to a step; call optimizer.zero_grad() before the next"
             raise ParameterError("gradients", "of several batches", remedy)
-        watch = StateWatch(self._module, copies=self._passes == 0)
+        watch = StateWatch(self._layers, copies=self._passes == 0)
         with translated(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="There is a performance drop")
             rows, losses = _rows_alone(self._module, trained, loss, batch, chunk)
@@ -168,9 +177,12 @@ class PrivateModule(GradSampleModule):
         if self._factored and _is_simple(module, parameters):
             self._keep_factors(module, forward_output[0].detach(), loss_reduction, batch_first)
             return
-        super().capture_backprops_hook(
-            module, _forward_input, forward_output, loss_reduction, batch_first
-        )
+        try:
+            super().capture_backprops_hook(
+                module, _forward_input, forward_output, loss_reduction, batch_first
+            )
+        except (TypeError, ValueError, IndexError, RuntimeError) as error:
+            raise _unfollowed(module, error) from error
         for parameter in cast(list[Any], parameters):
             if isinstance(parameter.grad_sample, list):
                 # Nobody needs more than that there were several.
@@ -217,6 +229,43 @@ def _sample_trained(sampler: Any, layer: Any, activations: Any, back: Any) -> di
     plain.__dict__.update(layer.__dict__)
     plain._parameters = {**layer._parameters, "weight": cast(Any, trained_weight(layer))}
     return sampler(plain, activations, back)
+
+
+class _Ruleless:
+    """Stands for layers whose gradients are taken by torch.func."""
+
+
+_Convolution = torch.nn.Conv1d | torch.nn.Conv2d | torch.nn.Conv3d
+
+
+def _is_ignored(layer: Any) -> bool:
+    """Whether Opacus's rule for a layer leaves out a setting of it, and gives other gradients."""
+    if isinstance(layer, torch.nn.Embedding):
+        return layer.padding_idx is not None or layer.scale_grad_by_freq
+    return isinstance(layer, _Convolution) and layer.padding_mode != "zeros"
+
+
+def _refuse_keywords(layer: Any, _: Any, settings: Any) -> None:
+    """Hook before layers that torch.func calls again, with what came by position alone."""
+    if layer.training and settings and torch.is_grad_enabled():
+        remedy = (
+            f"{type(layer).__name__} is called with {', '.join(settings)}=, which per-record gradients "
+            "would leave out; give them by position, or use grad_sample_mode='vmap'"
+        )
+        raise ParameterError("module", label(_first_parameter(layer)), remedy)
+
+
+def _unfollowed(layer: torch.nn.Module, error: Exception) -> Exception:
+    """The error of a layer that hooks cannot follow, with the remedy."""
+    if isinstance(error, ParameterError):
+        return error
+    reason = (str(error).splitlines() or [type(error).__name__])[0][:80]
+    remedy = (
+        f"hooks cannot take its per-record gradients ({reason}); use another layer, or "
+        "grad_sample_mode='vmap' and its backward(loss, batch)"
+    )
+    name = label(_first_parameter(layer))
+    return ParameterError("module", f"{type(layer).__name__} of {name}", remedy)
 
 
 def _is_simple(module: torch.nn.Module, parameters: list[Any]) -> bool:

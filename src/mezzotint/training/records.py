@@ -136,54 +136,77 @@ def _batch_state(layer: torch.nn.Module) -> str:
     return ""
 
 
+Layers = Sequence[tuple[str, torch.nn.Module]]
+"""Layers of a module by name, as `named_modules()` gives them."""
+
+
 @final
 class StateWatch:
     """Parameters and buffers before a forward pass, to be compared with those after it.
 
     Arguments:
-        module: that the pass goes through.
+        layers: that the pass goes through; listing them at each pass would take longer than looking.
         copies: compares values as well, and can put them back; version counters alone miss what
             is written through `.data`.
     """
 
-    def __init__(self, module: torch.nn.Module, *, copies: bool) -> None:
-        self._module = module
-        self._tensors = state_of(module)
-        self._versions = {name: _version(tensor) for name, tensor in self._tensors.items()}
-        self._copies: dict[str, torch.Tensor] = {}
+    def __init__(self, layers: Layers, *, copies: bool) -> None:
+        self._layers = layers
+        self._before = _present(layers)
+        self._copies: list[torch.Tensor] = []
         if copies:
-            self._copies = {name: _copied(tensor) for name, tensor in self._tensors.items()}
+            self._copies = [tensor.detach().clone() for _, _, tensor, _ in self._before]
 
     def changed(self) -> list[str]:
-        """Names of the tensors that were changed or replaced since."""
-        return [
-            name for name, tensor in state_of(self._module).items() if self._differs(name, tensor)
-        ]
+        """Names of the tensors that were changed, replaced or added since."""
+        after = _present(self._layers)
+        same = len(after) == len(self._before) and all(
+            old[2] is new[2] and old[3] == new[3]
+            for old, new in zip(self._before, after, strict=True)
+        )
+        if same and all(
+            same_bits(entry[2], copy) for entry, copy in zip(after, self._copies, strict=False)
+        ):
+            return []
+        return self._names_of_changed(after)
 
-    def _differs(self, name: str, tensor: torch.Tensor) -> bool:
-        if tensor is not self._tensors.get(name) or _version(tensor) != self._versions[name]:
-            return True
-        return name in self._copies and not same_bits(tensor, self._copies[name])
+    def _names_of_changed(self, after: Sequence[_Entry]) -> list[str]:
+        before = {entry[:2]: entry for entry in self._before}
+        copies = dict(zip(before, self._copies, strict=False))
+        names: list[str] = []
+        for layer, name, tensor, version in after:
+            entry = before.get((layer, name))
+            kept = entry is not None and entry[2] is tensor and entry[3] == version
+            copy = copies.get((layer, name))
+            if not kept or (copy is not None and not same_bits(tensor, copy)):
+                names.append(f"{layer}.{name}".lstrip("."))
+        return names
 
     @torch.no_grad()
     def restore(self) -> None:
         """Puts values back where copies were made."""
-        for name, copy in self._copies.items():
-            self._tensors[name].copy_(copy)
+        for entry, copy in zip(self._before, self._copies, strict=False):
+            entry[2].copy_(copy)
+
+
+_Entry = tuple[str, str, torch.Tensor, int]
+"""A layer's name, a tensor's name in it, the tensor, and how often it was written to."""
+
+
+def _present(layers: Layers) -> list[_Entry]:
+    return [
+        (layer, name, tensor, 0 if tensor.is_inference() else tensor._version)
+        for layer, module in layers
+        for table in (module._parameters, module._buffers)
+        for name, tensor in table.items()
+        if tensor is not None
+    ]
 
 
 def state_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Parameters and buffers of a module by name, shared ones under every name."""
     parameters = dict(module.named_parameters(remove_duplicate=False))
     return parameters | dict(module.named_buffers(remove_duplicate=False))
-
-
-def _version(tensor: torch.Tensor) -> int:
-    return 0 if tensor.is_inference() else tensor._version
-
-
-def _copied(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().clone()
 
 
 def same_bits(first: torch.Tensor, second: torch.Tensor) -> bool:
