@@ -1,4 +1,5 @@
-"""What reports cost: exact losses of one table, certificates and their independent check, whole releases."""
+"""What reports cost: exact losses of one table, certificates and their independent check, whole
+releases."""
 
 from typing import TYPE_CHECKING
 

@@ -1,9 +1,12 @@
-"""What a whole release costs: one description in, one claim out, with a proof where the kernel accepts one.
+"""What a whole release costs: one description in, one claim out, with a proof where the kernel
+accepts one.
 
-The other way round, `calibrate` goes from a budget for a whole release to the parameter of the mechanism.
+The other way round, `calibrate` goes from a budget for a whole release to the parameter of the
+mechanism.
 
-What shuffled reports reveal is claimed for every randomizer with this pure epsilon. A shuffler hands over the multiset
-of reports; a sum is a post-processing of it. The variation-ratio bound is not used: it claims too little in some cases.
+What shuffled reports reveal is claimed for every randomizer with this pure epsilon. A shuffler
+hands over the multiset of reports; a sum is a post-processing of it. The variation-ratio bound is
+not used: it claims too little in some cases.
 """
 
 from __future__ import annotations
@@ -62,10 +65,11 @@ def account(released: Release | Released, **fields: Any) -> Claim:
 
     Guarantees:
         epsilon is never below the exact worst case over all inputs, and adaptive choices of them.
-        Within 1e-3 of it for up to 8 reports of small tables; of many rows, the dominating pair's (T7).
-        Never above rounds * dimension * mechanism.epsilon.
+        Within 1e-3 of it for up to 8 reports of small tables; of many rows, the dominating pair's
+        (T7). Never above rounds * dimension * mechanism.epsilon.
 
-    Edge cases: delta=0: pure composition. A table with epsilon=inf has a claim when its delta allows one, else inf.
+    Edge cases: delta=0: pure composition. A table with epsilon=inf has a claim when its delta
+        allows one, else inf.
     Source: T2, T7 (docs/proofs/tables.md), docs/proofs/privacy-composition.md, docs/proofs/sums.md.
 
     Example:
@@ -107,7 +111,8 @@ def _release(released: Release | Released, fields: Mapping[str, Any]) -> Release
 
 
 def _record(release: Release, tables: Mapping[str, Mechanism]) -> Claim:
-    """One report per column. The sum of the pure epsilons is valid, and the exact cost where all values may change.
+    """One report per column. The sum of the pure epsilons is valid, and the exact cost where all
+    values may change.
 
     Source: sequential composition (Dwork et al. 2006).
     """
@@ -118,8 +123,8 @@ def _record(release: Release, tables: Mapping[str, Mechanism]) -> Claim:
     if release != Release(mechanism=tables, delta=0.0):
         remedy = "several columns are accounted once, pure, each report seen: give mechanism and delta=0 alone"
         raise ParameterError("mechanism", f"{len(tables)} columns", remedy)
-    # The likelihood ratio of a tuple of independent reports is the product of the columns' ratios, and each can be
-    # at its largest at once: the logarithms of the maxima add up, with equality.
+    # The likelihood ratio of a tuple of independent reports is the product of the columns' ratios,
+    # and each can be at its largest at once: the logarithms of the maxima add up, with equality.
     parts = tuple((column, table.epsilon) for column, table in tables.items())
     bounded = all(math.isfinite(epsilon) for _, epsilon in parts)
     total = (
@@ -135,10 +140,13 @@ def _record(release: Release, tables: Mapping[str, Mechanism]) -> Claim:
 
 
 def _memoised(release: Release, distinct: int) -> Claim:
-    """Reports of equal values are copies and cost nothing; those of distinct values are independent and add up.
+    """Reports of equal values are copies and cost nothing; those of distinct values are independent
+    and add up.
 
-    Fresh draws protect everything the user ever sends. Memoised ones protect which values the user has, given in which
-    rounds they were equal: a change of the value shows. Holds against an observer who cannot tell AES-256 from random,
+    Fresh draws protect everything the user ever sends. Memoised ones protect which values the user
+    has, given in which
+    rounds they were equal: a change of the value shows. Holds against an observer who cannot tell
+        AES-256 from random,
     if the device keeps its key.
 
     Source: docs/proofs/estimation.md, E7; the effect of changes: Ding, Kulkarni, Yekhanin 2017.
@@ -164,8 +172,9 @@ def clones_epsilon(epsilon: float, *, clients: int, delta: float, corrupted: int
         corrupted: clients without honest randomness.
 
     Guarantees: the numerical bound itself, not its closed-form relaxation; never above `epsilon`.
-    Source: Feldman, McMillan and Talwar 2021, Hiding Among the Clones: every other client is, with probability
-        e**-epsilon, a fair coin between the two reports of the protected one (docs/proofs/sums.md, "Shuffled reports").
+    Source: Feldman, McMillan and Talwar 2021, Hiding Among the Clones: every other client is, with
+        probability e**-epsilon, a fair coin between the two reports of the protected one
+        (docs/proofs/sums.md, "Shuffled reports").
     """
     return _coin_epsilon(
         epsilon, math.exp(-epsilon), clients=clients, delta=delta, corrupted=corrupted
@@ -173,10 +182,11 @@ def clones_epsilon(epsilon: float, *, clients: int, delta: float, corrupted: int
 
 
 def account_shuffled(run: Release) -> Claim:
-    """The cost of `dimension` shuffled reports a round, together or each by itself: only their random order is seen.
+    """The cost of `dimension` shuffled reports a round, together or each by itself: only their
+    random order is seen.
 
-    It rests on the pure epsilon of a client's reports in a round and on nothing else of the table. Rounds add up, each
-    with an equal part of delta.
+    It rests on the pure epsilon of a client's reports in a round and on nothing else of the table.
+    Rounds add up, each with an equal part of delta.
     """
     one = replace(run, rounds=1).pure
     # What is seen follows from the reports themselves: their claim holds as well.
@@ -250,25 +260,29 @@ def calibrate(
     most_noise_at: float,
     tolerance: float = 1e-3,
 ) -> Calibration:
-    """The parameter nearest to `least_noise_at` with which a whole release stays within (epsilon, delta).
+    """The parameter nearest to `least_noise_at` with which a whole release stays within (epsilon,
+    delta).
 
     Arguments:
-        build: parameter -> `Release`, more noise towards `most_noise_at`; for example of a design at that epsilon of
-            one report, or of integer noise of that sigma.
+        build: parameter -> `Release`, more noise towards `most_noise_at`; for example of a design
+            at that epsilon of one report, or of integer noise of that sigma.
         epsilon: budget for the whole release at its delta, > 0.
-        least_noise_at, most_noise_at: ends of the search, both positive; either may be the larger one.
+        least_noise_at, most_noise_at: ends of the search, both positive; either may be the larger
+            one.
         tolerance: relative accuracy of the parameter.
 
     Returns: the parameter with least noise found, with its claim.
 
     Raises:
-        ParameterError: a budget or an end of the search that is not positive; whatever `account` refuses.
-        InfeasibleError: not even `most_noise_at` meets the budget; the message says which dimension, rounds or clients
-            would, at that parameter.
+        ParameterError: a budget or an end of the search that is not positive; whatever `account`
+            refuses.
+        InfeasibleError: not even `most_noise_at` meets the budget; the message says which
+            dimension, rounds or clients would, at that parameter.
 
     Guarantees:
-        claim.epsilon <= epsilon: it is the claim of the mechanism returned, whatever the search assumed.
-        No parameter with less noise does that is further than `tolerance` away, if more noise never costs more.
+        claim.epsilon <= epsilon: it is the claim of the mechanism returned, whatever the search
+        assumed. No parameter with less noise does that is further than `tolerance` away, if more
+        noise never costs more.
 
     Example:
         >>> coin = mz.families.randomized_response
@@ -339,7 +353,8 @@ def _advice(release: Release, claim: Claim, budget: float, most_noise_at: float)
 
 
 def _most(name: str, release: Release, budget: float) -> int | None:
-    """The largest dimension or number of rounds within the budget, up to 1 %; None when not even one is."""
+    """The largest dimension or number of rounds within the budget, up to 1 %; None when not even
+    one is."""
 
     @functools.cache
     def meets(count: int) -> bool:
@@ -373,20 +388,23 @@ def _crowd(release: Release, budget: float) -> int | None:
 
 
 _SECONDS = 10
-"""Processor seconds that checking a statement about one report may take; beyond them it is called computed."""
+"""Processor seconds that checking a statement about one report may take; beyond them it is called
+computed."""
 
 
 def prove(
     released: Release | Released, *, seconds: int = 60, **fields: Any
 ) -> tuple[Claim, Proof | None]:
-    """The claim that `account` finds, raised by a little, with a proof that `mezzotint.kernel.check` has accepted.
+    """The claim that `account` finds, raised by a little, with a proof that
+    `mezzotint.kernel.check` has accepted.
 
     Arguments:
         released, fields: as in `account`, whose claim is to be proved.
         seconds: processor time for each check.
 
-    Returns: the claim, certified, and its proof for `mezzotint.kernel.check(claim, proof)` and `claim.save(path,
-        proof)`. Without a proof (None) the claim is computed, and `claim.reason` says why.
+    Returns: the claim, certified, and its proof for `mezzotint.kernel.check(claim, proof)` and
+        `claim.save(path, proof)`. Without a proof (None) the claim is computed, and `claim.reason`
+        says why.
 
     Raises:
         ParameterError: as `account`.
@@ -484,7 +502,8 @@ def check_report(
 
 
 def report_claim(mechanism: Mechanism | Mapping[str, Mechanism]) -> Claim:
-    """The cost of one report of a table, or of one record all of whose columns are reported: the pure epsilon.
+    """The cost of one report of a table, or of one record all of whose columns are reported: the
+    pure epsilon.
 
     Certified where the kernel accepts it within seconds.
 
@@ -502,7 +521,8 @@ def report_claim(mechanism: Mechanism | Mapping[str, Mechanism]) -> Claim:
 
 
 def report_words(mechanism: Mechanism) -> str:
-    """The claim of one report, and where in the table its epsilon stands; the certificate of an unbounded one.
+    """The claim of one report, and where in the table its epsilon stands; the certificate of an
+    unbounded one.
 
     Arguments:
         mechanism: a table.

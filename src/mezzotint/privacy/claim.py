@@ -1,4 +1,5 @@
-"""What is released, to whom, and on whose randomness it relies; what that costs, with all its assumptions."""
+"""What is released, to whom, and on whose randomness it relies; what that costs, with all its
+assumptions."""
 
 from __future__ import annotations
 
@@ -66,7 +67,8 @@ TRUSTED: dict[Trust, str] = {
 
 
 def basis(observer: Observer = "reports", *, certified: bool = False) -> str:
-    """The words beside every epsilon and delta that is shown: whether `mezzotint.kernel` checked it, and to whom.
+    """The words beside every epsilon and delta that is shown: whether `mezzotint.kernel` checked
+    it, and to whom.
 
     Arguments:
         observer: of the claim.
@@ -97,20 +99,23 @@ class Claim(Record):
     """(epsilon, delta) of a whole release, and everything that claim rests on.
 
     Arguments:
-        epsilon, delta: rounded against us; epsilon is inf when nothing can be claimed at this delta.
+        epsilon, delta: rounded against us; epsilon is inf when nothing can be claimed at this
+            delta.
         neighboring: what may differ between the two worlds: one replaced, or one added or removed.
-        unit: whose data that is: all of a client's reports in all coordinates and rounds, one record behind them, or
-            all records of one user in a training run.
-        observer: who the claim is against: somebody who sees every report ("reports"), the sums of a secure aggregation
-            and nothing else ("secure_sum"), only what a server publishes after it added noise ("model"), or the reports
-            of each round in random order, without a word on who sent them ("shuffled").
+        unit: whose data that is: all of a client's reports in all coordinates and rounds, one
+            record behind them, or all records of one user in a training run.
+        observer: who the claim is against: somebody who sees every report ("reports"), the sums of
+            a secure aggregation and nothing else ("secure_sum"), only what a server publishes after
+            it added noise ("model"), or the reports of each round in random order, without a word
+            on who sent them ("shuffled").
         honest_clients: how many clients' randomness is relied upon; None where none is.
         sampling, sampling_rate: who takes part in a round, and who knows.
         dimension, rounds: reports of one client in one round, and rounds.
         method: the accounting that gave the least epsilon.
         alternatives: (method, epsilon) of all that apply, best first; each is valid by itself.
         sha256: the table, when all reports come from one.
-        seeded: the draws followed from a seed: a simulation, and epsilon is what it would cost without.
+        seeded: the draws followed from a seed: a simulation, and epsilon is what it would cost
+            without.
         released: a client's release in a round, in words, where it is not a number of coordinates.
         between: the pairs of neighbours that the claim is limited to, in words; all where empty.
         parts: (name, epsilon) of releases that add up to this one.
@@ -150,9 +155,11 @@ class Claim(Record):
 
     @property
     def certified(self) -> bool:
-        """Whether the kernel accepted a proof of no more than this; otherwise the claim is computed.
+        """Whether the kernel accepted a proof of no more than this; otherwise the claim is
+        computed.
 
-        The release is part of the promise: a claim that was checked about another one certifies nothing here.
+        The release is part of the promise: a claim that was checked about another one certifies
+            nothing here.
         """
         if self.checked is None or not self.checked.certified or math.isinf(self.epsilon):
             return False
@@ -161,7 +168,8 @@ class Claim(Record):
         return within and self._describes(self.checked.release)
 
     def _describes(self, exact: kernel.ExactRelease | None) -> bool:
-        """Whether a release that the kernel checked is the one that this claim's sentence is about."""
+        """Whether a release that the kernel checked is the one that this claim's sentence is
+        about."""
         if exact is None:
             return False
         honest = exact.clients - exact.corrupted if exact.trust == "secure_sum" else None
@@ -184,7 +192,8 @@ class Claim(Record):
 
     @property
     def change(self) -> str:
-        """The change that is hidden, with its relation: "replacing all data of one client (replace_one)"."""
+        """The change that is hidden, with its relation: "replacing all data of one client
+        (replace_one)"."""
         return f"{_CHANGE[self.neighboring]} {_UNITS[self.unit]} ({self.neighboring})"
 
     @property
@@ -194,7 +203,8 @@ class Claim(Record):
 
     @property
     def trust(self) -> Trust:
-        """Nobody ("local"), the aggregation ("secure_sum"), whoever adds the noise ("central"), or a "shuffler"."""
+        """Nobody ("local"), the aggregation ("secure_sum"), whoever adds the noise ("central"), or
+        a "shuffler"."""
         return next(trust for trust, observer in OBSERVERS.items() if observer == self.observer)
 
     @property
@@ -234,7 +244,8 @@ class Claim(Record):
         """Writes the claim file, which `mezzotint verify` checks again.
 
         Raises:
-            MezzotintError: nothing was checked. ParameterError: the file exists, and `overwrite` is not set.
+            MezzotintError: nothing was checked. ParameterError: the file exists, and `overwrite` is
+                not set.
         """
         from mezzotint.kernel.units import canonical
 
@@ -283,7 +294,8 @@ def _honest(clients: int) -> str:
 
 
 class Claimed(Record):
-    """Base of results of one claim; None where reports were drawn from a seed, and are not private."""
+    """Base of results of one claim; None where reports were drawn from a seed, and are not
+    private."""
 
     claim: Claim | None
 
@@ -303,7 +315,8 @@ class Claimed(Record):
 
 @runtime_checkable
 class Accountable(Protocol):
-    """A release that knows its own cost: a vector scheme, a training run. Tables are accounted here."""
+    """A release that knows its own cost: a vector scheme, a training run. Tables are accounted
+    here."""
 
     def account(self, release: Release) -> Claim:
         """The claim of a release of itself."""
@@ -319,31 +332,36 @@ class Release:
     """Everything that one person's data enters, as an observer sees it.
 
     Arguments:
-        mechanism: the table that every report is drawn from; or {column: table}, one report about a record from each;
-            or what knows its own cost (a scheme of `mezzotint.vectors`, the steps of a training run).
+        mechanism: the table that every report is drawn from; or {column: table}, one report about a
+            record from each; or what knows its own cost (a scheme of `mezzotint.vectors`, the steps
+            of a training run).
         delta: of the claim, in [0, 1); 0 asks for pure epsilon.
-        trust: "local": every report is seen, nobody is trusted. "secure_sum": only sums over clients are seen, and the
-            aggregation is trusted with that. "central": whoever adds the noise is trusted.
-            "shuffler": all reports of a round are seen in random order, and the shuffler is trusted to hide who sent
-            which.
+        trust: "local": every report is seen, nobody is trusted. "secure_sum": only sums over
+            clients are seen, and the aggregation is trusted with that. "central": whoever adds the
+            noise is trusted. "shuffler": all reports of a round are seen in random order, and the
+            shuffler is trusted to hide who sent which.
         dimension: reports of one client in one round; changing the client changes all of them.
         rounds: rounds; inputs of a round may depend on everything seen before.
-        sampling: "public": who takes part is drawn at random and seen, by a local observer and by the server of a
-            secure sum alike: no amplification, but a client pays only for rounds it took part in. "poisson": each
-            decides independently and in secret; with trust="local" these are a client's records, which enter the
-            vector reported in a round without anybody else knowing, and the unit protected is one record.
-            "without_replacement" (secure sums): a secret fixed-size choice.
+        sampling: "public": who takes part is drawn at random and seen, by a local observer and by
+            the server of a secure sum alike: no amplification, but a client pays only for rounds it
+            took part in. "poisson": each decides independently and in secret; with trust="local"
+            these are a client's records, which enter the vector reported in a round without anybody
+            else knowing, and the unit protected is one record. "without_replacement" (secure sums):
+            a secret fixed-size choice.
         sampling_rate: probability in (0, 1] of taking part in a round.
         neighboring: "replace_one", or with secret records also "add_or_remove_one".
-        clients: of a sum or shuffle: reports in one; with "poisson" the clients of whom each takes part by chance.
+        clients: of a sum or shuffle: reports in one; with "poisson" the clients of whom each takes
+            part by chance.
         corrupted: clients among them that add no honest noise.
-        clip_norm: of a secure sum of vectors clipped to this L2 norm, rotated independently of the data and clipped to
-            the table's range per coordinate, data units. None: every coordinate may change by its full range.
-        distinct: reports are memoised: the most different values of a client over the rounds. None: every report is
-            drawn afresh.
+        clip_norm: of a secure sum of vectors clipped to this L2 norm, rotated independently of the
+            data and clipped to the table's range per coordinate, data units. None: every coordinate
+            may change by its full range.
+        distinct: reports are memoised: the most different values of a client over the rounds. None:
+            every report is drawn afresh.
 
     Raises:
-        ParameterError: a value outside its range, or a combination of arguments for which nothing is proved.
+        ParameterError: a value outside its range, or a combination of arguments for which nothing
+            is proved.
 
     Example:
         >>> table = mz.families.randomized_response(epsilon=1.0)
@@ -493,7 +511,8 @@ class Release:
         return lattice_rows(self.table)
 
     def claim(self, bounds: Mapping[str, float], **more: Any) -> Claim:
-        """The least of several valid bounds, by name (the first name when none is finite), the others beside it.
+        """The least of several valid bounds, by name (the first name when none is finite), the
+        others beside it.
 
         Arguments:
             bounds: method -> epsilon.

@@ -8,7 +8,8 @@ from mezzotint.core.types import UNIT
 
 
 def rdp_to_epsilon(divergence: float, alpha: float, delta: float) -> float:
-    """Epsilon at `delta` > 0, rounded up, where the Renyi divergence of order `alpha` > 1 is at most `divergence`.
+    """Epsilon at `delta` > 0, rounded up, where the Renyi divergence of order `alpha` > 1 is at
+    most `divergence`.
 
     Source: Canonne, Kamath and Steinke 2020, Proposition 12.
     """
@@ -21,7 +22,8 @@ def rdp_to_epsilon(divergence: float, alpha: float, delta: float) -> float:
 def rdp_public_sampling(divergence: float, alpha: float, rate: float) -> float:
     """Renyi divergence of a release that happens with probability `rate`, visibly; rounded up.
 
-    An absence that everybody sees has likelihood ratio 1: log(1 - rate + rate e**((alpha - 1) D)) / (alpha - 1).
+    An absence that everybody sees has likelihood ratio 1: log(1 - rate + rate e**((alpha - 1) D)) /
+        (alpha - 1).
     """
     # Rounded up itself: where rate * e**power is about 1, its error counts `power` times.
     power = (alpha - 1) * divergence * (1 + 4 * UNIT)

@@ -1,8 +1,10 @@
-"""What many reports cost together when each of them is seen: pure composition and the privacy loss distribution.
+"""What many reports cost together when each of them is seen: pure composition and the privacy loss
+distribution.
 
-One pair of distributions dominates all pairs of rows (T7), so that its losses, composed, bound every sequence of inputs,
-adaptively chosen ones included. For a lopsided table no single sequence may be as bad in every respect; what that
-overstates is at most a few percent (docs/proofs/privacy-composition.md).
+One pair of distributions dominates all pairs of rows (T7), so that its losses, composed, bound
+every sequence of inputs, adaptively chosen ones included. For a lopsided table no single sequence
+may be as bad in every respect; what that overstates is at most a few percent
+(docs/proofs/privacy-composition.md).
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ def _round_epsilon(run: Release) -> float:
     single = run.dimension * run.table.epsilon * (1 + 4 * UNIT)
     if run.participation != "poisson" or single > 700:
         return single
-    # Amplification of pure epsilon: e**epsilon - 1 shrinks by the rate (both neighbouring relations).
+    # Amplification of pure epsilon: e**epsilon - 1 shrinks by the rate (both neighbouring
+    # relations).
     return min(single, math.log1p(run.sampling_rate * math.expm1(single)) * (1 + 16 * UNIT))
 
 
@@ -40,7 +43,8 @@ def _pure(run: Release) -> float:
 
 
 def _rough_epsilon(run: Release) -> float:
-    """Roughly the epsilon of the release, as if losses were as large as can be and of either sign; claims nothing.
+    """Roughly the epsilon of the release, as if losses were as large as can be and of either sign;
+    claims nothing.
 
     Source: the mean and the tail of Kairouz, Oh and Viswanath 2015.
     """
@@ -56,11 +60,13 @@ def _rough_epsilon(run: Release) -> float:
 def composed_epsilon(
     profile: Profile, run: Release, delta: float, tolerances: Sequence[float]
 ) -> float:
-    """Epsilon of a whole release each report of which the profile covers; inf where no grid holds it.
+    """Epsilon of a whole release each report of which the profile covers; inf where no grid holds
+    it.
 
     Arguments:
         delta: what is left of the release's own.
-        tolerances: that grids may cost in all (nats), the best first; others are for what memory does not hold so.
+        tolerances: that grids may cost in all (nats), the best first; others are for what memory
+            does not hold so.
     """
     tail = min(TAIL, _CUT * delta)
 
@@ -77,7 +83,8 @@ def composed_epsilon(
     one_round = profile.compose(run.dimension, finer, tail=tail / run.rounds)
     if one_round is None:
         return math.inf
-    # Of sums: absent or replaced, the outputs differ by one replaced report (or silence), and all pairs are covered.
+    # Of sums: absent or replaced, the outputs differ by one replaced report (or silence), and all
+    # pairs are covered.
     sampled = one_round.sampled(
         run.sampling_rate, seen=run.participation == "public", neighboring=run.neighboring
     )

@@ -1,13 +1,16 @@
-"""Privacy profiles: how much is lost and how probably, sampled, composed, and read once with their error.
+"""Privacy profiles: how much is lost and how probably, sampled, composed, and read once with their
+error.
 
 A profile is a measure on losses s and on infinity. It stands for the curve
     delta(epsilon) = infinite + sum_s mass_s max(0, 1 - e**(epsilon - s)),
-and it *covers* a set of pairs of output distributions when no pair's hockey-stick divergence exceeds this curve, at any
-real epsilon. If it covers the pairs of every single release, its compositions cover all of them together, adaptively
-chosen releases included (Zhu, Dong and Wang 2022, Theorem 10). Masses need not add up to 1: an excess only overstates.
+and it *covers* a set of pairs of output distributions when no pair's hockey-stick divergence
+exceeds this curve, at any real epsilon. If it covers the pairs of every single release, its
+compositions cover all of them together, adaptively chosen releases included (Zhu, Dong and Wang
+2022, Theorem 10). Masses need not add up to 1: an excess only overstates.
 
-Everything is computed in plain floats. Losses are rounded up where they are made. What masses may be off by is one
-number beside them, `error`; it is added where a delta or an epsilon is read, and nowhere else (docs/proofs/rounding.md).
+Everything is computed in plain floats. Losses are rounded up where they are made. What masses may
+be off by is one number beside them, `error`; it is added where a delta or an epsilon is read, and
+nowhere else (docs/proofs/rounding.md).
 """
 
 from __future__ import annotations
@@ -30,19 +33,22 @@ from mezzotint.privacy.sums.convolution import sum_pmf
 Number = TypeVar("Number", int, float, Fraction)
 
 ROUNDED = 2.0**-48
-"""Relative error of masses that a few operations made; losses are raised by so much of their size (R1)."""
+"""Relative error of masses that a few operations made; losses are raised by so much of their size
+(R1)."""
 
 COARSEST = 2.0**-10
 """Profiles with a larger error are not read: epsilon is inf."""
 
 LARGEST = 700.0
-"""Losses whose exponentials are floats; curves of larger ones are read at a single epsilon, or overstated."""
+"""Losses whose exponentials are floats; curves of larger ones are read at a single epsilon, or
+overstated."""
 
 MAX_POINTS = 2**20
 """Most losses of a grid before and after composition, roughly."""
 
 TAIL = 1e-20
-"""Mass that a composition may cut off, unless delta is smaller still; all of it is added to delta."""
+"""Mass that a composition may cut off, unless delta is smaller still; all of it is added to
+delta."""
 
 
 @final
@@ -70,15 +76,18 @@ class Profile:
 
     @staticmethod
     def of_rows(weights: IntArray) -> Profile:
-        """The profile of one report, worst over all pairs of rows: of the pair that dominates them all (T7).
+        """The profile of one report, worst over all pairs of rows: of the pair that dominates them
+        all (T7).
 
         Arguments:
             weights: (K, m) integer rows that sum to 2**32.
 
-        Guarantees: up to the rounding of logarithms the least curve that covers all pairs of inputs of the table.
+        Guarantees: up to the rounding of logarithms the least curve that covers all pairs of inputs
+            of the table.
         """
         alarms, misses = tradeoff_corners(weights)
-        # Corners are running sums of the pair: a step to the right is mass of the second, a step down of the first.
+        # Corners are running sums of the pair: a step to the right is mass of the second, a step
+        # down of the first.
         first, second = -np.diff(misses), np.diff(alarms)
         used = first > 0
         first, second = first[used], second[used]
@@ -96,9 +105,11 @@ class Profile:
 
         Arguments:
             first, second: (n,) masses of the same outputs, each right to a relative `error`.
-            outside: mass of the first distribution on other outputs; it counts as certain disclosure.
+            outside: mass of the first distribution on other outputs; it counts as certain
+                disclosure.
 
-        Guarantees: what both distributions are off by counts at an epsilon as what the first alone is, doubled (R2).
+        Guarantees: what both distributions are off by counts at an epsilon as what the first alone
+            is, doubled (R2).
         """
         likelier = first * (1 + 4 * error + ROUNDED) > second
         first, second = first[likelier], second[likelier]
@@ -113,18 +124,21 @@ class Profile:
 
         Arguments:
             epsilons: (g,) increasing from 0, at most `LARGEST`.
-            deltas: (g,) upper bounds, at these epsilons, on the largest divergence over neighbours, both directions.
+            deltas: (g,) upper bounds, at these epsilons, on the largest divergence over neighbours,
+                both directions.
 
-        Guarantees: the hull is found in rationals. Chords bound the true curve, which is convex in e**epsilon.
+        Guarantees: the hull is found in rationals. Chords bound the true curve, which is convex in
+            e**epsilon.
         """
-        # The floats exp(epsilon) are the exact ratios; their logarithms lie within 2 UNIT of epsilon.
+        # The floats exp(epsilon) are the exact ratios; their logarithms lie within 2 UNIT of
+        # epsilon.
         ratios = [Fraction(math.exp(epsilon)) for epsilon in epsilons.tolist()]
         bounds = [Fraction(min(delta, 1.0)) for delta in np.minimum.accumulate(deltas).tolist()]
         kept, first = _symmetric_hull(ratios, bounds)
         chords = [(bounds[b] - bounds[a]) / (ratios[b] - ratios[a]) for a, b in pairwise(kept)]
         slopes = [first, *chords, Fraction(0)]
-        # h(c) = sum_{j: c_j > c} (1 - c / c_j) p_j + p_inf: its slope jumps by p_j / c_j at c_j. By symmetry that is
-        # also the mass at the mirrored loss. What is left of 1 has loss 0.
+        # h(c) = sum_{j: c_j > c} (1 - c / c_j) p_j + p_inf: its slope jumps by p_j / c_j at c_j. By
+        # symmetry that is also the mass at the mirrored loss. What is left of 1 has loss 0.
         jumps = [after - before for before, after in pairwise(slopes)]
         masses = [jump * ratios[i] for jump, i in zip(jumps, kept, strict=True)]
         infinite = bounds[kept[-1]]
@@ -153,7 +167,7 @@ class Profile:
         mean = float(self.masses @ self.losses) / total
         return math.sqrt(float(self.masses @ (self.losses - mean) ** 2) / total)
 
-    # Reading: the only place where errors count ----------------------------------------------------------------
+    # Reading: the only place where errors count ---------------------------------------------------
 
     @property
     def _slack(self) -> float:
@@ -161,7 +175,8 @@ class Profile:
         return 4 * self.error + 4 * (self.masses.size + 64) * UNIT
 
     def deltas(self, epsilons: npt.ArrayLike) -> FloatArray:
-        """Upper bounds on the curve at any real epsilons, the error added; beyond `LARGEST` constant."""
+        """Upper bounds on the curve at any real epsilons, the error added; beyond `LARGEST`
+        constant."""
         wanted, slack = np.asarray(epsilons, dtype=np.float64), self._slack
         if self.error > COARSEST:
             return np.ones_like(wanted)
@@ -181,7 +196,8 @@ class Profile:
         return min((curve + self.infinite) * (1 + slack), 1.0)
 
     def epsilon(self, delta: float) -> float:
-        """The least epsilon >= 0 at which the curve is at most delta, the error added; inf if there is none."""
+        """The least epsilon >= 0 at which the curve is at most delta, the error added; inf if there
+        is none."""
         slack = self._slack
         target = delta / (1 + slack) - self.infinite
         if self.error > COARSEST or target < 0:
@@ -205,9 +221,11 @@ class Profile:
 
     @property
     def corners(self) -> tuple[FloatArray, FloatArray]:
-        """(c,) false-alarm rates from 0 to 1, and the greatest detection rate of any attack at each: concave.
+        """(c,) false-alarm rates from 0 to 1, and the greatest detection rate of any attack at
+        each: concave.
 
-        Between two corners the detection rate is linear. Source: Dong, Roth and Su 2022, Proposition 2.5.
+        Between two corners the detection rate is linear. Source: Dong, Roth and Su 2022,
+        Proposition 2.5.
         """
         second = self.masses * np.exp(np.minimum(-self.losses, LARGEST))
         alarms = np.append(0.0, np.cumsum(second[::-1]))
@@ -218,26 +236,30 @@ class Profile:
         return alarms, np.minimum(detections, 1.0)
 
     def power(self, false_alarm: float) -> float:
-        """Largest probability, the error added, that an attack detects the other input at this false-alarm rate.
+        """Largest probability, the error added, that an attack detects the other input at this
+        false-alarm rate.
 
         Raises:
             ParameterError: false_alarm outside [0, 1] or NaN.
 
-        Guarantees: at most e**epsilon * false_alarm + delta(epsilon) for every epsilon, up to the error.
+        Guarantees: at most e**epsilon * false_alarm + delta(epsilon) for every epsilon, up to the
+            error.
         """
         if not 0 <= false_alarm <= 1:
             raise ParameterError("false_alarm", false_alarm, "a probability lies between 0 and 1")
         return min(1.0, float(np.interp(false_alarm, *self.corners)) * (1 + self._slack))
 
     def _above(self, epsilon: float) -> float:
-        """The curve of the finite losses by its definition: a sum of positive terms, free of cancellation."""
+        """The curve of the finite losses by its definition: a sum of positive terms, free of
+        cancellation."""
         first = int(np.searchsorted(self.losses, epsilon, side="right"))
         return float(self.masses[first:] @ -np.expm1(epsilon - self.losses[first:]))
 
-    # Taking part at random -------------------------------------------------------------------------------------
+    # Taking part at random ------------------------------------------------------------------------
 
     def sampled(self, rate: float, *, seen: bool, neighboring: str) -> list[Profile]:
-        """The same releases if they happen with a probability only; the worst of the profiles returned counts.
+        """The same releases if they happen with a probability only; the worst of the profiles
+        returned counts.
 
         Arguments:
             rate: in (0, 1].
@@ -251,7 +273,8 @@ class Profile:
         return [self._added(rate), self._removed(rate)]
 
     def _seen(self, rate: float) -> Profile:
-        """HS_c(r P + (1 - r) a || r Q + (1 - r) a) = r HS_c(P || Q) + (1 - r) max(0, 1 - c): a is "absent"."""
+        """HS_c(r P + (1 - r) a || r Q + (1 - r) a) = r HS_c(P || Q) + (1 - r) max(0, 1 - c): a is
+        "absent"."""
         return _ordered(
             np.append(self.losses, 0.0),
             np.append(self.masses * rate, 1 - rate),
@@ -260,16 +283,19 @@ class Profile:
         )
 
     def _replaced(self, rate: float) -> Profile:
-        """A record takes part with secret probability `rate`; neighbours replace it by another record.
+        """A record takes part with secret probability `rate`; neighbours replace it by another
+        record.
 
-        With A the output without the record, the pairs are (1 - r) A + r P against (1 - r) A + r Q. Advanced joint
-        convexity (Balle, Barthe and Gaboardi 2018, Theorem 2): for c >= 1 and c' = 1 + r (c - 1),
-        HS_c'(..) = r HS_c(P || (1 - b) A + b Q) with b = c'/c, at most r h(c) as (P, A) and (P, Q) are both covered.
-        For c' < 1 the mirrored pair is used: HS_c(P || Q) = 1 - c + c HS_{1/c}(Q || P).
+        With A the output without the record, the pairs are (1 - r) A + r P against (1 - r) A + r Q.
+        Advanced joint convexity (Balle, Barthe and Gaboardi 2018, Theorem 2): for c >= 1 and c' = 1
+        + r (c - 1), HS_c'(..) = r HS_c(P || (1 - b) A + b Q) with b = c'/c, at most r h(c) as (P,
+        A) and (P, Q) are both covered. For c' < 1 the mirrored pair is used: HS_c(P || Q) = 1 - c +
+        c HS_{1/c}(Q || P).
         """
         positive = self.losses > 0
         losses, masses = self.losses[positive], self.masses[positive]
-        # r h(1 + (c' - 1)/r) has its kinks at c' = 1 + r (e**s - 1) with the same second masses e**-s mass.
+        # r h(1 + (c' - 1)/r) has its kinks at c' = 1 + r (e**s - 1) with the same second masses
+        # e**-s mass.
         moved, reach = _tilted(losses, rate), 1 + self.largest
         second = masses * np.exp(-losses)
         first = masses * (rate + (1 - rate) * np.exp(-losses))
@@ -301,14 +327,15 @@ class Profile:
     def _removed(self, rate: float) -> Profile:
         """The record is absent in the first output and there in the second.
 
-        HS_c(Q || (1 - r) Q + r P) = sum over losses s of Q against P of mass_s max(0, 1 - c (1 - r + r e**-s)).
+        HS_c(Q || (1 - r) Q + r P) = sum over losses s of Q against P of mass_s max(0, 1 - c (1 - r
+        + r e**-s)).
         """
         most = -math.log1p(-rate)
         moved = np.append(np.minimum(-_tilted(-self.losses, rate), most), most)
         masses = np.append(self.masses, self.infinite)
         return _ordered(_raised(moved, 1 + self.largest), masses, 0.0, self.error + ROUNDED)
 
-    # Composition -----------------------------------------------------------------------------------------------
+    # Composition ----------------------------------------------------------------------------------
 
     def compose(self, count: int, tolerance: float, *, tail: float = TAIL) -> Profile | None:
         """`count` releases together, each covered by this profile.
@@ -335,9 +362,11 @@ class Profile:
         return self if count == 1 else replace(self, infinite=infinite, error=count * self.error)
 
     def _trimmed(self, tail: float) -> Profile:
-        """The same without the rarest extremes: at most `tail` of mass at each end moves to a larger loss.
+        """The same without the rarest extremes: at most `tail` of mass at each end moves to a
+        larger loss.
 
-        Grids are as wide as the largest loss; what hardly ever happens shall not decide how fine they can be.
+        Grids are as wide as the largest loss; what hardly ever happens shall not decide how fine
+        they can be.
         """
         last = int(np.searchsorted(-_sums_from(self.masses)[:-1], -tail, side="left"))
         first = int(np.searchsorted(np.cumsum(self.masses), tail, side="right"))
@@ -352,10 +381,12 @@ class Profile:
         )
 
     def _on_grid(self, step: float) -> Profile:
-        """Connect-the-dots: every atom goes to its two grid neighbours so that both distributions keep their masses.
+        """Connect-the-dots: every atom goes to its two grid neighbours so that both distributions
+        keep their masses.
 
-        The curve is linear in e**epsilon between grid points and meets the convex curve of the atoms there: it is at
-        or above it. Source: Doroshenko et al. 2022, atom by atom, which avoids its cancellation.
+        The curve is linear in e**epsilon between grid points and meets the convex curve of the
+        atoms there: it is at or above it. Source: Doroshenko et al. 2022, atom by atom, which
+        avoids its cancellation.
         """
         losses = _raised(self.losses)
         below = np.floor(losses / step)
@@ -397,7 +428,8 @@ class Profile:
 
 
 def _raised(losses: FloatArray, size: float | FloatArray = 1.0) -> FloatArray:
-    """Losses, and what they may be off by: a few units of their own size, and of the `size` they were made from."""
+    """Losses, and what they may be off by: a few units of their own size, and of the `size` they
+    were made from."""
     return losses + ROUNDED * (size + np.abs(losses))
 
 
@@ -427,22 +459,24 @@ def window(profile: Profile, count: int) -> float:
 
 
 def grid_step(profile: Profile, count: int, tolerance: float) -> float:
-    """A step for `count`-fold composition, as fine as memory allows, no finer than `tolerance` (nats, in all) asks for.
+    """A step for `count`-fold composition, as fine as memory allows, no finer than `tolerance`
+    (nats, in all) asks for.
 
     The largest loss is a multiple of it, so that the extreme releases stand on the grid exactly.
     """
     largest, deviation = profile.largest, profile.deviation
     if largest == 0:
         return 1.0
-    # Moving an atom to its two grid neighbours adds at most step**2 / 8 to its mean and step**2 / 4 to its variance.
-    # In all that is count step**2 / 8 and, some 8 deviations out, sqrt(count) step**2 / deviation more.
+    # Moving an atom to its two grid neighbours adds at most step**2 / 8 to its mean and step**2 / 4
+    # to its variance. In all that is count step**2 / 8 and, some 8 deviations out, sqrt(count)
+    # step**2 / deviation more.
     drift = count / 8 + math.sqrt(count) / max(deviation, largest / 1e6)
     wanted = min(math.sqrt(tolerance / drift), largest / 64)
     least = max(window(profile, count), 2 * largest) / MAX_POINTS
     return largest / max(1, math.floor(largest / max(wanted, least)))
 
 
-# Hulls ---------------------------------------------------------------------------------------------------------
+# Hulls --------------------------------------------------------------------------------------------
 
 
 def hull(x: Sequence[Number], y: Sequence[Number]) -> list[int]:
@@ -465,13 +499,17 @@ def hull(x: Sequence[Number], y: Sequence[Number]) -> list[int]:
 
 
 def _symmetric_hull(ratios: list[Fraction], deltas: list[Fraction]) -> tuple[list[int], Fraction]:
-    """Indices of the lower hull of the curve together with its mirror image, and the slope before the first of them.
+    """Indices of the lower hull of the curve together with its mirror image, and the slope before
+    the first of them.
 
-    With every pair its swap is covered, so the bound holds below c = 1 as 1 - c + c h(1/c). The true curve is convex
-    throughout: where the two branches meet in a concave kink, the chord between them bounds it too. (Probabilities that
+    With every pair its swap is covered, so the bound holds below c = 1 as 1 - c + c h(1/c). The
+    true curve is convex
+    throughout: where the two branches meet in a concave kink, the chord between them bounds it too.
+        (Probabilities that
     are the same in both worlds, but for rounding, would otherwise count as losses of both signs.)
     """
-    # Neighbouring grid points may share one float exponential: the later, smaller bound stands for both.
+    # Neighbouring grid points may share one float exponential: the later, smaller bound stands for
+    # both.
     kept = hull(ratios, deltas)
     while True:
         c, u = ratios[kept[0]], deltas[kept[0]]
@@ -483,7 +521,8 @@ def _symmetric_hull(ratios: list[Fraction], deltas: list[Fraction]) -> tuple[lis
 
 
 def _exact_order(first: list[int], other: list[int]) -> list[int]:
-    """Levels by the ratio other / first, largest first, in rationals; levels that `first` never shows lead."""
+    """Levels by the ratio other / first, largest first, in rationals; levels that `first` never
+    shows lead."""
     return sorted(
         range(len(first)), key=lambda i: -Fraction(other[i], first[i]) if first[i] else -math.inf
     )
@@ -500,8 +539,9 @@ def _test_order(first: IntArray, others: IntArray) -> npt.NDArray[np.intp]:
     )
     sorted_ratios = np.take_along_axis(ratios, order, axis=1)
     before, after = sorted_ratios[:, :-1], sorted_ratios[:, 1:]
-    # Rounding keeps order, but quotients that are equal as floats may differ as fractions. Their cross products then
-    # differ by far less than 2**63, so that the difference modulo 2**64 is the exact one.
+    # Rounding keeps order, but quotients that are equal as floats may differ as fractions. Their
+    # cross products then differ by far less than 2**63, so that the difference modulo 2**64 is the
+    # exact one.
     difference = (q[:, 1:] * p[:, :-1] - q[:, :-1] * p[:, 1:]).astype(np.int64)
     wrong = np.isfinite(before) & (after == before) & (difference > 0)
     for row in np.flatnonzero(wrong.any(axis=1)):
@@ -516,12 +556,14 @@ def _corners(points: IntArray) -> IntArray:
 
 
 def tradeoff_corners(weights: IntArray) -> tuple[IntArray, IntArray]:
-    """False alarms and misses at the corners of a table's trade-off curve, worst over all pairs of rows; exact.
+    """False alarms and misses at the corners of a table's trade-off curve, worst over all pairs of
+    rows; exact.
 
     Arguments:
         weights: (K, m) integer rows that sum to 2**32.
 
-    Returns: (c,) false alarms that increase from 0 to 2**32, and (c,) misses that decrease to 0, units of 2**-32.
+    Returns: (c,) false alarms that increase from 0 to 2**32, and (c,) misses that decrease to 0,
+        units of 2**-32.
     """
     table = np.unique(check_weights(weights), axis=0)
     corners = np.array([[0, TOTAL], [TOTAL, 0]], dtype=np.int64)

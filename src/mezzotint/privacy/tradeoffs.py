@@ -1,7 +1,8 @@
 """What one report reveals, in other terms than one epsilon.
 
 The trade-off curve: how well any attack can tell two inputs apart (f-DP). The Gaussian mechanism's
-exact curve: delta at an epsilon, epsilon at a delta, and the shift that a pair allows. Metric privacy: epsilon per unit
+exact curve: delta at an epsilon, epsilon at a delta, and the shift that a pair allows. Metric
+    privacy: epsilon per unit
 of distance, for all real inputs, and of vectors reported by one table.
 """
 
@@ -25,18 +26,21 @@ from mezzotint.privacy.sums.geometry import concave_majorant
 
 
 def tradeoff(mechanism: Mechanism) -> Profile:
-    """Computes how well any attack can tell two inputs apart from one report, worst over all pairs of inputs (f-DP).
+    """Computes how well any attack can tell two inputs apart from one report, worst over all pairs
+    of inputs (f-DP).
 
     Arguments:
         mechanism: any table.
 
-    Returns: the profile of one report: `power(false_alarm)` and the `corners` of the trade-off curve, `delta(epsilon)`.
+    Returns: the profile of one report: `power(false_alarm)` and the `corners` of the trade-off
+        curve, `delta(epsilon)`.
 
-    Guarantees: delta(epsilon) is the largest detection - e**epsilon * false_alarm over the corners. Swapping false
-        alarms and misses gives the same curve.
+    Guarantees: delta(epsilon) is the largest detection - e**epsilon * false_alarm over the corners.
+        Swapping false alarms and misses gives the same curve.
 
-    Source: Neyman-Pearson; Dong, Roth and Su 2022. For mixtures of rows, revealing which rows were mixed can only
-        lower a curve, and the mixture of curves lies on or above the convex hull of all of them.
+    Source: Neyman-Pearson; Dong, Roth and Su 2022. For mixtures of rows, revealing which rows were
+        mixed can only lower a curve, and the mixture of curves lies on or above the convex hull of
+        all of them.
 
     Example:
         >>> profile = mz.privacy.tradeoff(mz.families.randomized_response(epsilon=1.0))
@@ -48,18 +52,21 @@ def tradeoff(mechanism: Mechanism) -> Profile:
 
 
 RELATIVE_ERROR = 1e-12
-"""scipy's ndtr, ndtri and log_ndtr err by a few 1e-15 relative where they are used here; 1e-12 is given away."""
+"""scipy's ndtr, ndtri and log_ndtr err by a few 1e-15 relative where they are used here; 1e-12 is
+given away."""
 
 
 def hockey_stick(mu: float | FloatArray, log_ratio: FloatArray) -> FloatArray:
-    """sup_A of N(mu,1)(A) - e**log_ratio N(0,1)(A) for mu > 0, at any real log_ratio; never understated.
+    """sup_A of N(mu,1)(A) - e**log_ratio N(0,1)(A) for mu > 0, at any real log_ratio; never
+    understated.
 
     Source: Balle and Wang 2018, Theorem 8; Dong, Roth and Su 2022, Corollary 2.13.
     """
     # A is the half-line x >= log_ratio / mu + mu / 2.
     first = ndtr(mu / 2 - log_ratio / mu)
     second = np.exp(np.minimum(log_ratio + log_ndtr(-mu / 2 - log_ratio / mu), 0.0))
-    # Both terms err relatively, so their difference errs by that much of the first, which is the larger one.
+    # Both terms err relatively, so their difference errs by that much of the first, which is the
+    # larger one.
     exact = first * (1 + RELATIVE_ERROR) - second * (1 - RELATIVE_ERROR)
     return np.clip(exact, np.maximum(0.0, -np.expm1(np.minimum(log_ratio, 0.0))), 1.0)
 
@@ -69,10 +76,11 @@ def _delta(mu: float, epsilon: float) -> float:
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """The least epsilon >= 0 at which N(0, 1) and N(mu, 1) are (epsilon, delta)-close, rounded up; inf at delta 0.
+    """The least epsilon >= 0 at which N(0, 1) and N(mu, 1) are (epsilon, delta)-close, rounded up;
+    inf at delta 0.
 
-    Releases of shifts mu_1, mu_2, ... under noise 1, chosen one after the other, cost what one of the root of the sum
-    of their squares does (Dong, Roth and Su 2022, Corollary 3.3).
+    Releases of shifts mu_1, mu_2, ... under noise 1, chosen one after the other, cost what one of
+    the root of the sum of their squares does (Dong, Roth and Su 2022, Corollary 3.3).
 
     Example:
         >>> round(gaussian_epsilon(1.0, 1e-5), 3)
@@ -116,16 +124,19 @@ def spacing_of(knots: FloatArray) -> float:
 
 
 def metric_epsilon(mechanism: Mechanism, metric: str) -> float:
-    """The least epsilon of metric privacy that the integers guarantee, per unit (or squared unit) of the data.
+    """The least epsilon of metric privacy that the integers guarantee, per unit (or squared unit)
+    of the data.
 
     Arguments:
-        metric: "absolute": P(report | x) <= exp(epsilon |x - x'|) P(report | x') for all real x, x' in the range.
-            "squared": P(report | x) <= exp(epsilon (h ceil(|x - x'| / h))**2) P(report | x'), h the distance of the
-            evenly spaced knots: |x - x'| rounded up to the grid, exact for inputs on the grid. Without rounding up no
-            mechanism but a constant one has a finite epsilon (docs/proofs/design.md, "Metrics").
+        metric: "absolute": P(report | x) <= exp(epsilon |x - x'|) P(report | x') for all real x, x'
+            in the range. "squared": P(report | x) <= exp(epsilon (h ceil(|x - x'| / h))**2)
+            P(report | x'), h the distance of the evenly spaced knots: |x - x'| rounded up to the
+            grid, exact for inputs on the grid. Without rounding up no mechanism but a constant one
+            has a finite epsilon (docs/proofs/design.md, "Metrics").
 
-            In both, inputs that are not on knots count as up to 2**-31 of their segment farther apart than they are:
-            the row is drawn for a position rounded to 2**-32 of it (docs/proofs/sampling.md, S1).
+            In both, inputs that are not on knots count as up to 2**-31 of their segment farther
+            apart than they are: the row is drawn for a position rounded to 2**-32 of it
+            (docs/proofs/sampling.md, S1).
 
     Returns: epsilon, rounded up; inf if there is none.
 
@@ -152,7 +163,8 @@ def metric_epsilon(mechanism: Mechanism, metric: str) -> float:
 
 
 def row_losses(mechanism: Mechanism) -> FloatArray:
-    """(K,) entry j-1: the largest log-ratio of two rows j knots apart, rounded up; inf where a row misses a level."""
+    """(K,) entry j-1: the largest log-ratio of two rows j knots apart, rounded up; inf where a row
+    misses a level."""
     rows, result = mechanism.weights, np.zeros(len(mechanism.weights) - 1)
     for apart in range(1, rows.shape[0]):
         high, low = np.maximum(rows[apart:], rows[:-apart]), np.minimum(rows[apart:], rows[:-apart])
@@ -170,8 +182,8 @@ def row_losses(mechanism: Mechanism) -> FloatArray:
 
 
 def _absolute(mechanism: Mechanism) -> float:
-    # Between two knots p is linear, so |d log p / dx| is largest at the smaller end: |b - a| / (h min(a, b)). A
-    # supremum of slopes is the supremum of all difference quotients of log p.
+    # Between two knots p is linear, so |d log p / dx| is largest at the smaller end: |b - a| / (h
+    # min(a, b)). A supremum of slopes is the supremum of all difference quotients of log p.
     worst = Fraction(0)
     knots = [Fraction(knot) for knot in mechanism.knots.tolist()]
     for k, (row, following) in enumerate(
@@ -184,7 +196,8 @@ def _absolute(mechanism: Mechanism) -> float:
         if knots[k] == knots[k + 1] or (low[changed] == 0).any():
             return math.inf
         quotient = np.where(changed, difference / np.maximum(low, 1), 0.0)
-        # Rounding keeps order: the quotient that is exactly the largest is among the largest floats.
+        # Rounding keeps order: the quotient that is exactly the largest is among the largest
+        # floats.
         near = np.flatnonzero(quotient == quotient.max())
         slope = max(Fraction(int(difference[i]), int(low[i])) for i in near.tolist())
         worst = max(worst, slope / (knots[k + 1] - knots[k]))
@@ -198,22 +211,25 @@ def vector_epsilon(
     l2_distance: float,
     inputs: Literal["grid", "real"] = "real",
 ) -> float:
-    """Pure epsilon of a vector whose coordinates are reported independently by `mechanism`, an upper bound.
+    """Pure epsilon of a vector whose coordinates are reported independently by `mechanism`, an
+    upper bound.
 
     Arguments:
         mechanism: a table on evenly spaced knots.
         dimension: number of coordinates, >= 1.
-        l2_distance: largest L2 distance of two neighbouring vectors, data units (2 C for vectors of norm C).
-        inputs: "grid": every coordinate is on a knot (MVU's Lemma 6 speaks about these). "real": any coordinates in
-            the range; dithering between knots is paid for, and that positions between them are rounded (S1).
+        l2_distance: largest L2 distance of two neighbouring vectors, data units (2 C for vectors of
+            norm C).
+        inputs: "grid": every coordinate is on a knot (MVU's Lemma 6 speaks about these). "real":
+            any coordinates in the range; dithering between knots is paid for, and that positions
+            between them are rounded (S1).
 
     Returns: epsilon, rounded up.
 
     Raises:
         ParameterError: dimension < 1, a negative distance, uneven knots.
 
-    Guarantees: for two vectors within the distance, no report is more than e**epsilon times as likely under one as
-        under the other (docs/proofs/design.md, "Vectors").
+    Guarantees: for two vectors within the distance, no report is more than e**epsilon times as
+        likely under one as under the other (docs/proofs/design.md, "Vectors").
 
     Example:
         >>> mechanism = mz.families.randomized_response(epsilon=0.5)
@@ -231,7 +247,8 @@ def vector_epsilon(
         return math.inf
     distance = float(l2_distance)
     if inputs == "real" and distance > 0:
-        # A row is drawn for a position off by 2^-32 of its segment at most (S1), whichever way, in both vectors.
+        # A row is drawn for a position off by 2^-32 of its segment at most (S1), whichever way, in
+        # both vectors.
         distance += 2 * math.sqrt(dimension) * spacing * 2.0**-32
     if inputs == "grid":
         squares, values = (
@@ -240,26 +257,28 @@ def vector_epsilon(
         )
     else:
         squares, values = _real_profile(losses, spacing)
-    # sum_i profile(d_i^2) <= sum_i hull(d_i^2) <= dimension * hull(distance^2 / dimension), hull concave (Jensen).
+    # sum_i profile(d_i^2) <= sum_i hull(d_i^2) <= dimension * hull(distance^2 / dimension), hull
+    # concave (Jensen).
     share = distance**2 / dimension
     return dimension * concave_majorant(squares, values, share) * (1 + UNEVEN)
 
 
 def _real_profile(losses: FloatArray, spacing: float) -> tuple[FloatArray, FloatArray]:
     """Squared distances and bounds of the log-ratio of any two real inputs at most so far apart."""
-    # Comonotone dithering: inputs d apart draw rows floor(d/h) or ceil(d/h) apart, so the loss is at most
-    # losses[ceil(d/h)]. And log p has slope at most (e**losses[1] - 1) / h, so d = j h + rest costs at most
-    # losses[j] + rest * slope. The smaller of the two, taken at the right end of each small step.
+    # Comonotone dithering: inputs d apart draw rows floor(d/h) or ceil(d/h) apart, so the loss is
+    # at most losses[ceil(d/h)]. And log p has slope at most (e**losses[1] - 1) / h, so d = j h +
+    # rest costs at most losses[j] + rest * slope. The smaller of the two, taken at the right end of
+    # each small step.
     slope = math.expm1(losses[0]) / spacing
     whole = np.concatenate([[0.0], losses])
     steps = np.arange(1, losses.size * _SEGMENTS + 1)
     full, rest = np.divmod(steps, _SEGMENTS)
     above = whole[full + (rest > 0)]
     values = np.minimum(above, whole[full] + rest / _SEGMENTS * spacing * slope)
-    # The profile between two steps is at most its value at the right one: each value stands at the left end, so the
-    # hull of the points lies above the whole profile. Against squared distances the profile starts like a square
-    # root, above every chord from 0, and many coordinates share small distances: the first step is halved again and
-    # again.
+    # The profile between two steps is at most its value at the right one: each value stands at the
+    # left end, so the hull of the points lies above the whole profile. Against squared distances
+    # the profile starts like a square root, above every chord from 0, and many coordinates share
+    # small distances: the first step is halved again and again.
     first = spacing / _SEGMENTS
     near = first * 0.5 ** np.arange(_HALVINGS, -1, -1)
     distance = np.concatenate([[0.0], near, steps[1:-1] * first])

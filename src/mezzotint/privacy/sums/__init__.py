@@ -1,6 +1,7 @@
 """What a secure sum of many reports reveals.
 
-Integers are summed, not floats: here is the lattice of a table's levels, and the table's rows upon it.
+Integers are summed, not floats: here is the lattice of a table's levels, and the table's rows upon
+    it.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.types import FloatArray, IntArray
 
 TOLERANCE = 2.0**-40
-"""Levels may miss the lattice by this fraction of their range: float arithmetic on an even grid misses by ~2**-50."""
+"""Levels may miss the lattice by this fraction of their range: float arithmetic on an even grid
+misses by ~2**-50."""
 
 MAX_SPAN = 2**14
-"""Largest integer a lattice may need; beyond it a secure sum spends over 14 bits on the gaps between the levels."""
+"""Largest integer a lattice may need; beyond it a secure sum spends over 14 bits on the gaps
+between the levels."""
 
 _REMEDY = (
     "not integer multiples of a step, so the sum of codes does not decode to the sum of values; design the table on "
@@ -31,14 +34,15 @@ _REMEDY = (
 @final
 @dataclass(frozen=True, kw_only=True)
 class Lattice:
-    """The integers that clients add up: level i is sent as integers[i] and stands for offset + step * integers[i].
+    """The integers that clients add up: level i is sent as integers[i] and stands for offset + step
+    * integers[i].
 
     Arguments:
         integers: (m,) strictly increasing, the first 0, greatest common divisor 1.
         step: data units per integer.
         offset: the value of integer 0, data units.
-        decode_error: max_i |levels[i] - (offset + step * integers[i])|, data units, exact and rounded up; the
-            decoded sum of n reports is off by at most n times this.
+        decode_error: max_i |levels[i] - (offset + step * integers[i])|, data units, exact and
+            rounded up; the decoded sum of n reports is off by at most n times this.
 
     Guarantees: claims about sums are claims about these integers; no float enters them.
     """
@@ -61,10 +65,12 @@ class Lattice:
 
 
 def _integers(levels: FloatArray) -> IntArray | None:
-    """Candidate integers of the levels above the first, or None when a ratio is not a small rational."""
+    """Candidate integers of the levels above the first, or None when a ratio is not a small
+    rational."""
     above = [Fraction(float(level)) - Fraction(float(levels[0])) for level in levels]
     range_ = above[-1]
-    # The coarsest lattice first: rationals of the range with the least denominator that meets the tolerance.
+    # The coarsest lattice first: rationals of the range with the least denominator that meets the
+    # tolerance.
     denominator = 1
     for distance in above[1:-1]:
         if denominator > MAX_SPAN:
@@ -79,9 +85,11 @@ def _integers(levels: FloatArray) -> IntArray | None:
 
 
 def _least_denominator(ratio: Fraction, scale: int) -> int:
-    """The least q <= MAX_SPAN with |ratio - p/q| <= TOLERANCE * scale; MAX_SPAN + 1 when there is none."""
+    """The least q <= MAX_SPAN with |ratio - p/q| <= TOLERANCE * scale; MAX_SPAN + 1 when there is
+    none."""
     allowed = Fraction(TOLERANCE) * scale
-    # limit_denominator(q) gives the closest fraction, and its error shrinks with q: bisection finds the least q.
+    # limit_denominator(q) gives the closest fraction, and its error shrinks with q: bisection finds
+    # the least q.
     near = bisect.bisect_left(
         range(1, MAX_SPAN + 1),
         True,
@@ -97,10 +105,11 @@ def find_lattice(levels: FloatArray) -> Lattice:
         levels: (m,) strictly increasing, data units.
 
     Raises:
-        ParameterError: no integer multiples of a step within `TOLERANCE` of the range and `MAX_SPAN`; the remedy is
-            an even grid, a sparse subset of one, or the local view.
+        ParameterError: no integer multiples of a step within `TOLERANCE` of the range and
+            `MAX_SPAN`; the remedy is an even grid, a sparse subset of one, or the local view.
 
-    Guarantees: decided in exact rationals of the stored floats; `decode_error` is exact, rounded up.
+    Guarantees: decided in exact rationals of the stored floats; `decode_error` is exact, rounded
+        up.
     Edge cases: two levels always stand on a lattice (0 and 1).
     """
     values = np.asarray(levels, dtype=np.float64)
@@ -117,7 +126,8 @@ def find_lattice(levels: FloatArray) -> Lattice:
     if integers is None or (np.diff(integers) <= 0).any() or int(integers[-1]) > MAX_SPAN:
         raise ParameterError("levels", values.tolist(), _REMEDY)
     exact = [Fraction(float(level)) for level in values]
-    # Offset and step run through the first and the last level; only the floats that are stored count.
+    # Offset and step run through the first and the last level; only the floats that are stored
+    # count.
     pitch = Fraction(float((exact[-1] - exact[0]) / int(integers[-1])))
     missed = max(
         abs(level - exact[0] - pitch * int(i)) for level, i in zip(exact, integers, strict=True)
@@ -139,7 +149,8 @@ def lattice_rows(mechanism: Mechanism) -> tuple[IntArray, Lattice]:
 
     Levels that no row uses are dropped before the lattice is sought.
 
-    Returns: (rows, span + 1) int64 weights, rows distinct, in the order in which they first stand in the table.
+    Returns: (rows, span + 1) int64 weights, rows distinct, in the order in which they first stand
+        in the table.
     """
     used = mechanism.weights.max(axis=0) > 0
     levels = mechanism.levels[used]

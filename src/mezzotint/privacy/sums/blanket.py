@@ -1,8 +1,11 @@
-"""Noise that every client is sure to add: translation blankets, exact in integers (docs/proofs/sums.md).
+"""Noise that every client is sure to add: translation blankets, exact in integers
+(docs/proofs/sums.md).
 
-A blanket says: whatever its input, a client draws component l with probability g_l (the same for every input), a
-shift that may depend on the input, and then noise from the component's fixed shape. A sum cares about differences
-only, so the noise need not sit at the same place for every input. Good ones are sought by linear programs, which
+A blanket says: whatever its input, a client draws component l with probability g_l (the same for
+    every input), a
+shift that may depend on the input, and then noise from the component's fixed shape. A sum cares
+about differences only, so the noise need not sit at the same place for every input. Good ones are
+sought by linear programs, which
 nothing trusts: `Blanket.is_valid_for` has the last word.
 
 From a blanket to a bound on delta(epsilon) of one secure sum, worst over pairs of rows:
@@ -54,7 +57,8 @@ class Component:
 
     Arguments:
         shape: (r,) integers >= 0, the noise's pmf on 0..r-1 times their sum.
-        shifts: (rows, s) masses, in units of 2**-32, that each row gives to noise starting at each place; of one sum.
+        shifts: (rows, s) masses, in units of 2**-32, that each row gives to noise starting at each
+            place; of one sum.
     """
 
     shape: IntArray
@@ -93,7 +97,8 @@ class Component:
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Blanket:
-    """Components that every row of a table contains together: `is_valid_for` decides that, in exact integers.
+    """Components that every row of a table contains together: `is_valid_for` decides that, in exact
+    integers.
 
     Arguments:
         components: at least one; all with a row of shifts for every row of the table.
@@ -120,7 +125,8 @@ class Blanket:
 
     @property
     def variance(self) -> float:
-        """sum_l g_l Var(w_l) per client: the variance that each is sure to add, squared lattice steps."""
+        """sum_l g_l Var(w_l) per client: the variance that each is sure to add, squared lattice
+        steps."""
         return sum(component.mass * component.variance for component in self.components) / TOTAL
 
     @property
@@ -133,7 +139,8 @@ class Blanket:
         return divisor != 1
 
     def is_valid_for(self, rows: IntArray) -> bool:
-        """Whether sum_l shape_l * shifts_{k,l} <= row_k entrywise for every row k, in exact integers."""
+        """Whether sum_l shape_l * shifts_{k,l} <= row_k entrywise for every row k, in exact
+        integers."""
         if any(component.shifts.shape[0] != rows.shape[0] for component in self.components):
             return False
         common = math.lcm(*(int(component.shape.sum()) for component in self.components))
@@ -151,7 +158,8 @@ class Blanket:
 
 
 def _spend(spent: list[int], shape: list[int], shifts: list[int], factor: int) -> bool:
-    """Adds factor * (shape convolved with shifts) to `spent`; False when mass falls off the row's end."""
+    """Adds factor * (shape convolved with shifts) to `spent`; False when mass falls off the row's
+    end."""
     for shift, mass in enumerate(shifts):
         for i, weight in enumerate(shape):
             if mass and weight:
@@ -162,7 +170,8 @@ def _spend(spent: list[int], shape: list[int], shifts: list[int], factor: int) -
 
 
 def common_blanket(rows: IntArray) -> Blanket | None:
-    """The plain blanket (Theorem S): the mass that all rows have in the same place; None when there is none."""
+    """The plain blanket (Theorem S): the mass that all rows have in the same place; None when there
+    is none."""
     shared = rows.min(axis=0)
     if not shared.any():
         return None
@@ -174,9 +183,11 @@ def common_blanket(rows: IntArray) -> Blanket | None:
 
 
 def additive_blanket(rows: IntArray) -> Blanket | None:
-    """All of the randomness, where a report is its input plus noise that does not depend on it; None elsewhere.
+    """All of the randomness, where a report is its input plus noise that does not depend on it;
+    None elsewhere.
 
-    Then every row is one shape in another place, no leftover remains, and the bound of a sum is the n-fold
+    Then every row is one shape in another place, no leftover remains, and the bound of a sum is the
+    n-fold
     convolution itself: discrete Gaussian, discrete Laplace and Skellam tables are accounted so.
     """
     starts = (rows > 0).argmax(axis=1)
@@ -203,7 +214,8 @@ def shape_blanket(
     *,
     name: str,
 ) -> Blanket | None:
-    """The blanket of these shapes nearest below a solver's, made exact; None when a component loses all mass.
+    """The blanket of these shapes nearest below a solver's, made exact; None when a component loses
+    all mass.
 
     Arguments:
         shapes: integers >= 0 each, with sums up to 2**20 (powers of two keep the arithmetic short).
@@ -228,7 +240,8 @@ def shape_blanket(
 
 
 def _shrink_to_fit(row: IntArray, shapes: Sequence[IntArray], masses: list[IntArray]) -> None:
-    """Lowers shift masses in place until the row, times the shapes' common sum, is nowhere exceeded."""
+    """Lowers shift masses in place until the row, times the shapes' common sum, is nowhere
+    exceeded."""
     common = math.lcm(*(int(shape.sum()) for shape in shapes))
     scaled = [shape * (common // int(shape.sum())) for shape in shapes]
     for _ in range(_ROUNDS):
@@ -249,7 +262,7 @@ def _cut_to(array: IntArray, mass: int) -> IntArray:
     return np.clip(mass - before, 0, array)
 
 
-# Candidates: nothing here is trusted ----------------------------------------------------------------------------------
+# Candidates: nothing here is trusted --------------------------------------------------------------
 
 _MAX_VARIABLES = 12_000
 """Larger programs are not tried: the plain blanket stands then."""
@@ -267,17 +280,20 @@ _GRAIN = 2**16
 """Integers that a piece of a row sums to."""
 
 _FEW_COINS = 4
-"""Widths that coins are limited to for crowds in which ladders of many components waste too much."""
+"""Widths that coins are limited to for crowds in which ladders of many components waste too
+much."""
 
 _WIDEST = 24
 """Widths tried; wider coins carry little mass in any table worth its noise."""
 
 
 def _constraints(count: int, size: int, shapes: Sequence[IntArray]) -> tuple[Any, Any]:
-    """Matrices over the shifts of all rows, then the masses: what the shapes use of each level, and place in all."""
+    """Matrices over the shifts of all rows, then the masses: what the shapes use of each level, and
+    place in all."""
     room = [size + 1 - shape.size for shape in shapes]
     total, kinds = sum(room), np.repeat(np.arange(len(shapes)), room)
-    # Of one row of the table, entry by entry of each shape: the levels, the columns and the weights of all its places.
+    # Of one row of the table, entry by entry of each shape: the levels, the columns and the weights
+    # of all its places.
     entries = [
         (i + np.arange(places), first + np.arange(places), np.full(places, shape[i] / shape.sum()))
         for shape, places, first in zip(shapes, room, np.cumsum([0, *room]).tolist(), strict=False)
@@ -310,7 +326,8 @@ class _Solution:
 
 
 def _program(rows: FloatArray, shapes: Sequence[IntArray], value: FloatArray) -> _Solution | None:
-    """Masses g_l and shifts that maximise sum_l g_l value_l under the blanket's inequality; None on failure."""
+    """Masses g_l and shifts that maximise sum_l g_l value_l under the blanket's inequality; None on
+    failure."""
     count, size = rows.shape
     offsets = np.concatenate([[0], np.cumsum([size + 1 - shape.size for shape in shapes])])
     per_row = int(offsets[-1])
@@ -338,12 +355,14 @@ def solve_shapes(
     most: int | None = None,
     solved: _Solution | None = None,
 ) -> Blanket | None:
-    """The blanket of these shapes with the largest sum of masses times variance**power, exact; None if there is none.
+    """The blanket of these shapes with the largest sum of masses times variance**power, exact; None
+    if there is none.
 
     Arguments:
         shapes: distinct; integers >= 0, at most span + 1 of them each.
-        power: 1 keeps most variance, which is what many clients need; smaller powers keep more mass instead, which is
-            what few clients need: it is rare then that nearly all of them drew the leftover.
+        power: 1 keeps most variance, which is what many clients need; smaller powers keep more mass
+            instead, which is what few clients need: it is rare then that nearly all of them drew
+            the leftover.
         most: keep this many components only, those worth most.
         solved: a solver's answer for all of them; None computes it.
     """
@@ -364,7 +383,8 @@ def solve_shapes(
 
 
 def _solved(rows: IntArray, shapes: Sequence[IntArray], power: float) -> _Solution | None:
-    """The largest sum of masses times variance**power, in floats; None on failure, and where it would take long."""
+    """The largest sum of masses times variance**power, in floats; None on failure, and where it
+    would take long."""
     count, size = rows.shape
     if count * sum(size + 1 - shape.size for shape in shapes) > _MAX_VARIABLES:
         return None
@@ -373,13 +393,15 @@ def _solved(rows: IntArray, shapes: Sequence[IntArray], power: float) -> _Soluti
 
 
 def solve_dyads(rows: IntArray, widths: Sequence[int]) -> Blanket | None:
-    """The blanket of fair coins of these widths with the largest sure variance, exact; None when there is none."""
+    """The blanket of fair coins of these widths with the largest sure variance, exact; None when
+    there is none."""
     name = f"fair coins of width {', '.join(map(str, widths))}"
     return solve_shapes(rows, [two_point(width) for width in widths], name=name)
 
 
 def _own_shapes(rows: IntArray) -> list[IntArray]:
-    """Pieces of the rows themselves, around their modes: what rows that are nearly shifts of each other share.
+    """Pieces of the rows themselves, around their modes: what rows that are nearly shifts of each
+    other share.
 
     Of a table with many levels only the row in the middle is cut up.
     """
@@ -399,10 +421,11 @@ def _own_shapes(rows: IntArray) -> list[IntArray]:
 
 
 def candidate_blankets(rows: IntArray) -> tuple[Blanket, ...]:
-    """Blankets worth scoring: the noise itself where it is additive; else common mass, coins, pieces of rows.
+    """Blankets worth scoring: the noise itself where it is additive; else common mass, coins,
+    pieces of rows.
 
-    Guarantees: every blanket fits the rows in exact integers. None when rows share nothing, not even up to shifts
-        (then no central claim beats the local one).
+    Guarantees: every blanket fits the rows in exact integers. None when rows share nothing, not
+        even up to shifts (then no central claim beats the local one).
     """
     return _candidates(rows.shape, np.ascontiguousarray(rows).tobytes())
 
@@ -424,7 +447,8 @@ def _candidates(shape: tuple[int, int], raw: bytes) -> tuple[Blanket, ...]:
 
 
 def _coins(rows: IntArray) -> list[Blanket]:
-    """Fair coins of all widths, and of the few that keep most variance: fewer components waste less on ladders."""
+    """Fair coins of all widths, and of the few that keep most variance: fewer components waste less
+    on ladders."""
     widths = range(1, min(rows.shape[1] - 1, _WIDEST) + 1)
     coins = [two_point(width) for width in widths]
     solved = _solved(rows, coins, 1.0)
@@ -448,7 +472,8 @@ def _piece_shapes(rows: IntArray) -> list[IntArray]:
 
 
 def _pieces(rows: IntArray) -> list[Blanket]:
-    """Pieces of the rows and coins together: much mass in few components, which is what small crowds need."""
+    """Pieces of the rows and coins together: much mass in few components, which is what small
+    crowds need."""
     shapes = _piece_shapes(rows)
     found: list[Blanket] = []
     for power, mosts in ((0.25, (2, 3)), (0.5, (3,))):
@@ -463,7 +488,8 @@ def _pieces(rows: IntArray) -> list[Blanket]:
 
 
 def variance_blanket(rows: IntArray) -> Blanket | None:
-    """The blanket of these rows that keeps most variance and leaks no residue; None when there is none."""
+    """The blanket of these rows that keeps most variance and leaks no residue; None when there is
+    none."""
     widths = range(1, rows.shape[1])
     tried = [
         common_blanket(rows),
@@ -474,7 +500,7 @@ def variance_blanket(rows: IntArray) -> Blanket | None:
     return max(sound, key=lambda blanket: blanket.variance, default=None)
 
 
-# Losses of pairs of rows ----------------------------------------------------------------------------------------------
+# Losses of pairs of rows --------------------------------------------------------------------------
 
 _MANY = 2**15
 """Probabilities from which on compiled loops are worth their compiler's import."""
@@ -485,8 +511,9 @@ _MANY = 2**15
 class NoiseMixture:
     """A mixture of noise pmfs; the adversary sees which one was drawn.
 
-    (cells,) `probability` is at or above the weights, (cells, width) `pmf` has entries that are right to a relative
-    `error`, or 0, and the mass `outside`, of any kind, counts as certain disclosure.
+    (cells,) `probability` is at or above the weights, (cells, width) `pmf` has entries that are
+    right to a relative `error`, or 0, and the mass `outside`, of any kind, counts as certain
+    disclosure.
     """
 
     probability: FloatArray
@@ -495,7 +522,8 @@ class NoiseMixture:
     error: float
 
     def slack(self, terms: int) -> float:
-        """Relative error of sums of so many products of entries, and of differences of such sums at an epsilon (R3)."""
+        """Relative error of sums of so many products of entries, and of differences of such sums at
+        an epsilon (R3)."""
         return 4 * self.error + 4 * (terms + 64) * UNIT
 
 
@@ -518,7 +546,8 @@ def blanket_noise(
 
 
 def mixture(cells: CountBounds, sums: SumPmf, part: slice = slice(None)) -> NoiseMixture:
-    """Noise of which so many draws of each component are known: the part of the sums that is about these cells."""
+    """Noise of which so many draws of each component are known: the part of the sums that is about
+    these cells."""
     return NoiseMixture(
         probability=cells.probability,
         pmf=sums.pmf[part],
@@ -565,7 +594,8 @@ def pairs_by_gap(rows: FloatArray) -> list[tuple[int, int]]:
 
 
 def screen(noise: NoiseMixture, rows: FloatArray, epsilon: float) -> FloatArray:
-    """(rows, rows) upper bounds on the hockey-stick divergence of every ordered pair at one epsilon."""
+    """(rows, rows) upper bounds on the hockey-stick divergence of every ordered pair at one
+    epsilon."""
     count, slack = rows.shape[0], noise.slack(noise.pmf.size)
     factor = math.exp(epsilon - slack * (1 + epsilon))
     result = np.zeros((count, count))

@@ -33,7 +33,8 @@ def _excess(u: float, series: Series) -> float:
 def mean_excess(
     high: FloatArray, low: FloatArray, copy_high: FloatArray, copy_low: FloatArray, series: Series
 ) -> float:
-    """Sum of copy_high h(u), u at the worse end of [low / copy_high - 1, high / copy_low - 1], place by place."""
+    """Sum of copy_high h(u), u at the worse end of [low / copy_high - 1, high / copy_low - 1],
+    place by place."""
     total = 0.0
     for k in range(high.size):
         above = (high[k] - copy_low[k]) / copy_low[k]
@@ -61,12 +62,14 @@ def mean_quotients(
 ) -> None:
     """Adds to (bins,) `totals` the means of the largest h(t u) / t^2 inside each bin of distances.
 
-    Monotone in t > 0 for each u but for one hump: both ends of a bin, and the hump, bound it. Below t u = -1 it is
-    (alpha v - 1) / v^2 u^2 with v = -t u, which rises up to v = 2 / alpha: orders below 2 see it.
+    Monotone in t > 0 for each u but for one hump: both ends of a bin, and the hump, bound it. Below
+    t u = -1 it is (alpha v - 1) / v^2 u^2 with v = -t u, which rises up to v = 2 / alpha: orders
+    below 2 see it.
 
     Arguments:
         weights: (n,) >= 0; places with none are passed over.
-        low, high: (n,) bounds of u: the end farther from 0 is the worse one, of both where 0 is inside.
+        low, high: (n,) bounds of u: the end farther from 0 is the worse one, of both where 0 is
+            inside.
         distances: (bins + 1,) increasing, >= 0.
     """
     alpha, unit = series[0], series[5]
@@ -94,7 +97,8 @@ def mean_quotients(
 def quotients(
     points: FloatArray, distances: FloatArray, series: Series, result: FloatArray
 ) -> None:
-    """Puts into (points, bins) `result` the bounds of `mean_quotients` for one place where u is the point."""
+    """Puts into (points, bins) `result` the bounds of `mean_quotients` for one place where u is the
+    point."""
     one = np.ones(1)
     for i in range(points.size):
         u = points[i : i + 1]
@@ -110,10 +114,12 @@ def gather(
     parts: int,
     totals: FloatArray,
 ) -> None:
-    """Adds to (2, points) `totals` each weight at its `high` above 0, and at its `low` below 0, in `totals[1]`.
+    """Adds to (2, points) `totals` each weight at its `high` above 0, and at its `low` below 0, in
+    `totals[1]`.
 
-    A weight is shared by the two points around |u| so that its mean stays. Points are 0, then 2^o (1 + k / parts) units
-    for k < parts and o = 0, 1, ...; a unit and `parts` are powers of two, so that shares are exact.
+    A weight is shared by the two points around |u| so that its mean stays. Points are 0, then 2^o
+    (1 + k / parts) units for k < parts and o = 0, 1, ...; a unit and `parts` are powers of two, so
+    that shares are exact.
     """
     for i in range(weights.size):
         for side in range(2):
@@ -132,9 +138,11 @@ def gather(
 
 @compiled
 def spread(pmfs: FloatArray, row: FloatArray, result: FloatArray) -> None:
-    """Adds to `result` each of the (cells, width) `pmfs` convolved with the row, term by term as numpy would."""
+    """Adds to `result` each of the (cells, width) `pmfs` convolved with the row, term by term as
+    numpy would."""
     for cell in range(pmfs.shape[0]):
-        # A block of the result stays in a processor's nearest cache while every entry of the row adds to it.
+        # A block of the result stays in a processor's nearest cache while every entry of the row
+        # adds to it.
         for first in range(0, result.shape[1], 2048):
             for i in range(row.size):
                 start, end = max(0, first - i), min(pmfs.shape[1], first + 2048 - i)

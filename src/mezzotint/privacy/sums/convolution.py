@@ -1,15 +1,18 @@
-"""Sums of very many draws: how many are of each component, and what they add up to, small tails included.
+"""Sums of very many draws: how many are of each component, and what they add up to, small tails
+included.
 
-The pmf of a sum is the inverse transform of a product of powers. One transform is accurate to about 1e-15 of its
-peak only; tilted by exp(theta s) the peak moves, and around it the accuracy is relative: peaks stand at the mean and
-every 5.5 deviations on both sides. Errors are bounded up to the standard normwise error of a backward stable FFT
-(Higham, Accuracy and Stability of Numerical Algorithms, Theorem 24.2); what is not right to a common relative error is
-left out, and its mass counts as outside (docs/proofs/rounding.md, R4).
+The pmf of a sum is the inverse transform of a product of powers. One transform is accurate to about
+1e-15 of its peak only; tilted by exp(theta s) the peak moves, and around it the accuracy is
+relative: peaks stand at the mean and every 5.5 deviations on both sides. Errors are bounded up to
+the standard normwise error of a backward stable FFT (Higham, Accuracy and Stability of Numerical
+Algorithms, Theorem 24.2); what is not right to a common relative error is left out, and its mass
+counts as outside (docs/proofs/rounding.md, R4).
 
-How many clients drew each component is a multinomial vector, bundled into cells that bound it from below. A
-hockey-stick divergence can only fall when a client adds more noise (data processing), so replacing the count vector of
-a cell by its lower corner gives an upper bound. Boxes follow every component on its own, a ladder the worst of several:
-boxes are closer for few components, ladders far cheaper for many.
+How many clients drew each component is a multinomial vector, bundled into cells that bound it from
+below. A hockey-stick divergence can only fall when a client adds more noise (data processing), so
+replacing the count vector of a cell by its lower corner gives an upper bound. Boxes follow every
+component on its own, a ladder the worst of several: boxes are closer for few components, ladders
+far cheaper for many.
 """
 
 from __future__ import annotations
@@ -35,7 +38,8 @@ _CHERNOFF = np.array(
 """Tilts (over one standard deviation) at which tails are bounded; the best counts."""
 
 _DIRECT = 400
-"""Shapes with at most this many positive entries are transformed term by term, with the smaller error bound."""
+"""Shapes with at most this many positive entries are transformed term by term, with the smaller
+error bound."""
 
 _MEMORY = 2**18
 """Numbers held at a time: small enough for a processor's cache."""
@@ -50,7 +54,8 @@ ComplexArray = npt.NDArray[np.complex128]
 
 
 _FINEST, _COARSEST = -42, -10
-"""Exponents of the relative errors, powers of 2, between which one is chosen for all probabilities of a sum."""
+"""Exponents of the relative errors, powers of 2, between which one is chosen for all probabilities
+of a sum."""
 
 _APART = 5.5
 """Deviations between the peaks of tilted sums."""
@@ -64,8 +69,10 @@ _MOST_PEAKS = 6
 class SumPmf:
     """The pmfs of several sums, each on its own window of consecutive integers.
 
-    (cells,) first integers of the windows; (cells, width) probabilities, each right to a relative `error` or 0 (from
-    above: at most that much too small); and (cells,) upper bounds on the masses where they are 0 or outside.
+    (cells,) first integers of the windows; (cells, width) probabilities, each right to a relative
+    `error` or 0 (from
+    above: at most that much too small); and (cells,) upper bounds on the masses where they are 0 or
+        outside.
     """
 
     start: IntArray
@@ -89,11 +96,13 @@ def _tops(shapes: Sequence[FloatArray]) -> FloatArray:
 
 
 def _generated(shapes: Sequence[FloatArray], thetas: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """(thetas, shapes, longest) shapes tilted, up to a factor, and (thetas, shapes) their log generating functions."""
+    """(thetas, shapes, longest) shapes tilted, up to a factor, and (thetas, shapes) their log
+    generating functions."""
     stacked = np.zeros((len(shapes), max(shape.size for shape in shapes)))
     for row, shape in zip(stacked, shapes, strict=True):
         row[: shape.size] = shape
-    # Factored around the largest exponent: no overflow, and log1p-like accuracy is not needed (see `_slack`).
+    # Factored around the largest exponent: no overflow, and log1p-like accuracy is not needed (see
+    # `_slack`).
     top = np.maximum(0.0, thetas[:, None] * _tops(shapes))
     place = np.arange(stacked.shape[1], dtype=np.float64)
     # Above 0 are exponents of the padding alone.
@@ -112,7 +121,8 @@ def _tilted(shapes: Sequence[FloatArray], theta: float) -> _Family:
 def _edges(
     shapes: Sequence[FloatArray], counts: FloatArray, base: _Family, scale: float, tail: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Per cell integers (a, b): under the `base` tilt the sum lies in [a, b] but for a mass of `tail` (Chernoff)."""
+    """Per cell integers (a, b): under the `base` tilt the sum lies in [a, b] but for a mass of
+    `tail` (Chernoff)."""
     steps = np.concatenate([-_CHERNOFF, _CHERNOFF]) / scale
     steps = steps[np.abs(steps) * max(shape.size for shape in shapes) <= 600]
     needed = math.log(2 / tail) + 2 * _slack(shapes, counts)
@@ -129,8 +139,9 @@ def _edges(
 
 def _slack(shapes: Sequence[FloatArray], counts: FloatArray) -> FloatArray:
     """(cells,) bound on the error of a cumulant sum and of tilted weights, as an exponent."""
-    # A cumulant is the log of a sum of m products, each within 4 ulp and one exp of an exponent below 2**10:
-    # (m + 16) UNIT relative in the sum, and as much absolute in its logarithm of size < 2**10.
+    # A cumulant is the log of a sum of m products, each within 4 ulp and one exp of an exponent
+    # below 2**10: (m + 16) UNIT relative in the sum, and as much absolute in its logarithm of size
+    # < 2**10.
     return counts @ np.array([(np.count_nonzero(shape) + 40) * 4 * UNIT for shape in shapes])
 
 
@@ -152,7 +163,8 @@ def _transform(weight: FloatArray, length: int) -> tuple[ComplexArray, float]:
     frequency = np.arange(length // 2 + 1, dtype=np.int64)
     result = np.zeros(frequency.size, dtype=np.complex128)
     for i in used.tolist():
-        # The angle is reduced in integers: its error is below 2 UNIT * 2 pi, the exponential's below 16 UNIT.
+        # The angle is reduced in integers: its error is below 2 UNIT * 2 pi, the exponential's
+        # below 16 UNIT.
         result += weight[i] * np.exp((-2j * math.pi / length) * ((i * frequency) % length))
     return result, (used.size + 24) * UNIT
 
@@ -160,7 +172,8 @@ def _transform(weight: FloatArray, length: int) -> tuple[ComplexArray, float]:
 @final
 @dataclass(frozen=True, kw_only=True)
 class _Spectrum:
-    """The part that all cells share at one tilt: log transforms, their sizes, each power's error coefficient."""
+    """The part that all cells share at one tilt: log transforms, their sizes, each power's error
+    coefficient."""
 
     logarithms: ComplexArray
     sizes: FloatArray
@@ -175,7 +188,8 @@ def _spectrum(family: _Family, length: int) -> _Spectrum:
     )
     size = np.maximum(np.abs(values), 1e-12) + errors
     sizes = np.log(size)
-    # |fl(z)^N - z^N| <= N error size^(N-1); the exponent N log z carries N |log z| (L + 4) UNIT of rounding.
+    # |fl(z)^N - z^N| <= N error size^(N-1); the exponent N log z carries N |log z| (L + 4) UNIT of
+    # rounding.
     rounding = (len(family.weights) + 4) * UNIT * (4 + np.abs(sizes))
     logarithms = np.log(np.where(values == 0, 1e-300, values))
     return _Spectrum(logarithms=logarithms, sizes=sizes, coefficients=errors / size + rounding)
@@ -184,8 +198,10 @@ def _spectrum(family: _Family, length: int) -> _Spectrum:
 def _powers(
     spectrum: _Spectrum, counts: FloatArray, start: IntArray, length: int
 ) -> tuple[FloatArray, FloatArray]:
-    """(cells, length) circular pmfs of the tilted sums, index 0 standing for `start`, and (cells,) their errors."""
-    # Almost all frequencies are dead: the smallest counts bound every cell's size there (sizes above 1 are capped).
+    """(cells, length) circular pmfs of the tilted sums, index 0 standing for `start`, and (cells,)
+    their errors."""
+    # Almost all frequencies are dead: the smallest counts bound every cell's size there (sizes
+    # above 1 are capped).
     ceiling = np.exp(counts.min(axis=0) @ np.minimum(spectrum.sizes, 0.0))
     alive = np.flatnonzero(ceiling > _DEAD)
     turns = (alive[None, :] * (start[:, None] % length)) % length
@@ -194,8 +210,8 @@ def _powers(
     values = np.zeros((counts.shape[0], length // 2 + 1), dtype=np.complex128)
     values[:, alive] = np.exp(exponent)
     sizes = np.exp(counts @ spectrum.sizes[:, alive])
-    # The rotation by `start` adds 24 UNIT to every entry. Dead frequencies are below _DEAD, but for the tiny growth
-    # of sizes above 1, which exp(1) covers.
+    # The rotation by `start` adds 24 UNIT to every entry. Dead frequencies are below _DEAD, but for
+    # the tiny growth of sizes above 1, which exp(1) covers.
     error = (sizes * (counts @ spectrum.coefficients[:, alive] + 24 * UNIT)).sum(
         axis=1
     ) * 2 / length + 3 * _DEAD
@@ -233,7 +249,8 @@ def sum_pmf(
     Arguments:
         shapes: pmfs on 0, 1, 2, ...; every entry is right to a relative 2**-52.
         counts: (cells, shapes) integers >= 0; all 0: mass 1 at 0.
-        tail: mass that a window may leave outside, about; nothing is outside where the window holds all.
+        tail: mass that a window may leave outside, about; nothing is outside where the window holds
+            all.
         from_above: probabilities are rounded up instead of left out where they are not known well.
 
     Raises:
@@ -314,7 +331,8 @@ def _moments(shapes: Sequence[FloatArray], counts: FloatArray, theta: float) -> 
 def _next_tilt(
     shapes: Sequence[FloatArray], counts: FloatArray, theta: float, last: float
 ) -> float:
-    """The tilt, towards `last`, whose peak is `_APART` deviations from this one's, of what both have on average."""
+    """The tilt, towards `last`, whose peak is `_APART` deviations from this one's, of what both
+    have on average."""
     mean, deviation = _moments(shapes, counts, theta)
 
     def near(other: float) -> bool:
@@ -327,7 +345,8 @@ def _next_tilt(
 @final
 @dataclass(frozen=True, kw_only=True)
 class _Best:
-    """Of several estimates of each probability the one with the smallest error: (cells, width) values and errors."""
+    """Of several estimates of each probability the one with the smallest error: (cells, width)
+    values and errors."""
 
     values: FloatArray
     errors: FloatArray
@@ -352,10 +371,12 @@ class _Best:
             part: the cells.
             tilted: (cells, width) probabilities, and (cells,) their absolute `error`.
             inside: first and last place of each cell whose aliases the error counts.
-            theta, exponent: the probability at place i is exp(exponent - theta i) times the tilted one.
+            theta, exponent: the probability at place i is exp(exponent - theta i) times the tilted
+                one.
         """
         index = np.arange(tilted.shape[1], dtype=np.float64)
-        # A factor that would overflow belongs to a tilt far from its peak, which has nothing to say there.
+        # A factor that would overflow belongs to a tilt far from its peak, which has nothing to say
+        # there.
         with np.errstate(over="ignore", invalid="ignore"):
             factor = np.exp(np.minimum(exponent, 600.0))[:, None] * np.exp(-theta * index)
             uncertain = factor * error[:, None]
@@ -379,7 +400,8 @@ class _Best:
     def kept(
         self, start: IntArray, last: FloatArray, beyond: FloatArray, *, drift: float, tail: float
     ) -> SumPmf:
-        """What is known to a common relative error: the finest at which what is left out is `tail` or unavoidable.
+        """What is known to a common relative error: the finest at which what is left out is `tail`
+        or unavoidable.
 
         Arguments:
             start, last: first integers and last places of the cells' own windows.
@@ -395,7 +417,8 @@ class _Best:
         masses = np.bincount(
             levels.ravel(), weights=(values + doubts).ravel(), minlength=_COARSEST + 2 - _FINEST
         )
-        # Masses left out at each level, the finest first; at the last only what is not known at all.
+        # Masses left out at each level, the finest first; at the last only what is not known at
+        # all.
         missed = np.cumsum(masses[::-1])[::-1][1:]
         level = int(np.argmax(missed <= 2 * missed[-1] + tail))
         known = levels <= level
@@ -413,7 +436,7 @@ def variance_of(pmf: FloatArray) -> float:
     return float(pmf @ (index - pmf @ index) ** 2)
 
 
-# Counts of components -------------------------------------------------------------------------------------------------
+# Counts of components -----------------------------------------------------------------------------
 
 _LOOSE = 1e-11
 """Added to every binomial distribution function, relative: scipy's are right to about 1e-13."""
@@ -434,7 +457,8 @@ _STEPS = 12
 class CountBounds:
     """(cells, L) lower corners of count vectors and (cells,) upper bounds on their probabilities.
 
-    These may add up to slightly more than 1. What is left out, `lost` at most, counts as certain disclosure.
+    These may add up to slightly more than 1. What is left out, `lost` at most, counts as certain
+    disclosure.
     """
 
     counts: IntArray
@@ -445,7 +469,8 @@ class CountBounds:
 def _interval_mass(
     trials: IntArray, chance: float, edges: IntArray, last: npt.NDArray[np.bool_]
 ) -> FloatArray:
-    """Upper bounds on P(edges[i] <= N < edges[i+1]), N binomial of trials[i]; `last` intervals are open above."""
+    """Upper bounds on P(edges[i] <= N < edges[i+1]), N binomial of trials[i]; `last` intervals are
+    open above."""
     below = np.asarray(scipy.stats.binom.cdf(edges - 1, trials, chance))
     above = np.asarray(scipy.stats.binom.sf(edges - 1, trials, chance))
     below_next = np.where(last, 1.0, np.append(below[1:], 1.0))
@@ -457,7 +482,8 @@ def _interval_mass(
 
 
 def interval_edges(trials: int, chance: float, spacing: float, reach: float) -> IntArray:
-    """Lower ends of intervals of counts, the first 0: fine around the mean, coarse where little mass is.
+    """Lower ends of intervals of counts, the first 0: fine around the mean, coarse where little
+    mass is.
 
     A spacing beyond `_CORE` standard deviations makes one interval of everything within reach.
     """
@@ -466,7 +492,8 @@ def interval_edges(trials: int, chance: float, spacing: float, reach: float) -> 
     if spacing >= 2 * _CORE:
         inner = np.array([mean - reach * deviation, top])
     else:
-        # Counts below the core are rare but cost most: at least two more intervals there, one above.
+        # Counts below the core are rare but cost most: at least two more intervals there, one
+        # above.
         coarse = 2 * spacing if spacing < 0.5 else (reach - _CORE) / 2
         rare = np.arange(
             mean - reach * deviation, mean - _CORE * deviation, max(1.0, coarse * deviation)
@@ -482,14 +509,16 @@ def interval_edges(trials: int, chance: float, spacing: float, reach: float) -> 
 def interval_spacings(
     clients: int, masses: FloatArray, variances: FloatArray, budget: int
 ) -> FloatArray:
-    """Interval widths in standard deviations, such that each component wastes equally much variance."""
+    """Interval widths in standard deviations, such that each component wastes equally much
+    variance."""
     if masses.size == 0:
         return np.zeros(0)
     deviation = np.sqrt(clients * masses * (1 - masses)) + 1e-9
     waste = np.maximum(variances, 1e-9) * deviation
 
     def cells(spacing: FloatArray) -> float:
-        # About `_CORE` + 2 standard deviations are divided, never finer than single counts, and two rare intervals.
+        # About `_CORE` + 2 standard deviations are divided, never finer than single counts, and two
+        # rare intervals.
         parts = np.minimum((_CORE + 2) / spacing, 1.2 * (_CORE + 2) * deviation + 1) + 2
         return float(np.prod(np.where(spacing >= 2 * _CORE, 1.0, parts)))
 
@@ -507,14 +536,16 @@ def multinomial_cells(
     budget: int = 64,
     tail: float = 1e-17,
 ) -> CountBounds:
-    """Cells of the counts of `clients` draws, component l with probability masses[l] (the rest is none of them).
+    """Cells of the counts of `clients` draws, component l with probability masses[l] (the rest is
+    none of them).
 
     Arguments:
         variances: (L,) how much each component matters.
         budget: about how many cells to use.
         tail: cells are dropped while all they hold is below this; it is added to `lost`.
 
-    Guarantees: the true counts can be coupled to lie above the corner of the cell drawn with `probability`.
+    Guarantees: the true counts can be coupled to lie above the corner of the cell drawn with
+        `probability`.
     """
     count = masses.size
     # All in boxes; the two that matter most in boxes, the others on a ladder; all on a ladder.
@@ -539,9 +570,11 @@ def _waste(cells: CountBounds, variances: FloatArray) -> float:
 def _bundled(
     clients: int, masses: FloatArray, variances: FloatArray, boxes: int, budget: int, tail: float
 ) -> CountBounds:
-    """The first `boxes` components in boxes, one after the other, the rest on ladders that stand on them.
+    """The first `boxes` components in boxes, one after the other, the rest on ladders that stand on
+    them.
 
-    Lower corners are drawn one component after the other, each given the largest counts the earlier ones may have.
+    Lower corners are drawn one component after the other, each given the largest counts the earlier
+    ones may have.
     """
     laddered = masses.size > boxes
     spacing = interval_spacings(
@@ -566,7 +599,8 @@ def _bundled(
         last = np.append(owner[1:] != owner[:-1], True)
         probability = _interval_mass(trials[owner], chance, edges, last) * probability[owner]
         counts = np.column_stack([counts[owner], edges])
-        # Given counts below an interval's end, the later components have at least the trials that remain then.
+        # Given counts below an interval's end, the later components have at least the trials that
+        # remain then.
         taken = taken[owner] + np.where(last, trials[owner], np.append(edges[1:] - 1, 0))
         keep = _keep(probability, tail / (2 * masses.size))
         lost += float(probability[~keep].sum())
@@ -618,7 +652,8 @@ def monotone_corners(
     steps: int = 24,
     tail: float = 1e-17,
 ) -> CountBounds:
-    """Cells whose corners lie on one curve: N_l >= mean_l - s_l(z) deviation_l for ALL l, z growing step by step.
+    """Cells whose corners lie on one curve: N_l >= mean_l - s_l(z) deviation_l for ALL l, z growing
+    step by step.
 
     Arguments:
         clients: (L,) draws that component l may come from; components may share draws or not.
@@ -627,14 +662,16 @@ def monotone_corners(
         steps: about how many cells, >= 4.
         tail: mass beyond the last step; it is `lost`.
 
-    Guarantees: the true counts can be coupled to lie above the corner of the cell drawn with `probability`, however
-        the components depend on each other: that some count misses its corner has at most the sum of the chances of
-        each, and divergences grow from step to step, so the largest such chances are the worst case.
+    Guarantees: the true counts can be coupled to lie above the corner of the cell drawn with
+        `probability`, however the components depend on each other: that some count misses its
+        corner has at most the sum of the chances of each, and divergences grow from step to step,
+        so the largest such chances are the worst case.
     """
     mean = clients * chances
     deviation = np.sqrt(mean * (1 - chances))
     waste = np.maximum(variances * deviation, 1e-300)
-    # Least variance is lost, at a given sum of misses, where densities at the corners go with what a step wastes.
+    # Least variance is lost, at a given sum of misses, where densities at the corners go with what
+    # a step wastes.
     apart = 2 * np.log(np.minimum(waste.max() / waste, 1e12))
     reach = 1.05 * math.sqrt(2 * math.log(clients.size / tail))
     fine = max(3, steps * 3 // 4)

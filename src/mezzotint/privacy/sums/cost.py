@@ -1,4 +1,5 @@
-"""What secure sums cost: the best bound of one sum, the claim of a whole release, and proofs that are proposed for it.
+"""What secure sums cost: the best bound of one sum, the claim of a whole release, and proofs that
+are proposed for it.
 
 The kernel checks that blankets fit, that cases hold all data sets, and what ladders miss.
 """
@@ -62,20 +63,23 @@ from mezzotint.privacy.sums.geometry import pure_epsilon_l2, quadratic_renyi, sq
 from mezzotint.privacy.tradeoffs import hockey_stick
 
 _SMALL = 200
-"""The most other clients for which every candidate is computed; above, a Gaussian score picks the few best."""
+"""The most other clients for which every candidate is computed; above, a Gaussian score picks the
+few best."""
 
 _WORK = 4e5
 """Cells times window that one evaluation may cost, about."""
 
 
 _TYPICAL = 1e-5
-"""A composition of many releases lives off the body of one release's losses: its blanket is chosen at this delta."""
+"""A composition of many releases lives off the body of one release's losses: its blanket is chosen
+at this delta."""
 
 MAX_EPSILON = 600.0
 """Curves end here: e**epsilon must stay a float. A larger finite epsilon is reported as inf."""
 
 _BINS = 1024
-"""A quarter of the grid points of a curve; chords between them cost a relative 1e-4 of delta or less."""
+"""A quarter of the grid points of a curve; chords between them cost a relative 1e-4 of delta or
+less."""
 
 _CURVE_ECONOMY = 2
 """A curve visits every pair of rows, so it affords fewer cells than one epsilon does."""
@@ -86,8 +90,8 @@ _CURVE_ECONOMY = 2
 class CentralBound:
     """An upper bound on epsilon of one sum, replace-one, worst over the other clients' inputs.
 
-    `method` is the name of the `blanket` that gave it, "cases of inputs" with their `cover`, or "one report" when no
-    other client's noise helps.
+    `method` is the name of the `blanket` that gave it, "cases of inputs" with their `cover`, or
+    "one report" when no other client's noise helps.
     """
 
     epsilon: float
@@ -102,7 +106,8 @@ def _work_budget(blanket: Blanket, others: int) -> int:
 
 
 def kept_variance(blanket: Blanket, others: int, budget: int) -> float:
-    """Variance that the blanket's cells keep on average, squared lattice steps; 0 when its residue leaks."""
+    """Variance that the blanket's cells keep on average, squared lattice steps; 0 when its residue
+    leaks."""
     if blanket.leaks:
         return 0.0
     variances = blanket.variances
@@ -111,7 +116,8 @@ def kept_variance(blanket: Blanket, others: int, budget: int) -> float:
 
 
 def _score(blanket: Blanket, others: int, gap: float, delta: float) -> float:
-    """Roughly the epsilon at `delta`, from a Gaussian of each cell's variance. Ranks candidates, claims nothing."""
+    """Roughly the epsilon at `delta`, from a Gaussian of each cell's variance. Ranks candidates,
+    claims nothing."""
     variances = blanket.variances
     cells = multinomial_cells(
         others,
@@ -147,8 +153,8 @@ def shortlist(rows: IntArray, others: int, delta: float) -> list[Blanket]:
     gap = max(float(means.max() - means.min()), 1e-6)
     few = 1 if others > 10**5 else 2
     ranked: list[tuple[float, int]] = []
-    # Cells keep less variance than there is on average, so that the score with all of it is the best that can come:
-    # those with most variance first, until enough are better than that.
+    # Cells keep less variance than there is on average, so that the score with all of it is the
+    # best that can come: those with most variance first, until enough are better than that.
     for place in sorted(
         range(len(found)), key=lambda place: (found[place].leaks, -found[place].variance)
     ):
@@ -164,7 +170,8 @@ def shortlist(rows: IntArray, others: int, delta: float) -> list[Blanket]:
 
 
 def _worst_epsilon(noise: NoiseMixture, rows: FloatArray, delta: float, limit: float) -> float:
-    """The least epsilon that serves every pair of rows; pairs are computed only when screening asks for it."""
+    """The least epsilon that serves every pair of rows; pairs are computed only when screening asks
+    for it."""
     epsilon = 0.0
     done = pairs_by_gap(rows)[:2]
     for first, second in done:
@@ -186,7 +193,8 @@ def _worst_epsilon(noise: NoiseMixture, rows: FloatArray, delta: float, limit: f
 def central_epsilon(
     rows: IntArray, *, clients: int, delta: float, corrupted: int = 0
 ) -> CentralBound:
-    """epsilon of one secure sum at `delta`: the best of the blankets tried (Theorems S and S') and of a cover by cases.
+    """epsilon of one secure sum at `delta`: the best of the blankets tried (Theorems S and S') and
+    of a cover by cases.
 
     Arguments:
         rows: of the table on its lattice (`lattice_rows`).
@@ -194,8 +202,8 @@ def central_epsilon(
         delta: in [0, 1); at 0 the answer is the pure epsilon of one report.
         corrupted: clients that add no honest noise (dishonest, or known to the adversary).
 
-    Guarantees: never below the exact worst case over all inputs of the other clients; never above one report's own
-        epsilon, which it is without other clients or common noise.
+    Guarantees: never below the exact worst case over all inputs of the other clients; never above
+        one report's own epsilon, which it is without other clients or common noise.
     Source: docs/proofs/sums.md, Theorems S and S', and "Cover".
     """
     others = check_others(clients, corrupted)
@@ -226,14 +234,16 @@ def central_epsilon(
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Envelope:
-    """Upper bounds on the largest divergence of all pairs of rows: (g,) increasing epsilons from 0, (g,) deltas."""
+    """Upper bounds on the largest divergence of all pairs of rows: (g,) increasing epsilons from 0,
+    (g,) deltas."""
 
     epsilons: FloatArray
     deltas: FloatArray
 
     @staticmethod
     def of(noises: Iterable[NoiseMixture], rows: FloatArray, limit: float) -> Envelope:
-        """Over all pairs of rows under each of the noises, the worst of which comes first; 0 from a finite `limit` on."""
+        """Over all pairs of rows under each of the noises, the worst of which comes first; 0 from a
+        finite `limit` on."""
         pairs = pairs_by_gap(rows)
         if not pairs:  # one row: inputs make no difference
             return Envelope(epsilons=np.zeros(1), deltas=np.zeros(1))
@@ -252,7 +262,8 @@ class Envelope:
         return Envelope(epsilons=grid, deltas=deltas)
 
     def smaller(self, other: Envelope) -> Envelope:
-        """The smaller of two envelopes that both hold: chords in e**epsilon bound the true curve."""
+        """The smaller of two envelopes that both hold: chords in e**epsilon bound the true
+        curve."""
         grid = np.union1d(self.epsilons, other.epsilons)
         bounds = [
             np.interp(np.expm1(grid), np.expm1(one.epsilons), np.minimum.accumulate(one.deltas))
@@ -266,7 +277,8 @@ class Envelope:
 
 
 def _grid_for(widest: Profile, limit: float) -> FloatArray:
-    """Epsilons for all pairs: dense where the widest pair's curve lives, out to where any pair may still have mass."""
+    """Epsilons for all pairs: dense where the widest pair's curve lives, out to where any pair may
+    still have mass."""
     top = min(limit, 64.0)
     reach = top
     for _ in range(2):
@@ -294,7 +306,8 @@ def dominating_profile(
 
     Arguments:
         rows, clients, corrupted: as in `central_epsilon`.
-        delta: where the curve should be tight (the delta of the claim it serves, over the number of releases).
+        delta: where the curve should be tight (the delta of the claim it serves, over the number of
+            releases).
         silent: the integer that an absent client adds; None when the client is there for certain.
     """
     others = check_others(clients, corrupted)
@@ -344,13 +357,15 @@ _L2_CELLS = 12
 
 
 def _single(run: Release, curve_delta: float) -> tuple[Profile, float]:
-    """The profile of one sum of one coordinate, and the probability that too few others took part for it."""
+    """The profile of one sum of one coordinate, and the probability that too few others took part
+    for it."""
     (rows, lattice), others = run.summed, run.others
     if run.participation != "poisson":
         return dominating_profile(
             rows, clients=int(run.clients or 1), corrupted=run.corrupted, delta=curve_delta
         ), 0.0
-    # The others take part at random: given how many did (revealed to the adversary), the bound falls in their number.
+    # The others take part at random: given how many did (revealed to the adversary), the bound
+    # falls in their number.
     few = 1e-3 * run.delta / run.rounds
     least = int(scipy.stats.binom.ppf(few / 2, others, run.sampling_rate))
     missed = (
@@ -369,7 +384,8 @@ def _single(run: Release, curve_delta: float) -> tuple[Profile, float]:
 
 
 def _composed(run: Release) -> float:
-    """Epsilon by losses of sums, composed over coordinates, then over rounds with their participation."""
+    """Epsilon by losses of sums, composed over coordinates, then over rounds with their
+    participation."""
     if run.delta == 0:
         return math.inf
     if run.releases == 1 and run.participation == "none":
@@ -385,7 +401,8 @@ def _composed(run: Release) -> float:
 
 
 def others_noise(mechanism: Mechanism, others: int) -> NoiseMixture:
-    """Noise that `others` honest clients' reports of the table hold in common, whatever their inputs."""
+    """Noise that `others` honest clients' reports of the table hold in common, whatever their
+    inputs."""
     found = shortlist(lattice_rows(mechanism)[0], others, 1e-5) if others else []
     if not found:
         return no_noise()
@@ -412,7 +429,8 @@ def _renyi_l2(run: Release) -> float:
         )
         return rdp_to_epsilon(run.rounds * per_round, alpha, run.delta)
 
-    # kappa is nearly linear in alpha, so epsilon falls, then rises: the first order that is no worse than the next.
+    # kappa is nearly linear in alpha, so epsilon falls, then rises: the first order that is no
+    # worse than the next.
     return value(
         bisect_left(
             range(len(_ORDERS) - 1), True, key=lambda index: value(index) <= value(index + 1)
@@ -434,8 +452,10 @@ def account_sum(run: Release) -> Claim:
         ParameterError: levels off every lattice (with the remedy); silence that is not on it.
 
     Guarantees:
-        epsilon never below the exact worst case over all inputs of all clients; never above pure composition.
-    Edge cases: clients = 1: the numbers of seen reports. delta = 0: pure composition (of vectors under an L2 bound).
+        epsilon never below the exact worst case over all inputs of all clients; never above pure
+        composition.
+    Edge cases: clients = 1: the numbers of seen reports. delta = 0: pure composition (of vectors
+        under an L2 bound).
     Source: docs/proofs/sums.md (S, S'), docs/proofs/sums-l2.md.
     """
     _ = run.summed  # levels off every lattice are refused before anything is computed
@@ -444,7 +464,7 @@ def account_sum(run: Release) -> Claim:
     )
 
 
-# Proofs: nothing from here on is trusted -----------------------------------------------------------------------------
+# Proofs: nothing from here on is trusted ----------------------------------------------------------
 
 _TRIES = 2
 """A check should take this many times less than it may."""
@@ -489,7 +509,8 @@ def _boxes(
     steps: int,
     tail: float,
 ) -> JsonObject:
-    """Counts of one component after the other, a ladder of those that are left when there are no more spacings."""
+    """Counts of one component after the other, a ladder of those that are left when there are no
+    more spacings."""
     if not spacings.size or chances[0] >= 1:
         if not chances.size:
             return {"corners": [[]]}
@@ -520,7 +541,8 @@ def _boxes(
 def _boxed(
     rows: IntArray, blanket: Blanket, others: int, delta: float, seconds: float
 ) -> JsonObject:
-    """One case, its noise from one blanket whose counts are divided: the finer, the more seconds a check may take."""
+    """One case, its noise from one blanket whose counts are divided: the finer, the more seconds a
+    check may take."""
     order: list[int] = np.argsort(-blanket.masses * blanket.variances).tolist()
     sorted_ = replace(blanket, components=tuple(blanket.components[index] for index in order))
     masses, variances = sorted_.masses, sorted_.variances
@@ -535,7 +557,8 @@ def _boxed(
 
 
 def _case(cover: Cover, case: IntArray, steps: int, tail: float, spare: float) -> JsonObject:
-    """The tree below a case as the search divided it; what is within `spare` of the worst stays whole."""
+    """The tree below a case as the search divided it; what is within `spare` of the worst stays
+    whole."""
     enough = cover.own.get(case.tobytes(), math.inf) <= (1 + spare) * cover.epsilon
     if enough or any((case == leaf).all() for leaf in cover.cases):
         parts = [
@@ -558,7 +581,8 @@ def _one_case(rows: IntArray, blanket: Blanket | None, others: int, tree: JsonOb
 def _shapes(
     rows: IntArray, others: int, delta: float, steps: int, budget: float
 ) -> list[JsonObject]:
-    """Contents of proofs that fit a budget of seconds: of the cases, of the best blanket in boxes and on a ladder."""
+    """Contents of proofs that fit a budget of seconds: of the cases, of the best blanket in boxes
+    and on a ladder."""
     best, tail = central_epsilon(rows, clients=others + 1, delta=delta), 1e-4 * delta
     found: list[JsonObject] = []
     if best.cover is not None:
@@ -598,11 +622,13 @@ _LEAST = 6
 """Steps of a ladder, however long a check takes."""
 
 _BOXED, _RUNGS = 4, 12
-"""From this many components on two are divided, and the others stand on ladders with this many steps."""
+"""From this many components on two are divided, and the others stand on ladders with this many
+steps."""
 
 
 def _seconds(rows: IntArray, others: int, cases: JsonObject) -> float:
-    """Estimated processor time of a check: the cost of each pair of rows and each component, per output and corner."""
+    """Estimated processor time of a check: the cost of each pair of rows and each component, per
+    output and corner."""
     places, odds = np.arange(float(rows.shape[1])), rows / float(TOTAL)
     variance = float(np.max(odds @ places**2 - (odds @ places) ** 2))
     width = min(others * (rows.shape[1] - 1), 17 * math.sqrt(others * variance)) + rows.shape[1]
@@ -635,11 +661,14 @@ def propose_sum(release: Release, epsilon: float, *, seconds: int = 60) -> Outco
 def propose_noise(
     release: Release, epsilon: float, *, shift: int, distance: int, order: float, seconds: int = 60
 ) -> Outcome | str:
-    """A certified claim near the float epsilon of sums of vectors to which every client adds integer noise.
+    """A certified claim near the float epsilon of sums of vectors to which every client adds
+    integer noise.
 
     Arguments:
-        release: of the noise's table, which has two equal rows; one report for each integer of a vector.
-        shift, distance: by how much neighbours differ in one integer, and in the squares of all of one round.
+        release: of the noise's table, which has two equal rows; one report for each integer of a
+            vector.
+        shift, distance: by how much neighbours differ in one integer, and in the squares of all of
+            one round.
         order: of the Renyi divergence.
     """
     if release.participation not in ("none", "public"):
@@ -659,7 +688,8 @@ def propose_noise(
 
 
 def _grids(epsilon: float, single: float, release: Release) -> JsonObject:
-    """Step and grids: losses of one sum are about epsilon / sqrt(releases) wide, and tails a few times that."""
+    """Step and grids: losses of one sum are about epsilon / sqrt(releases) wide, and tails a few
+    times that."""
     wide = min(single, 60.0, 8 * epsilon / release.releases**0.5 + 1e-3)
     fineness = math.ceil(400 / wide)
     reach = math.ceil(wide * fineness)

@@ -1,9 +1,11 @@
-"""All inputs that the other clients may have, covered by finitely many cases (docs/proofs/sums.md, "Cover").
+"""All inputs that the other clients may have, covered by finitely many cases (docs/proofs/sums.md,
+"Cover").
 
-A blanket of all rows keeps only what every row has. If it is known how many of the other clients have a row of one
-group, they add that group's blanket, which is more; a client whose row is known adds all of its randomness. A case
-states how many clients, at least, have a row of each group of a tree. Its bound is Theorem S' with each group's own
-blanket. The cases together hold every data set, so the worst of them bounds the worst data set.
+A blanket of all rows keeps only what every row has. If it is known how many of the other clients
+have a row of one group, they add that group's blanket, which is more; a client whose row is known
+adds all of its randomness. A case states how many clients, at least, have a row of each group of a
+tree. Its bound is Theorem S' with each group's own blanket. The cases together hold every data set,
+so the worst of them bounds the worst data set.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ MAX_ROWS = 8
 """Tables with more different rows have too many ways to sort clients into groups."""
 
 _MAX_LEVELS = 16
-"""Largest span plus 1 for which groups are sought: every pair of groups costs two linear programs."""
+"""Largest span plus 1 for which groups are sought: every pair of groups costs two linear
+programs."""
 
 
 @final
@@ -47,8 +50,8 @@ _MAX_LEVELS = 16
 class RowGroup:
     """Some rows of a table and the noise that a client with one of them is sure to add.
 
-    `members` are their indices, increasing. The blanket fits these rows in exact integers; None when they share
-    nothing. `parts` are the two groups that make it up; none of a single row.
+    `members` are their indices, increasing. The blanket fits these rows in exact integers; None
+    when they share nothing. `parts` are the two groups that make it up; none of a single row.
     """
 
     members: tuple[int, ...]
@@ -74,7 +77,8 @@ class RowGroup:
 
 
 def find_groups(rows: IntArray) -> RowGroup | None:
-    """A binary tree over a table's distinct rows, grouped by a heuristic; None when they are too many, or one."""
+    """A binary tree over a table's distinct rows, grouped by a heuristic; None when they are too
+    many, or one."""
     if not 2 <= rows.shape[0] <= MAX_ROWS or rows.shape[1] > _MAX_LEVELS:
         return None
     return _tree(rows.shape, np.ascontiguousarray(rows).tobytes())
@@ -97,7 +101,8 @@ def _tree(shape: tuple[int, int], raw: bytes) -> RowGroup:
         )
 
     def kept(group: RowGroup) -> float:
-        """Share of the parts' variance that is left when it is not known in which of them a client is."""
+        """Share of the parts' variance that is left when it is not known in which of them a client
+        is."""
         return group.variance / max(min(part.variance for part in group.parts), 1e-300)
 
     while len(left) > 1:
@@ -134,9 +139,10 @@ class Cover:
     Arguments:
         epsilon: worst over all pairs of rows, at the delta they were divided for.
         groups: of rows, parents first.
-        cases: (cases, groups) clients known to have a row of each group (and not counted in a group below it); the
-            worst case first.
-        own: the epsilon of each case that was computed, by its bytes, divided ones too; of the two rows furthest apart.
+        cases: (cases, groups) clients known to have a row of each group (and not counted in a group
+            below it); the worst case first.
+        own: the epsilon of each case that was computed, by its bytes, divided ones too; of the two
+            rows furthest apart.
     """
 
     epsilon: float
@@ -145,13 +151,15 @@ class Cover:
     own: dict[bytes, float]
 
     def noises(self, tail: float) -> Iterator[NoiseMixture]:
-        """The noise of every case; `tail` is mass that may be cut off each (it counts as disclosure)."""
+        """The noise of every case; `tail` is mass that may be cut off each (it counts as
+        disclosure)."""
         for first in range(0, len(self.cases), _BATCH):
             yield from case_noises(self.groups, self.cases[first : first + _BATCH], tail)
 
 
 def case_noises(groups: Sequence[RowGroup], cases: IntArray, tail: float) -> list[NoiseMixture]:
-    """The noise that clients sorted into groups are sure to add, case by case; each may cut off a mass of `tail`."""
+    """The noise that clients sorted into groups are sure to add, case by case; each may cut off a
+    mass of `tail`."""
     used: list[int] = np.flatnonzero(cases.any(axis=0)).tolist()
     drawn = [(component, i) for i in used for component in groups[i].components]
     if not drawn:
@@ -176,9 +184,11 @@ def case_noises(groups: Sequence[RowGroup], cases: IntArray, tail: float) -> lis
 def division(
     groups: Sequence[RowGroup], case: IntArray
 ) -> tuple[int, tuple[int, int], list[int], list[IntArray]]:
-    """How a case is divided: the group, its two parts, the cuts of how many are in the first, and the cases.
+    """How a case is divided: the group, its two parts, the cuts of how many are in the first, and
+    the cases.
 
-    The group is the one whose uncertainty costs most variance. No cases when there is none: a single data set.
+    The group is the one whose uncertainty costs most variance. No cases when there is none: a
+    single data set.
     """
     place = {id(group): i for i, group in enumerate(groups)}
     lost = [min(part.variance for part in g.parts) - g.variance if g.parts else 0.0 for g in groups]
@@ -205,7 +215,8 @@ def division(
 @final
 @dataclass(kw_only=True)
 class _Search:
-    """Best first: the case with the largest epsilon is divided until it is near a data set's own."""
+    """Best first: the case with the largest epsilon is divided until it is near a data set's
+    own."""
 
     rows: FloatArray
     groups: tuple[RowGroup, ...]
@@ -233,7 +244,8 @@ class _Search:
         return found
 
     def run(self, others: int, known: float) -> tuple[float, list[IntArray]] | None:
-        """The worst epsilon and the cases; None when a data set shows that `known` is as good as it gets."""
+        """The worst epsilon and the cases; None when a data set shows that `known` is as good as it
+        gets."""
         singles = [i for i, group in enumerate(self.groups) if not group.parts]
         pure = [np.where(np.arange(len(self.groups)) == i, others, 0) for i in singles]
         start = np.where(np.arange(len(self.groups)) == 0, others, 0)
@@ -253,7 +265,8 @@ class _Search:
                 break
             heapq.heappop(heap)
             for part, epsilon in zip(parts, self.epsilons(parts), strict=True):
-                # A part holds fewer data sets than the whole, so the whole's bound holds for it too.
+                # A part holds fewer data sets than the whole, so the whole's bound holds for it
+                # too.
                 heapq.heappush(heap, (max(-epsilon, worst[0]), next(ticket), part))
             left -= len(parts)
         return -heap[0][0], [case for _, _, case in heap]
@@ -262,7 +275,8 @@ class _Search:
 def cover(
     rows: IntArray, *, others: int, delta: float, limit: float, known: float = math.inf
 ) -> Cover | None:
-    """Cases for all inputs of `others` clients, divided until the worst is near the truth or work runs out.
+    """Cases for all inputs of `others` clients, divided until the worst is near the truth or work
+    runs out.
 
     Arguments:
         rows: distinct.
@@ -271,8 +285,8 @@ def cover(
         limit: the pure epsilon of one report, or inf.
         known: an epsilon that holds already.
 
-    Returns: None when the table has too many rows, or `known` cannot be bettered. Its epsilon is never below the exact
-        worst case over all inputs of all clients.
+    Returns: None when the table has too many rows, or `known` cannot be bettered. Its epsilon is
+        never below the exact worst case over all inputs of all clients.
     """
     root = find_groups(rows)
     if root is None:

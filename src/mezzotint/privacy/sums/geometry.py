@@ -1,15 +1,18 @@
-"""Vectors under an L2 bound: the Renyi loss of a table grows at most with the square of the distance of its inputs.
+"""Vectors under an L2 bound: the Renyi loss of a table grows at most with the square of the
+distance of its inputs.
 
-Between knots rows are mixed linearly, so p(x,.) - p(x',.) = (x - x') G with G a mean of segment slopes, and with
-h(u) = max(1 + u, 0)^alpha - 1 - alpha u,
+Between knots rows are mixed linearly, so p(x,.) - p(x',.) = (x - x') G with G a mean of segment
+slopes, and with h(u) = max(1 + u, 0)^alpha - 1 - alpha u,
     exp((alpha - 1) D_alpha(p(x,.) || p(x',.))) - 1 = sum_i p(x',i) h((x - x') G_i / p(x',i)) = Phi.
-The perspective P h(t G / P) is jointly convex in (P, G), so for a distance t = |x - x'| the supremum stands at a
-(row, slope) pair, of segments within t of each other, with +G where x lies above x' and -G where it lies below: both
-count, as only mirror-symmetric tables tie one to the other. Convexity also gives data processing: adding the other
-clients' noise to rows and slopes alike lowers Phi, and revealed mixtures average it. Then D_alpha <= kappa t^2, and
-losses of independent coordinates add up to kappa ||x - x'||^2 (docs/proofs/sums-l2.md).
+The perspective P h(t G / P) is jointly convex in (P, G), so for a distance t = |x - x'| the
+supremum stands at a (row, slope) pair, of segments within t of each other, with +G where x lies
+above x' and -G where it lies below: both count, as only mirror-symmetric tables tie one to the
+other. Convexity also gives data processing: adding the other clients' noise to rows and slopes
+alike lowers Phi, and revealed mixtures average it. Then D_alpha <= kappa t^2, and losses of
+independent coordinates add up to kappa ||x - x'||^2 (docs/proofs/sums-l2.md).
 
-Pure losses of vectors under an L2 bound: what a table loses at most between inputs so far apart, added up.
+Pure losses of vectors under an L2 bound: what a table loses at most between inputs so far apart,
+    added up.
 """
 
 from __future__ import annotations
@@ -32,24 +35,28 @@ _WORK = 1e7
 """Rows times slopes times places that one constant may cost, about."""
 
 _FAINT = 40
-"""Ratios that change a probability by 2**-40 of itself over the complete range are distinguished when gathered."""
+"""Ratios that change a probability by 2**-40 of itself over the complete range are distinguished
+when gathered."""
 
 _GATHERED = 2**22
 """Numbers that the gathered ratios of all pairs may take, about."""
 
 _REACH = 0.125
-"""Ratios up to this share of 1 / (alpha + 1) are summed by the series, whose relative error is 1e-4 there."""
+"""Ratios up to this share of 1 / (alpha + 1) are summed by the series, whose relative error is 1e-4
+there."""
 
 _FINE = 10**4
 """Noise on fewer places than this leaves losses curved, and affords finer bins of distances."""
 
 
 def series(alpha: float, reach: float = 0.5) -> tuple[float, float, float, float, float, float]:
-    """(alpha, small, a, b, c, UNIT): h(u) = max(1 + u, 0)**alpha - 1 - alpha u is at most u^2 (a + b u + c u^2), and at
-    least half of it, for |u| <= small = reach / (alpha + 1), roundings of this bound included; 0 < reach <= 1/2."""
+    """(alpha, small, a, b, c, UNIT): h(u) = max(1 + u, 0)**alpha - 1 - alpha u is at most u^2 (a +
+    b u + c u^2), and at least half of it, for |u| <= small = reach / (alpha + 1), roundings of this
+    bound included; 0 < reach <= 1/2."""
     small = reach / (alpha + 1)
-    # Taylor with Lagrange's remainder for small u: the fourth derivative is at most its larger end's, and its size is
-    # taken. The bracket a + b u + c u^2 lies within a factor of 2 of a, so relative errors stay below 64 UNIT.
+    # Taylor with Lagrange's remainder for small u: the fourth derivative is at most its larger
+    # end's, and its size is taken. The bracket a + b u + c u^2 lies within a factor of 2 of a, so
+    # relative errors stay below 64 UNIT.
     second, third = alpha * (alpha - 1) / 2, alpha * (alpha - 1) * (alpha - 2) / 6
     fourth = abs(third * (alpha - 3)) / 4 * math.exp(abs(alpha - 4) * -math.log1p(-small))
     return alpha, small, second * (1 + 64 * UNIT), third, fourth, UNIT
@@ -76,13 +83,15 @@ def _refined(knots: FloatArray, rows: FloatArray, places: int) -> tuple[FloatArr
         parts = max(1, math.ceil((b - a) / widest))
         steps = np.arange(parts)
         finer.append(a + (b - a) * steps / parts)
-        # Sums of two positive terms: 3 UNIT of each entry, however small it is beside its neighbours.
+        # Sums of two positive terms: 3 UNIT of each entry, however small it is beside its
+        # neighbours.
         mixed.append(((parts - steps)[:, None] * row + steps[:, None] * following) / parts)
     return np.append(np.concatenate(finer), knots[-1]), np.concatenate([*mixed, rows[-1:]])
 
 
 def _reach(knots: FloatArray) -> FloatArray:
-    """(K, K - 1) how far x must at least be from an x' in a segment beside knot k for segment j to be between them."""
+    """(K, K - 1) how far x must at least be from an x' in a segment beside knot k for segment j to
+    be between them."""
     count = knots.size
     beside_left = knots[np.maximum(np.arange(count) - 1, 0)]
     beside_right = knots[np.minimum(np.arange(count) + 1, count - 1)]
@@ -118,9 +127,11 @@ class _Smear:
 def _noisy(
     smear: _Smear, row: FloatArray, slope: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """The noisy row; the least and the greatest value that slope over row may have; per cell and place.
+    """The noisy row; the least and the greatest value that slope over row may have; per cell and
+    place.
 
-    No ratio is larger than the cap; what probabilities and sums are off by moves it by that share of the cap (R5).
+    No ratio is larger than the cap; what probabilities and sums are off by moves it by that share
+    of the cap (R5).
     """
     cap = _ratio_cap(row, slope)
     below = smear(row)
@@ -131,15 +142,17 @@ def _noisy(
 
 
 def squared_distance(mechanism: Mechanism, *, coordinates: int, l2_norm: float) -> float:
-    """Largest squared L2 distance of the inputs that the reports of two clients are drawn for, rounded up.
+    """Largest squared L2 distance of the inputs that the reports of two clients are drawn for,
+    rounded up.
 
     Arguments:
         mechanism: its range clips every coordinate; refused where its square is not a float.
         coordinates: reported of one vector.
         l2_norm: of a client's vector, data units.
 
-    Guarantees: covers what arithmetic does to a vector: rotating moves its norm by a relative 128 UNIT at most, and
-        the row is drawn for a position that differs from the input's by 2**-32 of its segment at most (S1).
+    Guarantees: covers what arithmetic does to a vector: rotating moves its norm by a relative 128
+        UNIT at most, and the row is drawn for a position that differs from the input's by 2**-32 of
+        its segment at most (S1).
     """
     width = float(np.diff(mechanism.knots).max())
     span = mechanism.upper - mechanism.lower
@@ -156,16 +169,18 @@ def squared_distance(mechanism: Mechanism, *, coordinates: int, l2_norm: float) 
 
 
 def quadratic_renyi(mechanism: Mechanism, noise: NoiseMixture, alpha: float) -> float:
-    """kappa with D_alpha(sum given x || sum given x') <= kappa (x - x')^2 for all inputs, rounded up.
+    """kappa with D_alpha(sum given x || sum given x') <= kappa (x - x')^2 for all inputs, rounded
+    up.
 
     Arguments:
         mechanism: levels on a lattice.
-        noise: of the other honest clients (`blanket_noise`), or `no_noise()` for one report seen alone.
+        noise: of the other honest clients (`blanket_noise`), or `no_noise()` for one report seen
+            alone.
         alpha: order > 1.
 
-    Returns: kappa in nats per squared data unit, never below the exact supremum over pairs of inputs; inf when a level
-        with slope has a row without mass, and for a table with a jump: inputs on either side of it, however near, are
-        not near in distribution.
+    Returns: kappa in nats per squared data unit, never below the exact supremum over pairs of
+        inputs; inf when a level with slope has a row without mass, and for a table with a jump:
+        inputs on either side of it, however near, are not near in distribution.
     """
     if not 1 < alpha < math.inf:
         raise ParameterError("alpha", alpha, "need a finite Renyi order above 1")
@@ -175,11 +190,13 @@ def quadratic_renyi(mechanism: Mechanism, noise: NoiseMixture, alpha: float) -> 
 
 @final
 class _Pairs:
-    """Every row of a table with every slope under one noise: what they lose most, for one order after the other.
+    """Every row of a table with every slope under one noise: what they lose most, for one order
+    after the other.
 
-    The loss of a pair is a mean of h(t u) / t^2, convex in u: between two points of a grid a chord lies above it. What
-    the places of a pair weigh is moved to the grid once; an order then bounds all pairs by one product of matrices, and
-    only the few that may be the worst are looked at place by place.
+    The loss of a pair is a mean of h(t u) / t^2, convex in u: between two points of a grid a chord
+    lies above it. What the places of a pair weigh is moved to the grid once; an order then bounds
+    all pairs by one product of matrices, and only the few that may be the worst are looked at place
+    by place.
     """
 
     def __init__(self, mechanism: Mechanism, noise: NoiseMixture) -> None:
@@ -194,8 +211,8 @@ class _Pairs:
         self.distances = np.append(0.0, np.geomspace(1 / 32, 1, bins)) * (
             mechanism.upper - mechanism.lower
         )
-        # x' is a mixture of two neighbouring rows and G one of the slopes between x' and x: only slopes within t count.
-        # Pieces of one segment share its slope: the nearest of them decides.
+        # x' is a mixture of two neighbouring rows and G one of the slopes between x' and x: only
+        # slopes within t count. Pieces of one segment share its slope: the nearest of them decides.
         apart = np.minimum.reduceat(_reach(knots), np.unique(segment, return_index=True)[1], axis=1)
         # The bins that count are those from some distance on.
         first = np.searchsorted(self.distances, apart.ravel(), side="right") - 1
@@ -204,7 +221,8 @@ class _Pairs:
         self.points, self.weights = self._gathered()
 
     def _gathered(self) -> tuple[FloatArray, FloatArray]:
-        """(points,) sizes of u, and (2, pairs, points) what weighs on each, of u above 0 and below."""
+        """(points,) sizes of u, and (2, pairs, points) what weighs on each, of u above 0 and
+        below."""
         from mezzotint.privacy.sums import compiled as kernels
 
         known, smear = np.isfinite(self.caps), _Smear(self.noise)
@@ -227,10 +245,11 @@ class _Pairs:
         return self.rows[row], self.slopes[slope]
 
     def bounds(self, alpha: float) -> FloatArray:
-        """(pairs, bins) upper bounds on the loss over t^2 of each pair at distances t in each bin; 0 in bins that do
-        not count, inf where a level with slope has no mass."""
+        """(pairs, bins) upper bounds on the loss over t^2 of each pair at distances t in each bin;
+        0 in bins that do not count, inf where a level with slope has no mass."""
         above, below = (self._quotients(sign * self.points, alpha) for sign in (1, -1))
-        # x above x', then below it; and outside the windows, where any ratio up to the cap may stand.
+        # x above x', then below it; and outside the windows, where any ratio up to the cap may
+        # stand.
         sides = [
             _mean_of(self.weights, one, other) for one, other in ((above, below), (below, above))
         ]
@@ -243,7 +262,8 @@ class _Pairs:
         return np.where(self.counts, _over_squares(self.distances[:-1], means), 0.0)
 
     def _quotients(self, points: FloatArray, alpha: float) -> FloatArray:
-        """(points, bins) the largest h(t u) / t^2 inside each bin of distances, u each point; rounded up."""
+        """(points, bins) the largest h(t u) / t^2 inside each bin of distances, u each point;
+        rounded up."""
         from mezzotint.privacy.sums import compiled as kernels
 
         result = np.zeros((points.size, self.distances.size - 1))
@@ -270,7 +290,8 @@ _pairs = lru_cache(maxsize=2)(_Pairs)
 
 
 def _mean_of(weights: FloatArray, above: FloatArray, below: FloatArray) -> FloatArray:
-    """(pairs, bins) weights times values, of u above 0 and below; inf where a value that weighs is."""
+    """(pairs, bins) weights times values, of u above 0 and below; inf where a value that weighs
+    is."""
     total = np.zeros((weights.shape[1], above.shape[1]))
     for weight, value in ((weights[0], above), (weights[1], below)):
         finite = np.isfinite(value)
@@ -281,7 +302,8 @@ def _mean_of(weights: FloatArray, above: FloatArray, below: FloatArray) -> Float
 
 
 def _over_squares(left: FloatArray, quotients: FloatArray) -> FloatArray:
-    """Per bin of t that starts at `left`, log(1 + t^2 q) / t^2: it falls with t, so that left ends bound it; at 0 q."""
+    """Per bin of t that starts at `left`, log(1 + t^2 q) / t^2: it falls with t, so that left ends
+    bound it; at 0 q."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(left > 0, np.log1p(left**2 * quotients) / left**2, quotients)
 
@@ -289,7 +311,8 @@ def _over_squares(left: FloatArray, quotients: FloatArray) -> FloatArray:
 def pair_quotients(
     noise: NoiseMixture, row: FloatArray, slope: FloatArray, distances: FloatArray, alpha: float
 ) -> FloatArray:
-    """Per bin of distances an upper bound on Phi(t) / t^2 for every t in it, whether x lies above x' or below."""
+    """Per bin of distances an upper bound on Phi(t) / t^2 for every t in it, whether x lies above
+    x' or below."""
     cap = _ratio_cap(row, slope)
     if math.isinf(cap):
         return np.full(distances.size - 1, math.inf)
@@ -317,11 +340,12 @@ _SEGMENTS = 64
 
 
 def loss_profile(mechanism: Mechanism) -> tuple[FloatArray, FloatArray]:
-    """Distances t_1 < .. < t_k = range; for each the largest log-ratio of a level between inputs at most t apart.
+    """Distances t_1 < .. < t_k = range; for each the largest log-ratio of a level between inputs at
+    most t apart.
 
-    The losses of a table's jumps stand at every distance; they are inf where a level has mass in one row and none in
-    another. Never below the supremum over all such pairs of inputs, and never above what a distance a few ulp larger
-    allows (docs/proofs/vectors.md, "Pure losses").
+    The losses of a table's jumps stand at every distance; they are inf where a level has mass in
+    one row and none in another. Never below the supremum over all such pairs of inputs, and never
+    above what a distance a few ulp larger allows (docs/proofs/vectors.md, "Pure losses").
     """
     distances = (mechanism.upper - mechanism.lower) * np.arange(1, _SEGMENTS + 1) / _SEGMENTS
     losses = [_loss_within(mechanism, float(t)) for t in distances]
@@ -330,8 +354,9 @@ def loss_profile(mechanism: Mechanism) -> tuple[FloatArray, FloatArray]:
 
 def _loss_within(mechanism: Mechanism, distance: float) -> float:
     """The largest log-ratio between inputs at most `distance` apart."""
-    # x and x' in two closed segments with |x - x'| <= t are a polygon, on which p(x) / p(x') is a ratio of two affine
-    # functions: its largest value stands at a vertex, where one of the two is a knot and the other a knot or t away.
+    # x and x' in two closed segments with |x - x'| <= t are a polygon, on which p(x) / p(x') is a
+    # ratio of two affine functions: its largest value stands at a vertex, where one of the two is a
+    # knot and the other a knot or t away.
     knots = mechanism.knots
     moved = np.concatenate([knots - distance, knots + distance])
     # A moved knot is rounded; between the floats on either side of it probabilities are monotone.
@@ -340,7 +365,8 @@ def _loss_within(mechanism: Mechanism, distance: float) -> float:
     values = np.concatenate([mechanism.probabilities, _between(mechanism, places[knots.size :])])
     order = np.argsort(places, kind="stable")
     places, values = places[order], values[order]
-    # The rounding of a moved knot, its neighbour, and their distance: each an ulp of the largest knot at most.
+    # The rounding of a moved knot, its neighbour, and their distance: each an ulp of the largest
+    # knot at most.
     reach = distance + 8 * UNIT * float(np.abs(knots).max())
     first = np.searchsorted(places, places - reach, side="left")
     last = np.searchsorted(places, places + reach, side="right")
@@ -364,7 +390,8 @@ def _between(mechanism: Mechanism, places: FloatArray) -> FloatArray:
 
 
 def _window_maxima(values: FloatArray, first: IntArray, last: IntArray) -> FloatArray:
-    """(n, m) largest of values[first_i : last_i] per column: by the maxima of 2^j neighbours, two of which cover it."""
+    """(n, m) largest of values[first_i : last_i] per column: by the maxima of 2^j neighbours, two
+    of which cover it."""
     result = np.empty_like(values)
     length = last - first
     width, maxima = 1, values
@@ -391,16 +418,18 @@ def pure_epsilon_l2(mechanism: Mechanism, *, coordinates: int, l2_norm: float) -
     distances, losses = loss_profile(mechanism)
     if math.isinf(float(losses[-1])):
         return math.inf
-    # A pair at a distance in (t_{j-1}, t_j] loses at most losses[j]: points above the profile stand at left ends. With
-    # a concave majorant f over squared distances, sum_j f(a_j) <= coordinates f(sum a_j / coordinates) (Jensen).
-    # Where a square is off by a relative 4 UNIT, f is too: it rises, is concave, and at 0 it is not below 0.
+    # A pair at a distance in (t_{j-1}, t_j] loses at most losses[j]: points above the profile stand
+    # at left ends. With a concave majorant f over squared distances, sum_j f(a_j) <= coordinates
+    # f(sum a_j / coordinates) (Jensen). Where a square is off by a relative 4 UNIT, f is too: it
+    # rises, is concave, and at 0 it is not below 0.
     squares = np.append(0.0, distances[:-1]) ** 2
     value = concave_majorant(squares, losses, square / coordinates)
     return coordinates * value * (1 + 64 * UNIT)
 
 
 def concave_majorant(points: NumberArray, values: NumberArray, at: float) -> float:
-    """The least concave, increasing function above the points, at `at`; constant beyond the last."""
+    """The least concave, increasing function above the points, at `at`; constant beyond the
+    last."""
     across: list[float] = points.tolist()
     up: list[float] = np.maximum.accumulate(values).tolist()
     vertices = hull(across, [-value for value in up])
