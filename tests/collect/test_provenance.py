@@ -179,7 +179,7 @@ def test_memoised_runs_are_charged_in_full_though_their_reports_are_the_same(
     charged: dict[str, Any] = {
         **options,
         "ledger": path,
-        "people": people,
+        "charge_by": people,
         "budget": 1.1,
     }  # for two runs
     for name in ("a", "b"):
@@ -214,7 +214,7 @@ def test_people_pay_for_their_own_rows(tmp_path: Path, out: str) -> None:
         "column": "x",
         "mechanism": MECHANISM,
         "ledger": path,
-        "people": "id",
+        "charge_by": "id",
         "budget": 1.5,
     }
     for name in ("a", "b", "c", "d"):
@@ -250,11 +250,11 @@ def test_people_without_ids_or_without_a_ledger_are_refused(source: Path, tmp_pa
     cases: tuple[tuple[Path, dict[str, Any], str], ...] = (
         (
             tmp_path / "in.parquet",
-            {"ledger": path, "people": "id"},
-            "people=id: data row 2 of in.parquet has no id",
+            {"ledger": path, "charge_by": "id"},
+            "charge_by=id: data row 2 of in.parquet has no id",
         ),
-        (source, {"ledger": path, "people": "id"}, "id"),
-        (source, {"people": "id"}, "needs a ledger; name it"),
+        (source, {"ledger": path, "charge_by": "id"}, "id"),
+        (source, {"charge_by": "id"}, "needs a ledger; name it"),
     )
     for given, options, words in cases:
         with pytest.raises(ParameterError, match=words):

@@ -53,7 +53,6 @@ ALIASES: dict[str, dict[str, str]] = {
     "ledger": {"path": "file"},
     "privatize": {
         "path": "ledger",
-        "people": "charge_by",
         "users": "memoise_by",
         "key": "key_file",
         "rng": "seed",

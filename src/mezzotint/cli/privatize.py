@@ -85,6 +85,15 @@ def command(
     charge_by: Annotated[
         str | None, option("Person ids: charge each person for their own rows.", metavar="COLUMN")
     ] = None,
+    at_most: Annotated[
+        int | None,
+        option(
+            "With --charge-by: keep at most this many rows of each person, drawn by their numbers alone."
+        ),
+    ] = None,
+    per: Annotated[
+        str | None, option("With --at-most: column of the period in which it is meant.")
+    ] = None,
     delimiter: Annotated[
         str | None,
         option(
@@ -146,7 +155,6 @@ def command(
     options |= {
         "keep": keep or (),
         "memo": _memo(memoise_by, key_file, new_key),
-        "people": charge_by,
         "delimiter": "\t" if delimiter == "\\t" else delimiter,
         "missing_values": None if missing_values is None else missing_values.split(","),
         "rng": seed,
@@ -243,6 +251,7 @@ def _lines(result: Result, numeric: set[str]) -> list[str]:
             f"{result.resumed} of {result.blocks} parts existed already; the counts below leave them out"
         )
     lines += _charged(result)
+    lines += _limited(result)
     clipped = "; ".join(f"{name}{one.below:,} below, {one.above:,} above" for name, one in columns)
     spelled = [(f"{one.column} ", one) for one in getattr(result, "columns", ())] or [("", result)]
     seen = [f"clipped: {clipped}"] * bool(clipped) + [f"dropped as missing: {result.missing:,}"]
@@ -252,6 +261,17 @@ def _lines(result: Result, numeric: set[str]) -> list[str]:
         ]
         seen += [f"{words}: {', '.join(listed)}"] * bool(listed)
     return [*lines, "; ".join(seen), f"({mz.collect.RAW_COUNTS_REMARK})"]
+
+
+def _limited(result: Result) -> list[str]:
+    """What a limit on the rows of a person dropped, and what that means for means."""
+    if result.shift is None:
+        return []
+    return [
+        f"kept within the limit of each person: {result.reports:,}; dropped beyond it: {result.beyond:,}. Estimates are "
+        f"about the rows kept: their mean may be off that of all rows by at most {above(result.shift, 3)} of the range "
+        "(of this data, not private)"
+    ]
 
 
 def _charged(result: Result) -> list[str]:

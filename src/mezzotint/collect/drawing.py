@@ -310,6 +310,7 @@ class Tally:
 
     rows: int = 0
     reports: int = 0
+    beyond: int = 0
     below: Counter[str] = field(default_factory=Counter)
     above: Counter[str] = field(default_factory=Counter)
     unlisted: Counter[str] = field(default_factory=Counter)
@@ -317,8 +318,8 @@ class Tally:
 
     @property
     def missing(self) -> int:
-        """Rows left out."""
-        return self.rows - self.reports
+        """Rows left out as a value was missing."""
+        return self.rows - self.reports - self.beyond
 
     def nothing(self, column: str, where: str) -> ParameterError:
         """The error to raise where no report was made."""
@@ -341,6 +342,7 @@ class Tally:
         """Adds the counts of another part of the run."""
         self.rows += other.rows
         self.reports += other.reports
+        self.beyond += other.beyond
         for name in ("below", "above", "unlisted", "respelled"):
             getattr(self, name).update(getattr(other, name))
 
@@ -503,6 +505,7 @@ class Plan:
         offset: int = 0,
         where: str = "",
         markers: frozenset[str] = frozenset(),
+        kept: npt.NDArray[np.bool_] | None = None,
     ) -> pa.RecordBatch:
         """One batch of the columns, then of `extra`, with codes in place of the values, counted in the tally.
 
@@ -511,6 +514,7 @@ class Plan:
             offset: index of its first row in its file, minus `first`: so that messages name the row within the file.
             where: which file, for messages.
             markers: texts that mean a missing value, unless they are categories.
+            kept: (n,) rows that may become reports; None for all.
 
         Raises:
             ParameterError: a missing value under "error", or a value out of range under "error", naming its row.
@@ -518,6 +522,9 @@ class Plan:
         place = _Place(before=first + offset, where=where)
         split = [self._inputs(batch.column(i), i, place, markers) for i in range(len(self.columns))]
         present = self._present([listed.present for listed in split], place)
+        if kept is not None:
+            present = kept if present is None else present & kept
+            tally.beyond += kept.size - int(kept.sum())
         fields, hashes = [], []
         for i, (column, listed) in enumerate(zip(self.columns, split, strict=True)):
             tally.spell(column, listed)

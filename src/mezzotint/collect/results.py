@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from mezzotint.collect.columns import BLOCK_ROWS, Dialect
 from mezzotint.collect.drawing import Memo, Plan, Tally, load_memo_key, new_memo_key
 from mezzotint.collect.listing import SourceFile, open_binary
-from mezzotint.collect.people import people_in
+from mezzotint.collect.people import Selection, people_in, select_rows
 from mezzotint.collect.reports import code_field
 from mezzotint.collect.sink import draft_of
 from mezzotint.core.arguments import check_choice
@@ -55,7 +55,9 @@ class Options(TypedDict, total=False):
     progress: Progress | None
     ledger: str | os.PathLike[str] | Ledger | None
     budget: float | None
-    people: str | None
+    charge_by: str | None
+    at_most: int | None
+    per: str | None
     delimiter: str | None
     missing_values: Sequence[str] | None
     decimal: str
@@ -86,8 +88,13 @@ class Settings:
         ledger: file of a `privacy.Ledger`, or one: the claim is charged to everybody before anything is written. A
             folder's run is charged once, however often it is resumed; privatizing the data again is another charge.
         budget: epsilon that everybody's charges in the ledger may not exceed together; None for no limit.
-        people: column of ids: the ledger charges each person for the rows that are theirs, instead of everybody for
-            one. It is read before anything is drawn, and not copied; the ledger names the ids, so keep it as safe.
+        charge_by: column of ids: the ledger charges each person for the rows that are theirs, instead of everybody for
+            one. It is read before anything is drawn, and not copied; keep the ledger's key as safe as the ids.
+        at_most: keep at most this many rows of each person (in each period), chosen by a keyed permutation
+            of row numbers that is fresh in every run; None for all. People are charged for the rows kept.
+            The claim is about replacing values: numbers, order and ids of rows are public. A file that is
+            sorted by a private value voids it. Estimates are then about the rows kept.
+        per: column of the period that `at_most` is meant for.
         delimiter, missing_values, decimal, backslash_is_text: how text files are spelled; see `columns.Dialect`.
 
     Raises:
@@ -113,7 +120,9 @@ class Settings:
     progress: Progress | None = None
     ledger: str | os.PathLike[str] | Ledger | None = None
     budget: float | None = None
-    people: str | None = None
+    charge_by: str | None = None
+    at_most: int | None = None
+    per: str | None = None
     delimiter: str | None = None
     missing_values: Sequence[str] | None = None
     decimal: str = "."
@@ -130,8 +139,14 @@ class Settings:
             )
         if self.budget is not None and self.ledger is None:
             raise ParameterError("budget", self.budget, "needs a ledger; name it (--ledger)")
-        if self.people is not None and self.ledger is None:
-            raise ParameterError("people", self.people, "needs a ledger; name it (--ledger)")
+        if self.charge_by is not None and self.ledger is None:
+            raise ParameterError("charge_by", self.charge_by, "needs a ledger; name it (--ledger)")
+        if self.at_most is not None and (self.charge_by is None or self.at_most < 1):
+            raise ParameterError(
+                "at_most", self.at_most, "needs charge_by (--charge-by), and is at least 1"
+            )
+        if self.per is not None and self.at_most is None:
+            raise ParameterError("per", self.per, "needs at_most (--at-most)")
         if self.ledger is not None and self.rng is not None:
             raise ParameterError(
                 "ledger", str(self.ledger), "a seeded draw cannot be charged; leave one out"
@@ -229,7 +244,7 @@ def check_budget(work: Plan, chosen: Settings) -> None:
     claim, budget = report_claim(work.mechanisms), chosen.budget
     exceeds = claim.epsilon > budget
     ledger = chosen.ledger
-    if chosen.people is None and (isinstance(ledger, Ledger) or Path(ledger).exists()):
+    if chosen.charge_by is None and (isinstance(ledger, Ledger) or Path(ledger).exists()):
         release = Charge.of(claim, identity="privatize", description="", fingerprint="")
         exceeds = exceeds or _ledger(chosen).would_exceed(budget, 0.0, release=release)
     if exceeds:
@@ -239,16 +254,36 @@ def check_budget(work: Plan, chosen: Settings) -> None:
         )
 
 
+def selection(chosen: Settings, files: Sequence[SourceFile], run: str) -> Selection | None:
+    """The rows that a run keeps, the same whenever it is resumed; None for all."""
+    if chosen.at_most is None or chosen.charge_by is None:
+        return None
+    return select_rows(
+        files,
+        person=chosen.charge_by,
+        period=chosen.per,
+        at_most=chosen.at_most,
+        key=hashlib.sha256(b"mezzotint selection " + run.encode()).digest(),
+        dialect=chosen.dialect,
+    )
+
+
 def charge_people(
-    chosen: Settings, files: Sequence[SourceFile], priced: Charge, *, budget: float
+    chosen: Settings,
+    files: Sequence[SourceFile],
+    priced: Charge,
+    *,
+    budget: float,
+    selected: Selection | None,
 ) -> Charged:
     """Charges each person for their rows; raises BudgetError where somebody's do not fit."""
-    assert chosen.people is not None
+    assert chosen.charge_by is not None
     ledger = _ledger(chosen)
     if ledger.path is None:
         raise ParameterError("ledger", None, "people are charged in a ledger on disk; name a file")
     with ledger.counting(ledger_key(ledger.path)) as counter:
-        for ids, counts in people_in(files, chosen.people, dialect=chosen.dialect):
+        counted = people_in(files, chosen.charge_by, dialect=chosen.dialect, selected=selected)
+        for ids, counts in counted:
             counter.add(ids, counts)
         line = ledger.charge_people(counter, priced, budget=budget)
     worst = ledger.worst()
@@ -270,11 +305,13 @@ def charge(
     run: str,
     source: str | None,
     once: bool = False,
+    selected: Selection | None = None,
 ) -> Charged | None:
     """Charges a run to the ledger of its settings, BEFORE anything is written; None where there is none.
 
     Arguments:
         once: the run's parts are the same bits whenever it is resumed: it pays once.
+        selected: the rows that are kept; None for all.
 
     Raises:
         BudgetError: the claim does not fit the budget; nothing was charged or written.
@@ -288,8 +325,8 @@ def charge(
     about = str(claim) if source is None else f"{claim}; source {source}"
     priced = Charge.of(claim, identity=identity, description=about, fingerprint=bits)
     budget = math.inf if chosen.budget is None else chosen.budget
-    if chosen.people is not None:
-        return charge_people(chosen, files, priced, budget=budget)
+    if chosen.charge_by is not None:
+        return charge_people(chosen, files, priced, budget=budget, selected=selected)
     # Without a budget an infinite epsilon may be charged, too.
     unlimited = chosen.budget is None
     entry = ledger.charge(priced) if unlimited else ledger.reserve(priced, budget=(budget, 0.0))
@@ -362,6 +399,9 @@ class ColumnsResult(Seen):
         seconds: wall time.
         blocks, resumed: parts of a folder, and how many of them were there before this run began; `missing` and the
             clipped inputs of those are not counted here.
+        beyond: rows dropped as their person has more than `at_most`. Counted on raw data: not private.
+        shift: how far the kept rows are from all, in total variation: times the range it bounds the
+            difference of their means. Not private; None without `at_most`.
         charged: what the ledger was charged; None without one, and where a finished run had nothing left to do.
 
     Example:
@@ -382,6 +422,8 @@ class ColumnsResult(Seen):
     seconds: float
     blocks: int = 1
     resumed: int = 0
+    beyond: int = 0
+    shift: float | None = None
     charged: Charged | None = None
 
     def _rows(self) -> list[JsonObject]:
@@ -395,7 +437,8 @@ class PrivatizeResult(Seen):
 
     Arguments:
         column, field, below, above, unlisted, respelled, bits, sha256: as in `ColumnResult`.
-        out, reports, missing, claim, seeded, seconds, blocks, resumed, charged: as in `ColumnsResult`.
+        out, reports, missing, claim, seeded, seconds, blocks, resumed, beyond, shift, charged: as in
+            `ColumnsResult`.
 
     Example:
         >>> from pathlib import Path
@@ -422,6 +465,8 @@ class PrivatizeResult(Seen):
     seconds: float
     blocks: int = 1
     resumed: int = 0
+    beyond: int = 0
+    shift: float | None = None
     charged: Charged | None = None
 
 
@@ -450,6 +495,7 @@ def result_of(
         claim=None if seeded else claim,
         reports=tally.reports,
         missing=tally.missing,
+        beyond=tally.beyond,
         seeded=seeded,
         seconds=time.perf_counter() - started,
     )

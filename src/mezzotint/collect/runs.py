@@ -54,6 +54,7 @@ from mezzotint.collect.listing import (
     is_remote,
     stamp,
 )
+from mezzotint.collect.people import Selection
 from mezzotint.collect.results import (
     Charged,
     ColumnsResult,
@@ -65,6 +66,7 @@ from mezzotint.collect.results import (
     fingerprint,
     of_one_column,
     result_of,
+    selection,
 )
 from mezzotint.collect.sink import Draft, ReportsWriter, check_schema, standard_output
 from mezzotint.core import not_installed
@@ -226,11 +228,14 @@ def _one_file(
     several = chosen.workers > 1 and files[0].path != STREAM
     with ThreadPoolExecutor(max_workers=2) as pool:
         stage = partial(ahead, pool) if several else iter
-        coded = stage(_code(work, stage(_read(work, files, chosen.dialect)), tally, len(files)))
+        run = work.new_run()
+        selected = selection(chosen, files, run)
+        reads = stage(_read(work, files, chosen.dialect))
+        coded = stage(_code(work, reads, tally, len(files), selected))
         first = _first(coded, work.columns[0], files, tally)
         check_schema(first[0].schema, kind)
-        run, source = work.new_run(), fingerprint(chosen, files)
-        pay = partial(charge, work, chosen, files=files, run=run, source=source)
+        source = fingerprint(chosen, files)
+        pay = partial(charge, work, chosen, files=files, run=run, source=source, selected=selected)
         with _output(out, kind, first[0].schema, work.describe(run, source), work) as output:
             charged = pay() if output.early else None
             for batch, done in chain([first], coded):
@@ -241,7 +246,8 @@ def _one_file(
                 charged = pay()
             if not output.publish(overwrite=chosen.overwrite):
                 refuse_existing(out, parameter="out")
-    return replace(result_of(work, tally, out=out, started=started), charged=charged)
+    shift = None if selected is None else selected.shift
+    return replace(result_of(work, tally, out=out, started=started), charged=charged, shift=shift)
 
 
 @final
@@ -334,12 +340,15 @@ def _read(work: Plan, files: Sequence[SourceFile], dialect: Dialect) -> Iterator
 
 
 def _code(
-    work: Plan, reads: Iterator[_Batch], tally: Tally, files: int
+    work: Plan, reads: Iterator[_Batch], tally: Tally, files: int, selected: Selection | None
 ) -> Iterator[tuple[pa.RecordBatch, float]]:
     schema = None
     for batch in reads:
         where = f" of {batch.file.name}" if files > 1 else ""
         names: dict[str, Any] = {"offset": batch.row - batch.first, "where": where}
+        if selected is not None:
+            path, rows = str(batch.file.path), batch.values.num_rows
+            names["kept"] = selected.mask(path, batch.row, rows)
         coded = work.encode(
             batch.values, first=batch.first, tally=tally, markers=batch.markers, **names
         )
@@ -411,6 +420,7 @@ class PartWriter:
     source: str | None
     record_counts: bool
     dialect: Dialect = STANDARD
+    selected: Selection | None = None
 
     def write(self, block: Block, pay: Callable[[], object] | None = None) -> Tally | None:
         """Makes the part of one block; None where it is there already, possibly since a moment ago.
@@ -435,6 +445,9 @@ class PartWriter:
         ):
             place: dict[str, Any] = {"offset": block.offset, "where": f" of {block.file.name}"}
             for batch in opened.batches(block.groups):
+                if self.selected is not None:
+                    row = block.offset + tally.rows
+                    place["kept"] = self.selected.mask(str(block.file.path), row, batch.num_rows)
                 coded = work.encode(
                     batch, first=tally.rows, tally=tally, markers=opened.reader.markers, **place
                 )
@@ -482,9 +495,15 @@ class Run:
             blocks = blocks_of(self.files, block_rows=state["block_rows"])
             left = [block for block in blocks if not (self.out / part_name(block.index)).exists()]
             run, source = state["run"], fingerprint(self.settings, self.files)
-            names: dict[str, Any] = {"files": self.files, "run": run, "source": source}
+            selected = selection(self.settings, self.files, run)
+            names: dict[str, Any] = {
+                "files": self.files,
+                "run": run,
+                "source": source,
+                "selected": selected,
+            }
             paid = _Once(partial(charge, self.work, self.settings, once=True, **names))
-            tally = self._write(run, source, left, len(blocks), paid)
+            tally = self._write(run, source, left, len(blocks), paid, selected)
             reports = self._finish(run, source, blocks, tally)
             charged = paid()
         result = result_of(self.work, tally, out=self.out, started=started)
@@ -494,6 +513,7 @@ class Run:
             blocks=len(blocks),
             resumed=len(blocks) - len(left),
             charged=charged,
+            shift=None if selected is None else selected.shift,
         )
 
     def _finished(self) -> ColumnsResult | None:
@@ -517,7 +537,13 @@ class Run:
         return replace(result, reports=reports, blocks=parts, resumed=parts)
 
     def _write(
-        self, run: str, source: str | None, blocks: list[Block], total: int, pay: _Once
+        self,
+        run: str,
+        source: str | None,
+        blocks: list[Block],
+        total: int,
+        pay: _Once,
+        selected: Selection | None,
     ) -> Tally:
         tally, before = Tally(), total - len(blocks)
         work = (
@@ -531,6 +557,7 @@ class Run:
             source=source,
             record_counts=counted,
             dialect=self.settings.dialect,
+            selected=selected,
         )
         write: Callable[[Block], Tally | None] = partial(writer.write, pay=pay)
         if self.settings.engine == "ray":
@@ -667,6 +694,7 @@ class Run:
             "record_counts": self.settings.record_counts,
             "block_rows": self.settings.block_rows,
             "dialect": asdict(self.settings.dialect),
+            "limit": [self.settings.charge_by, self.settings.at_most, self.settings.per],
             "source": [[file.name, *stamp(file.path)] for file in self.files],
         }
 

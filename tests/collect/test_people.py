@@ -1,0 +1,185 @@
+"""At most K rows of a person and period: against a dictionary, and whatever the values are."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from laws.registry import judges
+from mezzotint import collect, families, privacy
+from mezzotint.cli import run
+from mezzotint.collect.columns import STANDARD
+from mezzotint.collect.listing import find_files
+from mezzotint.collect.people import select_rows, total_variation
+from mezzotint.core.errors import BudgetError, ParameterError
+from tolerances import FEW
+
+TABLE = families.randomized_response(lower=0, upper=1, epsilon=0.5)
+
+
+def written(folder: Path, rows: int = 4000, *, values: Any = None) -> pa.Table:
+    """Two files of rows of uneven people over three weeks."""
+    rng = np.random.default_rng(1)
+    table = pa.table(
+        {
+            "x": rng.random(rows) if values is None else values,
+            "rider": pa.array((rng.zipf(1.6, rows) % 500).astype(str)),
+            "week": rng.integers(0, 3, rows),
+        }
+    )
+    folder.mkdir(exist_ok=True)
+    pq.write_table(table.slice(0, 1501), folder / "a.parquet", row_group_size=400)
+    pq.write_table(table.slice(1501), folder / "b.parquet", row_group_size=400)
+    return table
+
+
+@judges("collect.results.charge", "collect.results.charge_people")
+@pytest.mark.parametrize("out", ["r.parquet", "parts/"])
+def test_at_most_k_rows_are_kept_and_charged(tmp_path: Path, out: str) -> None:
+    table = written(tmp_path / "in")
+    ledger = tmp_path / "people.ledger"
+    found = collect.privatize(
+        tmp_path / "in",
+        f"{tmp_path}/{out}",
+        column="x",
+        mechanism=TABLE,
+        keep=["rider", "week"],
+        charge_by="rider",
+        at_most=2,
+        per="week",
+        ledger=ledger,
+        budget=3.0,
+        block_rows=500,
+    )
+    groups = Counter(zip(table["rider"].to_pylist(), table["week"].to_pylist(), strict=True))
+    kept = Counter(
+        zip(
+            *(pq.read_table(tmp_path / out)[name].to_pylist() for name in ("rider", "week")),
+            strict=True,
+        )
+    )
+    assert kept == {group: min(2, size) for group, size in groups.items()}
+    assert (found.reports, found.beyond, found.missing) == (kept.total(), 4000 - kept.total(), 0)
+    assert found.shift == pytest.approx(total_variation(dict(Counter(groups.values())), 2), rel=FEW)
+    key, opened = collect.load_memo_key(f"{ledger}.key"), privacy.Ledger(ledger)
+    rows: Counter[str] = Counter()
+    for (rider, _), many in kept.items():
+        rows[rider] += many
+    for rider in ("1", "2", "3", "77"):
+        spent = opened.person_spent(rider, key=key).epsilon
+        assert spent == pytest.approx(rows[rider] * TABLE.epsilon, rel=1e-9)
+    assert opened.worst().epsilon <= 3.0
+    with pytest.raises(BudgetError, match="--at-most"):
+        collect.privatize(
+            tmp_path / "in", tmp_path / "again.parquet", column="x", mechanism=TABLE,
+            charge_by="rider", at_most=2, per="week", ledger=ledger, budget=3.0,
+        )  # fmt: skip
+
+
+def test_values_do_not_move_the_selection(tmp_path: Path) -> None:
+    """Replacing every value leaves it bit by bit; another run's key does not."""
+    asked: dict[str, Any] = {"person": "rider", "period": "week", "at_most": 1, "dialect": STANDARD}
+    bits = []
+    for place, values in enumerate((np.zeros(4000), np.arange(4000.0))):
+        written(tmp_path / f"{place}", values=values)
+        files = find_files(tmp_path / f"{place}")
+        bits.append(select_rows(files, key=bytes(32), **asked).bits)
+    assert bits[0].tobytes() == bits[1].tobytes()
+    other = select_rows(find_files(tmp_path / "0"), key=bytes([1] * 32), **asked)
+    assert other.bits.tobytes() != bits[0].tobytes()
+    # Masks of parts of a file are slices of the whole.
+    (first, _) = files = find_files(tmp_path / "0")
+    whole = other.mask(str(first.path), 0, 1501)
+    parts = [other.mask(str(first.path), start, 7) for start in range(0, 1498, 7)]
+    assert np.concatenate(parts).tolist() == whole[:1498].tolist()
+    assert whole.sum() + other.mask(str(files[1].path), 0, 2499).sum() == other.kept
+
+
+def test_every_row_of_a_person_is_as_likely(tmp_path: Path) -> None:
+    """One of four rows: over 400 keys each is kept 100 times, within five standard deviations."""
+    pq.write_table(pa.table({"rider": ["a"] * 4}), tmp_path / "in.parquet")
+    files = find_files(tmp_path / "in.parquet")
+    counts = np.zeros(4)
+    for number in range(400):
+        key = number.to_bytes(32, "big")
+        chosen = select_rows(
+            files, person="rider", period=None, at_most=1, key=key, dialect=STANDARD
+        )
+        counts += chosen.mask(str(files[0].path), 0, 4)
+    assert counts.sum() == 400
+    assert abs(counts - 100).max() <= 5 * np.sqrt(400 * 0.25 * 0.75)
+
+
+def test_the_variation_of_geometric_sizes() -> None:
+    """8/27, .237, .133 and .035 for K = 1, 2, 4, 8 at mean 3, by its own sum over sizes up to 400."""
+    sizes = {m: round(1e15 * (1 / 3) * (2 / 3) ** (m - 1)) for m in range(1, 80)}
+    found = [total_variation(sizes, k) for k in (1, 2, 4, 8)]
+    assert found[0] == pytest.approx(8 / 27, abs=1e-6)
+    assert found == pytest.approx([8 / 27, 0.237, 0.133, 0.035], abs=6e-4)
+    assert total_variation({5: 3}, 2) == 0
+    assert total_variation({}, 2) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"at_most": 1}, "needs charge_by"),
+        ({"at_most": 0, "charge_by": "rider", "ledger": "l"}, "at least 1"),
+        ({"per": "week"}, "needs at_most"),
+        ({"at_most": 1, "charge_by": "nobody", "ledger": "l"}, "nobody"),
+        ({"at_most": 1, "charge_by": "rider", "per": "nowhere", "ledger": "l"}, "nowhere"),
+    ],
+)
+def test_what_cannot_be_limited(
+    tmp_path: Path, options: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path / "in")
+    with pytest.raises(ParameterError, match=words):
+        collect.privatize(
+            tmp_path / "in", tmp_path / "r.parquet", column="x", mechanism=TABLE, **options
+        )
+    pq.write_table(pa.table({"x": [0.1, 0.2], "rider": ["a", None]}), tmp_path / "h.parquet")
+    with pytest.raises(ParameterError, match=r"data row 2 of h\.parquet has no id"):
+        collect.privatize(
+            tmp_path / "h.parquet", tmp_path / "r.parquet", column="x", mechanism=TABLE,
+            charge_by="rider", at_most=1, ledger="l",
+        )  # fmt: skip
+    assert not (tmp_path / "r.parquet").exists()
+
+
+def test_missing_values_are_numbered_before_they_are_dropped(tmp_path: Path) -> None:
+    values = pa.table({"x": [None, 0.5] * 50, "rider": [str(k // 2) for k in range(100)]})
+    pq.write_table(values, tmp_path / "in.parquet")
+    found = collect.privatize(
+        tmp_path / "in.parquet", tmp_path / "r.parquet", column="x", mechanism=TABLE,
+        missing="drop", charge_by="rider", at_most=1, ledger=tmp_path / "l",
+    )  # fmt: skip
+    # Each of 50 people keeps one of two rows, of which one is missing.
+    assert found.beyond == 50
+    assert found.reports + found.missing == 50
+    assert 5 < found.reports < 45
+
+
+def test_the_limit_on_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path / "in")
+    TABLE.save("m.json")
+    words = "privatize in --column x --mechanism m.json --charge-by rider --at-most 1 --per week"
+    words += " --ledger people.ledger --budget 3 --out reports/ --json"
+    assert run(words.split()) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["beyond"] + facts["reports"] == 4000
+    assert 0 < facts["shift"] < 1
+    words = words.replace("reports/ --json", "more/").replace("--budget 3", "--budget 9")
+    assert run(words.split()) == 0
+    assert "dropped beyond it: " in capsys.readouterr().out
