@@ -14,7 +14,7 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
         "design.problem.make_problem", "design.problem.without_bound",
         "core.arguments.check_epsilon",
         "federated.joined.encoding_from", "federated.joined.load_encoding",
-        "federated.joined.unpacked",
+        "federated.joined.unpacked", "federated.signer.lasting_ledger", "federated.signer.read_encoding",
         "federated.encoding.TableEncoding.scheme",
         "federated.policy.load_policy", "federated.settings.RunSettings.codebook",
         "federated.settings.RunSettings.encoding", "federated.settings.RunSettings.from_config",
@@ -58,7 +58,7 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
         "federated.folder.simulate", "federated.strategy.SecureStrategy.claims",
     ),
     "hands on, for the sums that took place, what an issuer with a law says of them: tests/federated compare the two": (
-        "federated.encoding.Encoding.central",
+        "federated.encoding.Encoding.central", "federated.budgets.Claiming.central", "federated.rehearsal.rehearse",
         "federated.encoding.NoiseEncoding.central", "federated.encoding.SchemeEncoding.central",
         "federated.ledger.RunLedger.spent",
         "federated.local.LocalStrategy.spent", "federated.rounds.RoundStrategy.spent",

@@ -1,0 +1,1 @@
+"""Federated softmax regression on scikit-learn's digits."""
