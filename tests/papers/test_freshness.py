@@ -93,6 +93,10 @@ def test_first_runs_are_compared_with_the_first_stored_ones() -> None:
     assert of(90.0, 91.0).differences(rows) == ()
     assert of(91.0).differences(rows)
     assert of(90.0, 91.0, 92.0, 93.0).differences(rows)
+    # Numbers that say which row it is are no results: they are not within a test record of each other.
+    near = [{"z": 0.1, RUNS: [90.0]}, {"z": 0.5, RUNS: [90.4]}]
+    part = Part(key="z", seconds=0.0, rows=lambda: [{"z": 0.1, RUNS: [90.2]}], absolute=0.9)
+    assert part.differences(near) == ()
 
 
 def test_a_changed_stored_number_a_changed_seed_and_a_changed_source_fail(
