@@ -439,10 +439,9 @@ def log_increments(least: int, records: int, sampled: int) -> npt.NDArray[np.flo
     others = least - 1
     fits = (counts >= others) & (records - 1 - counts >= sampled - 1 - others)
     for place in np.flatnonzero(fits).tolist():
-        value, _ = logarithms.log_hypergeometric(
+        result[place] = logarithms.log_hypergeometric(
             float(others), float(place), float(records - 1 - place), float(sampled - 1)
         )
-        result[place] = value
     return result + math.log(sampled / records)
 
 

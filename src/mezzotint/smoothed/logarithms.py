@@ -14,7 +14,13 @@ import numpy as np
 from mezzotint.core.kernels import compiled, inlined
 
 Pair = tuple[float, float]
-"""A double-double; of what a loop returns, a logarithm and a bound on its error."""
+"""A double-double."""
+
+STATED = 2.0**-46
+"""Error of a logarithm of a mass or of a sum of masses, relative to `STATED_FLOOR` plus its size."""
+STATED_FLOOR = 64.0
+STATED_DRIFT = 2.0**-51
+"""Error for each of the roughly sqrt(n) steps from the largest term outwards."""
 
 # 2**27 + 1 splits a 53-bit significand in two halves whose products are exact.
 _SPLIT = 134217729.0
@@ -66,8 +72,26 @@ def product_difference(a: float, b: float, c: float, d: float) -> float:
     return high + (error + (first_error - second_error))
 
 
-#: Unit roundoffs per unit of magnitude that bound the error of a log-probability below.
-ROUNDOFFS = 24.0 * 2.0**-53
+@compiled
+def stated_error(log_value: float, records: float) -> float:
+    """A bound on the error of any logarithm that a loop of this module returns, `records` records or draws in all.
+
+    Added once, where a result leaves (docs/proofs/smoothed-profile.md, "Errors"); 0 for a sum that is exactly 0.
+    """
+    if log_value == -math.inf:
+        return 0.0
+    return STATED * (STATED_FLOOR + abs(log_value)) + STATED_DRIFT * math.sqrt(records)
+
+
+@compiled
+def stated_errors(log_values: np.ndarray, records: float) -> np.ndarray:
+    """`stated_error` of every entry."""
+    errors = np.empty(log_values.size)
+    for i in range(log_values.size):
+        errors[i] = stated_error(log_values[i], records)
+    return errors
+
+
 _LOG_TWO_PI = math.log(2.0 * math.pi)
 
 
@@ -118,91 +142,87 @@ def deviance(x: float, mean: float, difference: float) -> float:
 
 
 @compiled
-def log_binomial(x: float, n: float, difference: float, p: float, q: float) -> Pair:
-    """log Bin(x; n, p) with `difference = x - n p` and `q = 1 - p` given exactly, and its magnitude."""
+def log_binomial(x: float, n: float, difference: float, p: float, q: float) -> float:
+    """log Bin(x; n, p) with `difference = x - n p` and `q = 1 - p` given exactly."""
     if n == 0.0:
-        return 0.0, 0.0
+        return 0.0
     if x == 0.0:
-        value = n * (math.log1p(-p) if p < 0.5 else math.log(q))
-        return value, -value
+        return n * (math.log1p(-p) if p < 0.5 else math.log(q))
     if x == n:
-        value = n * (math.log1p(-q) if q < 0.5 else math.log(p))
-        return value, -value
+        return n * (math.log1p(-q) if q < 0.5 else math.log(p))
     deviances = deviance(x, n * p, difference) + deviance(n - x, n * q, -difference)
     scale = 0.5 * (math.log(n / (x * (n - x))) - _LOG_TWO_PI)
     errors = stirling_error(n) - stirling_error(x) - stirling_error(n - x)
-    return errors - deviances + scale, deviances + abs(scale) + 1.0
+    return errors - deviances + scale
 
 
 @compiled
-def log_binomial_fraction(x: float, n: float, part: float, whole: float) -> Pair:
-    """log Bin(x; n, part / whole) for integers `part <= whole`, and its magnitude."""
+def log_binomial_fraction(x: float, n: float, part: float, whole: float) -> float:
+    """log Bin(x; n, part / whole) for integers `part <= whole`."""
     if part == 0.0 or part == whole:
         certain = x == 0.0 if part == 0.0 else x == n
-        return (0.0 if certain else -math.inf), 0.0
+        return 0.0 if certain else -math.inf
     difference = product_difference(x, whole, n, part) / whole
     return log_binomial(x, n, difference, part / whole, (whole - part) / whole)
 
 
 @compiled
-def log_hypergeometric(x: float, special: float, ordinary: float, draws: float) -> Pair:
-    """log-probability of x special records among `draws` from special + ordinary ones, and its magnitude.
+def log_hypergeometric(x: float, special: float, ordinary: float, draws: float) -> float:
+    """log-probability of x special records among `draws` from special + ordinary ones.
 
     Bin(x; special, p) Bin(draws - x; ordinary, p) / Bin(draws; all, p) at p = draws / all, where the deviance of
     the denominator vanishes.
     """
     whole = special + ordinary
     if draws == 0.0 or draws == whole or special == 0.0 or ordinary == 0.0:
-        return 0.0, 0.0
+        return 0.0
     difference = product_difference(x, whole, special, draws) / whole
     p = draws / whole
     q = (whole - draws) / whole
-    first, first_size = log_binomial(x, special, difference, p, q)
-    second, second_size = log_binomial(draws - x, ordinary, -difference, p, q)
-    third, third_size = log_binomial(draws, whole, 0.0, p, q)
-    return first + second - third, first_size + second_size + third_size
+    first = log_binomial(x, special, difference, p, q)
+    second = log_binomial(draws - x, ordinary, -difference, p, q)
+    return first + second - log_binomial(draws, whole, 0.0, p, q)
 
 
 @compiled
-def hypergeometrics(x: np.ndarray, special: float, ordinary: float, draws: float):
-    """`log_hypergeometric` of every entry, with error bounds."""
-    values, errors = np.empty(x.size), np.empty(x.size)
+def hypergeometrics(x: np.ndarray, special: float, ordinary: float, draws: float) -> np.ndarray:
+    """`log_hypergeometric` of every entry."""
+    values = np.empty(x.size)
     for i in range(x.size):
-        values[i], errors[i] = log_hypergeometric(x[i], special, ordinary, draws)
-    return values, ROUNDOFFS * errors
+        values[i] = log_hypergeometric(x[i], special, ordinary, draws)
+    return values
 
 
 @compiled
-def log_binomial_pair(x: float, n: float, p: Pair, mean: Pair) -> Pair:
-    """log Bin(x; n, p) for p and `mean = n p` in two floats each, and its magnitude."""
+def log_binomial_pair(x: float, n: float, p: Pair, mean: Pair) -> float:
+    """log Bin(x; n, p) for p and `mean = n p` in two floats each."""
     q = (1.0 - p[0]) - p[1]
     if p[0] == 0.0 or q == 0.0:
         certain = x == (0.0 if p[0] == 0.0 else n)
-        return (0.0 if certain else -math.inf), 0.0
+        return 0.0 if certain else -math.inf
     high, low = add(x, 0.0, -mean[0], -mean[1])
     return log_binomial(x, n, high + low, p[0], q)
 
 
 @compiled
-def binomials(x: np.ndarray, n: float, p: Pair):
-    """`log_binomial_pair` of every entry, with error bounds."""
-    values, errors = np.empty(x.size), np.empty(x.size)
+def binomials(x: np.ndarray, n: float, p: Pair) -> np.ndarray:
+    """`log_binomial_pair` of every entry."""
+    values = np.empty(x.size)
     mean = multiply(n, 0.0, p[0], p[1])
     for i in range(x.size):
-        values[i], errors[i] = log_binomial_pair(x[i], n, p, mean)
-    return values, ROUNDOFFS * errors
+        values[i] = log_binomial_pair(x[i], n, p, mean)
+    return values
 
 
 @compiled
-def binomial_fractions(x: np.ndarray, n: float, part: float, whole: float):
-    """log Bin(x; n, part / whole) of every entry, with error bounds."""
-    values, errors = np.empty(x.size), np.empty(x.size)
+def binomial_fractions(x: np.ndarray, n: float, part: float, whole: float) -> np.ndarray:
+    """log Bin(x; n, part / whole) of every entry."""
+    values = np.empty(x.size)
     for i in range(x.size):
-        values[i], errors[i] = log_binomial_fraction(x[i], n, part, whole)
-    return values, ROUNDOFFS * errors
+        values[i] = log_binomial_fraction(x[i], n, part, whole)
+    return values
 
 
-_UNIT = 2.0**-53
 _NEGLIGIBLE = 2.0**-60
 
 
@@ -228,7 +248,7 @@ def boundary(first: float, second: float, total: float, ratio: Pair) -> float:
 
 
 @compiled
-def log_divergence(first: float, second: float, total: float, ratio: Pair) -> Pair:
+def log_divergence(first: float, second: float, total: float, ratio: Pair) -> float:
     """D2(A, B, s): divergence between P = (A, B - 1) and Q = (A - 1, B) when `total` of these records are lost.
 
     With l lost among the A, the likelihood ratio is L = A (s + 1 - l) / (B l): the terms are P (1 - E / L) where L > E,
@@ -238,25 +258,24 @@ def log_divergence(first: float, second: float, total: float, ratio: Pair) -> Pa
 
 
 @compiled
-def log_utility(first: float, second: float, total: float, ratio: Pair) -> Pair:
+def log_utility(first: float, second: float, total: float, ratio: Pair) -> float:
     """The adversary's utility under P of the pair in `log_divergence`, at threshold t = E / (1 + E).
 
     With likelihood ratio L = P/Q the terms are P (L - E)/(1 + L) where L > E, the lower tail of l, and
     P (1/L - E)/(1 + 1/L) where L < 1/E, the upper tail; both denominators are A (s + 1 - l) + B l.
     """
-    lower, lower_error = _log_side(first, second, total, ratio, True, 1.0)
-    upper, upper_error = _log_side(first, second, total, ratio, False, 1.0)
+    lower = _log_side(first, second, total, ratio, True, 1.0)
+    upper = _log_side(first, second, total, ratio, False, 1.0)
     largest = max(lower, upper)
     if largest == -math.inf:
-        return -math.inf, 0.0
-    value = largest + math.log(math.exp(lower - largest) + math.exp(upper - largest))
-    return value, max(lower_error, upper_error) + 4.0 * _UNIT * (1.0 + abs(value))
+        return -math.inf
+    return largest + math.log(math.exp(lower - largest) + math.exp(upper - largest))
 
 
 @compiled
 def _log_side(
     first: float, second: float, total: float, ratio: Pair, below: bool, shift: float
-) -> Pair:
+) -> float:
     # Sum of Hyp(l) (A (s + 1 - l) - E B l) / (A (s + 1 - l) + shift B l), from the last l with a positive numerator
     # down; or the same for the upper tail of l.
     rest = second - 1.0
@@ -272,11 +291,11 @@ def _log_side(
         margin = _margin(second, first, total, total + 1.0 - lost, ratio)
         step = second + ratio[0] * first
     if lost < lowest or lost > highest:
-        return -math.inf, 0.0
-    log_pmf, size = log_hypergeometric(lost, first, rest, total)
+        return -math.inf
+    log_pmf = log_hypergeometric(lost, first, rest, total)
     weight = 1.0
     value = margin / (first * (total + 1.0 - lost) + shift * second * lost)
-    drift, count, remainder = 0.0, 0.0, 0.0
+    count = 0.0
     while (lost > lowest) if below else (lost < highest):
         if below:
             shrink = lost * (rest - total + lost) / ((first - lost + 1.0) * (total - lost + 1.0))
@@ -286,18 +305,12 @@ def _log_side(
             lost += 1.0
         weight *= shrink
         count += 1.0
-        term = (
-            weight
-            * (margin + count * step)
-            / (first * (total + 1.0 - lost) + shift * second * lost)
-        )
-        value += term
-        drift += count * term
+        scale = first * (total + 1.0 - lost) + shift * second * lost
+        value += weight * (margin + count * step) / scale
+        # The rest is a geometric series of at most that much.
         if weight * shrink < _NEGLIGIBLE * value * (1.0 - shrink):
-            remainder = weight * shrink / (1.0 - shrink)
             break
-    error = ROUNDOFFS * size + _UNIT * (6.0 * drift / value + 16.0) + remainder / value
-    return log_pmf + math.log(value), error
+    return log_pmf + math.log(value)
 
 
 @compiled
@@ -319,7 +332,7 @@ def _replacement_start(draws: float, up: Pair, down: Pair, loss: Pair) -> Pair:
 @compiled
 def log_divergence_replacement(
     first: float, second: float, draws: float, up: Pair, down: Pair, loss: Pair
-) -> Pair:
+) -> float:
     """Divergence of P = (A, B - 1) from Q = (A - 1, B) when `draws` of these records are drawn with replacement.
 
     The likelihood ratio at h draws of the first type is (A/(A-1))^h ((B-1)/B)^(draws - h), increasing in h, so
@@ -332,7 +345,7 @@ def log_divergence_replacement(
 @compiled
 def log_utility_replacement(
     first: float, second: float, draws: float, up: Pair, down: Pair, loss: Pair, below: bool
-) -> Pair:
+) -> float:
     """One side of the adversary's utility with replacement: the upper tail of h, or the lower one if `below`.
 
     With y = |log ratio| - loss > 0 the factor is (1 - e^-y) / (1 + e^-(y + loss)); the lower tail is the upper
@@ -352,20 +365,19 @@ def log_utility_replacement(
 @compiled
 def _log_tail_replacement(
     part: float, other: float, draws: float, tail: tuple[float, float, float], shift: float
-) -> Pair:
+) -> float:
     # Sum over h >= start of Binomial(draws, part / (part + other)) times (1 - e^-y) / (1 + shift e^-y), where y is
     # `excess` at the start and grows by `step`; from the largest probability in the tail outwards, both ways.
     start, excess, step = tail
     if start > draws:
-        return -math.inf, 0.0
+        return -math.inf
     whole = part + other
     anchor = min(draws, max(start, math.floor((draws + 1.0) * (part / whole))))
-    log_pmf, size = log_binomial_fraction(anchor, draws, part, whole)
+    log_pmf = log_binomial_fraction(anchor, draws, part, whole)
     over = excess + (anchor - start) * step
     value = -math.expm1(-over) / (1.0 + math.exp(-over) * shift)
-    drift, remainder = 0.0, 0.0
     for direction in (1.0, -1.0):
-        hits, weight, count = anchor, 1.0, 0.0
+        hits, weight = anchor, 1.0
         while (hits < draws) if direction > 0.0 else (hits > start):
             if direction > 0.0:
                 shrink = (draws - hits) * part / ((hits + 1.0) * other)
@@ -373,72 +385,58 @@ def _log_tail_replacement(
                 shrink = hits * other / ((draws - hits + 1.0) * part)
             hits += direction
             weight *= shrink
-            count += 1.0
             over = excess + (hits - start) * step
-            term = -weight * math.expm1(-over) / (1.0 + math.exp(-over) * shift)
-            value += term
-            drift += count * term
+            value -= weight * math.expm1(-over) / (1.0 + math.exp(-over) * shift)
             if weight * shrink < _NEGLIGIBLE * value * (1.0 - shrink):
-                remainder += weight * shrink / (1.0 - shrink)
                 break
-    error = ROUNDOFFS * size + _UNIT * (6.0 * drift / value + 32.0) + remainder / value
-    return log_pmf + math.log(value), error
+    return log_pmf + math.log(value)
 
 
 @compiled
-def divergences(first: np.ndarray, second: np.ndarray, total: np.ndarray, ratio: Pair):
-    """`log_divergence` of every row; two arrays."""
-    values, errors = np.empty(first.size), np.empty(first.size)
-    for i in range(first.size):
-        values[i], errors[i] = log_divergence(first[i], second[i], total[i], ratio)
-    return values, errors
+def divergences(first: float, second: float, total: np.ndarray, ratio: Pair) -> np.ndarray:
+    """`log_divergence` of one pair at every number of lost records."""
+    values = np.empty(total.size)
+    for i in range(total.size):
+        values[i] = log_divergence(first, second, total[i], ratio)
+    return values
 
 
 @compiled
 def divergences_replacement(
     first: float, second: float, draws: np.ndarray, up: Pair, down: Pair, loss: Pair
-):
-    """`log_divergence_replacement` at every number of draws; two arrays."""
-    values, errors = np.empty(draws.size), np.empty(draws.size)
+) -> np.ndarray:
+    """`log_divergence_replacement` at every number of draws."""
+    values = np.empty(draws.size)
     for i in range(draws.size):
-        values[i], errors[i] = log_divergence_replacement(first, second, draws[i], up, down, loss)
-    return values, errors
+        values[i] = log_divergence_replacement(first, second, draws[i], up, down, loss)
+    return values
 
 
 @compiled
-def utilities(first: float, second: float, total: np.ndarray, ratio: Pair):
-    """`log_utility` of one pair at every number of lost records; two arrays."""
-    values, errors = np.empty(total.size), np.empty(total.size)
+def utilities(first: float, second: float, total: np.ndarray, ratio: Pair) -> np.ndarray:
+    """`log_utility` of one pair at every number of lost records."""
+    values = np.empty(total.size)
     for i in range(total.size):
-        values[i], errors[i] = log_utility(first, second, total[i], ratio)
-    return values, errors
+        values[i] = log_utility(first, second, total[i], ratio)
+    return values
 
 
 @compiled
-def _log_worst(count: float, records: float, lost: float, ratio: Pair) -> Pair:
-    one, one_error = log_divergence(count, records + 1.0 - count, lost, ratio)
-    two, two_error = log_divergence(records + 1.0 - count, count, lost, ratio)
-    return _larger(one, one_error, two, two_error)
+def _log_worst(count: float, records: float, lost: float, ratio: Pair) -> float:
+    return max(
+        log_divergence(count, records + 1.0 - count, lost, ratio),
+        log_divergence(records + 1.0 - count, count, lost, ratio),
+    )
 
 
 @compiled
-def _larger(one: float, one_error: float, two: float, two_error: float) -> Pair:
-    # The larger value; its error also covers the smaller one, should that be larger in truth.
-    if two > one:
-        one, one_error, two, two_error = two, two_error, one, one_error
-    if one == -math.inf:
-        return one, 0.0
-    return one, max(one_error, two + two_error - one)
-
-
-@compiled
-def log_delta(count: float, records: float, lost: float, ratio: Pair) -> Pair:
-    """log delta at one count, and an error bound."""
+def log_delta(count: float, records: float, lost: float, ratio: Pair) -> float:
+    """log delta at one count."""
     if count <= 1.0 or count >= records - 1.0:
-        return math.log((records - lost) / records), 2.0**-52
-    one, one_error = _log_worst(count, records, lost, ratio)
-    two, two_error = _log_worst(count + 1.0, records, lost, ratio)
-    return _larger(one, one_error, two, two_error)
+        return math.log((records - lost) / records)
+    return max(
+        _log_worst(count, records, lost, ratio), _log_worst(count + 1.0, records, lost, ratio)
+    )
 
 
 @compiled
@@ -446,27 +444,27 @@ def log_deltas(counts: np.ndarray, records: float, lost: float, ratio: Pair) -> 
     """log delta at scattered counts."""
     values = np.empty(counts.size)
     for i in range(counts.size):
-        values[i] = log_delta(counts[i], records, lost, ratio)[0]
+        values[i] = log_delta(counts[i], records, lost, ratio)
     return values
 
 
 @compiled
-def log_delta_window(low: int, high: int, records: float, lost: float, ratio: Pair):
-    """log delta at every count from low to high, with error bounds; two arrays."""
-    values, errors = np.empty(high - low + 1), np.empty(high - low + 1)
-    before, before_error = -math.inf, 0.0
+def log_delta_window(low: int, high: int, records: float, lost: float, ratio: Pair) -> np.ndarray:
+    """log delta at every count from low to high."""
+    values = np.empty(high - low + 1)
+    before = -math.inf
     if low >= 1:
-        before, before_error = _log_worst(float(low), records, lost, ratio)
+        before = _log_worst(float(low), records, lost, ratio)
     for j in range(low, high + 1):
-        after, after_error = -math.inf, 0.0
+        after = -math.inf
         if j < records:
-            after, after_error = _log_worst(j + 1.0, records, lost, ratio)
+            after = _log_worst(j + 1.0, records, lost, ratio)
         if j <= 1 or j >= records - 1:
-            values[j - low], errors[j - low] = math.log((records - lost) / records), 2.0**-52
+            values[j - low] = math.log((records - lost) / records)
         else:
-            values[j - low], errors[j - low] = _larger(before, before_error, after, after_error)
-        before, before_error = after, after_error
-    return values, errors
+            values[j - low] = max(before, after)
+        before = after
+    return values
 
 
 @compiled
@@ -482,7 +480,7 @@ def _log_block(low: float, high: float, records: float, lost: float, ratio: Pair
         return -math.inf
     mode = math.floor((lost + 1.0) * (low + 1.0) / (records + 2.0))
     anchor = max(lowest, min(most, mode))
-    log_pmf, size = log_hypergeometric(anchor, low, ordinary, lost)
+    log_pmf = log_hypergeometric(anchor, low, ordinary, lost)
     # 1e-12 covers the rounding of a factor that nearly vanishes.
     total = (high * (lost + 1.0) - anchor * step) / (high * (lost + 1.0 - anchor)) + 1e-12
     for direction in (-1.0, 1.0):
@@ -498,7 +496,8 @@ def _log_block(low: float, high: float, records: float, lost: float, ratio: Pair
                 total += weight / (1.0 - shrink)
                 break
             total += weight * ((high * (lost + 1.0) - x * step) / (high * (lost + 1.0 - x)) + 1e-12)
-    return min(0.0, log_pmf + math.log(total) + ROUNDOFFS * size + 1e-9)
+    bound = log_pmf + math.log(total)
+    return min(0.0, bound + stated_error(log_pmf, records) + 1e-9)
 
 
 @compiled
@@ -515,28 +514,25 @@ def block_bounds(edges: np.ndarray, records: float, lost: float, ratio: Pair) ->
 
 
 @compiled
-def log_expectation(values: np.ndarray, start: int, n: int, p: Pair) -> Pair:
-    """log sum_j Bin(j; n, p) exp(values[j - start]) over the window, and the error bound of the weights."""
+def log_expectation(values: np.ndarray, start: int, n: int, p: Pair) -> float:
+    """log sum_j Bin(j; n, p) exp(values[j - start]) over the window."""
     terms = np.full(values.size, -math.inf)
-    sizes = np.zeros(values.size)
     largest, mean = -math.inf, multiply(float(n), 0.0, p[0], p[1])
     for i in range(values.size):
         if 0 <= start + i <= n and values[i] > -math.inf:
-            weight, sizes[i] = log_binomial_pair(float(start + i), float(n), p, mean)
-            terms[i] = weight + values[i]
+            terms[i] = log_binomial_pair(float(start + i), float(n), p, mean) + values[i]
             largest = max(largest, terms[i])
     if largest == -math.inf:
-        return -math.inf, 0.0
-    total, carry, worst = 0.0, 0.0, 0.0
+        return -math.inf
+    total, carry = 0.0, 0.0
     for i in range(values.size):
         # Terms below e^-80 of the largest are left out: fewer than 2**53 of them, below 1e-18 together.
         if terms[i] > largest - 80.0:
-            worst = max(worst, sizes[i] + abs(terms[i]))
             share = math.exp(terms[i] - largest) - carry
             updated = total + share
             carry = (updated - total) - share
             total = updated
-    return largest + math.log(total), ROUNDOFFS * (worst + 2.0)
+    return largest + math.log(total)
 
 
 @compiled

@@ -31,7 +31,7 @@ MAX_WINDOW = 20_000_000
 MAX_ALL_SPLITS = 4096
 #: Compositions evaluated from either end before the search gives up and reports a bracket.
 MAX_MOVED = 64
-_CLOSE = 1e-12
+_CLOSE = 1e-11
 _TARGET = 35.0
 
 
@@ -88,10 +88,8 @@ def log_tail(x: int, n: int, p: Fraction, *, above: bool) -> float:
     neighbour = x + 1 if above else x - 1
     if p in (0, 1):
         return -math.inf
-    values, errors = logarithms.binomials(
-        np.array([float(x), float(neighbour)]), float(n), split(p)
-    )
-    bound = float(values[0]) + float(errors[0])
+    values = logarithms.binomials(np.array([float(x), float(neighbour)]), float(n), split(p))
+    bound = float(values[0]) + logarithms.stated_error(float(values[0]), float(n))
     if neighbour < 0 or neighbour > n:
         return min(0.0, bound)
     fall = min(float(values[1] - values[0]) + 1e-9, -1e-300)
@@ -111,7 +109,8 @@ def landscape(sample: Sample, loss: Loss, share: Fraction, pad: int) -> Landscap
         raise ParameterError(
             "n", n, f"needs delta at {high - low} counts; use asymptotic_rate for this many records"
         )
-    values, errors = logarithms.log_delta_window(low, high, size, lost, ratio)
+    values = logarithms.log_delta_window(low, high, size, lost, ratio)
+    errors = logarithms.stated_errors(values, size)
     upper = np.minimum(values + errors, log_rate)
     majorant = np.maximum(np.maximum.accumulate(upper[::-1])[::-1], log_middle)
     log_middle = min(log_middle, log_rate)
@@ -154,7 +153,7 @@ def _peak(sample: Sample, loss: Loss, share: Fraction) -> tuple[int, float]:
     low, high = 0, n // 2
     while True:
         grid = np.unique(np.linspace(low, high, 33).round())
-        values = logarithms.binomials(grid, float(n), split(share))[0]
+        values = logarithms.binomials(grid, float(n), split(share))
         values = values + logarithms.log_deltas(grid, float(n), float(sample.lost), loss.parts)
         best = int(np.argmax(values))
         if high - low <= 32:
@@ -201,6 +200,17 @@ def _low_end(n: int, share: Fraction, peak: int, goal: float) -> int:
     return max(0, inside - 1)
 
 
+def expectation_error(log_value: float, records: int, moved: int) -> float:
+    """A bound on the error of an expectation's logarithm, beyond that of the values it averages.
+
+    Terms that matter have logarithms of at most |log_value| + 80; each mixing step adds a few roundings of that.
+    """
+    if log_value == -math.inf:
+        return 0.0
+    weights = logarithms.stated_error(abs(log_value) + 80.0, float(records))
+    return weights + (4.0 + moved) * 2.0**-50 * (80.0 + abs(log_value))
+
+
 def evaluate(
     scape: Landscape, columns: list[np.ndarray], moved: int, share: Fraction, *, outside: bool
 ) -> tuple[float, float]:
@@ -209,11 +219,10 @@ def evaluate(
     There is one column per piece; `outside` adds bounds for everything outside the pieces.
     """
     n = scape.records - moved
-    inner = [
+    parts = [
         logarithms.log_expectation(column, piece.start, n, split(share))
         for piece, column in zip(scape.pieces, columns, strict=True)
     ]
-    parts = [value for value, _ in inner]
     if outside:
         first, last = scape.pieces[0].start, scape.pieces[-1].start + len(columns[-1])
         parts.append(scape.log_rate + log_tail(first - 1, n, share, above=False))
@@ -223,12 +232,7 @@ def evaluate(
             mass = min(log_tail(left, n, share, above=True), log_tail(right, n, share, above=False))
             parts.append(scape.log_middle + mass)
     total = float(np.logaddexp.reduce(np.array(parts)))
-    if total == -math.inf:
-        return total, 0.0
-    # A piece's relative error counts by the piece's share of the total.
-    error = math.fsum(bound * math.exp(value - total) for value, bound in inner)
-    # Terms that matter have |log delta| <= |total| + 80; a mixing step adds a few roundings of that.
-    return total, error + (4.0 + moved) * 2.0**-50 * (80.0 + abs(total))
+    return total, expectation_error(total, scape.records, moved)
 
 
 def search(sample: Sample, loss: Loss, ends: tuple[Fraction, ...], method: str) -> Range:
@@ -304,7 +308,8 @@ def _all_splits(sample: Sample, loss: Loss, ends: tuple[Fraction, ...]) -> Range
         raise ParameterError(
             "n", n, f"comparing all splits needs n <= {MAX_ALL_SPLITS * 5}; use the certificate"
         )
-    values, errors = logarithms.log_delta_window(0, n, float(n), float(sample.lost), loss.parts)
+    values = logarithms.log_delta_window(0, n, float(n), float(sample.lost), loss.parts)
+    errors = logarithms.stated_errors(values, float(n))
     return compare_splits(values, float(errors.max()), ends)
 
 
@@ -320,8 +325,8 @@ def compare_splits(values: np.ndarray, inner: float, ends: tuple[Fraction, ...])
     for moved in range(n + 1):
         if moved > 0:
             values = logarithms.mix_step(values, split(ends[0]))
-        value, error = logarithms.log_expectation(values, 0, n - moved, split(ends[1]))
-        error += inner + (4.0 + moved) * 2.0**-50 * (80.0 + abs(value))
+        value = logarithms.log_expectation(values, 0, n - moved, split(ends[1]))
+        error = inner + expectation_error(value, n, moved)
         upper = max(upper, value + error)
         if value > best:
             best, best_error, split_at = value, error, moved
@@ -482,18 +487,16 @@ def log_rarest_bound(
             return _log_rate(sample)
         other = max(h, second)
         orders = {(h, other + 1), (h + 1, other), (other, h + 1), (other + 1, h)}
-        return min(
-            _log_rate(sample),
-            max(sum(log_pair(*order, sample, loss, binary=False)) for order in orders),
-        )
+        largest = max(log_pair(*order, sample, loss, binary=False) for order in orders)
+        error = 2 * logarithms.stated_error(largest, float(sample.records))
+        return min(_log_rate(sample), largest + error)
 
     if share in (0, 1):
         return log_g(0) if share == 0 else -math.inf
     n = sample.records
     low, high = _mass_window(n, share, top)
-    masses = logarithms.binomials(
-        np.arange(low, high + 1, dtype=np.float64), float(n), split(share)
-    )[0]
+    counts = np.arange(low, high + 1, dtype=np.float64)
+    masses = logarithms.binomials(counts, float(n), split(share))
     outside = [_log_rate(sample) + log_tail(low - 1, n, share, above=False)]
     if high < top:
         outside.append(log_g(high + 1) + log_tail(high + 1, n, share, above=True))
@@ -575,9 +578,9 @@ def _tilted(
     n = sample.records
     low, high = _mass_window(n, vertex[rare], n // 2)
     grid = np.unique(np.linspace(low, high, 400).round())
-    values = logarithms.binomials(grid, float(n), split(vertex[rare]))[0]
+    values = logarithms.binomials(grid, float(n), split(vertex[rare]))
     heights = [
-        log_pair(max(2, int(j)), n + 1 - max(2, int(j)), sample, loss, binary=True)[0] for j in grid
+        log_pair(max(2, int(j)), n + 1 - max(2, int(j)), sample, loss, binary=True) for j in grid
     ]
     peak = max(0.5, float(grid[int(np.argmax(values + np.array(heights)))])) / n
     true = np.array([float(p) for p in vertex])

@@ -43,15 +43,14 @@ from mezzotint.smoothed.model import (
 )
 
 _NEGLIGIBLE = math.log(1e-15)
-
-Bounded = tuple[np.ndarray, np.ndarray]
-"""Logarithms, and bounds on their errors."""
+CEILING = 1e-6
+"""Added to a logarithm that bounds what is left out of a sum: far above its error, and harmless at 1e-15 of the sum."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Mixture:
-    """Weights w(s) and inner values D(s) of an array of s, both as logarithms with error bounds.
+    """Weights w(s) and inner values D(s) of an array of s, both as logarithms.
 
     `span` has the least and the largest s with positive weight, `mode` is at most one away from the largest weight, and
     `log_majorant` bounds log D(s) by what never grows with s, where the values themselves may.
@@ -59,16 +58,14 @@ class Mixture:
 
     span: tuple[int, int]
     mode: float
-    log_weights: Callable[[np.ndarray], Bounded]
-    log_values: Callable[[np.ndarray], Bounded]
+    log_weights: Callable[[np.ndarray], np.ndarray]
+    log_values: Callable[[np.ndarray], np.ndarray]
     log_majorant: Callable[[np.ndarray], np.ndarray] | None = None
 
     def ceiling(self, s: int) -> float:
         """An upper bound of log D(s) that never grows with s."""
-        at = np.array([float(s)])
-        if self.log_majorant is not None:
-            return float(self.log_majorant(at)[0])
-        return float(np.add(*self.log_values(at))[0])
+        majorant = self.log_values if self.log_majorant is None else self.log_majorant
+        return float(majorant(np.array([float(s)]))[0]) + CEILING
 
 
 def _lost_records(first: int, second: int, sample: Sample, loss: Loss) -> Mixture:
@@ -76,10 +73,8 @@ def _lost_records(first: int, second: int, sample: Sample, loss: Loss) -> Mixtur
     size = first + second - 1
     others = sample.records - size
 
-    def log_values(s: np.ndarray) -> Bounded:
-        return logarithms.divergences(
-            np.full(s.size, float(first)), np.full(s.size, float(second)), s, loss.parts
-        )
+    def log_values(s: np.ndarray) -> np.ndarray:
+        return logarithms.divergences(float(first), float(second), s, loss.parts)
 
     if sample.sampling == "poisson":
         rate = 1 - sample.rate
@@ -103,9 +98,7 @@ def _lost_records_utility(first: int, second: int, sample: Sample, loss: Loss) -
     return dataclasses.replace(
         pair,
         log_values=lambda s: logarithms.utilities(float(first), float(second), s, loss.parts),
-        log_majorant=lambda s: np.logaddexp(
-            np.add(*pair.log_values(s)), np.add(*mirrored.log_values(s))
-        ),
+        log_majorant=lambda s: np.logaddexp(pair.log_values(s), mirrored.log_values(s)),
     )
 
 
@@ -124,22 +117,19 @@ def _missed_draws(first: int, second: int, sample: Sample, loss: Loss) -> Mixtur
 
 @final
 class _Window:
-    """The terms summed so far: s from low to high, the logarithm of each, and the worst error bound among them."""
+    """The terms summed so far: s from low to high, and the logarithm of each."""
 
     def __init__(self, mixture: Mixture, center: int) -> None:
         self.mixture, self.low, self.high = mixture, center, center - 1
-        self.terms, self.error = np.empty(0), 0.0
+        self.terms = np.empty(0)
         self.grow(center, center)
 
     def grow(self, low: int, high: int) -> None:
         """Adds the terms from `low` to `high`, which adjoin those known."""
         s = np.arange(low, high + 1, dtype=np.float64)
-        log_weights, weight_errors = self.mixture.log_weights(s)
-        log_values, value_errors = self.mixture.log_values(s)
-        terms = log_weights + log_values
+        terms = self.mixture.log_weights(s) + self.mixture.log_values(s)
         self.terms = np.concatenate((self.terms, terms) if low > self.high else (terms, self.terms))
         self.low, self.high = min(low, self.low), max(high, self.high)
-        self.error = max(self.error, float((weight_errors + value_errors).max(initial=0.0)))
 
     @property
     def log_total(self) -> float:
@@ -155,7 +145,7 @@ def _peak(mixture: Mixture, low: int, high: int) -> int:
     # Zooms in on the largest term; a wrong peak costs time, never correctness.
     while high - low > 64:
         s = np.unique(np.linspace(low, high, 17).round())
-        terms = mixture.log_weights(s)[0] + mixture.log_values(s)[0]
+        terms = mixture.log_weights(s) + mixture.log_values(s)
         if not np.isfinite(terms).any():
             return low
         best = int(np.argmax(terms))
@@ -167,25 +157,24 @@ def _mass_bound(mixture: Mixture, s: int, edge: int) -> float:
     # log of the weight from s to the edge (inclusive): geometric beyond the mode, else at most 1.
     towards = 1 if edge >= s else -1
     if s == edge:
-        return min(0.0, float(mixture.log_weights(np.array([float(s)]))[0][0]) + 1e-9)
+        return min(0.0, float(mixture.log_weights(np.array([float(s)]))[0]) + CEILING)
     if (s - mixture.mode) * towards <= 1.0:
         return 0.0
-    pair = mixture.log_weights(np.array([float(s), float(s + towards)]))[0]
+    pair = mixture.log_weights(np.array([float(s), float(s + towards)]))
     fall = float(pair[1] - pair[0])
     return min(0.0, float(pair[0]) + 1e-9 - math.log(-math.expm1(min(fall + 1e-9, -1e-12))))
 
 
-def log_mixture(mixture: Mixture) -> tuple[float, float]:
-    """Natural logarithm of the mixture, and a bound on its error that covers everything outside the summed window."""
+def log_mixture(mixture: Mixture) -> float:
+    """Natural logarithm of the mixture; what lies outside the summed window is below 3e-15 of it."""
     first, last = mixture.span
     window = _Window(mixture, _peak(mixture, first, last))
     right = _extend_right(mixture, window, last)
     left = _extend_left(mixture, window, first)
     total = window.log_total
-    if total == -math.inf:
-        return -math.inf, 0.0
-    outside = math.exp(right - total) + math.exp(left - total)
-    return total, window.error + outside + 1e-15 * (1.0 + abs(total))
+    if total > -math.inf:
+        assert np.logaddexp(left, right) <= total + math.log(3e-15)
+    return total
 
 
 def _extend_right(mixture: Mixture, window: _Window, last: int) -> float:
@@ -413,9 +402,10 @@ def histogram_profile(histogram: tuple[int, ...], sample: Sample, loss: Loss) ->
         order: log_pair(*order, sample, loss, binary=len(histogram) == 2)
         for order in dict.fromkeys(orders)
     }
-    pair = max(found, key=lambda order: found[order][0])
-    upper = min(max(to_log10(*one) for one in found.values()), rounded_up(worst))
-    best = found[pair][0]
+    pair = max(found, key=found.__getitem__)
+    best = found[pair]
+    error = 2 * logarithms.stated_error(best, scale_of(sample))
+    upper = min(to_log10(best, error), rounded_up(worst))
     reason = "Exact sum over the two rarest types, which are the worst pair."
     if best == -math.inf:
         reason = "No outcome has a likelihood ratio above e^epsilon, so delta is exactly 0."
@@ -424,10 +414,13 @@ def histogram_profile(histogram: tuple[int, ...], sample: Sample, loss: Loss) ->
     return profile_of(sample, loss, to_log10(best), upper, worst=worst, pair=pair, reason=reason)
 
 
-def log_pair(
-    first: int, second: int, sample: Sample, loss: Loss, *, binary: bool
-) -> tuple[float, float]:
-    """log D(A, B) of one neighbouring pair with A, B >= 2, and a bound on the error of that logarithm.
+def scale_of(sample: Sample) -> float:
+    """Records or draws, whichever are more: what errors are stated for."""
+    return float(max(sample.records, sample.sampled))
+
+
+def log_pair(first: int, second: int, sample: Sample, loss: Loss, *, binary: bool) -> float:
+    """log D(A, B) of one neighbouring pair with A, B >= 2.
 
     A records of one type stand against A - 1, B - 1 against B of the other; `binary`: there are only these two types.
     """
@@ -504,7 +497,9 @@ def utility(
         and math.comb(sample.sampled + types - 1, types - 1) <= MAX_OUTCOMES
     )
     if types == 2:
-        value, upper = _two_types(histogram, sample, loss)
+        found = _two_types(histogram, sample, loss)
+        value = to_log10(found)
+        upper = to_log10(found, 2 * logarithms.stated_error(found, scale_of(sample)))
         reason = "Exact sum over the outcomes that one database makes likelier."
     elif few:
         value, upper = _enumerated(histogram, sample, level)
@@ -519,16 +514,15 @@ def utility(
     )  # fmt: skip
 
 
-def _two_types(histogram: tuple[int, ...], sample: Sample, loss: Loss) -> tuple[float, float]:
+def _two_types(histogram: tuple[int, ...], sample: Sample, loss: Loss) -> float:
     # The neighbours of (a, b) are (a - 1, b + 1) and (a + 1, b - 1); each pair counts from both sides.
     a, b = histogram
     pairs = [(one, other) for one, other in ((a, b + 1), (b, a + 1)) if one >= 1]
     pairs += [(other, one) for one, other in pairs]
-    found = [_log_utility(first, second, sample, loss) for first, second in pairs]
-    return max(to_log10(value) for value, _ in found), max(to_log10(*one) for one in found)
+    return max(_log_utility(first, second, sample, loss) for first, second in pairs)
 
 
-def _log_utility(first: int, second: int, sample: Sample, loss: Loss) -> tuple[float, float]:
+def _log_utility(first: int, second: int, sample: Sample, loss: Loss) -> float:
     if sample.sampling == "poisson":
         return log_mixture(_lost_records_utility(first, second, sample, loss))
     if sample.sampling == "without_replacement":
@@ -538,26 +532,27 @@ def _log_utility(first: int, second: int, sample: Sample, loss: Loss) -> tuple[f
     up, down = split_log_step(first), split_log_step(second)
     given = float(first), float(second), float(sample.sampled), up, down, loss.log_ratio
     sides = [logarithms.log_utility_replacement(*given, below) for below in (False, True)]
-    value = float(np.logaddexp(sides[0][0], sides[1][0]))
-    if value == -math.inf:
-        return value, 0.0
-    return value, max(side[1] for side in sides) + 1e-15 * (1.0 + abs(value))
+    return float(np.logaddexp(*sides))
 
 
-def _log_utility_single(first: int, second: int, sample: Sample, loss: Loss) -> tuple[float, float]:
+def _log_utility_single(first: int, second: int, sample: Sample, loss: Loss) -> float:
     # One database is (1, n - 1), the other (0, n). If the single record is drawn the adversary is certain, worth
     # (1 - t)/(1 - t) = 1 under the first database and nothing under the second, which never draws it. If not,
     # the odds are (1 - 1/n)^-T for the second; above E they are worth (odds - E)/(1 + odds) in either case.
-    missed = sample.sampled * math.log1p(-1.0 / sample.records) if sample.records > 1 else -math.inf
+    missed = -math.inf
+    if sample.records > 1:
+        missed = sample.sampled * math.log1p(-1.0 / sample.records)
     chance = math.exp(missed)
-    slack = 2.0**-50 * (loss.epsilon + (-missed if missed > -math.inf else 0.0))
+    # Odds that are nearly E count as slightly above: their worth is what the slack is.
+    slack = 2.0**-50 * (loss.epsilon - max(missed, -700.0))
     excess = -missed - loss.log_ratio[0]
-    worth = -math.expm1(-max(excess, slack)) / (1.0 + chance) if excess > -slack else 0.0
-    value, error = (-math.expm1(missed) + chance * worth, chance) if first == 1 else (worth, 1.0)
-    if value == 0.0:
-        return -math.inf, 1e-15
-    # The odds' error moves what they are worth by no more than itself, and its place above 0 by as much again.
-    return math.log(value), (2.0 * error * slack / value if worth > 0.0 else 0.0) + 1e-15
+    worth = 0.0
+    if excess > -slack:
+        worth = -math.expm1(-max(excess, 0.0) - slack) / (1.0 + chance)
+    value = worth
+    if first == 1:
+        value = -math.expm1(missed) + chance * worth
+    return math.log(value) if value > 0.0 else -math.inf
 
 
 def _bound(histogram: tuple[int, ...], sample: Sample, loss: Loss) -> float:
@@ -575,7 +570,8 @@ def _bound(histogram: tuple[int, ...], sample: Sample, loss: Loss) -> float:
             upper = 0.0
             break
         for first, second in {(rare, common), (common, rare)}:
-            value, error = log_pair(first, second, sample, loss, binary=False)
+            value = log_pair(first, second, sample, loss, binary=False)
+            error = logarithms.stated_error(value, scale_of(sample))
             upper = max(upper, to_log10(value, error))
     factor = math.log10(1.0 + float((types - 1) / (1 + loss.ratio)))
     return min(0.0, math.nextafter(upper + factor, math.inf) + 1e-15)
@@ -622,8 +618,6 @@ def _log_law(outcomes: np.ndarray, counts: list[int], sample: Sample) -> np.ndar
         possible = np.arange(sample.sampled + 1, dtype=np.float64)
         table = np.full(possible.size, -np.inf)
         reach = possible <= count
-        table[reach] = logarithms.binomial_fractions(possible[reach], float(count), draws, records)[
-            0
-        ]
+        table[reach] = logarithms.binomial_fractions(possible[reach], float(count), draws, records)
         total += table[column]
-    return total - logarithms.binomial_fractions(np.array([draws]), records, draws, records)[0]
+    return total - logarithms.binomial_fractions(np.array([draws]), records, draws, records)
