@@ -20,7 +20,7 @@ STATED = 2.0**-46
 """Error of a logarithm of a mass or of a sum of masses, relative to `STATED_FLOOR` plus its size."""
 STATED_FLOOR = 64.0
 STATED_DRIFT = 2.0**-51
-"""Error for each of the roughly sqrt(n) steps from the largest term outwards."""
+"""Error for each of the roughly sqrt(s) steps from the largest term outwards, s the records lost or drawn."""
 
 # 2**27 + 1 splits a 53-bit significand in two halves whose products are exact.
 _SPLIT = 134217729.0
@@ -73,22 +73,22 @@ def product_difference(a: float, b: float, c: float, d: float) -> float:
 
 
 @compiled
-def stated_error(log_value: float, records: float) -> float:
-    """A bound on the error of any logarithm that a loop of this module returns, `records` records or draws in all.
+def stated_error(log_value: float, moved: float) -> float:
+    """A bound on the error of any logarithm that a loop of this module returns, `moved` records being lost or drawn.
 
     Added once, where a result leaves (docs/proofs/smoothed-profile.md, "Errors"); 0 for a sum that is exactly 0.
     """
     if log_value == -math.inf:
         return 0.0
-    return STATED * (STATED_FLOOR + abs(log_value)) + STATED_DRIFT * math.sqrt(records)
+    return STATED * (STATED_FLOOR + abs(log_value)) + STATED_DRIFT * math.sqrt(moved)
 
 
 @compiled
-def stated_errors(log_values: np.ndarray, records: float) -> np.ndarray:
+def stated_errors(log_values: np.ndarray, moved: float) -> np.ndarray:
     """`stated_error` of every entry."""
     errors = np.empty(log_values.size)
     for i in range(log_values.size):
-        errors[i] = stated_error(log_values[i], records)
+        errors[i] = stated_error(log_values[i], moved)
     return errors
 
 
@@ -497,7 +497,7 @@ def _log_block(low: float, high: float, records: float, lost: float, ratio: Pair
                 break
             total += weight * ((high * (lost + 1.0) - x * step) / (high * (lost + 1.0 - x)) + 1e-12)
     bound = log_pmf + math.log(total)
-    return min(0.0, bound + stated_error(log_pmf, records) + 1e-9)
+    return min(0.0, bound + stated_error(log_pmf, lost) + 1e-9)
 
 
 @compiled

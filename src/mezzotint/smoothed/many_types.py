@@ -89,7 +89,7 @@ def log_tail(x: int, n: int, p: Fraction, *, above: bool) -> float:
     if p in (0, 1):
         return -math.inf
     values = logarithms.binomials(np.array([float(x), float(neighbour)]), float(n), split(p))
-    bound = float(values[0]) + logarithms.stated_error(float(values[0]), float(n))
+    bound = float(values[0]) + logarithms.stated_error(float(values[0]), 0.0)
     if neighbour < 0 or neighbour > n:
         return min(0.0, bound)
     fall = min(float(values[1] - values[0]) + 1e-9, -1e-300)
@@ -110,7 +110,7 @@ def landscape(sample: Sample, loss: Loss, share: Fraction, pad: int) -> Landscap
             "n", n, f"needs delta at {high - low} counts; use asymptotic_rate for this many records"
         )
     values = logarithms.log_delta_window(low, high, size, lost, ratio)
-    errors = logarithms.stated_errors(values, size)
+    errors = logarithms.stated_errors(values, lost)
     upper = np.minimum(values + errors, log_rate)
     majorant = np.maximum(np.maximum.accumulate(upper[::-1])[::-1], log_middle)
     log_middle = min(log_middle, log_rate)
@@ -200,14 +200,14 @@ def _low_end(n: int, share: Fraction, peak: int, goal: float) -> int:
     return max(0, inside - 1)
 
 
-def expectation_error(log_value: float, records: int, moved: int) -> float:
+def expectation_error(log_value: float, moved: int) -> float:
     """A bound on the error of an expectation's logarithm, beyond that of the values it averages.
 
     Terms that matter have logarithms of at most |log_value| + 80; each mixing step adds a few roundings of that.
     """
     if log_value == -math.inf:
         return 0.0
-    weights = logarithms.stated_error(abs(log_value) + 80.0, float(records))
+    weights = logarithms.stated_error(abs(log_value) + 80.0, 0.0)
     return weights + (4.0 + moved) * 2.0**-50 * (80.0 + abs(log_value))
 
 
@@ -232,7 +232,7 @@ def evaluate(
             mass = min(log_tail(left, n, share, above=True), log_tail(right, n, share, above=False))
             parts.append(scape.log_middle + mass)
     total = float(np.logaddexp.reduce(np.array(parts)))
-    return total, expectation_error(total, scape.records, moved)
+    return total, expectation_error(total, moved)
 
 
 def search(sample: Sample, loss: Loss, ends: tuple[Fraction, ...], method: str) -> Range:
@@ -309,7 +309,7 @@ def _all_splits(sample: Sample, loss: Loss, ends: tuple[Fraction, ...]) -> Range
             "n", n, f"comparing all splits needs n <= {MAX_ALL_SPLITS * 5}; use the certificate"
         )
     values = logarithms.log_delta_window(0, n, float(n), float(sample.lost), loss.parts)
-    errors = logarithms.stated_errors(values, float(n))
+    errors = logarithms.stated_errors(values, float(sample.lost))
     return compare_splits(values, float(errors.max()), ends)
 
 
@@ -326,7 +326,7 @@ def compare_splits(values: np.ndarray, inner: float, ends: tuple[Fraction, ...])
         if moved > 0:
             values = logarithms.mix_step(values, split(ends[0]))
         value = logarithms.log_expectation(values, 0, n - moved, split(ends[1]))
-        error = inner + expectation_error(value, n, moved)
+        error = inner + expectation_error(value, moved)
         upper = max(upper, value + error)
         if value > best:
             best, best_error, split_at = value, error, moved
@@ -488,7 +488,7 @@ def log_rarest_bound(
         other = max(h, second)
         orders = {(h, other + 1), (h + 1, other), (other, h + 1), (other + 1, h)}
         largest = max(log_pair(*order, sample, loss, binary=False) for order in orders)
-        error = 2 * logarithms.stated_error(largest, float(sample.records))
+        error = 2 * logarithms.stated_error(largest, float(sample.lost))
         return min(_log_rate(sample), largest + error)
 
     if share in (0, 1):

@@ -415,8 +415,8 @@ def histogram_profile(histogram: tuple[int, ...], sample: Sample, loss: Loss) ->
 
 
 def scale_of(sample: Sample) -> float:
-    """Records or draws, whichever are more: what errors are stated for."""
-    return float(max(sample.records, sample.sampled))
+    """How many records are lost at most, or drawn with replacement: what errors are stated for."""
+    return float(sample.sampled if sample.sampling == "with_replacement" else sample.lost)
 
 
 def log_pair(first: int, second: int, sample: Sample, loss: Loss, *, binary: bool) -> float:
