@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from mezzotint import families
 from mezzotint.cli.application import VERBS
 from mezzotint.cli.common import read_prior
 from mezzotint.core.mechanism import Mechanism
@@ -168,6 +169,17 @@ def test_show_gives_the_pmf_at_any_inputs(invoke: Invoke, mechanism_file: Path) 
     assert facts["pmf"] == mechanism.pmf([-5, 2.5]).tolist()
     assert facts["certificate"]["sha256"] == mechanism.sha256
     assert facts["epsilon"] == mechanism.epsilon
+
+
+def test_a_table_of_categories_has_no_errors_in_data_units(invoke: Invoke, tmp_path: Path) -> None:
+    table = families.categorical(categories=["a", "b", "c"], epsilon=1.0)
+    table.save(tmp_path / "c.json")
+    facts = invoke("show", tmp_path / "c.json", "--json").json
+    assert [facts[name] for name in ("mse", "mae", "max_bias", "variance")] == [None] * 4
+    assert facts["certificate"]["max_bias"] is None
+    assert invoke("verify", tmp_path / "c.json", "--json").json["max_bias"] is None
+    assert "data units" not in str(table.certificate())
+    assert "computed" not in str(table.certificate())
 
 
 def test_an_edited_file_fails_verification_with_status_1(

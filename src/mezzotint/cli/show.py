@@ -79,13 +79,22 @@ def _as_dict(mechanism: Mechanism, inputs: FloatArray) -> JsonObject:
             mechanism, "name", "lower", "upper", "levels", "knots", "bits", "categories", "epsilon"
         ),
         **mz.privacy.report_claim(mechanism).standing,
+        **_errors(mechanism, inputs),
+        "inputs": inputs,
+        "pmf": mechanism.pmf(inputs),
+        "certificate": mechanism.certificate().as_dict(),
+    }
+
+
+def _errors(mechanism: Mechanism, inputs: FloatArray) -> JsonObject:
+    """The errors of decoded reports; none for categories, whose levels are indices of reports."""
+    if mechanism.categories is not None:
+        return dict.fromkeys(("mse", "mae", "max_bias", "variance"))
+    return {
         "mse": mechanism.mse(),
         "mae": mechanism.mae(),
         "max_bias": mechanism.max_bias,
-        "inputs": inputs,
-        "pmf": mechanism.pmf(inputs),
         "variance": mechanism.variance(inputs),
-        "certificate": mechanism.certificate().as_dict(),
     }
 
 
