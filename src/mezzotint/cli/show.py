@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -177,8 +178,10 @@ def _checked_claim(report: mz.privacy.VerificationReport, as_json: bool) -> int:
     facts |= (
         {} if claim is None or claim.release is None else common.picked(claim, "observer", "trust")
     )
-    facts |= {"claim": None if claim is None else claim.document()}
-    common.show(facts, as_json, lambda: sentence, style=_STYLES[status == 0])
+    assumed = [] if claim is None or claim.release is None else claim.release.assumptions
+    facts |= {"claim": None if claim is None else claim.document(), "relies_on": assumed}
+    text = f"{sentence}\n{_reliance(assumed)}" if assumed else sentence
+    common.show(facts, as_json, lambda: text, style=_STYLES[status == 0])
     return status
 
 
@@ -198,9 +201,16 @@ def _checked_mechanism(file: Path, report: mz.privacy.VerificationReport, as_jso
         if claim is None
         else {**claim.standing, "claim": str(claim)}
     )
-    text = str(report) if claim is None else f"{report}\n{claim}"
+    assumed = [] if claim is None else ["reports_are_drawn_from_the_tables"]
+    facts |= {"relies_on": assumed}
+    text = str(report) if claim is None else f"{report}\n{claim}\n{_reliance(assumed)}"
     common.show(facts, as_json, lambda: text, style=_STYLES[report.valid])
     return 0 if report.valid else 1
+
+
+def _reliance(assumptions: Sequence[str]) -> str:
+    """What no check of a file can show, and an auditor must look at elsewhere."""
+    return f"relies on: {'; '.join(name.replace('_', ' ') for name in assumptions)}"
 
 
 _STYLES = {True: "green", False: "bold red"}

@@ -22,7 +22,7 @@ from mezzotint.core.document import FORMAT
 from mezzotint.core.errors import FileFormatError, MezzotintError, ParameterError
 from mezzotint.core.files import read_object, read_text
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.records import JsonObject, above, below, number, percent
+from mezzotint.core.records import Json, JsonObject, above, below, number, percent
 from mezzotint.kernel.claim import FORMAT as CLAIM
 from mezzotint.privacy.accounting import report_claim
 from mezzotint.privacy.claim import basis
@@ -510,11 +510,51 @@ def claim_page(source: Path) -> Page:
         title=f"Claim in {source.name}",
         summary=f"{verdict}.",
         sections=(
-            _facts("What is claimed", rows, words),
+            _facts("What is claimed", _in_words(rows), words),
             _check(source, f"proof: {proof.get('kind')}"),
         ),
         attachment=(source.name, text),
     )
+
+
+CLAIM_WORDS = {
+    "kind": "kind of statement",
+    "neighboring": "neighbouring relation",
+    "observer": "to an observer of",
+    "trust": "trusted",
+    "unit": "about",
+    "assumptions": "relies on",
+    "dp": "differential privacy",
+    "replace_one": "replacing all data of one unit",
+    "add_or_remove_one": "adding or removing all data of one unit",
+    "reports": "every single report",
+    "secure_sum": "secure sums alone",
+    "local": "only the device that draws a report",
+}
+"""Names and values of a claim file -> how its page says them."""
+
+
+def _in_words(rows: JsonObject) -> dict[str, str]:
+    """A claim's fields as words; what has none stands as the file spells it, without underscores."""
+    return {
+        CLAIM_WORDS.get(name, name.replace("_", " ")): _phrase(value)
+        for name, value in rows.items()
+    }
+
+
+def _phrase(value: Json) -> str:
+    if isinstance(value, Mapping):
+        if "sha256" in value and "coordinates" in value:
+            count = value["coordinates"]
+            return f"{count} coordinate{'s' * (count != 1)} from table {str(value['sha256'])[:12]}"
+        return ", ".join(
+            f"{name.replace('_', ' ')} {_phrase(inner)}" for name, inner in value.items()
+        )
+    if isinstance(value, (list, tuple)):
+        return "; ".join(_phrase(inner) for inner in value)
+    if isinstance(value, str):
+        return CLAIM_WORDS.get(value, value.replace("_", " "))
+    return str(value)
 
 
 def ranked_page(source: Path) -> Page:

@@ -473,7 +473,7 @@ _NUMBER = re.compile(r"[-+]?[\d,.]+(e[-+]?\d+)?( ?%)?|inf|-|")
 def _attachment(name: str, text: str) -> str:
     shown = html.escape(name, quote=True)
     return (
-        f'<p><a id="save" download="{shown}" href="#">Save {shown}</a>: the mechanism file, as it is in this page.</p>'
+        f'<p><a id="save" download="{shown}" href="#">Save {shown}</a>: the file, as it is in this page.</p>'
         f'<script type="application/json" id="attachment">{embedded(text)}</script>'
     )
 
