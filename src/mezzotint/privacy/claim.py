@@ -253,35 +253,47 @@ class Claim(Record):
         write_text(path, text, overwrite=overwrite, parameter="proof")
 
     def __str__(self) -> str:
-        many = self.released or counted(self.dimension, "coordinate")
-        if self.parts:
-            many += f" ({' + '.join(f'{name} {above(epsilon)}' for name, epsilon in self.parts)})"
-        many += (
-            ""
-            if self.observer == "model" and self.released
-            else f" in {counted(self.rounds, 'round')}"
-        )
-        sampled = (
-            ""
-            if self.observer == "model"
-            else _SAMPLING[self.sampling].format(rate=self.sampling_rate)
-        )
-        honest = (
-            ""
-            if self.honest_clients is None
-            else f", if {_honest(self.honest_clients)} honest randomness"
-        )
-        where = f"for {many}{sampled}, to {_SEEN[self.observer]}{honest}; {TRUSTED[self.trust]}"
-        change = f"{self.change}{self.between and ', between ' + self.between}"
+        change = self.change
+        if self.between:
+            change += f", between {self.between}"
+        where = f"for {self._reports()}, to {_SEEN[self.observer]}{self._reliance()}"
+        where += f"; {TRUSTED[self.trust]}"
         if math.isinf(self.epsilon):
             return f"No epsilon can be claimed at delta={self.delta:g} for {change}, {where}."
-        by = f"{'checked by mezzotint.kernel, ' * self.certified}accounted by {self.method}"
-        status = (
-            "certified" if self.certified else "computed" + (self.reason and f" ({self.reason})")
-        )
-        head = f"{SIMULATION} {status}" if self.seeded else status[0].upper() + status[1:]
         promise = f"({above(self.epsilon)}, {above(self.delta)})-differential privacy"
-        return f"{head}: {promise} for {change}, {where}; {by}."
+        method = f"accounted by {self.method}"
+        if self.certified:
+            method = f"checked by mezzotint.kernel, {method}"
+        return f"{self._standing()}: {promise} for {change}, {where}; {method}."
+
+    def _reports(self) -> str:
+        """What is released, and how often who takes part."""
+        words = self.released or counted(self.dimension, "coordinate")
+        if self.parts:
+            sums = (f"{name} {above(epsilon)}" for name, epsilon in self.parts)
+            words += f" ({' + '.join(sums)})"
+        if self.observer != "model" or not self.released:
+            words += f" in {counted(self.rounds, 'round')}"
+        if self.observer != "model":
+            words += _SAMPLING[self.sampling].format(rate=self.sampling_rate)
+        return words
+
+    def _reliance(self) -> str:
+        """Whose randomness the claim relies on."""
+        if self.honest_clients is None:
+            return ""
+        return f", if {_honest(self.honest_clients)} honest randomness"
+
+    def _standing(self) -> str:
+        """Certified or computed, and why not certified; a simulation where the draws were seeded."""
+        status = "certified"
+        if not self.certified:
+            status = "computed"
+            if self.reason:
+                status += f" ({self.reason})"
+        if self.seeded:
+            return f"{SIMULATION} {status}"
+        return status[0].upper() + status[1:]
 
 
 def counted(number: int, noun: str) -> str:
@@ -405,11 +417,9 @@ class Release:
 
     def _check_local(self) -> None:
         if self.clients is not None or self.corrupted != 0:
-            name, value = (
-                ("clients", self.clients)
-                if self.clients is not None
-                else ("corrupted", self.corrupted)
-            )
+            name, value = "corrupted", self.corrupted
+            if self.clients is not None:
+                name, value = "clients", self.clients
             remedy = (
                 "applies to secure sums and shuffles only; use trust='secure_sum' or leave it out"
             )

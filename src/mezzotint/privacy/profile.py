@@ -134,18 +134,18 @@ class Profile:
         # epsilon.
         ratios = [Fraction(math.exp(epsilon)) for epsilon in epsilons.tolist()]
         bounds = [Fraction(min(delta, 1.0)) for delta in np.minimum.accumulate(deltas).tolist()]
-        kept, first = _symmetric_hull(ratios, bounds)
-        chords = [(bounds[b] - bounds[a]) / (ratios[b] - ratios[a]) for a, b in pairwise(kept)]
+        vertices, first = _symmetric_hull(ratios, bounds)
+        chords = [(bounds[b] - bounds[a]) / (ratios[b] - ratios[a]) for a, b in pairwise(vertices)]
         slopes = [first, *chords, Fraction(0)]
         # h(c) = sum_{j: c_j > c} (1 - c / c_j) p_j + p_inf: its slope jumps by p_j / c_j at c_j. By
         # symmetry that is also the mass at the mirrored loss. What is left of 1 has loss 0.
         jumps = [after - before for before, after in pairwise(slopes)]
-        masses = [jump * ratios[i] for jump, i in zip(jumps, kept, strict=True)]
-        infinite = bounds[kept[-1]]
-        if ratios[kept[0]] == 1:
-            kept, masses, jumps = kept[1:], masses[1:], jumps[1:]
+        masses = [jump * ratios[i] for jump, i in zip(jumps, vertices, strict=True)]
+        infinite = bounds[vertices[-1]]
+        if ratios[vertices[0]] == 1:
+            vertices, masses, jumps = vertices[1:], masses[1:], jumps[1:]
         total = infinite + sum(masses, Fraction(0)) + sum(jumps, Fraction(0))
-        losses = epsilons[kept]
+        losses = epsilons[vertices]
         remaining = max(Fraction(0), 1 - total)
         return Profile(
             losses=_raised(np.concatenate([-losses[::-1], [0.0], losses])),
@@ -183,8 +183,8 @@ class Profile:
         shifted = np.minimum(wanted - slack * (1 + np.abs(wanted)), LARGEST)
         first = _sums_from(self.masses)
         second = _sums_from(self.masses * np.exp(np.minimum(-self.losses, LARGEST)))
-        place = np.searchsorted(self.losses, shifted, side="right")
-        curve = first[place] * (1 + slack) - np.exp(shifted) * second[place]
+        beyond = np.searchsorted(self.losses, shifted, side="right")
+        curve = first[beyond] * (1 + slack) - np.exp(shifted) * second[beyond]
         return np.minimum(np.maximum(curve, 0.0) + self.infinite * (1 + slack), 1.0)
 
     def delta(self, epsilon: float) -> float:
@@ -216,8 +216,8 @@ class Profile:
         weight = float(masses @ np.exp(last - losses[high:]))
         below = max(-slack, float(losses[low])) if low >= 0 else -slack
         inside = last + math.log1p(-missing / weight) if missing < weight else below
-        least = max(inside, below)
-        return least + slack * (1 + abs(least))
+        solution = max(inside, below)
+        return solution + slack * (1 + abs(solution))
 
     @property
     def corners(self) -> tuple[FloatArray, FloatArray]:
@@ -330,8 +330,8 @@ class Profile:
         HS_c(Q || (1 - r) Q + r P) = sum over losses s of Q against P of mass_s max(0, 1 - c (1 - r
         + r e**-s)).
         """
-        most = -math.log1p(-rate)
-        moved = np.append(np.minimum(-_tilted(-self.losses, rate), most), most)
+        ceiling = -math.log1p(-rate)
+        moved = np.append(np.minimum(-_tilted(-self.losses, rate), ceiling), ceiling)
         masses = np.append(self.masses, self.infinite)
         return _ordered(_raised(moved, 1 + self.largest), masses, 0.0, self.error + ROUNDED)
 
@@ -417,10 +417,10 @@ class Profile:
             certain = math.exp(count * math.log(total + self.infinite)) - scale
         first = round(float(self.losses[0]) / step) * count + int(summed.start[0])
         used = np.flatnonzero(summed.pmf[0])
-        kept = slice(int(used[0]), int(used[-1]) + 1) if used.size else slice(0, 1)
-        masses = summed.pmf[0][kept] * scale
+        support = slice(int(used[0]), int(used[-1]) + 1) if used.size else slice(0, 1)
+        masses = summed.pmf[0][support] * scale
         return Profile(
-            losses=(first + kept.start + np.arange(masses.size, dtype=np.float64)) * step,
+            losses=(first + support.start + np.arange(masses.size, dtype=np.float64)) * step,
             masses=masses,
             infinite=scale * float(summed.outside[0]) + certain,
             error=count * (self.error + ROUNDED) + summed.error,
@@ -472,8 +472,8 @@ def grid_step(profile: Profile, count: int, tolerance: float) -> float:
     # step**2 / deviation more.
     drift = count / 8 + math.sqrt(count) / max(deviation, largest / 1e6)
     wanted = min(math.sqrt(tolerance / drift), largest / 64)
-    least = max(window(profile, count), 2 * largest) / MAX_POINTS
-    return largest / max(1, math.floor(largest / max(wanted, least)))
+    finest = max(window(profile, count), 2 * largest) / MAX_POINTS
+    return largest / max(1, math.floor(largest / max(wanted, finest)))
 
 
 # Hulls --------------------------------------------------------------------------------------------
@@ -484,18 +484,18 @@ def hull(x: Sequence[Number], y: Sequence[Number]) -> list[int]:
 
     Of points with the same x the last one counts, which must be the lowest.
     """
-    kept: list[int] = []
+    vertices: list[int] = []
     for i in range(len(x)):
-        while len(kept) >= 2:
-            a, b = kept[-2], kept[-1]
+        while len(vertices) >= 2:
+            a, b = vertices[-2], vertices[-1]
             if (y[b] - y[a]) * (x[i] - x[a]) < (y[i] - y[a]) * (x[b] - x[a]):
                 break
-            kept.pop()
-        if kept and x[kept[-1]] == x[i]:
-            kept[-1] = i
+            vertices.pop()
+        if vertices and x[vertices[-1]] == x[i]:
+            vertices[-1] = i
         else:
-            kept.append(i)
-    return kept
+            vertices.append(i)
+    return vertices
 
 
 def _symmetric_hull(ratios: list[Fraction], deltas: list[Fraction]) -> tuple[list[int], Fraction]:
@@ -510,14 +510,14 @@ def _symmetric_hull(ratios: list[Fraction], deltas: list[Fraction]) -> tuple[lis
     """
     # Neighbouring grid points may share one float exponential: the later, smaller bound stands for
     # both.
-    kept = hull(ratios, deltas)
+    vertices = hull(ratios, deltas)
     while True:
-        c, u = ratios[kept[0]], deltas[kept[0]]
+        c, u = ratios[vertices[0]], deltas[vertices[0]]
         # From (1/c, 1 - 1/c + u/c) to (c, u).
         across = -(1 - u) / (1 + c)
-        if len(kept) == 1 or across <= (deltas[kept[1]] - u) / (ratios[kept[1]] - c):
-            return kept, across
-        kept.pop(0)
+        if len(vertices) == 1 or across <= (deltas[vertices[1]] - u) / (ratios[vertices[1]] - c):
+            return vertices, across
+        vertices.pop(0)
 
 
 def _exact_order(first: list[int], other: list[int]) -> list[int]:
