@@ -1,0 +1,285 @@
+"""Random lying servers: they fork rounds, restore states, lose answers, and are judged by which sums they learn.
+
+Clients are real (`Signer`, with keys, masks and a ledger in memory). A server keeps branches of rounds: of one number it
+may have several plans, and of one plan several sets of inputs. It may give any client any state that it had before. The
+oracle knows every input: of one number at most one sum may be known, it must be the true one, of enough clients.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+from federated.rounds import card, roster, secret
+from mezzotint.core.errors import MezzotintError
+from mezzotint.federated.encoding import FixedPointEncoding
+from mezzotint.federated.joined import packed
+from mezzotint.federated.lifetime import LifetimeLedger, RoundMemory
+from mezzotint.federated.policy import Policy
+from mezzotint.federated.secagg import Client, RoundPlan, Server
+from mezzotint.federated.signer import Signer
+from mezzotint.federated.strategy import SecureStrategy
+
+CLIENTS, SIZE, MINIMUM = 6, 2, 4
+ENCODING = FixedPointEncoding(clip=8.0, grid_bits=8)
+DESCRIPTION = packed(ENCODING)
+ROSTER = roster(CLIENTS)
+POLICY = Policy(roster=ROSTER, minimum=MINIMUM)
+STEPS = 14
+ANSWERED = {"sum": 1, "agree": 2, "unite": 2, "open": 3}
+"""Stage -> stages that a client has answered before it."""
+
+
+def _plans() -> dict[tuple[int, int], RoundPlan]:
+    """(number, model) -> plan, of one session."""
+    strategy = SecureStrategy(
+        encoding=ENCODING, per_round=CLIENTS, minimum=MINIMUM, roster=ROSTER, session=bytes(16)
+    )
+    return {
+        (number, model): strategy.plan(
+            CLIENTS,
+            number,
+            SIZE,
+            task=hashlib.sha256(bytes([model])).digest(),
+            roster=ROSTER.digest,
+        )
+        for number in (1, 2)
+        for model in (0, 1)
+    }
+
+
+PLANS = _plans()
+
+
+@dataclass(kw_only=True)
+class _Person:
+    """A client, and every state that it ever had; `update` is its input for a model."""
+
+    signer: Signer
+    index: int
+    states: list[tuple[bytes, bytes]] = field(default_factory=list)
+
+    def keep(self) -> None:
+        self.states.append((self.signer.client.save(), self.signer.encoding))
+
+    def restore(self, at: int) -> None:
+        state, encoding = self.states[at]
+        self.signer.client = Client.load(state, trust=POLICY.trust)
+        self.signer.encoding = encoding
+
+    def restore_before(self, plan: RoundPlan, stage: str) -> None:
+        """The last state in which it would answer this stage of this plan, if there was one."""
+        for at in range(len(self.states) - 1, -1, -1):
+            now = Client.load(self.states[at][0], trust=POLICY.trust)._round
+            if now is not None and now.plan == plan and now.done == ANSWERED[stage]:
+                self.restore(at)
+                return
+
+    def update(self, model: int) -> np.ndarray:
+        return np.array([1.0 + self.index, 4.0 * model])
+
+
+def _people() -> list[_Person]:
+    """The clients of the rounds, by their place in them: with so many, all take part in every round."""
+    secrets = {card(number).identity: secret(number) for number in range(CLIENTS)}
+    found = []
+    for index, one in enumerate(ROSTER.members):
+        client = Client(identity=secrets[one.identity], trust=POLICY.trust)
+        ledger = LifetimeLedger(None, identity=one.identity.hex())  # type: ignore[arg-type]
+        signer = Signer(client=client, policy=lambda: POLICY, ledger=ledger, warn=lambda text: None)
+        found.append(_Person(signer=signer, index=index))
+    return found
+
+
+@dataclass(kw_only=True)
+class _Branch:
+    """A round, as far as its server has come; `dealt` and `masked` are the answers to its first two messages."""
+
+    number: int
+    model: int
+    server: Server
+    dealt: dict[int, bytes] = field(default_factory=dict)
+    masked: dict[int, bytes] = field(default_factory=dict)
+    outbox: dict[int, bytes] = field(default_factory=dict)
+    stage: str = "deal"
+
+
+class _Game:
+    """One server's play, by a generator."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.people = _people()
+        self.by_identity = {person.signer.identity(): person for person in self.people}
+        self.branches: list[_Branch] = []
+        self.sums: list[tuple[int, int, tuple[int, ...], np.ndarray]] = []
+        self.refusals = 0
+        for person in self.people:
+            person.keep()
+
+    def play(self) -> None:
+        for _ in range(STEPS):
+            choice = self.rng.random()
+            if not self.branches or choice < 0.1:
+                self._begin()
+            elif choice < 0.3:
+                self._fork()
+            else:
+                self._go_on(self.branches[int(self.rng.integers(len(self.branches)))])
+            if self.rng.random() < 0.2:
+                self._restore()
+
+    def _begin(self) -> None:
+        number, model = (int(value) for value in (self.rng.integers(1, 3), self.rng.integers(2)))
+        server = Server(PLANS[number, model], ROSTER)
+        outbox = dict(server.invitations(range(CLIENTS)))
+        self.branches.append(_Branch(number=number, model=model, server=server, outbox=outbox))
+
+    def _fork(self) -> None:
+        """Another server with the same dealings, and some of the inputs."""
+        old = self.branches[int(self.rng.integers(len(self.branches)))]
+        if not old.masked:
+            return
+        server = Server(old.server.plan, ROSTER)
+        for index, answer in old.dealt.items():
+            server.receive(index, answer)
+        server.advance()
+        kept = {i: answer for i, answer in old.masked.items() if self.rng.random() < 0.8}
+        for index, answer in kept.items():
+            server.receive(index, answer)
+        branch = _Branch(
+            number=old.number, model=old.model, server=server, dealt=old.dealt, masked=kept
+        )
+        branch.stage = "sum"
+        self.branches.append(branch)
+        self._advance(branch)
+
+    def _restore(self) -> None:
+        """Give some clients a state that they had."""
+        for person in self.people:
+            if self.rng.random() < 0.5:
+                person.restore(int(self.rng.integers(len(person.states))))
+
+    def _go_on(self, branch: _Branch) -> None:
+        """Ask the clients that have not answered, or lose the answer of one; then the next stage, if there is one."""
+        for index, message in branch.outbox.items():
+            if self.rng.random() < 0.05:
+                continue
+            answer = self._ask(branch, index, message)
+            if answer is None:
+                continue
+            try:
+                branch.server.receive(index, answer)
+            except MezzotintError:
+                continue
+            if branch.stage in ("deal", "sum"):
+                {"deal": branch.dealt, "sum": branch.masked}[branch.stage][index] = answer
+        self._advance(branch)
+
+    def _ask(self, branch: _Branch, index: int, message: bytes) -> bytes | None:
+        person = self.by_identity[branch.server.cohort[index].identity]
+        signer = person.signer
+        if branch.stage != "deal" and self.rng.random() < 0.7:
+            person.restore_before(branch.server.plan, branch.stage)
+        try:
+            if branch.stage == "deal":
+                answer = signer.deal("train", message, DESCRIPTION)
+            elif branch.stage == "sum":
+                signer.expect(message, branch.server.plan.task)
+                answer = signer.sum(message, SIZE, person.update(branch.model))
+            else:
+                answer = signer.member(branch.stage, message)
+        except MezzotintError:
+            self.refusals += 1
+            return None
+        person.keep()
+        return answer
+
+    def _advance(self, branch: _Branch) -> None:
+        server = branch.server
+        try:
+            if branch.stage in ("open", "unite"):
+                total = server.result()
+                survivors = tuple(
+                    self.by_identity[server.cohort[index].identity].index
+                    for index in total.survivors
+                )
+                self.sums.append((branch.number, branch.model, survivors, total.values))
+                branch.outbox = {}
+                return
+            if branch.stage == "sum" and server.everybody and self.rng.random() < 0.5:
+                branch.outbox, branch.stage = dict(server.unite()), "unite"
+                return
+            following = {"deal": "sum", "sum": "agree", "agree": "open"}[branch.stage]
+            branch.outbox, branch.stage = dict(server.advance()), following
+        except MezzotintError:
+            return  # not enough yet; it may ask again
+
+    def verdict(self) -> str:
+        """What the server learnt that it may not; empty for nothing."""
+        for number in (1, 2):
+            known = {(model, survivors) for at, model, survivors, _ in self.sums if at == number}
+            if len(known) > 1:
+                return "two sums of one number"
+        for _, model, survivors, values in self.sums:
+            if len(survivors) < MINIMUM:
+                return "a sum of too few"
+            inputs = [ENCODING.encode(self.people[place].update(model)) for place in survivors]
+            if not np.array_equal(values, np.sum(inputs, axis=0)):
+                return "a sum of nothing that was sent"
+        return ""
+
+
+def _played(count: int, first: int = 0) -> tuple[dict[str, int], int, int]:
+    """Verdicts, sums and refusals of so many games."""
+    verdicts: dict[str, int] = {}
+    sums = refusals = 0
+    for seed in range(first, first + count):
+        game = _Game(seed)
+        game.play()
+        verdict = game.verdict()
+        verdicts[verdict] = verdicts.get(verdict, 0) + 1
+        sums += len(game.sums)
+        refusals += game.refusals
+    return verdicts, sums, refusals
+
+
+@pytest.mark.parametrize("count", [60, pytest.param(5000, marks=pytest.mark.slow)])
+def test_no_server_learns_two_sums_of_a_number_or_one_of_too_few(count: int) -> None:
+    verdicts, sums, refusals = _played(count)
+    print(f"{count} games: {sums} sums known, {refusals} refusals, verdicts {verdicts}")
+    assert verdicts == {"": count}
+    assert sums > count / 10  # servers do learn what they may
+    assert refusals > count
+
+
+def _without_memory(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(RoundMemory, "is_repeated", lambda self, answer: False)
+    patch.setattr(LifetimeLedger, "_check_unanswered", lambda self, line: None)
+
+
+def _memory_per_plan(patch: pytest.MonkeyPatch) -> None:
+    """Answers are remembered, but not what they were: the same stage may be answered for another set."""
+    honest = RoundMemory.is_repeated
+
+    def repeated(self: RoundMemory, answer: Any) -> bool:
+        if answer.stage in ("agree", "open", "unite"):
+            return False
+        return honest(self, answer)
+
+    patch.setattr(RoundMemory, "is_repeated", repeated)
+
+
+@pytest.mark.parametrize("fault", [_without_memory, _memory_per_plan])
+def test_the_oracle_sees_what_a_missing_memory_costs(
+    monkeypatch: pytest.MonkeyPatch, fault: Callable[[pytest.MonkeyPatch], None]
+) -> None:
+    """With the fault, some of the same games end with two sums of one number."""
+    fault(monkeypatch)
+    verdicts, _, _ = _played(150)
+    assert verdicts.get("two sums of one number", 0) > 0
