@@ -44,7 +44,11 @@ def printed(command: str) -> tuple[int, list[str]]:
     """Exit status and lines of standard output of a mezzotint command, run here and now."""
     said = io.StringIO()
     with mock.patch.dict(os.environ, {"COLUMNS": WIDTH}), contextlib.redirect_stdout(said):
-        status = run(shlex.split(command.removeprefix("mezzotint "), comments=True))
+        words = shlex.split(command.removeprefix("mezzotint "), comments=True)
+        redirected = words[-2:-1] == [">"]
+        status = run(words[:-2] if redirected else words)
+    if redirected:
+        Path(words[-1]).write_text(said.getvalue(), encoding="utf-8")
     return status, [line.rstrip() for line in said.getvalue().splitlines()]
 
 
