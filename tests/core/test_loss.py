@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import decimal
 import math
+import random
+from decimal import Decimal
 from fractions import Fraction
 
 import mpmath
@@ -17,6 +20,7 @@ from mezzotint.core.loss import (
     delta,
     exp_below,
     float_above,
+    log_ratio,
     pure_epsilon,
     renyi,
     renyi_pairs,
@@ -352,3 +356,20 @@ def test_delta_of_few_near_ties_is_the_exact_worst_rounded_up() -> None:
         ]
         worst = Fraction(max(exact), down * TOTAL)
         assert worst <= Fraction(delta(weights, epsilon)) < worst + Fraction(1, 2**54)
+
+
+def test_epsilon_is_the_least_float_at_or_above_the_logarithm() -> None:
+    """Against logarithms of 80 decimal digits, which no library of this package computes."""
+    generator = random.Random(5)
+    pairs = [(2**32, 2**32 - 1), (2**32, 1), (3, 1), (2, 1), (2**31 + 1, 2**31)]
+    for _ in range(500):
+        low, high = sorted(generator.randrange(1, 2 ** generator.randrange(1, 33)) for _ in "ab")
+        pairs.append((high, low))
+    with decimal.localcontext(decimal.Context(prec=80)):
+        for high, low in pairs:
+            exact = Decimal(high).ln() - Decimal(low).ln()
+            stated = log_ratio(high, low)
+            assert Decimal(stated) >= exact
+            assert high == low or Decimal(math.nextafter(stated, 0.0)) < exact
+    assert log_ratio(7, 7) == 0.0
+    assert log_ratio(1, 0) == math.inf

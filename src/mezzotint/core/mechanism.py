@@ -304,7 +304,8 @@ class Mechanism(Table):
             first = int(np.argmin(found.present))
             remedy = "is missing; drop such values, or build the table with missing=True"
             raise ParameterError("x", f"value {first}", remedy)
-        return found.values.reshape(np.shape(labels))
+        values = np.asarray(found.values, dtype=np.float64)
+        return values.reshape(np.shape(labels))
 
     def privatize_with_stats(
         self, x: Any, rng: Seed = None, *, on_out_of_range: Literal["clip", "error"] = "clip"
