@@ -86,6 +86,9 @@ def test_where_a_lot_is_better_than_a_split() -> None:
     assert planned.epsilon == 1.0
     rich = collect.plan(epsilon=6.0, people=10_000, levels=2, waves=4)
     assert rich.options[0].strategy == "split"
+    # A budget beyond what a table of one report can spend is not spent.
+    lavish = collect.plan(epsilon=60.0, people=1000, levels=2, waves=2)
+    assert max(option.report_epsilon for option in lavish.options) <= 20
     memoised = collect.plan(epsilon=1.0, people=10_000, levels=2, waves=52, distinct=2)
     assert memoised.options[0].strategy == "memoised"
     assert memoised.report_epsilon == 0.5

@@ -17,8 +17,10 @@ def test_there_is_one_for_each_job() -> None:
         "auditing",
         "collecting",
         "designing",
+        "estimating",
         "federating",
         "training",
+        "waves",
     ]
 
 

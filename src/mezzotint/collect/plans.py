@@ -46,8 +46,8 @@ Tables = Callable[[float], Mechanism]
 """Makes the table of a report from its epsilon."""
 
 MOST_PEOPLE = 10**12
-LEAST_EPSILON, MOST_EPSILON = 1e-3, 32.0
-"""Where plans look for numbers of people and for epsilon."""
+LEAST_EPSILON, MOST_EPSILON = 1e-3, 20.0
+"""Where plans look for numbers of people and for the epsilon of a report; tables end soon after."""
 
 LISTED = 0.9
 """Of the power of a heavy hitter: that no category which is not listed gets more support than is planned for."""
@@ -504,15 +504,13 @@ class Asking:
     def options(self, question: Question, epsilon: float, people: float) -> list[Option]:
         """The ways of asking, best first."""
         each = 2 if self.pairs else 1
-        found = [
-            Option(
-                strategy=strategy,
-                report_epsilon=budget / each,
-                people=answering,
-                half_width=question.half_width(budget / each, answering),
+        found = []
+        for strategy, budget, answering in self._ways(epsilon, people):
+            price = min(budget / each, MOST_EPSILON)  # beyond it there is no noise left to save
+            width = question.half_width(price, answering)
+            found.append(
+                Option(strategy=strategy, report_epsilon=price, people=answering, half_width=width)
             )
-            for strategy, budget, answering in self._ways(epsilon, people)
-        ]
         return sorted(found, key=lambda option: option.half_width)
 
     def _ways(self, epsilon: float, people: float) -> Iterator[tuple[Strategy, float, float]]:
