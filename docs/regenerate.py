@@ -8,15 +8,16 @@ lists results whose sources changed since; `--confirm` recomputes their parts an
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import math
 import re
+import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import provenance
 from PIL import Image
 
 from mezzotint.core.errors import MezzotintError
@@ -25,13 +26,15 @@ from mezzotint.papers import catalogue, errata
 from mezzotint.papers.reproduction import Reproduction, Series
 
 DOCS = Path(__file__).resolve().parent
+sys.path.append(str(DOCS))
+provenance = importlib.import_module("provenance")
 RESULTS = DOCS / "results"
 COLOURS = 128
 SETTINGS: dict[str, dict[str, Any]] = {
     "rqm-figure4": {"rounds": 60, "seeds": 2},
     "rqm-figure5": {"rounds": 60, "seeds": 2},
     "rqm-figure6": {"rounds": 60, "seeds": 2},
-    "rqm-figure11": {"rounds": 10, "seeds": 2},
+    "rqm-figure11": {"rounds": 30, "seeds": 2},
     "rqm-tradeoff": {"seeds": 5},
 }
 """What is stored of long experiments: what fits a small machine."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
@@ -91,7 +91,8 @@ class Reproduction:
 
     def html(self, path: str | Path) -> None:
         """Writes an HTML page that needs no network."""
-        Path(path).write_text(report.html_page(self.page()), encoding="utf-8")
+        whole = replace(self, series=tuple(part for one in self.series for part in _pieces(one)))
+        Path(path).write_text(report.html_page(whole.page()), encoding="utf-8")
 
     def _figures(self) -> tuple[report.Figure, ...]:
         panels: dict[str, list[report.Curve]] = {}
@@ -170,6 +171,18 @@ class Part:
         if isinstance(value, float) and math.isfinite(value) and isinstance(stored, int | float):
             return math.isclose(value, stored, rel_tol=self.relative, abs_tol=allowed)
         return plain(value) == stored
+
+
+def _pieces(series: Series) -> tuple[Series, ...]:
+    """A broken line, whose gaps are no numbers, as several; any other as it is."""
+    gaps = [place for place, value in enumerate(series.x) if math.isnan(value)]
+    if not gaps:
+        return (series,)
+    starts, ends = [0, *(gap + 1 for gap in gaps)], [*gaps, len(series.x)]
+    return tuple(
+        replace(series, name=f"{series.name}, {number}", x=series.x[a:b], y=series.y[a:b])
+        for number, (a, b) in enumerate(zip(starts, ends, strict=True), start=1)
+    )
 
 
 def _is_reference(name: str) -> bool:

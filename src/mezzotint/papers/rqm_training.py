@@ -247,7 +247,7 @@ def figure6(run: Run) -> Reproduction:
 
 # Figure 11 ------------------------------------------------------------------------------------------------------------
 
-CIFAR_CLIP, CIFAR_CLIENTS, FREE_RATE = 5.3680e-5, 500, 0.1
+CIFAR_CLIP, CIFAR_CLIENTS, CIFAR_RATE, FREE_RATE = 5.3680e-5, 500, 10.0, 0.1
 
 
 def cifar_contestants() -> dict[str, Contestant]:
@@ -282,7 +282,12 @@ def figure11(run: Run) -> Reproduction:
     federation = datasets.load_federation(name, folder=data, clients=CIFAR_CLIENTS)
     described = {"cifar100": "CIFAR-100", "cifar10": "CIFAR-10, for want of CIFAR-100"}[name]
     seeds = run.seeds_or(3)
-    how = Experiment(model=run.model, rounds=run.rounds_or(60), device=run.device)
+    how = Experiment(
+        model=run.model,
+        rounds=run.rounds_or(60),
+        learning_rate=CIFAR_RATE,
+        device=run.device,
+    )
     chosen = cifar_contestants()
     found = histories(
         Simulation(federation, how),
