@@ -279,8 +279,8 @@ def _pairs() -> dict[str, tuple[FloatArray, FloatArray]]:
 
 _GRADIENT_NOTE = (
     "Means of exact delta(x) over {draws} databases, the worst of three compositions (all of one distribution, all of the "
-    "other, halves); 99 % intervals. Dashed: least squares in n, as in the paper, and in sqrt(n) log10 n, in which the "
-    "values are straight: delta is of the order of a power of 1/C(n, sqrt(n)), so not exp(-Theta(n)). {fits}It is one "
+    "other, halves); 99 % intervals. Dashed: least squares in n, as in the paper{second}. In sqrt(n) log10 n the values "
+    "are straight: delta is of the order of a power of 1/C(n, sqrt(n)), so not exp(-Theta(n)). {fits}It is one "
     "coordinate's average; a histogram of 256 levels would have delta = eta, and so has a batch's whole gradient as soon "
     "as in some coordinate all records but one agree."
 )
@@ -299,7 +299,9 @@ def figure2_right(
     rows, series = _gradient_panel("", sizes, draws)
     return Reproduction(
         title="Smoothed DP, Figure 2 (right): SGD with 8-bit gradients, N(0, 0.12^2) and N(0.2, 0.12^2)",
-        note=_GRADIENT_NOTE.format(draws=draws, fits=_fits(rows)),
+        note=_GRADIENT_NOTE.format(
+            draws=draws, fits=_fits(rows), second=", and in sqrt(n) log10 n"
+        ),
         rows=rows,
         series=series,
         x_label="number of records n",
@@ -322,10 +324,11 @@ def figure5(
         if panel:
             lines, curves = _gradient_panel(panel, sizes, draws)
             rows += lines
-            series += curves
+            # At three sizes the two fits lie on each other.
+            series += [curve for curve in curves if curve.name != ORDER_FIT]
     return Reproduction(
         title="Smoothed DP, Figure 5: smoothed delta of SGD with 8-bit gradients, other distributions",
-        note=_GRADIENT_NOTE.format(draws=draws, fits="")
+        note=_GRADIENT_NOTE.format(draws=draws, fits="", second="")
         + " L(mu, sigma^2) is read as the Laplace distribution of variance sigma^2.",
         rows=tuple(rows),
         series=tuple(series),
