@@ -34,7 +34,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "rqm-figure4": {"rounds": 60, "seeds": 2},
     "rqm-figure5": {"rounds": 60, "seeds": 2},
     "rqm-figure6": {"rounds": 60, "seeds": 2},
-    "rqm-figure11": {"rounds": 30, "seeds": 2},
+    "rqm-figure11": {"rounds": 20, "seeds": 2},
     "rqm-tradeoff": {"seeds": 5},
 }
 """What is stored of long experiments: what fits a small machine."""
