@@ -1,4 +1,5 @@
-"""A column of float64 in Parquet made private, against reading and writing the same file, and Ray against this machine.
+"""A column of float64 in Parquet made private, against reading and writing the same file, and Ray against this machine;
+and the same numbers with kept text out of CSV and JSON lines, against Parquet.
 
 Every contestant runs in a process of its own, so that its peak memory is its own; they take turns, and the best of
 several repetitions counts. Files are made in a temporary folder and removed.
@@ -27,7 +28,7 @@ from mezzotint import collect
 from mezzotint.core.errors import ParameterError
 
 GROUP = 1_000_000
-BYTES_PER_ROW = 24
+BYTES_PER_ROW = 120
 """Disk space asked for: the file, its copy, and the reports."""
 
 START = """
@@ -58,6 +59,16 @@ collect.read_counts
 started = time.perf_counter()
 counts = collect.read_counts(source, OPTIONS)
 finish(time.perf_counter() - started, counts.counts.tolist())
+"""
+
+TEXT = """
+from mezzotint import collect, families
+m = families.rqm(lower=-1, upper=1, levels=16, extension=1.0, q=0.4)
+m.privatize([0.0] * 10)
+collect.privatize
+started = time.process_time()
+rows = collect.privatize(source, out, column="x", mechanism=m, keep=["name"], threads=1).reports
+finish(time.process_time() - started, [rows])
 """
 
 PYARROW_STREAM = """
@@ -163,6 +174,39 @@ def show(best: dict[str, dict[str, float]], rows: int) -> Table:
     return table
 
 
+def make_text(path: Path, rows: int) -> None:
+    """The same numbers and a name, as CSV or JSON lines by the ending of the path."""
+    values = np.random.default_rng(1).normal(0, 0.5, rows).tolist()
+    pattern = '%r,"n%d"\n' if path.suffix == ".csv" else '{"x": %r, "name": "n%d"}\n'
+    with path.open("w", encoding="utf-8") as stream:
+        if path.suffix == ".csv":
+            stream.write("x,name\n")
+        stream.writelines(pattern % (value, index % 5) for index, value in enumerate(values))
+
+
+def show_text(folder: Path, rows: int, repetitions: int) -> Table:
+    """CPU seconds of a number and kept text out of each format, by one thread, against Parquet."""
+    table = Table(title=f"{rows:,} rows of a number and kept text, one thread")
+    for heading in ("", "CPU seconds", "million rows/s", "peak MB", "of Parquet"):
+        table.add_column(heading, justify="left" if not heading else "right")
+    sources = [folder / f"text.{ending}" for ending in ("parquet", "csv", "jsonl")]
+    for path in sources[1:]:
+        make_text(path, rows)
+    names = [f"n{index % 5}" for index in range(rows)]
+    values = np.random.default_rng(1).normal(0, 0.5, rows)
+    pq.write_table(pa.table({"x": values, "name": names}), sources[0], row_group_size=GROUP)
+    first = 0.0
+    for path in sources:
+        runs = [once(TEXT, path, folder / "o.parquet") for _ in range(repetitions)]
+        best = min(run["seconds"] for run in runs)
+        first = first or best
+        rate, peak = rows / best / 1e6, max(run["peak"] for run in runs)
+        table.add_row(
+            path.suffix, f"{best:.2f}", f"{rate:.1f}", f"{peak:.0f}", f"{first / best:.0%}"
+        )
+    return table
+
+
 def merge(folder: Path, source: Path, with_ray: bool) -> str:
     """Counts of the parts, of the whole, and from the cluster, over the same reports."""
     whole = once(OURS.replace("OPTIONS", "threads=2"), source, folder / "merge")["counts"]
@@ -205,6 +249,7 @@ def main() -> None:
         console = Console(width=110)
         console.print(show(best, options.rows))
         console.print(merge(folder, source, options.ray))
+        console.print(show_text(folder, options.rows, options.repetitions))
 
 
 if __name__ == "__main__":

@@ -57,6 +57,9 @@ BATCH_ROWS = 1 << 18
 BLOCK_BYTES = 1 << 22
 """Bytes of text that are parsed at a time."""
 
+NAMES_BYTES = 1 << 19
+"""Bytes of lines of JSON whose keys are the columns of a file."""
+
 METADATA_KEY = b"mezzotint"
 COMMENT = b"# mezzotint: "
 """How a CSV of reports begins: this, then JSON, on the first line."""
@@ -521,7 +524,7 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 class JsonReader(ColumnReader):
     """A file of one JSON object per line. Numbers to privatize are numbers; all other values are read as text.
 
-    The columns are the keys of the first block of lines.
+    The columns are the keys of the first lines (`NAMES_BYTES`).
     """
 
     def __init__(
@@ -531,12 +534,11 @@ class JsonReader(ColumnReader):
         self._stream, self._raw, self._size = stream, raw, size
         with reading(name):
             self._first = self._block(b"")
+            head = self._first[: self._first.rfind(b"\n", 0, NAMES_BYTES) + 1] or self._first
             try:
-                names = list(pajson.read_json(pa.BufferReader(self._first)).schema.names)
+                names = list(pajson.read_json(pa.BufferReader(head)).schema.names)
             except pa.ArrowInvalid:
-                names = list(
-                    dict.fromkeys(key for row in self._objects(self._first) for key in row)
-                )
+                names = list(dict.fromkeys(key for row in self._objects(head) for key in row))
         super().__init__(name, pa.schema([pa.field(key, pa.string()) for key in names]))
 
     def require_numbers(self, column: str) -> None:
