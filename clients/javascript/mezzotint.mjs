@@ -12,6 +12,16 @@ const TOTAL = 2 ** 32;
 const [OTHER, MISSING, PART] = ["(other)", "(missing)", 2 ** 18];
 const KEYS = "format version name knots levels weights sha256 certificate";
 
+/** Text as it is, trimmed, in lower case where it is true or false, and without a fraction of zeros. */
+function spellings(text) {
+  const trimmed = text.trim();
+  const lower = trimmed.toLowerCase();
+  const whole = /^(-?(?:0|[1-9][0-9]*))(?:\.0+)?$/.exec(trimmed);
+  const others = lower === "true" || lower === "false" ? [lower] : [];
+  if (whole) others.push(whole[1] === "-0" ? "0" : whole[1]);
+  return [text, trimmed, ...others];
+}
+
 /** Why a file is no mechanism, or a value no input; the message holds no value. */
 export class MechanismError extends Error {}
 
@@ -61,13 +71,19 @@ export class Mechanism {
   }
 
   #category(value) {
-    const missing = value === null || value === undefined;
     const named = Number.isSafeInteger(value) || typeof value === "string" || typeof value === "boolean";
-    require(missing || named, "a category is text, an integer, or true or false");
-    let place = this.categories.indexOf(missing ? MISSING : String(value));
-    if (place < 0 && !missing) place = this.categories.indexOf(OTHER);
+    const absent = value === null || value === undefined || Number.isNaN(value);
+    require(absent || named, "a category is text, an integer, or true or false");
+    const text = absent ? "" : String(value);
+    let place = spellings(text).map((one) => this.#listed(one)).find((one) => one >= 0) ?? -1;
+    if (place < 0) place = this.categories.indexOf(text.trim() === "" ? MISSING : OTHER);
     require(place >= 0, "no category of this table");
     return place;
+  }
+
+  /** The place of a category that text can name: not of those for other and missing values. */
+  #listed(text) {
+    return text === OTHER || text === MISSING ? -1 : this.categories.indexOf(text);
   }
 
   /**

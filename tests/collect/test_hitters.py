@@ -157,7 +157,7 @@ def test_what_cannot_be(words: Path, tmp_path: Path) -> None:
     memo = collect.Memo(users="day", key=bytes(32))
     with pytest.raises(ParameterError, match="hashed reports are not memoised"):
         collect.privatize(words, tmp_path / "r.csv", column="word", mechanism=DOMAIN, memo=memo)
-    with pytest.raises(ParameterError, match="holds no category"):
+    with pytest.raises(ParameterError, match="is no category"):
         collect.privatize(words, tmp_path / "r.csv", column="word", mechanism=DOMAIN)
     with pytest.raises(ParameterError, match="codes="):
         collect.HashedCounts.from_reports([8], [0], domain=DOMAIN)
