@@ -37,6 +37,11 @@ class Answer:
         n: reports; None where it is no group's own.
         quantity: "mean", "total", "share above 140", "share in 0 .. 50", "quantile 0.5", or a category.
         interval: with its estimate.
+
+    Example:
+        >>> share = mz.collect.Interval(value=0.4, low=0.3, high=0.5)
+        >>> mz.collect.Answer(group="a", n=100, quantity="mean", interval=share).row["low"]
+        0.3
     """
 
     group: str

@@ -387,6 +387,13 @@ def widest_share(target: Target) -> float:
 def threshold_table(epsilon: float, *, lower: float, upper: float, threshold: float) -> Mechanism:
     """Randomized response on whether an input lies above a value: one bit, whose share is exact.
 
+    Arguments:
+        epsilon: of a report.
+        lower, upper: range of the inputs, data units.
+        threshold: the value, inside the range.
+
+    Returns: a table whose rows jump at the threshold.
+
     Example:
         >>> table = mz.collect.threshold_table(1.0, lower=20, upper=700, threshold=140)
         >>> table.bits, table.epsilon <= 1.0
@@ -530,6 +537,8 @@ def lot_crossover(questions: int) -> float:
 
     Arguments:
         questions: >= 2 about one person.
+
+    Returns: the epsilon of one person over all questions.
 
     Guarantees: for the inputs of the greatest variance, where n times it is coth(epsilon/2)^2 / 4.
 
@@ -768,6 +777,13 @@ def half_widths(planned: Question, epsilon: float, people: npt.ArrayLike) -> Flo
 
 def people_for(mechanism: Mechanism, half_width: float, *, confidence: float = 0.95) -> int:
     """People for a half width of the mean by one table, whatever the inputs are.
+
+    Arguments:
+        mechanism: a table of numbers.
+        half_width: data units.
+        confidence: of the interval, in (0, 1).
+
+    Returns: the least number that is enough.
 
     Raises:
         InfeasibleError: the bias of the table is larger.
