@@ -76,7 +76,7 @@ def command(
     ] = None,
     new_key: Annotated[bool, option("Create the key file first.", "--new-key")] = False,
     ledger: Annotated[
-        Path | None, option("Ledger file, charged before anything is written.", "--ledger")
+        Path | None, option("Ledger file, charged before reports can be read.", "--ledger")
     ] = None,
     budget: Annotated[
         float | None,

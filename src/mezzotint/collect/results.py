@@ -85,7 +85,7 @@ class Settings:
         rng: None for the cryptographic generator; a seed or numpy Generator is reproducible and NOT private.
         progress: called as progress(done, total) with rows; the total is estimated from the share of the source that
             is read, and inf where that is not known.
-        ledger: file of a `privacy.Ledger`, or one: the claim is charged to everybody before anything is written. A
+        ledger: file of a `privacy.Ledger`, or one: the claim is charged to everybody before reports can be read. A
             folder's run is charged once, however often it is resumed; privatizing the data again is another charge.
         budget: epsilon that everybody's charges in the ledger may not exceed together; None for no limit.
         charge_by: column of ids: the ledger charges each person for the rows that are theirs, instead of everybody for
