@@ -36,8 +36,12 @@ def _digits() -> Iterator[None]:
         yield
 
 
-def _generators(name: str) -> Iterator[np.random.Generator]:
-    return (np.random.default_rng([len(name), case]) for case in range(CASES))
+QUICK = 100
+"""Cases of the three that take a minute; all of them are marked slow."""
+
+
+def _generators(name: str, cases: int = CASES) -> Iterator[np.random.Generator]:
+    return (np.random.default_rng([len(name), case]) for case in range(cases))
 
 
 def _delta(generator: np.random.Generator) -> float:
@@ -125,9 +129,10 @@ def test_releases_that_happen_with_a_probability(relation: str) -> None:
             assert ours <= exact * (1 + 64 * ROUNDED) + _lost(both, epsilon)
 
 
-def test_compositions_on_their_grid() -> None:
+@pytest.mark.parametrize("cases", [QUICK, pytest.param(CASES, marks=pytest.mark.slow)])
+def test_compositions_on_their_grid(cases: int) -> None:
     """Losses s, 0 and -s, which stand on the grid: k of them are a trinomial sum."""
-    for generator in _generators("compositions"):
+    for generator in _generators("compositions", cases):
         count, loss = int(generator.integers(2, 25)), float(generator.uniform(0.01, 2))
         weight = mpf(float(generator.uniform(0.01, 1)))
         high = weight / (1 + mpmath.exp(-mpf(loss)))
@@ -171,8 +176,9 @@ def _of_losses(sums: list[mpmath.mpf], loss: float, count: int, epsilon: float) 
 # Secure sums -------------------------------------------------------------------------------------------------------
 
 
-def test_probabilities_of_sums() -> None:
-    for generator in _generators("probabilities"):
+@pytest.mark.parametrize("cases", [QUICK, pytest.param(CASES, marks=pytest.mark.slow)])
+def test_probabilities_of_sums(cases: int) -> None:
+    for generator in _generators("probabilities", cases):
         count = int(10 ** generator.uniform(0, 6))
         chance = float(generator.uniform(0.01, 0.99))
         shape = np.array([1 - chance, chance])
@@ -220,8 +226,9 @@ def test_pairs_of_rows_under_the_noise_of_coins() -> None:
         assert _divergence(pair, at) <= mpf(float(screen(noise, table, at)[0, 1]))
 
 
-def test_renyi_constants_of_two_rows() -> None:
-    for generator in _generators("constants"):
+@pytest.mark.parametrize("cases", [QUICK, pytest.param(CASES, marks=pytest.mark.slow)])
+def test_renyi_constants_of_two_rows(cases: int) -> None:
+    for generator in _generators("constants", cases):
         rows = [_row(generator, 2), _row(generator, 2)]
         mechanism = Mechanism(knots=np.arange(2.0), levels=np.arange(2.0), weights=np.array(rows))
         alpha, count = float(generator.uniform(1.1, 9)), int(generator.integers(0, 6))
