@@ -26,7 +26,6 @@ from mezzotint.privacy.ledger import Ledger
 from mezzotint.training import rqp
 from mezzotint.training.phases import Phase, Poisson, WithReplacement, contraction
 from mezzotint.training.projection import projection, projection_from
-from mezzotint.vectors import ranked_codebook
 from strategies import examples
 from tolerances import UNIT
 
@@ -283,9 +282,3 @@ def test_methods_claim_what_their_steps_cost() -> None:
     assert len(spent) == 3
     assert spent == sorted(spent)
     assert spent[0] <= 3 * table.epsilon * (1 + 2.0**-50)  # one rounding up of a product
-    codebook = ranked_codebook(3, 2.0, 3)
-    ranked = methods.RankedSGD(scheme=codebook)
-    costs = [ranked.claim(steps=steps, **run) for steps in (1, 2, 5)]  # pyright: ignore
-    spent = [cost.epsilon for cost in costs if cost is not None]
-    assert spent == sorted(spent)
-    assert spent[0] <= codebook.epsilon * (1 + 2.0**-50)  # one rounding up of a product
