@@ -21,6 +21,8 @@ from mezzotint.core.records import JsonObject
 from mezzotint.papers.reproduction import Part
 
 SOURCE = Path(mezzotint.__file__).parent
+SCAFFOLD = ("papers/catalogue.py", "papers/reproduction.py")
+"""Sources that find and hold results and compute none."""
 LIBRARIES = ("numpy", "scipy", "numba", "torch", "scikit-learn")
 DATA_ENDINGS = (".npz", ".gz", ".csv", ".parquet", ".png")
 _DIGITS = 16
@@ -113,7 +115,9 @@ def record(trace: Trace, settings: Mapping[str, object], seconds: float) -> Json
     return {
         "settings": {name: str(value) for name, value in settings.items() if name != "data"},
         "sources": {
-            str(path.relative_to(SOURCE)): source_hash(path) for path in sorted(trace.sources)
+            str(path.relative_to(SOURCE)): source_hash(path)
+            for path in sorted(trace.sources)
+            if str(path.relative_to(SOURCE)) not in SCAFFOLD
         },
         "data": {
             path.name: hashlib.sha256(path.read_bytes()).hexdigest()[:_DIGITS]
