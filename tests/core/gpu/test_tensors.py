@@ -226,7 +226,7 @@ def test_float32_inputs_are_compared_with_float64_limits(on_device: None) -> Non
 
 def test_a_seed_reproduces_and_a_generator_moves_on(on_device: None) -> None:
     x = torch.zeros(256)
-    expected = codes_from_words(one_bit(), x.numpy(), words_of_draws(key_from(4), 0, 256))
+    expected = codes_from_words(one_bit(), x.numpy(), words_of_draws(key_from(4), 256))
     np.testing.assert_array_equal(one_bit().privatize(x, 4).numpy(), expected)
     generator = np.random.default_rng(1)
     first, second = one_bit().privatize(x, generator), one_bit().privatize(x, generator)
