@@ -52,8 +52,8 @@ def test_old_and_simple_holes_are_found(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_nine_of_ten_seeded_holes_are_found_within_a_minute() -> None:
-    found = {name: mutants.hunts(name, 1, SECONDS)[0] for name in mutants.HOLES}
+def test_nine_of_ten_seeded_holes_are_found_within_two_minutes() -> None:
+    found = {name: mutants.hunts(name, 1, 2 * SECONDS)[0] for name in mutants.HOLES}
     print(found)
     assert sum(found.values()) >= 0.9 * len(found), found
 

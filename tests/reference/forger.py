@@ -168,6 +168,15 @@ class Draw:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
+        self.forged = "any"
+
+    def begin(self) -> None:
+        """Choose what of the next proof is forged: one part, so that the others are tight, or any."""
+        self.forged = self.one("blanket", "division", "draws", "others", "none", "any")
+
+    def forges(self, part: str) -> bool:
+        """Whether this part may be forged."""
+        return self.forged in (part, "any")
 
     def chance(self, share: float) -> bool:
         return self.random.random() < share
@@ -316,7 +325,7 @@ def convolved(first: list[int], second: list[int]) -> list[int]:
 
 def blanket(draw: Draw, rows: list[list[int]], chosen: list[int]) -> dict[str, Any]:
     """What rows have in common, or a little more than that."""
-    block = draw.one(1, 1, 1, 2)
+    block = draw.one(1, 1, 1, 2) if draw.forges("blanket") else 1
     groups = list(itertools.combinations_with_replacement(chosen, block))
     laws: list[list[int]] = []
     for group in groups:
@@ -329,13 +338,13 @@ def blanket(draw: Draw, rows: list[list[int]], chosen: list[int]) -> dict[str, A
     if sum(least):
         places = [[sum(least)] for _ in groups]
         components.append({"shape": least, "places": places})
-        if draw.chance(0.3):  # a coin, wherever it fits
-            width = min(len(least), 2)
-            coin = min(least[:width]) * width
-            components = (
-                [{"shape": [1] * width, "places": [[coin] for _ in groups]}] if coin else components
-            )
-    forged = draw.integer(0, 11)
+        cut = len(least) // 2
+        halves = least[:cut], [0] * cut + least[cut:]
+        if draw.forged in ("draws", "any") and draw.chance(0.5) and all(map(sum, halves)):
+            components = []
+            for half in halves:
+                components.append({"shape": half, "places": [[sum(half)] for _ in groups]})
+    forged = draw.integer(0, 7) if draw.forges("blanket") else -1
     if forged == 0 and components:
         places = components[0]["places"]
         places[-1] = [places[-1][0] + draw.one(1, TOTAL // 7)]
@@ -356,23 +365,23 @@ def blanket(draw: Draw, rows: list[list[int]], chosen: list[int]) -> dict[str, A
 
 def draws(draw: Draw, counts: list[int]) -> dict[str, Any]:
     """A ladder or boxes, of components that come in so many draws at most."""
-    if counts and draw.chance(0.35):
+    if counts and draw.chance(0.5 if draw.forges("draws") else 0.1):
         most = counts[0]
         edges = sorted({0, *(draw.integer(0, most + 1) for _ in range(draw.integer(0, 2)))})
-        if draw.chance(0.15):
+        if draw.forges("draws") and draw.chance(0.3):
             edges = draw.one([0, 0], [1], edges[::-1], [0, most + 3], [])
         children = [draws(draw, counts[1:]) for _ in edges]
-        return {"edges": edges, "children": children[: len(children) - draw.chance(0.04)]}
+        return {"edges": edges, "children": children}
     corners: list[list[int]] = []
     reach = [draw.one(count, draw.integer(0, count)) for count in counts]
-    if draw.chance(0.4):
+    if draw.chance(0.4 if draw.forges("draws") else 0.8):
         reach = list(counts)  # what is drawn for sure is there
     for _ in range(draw.integer(1, 3)):
         corners.append(list(reach))
         reach = [draw.integer(0, edge) for edge in reach]
-    if draw.chance(0.2):
+    if draw.forges("draws") and draw.chance(0.3):
         corners = corners[::-1]
-    if draw.chance(0.1) and counts:
+    if draw.forges("draws") and draw.chance(0.1) and counts:
         corners = [[*corner[:-1], corner[-1] + draw.integer(0, 2)] for corner in corners]
     return {"corners": corners}
 
@@ -387,8 +396,10 @@ def sums(draw: Draw) -> Trial:
     if draw.chance(0.2) and size > 1:
         lattice[-1] += draw.integer(1, 2)
     clients = draw.integer(1, 4)
-    corrupted = draw.integer(0, clients - 1) if draw.chance(0.4) else 0
+    corrupted = draw.integer(0, clients - 1) if draw.chance(0.4) or draw.forged == "others" else 0
     more, epsilon = draw.common(), draw.epsilon()
+    if draw.forged in ("draws", "others"):
+        more, epsilon = {"rounds": 1}, draw.one(Fraction(0), Fraction(1, 10), Fraction(1))
     if more.get("sampling") == "poisson" and draw.chance(0.9):
         more = {"rounds": more["rounds"]}
     release = kernel.ExactRelease(
@@ -412,12 +423,16 @@ def sums(draw: Draw) -> Trial:
             spread[index][integer] = weight
     everyone = list(range(len(table)))
     blankets = [blanket(draw, spread, everyone)]
-    stated = draw.one(honest, honest, honest, honest + 1, max(honest - 1, 0), clients)
+    stated = honest
+    if draw.forges("others"):
+        stated = draw.one(honest + 1, clients - 1, clients, max(honest - 1, 0))
     parts = len(blankets[0]["components"])
     cases: dict[str, Any] = draws(
         draw, [stated // blankets[0]["block"]] * parts if stated >= blankets[0]["block"] else []
     )
-    if len(table) > 1 and draw.chance(0.4):
+    if len(table) > 1 and draw.chance(
+        0.8 if draw.forged in ("division", "draws", "others") else 0.3
+    ):
         cases = division(draw, spread, blankets, stated)
     proof: dict[str, Any] = {
         "kind": "sum", "tables": [text], "tail": draw.one(160, 160, 40, 6, 2, 1, 0), "blankets": blankets,
@@ -437,13 +452,15 @@ def division(
     """Cases by the number of others with a row of a group; sometimes with a part or a row missing."""
     middle = draw.integer(1, len(spread) - 1)
     groups = [list(range(middle)), list(range(middle, len(spread)))]
-    forged = draw.integer(0, 7)
+    forged = draw.integer(0, 5) if draw.forges("division") else -1
     if forged in (0, 5):
         groups[1] = groups[0]
     blankets += [blanket(draw, spread, group) for group in groups]
     if forged == 1:
         blankets[0] = blankets[1]
-    cuts = sorted({0, count + 1, *(draw.integer(0, count + 1) for _ in range(2))})
+    cuts = sorted({0, count + 1, *(draw.integer(0, count + 1) for _ in range(draw.integer(0, 2)))})
+    if draw.forged in ("draws", "others"):
+        cuts = list(range(count + 2))  # every count by itself
     if forged == 2 and len(cuts) > 2:
         cuts = cuts[:-1]
     elif forged == 3 and len(cuts) > 2:
@@ -484,6 +501,8 @@ def noise(draw: Draw) -> Trial:
     if coordinates == 2 and clients > 2:
         more["rounds"] = 1
     lattice = tuple(range(len(places)))
+    if draw.chance(0.25):
+        lattice = tuple(2 * integer for integer in lattice)
     release = kernel.ExactRelease(
         observer="secure_sum", tables=((digest(text), coordinates),), clients=clients, corrupted=corrupted,
         lattice=lattice, shift=shift, distance=Fraction(distance), **more,
@@ -600,6 +619,7 @@ def hunt(seed: int, seconds: float) -> tuple[int, Finding | None]:
     draw, count, end = Draw(seed), 0, time.monotonic() + seconds
     while time.monotonic() < end:
         count += 1
+        draw.begin()
         trial = draw.one(*BUILDERS)(draw)
         found = judge(trial)
         if found is not None:

@@ -157,6 +157,11 @@ HOLES: dict[str, tuple[Edit, ...]] = {
     "gap in noise": (
         Edit("one", why="the noise has a gap"),
         Edit("one", "(ball(mass) / WHOLE).log()", by="(ball(max(mass, 1)) / WHOLE).log()"),
+        Edit(
+            "one",
+            "(ball(1 - order) * log).exp()",
+            by="(ball(1 - order) * log).exp() * (log > -110)",
+        ),
     ),
     "zero under q": (
         Edit("one", "Fraction(p, q)", by="Fraction(p, q or p)"),
@@ -164,7 +169,6 @@ HOLES: dict[str, tuple[Edit, ...]] = {
     ),
     "rank counts": (Edit("one", 'fields.integer("r", 0', by='fields.integer("r", -99'),),
     "direction add": (Edit("losses", "[Curve(add), Curve(remove)]", by="[Curve(remove)]"),),
-    "direction remove": (Edit("losses", "[Curve(add), Curve(remove)]", by="[Curve(add)]"),),
     "deficit in delta": (Edit("losses", "measure.deficit", by="0"),),
     "deficit of noise": (Edit("measures", "weight * noise.deficit", by="0"),),
     "ordered pairs": (
@@ -196,7 +200,8 @@ def hunts(name: str, seed: int, seconds: int) -> tuple[bool, str]:
             [sys.executable, forger, str(seconds), str(seed)], capture_output=True, text=True,
             env={**os.environ, "PYTHONPATH": folder}, check=False,
         )  # fmt: skip
-    return done.returncode == 1 and "FALSE" in done.stdout, done.stdout + done.stderr
+    found = done.stdout.count("FALSE") + done.stdout.count("CRASH") > 0
+    return done.returncode == 1 and found, done.stdout + done.stderr
 
 
 @dataclass(frozen=True)
