@@ -305,7 +305,7 @@ class Mechanism(Table):
             remedy = "is missing; drop such values, or build the table with missing=True"
             raise ParameterError("x", f"value {first}", remedy)
         values = np.asarray(found.values, dtype=np.float64)
-        return values.reshape(np.shape(labels))
+        return values.reshape(np.shape(cast(Any, labels)))
 
     def privatize_with_stats(
         self, x: Any, rng: Seed = None, *, on_out_of_range: Literal["clip", "error"] = "clip"

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, final
+from typing import Any, cast, final
 
 import numpy as np
 import numpy.typing as npt
@@ -117,22 +117,24 @@ def arrow_array(values: Any, *, parameter: str = "x", name: str | None = None) -
         return values
     if isinstance(values, pa.ChunkedArray):
         return values.combine_chunks()
+    kind = type(values).__name__
     try:
         if hasattr(values, "to_arrow"):  # a Polars series
             return values.to_arrow()
         if hasattr(values, "iloc"):  # a pandas series
             return _one_chunk(pa.array(values, from_pandas=True))
         if isinstance(values, np.ndarray | np.generic):
-            column = np.atleast_1d(values)
+            column: npt.NDArray[Any] = np.atleast_1d(cast(Any, values))
             if column.dtype != object:
                 return pa.array(column, from_pandas=column.dtype.kind in "fmM")
             return pa.array(column.tolist(), from_pandas=True)
         single = isinstance(values, str | bytes) or not hasattr(values, "__iter__")
-        return pa.array([values] if single else list(values), from_pandas=True)
+        entries: list[Any] = [values] if single else list(cast(Any, values))
+        return pa.array(entries, from_pandas=True)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         reason = str(error).partition("\n")[0][:120]
         remedy = f"holds values of several kinds, or of a kind that no column has ({reason})"
-        raise ParameterError(parameter, name or type(values).__name__, remedy) from None
+        raise ParameterError(parameter, name or kind, remedy) from None
 
 
 def _one_chunk(values: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -312,12 +314,11 @@ def _positions(
         raise place.error(remedy)
     if count:
         found[unlisted] = categories.index(OTHER)
-    present: BoolArray | None = found != ABSENT
+    placed: BoolArray = found != ABSENT
     if MISSING in categories:
-        found[~present] = categories.index(MISSING)
-        present = None
-    if present is not None and present.all():
-        present = None
+        found[~placed] = categories.index(MISSING)
+        placed = np.ones_like(placed)
+    present = None if placed.all() else placed
     kept = found if present is None else found[present]
     return Inputs(
         values=kept.astype(np.float64), present=present, unlisted=count, respelled=respelled

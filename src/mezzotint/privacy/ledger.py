@@ -203,7 +203,7 @@ class Ledger:
             count = min(top, units.size)
             places = np.argpartition(units, units.size - count)[units.size - count :]
             places = places[np.argsort(units[places])[::-1]]
-            found = []
+            found: list[tuple[bytes, Spent]] = []
             for place in places.tolist():
                 high, low = int(totals[place]["high"]), int(totals[place]["low"])
                 hashed = high.to_bytes(8, "big") + low.to_bytes(8, "big")

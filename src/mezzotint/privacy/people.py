@@ -125,7 +125,7 @@ class IdHash:
     def names(self, hashed: npt.NDArray[np.uint8]) -> list[str]:
         """The ids of hashes; of long ones, which no key gives back, "#" and the hash."""
         blocks = self._cipher.decryptor().update(np.ascontiguousarray(hashed).tobytes())
-        names = []
+        names: list[str] = []
         for place in range(0, len(blocks), 16):
             block = blocks[place : place + 16]
             if block[0] <= SHORT:
@@ -238,8 +238,8 @@ class PersonCounter:
 
     def add(self, ids: Any, counts: npt.NDArray[np.uint64] | None = None) -> None:
         """Adds rows: ids as a list or an Arrow array of text, each once or with its number of rows."""
-        hashed = self.hashes.of(ids) if isinstance(ids, list) else self.hashes.of_arrow(ids)
-        high, low = _words(hashed)
+        hashes_of = self.hashes.of if isinstance(ids, list) else self.hashes.of_arrow
+        high, low = _words(hashes_of(ids))
         rows = np.ones(high.size, dtype=np.uint64) if counts is None else counts.astype(np.uint64)
         self._waiting.append((high, low, rows))
         self._size += high.size
@@ -322,7 +322,8 @@ def _ranges(files: Sequence[npt.NDArray[Any]]) -> Iterator[list[npt.NDArray[Any]
 
 def _places(file: npt.NDArray[Any], edges: Sequence[np.uint64]) -> list[int]:
     """Where each edge would stand: by halving, as a column of a mapped file would be copied whole."""
-    places, low = [], 0
+    places: list[int] = []
+    low = 0
     for edge in edges:
         high = len(file)
         while low < high:
