@@ -177,9 +177,10 @@ HOLES: dict[str, tuple[Edit, ...]] = {
     ),
     "last count of a box": (
         Edit("sums", "*edges[1:], divided.draws + 1", by="*edges[1:], edges[-1] + 1"),
+        Edit("measures", why="the weights do not sum to 1"),
     ),
 }
-"""Premises that the forger must miss within a minute: the edits that remove each."""
+"""Premises whose absence the forger must notice: the edits that remove each."""
 
 
 def hole(name: str) -> dict[str, str]:
