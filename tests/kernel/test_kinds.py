@@ -299,6 +299,7 @@ def test_profiles_fall_with_what_is_lost() -> None:
     assert len(known) > 20
 
 
+@judges("privacy.propose.propose_profile")
 def test_a_computed_profile_is_proposed_and_certified() -> None:
     """At the float's upper end; a hundredth below it the kernel refuses, and says why."""
     votes, epsilon = (81_283_501, 74_223_975), math.log(51 / 49)

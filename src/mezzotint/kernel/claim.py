@@ -200,7 +200,7 @@ class ExactRelease:
         for name in KINDS[self.kind]:
             value = getattr(self, name)
             if isinstance(value, tuple):
-                content[name] = list(value)
+                content[name] = list(value)  # pyright: ignore[reportUnknownArgumentType]
             elif isinstance(value, int):
                 content[name] = value
             else:

@@ -8,7 +8,7 @@ reaches with a probability that is bounded here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations_with_replacement, pairwise
@@ -121,7 +121,7 @@ def _read_blanket(fields: Fields, table: Table, cut: int) -> _Blanket:
     return _Blanket(frozenset(chosen), block, drawn)
 
 
-def _require_fit(group: list[list[int]], served: list[tuple[list[int], list[int]]]) -> None:
+def _require_fit(group: list[Sequence[int]], served: list[tuple[list[int], list[int]]]) -> None:
     """sum of shape * places <= the convolution of the group's rows, entry by entry, in integers."""
     remaining = rational_polynomial([TOTAL])
     for row in group:
@@ -283,7 +283,7 @@ def _noises(release: ExactRelease, proof: Fields, table: Table, cut: int) -> Ite
     entries = proof.items("blankets", 1000)
     blankets = [_read_blanket(Fields(entry, "blanket"), table, cut) for entry in entries]
     others = proof.integer("others", 0, release.clients - 1 - release.corrupted)
-    everyone = set(range(len(table.rows)))
+    everyone = frozenset(range(len(table.rows)))
     covers = len(blankets) > 0 and blankets[0].rows == everyone
     require(covers, "cases", "the first group is not all rows")
     for counts, leaf in _cases(proof.fields("cases"), {0: others}, blankets, 0):

@@ -245,7 +245,7 @@ class Fields:
         for index, row in enumerate(rows):
             if type(row) is not list:
                 raise Unreadable(f"{key}[{index}] is not a list")
-            _integers(row, f"{key}[{index}]", least)
+            _integers(row, f"{key}[{index}]", least)  # pyright: ignore[reportUnknownArgumentType]
         return rows
 
     def done(self) -> None:
