@@ -20,7 +20,7 @@ from mezzotint import Mechanism, collect, design, families
 from mezzotint.cli import run
 from mezzotint.collect import groups
 from mezzotint.collect.counts import SAME_PEOPLE
-from mezzotint.collect.intervals import LADDER
+from mezzotint.collect.intervals import LADDER, normal_quantile, target_of_mean
 from mezzotint.core.errors import ParameterError
 from tolerances import FEW
 
@@ -153,10 +153,8 @@ def test_differences_cover(optimal: Mechanism, n: int, other: int) -> None:
 
 def test_errors_of_the_same_people_add_up(optimal: Mechanism) -> None:
     rng = np.random.default_rng(1)
-    parts = [
-        collect.parts_of(group(optimal.privatize(rng.random(100), rng), optimal))["mean"]
-        for _ in range(2)
-    ]
+    counts = [group(optimal.privatize(rng.random(100), rng), optimal) for _ in range(2)]
+    parts = [collect.parts_of(counted)["mean"] for counted in counts]
     apart, same = (collect.difference(*parts, same_people=together) for together in (False, True))
     assert apart.value == same.value
     one, other = parts
@@ -164,19 +162,20 @@ def test_errors_of_the_same_people_add_up(optimal: Mechanism) -> None:
     above, below = one.above[-1] + other.below[-1], one.below[-1] + other.above[-1]
     assert same.high - same.value == pytest.approx(above + bias, rel=FEW)
     assert same.value - same.low == pytest.approx(below + bias, rel=FEW)
-    # Independent errors: a slow twin over angles, of sides between two rungs of the ladder.
-    angles = np.linspace(0, math.pi / 2, 2001)
-
-    def along(side: np.ndarray, shares: np.ndarray) -> np.ndarray:
-        return np.interp(shares**2, LADDER**2, side)
-
+    # Independent errors: a slow twin, the sides themselves at 32 angles from each rung of the ladder to the next.
+    squares = np.linspace(0.0, 1.0, 32 * (LADDER.size - 1) + 1)
+    quantiles = normal_quantile(0.95) * np.sqrt(squares)
+    target = target_of_mean(optimal)
+    (one_below, one_above), (other_below, other_above) = (
+        target.sides(counted.sums, quantiles) for counted in counts
+    )
     for first, second, distance in (
-        (one.above, other.below, apart.high - apart.value),
-        (one.below, other.above, apart.value - apart.low),
+        (one_above, other_below, apart.high - apart.value),
+        (one_below, other_above, apart.value - apart.low),
     ):
-        sums = along(first, np.cos(angles)) + along(second, np.sin(angles))
-        # At most two thousandths between rungs: sides curve as roots at the ends of the ladder.
-        assert sums.max() * (1 - 2e-3) <= distance - bias <= sums.max() * (1 + FEW)
+        greatest = (first + second[::-1]).max()
+        # What lies between rungs is at most two thousandths: sides curve as roots at the ends of the ladder.
+        assert greatest * (1 - 2e-3) <= distance - bias <= greatest * (1 + FEW)
 
 
 def outcomes(clients: int, q: float) -> tuple[list[groups.Group], np.ndarray]:

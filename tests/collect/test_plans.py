@@ -293,3 +293,29 @@ def test_plan_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[
     )
     family = json.loads(told(capsys, "--family", "rqm", "--epsilon", 1, "--people", 1000, "--json"))
     assert family["half_width"] > 0
+
+
+def test_a_table_that_is_given_costs_its_epsilon_however_it_is_asked() -> None:
+    """A report from it costs no less in a share of a budget: ways that leave less are none."""
+    table = families.randomized_response(lower=0, upper=1, epsilon=1.0)
+    alone = collect.plan(mechanism=table, people=10_000, columns=3)
+    assert [option.strategy for option in alone.options] == ["lot"]
+    richer = collect.plan(mechanism=table, people=10_000, columns=3, epsilon=3 * table.epsilon)
+    assert {option.strategy for option in richer.options} == {"lot", "split"}
+    assert {option.report_epsilon for option in (*alone.options, *richer.options)} == {
+        table.epsilon
+    }
+    with pytest.raises(InfeasibleError, match="costs more than an epsilon of 0.5"):
+        collect.plan(mechanism=table, people=10_000, epsilon=0.5)
+
+
+def test_people_for_tables_without_epsilon_and_without_information() -> None:
+    rounding = families.stochastic_rounding(lower=0, upper=1, levels=2)
+    assert math.isinf(rounding.epsilon)
+    planned = collect.plan(mechanism=rounding, half_width=0.05)
+    assert math.isinf(planned.report_epsilon)
+    assert planned.half_width <= 0.05
+    half = [[2**31, 2**31]] * 2
+    constant = Mechanism(knots=[0.0, 1.0], levels=[0.0, 1.0], weights=half)
+    with pytest.raises(InfeasibleError, match="the table leaves more open"):
+        collect.people_for(constant, 0.1)

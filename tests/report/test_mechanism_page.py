@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from mezzotint import design, families, privacy
 from mezzotint.core.errors import ParameterError
@@ -114,19 +115,32 @@ def test_the_claim_and_its_integers_are_quoted_whole_and_in_one_standing(
     )
 
 
-def test_interval_width_falls_with_the_root_of_n(page: reports.Page, mechanism: Mechanism) -> None:
-    curve = _figure(page, "interval").curves[0]
-    expected = [1.959964 * math.sqrt(mechanism.mse() / float(n)) for n in curve.x]
-    np.testing.assert_allclose(curve.y, expected, rtol=printed(6))
+def exact_half_width(reports: float) -> float:
+    """Half of Clopper and Pearson's interval for the mean where half of the reports of one bit are 1, by scipy.
+
+    Whatever the inputs of mean 0 are, that is what one bit reports.
+    """
+    ones = reports / 2
+    greatest = stats.beta.ppf(0.975, ones + 1, reports - ones)
+    level = 1 / math.tanh(0.5)  # the code's; the inputs end at 1
+    return min(level * (2 * greatest - 1), 1.0)
 
 
-def test_reports_needed_reach_the_width(page: reports.Page, mechanism: Mechanism) -> None:
+def test_interval_width_is_the_exact_one_of_a_bit(page: reports.Page) -> None:
+    worst, uniform, _ = _figure(page, "interval").curves
+    expected = [exact_half_width(float(n)) for n in worst.x]
+    assert expected == sorted(expected, reverse=True)
+    np.testing.assert_allclose(worst.y, expected, rtol=printed(6))
+    np.testing.assert_allclose(uniform.y, expected, rtol=printed(6))
+
+
+def test_reports_needed_reach_the_width(page: reports.Page) -> None:
     table = page.sections[3].table
     assert table is not None
     needed = int(table.rows[2][1].replace(",", ""))  # 1 % of the range: 0.02
     # The normal quantile to six decimals.
-    assert 1.959964 * math.sqrt(mechanism.mse() / needed) <= 0.02 * (1 + printed(6))
-    assert 1.959964 * math.sqrt(mechanism.mse() / (needed - 1)) > 0.02 * (1 - printed(6))
+    assert exact_half_width(needed) <= 0.02 * (1 + printed(6))
+    assert exact_half_width(needed - 1) > 0.02 * (1 - printed(6))
 
 
 def test_what_has_a_unit_names_it(page: reports.Page) -> None:

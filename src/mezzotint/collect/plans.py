@@ -49,6 +49,9 @@ MOST_PEOPLE = 10**12
 LEAST_EPSILON, MOST_EPSILON = 1e-3, 20.0
 """Where plans look for numbers of people and for the epsilon of a report; tables end soon after."""
 
+ROUNDINGS = 2.0**-50
+"""What a budget may be below the cost of its reports: a product and a quotient, rounded."""
+
 LISTED = 0.9
 """Of the power of a heavy hitter: that no category which is not listed gets more support than is planned for."""
 
@@ -165,6 +168,13 @@ class Question:
                 epsilon, loss="cdf", knots=self.levels + 1, levels=2 * self.levels, **span
             ).mechanism
         return design.optimal(epsilon, levels=self.levels, **span).mechanism
+
+    def price(self, budget: float) -> float | None:
+        """The epsilon of one report within this budget; None where a table that is given costs more."""
+        if not isinstance(self.tables, Mechanism):
+            return min(budget, MOST_EPSILON)  # beyond it there is no noise left to save
+        cost = self.tables.epsilon
+        return cost if cost * (1 - ROUNDINGS) <= budget else None
 
     # Intervals on expected counts --------------------------------------------------------------------
 
@@ -509,14 +519,25 @@ class Asking:
     pairs: bool = False
 
     def options(self, question: Question, epsilon: float, people: float) -> list[Option]:
-        """The ways of asking, best first."""
+        """The ways of asking within the budget, best first.
+
+        Raises:
+            InfeasibleError: a table that is given costs more than any way leaves for a report.
+        """
         each = 2 if self.pairs else 1
         found = []
         for strategy, budget, answering in self._ways(epsilon, people):
-            price = min(budget / each, MOST_EPSILON)  # beyond it there is no noise left to save
+            price = question.price(budget / each)
+            if price is None:
+                continue
             width = question.half_width(price, answering)
             found.append(
                 Option(strategy=strategy, report_epsilon=price, people=answering, half_width=width)
+            )
+        if not found:
+            raise InfeasibleError(
+                f"plan: a report from the table that is given costs more than an epsilon of {epsilon:g} leaves for it; "
+                "give a larger epsilon, or what makes tables"
             )
         return sorted(found, key=lambda option: option.half_width)
 
@@ -638,6 +659,9 @@ def plan(
         pairs=estimand in PAIRS,
     )
     goal = Goal(question=question, asking=asking, half_width=half_width, effect=effect, power=power)
+    if epsilon is not None:
+        remedy = "must be above 0 and finite"
+        epsilon = as_real("epsilon", epsilon, lambda number: 0 < number < math.inf, remedy)
     if fixed is not None and epsilon is None and (people is None or not goal.given):
         epsilon = fixed.epsilon * (2 if asking.pairs else 1)
     if sum((epsilon is not None, people is not None, goal.given)) != 2:
@@ -646,9 +670,6 @@ def plan(
             epsilon,
             "give exactly two of epsilon, people and half_width (or effect and power)",
         )
-    if epsilon is not None:
-        remedy = "must be above 0 and finite"
-        epsilon = as_real("epsilon", epsilon, lambda number: 0 < number < math.inf, remedy)
     if people is None:
         assert epsilon is not None
         people = goal.people(epsilon)

@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from decimal import ROUND_CEILING, Context
+from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
 from functools import partial
 from typing import Any, Protocol, TypeAlias, final, runtime_checkable
@@ -27,6 +27,12 @@ Proof: TypeAlias = JsonObject
 
 _RAISES = (0.0, 1e-9, 2e-4, 8e-4, 3.2e-3, 1.28e-2, 5.12e-2, 0.2048)
 """Relative raises of epsilon, tried in turn until one is accepted; then the interval below it is halved."""
+
+_BINARY = 2.0**-60
+"""Stands for the float itself: the shortest decimal that reads back as it may lie below it, and below the truth."""
+
+_PURE_RAISES = (_RAISES[0], _BINARY, *_RAISES[1:])
+"""Those of a pure epsilon, whose float may be the sum of its parts to the last place; its checks are fast."""
 
 _LEAST = 1e-3
 """A smaller epsilon is raised by shares of this."""
@@ -81,9 +87,17 @@ class Provable(Protocol):
 
 def exact_text(value: float) -> str:
     """Nine significant digits, never less than the value. What is not raised stands as it is, at its shortest."""
-    return format(
-        Context(prec=9, rounding=ROUND_CEILING).create_decimal(repr(float(value))).normalize(), "f"
-    )
+    return _rounded_up(Decimal(repr(float(value))), 9)
+
+
+def binary_text(value: float) -> str:
+    """The least decimal of 18 digits that is not below the binary number itself, which it reads back as."""
+    return _rounded_up(Decimal(float(value)), 18)
+
+
+def _rounded_up(value: Decimal, digits: int) -> str:
+    rounded = Context(prec=digits, rounding=ROUND_CEILING).create_decimal(value)
+    return format(rounded.normalize(), "f")
 
 
 def exact_rate(value: float) -> Fraction:
@@ -133,7 +147,9 @@ class _Statement:
     def raised(self, share: float) -> mz.kernel.ExactClaim:
         """The claim at an epsilon raised by this share of it."""
         epsilon = repr(float(self.epsilon))
-        if share > 0:
+        if share == _BINARY:
+            epsilon = binary_text(self.epsilon)
+        elif share > 0:
             epsilon = exact_text(self.epsilon + share * max(self.epsilon, _LEAST))
         delta = "0" if self.delta == 0 else repr(float(self.delta))
         return mz.kernel.ExactClaim(
@@ -155,7 +171,7 @@ class _Statement:
     def least(self, prover: Prover, below: Outcome, largest: float) -> Outcome:
         """The outcome at the least raise that is accepted, if it is smaller than the epsilon of `below`."""
         refused, outcome = 0.0, below
-        for share in _RAISES:
+        for share in _RAISES if self.delta else _PURE_RAISES:
             known = below.proof is not None and self.raised(share).epsilon >= below.claim.epsilon
             if share > largest or known:
                 break
