@@ -305,7 +305,7 @@ def test_a_table_that_is_given_costs_its_epsilon_however_it_is_asked() -> None:
     assert {option.report_epsilon for option in (*alone.options, *richer.options)} == {
         table.epsilon
     }
-    with pytest.raises(InfeasibleError, match="costs more than an epsilon of 0.5"):
+    with pytest.raises(InfeasibleError, match=r"costs more than an epsilon of 0\.5"):
         collect.plan(mechanism=table, people=10_000, epsilon=0.5)
 
 

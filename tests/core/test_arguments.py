@@ -195,3 +195,21 @@ def test_numbers_of_other_libraries_and_lists_are_read() -> None:
         ).log10_upper
         > -0.21
     )
+
+
+def test_values_that_are_no_column_are_named_by_the_first_at_fault_and_never_shown() -> None:
+    table = mz.families.rqm(levels=4)
+    names = mz.families.categorical(categories=["a", "b"], epsilon=1.0)
+    for mechanism, values, named in (
+        (table, np.array([2.5, "secret"], dtype=object), r"^x\[1\]=str: "),
+        (table, np.array([[0.5], ["secret"]], dtype=object), r"^x\[1\]=str: "),
+        (names, ["a", "b", 7.25, "secret"], r"^x\[2\]=float: "),
+        (names, ["secret", {"secret": 7.25}], r"^x\[1\]=dict: "),
+        (names, np.array([1 + 7.25j]), r"^x\[0\]=complex128: "),
+        (names, np.array([], dtype=complex), "^x=ndarray: "),
+        (names, "secret \ud800", r"^x\[0\]=str: "),
+    ):
+        with pytest.raises(ParameterError, match=named) as refused:
+            mechanism.privatize(values)
+        assert "secret" not in str(refused.value)
+        assert "7.25" not in str(refused.value)

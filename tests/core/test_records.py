@@ -145,7 +145,7 @@ def test_a_mechanism_is_a_table_in_a_notebook() -> None:
         (lambda: smoothed.expected(n=50, vertices=["0.3"], loss_rate="0.1", epsilon=1.0), 1),
         (lambda: privacy.report_claim(TABLE), 1),
         (lambda: vectors.advise(SETTING), 3),
-        (lambda: collect.estimate(COUNTS), 1),
+        (lambda: collect.estimate(COUNTS), 2),  # mean and variance
         (lambda: collect.estimate(COUNTS, histogram=[0, 5, 10]).histogram, 2),
         (lambda: collect.estimate(COUNTS, quantiles=[0.2, 0.5, 0.8]).quantiles, 3),
     ],

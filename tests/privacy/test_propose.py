@@ -18,6 +18,7 @@ from mezzotint.privacy.propose import (
     _CLOSE,
     _RAISES,
     accepted,
+    binary_text,
     pure_total,
     sealed,
 )
@@ -157,3 +158,11 @@ def test_an_infinite_epsilon_under_sampling_is_computed_and_says_why() -> None:
         assert proof is None
         assert math.isinf(claim.epsilon)
         assert "no bound is finite" in claim.reason
+
+
+def test_the_decimal_of_a_float_is_not_below_it_and_reads_back_as_it() -> None:
+    rng = np.random.default_rng(1)
+    for value in [0.1, 1e-300, 1000.0, 1e17, *np.exp(rng.uniform(-9, 9, 300)).tolist()]:
+        text = binary_text(value)
+        assert Fraction(text) >= Fraction(value)
+        assert float(text) == value

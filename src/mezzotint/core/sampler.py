@@ -327,8 +327,8 @@ def _of_objects(array: npt.NDArray[Any]) -> Floats:
     found = inputs(array.reshape(-1), None)
     if found.present is not None:
         index = np.unravel_index(int(np.argmin(found.present)), array.shape)
-        remedy = f"input {_spelled(tuple(map(int, index)))} is missing; drop it first"
-        raise ParameterError("x", None, remedy)
+        place = _spelled(tuple(map(int, index)))
+        raise ParameterError(f"x[{place}]", None, "is missing; drop it first")
     return found.values.reshape(array.shape)
 
 

@@ -128,13 +128,37 @@ def arrow_array(values: Any, *, parameter: str = "x", name: str | None = None) -
             if column.dtype != object:
                 return pa.array(column, from_pandas=column.dtype.kind in "fmM")
             return pa.array(column.tolist(), from_pandas=True)
-        single = isinstance(values, str | bytes) or not hasattr(values, "__iter__")
-        entries: list[Any] = [values] if single else list(cast(Any, values))
-        return pa.array(entries, from_pandas=True)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        reason = str(error).partition("\n")[0][:120]
-        remedy = f"holds values of several kinds, or of a kind that no column has ({reason})"
-        raise ParameterError(parameter, name or kind, remedy) from None
+        return pa.array(_entries(values), from_pandas=True)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        raise _mixed(values, parameter, name or kind) from None
+
+
+def _entries(values: Any) -> list[Any]:
+    """The Python values of a list or an array; a single one is a list of itself."""
+    if isinstance(values, np.ndarray | np.generic):
+        return list(np.atleast_1d(cast(Any, values)))
+    single = isinstance(values, str | bytes) or not hasattr(values, "__iter__")
+    return [values] if single else list(values)
+
+
+def _mixed(values: Any, parameter: str, name: str) -> ParameterError:
+    """The error for values that are no column: the place and type of the first at fault, never a value.
+
+    Reasons of Arrow quote the value, which is private.
+    """
+    remedy = "values of several kinds, or of a kind that no column has; convert this one or drop it"
+    entries = _entries(values)
+    if not entries:
+        return ParameterError(parameter, name, remedy)
+    good, bad = 0, len(entries)  # the first `good` of them are a column, the first `bad` are none
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        try:
+            pa.array(entries[:middle], from_pandas=True)
+            good = middle
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            bad = middle
+    return ParameterError(f"{parameter}[{good}]", type(entries[good]).__name__, remedy)
 
 
 def _one_chunk(values: pa.Array | pa.ChunkedArray) -> pa.Array:
