@@ -116,7 +116,7 @@ class VerificationReport:
         if self.claim is not None:
             return words(self.claim)
         return (
-            f"valid: epsilon <= {_twelve(self.epsilon_upper)} per report (derived in rationals, to an observer of "
+            f"valid: epsilon <= {_twelve(self.epsilon_upper)} per report (computed in rationals, to an observer of "
             f"every single report; replace_one), table {self.sha256[:12]}"
         )
 
