@@ -12,9 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from laws.registry import judges
 from mezzotint import collect, families, privacy
 from mezzotint.collect.drawing import Tally, draw, keystream_words, plan
+from mezzotint.collect.reports import row_claim
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.sampler import codes_from_words
 from tolerances import FEW
 
@@ -161,3 +164,53 @@ def test_tallies_add_up() -> None:
     two.clip("x", 1, 0)
     one.add(two)
     assert one.as_dict() == {"below": 2, "above": 2, "missing": 1, "rows": 8}
+
+
+def largest_log_ratio(*mechanisms: Mechanism) -> float:
+    """Pure epsilon of a row of reports by its definition: over all pairs of rows of inputs and all outputs."""
+    tables = [[[int(weight) for weight in row] for row in table.weights] for table in mechanisms]
+    joint = [
+        [math.prod(weights) for weights in itertools.product(*inputs)]
+        for inputs in itertools.product(*tables)
+    ]
+    ratios = [
+        Fraction(high, low)
+        for first, second in itertools.permutations(joint, 2)
+        for high, low in zip(first, second, strict=True)
+    ]
+    return math.log(max(ratios))
+
+
+@judges("collect.reports.row_claim")
+@pytest.mark.parametrize("ending", [".parquet", ".csv"])
+def test_the_claim_of_a_row_is_that_of_the_costliest_row(tmp_path: Path, ending: str) -> None:
+    """Files of a folder may share the column that is estimated and differ in the others: the dearest counts."""
+    source, folder = tmp_path / "in.parquet", tmp_path / "reports"
+    pq.write_table(pa.table(COLUMNS).slice(0, 20), source)
+    folder.mkdir()
+    costly = families.randomized_response(lower=0, upper=5, epsilon=2.5)
+    costs: list[float] = []
+    for name, other in (("a", TWO), ("b", costly), ("c", TWO)):
+        mechanisms = {"x": ONE, "y": other}
+        out = folder / f"{name}{ending}"
+        collect.privatize_columns(source, out, mechanisms=mechanisms, on_out_of_range="clip")
+        costs.append(largest_log_ratio(ONE, other))
+        claim = row_claim(out)
+        assert claim is not None
+        assert claim.certified
+        assert costs[-1] * (1 - FEW) <= claim.epsilon <= costs[-1] * (1 + FEW)
+    whole = row_claim(folder)
+    assert whole is not None
+    assert max(costs) * (1 - FEW) <= whole.epsilon <= max(costs) * (1 + FEW)
+
+
+def test_a_row_of_one_column_or_of_seeded_reports_has_no_claim_of_its_own(tmp_path: Path) -> None:
+    source = tmp_path / "in.parquet"
+    pq.write_table(pa.table(COLUMNS).slice(0, 20), source)
+    collect.privatize(source, tmp_path / "one.csv", column="x", mechanism=ONE)
+    assert row_claim(tmp_path / "one.csv") is None
+    seeded = tmp_path / "seeded.csv"
+    both = {"x": ONE, "y": TWO}
+    collect.privatize_columns(source, seeded, mechanisms=both, rng=3, on_out_of_range="clip")
+    assert row_claim(seeded) is None
+    assert row_claim(source) is None  # it says nothing of reports

@@ -315,3 +315,25 @@ def test_a_computed_profile_is_proposed_and_certified() -> None:
         assert (outcome.proof is not None) == holds
         assert "log10_delta is too small" in outcome.reason or holds
     assert "the histogram of 155196462 records" in kernel.words(outcome.claim)
+
+
+@judges("privacy.propose.propose_profile")
+@pytest.mark.parametrize("epsilon", [0.0, 0.01, 0.5, 2.0])
+@pytest.mark.parametrize(("first", "second"), [(1, 6), (4, 4), (30, 11)])
+def test_proposals_of_profiles_are_about_the_float_itself_and_bound_all_neighbours(
+    first: int, second: int, epsilon: float
+) -> None:
+    """At the definition's divergence for the binary fraction of epsilon: a little above it holds, below it does not."""
+    exact, sampled = Fraction(epsilon), (first + second) // 2
+    with mpmath.workdps(60):
+        c = mpmath.exp(mpmath.mpf(exact.numerator) / exact.denominator)
+        truth = _profile_truth(first, second, sampled, Fraction(int(c * 2**180), 2**180))
+        assert truth > 0
+        log10 = float(mpmath.log10(mpmath.mpf(truth.numerator) / truth.denominator))
+    for change, holds in ((1e-9, True), (-1e-9, False)):
+        outcome = propose_profile(
+            first, second, sampled=sampled, epsilon=epsilon, log10_delta=log10 + change
+        )
+        assert outcome.claim.certified == holds
+        assert outcome.claim.statement["epsilon"] == str(exact)
+        assert (outcome.proof is not None) == holds

@@ -147,18 +147,34 @@ def run_of(text: str | None) -> tuple[str | None, str | None]:
 def row_claim(source: SourcePath) -> Claim | None:
     """The claim about a complete row of a source, all columns of its reports together.
 
-    Returns: None where its first file reports one column, says nothing of its reports, or holds seeded ones.
+    Of a source of several files it is the claim of the costliest row: a folder may hold files whose other columns
+    were reported under other mechanisms.
+
+    Arguments:
+        source: as of `estimate`; standard input is read once, and not here.
+
+    Returns: None where every file reports one column, or where any of them says nothing of its reports, or holds
+        seeded ones.
+
+    Raises:
+        FileFormatError: a description that was edited.
     """
     files = find_files(source)
     if files[0].path == STREAM:
         return None
-    with open_columns(files[0].path) as reader:
-        if reader.description is None:
+    rows: dict[tuple[str, ...], Mapping[str, Mechanism]] = {}
+    for file in files:
+        with open_columns(file.path) as reader:
+            if reader.description is None:
+                return None
+            described = read_description(reader.description, name=reader.name)
+        if described.seeded:
             return None
-        described = read_description(reader.description, name=reader.name)
-    if described.seeded or len(described.tables) < 2:
+        hashes = sorted(table.sha256 for table in described.tables.values())
+        rows[tuple(hashes)] = described.tables
+    if all(len(tables) < 2 for tables in rows.values()):
         return None
-    return report_claim(described.tables)
+    return max(map(report_claim, rows.values()), key=lambda claim: claim.epsilon)
 
 
 def _entry(entry: Json, name: str, seeded: bool | None) -> tuple[str, Mechanism]:

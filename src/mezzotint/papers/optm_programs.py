@@ -291,6 +291,12 @@ def optm_as_printed(
         ParameterError, InfeasibleError: as `design.optm`.
 
     Guarantees: none but the certificate of the mechanism, at the epsilon that it truly has.
+
+    Example:
+        >>> printed = mz.papers.optm_as_printed(1.0, bins=(-3.0, -0.6, 0.6, 3.0), boxes=9)
+        >>> printed.mechanism.epsilon > 1.0, round(printed.loss, 2)
+        (True, 1.89)
+
     Source: Cai, Zhang, Khalili 2024, Theorem 5; docs/proofs/design.md, "OPTM".
     """
     started = time.perf_counter()
@@ -436,6 +442,12 @@ def optm_one_ratio(
 
     Guarantees: certified epsilon <= epsilon; unbiased. Never better than `optm_exact` at the same bins: for use beside
     the paper's numbers.
+
+    Example:
+        >>> searched = mz.papers.optm_one_ratio(2.0, bin_sets=[(-2.0, -0.2, 0.2, 2.0)])
+        >>> searched.mechanism.epsilon <= 2.0, round(searched.loss, 2)
+        (True, 0.92)
+
     Source: Cai, Zhang, Khalili 2024, Theorem 4, Table 2 and the program published with it; docs/proofs/design.md,
     "OPTM".
     """

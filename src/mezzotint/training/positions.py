@@ -22,7 +22,18 @@ def records_first(module: torch.nn.Module, name: str) -> torch.nn.Module:
     Raises:
         ParameterError: no layer of that name.
     Example:
-        >>> records_first(bert, "bert.embeddings.position_embeddings")  # doctest: +SKIP
+        >>> class Placed(torch.nn.Module):
+        ...     def __init__(self) -> None:
+        ...         super().__init__()
+        ...         self.place = torch.nn.Embedding(3, 2)
+        ...     def forward(self, values: torch.Tensor) -> torch.Tensor:
+        ...         rows = self.place(torch.arange(3)[None])  # one row for the whole batch
+        ...         self.row_count = len(rows)
+        ...         return values + rows
+        >>> module = records_first(Placed(), "place")
+        >>> result = module(torch.zeros(5, 3, 2))
+        >>> module.row_count
+        5
 
     Source: docs/proofs/training.md, "One row for each record".
     """
