@@ -231,13 +231,13 @@ PREMISES: list[Premise] = [
     _p(
         "claim.Target.__post_init__",
         "epsilon is out of range",
-        "0 <= epsilon <= 10^6",
+        r"$0 \le \varepsilon \le 10^6$",
         lambda: _target(epsilon=Fraction(-1)),
     ),
     _p(
         "claim.Target.__post_init__",
         "delta is negative",
-        "delta >= 0",
+        r"$\delta \ge 0$",
         lambda: _target(delta=Fraction(-1)),
     ),
     _p(
@@ -250,7 +250,7 @@ PREMISES: list[Premise] = [
     _p(
         "one.ranks_ratio",
         "null is not a pair of weights, the lesser one first",
-        "the null output's weights are a pair n <= N",
+        r"the null output's weights are a pair $n \le N$",
         lambda: _ranks(T=120, null=[20, 19]),
     ),
     _p(
@@ -262,13 +262,13 @@ PREMISES: list[Premise] = [
     _p(
         "one.ranks_ratio",
         "w_hi is below a weight of the other ranks",
-        "w_hi is the largest weight",
+        "$w_{hi}$ is the largest weight",
         lambda: _ranks(T=101, r=1),
     ),
     _p(
         "one.ranks_ratio",
         "the weights of the null row do not sum",
-        "M w_lo + N = T",
+        "$M w_{lo} + N = T$",
         lambda: _ranks(T=120, null=[20, 21]),
     ),
     _p(
@@ -282,7 +282,7 @@ PREMISES: list[Premise] = [
     _p(
         "one.check_ratio",
         "epsilon is too small",
-        "sum of log ratios <= epsilon",
+        r"the sum of log ratios is at most $\varepsilon$",
         lambda: _run("ratio", _release(RESPONSE), epsilon="1"),
     ),
     _p(
@@ -309,7 +309,12 @@ PREMISES: list[Premise] = [
         "a > 1",
         lambda: one._noise_cost(_noisy(), dict([table.read_table(COIN)]), Fraction(1), 0),
     ),
-    _p("one._noise_cost", "the noise is too wide", "at most 2^17 sums of noise", _too_wide_noise),
+    _p(
+        "one._noise_cost",
+        "the noise is too wide",
+        r"at most $2^{17}$ sums of noise",
+        _too_wide_noise,
+    ),
     _p(
         "one._noise_cost",
         "a shift is as wide as the noise",
@@ -319,7 +324,7 @@ PREMISES: list[Premise] = [
     _p(
         "one._noise_cost",
         "the noise has a gap",
-        "R_0 > 0 on consecutive integers",
+        "$R_0 > 0$ on consecutive integers",
         lambda: _run(
             "renyi", _noisy(lattice=(0, 2), clients=2), (COIN,), "9", "1", order="2", tail=160
         ),
@@ -357,7 +362,7 @@ PREMISES: list[Premise] = [
     _p(
         "one.check_renyi",
         "epsilon is too small",
-        "sum of divergences <= epsilon",
+        r"the sum of divergences is at most $\varepsilon$",
         lambda: kernel.check(
             said := claim(_release(RESPONSE), "0.1", order="2"),
             sealed(said, "renyi", tables=[RESPONSE], order="2"),
@@ -372,14 +377,14 @@ PREMISES: list[Premise] = [
     _p(
         "one.check_renyi",
         "delta is too small at this epsilon",
-        "the bound of Canonne et al. <= log delta",
+        r"the bound of Canonne et al. is at most $\log \delta$",
         lambda: _run("renyi", _release(RESPONSE), delta="1/1000", order="2"),
     ),
     # Losses and curves.
     _p(
         "measures.Measure.__post_init__",
         "a mass is negative",
-        "masses >= 0",
+        "masses are at least 0",
         lambda: _measure(-1, 2),
     ),
     _p(
@@ -397,7 +402,7 @@ PREMISES: list[Premise] = [
     _p(
         "measures.Measure.__mul__",
         "a product has too many entries",
-        "a product has at most 2^22 entries",
+        "a product has at most $2^{22}$ entries",
         _too_many_entries,
     ),
     _p(
@@ -409,13 +414,13 @@ PREMISES: list[Premise] = [
     _p(
         "measures.Grid.read",
         "the step is too small",
-        "step >= 2^-30",
+        "the step is at least $2^{-30}$",
         lambda: _grid(step=Fraction(1, 2**31)),
     ),
     _p(
         "measures.Grid.read",
         "a grid has too many points",
-        "at most 2^22 points",
+        "at most $2^{22}$ points",
         lambda: _grid(-(2**22), 1, Fraction(1, 2**22)),
     ),
     _p(
@@ -427,13 +432,13 @@ PREMISES: list[Premise] = [
     _p(
         "measures.divergences",
         "epsilon is negative",
-        "c >= 1, where no identity pair counts",
+        r"$c \ge 1$, where no identity pair counts",
         lambda: measures.divergences(SURE, measures.SILENT, 2**64 - 1, None),
     ),
     _p(
         "measures.divergences",
         "a weight is negative",
-        "weights >= 0",
+        "weights are at least 0",
         lambda: measures.divergences(
             SURE, [(-1, measures.SILENCE), (WHOLE + 1, measures.SILENCE)], 2**64, None
         ),
@@ -447,7 +452,7 @@ PREMISES: list[Premise] = [
     _p(
         "measures.measure_of",
         "a divergence is negative",
-        "values >= 0",
+        "values are at least 0",
         lambda: measures.measure_of(EMPTY, [-1], 0),
     ),
     _p(
@@ -466,7 +471,7 @@ PREMISES: list[Premise] = [
     _p(
         "measures.curve_of",
         "it does not tell the losses apart",
-        "floors and ceilings of e^s do not fall",
+        "floors and ceilings of $e^s$ do not fall",
         lambda: _at(
             8, lambda: measures.curve_of(_measure(WHOLE // 2, WHOLE // 2, step=Fraction(1, 10**4)))
         ),
@@ -474,7 +479,7 @@ PREMISES: list[Premise] = [
     _p(
         "losses.sampled_curves",
         "the rate is not a probability above 0",
-        "0 < r <= 1",
+        r"$0 < r \le 1$",
         lambda: _curve(_release(RESPONSE, sampling="poisson", rate=Fraction(2))),
     ),
     _p(
@@ -498,7 +503,7 @@ PREMISES: list[Premise] = [
     _p(
         "losses.check_delta_of",
         "delta is too small at this epsilon",
-        "the curve at e^epsilon <= delta",
+        r"the curve at $e^{\varepsilon}$ is at most $\delta$",
         lambda: _run("losses", _release(RESPONSE, rounds=2), delta="1/10", **LOSSES),
     ),
     _p(
@@ -524,7 +529,7 @@ PREMISES: list[Premise] = [
     _p(
         "losses.check_cases",
         "delta is too small at this epsilon",
-        "the divergence <= delta",
+        r"the divergence is at most $\delta$",
         lambda: _run("delta", _release(RESPONSE), delta="1/4"),
     ),
     _p(
@@ -537,7 +542,7 @@ PREMISES: list[Premise] = [
     _p(
         "sums._Component.__post_init__",
         "a chance is no probability",
-        "0 <= g <= 1",
+        r"$0 \le g \le 1$",
         lambda: sums._Component(Fraction(3, 2), measures.SILENCE),
     ),
     _p(
@@ -567,13 +572,13 @@ PREMISES: list[Premise] = [
     _p(
         "sums._read_blanket",
         "a block has too many combinations of rows",
-        "at most 10^4 combinations",
+        "at most $10^4$ combinations",
         lambda: _blanket(rows=[0] * 5000, block=2),
     ),
     _p(
         "sums._require_fit",
         "a row holds less than its blanket takes",
-        "sum of w psi <= P, entry by entry",
+        r"$\sum w \psi \le P$, entry by entry",
         lambda: sums._require_fit([[TOTAL, 0]], [([1, 1], [2])]),
     ),
     _p(
@@ -606,13 +611,13 @@ PREMISES: list[Premise] = [
     _p(
         "sums.binomial_below",
         "a number of trials is negative",
-        "n >= 0",
+        r"$n \ge 0$",
         lambda: sums.binomial_below(-1, HALF, 0),
     ),
     _p(
         "sums.binomial_below",
         "a chance is no probability",
-        "0 <= g <= 1",
+        r"$0 \le g \le 1$",
         lambda: sums.binomial_below(1, Fraction(2), 0),
     ),
     _p(
@@ -636,7 +641,7 @@ PREMISES: list[Premise] = [
     _p(
         "sums._steps",
         "a component that is drawn for sure is not divided",
-        "g_1 < 1",
+        "$g_1 < 1$",
         lambda: _steps({"edges": [0], "children": [{"corners": [[]]}]}, chance=Fraction(1)),
     ),
     _p(
@@ -699,25 +704,25 @@ PREMISES: list[Premise] = [
     _p(
         "gaussian.replaced_curve",
         "the rate is not a probability above 0",
-        "0 < p <= 1",
+        r"$0 < p \le 1$",
         lambda: gaussian.replaced_curve(flint.arb(1), Fraction(2)),
     ),
     _p(
         "gaussian.replaced_curve.bound",
         "c is below 1",
-        "c >= 1",
+        r"$c \ge 1$",
         lambda: gaussian.replaced_curve(flint.arb(1), HALF)(1, 2),
     ),
     _p(
         "gaussian.binomial_weights",
         "a user has no record",
-        "k >= 1",
+        r"$k \ge 1$",
         lambda: gaussian.binomial_weights(0, HALF),
     ),
     _p(
         "gaussian.binomial_weights",
         "the rate is not a probability above 0",
-        "0 < p <= 1",
+        r"$0 < p \le 1$",
         lambda: gaussian.binomial_weights(2, Fraction(3, 2)),
     ),
     _p(
@@ -759,7 +764,7 @@ PREMISES: list[Premise] = [
     _p(
         "gaussian.check_gaussian",
         "below 1 it needs a proof",
-        "kappa >= 1, or it is checked",
+        r"$\kappa \ge 1$, or it is checked",
         lambda: _gaussian(_model(), kappa="1/2"),
     ),
     _p(
@@ -787,19 +792,19 @@ PREMISES: list[Premise] = [
     _p(
         "smoothed.log_divergence",
         "a type has no record",
-        "A, B >= 1",
+        r"$A, B \ge 1$",
         lambda: smoothed.log_divergence(0, 3, 1, 2**64),
     ),
     _p(
         "smoothed.log_divergence",
         "more is lost than there is",
-        "0 <= s <= N",
+        r"$0 \le s \le N$",
         lambda: smoothed.log_divergence(2, 2, 4, 2**64),
     ),
     _p(
         "smoothed.log_divergence",
         "epsilon is negative",
-        "E >= 1",
+        r"$E \ge 1$",
         lambda: smoothed.log_divergence(2, 2, 1, 2**64 - 1),
     ),
     _p(
@@ -811,13 +816,13 @@ PREMISES: list[Premise] = [
     _p(
         "smoothed.check_profile",
         "epsilon is above 100",
-        "epsilon <= 100",
+        r"$\varepsilon \le 100$",
         lambda: _profile(epsilon="101", log10_delta="1"),
     ),
     _p(
         "smoothed.check_profile",
         "log10_delta is too small",
-        "log D <= log delta for all four pairs",
+        r"$\log D \le \log \delta$ for all four pairs",
         _profile,
     ),
     # Lower bounds of designs.
@@ -872,7 +877,7 @@ PREMISES: list[Premise] = [
     _p(
         "dual.check_dual",
         "epsilon is outside (0, 100]",
-        "0 < epsilon <= 100",
+        r"$0 < \varepsilon \le 100$",
         lambda: _dual(epsilon="101"),
     ),
     _p(
@@ -903,7 +908,7 @@ PREMISES: list[Premise] = [
     _p(
         "real.floor_scaled",
         "a number is too large",
-        "shifts of at most 2^24 bits",
+        "shifts of at most $2^{24}$ bits",
         lambda: real.exp_floor(Fraction(10**9), 1),
     ),
     _p(
@@ -915,7 +920,7 @@ PREMISES: list[Premise] = [
     _p(
         "real.log_binomial",
         "more are chosen than there are",
-        "0 <= k <= n",
+        r"$0 \le k \le n$",
         lambda: real.log_binomial(1, 2),
     ),
     # Tables.
@@ -929,13 +934,13 @@ PREMISES: list[Premise] = [
     _p(
         "table.Table.__post_init__",
         "row ... is negative",
-        "weights >= 0",
+        "weights are at least 0",
         lambda: Table([[TOTAL + 1, -1]]),
     ),
     _p(
         "table.Table.__post_init__",
         "row ... does not sum to 2**32",
-        "rows sum to 2^32",
+        "rows sum to $2^{32}$",
         lambda: Table([[TOTAL - 1]]),
     ),
     _p(
@@ -973,7 +978,7 @@ PREMISES: list[Premise] = [
     _p(
         "table.summed_table",
         "the integers do not increase up to 2**14",
-        "integers increase, below 2^14",
+        "integers increase, below $2^{14}$",
         lambda: _run("sum", _sum(lattice=(0, 2, 2)), (ADDITIVE,), delta="1", **_proof_of_sum()),
     ),
 ]
