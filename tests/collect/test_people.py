@@ -183,3 +183,51 @@ def test_the_limit_on_the_command_line(
     words = words.replace("reports/ --json", "more/").replace("--budget 3", "--budget 9")
     assert run(words.split()) == 0
     assert "dropped beyond it: " in capsys.readouterr().out
+
+
+@judges("collect.results.ledger_key")
+def test_the_key_belongs_to_the_ledger_wherever_it_lies(tmp_path: Path) -> None:
+    """By a link it is the same ledger; moved without its key it is refused, and no other key is made."""
+    written(tmp_path / "in")
+    ledger = tmp_path / "people.ledger"
+
+    def charged(name: str, books: Path, **asked: Any) -> collect.PrivatizeResult:
+        out = tmp_path / f"{name}.parquet"
+        return collect.privatize(
+            tmp_path / "in", out, column="x", mechanism=TABLE, ledger=books, **asked
+        )
+
+    people = {"charge_by": "rider", "at_most": 1}
+    charged("first", ledger, **people)
+    once = privacy.Ledger(ledger).worst().epsilon
+    (tmp_path / "elsewhere").mkdir()
+    link = tmp_path / "elsewhere" / "link.ledger"
+    link.symlink_to(ledger)
+    charged("second", link, **people)
+    assert [path.name for path in link.parent.iterdir()] == ["link.ledger"]
+    assert privacy.Ledger(ledger).worst().epsilon == pytest.approx(2 * once, rel=FEW)
+    moved = tmp_path / "moved.ledger"
+    ledger.rename(moved)
+    (tmp_path / "people.ledger.people").rename(tmp_path / "moved.ledger.people")
+    for name, asked in (("third", people), ("fourth", {})):
+        with pytest.raises(
+            ParameterError, match=r"its key .*moved\.ledger\.key is missing; copy it"
+        ):
+            charged(name, moved, **asked)
+        assert not (tmp_path / f"{name}.parquet").exists()
+    assert not (tmp_path / "moved.ledger.key").exists()
+    (tmp_path / "people.ledger.key").rename(tmp_path / "moved.ledger.key")
+    charged("fifth", moved, **people)
+    assert privacy.Ledger(moved).worst().epsilon == pytest.approx(3 * once, rel=FEW)
+
+
+def test_a_converted_ledger_keeps_the_key_that_named_its_sources(tmp_path: Path) -> None:
+    written(tmp_path / "in")
+    asked: dict[str, Any] = {"column": "x", "mechanism": TABLE}
+    old, new = tmp_path / "old.ledger", tmp_path / "new.ledger"
+    (tmp_path / "out").mkdir()
+    collect.privatize(tmp_path / "in", tmp_path / "out" / "a.parquet", ledger=old, **asked)
+    assert run(["ledger", str(old), "--convert", str(new)]) == 0
+    collect.privatize(tmp_path / "in", tmp_path / "out" / "b.parquet", ledger=new, **asked)
+    with pytest.raises(ParameterError, match="the same rows twice"):
+        collect.read_counts(tmp_path / "out")

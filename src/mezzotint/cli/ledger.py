@@ -282,11 +282,7 @@ def _facts(
 def _key(ledger: mz.privacy.Ledger) -> bytes:
     from mezzotint.collect.results import ledger_key
 
-    assert ledger.path is not None
-    key = Path(f"{ledger.path}.key")
-    if not key.is_file():
-        raise ParameterError("file", str(key), "the key of the ledger is missing; restore it")
-    return ledger_key(ledger.path)
+    return ledger_key(ledger, create=False)
 
 
 def _people_of(
@@ -308,11 +304,11 @@ def _people_of(
 
 def _converted(old: mz.privacy.Ledger, path: Path) -> mz.privacy.Ledger:
     """A new ledger of segments that charges everybody what the old one does; the old one stays."""
-    from mezzotint.collect.results import ledger_key
+    from mezzotint.collect.results import inherited_key
 
     if path.exists():
         raise ParameterError("convert", str(path), "exists already; name a new file")
-    key = ledger_key(path)
+    key = inherited_key(old, path)
     with common.progress("converting", unit="charges") as tell:
         new = mz.privacy.convert_ledger(old, path, key=key, progress=tell)
     common.note(f"{path.name} charges as {old.path} does, which is kept")

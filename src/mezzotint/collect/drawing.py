@@ -230,15 +230,20 @@ def new_memo_key(path: str | os.PathLike[str]) -> bytes:
         >>> len(mz.collect.new_memo_key("secret.key"))
         32
     """
-    target = refuse_existing(path, parameter="key_file")
     key = fresh_key()
+    write_key(path, key)
+    return key
+
+
+def write_key(path: str | os.PathLike[str], key: bytes) -> None:
+    """Writes a key to a new file that its owner alone may read."""
+    target = refuse_existing(path, parameter="key_file")
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="ascii") as handle:
         handle.write(key.hex() + "\n")
         handle.flush()
         os.fsync(handle.fileno())
     sync_folder(target.parent)  # reports that a lost key drew cannot be drawn again
-    return key
 
 
 def load_memo_key(path: str | os.PathLike[str]) -> bytes:

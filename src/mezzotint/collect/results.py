@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from mezzotint.collect.columns import BLOCK_ROWS, Dialect
-from mezzotint.collect.drawing import Memo, Plan, Tally, load_memo_key, new_memo_key
+from mezzotint.collect.drawing import Memo, Plan, Tally, load_memo_key, write_key
 from mezzotint.collect.listing import SourceFile, open_binary
 from mezzotint.collect.people import Selection, people_in, select_rows
 from mezzotint.collect.reports import code_field
@@ -26,7 +26,7 @@ from mezzotint.core.arguments import check_choice
 from mezzotint.core.errors import BudgetError, ParameterError
 from mezzotint.core.files import publish
 from mezzotint.core.records import JsonObject, Progress, Record, above, below
-from mezzotint.core.sampler import usable_cores
+from mezzotint.core.sampler import fresh_key, usable_cores
 from mezzotint.privacy import Ledger
 from mezzotint.privacy.accounting import report_claim
 from mezzotint.privacy.charges import Charge, upwards
@@ -185,10 +185,10 @@ def fingerprint(chosen: Settings, files: Sequence[SourceFile]) -> str | None:
     A hash of private data that anybody can compute gives them away: whoever knows all rows but one can try its values.
     So it is keyed, by 32 random bytes in the file beside the ledger that ends in ".key", made when it is missing.
     """
-    path = None if chosen.ledger is None else _ledger(chosen).path
-    if path is None or any(file.path == "-" for file in files):
+    ledger = None if chosen.ledger is None else _ledger(chosen)
+    if ledger is None or ledger.path is None or any(file.path == "-" for file in files):
         return None
-    key = ledger_key(path)
+    key = ledger_key(ledger)
     digests: list[bytes] = []
     for file in files:
         with open_binary(file.path) as stream:
@@ -197,14 +197,55 @@ def fingerprint(chosen: Settings, files: Sequence[SourceFile]) -> str | None:
     return hmac.new(key, b"mezzotint source " + content, hashlib.sha256).hexdigest()[:32]
 
 
-def ledger_key(path: str | os.PathLike[str]) -> bytes:
-    """The secret beside a ledger, made where there is none: for fingerprints of sources and hashes of people."""
-    place = Path(f"{os.fspath(path)}.key")
+SOURCE = "; source "
+"""Before the fingerprint of its source in the description of a charge."""
+
+
+def key_path(path: str | os.PathLike[str]) -> Path:
+    """The file of a ledger's secret: beside the ledger itself, where links to it lead."""
+    return Path(f"{Path(path).resolve()}.key")
+
+
+def ledger_key(ledger: Ledger, *, create: bool = True) -> bytes:
+    """The secret beside a ledger, for fingerprints of sources and hashes of people.
+
+    It is made where the ledger holds nothing that another one made. A ledger that was moved without it would take
+    everybody for new, and rows that were reported before for new ones.
+
+    Arguments:
+        ledger: on disk.
+        create: False to refuse in every case where it is missing.
+
+    Raises:
+        ParameterError: it is missing, and was used or is not to be made.
+    """
+    assert ledger.path is not None
+    place = key_path(ledger.path)
     if not place.exists():
-        with draft_of(place) as draft:
-            new_memo_key(draft)
-            publish(draft, place)  # whole, and of several runs that begin at once one makes it
+        # In this order: another run may make it meanwhile, and charge.
+        used = bool(ledger.people) or any(
+            SOURCE in charge.release.description for charge in ledger.charges
+        )
+        if (used or not create) and not place.exists():
+            remedy = f"its key {place} is missing; copy it from where the ledger was, with the folder of its people"
+            raise ParameterError("ledger", str(ledger.path), remedy)
+        _publish_key(place, fresh_key())
     return load_memo_key(place)
+
+
+def inherited_key(old: Ledger, path: Path) -> bytes:
+    """The secret of a ledger that will be written anew at a path: that of the old one where it has one."""
+    assert old.path is not None
+    place, before = key_path(path), key_path(old.path)
+    if not place.exists():
+        _publish_key(place, load_memo_key(before) if before.exists() else fresh_key())
+    return load_memo_key(place)
+
+
+def _publish_key(place: Path, key: bytes) -> None:
+    with draft_of(place) as draft:
+        write_key(draft, key)
+        publish(draft, place)  # whole, and of several runs that begin at once one makes it
 
 
 def _ledger(chosen: Settings) -> Ledger:
@@ -281,7 +322,7 @@ def charge_people(
     ledger = _ledger(chosen)
     if ledger.path is None:
         raise ParameterError("ledger", None, "people are charged in a ledger on disk; name a file")
-    with ledger.counting(ledger_key(ledger.path)) as counter:
+    with ledger.counting(ledger_key(ledger)) as counter:
         counted = people_in(files, chosen.charge_by, dialect=chosen.dialect, selected=selected)
         for ids, counts in counted:
             counter.add(ids, counts)
@@ -322,7 +363,7 @@ def charge(
     ledger = _ledger(chosen)
     bits = hashlib.sha256(b"mezzotint run " + run.encode()).hexdigest() if once else ""
     claim, identity = report_claim(work.mechanisms), f"privatize {run}"
-    about = str(claim) if source is None else f"{claim}; source {source}"
+    about = str(claim) if source is None else f"{claim}{SOURCE}{source}"
     priced = Charge.of(claim, identity=identity, description=about, fingerprint=bits)
     budget = math.inf if chosen.budget is None else chosen.budget
     if chosen.charge_by is not None:

@@ -136,7 +136,8 @@ def arrow_array(values: Any, *, parameter: str = "x", name: str | None = None) -
 def _entries(values: Any) -> list[Any]:
     """The Python values of a list or an array; a single one is a list of itself."""
     if isinstance(values, np.ndarray | np.generic):
-        return list(np.atleast_1d(cast(Any, values)))
+        column: npt.NDArray[Any] = np.atleast_1d(cast(Any, values))
+        return list(cast(Any, column))
     single = isinstance(values, str | bytes) or not hasattr(values, "__iter__")
     return [values] if single else list(values)
 

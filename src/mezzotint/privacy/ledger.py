@@ -102,9 +102,8 @@ class Ledger:
         self._totals: dict[str, Total] = {GLOBAL: Total()}
         self._fixed: tuple[float, float, float] | None = None
         self._people: dict[str, PeopleLine] = {}
-        self._store = (
-            None if path is None else PeopleStore(Path(f"{os.fspath(path)}.people").absolute())
-        )
+        # Beside the ledger itself, where links to it lead.
+        self._store = None if path is None else PeopleStore(Path(f"{Path(path).resolve()}.people"))
         header = {"format": FORMAT, "version": VERSION}
         self._log = AppendLog(path, header=header, take=self._take, what="ledger")
         self.path = self._log.path
