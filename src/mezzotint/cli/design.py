@@ -115,7 +115,6 @@ def command(
     if categories is not None:
         common.refuse_given(own.given, "a table for categories does not take this option")
         own.check("categories", epsilon)
-        assert epsilon is not None, "checked"
     else:
         own.check(family, epsilon)
     given = {
@@ -127,6 +126,7 @@ def command(
         "knots": knots,
     }
     if categories is not None:
+        assert epsilon is not None, "checked"
         given |= {"limit": limit, "prove": prove}
         common.refuse_given(given, "a table for categories does not take this option")
         how: Options = {"method": method, "other": other, "missing": missing}

@@ -342,7 +342,7 @@ def _split(result: mz.collect.Estimate) -> str:
 def _by_groups(of: Options, options: Options) -> None:
     """Prints means or frequencies of every group, shares and quantiles, differences, strata and totals."""
     weights, confidence = options["weights"], options["confidence"]
-    by = list(options["by"] or ())
+    by: list[str] = list(options["by"] or ())
     groups = _grouped(
         options["sources"], by=by, weights=weights, allow_seeded=options["allow_seeded"], **of
     )

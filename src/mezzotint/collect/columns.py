@@ -568,6 +568,7 @@ class JsonReader(ColumnReader):
             if lines and (table is None or table.num_rows != lines):
                 table = self._by_line(block, schema, uses)
             if lines:
+                assert table is not None, "read line by line"
                 yield from table.combine_chunks().to_batches()
             block = self._block(b"")
 

@@ -328,8 +328,9 @@ def groups_of(
         {'a, 1': 50, 'b, 1': 50}
     """
     array = mechanism.check_codes(codes).ravel().astype(np.int64)
+    labelled: Any = by
     several = isinstance(by, (tuple, list)) and len(by) > 0 and not np.isscalar(by[0])
-    columns = [pa.array(column) for column in (by if several else [by])]
+    columns = [pa.array(column) for column in (labelled if several else [labelled])]
     if any(len(column) != array.size for column in columns):
         lengths = [len(column) for column in columns]
         raise ParameterError("by", lengths, f"need a label for each of {array.size} codes")
@@ -347,10 +348,10 @@ def groups_of(
         mine = places == place
         if not mine.any():
             continue
-        sums = [
-            np.bincount(array[mine], weights=counted[mine] ** power, minlength=size)
-            for power in range(3)
-        ]
+        sums: list[FloatArray] = []
+        for power in range(3):
+            summed: Any = np.bincount(array[mine], counted[mine] ** power, minlength=size)
+            sums.append(summed)
         counts = CodeCounts(mechanism=mechanism, counts=sums[0].astype(np.int64), seeded=seeded)
         heaviest = float(counted[mine].max())
         groups[name] = Group(counts=counts, weights=sums[1], squares=sums[2], heaviest=heaviest)

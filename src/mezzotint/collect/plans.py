@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal, final, get_args
+from typing import Any, Literal, cast, final, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -129,8 +129,13 @@ class Question:
             value = getattr(self, name)
             if value is not None and not 0 < value < 1:
                 raise ParameterError(name, value, "must lie between 0 and 1")
-        if self.estimand == "slope" and np.shape(self.inputs) != np.shape(self.second):
-            raise ParameterError("second", np.shape(self.second), "needs a value for each input")
+        if self.estimand == "slope":
+            assert self.inputs is not None, "checked"
+            assert self.second is not None, "checked"
+            if np.shape(self.inputs) != np.shape(self.second):
+                raise ParameterError(
+                    "second", np.shape(self.second), "needs a value for each input"
+                )
 
     @property
     def assumption(self) -> str:
@@ -162,7 +167,7 @@ class Question:
             return threshold_table(
                 epsilon, lower=self.lower, upper=self.upper, threshold=self.above
             )
-        span = {"lower": self.lower, "upper": self.upper}
+        span: dict[str, Any] = {"lower": self.lower, "upper": self.upper}
         if self.estimand == "quantile":
             return design.optimal(
                 epsilon, loss="cdf", knots=self.levels + 1, levels=2 * self.levels, **span
@@ -251,7 +256,7 @@ class Question:
         first, second = self.table(epsilon), self.table(epsilon, 1)
         size = len(first.categories or ()) * len(second.categories or ())
         values = np.outer(first.frequency_decoders[:, 0], second.frequency_decoders[:, 0])
-        pmf = np.kron(first.probabilities, second.probabilities)
+        pmf = np.asarray(np.kron(first.probabilities, second.probabilities), dtype=np.float64)
         share = 0.5 if self.share is None else self.share
         inputs = np.append(share, np.full(size - 1, (1 - share) / (size - 1)))
         target = target_of_values(pmf, values.ravel())
@@ -361,7 +366,9 @@ class Question:
             found = stats.binom.sf(enough[0] - 1, n, others + share * (own - others))
             return float(found) - power / LISTED
 
-        return float(optimize.brentq(shortfall, 0.0, 1.0)) if shortfall(1.0) >= 0 else math.inf
+        return (
+            cast(float, optimize.brentq(shortfall, 0.0, 1.0)) if shortfall(1.0) >= 0 else math.inf
+        )
 
 
 def _of_target(target: Target, counts: FloatArray, confidence: float) -> Interval:
@@ -573,7 +580,7 @@ def lot_crossover(questions: int) -> float:
         split, lot = 1 / math.tanh(epsilon / 2 / count), 1 / math.tanh(epsilon / 2)
         return 2 * math.log(split / lot) - math.log(count)
 
-    return float(optimize.brentq(advantage, 1e-6, 40.0 * count))
+    return cast(float, optimize.brentq(advantage, 1e-6, 40.0 * count))
 
 
 def plan(

@@ -6,6 +6,7 @@ import importlib
 import inspect
 from collections.abc import Callable
 from functools import partial
+from types import ModuleType
 from typing import Any
 
 from mezzotint.core.errors import ParameterError
@@ -39,7 +40,7 @@ def reproductions() -> dict[str, Callable[..., Reproduction]]:
     return dict(sorted(item for module in _modules() for item in module.REPRODUCTIONS.items()))
 
 
-def _modules() -> list[object]:
+def _modules() -> list[ModuleType]:
     return [importlib.import_module(f"mezzotint.papers.{name}") for name in _MODULES]
 
 

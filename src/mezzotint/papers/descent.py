@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal, final
+from typing import Literal, cast, final
 
 import numpy as np
 import numpy.typing as npt
@@ -56,7 +56,7 @@ class LinearData:
         margins = signs * scores
         if self.model == "svm":
             return -signs * (margins < 1)
-        return -signs / (1 + np.exp(np.clip(margins, -80, 80)))
+        return cast("Array", -signs / (1 + np.exp(np.clip(margins, -80, 80))))
 
     def accuracy(self, weights: FloatArray, *, training: bool = False) -> float:
         """Percent of the test records, or of the training records, that are classified rightly."""
@@ -205,7 +205,7 @@ class Descent:
             last = (kept, used)
             if step > self.steps - half:
                 mean = mean + used / half
-        return *last, mean
+        return last[0], last[1], mean
 
 
 def packed(weights: FloatArray, *, bits: int, bound: float | None = None) -> FloatArray:

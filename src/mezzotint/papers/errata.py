@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from scipy import stats
@@ -135,7 +135,7 @@ def _figure4a() -> Numbers:
 
 
 def _remark8() -> Numbers:
-    setting = {"epsilon": 0.02005}
+    setting: dict[str, Any] = {"epsilon": 0.02005}
     stated = smoothed.published_remark8(
         200, sampling_rate=Fraction(1, 100), smallest_chance=Fraction(1, 2), **setting
     )

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import final
+from typing import Any, cast, final
 
 import flint
 import numpy as np
@@ -225,5 +225,5 @@ def rqm_divergence(rows: FloatArray, order: float) -> float:
         values = np.einsum("im,ijm->ij", rows, logs[:, None, :] - logs)
     else:
         terms = order * logs[:, None, :] + (1 - order) * logs
-        values = logsumexp(terms, axis=-1) / (order - 1)
+        values = cast(Any, logsumexp(terms, axis=-1)) / (order - 1)
     return max(0.0, float(np.max(values)))

@@ -309,6 +309,7 @@ class Simulation:
             if clip is not None:
                 update = update.clamp(-clip, clip)
             if codes is not None:
+                assert clip is not None, "a table has a clip"
                 scaled = (update / clip).cpu().numpy()
                 reports = codes.report(scaled, rng) * np.float32(clip)
                 update = self.torch.as_tensor(reports, device=self.device)

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, final
+from typing import Any, cast, final
 
 import numpy as np
 import numpy.typing as npt
@@ -239,7 +239,7 @@ class PersonCounter:
     def add(self, ids: Any, counts: npt.NDArray[np.uint64] | None = None) -> None:
         """Adds rows: ids as a list or an Arrow array of text, each once or with its number of rows."""
         hashes_of = self.hashes.of if isinstance(ids, list) else self.hashes.of_arrow
-        high, low = _words(hashes_of(ids))
+        high, low = _words(hashes_of(cast(Any, ids)))
         rows = np.ones(high.size, dtype=np.uint64) if counts is None else counts.astype(np.uint64)
         self._waiting.append((high, low, rows))
         self._size += high.size

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal, final
+from typing import Any, Literal, cast, final
 
 import numpy as np
 
@@ -150,7 +150,7 @@ def read_mechanism(mechanism: object) -> Anonymous:
     if isinstance(mechanism, str) and mechanism in ("winner", "plurality"):
         return Winner()
     if callable(mechanism):
-        return Own(law=mechanism)
+        return Own(law=cast(Law, mechanism))
     if isinstance(mechanism, Sequence | np.ndarray) and not isinstance(mechanism, str):
         return Table(rows=[list(row) for row in mechanism])
     raise ParameterError(

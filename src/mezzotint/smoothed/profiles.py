@@ -531,8 +531,8 @@ def _log_utility(first: int, second: int, sample: Sample, loss: Loss) -> float:
         return _log_utility_single(first, second, sample, loss)
     up, down = split_log_step(first), split_log_step(second)
     given = float(first), float(second), float(sample.sampled), up, down, loss.log_ratio
-    sides = [logarithms.log_utility_replacement(*given, below) for below in (False, True)]
-    return float(np.logaddexp(*sides))
+    above, below = (logarithms.log_utility_replacement(*given, side) for side in (False, True))
+    return float(np.logaddexp(above, below))
 
 
 def _log_utility_single(first: int, second: int, sample: Sample, loss: Loss) -> float:
