@@ -287,6 +287,8 @@ def optm_as_printed(
 
     Arguments: as `design.optm`, for inputs in [-1, 1].
 
+    Returns: the design, of status "no guarantee".
+
     Raises:
         ParameterError, InfeasibleError: as `design.optm`.
 
