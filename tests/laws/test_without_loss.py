@@ -14,7 +14,7 @@ PHRASE = re.compile(
     r"|interchang|los(?:es?|ing) no choice|is it enough|it is enough",
     re.IGNORECASE,
 )
-LAW = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
+LAW = re.compile(r"`(tests/[\w/]+\.py)::(\w+)(?:\[[^`\]]*\])?`")
 
 
 def leaning(proof: Path) -> list[str]:
