@@ -349,3 +349,17 @@ def test_what_cannot_be_proven_is_refused_at_once_with_what_to_leave_out(
     assert (
         "--limit: limits are known" in invoke("design", "--epsilon", 1, "--alpha", 2, "--limit").err
     )
+
+
+def test_a_table_above_the_epsilon_asked_for_is_not_listed_as_within_it(
+    invoke: Invoke, tmp_path: Path
+) -> None:
+    mine = tmp_path / "mine.json"
+    assert invoke("design", "--epsilon", 2, "--levels", 2, "--out", mine).status == 0
+    arguments = ("compare", "--epsilon", 1, "--bits", 1, "--mechanism", mine)
+    first, *others = invoke(*arguments, "--json").json["mechanisms"]
+    assert first["epsilon"] > 1
+    assert "above the one asked for" in first["note"]
+    assert first["above_limit"] is None
+    assert all("above the one" not in row["note"] for row in others)
+    assert "but where a note says otherwise" in invoke(*arguments).out

@@ -322,3 +322,28 @@ def test_a_claim_is_certified_for_the_release_that_was_checked_alone() -> None:
     proved, _ = privacy.prove(seen)
     assert proved.certified
     assert not replace(proved, sampling_rate=0.6).certified
+
+
+@pytest.mark.parametrize(
+    ("observer", "fields"),
+    [
+        ("reports", {"shift": 1, "distance": Fraction(1), "lattice": tuple(range(2))}),
+        ("model", {"shift": 1, "distance": Fraction(1), "lattice": tuple(range(2))}),
+        ("reports", {"records_per_user": 2}),
+        ("secure_sum", {"records_per_user": 2}),
+        ("secure_sum", {"distinct": 1}),
+        ("model", {"distinct": 1}),
+    ],
+)
+def test_a_release_is_of_what_its_observer_sees(observer: str, fields: dict[str, Any]) -> None:
+    """What is assumed follows from the observer, what is proved from the variant: they must agree.
+
+    An observer of every report of noise spread over 1,000 clients had been certified their sum's delta.
+    """
+    model = {"noise_multiplier": Fraction(1), "kept": Fraction(1), "levels": 2}
+    seen = model if "records_per_user" in fields else {}
+    release = kernel.ExactRelease(
+        observer=observer, tables=(("0" * 64, 1),), clients=1000, rounds=2, **seen, **fields
+    )
+    with pytest.raises(kernel.Unreadable, match="observer does not see such a release"):
+        kernel.ExactRelease.read(release.document())

@@ -87,7 +87,7 @@ def command(
         families = (*FAMILIES, *(BASELINES if every else ()), *files)
     with common.progress("designing", len(families)) as tell:
         rows = mz.design.compare(families=families, progress=tell, **problem, **size)
-    facts = [{**row.as_dict(), "people": _people(row, lower, upper)} for row in rows]
+    facts = [_facts(row, epsilon, lower, upper) for row in rows]
     points = []
     if figure is not None or data is not None:
         points = _points(rows, epsilon=epsilon, lower=lower, upper=upper, prior=sample)
@@ -104,6 +104,16 @@ def command(
     )
 
 
+def _facts(row: mz.design.Row, epsilon: float, lower: float, upper: float) -> JsonObject:
+    """What is printed of a row; one of a larger epsilon than was asked for says so."""
+    facts: JsonObject = {**row.as_dict(), "people": _people(row, lower, upper)}
+    if facts["epsilon"] is not None and float(facts["epsilon"]) > epsilon:
+        remark = "its epsilon is above the one asked for"
+        facts["note"] = "; ".join(filter(None, (facts["note"], remark)))
+        facts["above_limit"] = None  # the limit is that of the epsilon asked for
+    return facts
+
+
 def _table(
     facts: list[JsonObject], epsilon: float, lower: float, upper: float
 ) -> common.TerminalTable:
@@ -112,7 +122,10 @@ def _table(
     for row in stated:
         if certified and not row["certified"]:
             row["note"] = "; ".join(filter(None, (row["note"], "epsilon computed")))
-    title = f"epsilon at most {epsilon:g} ({mz.privacy.basis(certified=certified)}), inputs in [{lower:g}, {upper:g}]"
+    above = any(float(row["epsilon"]) > epsilon for row in stated)
+    exception = ", but where a note says otherwise" if above else ""
+    basis = mz.privacy.basis(certified=certified)
+    title = f"epsilon at most {epsilon:g}{exception} ({basis}), inputs in [{lower:g}, {upper:g}]"
     columns = ("mechanism", *(name.replace("above_limit", "% above limit") for name in _COLUMNS))
     rows = []
     for row in facts:

@@ -77,6 +77,11 @@ SAMPLINGS = ("none", "public", "poisson")
 NEIGHBORINGS = ("replace_one", "add_or_remove_one")
 
 
+VARIANTS = {"memoised": "reports", "noisy_sum": "secure_sum", "model_of_users": "model"}
+"""A release with fields of its own -> its observer: what is assumed follows from the observer, what
+is proved from the variant."""
+
+
 @final
 @dataclass(frozen=True, kw_only=True)
 class ExactRelease:
@@ -144,14 +149,12 @@ class ExactRelease:
     @property
     def kind(self) -> str:
         """The key of `KINDS`: the observer, or a variant with fields of its own."""
-        variants = {
-            "memoised": self.distinct > 0,
-            "noisy_sum": self.shift > 0,
-            "model_of_users": self.records_per_user > 1,
-        }
-        for variant, applies in variants.items():
-            if applies:
-                return variant
+        if self.distinct:
+            return "memoised"
+        if self.shift:
+            return "noisy_sum"
+        if self.records_per_user > 1:
+            return "model_of_users"
         return self.observer
 
     @property
@@ -251,30 +254,33 @@ class ExactRelease:
 
 def _require_consistent(release: ExactRelease) -> None:
     """Refuse a release whose fields contradict each other, or about which nothing is proved."""
-    central, everybody = (
-        release.observer == "model",
-        release.sampling == "none",
-    )
+    if VARIANTS.get(release.kind, release.observer) != release.observer:
+        raise Unreadable("its observer does not see such a release")
+    central = release.observer == "model"
+    everybody = release.sampling == "none"
     if not (0 < release.rate <= 1) or everybody != (release.rate == 1):
         raise Unreadable(
             f"sampling {release.sampling} does not match the rate {shown(release.rate)}"
         )
     hidden = release.neighboring == "replace_one" or release.sampling == "poisson" or central
     if not hidden:
-        needed = "add_or_remove_one needs poisson sampling"
-        raise Unreadable(f"one who is seen to be absent cannot be hidden: {needed}")
+        raise Unreadable(
+            "one who is seen to be absent cannot be hidden: add_or_remove_one needs poisson sampling"
+        )
     if central == bool(release.tables):
         raise Unreadable("reports come from a table, models from none")
     if not (release.corrupted < release.clients):
-        range_text = f"not an integer from 0 to {release.clients - 1}"
-        raise Unreadable(f"corrupted is {release.corrupted}, {range_text}")
+        raise Unreadable(
+            f"corrupted is {release.corrupted}, not an integer from 0 to {release.clients - 1}"
+        )
     if not (release.distinct <= release.rounds and (everybody or not release.distinct)):
         raise Unreadable(
             "memoised reports have at most one value a round, and everybody takes part"
         )
-    if central and (not release.noise_multiplier or not (0 < release.kept <= 1)):
-        needed = "a noise multiplier above 0 and a probability of keeping a code"
-        raise Unreadable(f"a model needs {needed}")
+    if central and (not release.noise_multiplier or not 0 < release.kept <= 1):
+        raise Unreadable(
+            "a model needs a noise multiplier above 0 and a probability of keeping a code"
+        )
 
 
 @final
