@@ -185,7 +185,6 @@ def test_the_limit_on_the_command_line(
     assert "dropped beyond it: " in capsys.readouterr().out
 
 
-@judges("collect.results.ledger_key")
 def test_the_key_belongs_to_the_ledger_wherever_it_lies(tmp_path: Path) -> None:
     """By a link it is the same ledger; moved without its key it is refused, and no other key is made."""
     written(tmp_path / "in")

@@ -1011,7 +1011,7 @@ def table_of_premises() -> str:
     """The table of docs/proofs/kernel.md."""
     lines = ["| premise | checked in | refusal | test |", "|---|---|---|---|"]
     for premise in PREMISES:
-        test = f"`test_premises.py::test_refuses[{premise.name}]`"
+        test = f"`tests/kernel/test_premises.py::test_refuses[{premise.name}]`"
         cells = [premise.words, f"`{premise.function}`", f"`{premise.why}`", test]
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines) + "\n"
