@@ -73,6 +73,7 @@ def test_positions_are_refused_by_name_and_marked_ones_are_right(
 
 
 @pytest.mark.parametrize(("build", "positions"), CASES)
+@pytest.mark.filterwarnings("ignore:In CPU autocast")  # of torch, where a library switches it off
 def test_a_script_fine_tunes_a_marked_model(build: Any, positions: str) -> None:
     torch.manual_seed(0)
     records = [

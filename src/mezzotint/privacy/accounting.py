@@ -392,6 +392,14 @@ _SECONDS = 10
 computed."""
 
 
+def _float_above(decimal: str) -> float:
+    """The least float that is written as no less than this decimal."""
+    value = float(decimal)
+    if Fraction(repr(value)) < Fraction(decimal):
+        return math.nextafter(value, math.inf)
+    return value
+
+
 def prove(
     released: Release | Released, *, seconds: int = 60, **fields: Any
 ) -> tuple[Claim, Proof | None]:
@@ -426,7 +434,7 @@ def prove(
     stated = outcome.claim.statement
     method = PURE if outcome.proof["kind"] == "ratio" else found.method
     return replace(
-        found, epsilon=float(stated["epsilon"]), method=method, checked=outcome.claim
+        found, epsilon=_float_above(stated["epsilon"]), method=method, checked=outcome.claim
     ), outcome.proof
 
 
