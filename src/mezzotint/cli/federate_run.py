@@ -11,8 +11,8 @@ from typing import Any, TypeVar, final, get_type_hints
 
 import mezzotint as mz
 from mezzotint.cli import common
-from mezzotint.core.errors import FileFormatError, ParameterError
-from mezzotint.core.files import read_text
+from mezzotint.cli.runfile import read_document
+from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.federated.encoding import Encoding
 from mezzotint.federated.settings import RunSettings, Scheme
@@ -261,12 +261,7 @@ def read_run(path: Path, changes: Sequence[str]) -> RunFile:
         ParameterError: no such file; a table, key or kind that there is not; a value of another type.
         FileFormatError: not TOML.
     """
-    if not path.is_file():
-        raise ParameterError("run", str(path), "no such file; --example prints one")
-    try:
-        document = tomllib.loads(read_text(path))
-    except tomllib.TOMLDecodeError as error:
-        raise FileFormatError(f"{path.name}: not a run file ({error})") from None
+    document = read_document(path)
     for change in changes:
         _change(document, change)
     return _run_of(document)

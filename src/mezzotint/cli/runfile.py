@@ -23,15 +23,20 @@ def read_run_file(path: Path, changes: Sequence[str]) -> Section:
         ParameterError: no such file; a change that is not of this form.
         FileFormatError: not TOML.
     """
-    if not path.is_file():
-        raise ParameterError("run", str(path), "no such file; --example prints one")
-    try:
-        document = tomllib.loads(read_text(path))
-    except tomllib.TOMLDecodeError as error:
-        raise FileFormatError(f"{path.name}: not a run file ({error})") from None
+    document = read_document(path)
     for change in changes:
         _change(document, change)
     return Section("", document)
+
+
+def read_document(path: Path) -> dict[str, Any]:
+    """Reads the tables of a run file; ParameterError if there is none, FileFormatError if it is not TOML."""
+    if not path.is_file():
+        raise ParameterError("run", str(path), "no such file; --example prints one")
+    try:
+        return tomllib.loads(read_text(path))
+    except tomllib.TOMLDecodeError as error:
+        raise FileFormatError(f"{path.name}: not a run file ({error})") from None
 
 
 def _change(document: dict[str, Any], change: str) -> None:
