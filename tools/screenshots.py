@@ -32,7 +32,14 @@ PAGES = (
     "index.html",
     *(
         f"{name}/index.html"
-        for name in ("quickstart", "collect", "notebooks", "accounting", "proofs/tables", "gallery")
+        for name in (
+            "data-engineer",
+            "collect",
+            "notebooks",
+            "accounting",
+            "proofs/tables",
+            "gallery",
+        )
     ),
     "api/design/index.html",
     EXPLORER,

@@ -337,8 +337,8 @@ def test_the_site_builds_without_a_warning_and_holds_every_name(
     "page",
     [
         "",
-        "quickstart/",
-        "howto-train/",
+        "data-engineer/",
+        "ml-engineer/",
         "notebooks/",
         "accounting/",
         "proofs/sums-l2/",
