@@ -88,7 +88,7 @@ def test_values_that_are_not_listed(colours: Path, tmp_path: Path) -> None:
     few = families.categorical(categories=["red", "green"], epsilon=2.0)
     with pytest.raises(
         ParameterError,
-        match=r"column=colour: data row \d+ holds .*, which is no category of the table.*other=True",
+        match=r"column=colour: data row \d+ holds a value that is no category of the table.*other=True",
     ):
         collect.privatize(colours, tmp_path / "o.parquet", column="colour", mechanism=few)
     rest = families.categorical(categories=["red", "green"], epsilon=2.0, other=True)
@@ -96,7 +96,7 @@ def test_values_that_are_not_listed(colours: Path, tmp_path: Path) -> None:
     found = collect.estimate(collect.read_counts(tmp_path / "o.parquet"), confidence=0.9999)
     within(found, {"red": 0.7, "green": 0.25, "(other)": 0.05} | {})
     with pytest.raises(
-        ParameterError, match=r"column=x: data row 2 holds .*, which is no category"
+        ParameterError, match=r"column=x: data row 2 holds a fraction, which is no category"
     ):
         collect.privatize(colours, tmp_path / "q.parquet", column="x", mechanism=rest)
 

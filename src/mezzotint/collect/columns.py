@@ -12,6 +12,7 @@ import io
 import json
 import math
 import os
+import re
 import sys
 import zlib
 from abc import ABC, abstractmethod
@@ -43,8 +44,8 @@ from mezzotint.collect.listing import (
 )
 from mezzotint.collect.listing import find_files as find_files
 from mezzotint.core.errors import FileFormatError, MezzotintError, ParameterError
+from mezzotint.core.values import NOT_WHOLE, category_fault, number_fault
 from mezzotint.core.values import arrow as arrow
-from mezzotint.core.values import category_fault, number_fault
 from mezzotint.core.values import numbers as numbers
 from mezzotint.core.values import plain as plain
 from mezzotint.core.values import validity as validity
@@ -112,13 +113,24 @@ class Dialect:
 
 
 STANDARD = Dialect()
+DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 EXACT = 2**53
 """Floats of smaller magnitude hold every integer exactly."""
 
 
-def first_line(error: BaseException) -> str:
-    """The first line of an error's text, shortened."""
-    return str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+REASON = re.compile(r"[^\W\d_]+(?:[ -][^\W\d_]+)*(?= *(?:$|\n|[.:;,(]))")
+"""Words of a library before it quotes anything: values stand behind a colon, between quotes, or are digits."""
+
+QUOTING = ("Could not convert", "Failed to parse", "Unexpected")
+"""How reasons begin that hold a value without any mark."""
+
+
+def reason_of(error: BaseException) -> str:
+    """The reason that a library gives, without what it may quote of the file: its values are private."""
+    words = REASON.match(str(error))
+    if words is None or words[0].startswith(QUOTING):
+        return type(error).__name__
+    return words[0][:120]
 
 
 @contextmanager
@@ -136,11 +148,11 @@ def reading(name: str, columns: Sequence[str] = (), row: int | None = None) -> G
         raise
     except (pa.ArrowNotImplementedError, NotImplementedError) as error:
         remedy = "it holds a type or an encoding that cannot be read; write it without that"
-        raise FileFormatError(f"{name}:{where} {remedy} ({first_line(error)})") from None
+        raise FileFormatError(f"{name}:{where} {remedy} ({reason_of(error)})") from None
     except OSError as error:
         if error.errno is None or isinstance(error, gzip.BadGzipFile):
             raise _damaged(f"{name}:{where}", after, error) from None
-        reason = error.strerror or first_line(error)
+        reason = error.strerror or reason_of(error)
         if is_remote(name):
             remedy = "the store did not answer; try again later"
             raise StoreError(error.errno, f"{name}: {remedy} ({reason[:200]})") from None
@@ -154,7 +166,7 @@ class StoreError(OSError):
 
 
 def _damaged(where: str, after: str, error: BaseException) -> FileFormatError:
-    reason = first_line(error)
+    reason = reason_of(error)
     return FileFormatError(f"{where} damaged or cut{after} ({reason}); fetch or write it again")
 
 
@@ -496,12 +508,18 @@ class CsvReader(ColumnReader):
             except pa.ArrowInvalid:
                 first = compute.index(distinct.indices, pa.scalar(index, pa.int32())).as_py()
                 others = ", ".join(name for name in self.names[:20] if name != column) or "none"
-                words = (
-                    f"data row {self.rows + first + 1} holds {text[first].as_py()!r}, not a number; "
-                    f"other columns: {others}"
-                )
+                fault = self._number_fault(text[first].as_py().strip())
+                words = f"data row {self.rows + first + 1} {fault}; other columns: {others}"
                 raise ParameterError("column", column, words) from None
         raise FileFormatError(f"{self.name}: column {column} cannot be read as numbers")
+
+    def _number_fault(self, cell: str) -> str:
+        """The words for a cell that is not a number; never the cell, which is private."""
+        if cell in MARKERS:
+            return "holds a mark of a missing value that --missing-values does not list"
+        if DECIMAL_COMMA.fullmatch(cell) and self._dialect.decimal == ".":
+            return "holds a number with a decimal comma; say so with --decimal ,"
+        return "holds text, not a number"
 
     def done(self) -> float:
         return self._raw.tell() / self._size if self._raw is not None and self._size > 0 else 0.0
@@ -607,7 +625,7 @@ class JsonReader(ColumnReader):
             try:
                 row = json.loads(line, object_pairs_hook=_distinct, parse_constant=_Number, **hooks)
             except (ValueError, RecursionError) as error:
-                raise self._fault(index, f"is not JSON in UTF-8 ({first_line(error)})") from None
+                raise self._fault(index, f"is not JSON in UTF-8 ({reason_of(error)})") from None
             if not isinstance(row, dict):
                 raise self._fault(index, "is not a JSON object")
             yield row
@@ -636,8 +654,7 @@ class JsonReader(ColumnReader):
             return None
         whole = math.isfinite(number) and number == int(number)
         if not whole or (abs(number) >= EXACT and not value.lstrip("-").isdigit()):
-            words = f"holds {value}, which is no category; categories are text or integers"
-            raise self._refused(column, index, words)
+            raise self._refused(column, index, NOT_WHOLE)
         return value if value.lstrip("-").isdigit() else str(int(number))
 
     def _refused(self, column: str, index: int, words: str) -> ParameterError:

@@ -707,9 +707,6 @@ def _refuse_outside(
     outside = np.flatnonzero((values < mechanism.lower) | (values > mechanism.upper))
     if outside.size:
         row = int(outside[0]) if present is None else int(np.flatnonzero(present)[outside[0]])
-        raise ParameterError(
-            "column",
-            column,
-            f"{place.row(row)} holds {float(values[outside[0]]):g}, outside "
-            f"[{mechanism.lower:g}, {mechanism.upper:g}]; widen the mechanism's range or clip",
-        )
+        limits = f"[{mechanism.lower:g}, {mechanism.upper:g}]"
+        remedy = f"{place.row(row)} lies outside {limits}; widen the mechanism's range or clip"
+        raise ParameterError("column", column, remedy)

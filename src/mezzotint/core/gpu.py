@@ -363,11 +363,8 @@ def draw(
     return codes.reshape(values.shape), (below, above, nans)
 
 
-def find(
-    mechanism: Table, x: torch.Tensor, what: Literal["nan", "outside"]
-) -> tuple[tuple[int, ...], float]:
-    """Index and value of the first input, in row-major order, that is NaN or lies outside; there must be one."""
+def find(mechanism: Table, x: torch.Tensor, what: Literal["nan", "outside"]) -> tuple[int, ...]:
+    """Index of the first input, in row-major order, that is NaN or lies outside; there must be one."""
     given = as_floats(x).double()
     bad = given.isnan() if what == "nan" else (given < mechanism.lower) | (given > mechanism.upper)
-    index = to_integers(bad.nonzero()[0])
-    return index, float(given[index].item())
+    return to_integers(bad.nonzero()[0])

@@ -192,8 +192,8 @@ GPU = ("cuda",)
 
 T = TypeVar("T")
 
-Find = Callable[[Literal["nan", "outside"]], tuple[tuple[int, ...], float]]
-"""Index and value of the first input that is NaN, or that lies outside."""
+Find = Callable[[Literal["nan", "outside"]], tuple[int, ...]]
+"""Index of the first input that is NaN, or that lies outside."""
 
 
 @final
@@ -399,29 +399,22 @@ def _check(
 ) -> PrivatizeStats:
     below, above, nans = counts
     if nans:
-        raise ParameterError(
-            "x", math.nan, f"input {_spelled(find('nan')[0])} is NaN; drop it first"
-        )
+        raise ParameterError("x", math.nan, f"input {_spelled(find('nan'))} is NaN; drop it first")
     if on_out_of_range == "error" and below + above:
-        index, value = find("outside")
-        raise ParameterError(
-            "x",
-            value,
-            f"input {_spelled(index)} lies outside [{table.lower:g}, {table.upper:g}]; "
-            'widen the range or use on_out_of_range="clip"',
-        )
+        remedy = (
+            f"lies outside [{table.lower:g}, {table.upper:g}]; "
+            'widen the range or use on_out_of_range="clip"'
+        )  # the input itself is private, and messages go to logs
+        raise ParameterError("x", f"input {_spelled(find('outside'))}", remedy)
     return PrivatizeStats(below=below, above=above, total=total)
 
 
-def _find(
-    table: Table, values: Floats, what: Literal["nan", "outside"]
-) -> tuple[tuple[int, ...], float]:
+def _find(table: Table, values: Floats, what: Literal["nan", "outside"]) -> tuple[int, ...]:
     # In float64, as the kernels compare: numpy would round the limits to float32 for float32
     # values.
     given = values.astype(np.float64)
     bad = np.isnan(given) if what == "nan" else (given < table.lower) | (given > table.upper)
-    index = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), values.shape))
-    return index, float(given[index])
+    return tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), values.shape))
 
 
 def _spelled(index: tuple[int, ...]) -> str:

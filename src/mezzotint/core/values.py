@@ -30,6 +30,9 @@ Numbers = npt.NDArray[np.floating]
 EXACT_INTEGERS = {pa.float16(): 2**11, pa.float32(): 2**24, pa.float64(): 2**53}
 """Floats of smaller magnitude hold every integer exactly; a larger one may have been another integer."""
 
+NOT_WHOLE = "holds a fraction, which is no category; categories are text or integers"
+"""Messages never show a value: they go to logs, and the value is private."""
+
 UNLISTED, ABSENT = -1, -2
 """Positions of values that no category names, and of missing values."""
 
@@ -333,7 +336,7 @@ def _positions(
     if count and OTHER not in categories:
         index = int(np.argmax(unlisted))
         remedy = (
-            f"{place.row(index)} holds {text[index].as_py()!r}, which is no category of the table; "
+            f"{place.row(index)} holds a value that is no category of the table; "
             "make the table with other=True (mezzotint design --other), or add that category"
         )
         raise place.error(remedy)
@@ -425,8 +428,7 @@ def _whole_floats(array: pa.Array, place: _Place) -> pa.Array:
         whole = missing | ((np.abs(values) < limit) & (np.floor(values) == values))
     if not whole.all():
         index = int(np.argmin(whole))
-        remedy = f"holds {values[index]:g}, which is no category; categories are text or integers"
-        raise place.error(f"{place.row(index)} {remedy}")
+        raise place.error(f"{place.row(index)} {NOT_WHOLE}")
     integers = np.where(missing, 0.0, values).astype(np.int64)
     return arrow(integers, ~missing)
 
@@ -439,7 +441,6 @@ def _whole_decimals(array: pa.Array, place: _Place) -> pa.Array:
         number = decimal.Decimal(cell)
         if number != number.to_integral_value():
             first = int(np.argmax(_numbered(cells.indices, otherwise=-1) == index))
-            remedy = f"holds {cell}, which is no category; categories are text or integers"
-            raise place.error(f"{place.row(first)} {remedy}")
+            raise place.error(f"{place.row(first)} {NOT_WHOLE}")
         spelled.append(str(int(number)))
     return pa.array(spelled, pa.large_string()).take(cells.indices)

@@ -56,7 +56,7 @@ def test_nan_and_out_of_range_are_found_on_the_device() -> None:
     mechanism = table("uneven")
     x = torch.full((100, 10), mechanism.lower, device="cuda", dtype=torch.float64)
     x[41, 7] = mechanism.upper + 1
-    with pytest.raises(ParameterError, match="input 41, 7 lies outside"):
+    with pytest.raises(ParameterError, match="input 41, 7: lies outside"):
         mechanism.privatize(x, on_out_of_range="error")
     x[3, 2] = float("nan")
     with pytest.raises(ParameterError, match="input 3, 2 is NaN"):
