@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,26 @@ def test_the_optimum_for_clipped_inputs_against_highs() -> None:
     )
     # The twin is held to 33 knots, which costs it up to a thousandth; its solver errs by 1e-7.
     assert expected * (1 - 1e-3) <= row["optimum_mae"] <= expected * (1 + 1e-7)
+
+
+def test_figure_2_has_the_shape_that_example_1_describes() -> None:
+    rows = figures.figure2().rows
+    third = np.array([row["p(x, 3)"] for row in rows])
+    sixth = np.array([row["p(x, 6)"] for row in rows])
+    inputs = [row["x"] for row in rows]
+    # Rows of the table are rounded to multiples of 2**-32, each side by itself.
+    assert third == pytest.approx(sixth[::-1], abs=2**-31)
+    greatest = int(np.argmax(third))
+    assert inputs[greatest] == inputs[greatest - 1] == figures.FIGURE2_BINS[2]
+    assert third[0] < third[1]
+    # Every piece between two bins beyond B_3 falls.
+    pieces = [
+        (start, stop)
+        for start, stop in pairwise(range(greatest, len(inputs)))
+        if inputs[start] < inputs[stop]
+    ]
+    assert len(pieces) == 4
+    assert all(third[start] > third[stop] for start, stop in pieces)
 
 
 @pytest.mark.slow

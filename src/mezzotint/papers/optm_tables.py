@@ -1,4 +1,4 @@
-"""Tables 1 and 2, Figures 3 and 4 of the OPTM paper, and the trade-off of optimal tables.
+"""Tables 1 and 2, Figures 2 to 4 of the OPTM paper, and the trade-off of optimal tables.
 
 Cai, Zhang, Khalili 2024, "Privacy-Aware Randomized Quantization via Linear Programming"; docs/proofs/design.md, "OPTM".
 """
@@ -189,6 +189,39 @@ DRAWS = 10_000
 FIGURE4_EPSILONS = (1.0, 1.5, 2.0, 2.5, 3.0)
 _BINS = (-3.0, -0.5, 0.5, 3.0)
 _RQM_BINS = (-3.0, -1.0, 1.0, 3.0)
+
+
+FIGURE2_BINS = (-3.0, -2.0, -0.75, -0.25, 0.25, 0.75, 2.0, 3.0)
+FIGURE2_GAMMA = 0.5
+
+
+def figure2() -> Reproduction:
+    """Figure 2: the probabilities of the outputs 3 and 6 of ERM with eight bins, at each input."""
+    mechanism = families.erm(bins=FIGURE2_BINS, gamma=FIGURE2_GAMMA)
+    rows: list[JsonObject] = []
+    for knot, probabilities in zip(mechanism.knots, mechanism.probabilities, strict=True):
+        third, sixth = probabilities[2], probabilities[5]
+        rows.append({"x": float(knot), "p(x, 3)": float(third), "p(x, 6)": float(sixth)})
+    inputs = tuple(row["x"] for row in rows)
+    names = ("p(x, 3)", "p(x, 6)")
+    return Reproduction(
+        title="OPTM, Figure 2: two probabilities of ERM, m = 8",
+        note=(
+            "The paper prints neither bins nor gamma: ours are "
+            f"{', '.join(f'{level:g}' for level in FIGURE2_BINS)} and {FIGURE2_GAMMA:g}. A repeated "
+            "x is a jump: its rows are the limits from below and from above. As Example 1 says, "
+            "p(x, 3) is greatest on one side of B_3, falls away from it up to the next bin and "
+            "between any two bins beyond, and p(x, 6) is its mirror image. Between knots the "
+            "probabilities are lines, not curves."
+        ),
+        rows=tuple(rows),
+        series=tuple(
+            Series(panel="", name=name, x=inputs, y=tuple(row[name] for row in rows))
+            for name in names
+        ),
+        x_label="input",
+        y_label="probability of the output",
+    )
 
 
 def figure3() -> Reproduction:
@@ -542,6 +575,7 @@ def optm_figure4d(
 REPRODUCTIONS: dict[str, Callable[..., Reproduction]] = {
     "optm-table1": table1,
     "optm-table2": table2,
+    "optm-figure2": figure2,
     "optm-figure3": figure3,
     "optm-figure4a": figure4a,
     "optm-figure4b": figure4b,
