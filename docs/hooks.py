@@ -22,6 +22,11 @@ GALLERY = "*On the site the gallery stands here; `make docs` builds it from the 
 BENCHMARKS = "*On the site a list of the benchmarks stands here; in the checkout they are the files in `benchmarks`.*"
 PROOFS = "*On the site a list of all proofs stands here; in the checkout they are the files in [proofs](proofs/).*"
 NOTEBOOKS = "*On the site a list of all notebooks stands here; in the checkout they are the files in [notebooks](notebooks/).*"
+MEASURED = re.compile(
+    r"^\*Table: (.+); in a checkout it is in `benchmarks/results/tables\.json`\.\*$", re.MULTILINE
+)
+TABLES = SOURCE.parent / "benchmarks" / "results" / "tables.json"
+"""Long tables of the page of benchmarks by name: headings and rows of cells, as printed."""
 VERSION = "of this checkout"
 """What stands in the place of each in the sources says so to whoever reads them there."""
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -153,6 +158,14 @@ def benchmarks() -> str:
     return "\n".join(lines)
 
 
+def measured(name: str) -> str:
+    """A table of measurements."""
+    table = json.loads(TABLES.read_text(encoding="utf-8"))[name]
+    rule = ["---"] * len(table["headings"])
+    lines = (table["headings"], rule, *table["rows"])
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+
+
 def proofs() -> str:
     """Links to the proofs by their titles."""
     docs = Path(__file__).resolve().parent
@@ -248,6 +261,7 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
         (NOTEBOOKS, notebooks),
     ):
         filled = filled.replace(mark, fill()) if mark in filled else filled
+    filled = MEASURED.sub(lambda match: measured(match[1]), filled)
     return filled.replace(VERSION, f"of version {version()}")
 
 

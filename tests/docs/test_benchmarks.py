@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -13,7 +14,8 @@ from mezzotint import families
 from modules import load
 
 ROOT = Path(__file__).resolve().parents[2]
-SECTION = "## Certified beside computed"
+SECTION = "Certified beside computed"
+TABLES = json.loads((ROOT / "benchmarks" / "results" / "tables.json").read_text(encoding="utf-8"))
 
 
 @pytest.fixture
@@ -28,24 +30,30 @@ def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return found
 
 
-def printed() -> dict[str, list[str]]:
-    """The cells of each row on the page, by its name."""
-    page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
-    section = page.split(SECTION)[1].split("\n## ")[0]
-    rows = [
-        [cell.strip() for cell in line.strip("|").split("|")]
-        for line in section.splitlines()
-        if "|" in line
-    ]
-    rows = [row for row in rows if not set(row[0]) <= set("- ") and row[1] != "computed epsilon"]
+def stored(name: str) -> dict[str, list[str]]:
+    """The cells of each row of a stored table, by its first cell."""
+    rows = TABLES[name]["rows"]
     names = [row[0] for row in rows]
     assert len(names) == len(set(names))
     return {row[0]: row[1:] for row in rows}
 
 
+def certified() -> dict[str, list[str]]:
+    """The cells of each row of the tables of certificates, by its name."""
+    rows: dict[str, list[str]] = {}
+    for name in TABLES:
+        if name.partition(",")[0] == SECTION:
+            assert not rows.keys() & stored(name).keys()
+            rows |= stored(name)
+    for row in _cells(f"## {SECTION}"):
+        if row[1] != "computed epsilon":
+            rows[row[0]] = row[1:]
+    return rows
+
+
 def test_every_row_of_the_benchmark_stands_on_its_page_and_no_other(script: ModuleType) -> None:
     parts: list[Any] = [script.local, script.sums, script.examples, script.noise, script.training]
-    assert {name for part in parts for name in part()} == set(printed())
+    assert {name for part in parts for name in part()} == set(certified())
 
 
 ONE_BLANKET = ("RQM m=16", "optimal even 4, epsilon 0.5", "optimal even 4, epsilon 1")
@@ -68,7 +76,7 @@ def test_certified_epsilons_are_as_close_as_promised_or_called_computed_with_the
         .read_text(encoding="utf-8")
         .split("## What stays computed")[1]
     )
-    rows = printed()
+    rows = certified()
     for name, (_, ratio, kind, seconds) in rows.items():
         if ratio == "computed":
             assert (kind, seconds) == ("", ""), name
@@ -96,7 +104,7 @@ def test_rows_of_a_secure_round_on_the_engine_are_those_of_the_benchmark() -> No
     assert [name for name in names if stages.get(name, name) not in source] == []
 
 
-LARGE_SUMS = "## Sums of many clients, and of long vectors"
+LARGE_SUMS = "Sums of many clients, and of long vectors"
 
 
 def _cells(section: str) -> list[list[str]]:
@@ -117,9 +125,8 @@ def _cells(section: str) -> list[list[str]]:
 
 def test_large_sums_on_the_page_are_those_of_the_benchmark_with_its_parameters() -> None:
     script = load(ROOT / "benchmarks" / "federated_scale.py")
-    heading, *rows = _cells(LARGE_SUMS)
-    assert heading[1:] == [row.name for row in script.ROWS]
-    by_name = {row[0]: row[1:] for row in rows}
+    assert TABLES[LARGE_SUMS]["headings"][1:] == [row.name for row in script.ROWS]
+    by_name = stored(LARGE_SUMS)
     assert set(by_name) == {"members, quorum, picks, least", *script.MEASURES}
     for row, said in zip(script.ROWS, by_name["members, quorum, picks, least"], strict=True):
         found = row.parameters
@@ -150,3 +157,14 @@ def test_mechanisms_of_the_network_have_the_error_and_the_epsilon_that_the_page_
         assert script.sum_epsilon(table) == pytest.approx(float(epsilon), abs=1e-4)
         # So its printed probability moves it by less.
         assert table.mse() == pytest.approx(float(error), rel=1e-4)
+
+
+def test_every_stored_table_is_on_the_page_once() -> None:
+    page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    hooks = load(ROOT / "docs" / "hooks.py")
+    assert hooks.MEASURED.findall(page) == list(TABLES)
+    for name, table in TABLES.items():
+        lines = hooks.measured(name).splitlines()
+        assert len(lines) == 2 + len(table["rows"])
+        columns = len(table["headings"])
+        assert {len(row) for row in table["rows"]} == {columns}
