@@ -575,13 +575,13 @@ def legacy_masking(console: Console) -> None:
 
 
 ADVICE = (
-    "--clients 1000 --dim 10000 --rounds 20 --target-epsilon 8",
-    "--clients 100 --population 10000 --dim 1100000 --rounds 1000 --target-epsilon 1",
-    "--clients 200 --dim 50 --target-epsilon 8",
-    "--clients 1000000 --target-epsilon 1 --delta 1e-6",
-    "--clients 5000 --dim 200 --rounds 3 --target-epsilon 2 --delta 1e-7",
-    "--clients 300 --dim 4096 --rounds 50 --population 2500 --target-epsilon 3",
-    "--clients 77 --dim 3 --rounds 400 --corrupted 15 --bits 16 --target-epsilon 6 --delta 1e-5",
+    "--clients-per-round 1000 --dimension 10000 --rounds 20 --epsilon 8",
+    "--clients-per-round 100 --population 10000 --dimension 1100000 --rounds 1000 --epsilon 1",
+    "--clients-per-round 200 --dimension 50 --epsilon 8",
+    "--clients-per-round 1000000 --epsilon 1 --delta 1e-6",
+    "--clients-per-round 5000 --dimension 200 --rounds 3 --epsilon 2 --delta 1e-7",
+    "--clients-per-round 300 --dimension 4096 --rounds 50 --population 2500 --epsilon 3",
+    "--clients-per-round 77 --dimension 3 --rounds 400 --corrupted 15 --bits 16 --epsilon 6 --delta 1e-5",
 )
 """Questions to `mezzotint advise`: many clients, a large model, few coordinates with a large budget, one number, and
 settings in between."""

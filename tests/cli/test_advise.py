@@ -11,7 +11,7 @@ Invoke = Callable[..., Any]
 
 
 def test_json_says_everything_and_nothing_else(invoke: Invoke) -> None:
-    outcome = invoke("advise", "--clients", 50, "--target-epsilon", 1, "--delta", 0, "--json")
+    outcome = invoke("advise", "--clients-per-round", 50, "--epsilon", 1, "--delta", 0, "--json")
     assert outcome.status == 0
     facts = outcome.json
     assert facts["setting"]["clients"] == 50
@@ -28,7 +28,7 @@ def test_json_says_everything_and_nothing_else(invoke: Invoke) -> None:
 
 
 def test_the_table_names_the_best_with_its_claim(invoke: Invoke) -> None:
-    outcome = invoke("advise", "--clients", 50, "--target-epsilon", 1, "--delta", 0)
+    outcome = invoke("advise", "--clients-per-round", 50, "--epsilon", 1, "--delta", 0)
     assert outcome.status == 0
     text = " ".join(outcome.out.split())
     assert "answering 0" in text
@@ -39,13 +39,13 @@ def test_the_table_names_the_best_with_its_claim(invoke: Invoke) -> None:
 def test_a_population_takes_turns(invoke: Invoke) -> None:
     command = (
         "advise",
-        "--clients",
+        "--clients-per-round",
         10,
         "--rounds",
         20,
         "--population",
         34,
-        "--target-epsilon",
+        "--epsilon",
         1,
         "--delta",
         0,
@@ -58,16 +58,19 @@ def test_a_population_takes_turns(invoke: Invoke) -> None:
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (("--clients", 0, "--target-epsilon", 1), "clients=0"),
-        (("--clients", 10, "--target-epsilon", -1), "epsilon=-1"),
-        (("--clients", 10, "--target-epsilon", "nan"), "epsilon=nan"),
-        (("--clients", 10, "--target-epsilon", 1, "--delta", 1), "delta=1"),
-        (("--clients", 10, "--target-epsilon", 1, "--trust", "server"), "trust=server"),
-        (("--clients", 10, "--target-epsilon", 1, "--population", 5), "population=5"),
-        (("--clients", 10, "--target-epsilon", 1, "--bits", 0), "bits=0"),
-        (("--clients", 10, "--target-epsilon", 1, "--dim", 10**10), "--dim=10000000000"),
-        (("--clients", 10, "--target-epsilon", 1, "--corrupted", 10), "corrupted=10"),
-        (("--clients", 10), "--target-epsilon"),
+        (("--clients-per-round", 0, "--epsilon", 1), "clients=0"),
+        (("--clients-per-round", 10, "--epsilon", -1), "epsilon=-1"),
+        (("--clients-per-round", 10, "--epsilon", "nan"), "epsilon=nan"),
+        (("--clients-per-round", 10, "--epsilon", 1, "--delta", 1), "delta=1"),
+        (("--clients-per-round", 10, "--epsilon", 1, "--observer", "server"), "server"),
+        (("--clients-per-round", 10, "--epsilon", 1, "--population", 5), "population=5"),
+        (("--clients-per-round", 10, "--epsilon", 1, "--bits", 0), "bits=0"),
+        (
+            ("--clients-per-round", 10, "--epsilon", 1, "--dimension", 10**10),
+            "--dimension=10000000000",
+        ),
+        (("--clients-per-round", 10, "--epsilon", 1, "--corrupted", 10), "corrupted=10"),
+        (("--clients-per-round", 10), "--epsilon"),
     ],
 )
 def test_bad_input_is_one_line_and_status_2(
@@ -82,6 +85,6 @@ def test_bad_input_is_one_line_and_status_2(
 
 @pytest.mark.parametrize("more", [(), ("--json",)])
 def test_nothing_to_rank_is_said_and_is_status_1(invoke: Invoke, more: tuple[str, ...]) -> None:
-    outcome = invoke("advise", "--clients", 100, "--target-epsilon", 1, "--bits", 1, *more)
+    outcome = invoke("advise", "--clients-per-round", 100, "--epsilon", 1, "--bits", 1, *more)
     assert outcome.status == 1
     assert "bits=1 a value, so nothing is ranked" in " ".join(outcome.out.split())

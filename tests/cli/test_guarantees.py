@@ -18,7 +18,7 @@ from typer.main import get_command
 from cli.files import save_column, save_mechanism
 from mezzotint import Mechanism, kernel, privacy, vectors
 from mezzotint.cli import app, run
-from mezzotint.cli.common import TerminalTable
+from mezzotint.cli.tables import TerminalTable
 
 Invoke = Callable[..., Any]
 ROOT = Path(__file__).resolve().parents[2]
@@ -140,14 +140,14 @@ CALLS: dict[str, tuple[str, ...]] = {
     "plan": ("plan", "--epsilon", "1", "--levels", "2", "--people", "500"),
     "compare": ("compare", "--epsilon", "1", "--bits", "1"),
     "account": ("account", "{m}", "--rounds", "3"),
-    "account, sum": ("account", "{m}", "--view", "sum", "--clients", "20", "--delta", "1e-3"),
+    "account, sum": ("account", "{m}", "--observer", "secure_sum", "--clients", "20", "--delta", "1e-3"),
     "account, ranks": ("account", "{ranks}", "--rounds", "3"),
-    "advise": ("advise", "--clients", "50", "--target-epsilon", "4", "--trust", "local", "--dim", "2"),
+    "advise": ("advise", "--clients-per-round", "50", "--epsilon", "4", "--observer", "reports", "--dimension", "2"),
     "report": ("report", "{m}", "--out", "{out}", "--overwrite"),
     "report, claim": ("report", "{claim}", "--out", "{out}", "--overwrite"),
     "report, ranks": ("report", "{ranks}", "--out", "{out}", "--overwrite"),
     "report, reports": ("report", "{reports}", "--out", "{out}", "--overwrite"),
-    "account, shuffled": ("account", "{m}", "--view", "shuffled", "--clients", "1000", "--delta", "1e-6"),
+    "account, shuffled": ("account", "{m}", "--observer", "shuffled", "--clients", "1000", "--delta", "1e-6"),
     "demo": ("demo", "--folder", "{folder}"),
     "train": ("train", "{run}"),
     "train, seeded": ("train", "{run}", "--set", "run.seed=1"),
@@ -330,7 +330,7 @@ def test_what_has_no_proof_writes_none_and_says_why(
     outcome = invoke(*seeded, "--proof", proof)
     assert outcome.status == 2
     assert "nothing to prove" in outcome.err
-    l2 = ("--view", "sum", "--clients", 30, "--l2-norm", 5)
+    l2 = ("--observer", "secure_sum", "--clients", 30, "--clip-norm", 5)
     outcome = invoke("account", files["m"], *l2, "--proof", proof, "--json")
     assert outcome.status == 1
     assert "L2 bound" in outcome.err

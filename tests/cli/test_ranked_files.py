@@ -40,8 +40,8 @@ def test_it_is_verified_shown_and_accounted(invoke: Invoke, ranked_file: Path) -
 
 def test_what_it_is_not_for_is_refused(invoke: Invoke, ranked_file: Path) -> None:
     for arguments in [
-        ("account", ranked_file, "--view", "sum", "--clients", 10),
-        ("account", ranked_file, "--coordinates", 3),
+        ("account", ranked_file, "--observer", "secure_sum", "--clients", 10),
+        ("account", ranked_file, "--dimension", 3),
         ("account", ranked_file, "--sampling", "poisson", "--sampling-rate", 0.5),
     ]:
         refused = invoke(*arguments)
@@ -72,11 +72,11 @@ def test_advice_for_vectors_in_the_local_view_puts_it_first(invoke: Invoke) -> N
         "advise",
         "--clients",
         10_000,
-        "--dim",
+        "--dimension",
         100,
-        "--trust",
-        "local",
-        "--target-epsilon",
+        "--observer",
+        "reports",
+        "--epsilon",
         4,
         "--delta",
         0,

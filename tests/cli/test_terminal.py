@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from mezzotint.cli import run
-from mezzotint.cli.common import say, sparkline
+from mezzotint.cli.console import say
+from mezzotint.cli.tables import sparkline
 from mezzotint.families import randomized_response
 
 pty = pytest.importorskip("pty", reason="pseudo-terminals are a thing of Unix")
@@ -23,8 +24,8 @@ VERB = [sys.executable, "-c", "from mezzotint.cli import main; main()"]
 DESIGN = [*VERB, "design", "--epsilon", "1", "--levels", "2"]
 STEPS = """
 import time
-from mezzotint.cli.common import busy, progress
-with progress("walking", 4) as tell:
+from mezzotint.cli.progress import bar, busy
+with bar("walking", 4) as tell:
     for done in range(1, 5):
         time.sleep(0.15)
         tell(done, 4)
@@ -205,12 +206,12 @@ design --epsilon 1 --levels 2 --out d.json
 design --epsilon 1 --categories a,b,c
 show m.json
 verify m.json
-account m.json --coordinates 10 --rounds 30
+account m.json --dimension 10 --rounds 30
 privatize in.parquet --column x --mechanism m.json --out r.parquet --ledger l.jsonl --budget 9
 estimate r.parquet --histogram --quantiles
 compare --epsilon 1 --bits 1
 ledger l.jsonl --budget 9
-advise --clients 50 --target-epsilon 4 --dim 10 --trust local
+advise --clients-per-round 50 --epsilon 4 --dimension 10 --observer reports
 reproduce list
 report m.json --out o.html
 smoothed elections

@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
-from typing import Annotated, Any, cast
+from collections.abc import Callable, Mapping
+from typing import Annotated, Literal
 
 import typer
 from rich.console import RenderableType
 
 import mezzotint as mz
-from mezzotint.cli import common
-from mezzotint.cli.common import AsJson, Options, option
+from mezzotint.cli import common, console, progress, tables
+from mezzotint.cli.options import AsJson, option
 from mezzotint.core.errors import InfeasibleError, MezzotintError, ParameterError
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.records import above, number
+from mezzotint.core.records import JsonObject, above, number
 
-EXAMPLE = "mezzotint advise --clients 1000 --dim 10000 --rounds 20 --trust sum --target-epsilon 8 --delta 1e-6"
+EXAMPLE = (
+    "mezzotint advise --clients-per-round 1000 --dimension 10000 --rounds 20 --observer secure_sum "
+    "--epsilon 8 --delta 1e-6"
+)
+
+TRUST: Mapping[str, Literal["local", "sum"]] = {"reports": "local", "secure_sum": "sum"}
+"""Who must be trusted for an observer to see no more, as the library names it."""
+
+RUN, SCHEMES = "Run", "Schemes"
 
 _REACHES = (1.0, 1.1, 1.3)
 """Reaches of the even grids tried, as multiples of the smallest that unbiased reports need."""
@@ -44,7 +52,7 @@ def _optimal(count: int) -> Callable[[float, float], Mechanism]:
     def build(strength: float, reach: float) -> Mechanism:
         # Twice the margin of rounding to integers, so that the outermost levels stay wide enough.
         reaches = [reach / math.tanh(strength / 2) * further * (1 + 2e-6) for further in _REACHES]
-        how: Options = {
+        how: JsonObject = {
             "epsilon": strength,
             "lower": -reach,
             "upper": reach,
@@ -58,8 +66,8 @@ def _optimal(count: int) -> Callable[[float, float], Mechanism]:
                     count, reaches, lambda even: mz.design.optimal(levels=even, **how)
                 )
             except MezzotintError:
-                told = f"epsilon={strength:g}: no unbiased table on {count} even levels was found"
-                raise InfeasibleError(told) from None
+                reason = f"epsilon={strength:g}: no unbiased table on {count} even levels was found"
+                raise InfeasibleError(reason) from None
 
     return build
 
@@ -87,53 +95,56 @@ def candidates(
 
 
 def command(
-    clients: Annotated[int, option("Clients per round.")],
-    target_epsilon: Annotated[
-        float, option("Epsilon of the run, over all coordinates and rounds.")
-    ],
-    dim: Annotated[int, option("Dimension of a client's vector, whose L2 norm is at most 1.")] = 1,
-    rounds: Annotated[int, option("Rounds in the run.")] = 1,
+    clients_per_round: Annotated[int, option("Clients in a round.", panel=RUN)],
+    epsilon: Annotated[float, option("Epsilon of the run, all of it.", panel=RUN)],
+    delta: Annotated[float, option("Delta of the run; 0: pure epsilon.", panel=RUN)] = 1e-6,
+    dimension: Annotated[int, option("Of a vector, of L2 norm at most 1.", panel=RUN)] = 1,
+    rounds: Annotated[int, option("Rounds of the run.", panel=RUN)] = 1,
     population: Annotated[
-        int | None, option("Number of clients, who take turns; default: all in every round.")
+        int | None, option("Clients who take turns; by default all in every round.", panel=RUN)
     ] = None,
+    observer: Annotated[
+        Literal["reports", "secure_sum"],
+        option("Sees every report, or sums alone:", panel=RUN),
+    ] = "secure_sum",
+    corrupted: Annotated[int, option("Clients of a round without honest noise.", panel=RUN)] = 0,
     bits: Annotated[
-        int | None, option("Maximum number of bits sent per value; default: no limit.")
+        int | None, option("Most bits sent per value; by default any.", panel=SCHEMES)
     ] = None,
-    trust: Annotated[
-        str, option("What is visible. local: every report; sum: only secure sums.")
-    ] = "sum",
-    delta: Annotated[float, option("Delta of the run; 0 for pure epsilon.")] = 1e-6,
-    corrupted: Annotated[
-        int,
-        option("Clients per round assumed corrupted (--trust sum); their noise does not count."),
-    ] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Rank schemes for averaging clients' vectors, all calibrated to the same claim about the run.
 
-    Errors are those of one round's mean, per coordinate, for vectors of norm 1 (values in [-1, 1] for --dim 1).
+    Errors are those of one round's mean, per coordinate, for vectors of norm 1 (values in [-1, 1] for --dimension 1).
     The exit status is 1 if no scheme meets the claim within the given bits.
     """
     setting = mz.vectors.Setting(
-        clients=clients, dimension=dim, rounds=_taken_part(clients, rounds, population), trust=cast("Any", trust),
-        epsilon=target_epsilon, delta=delta, bits=bits, corrupted=corrupted,
-    )  # fmt: skip
+        clients=clients_per_round,
+        dimension=dimension,
+        rounds=_rounds_of_a_client(clients_per_round, rounds, population),
+        trust=TRUST[observer],
+        epsilon=epsilon,
+        delta=delta,
+        bits=bits,
+        corrupted=corrupted,
+    )
     tables, noises = candidates(setting)
-    with common.progress("calibrating") as tell:
+    with progress.bar("calibrating") as tell:
         advice = mz.vectors.advise(setting, tables=tables, noises=noises, progress=tell)
     facts = {"population": population, "run_rounds": rounds, **advice.as_dict()}
-    common.show(facts, as_json, lambda: _picture(advice))
+    console.show(facts, as_json, lambda: _picture(advice))
     if advice.best is None:
         raise typer.Exit(1)
 
 
-def _taken_part(clients: int, rounds: int, population: int | None) -> int:
+def _rounds_of_a_client(clients_per_round: int, rounds: int, population: int | None) -> int:
     """Rounds in which one client takes part if the server rotates through the clients evenly."""
     if population is None:
         return rounds
-    if population < clients:
-        raise ParameterError("population", population, f"must be at least --clients={clients}")
-    return -(-rounds * clients // population)
+    if population < clients_per_round:
+        remedy = f"must be at least --clients-per-round={clients_per_round}"
+        raise ParameterError("population", population, remedy)
+    return -(-rounds * clients_per_round // population)
 
 
 def _picture(advice: mz.vectors.Advice) -> list[RenderableType]:
@@ -154,7 +165,7 @@ def _picture(advice: mz.vectors.Advice) -> list[RenderableType]:
             number(one.wire_bits),
             f"{one.client_bits:,}" if one.client_bits else "-",
             above(one.epsilon, 4) if one.feasible else "-",
-            common.typed(one.reason),
+            one.reason,
         )
         for one in advice.options
     ]
@@ -173,7 +184,7 @@ def _picture(advice: mz.vectors.Advice) -> list[RenderableType]:
     ]
     best = [] if advice.best is None else [f"Best: {advice.best.parameter}. {advice.best.claim}"]
     return [
-        common.TerminalTable(columns, rows, left=("scheme", "why"), title=title),
-        *map(common.typed, advice.remarks),
+        tables.TerminalTable(columns, rows, left=("scheme", "why"), title=title),
+        *advice.remarks,
         *best,
     ]

@@ -1,4 +1,4 @@
-"""The verbs put together, and the one place where errors become one line and an exit status."""
+"""The verbs put together, and where errors become one line and an exit status."""
 
 from __future__ import annotations
 
@@ -8,20 +8,23 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, final
 
 import typer
 
 from mezzotint.cli import (
+    account,
     advise,
-    common,
     compare,
+    console,
     demo,
     design,
     estimate,
     federate,
     ledger,
+    messages,
     pages,
     plan,
     privatize,
@@ -29,43 +32,186 @@ from mezzotint.cli import (
     show,
     train,
 )
-from mezzotint.cli.common import option
+from mezzotint.cli.estimate_options import EstimateOptions
+from mezzotint.cli.options import VerbHelp, VerbsHelp, option, verb_of, with_names_of_today
 from mezzotint.core import not_installed
-from mezzotint.core.errors import MezzotintError
+from mezzotint.core.errors import MezzotintError, ParameterError
+from mezzotint.core.records import escaped
 
 BAD_INPUT = 2
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
 """Errors of a place that cannot be written to any further."""
 
 INTERRUPTED = 130
+NO_COLOR = "--no-color"
 
 SUMMARY = "Differentially private randomized quantization: few bits, unbiased, with certificates a machine can check."
 
-VERBS = {
-    "demo": (demo.command, demo.EXAMPLE),
-    "plan": (plan.command, plan.EXAMPLE),
-    "design": (design.command, design.EXAMPLE),
-    "show": (show.show, show.SHOW),
-    "verify": (show.verify, show.VERIFY),
-    "privatize": (privatize.command, privatize.EXAMPLE),
-    "estimate": (estimate.command, estimate.EXAMPLE),
-    "compare": (compare.command, compare.EXAMPLE),
-    "account": (ledger.account, ledger.ACCOUNT),
-    "ledger": (ledger.ledger, ledger.LEDGER),
-    "advise": (advise.command, advise.EXAMPLE),
-    "reproduce": (reproduce.reproduce, reproduce.REPRODUCE),
-    "report": (pages.report, pages.REPORT),
-    "explore": (pages.explore, pages.EXPLORE),
-    "train": (train.command, train.EXAMPLE),
-    "federate": (federate.command, federate.EXAMPLE),
-}
-"""Functions whose signatures are the verbs' options, and an example of each."""
+PLAN, COLLECT, CHECK, LEARN, PAPERS = "Plan", "Collect", "Check", "Learn", "Papers"
+"""Panels of the list of verbs."""
 
-ROOMS = {
-    "smoothed": "Smoothed differential privacy: how much a published sample of votes or gradients reveals.",
-    "roster": "Manage client identities and the roster: the list of all clients that each client of secure sums holds.",
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Verb:
+    """A verb of the command line.
+
+    Arguments:
+        panel: of the list of verbs.
+        summary: its line there.
+        example: a command line, below its help.
+        run: its function. Its arguments are the options, or it takes one record of them.
+        options: that record; None where the function takes them singly.
+    """
+
+    panel: str
+    summary: str
+    example: str
+    run: Callable[..., None]
+    options: type[object] | None = None
+
+    @property
+    def command(self) -> Callable[..., None]:
+        """What the parser calls."""
+        return self.run if self.options is None else verb_of(self.options, self.run)
+
+
+VERBS = {
+    "plan": Verb(
+        panel=PLAN,
+        summary="People, epsilon or half width, from the other two",
+        example=plan.EXAMPLE,
+        run=plan.command,
+        options=plan.PlanOptions,
+    ),
+    "compare": Verb(
+        panel=PLAN,
+        summary="Compare mechanisms at the same certified epsilon",
+        example=compare.EXAMPLE,
+        run=compare.command,
+    ),
+    "advise": Verb(
+        panel=PLAN,
+        summary="Rank schemes for means of clients' vectors",
+        example=advise.EXAMPLE,
+        run=advise.command,
+    ),
+    "explore": Verb(
+        panel=PLAN,
+        summary="Open a page on this machine that helps to choose",
+        example=pages.EXPLORE,
+        run=pages.explore,
+    ),
+    "design": Verb(
+        panel=COLLECT,
+        summary="Design a mechanism for a privacy level",
+        example=design.EXAMPLE,
+        run=design.command,
+        options=design.DesignOptions,
+    ),
+    "show": Verb(
+        panel=COLLECT,
+        summary="Show a mechanism: distributions, errors, certificate",
+        example=show.SHOW,
+        run=show.show,
+    ),
+    "privatize": Verb(
+        panel=COLLECT,
+        summary="Privatize columns: one report per row",
+        example=privatize.EXAMPLE,
+        run=privatize.command,
+        options=privatize.PrivatizeOptions,
+    ),
+    "estimate": Verb(
+        panel=COLLECT,
+        summary="Estimate means, shares and quantiles from reports",
+        example=estimate.EXAMPLE,
+        run=estimate.command,
+        options=EstimateOptions,
+    ),
+    "report": Verb(
+        panel=COLLECT,
+        summary="Write a page about a mechanism, reports or a run",
+        example=pages.REPORT,
+        run=pages.report,
+    ),
+    "verify": Verb(
+        panel=CHECK,
+        summary="Check a mechanism file or a claim file exactly",
+        example=show.VERIFY,
+        run=show.verify,
+    ),
+    "account": Verb(
+        panel=CHECK,
+        summary="Compute the epsilon of a complete release",
+        example=account.EXAMPLE,
+        run=account.command,
+        options=account.AccountOptions,
+    ),
+    "ledger": Verb(
+        panel=CHECK,
+        summary="Show what a ledger charges to whom, and what is left",
+        example=ledger.EXAMPLE,
+        run=ledger.command,
+        options=ledger.LedgerOptions,
+    ),
+    "train": Verb(
+        panel=LEARN,
+        summary="Train a private model with few bits per weight",
+        example=train.EXAMPLE,
+        run=train.command,
+    ),
+    "federate": Verb(
+        panel=LEARN,
+        summary="Run federated learning, here or as an app of Flower",
+        example=federate.EXAMPLE,
+        run=federate.command,
+    ),
+    "reproduce": Verb(
+        panel=PAPERS,
+        summary="Recompute a published table or figure",
+        example=reproduce.EXAMPLE,
+        run=reproduce.command,
+    ),
+    "demo": Verb(
+        panel=PAPERS,
+        summary="Privatize 336,776 real flights with every family",
+        example=demo.EXAMPLE,
+        run=demo.command,
+    ),
 }
-"""Rooms with several verbs: `mezzotint.cli.<room>:app` is `mezzotint <room> ...`. Imported only when named."""
+"""Verbs by name."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class VerbFamily:
+    """A verb that has verbs of its own: `mezzotint.cli.<name>:app`, imported only when named.
+
+    Arguments:
+        panel: of the list of verbs.
+        summary: its line there.
+        text: its help.
+    """
+
+    panel: str
+    summary: str
+    text: str
+
+
+VERB_FAMILIES = {
+    "roster": VerbFamily(
+        panel=LEARN,
+        summary="Make client identities and the list of all clients",
+        text="Manage client identities and the roster: the list of all clients that each client of secure sums holds.",
+    ),
+    "smoothed": VerbFamily(
+        panel=PAPERS,
+        summary="Smoothed differential privacy of a published sample",
+        text="Smoothed differential privacy: how much a published sample of votes or gradients reveals.",
+    ),
+}
+"""Verbs that have verbs of their own, by name."""
 
 
 EXTRAS = {
@@ -81,38 +227,75 @@ EXTRAS = {
 
 
 def build(words: Sequence[str]) -> typer.Typer:
-    """The application for a command line: verbs and rooms that are not among `words` are listed, but not built."""
-    app = typer.Typer(
-        name="mezzotint", help=SUMMARY, pretty_exceptions_enable=False, rich_markup_mode="rich"
+    """The application for a command line: verbs that are not among `words` are listed, but not built."""
+    program = typer.Typer(
+        name="mezzotint",
+        cls=VerbsHelp,
+        help=SUMMARY,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
     )
-    app.callback(invoke_without_command=True, help=SUMMARY)(entrance)
-    for name, (verb, example) in VERBS.items():
-        app.command(name, help=verb.__doc__, epilog=f"Example: {example}")(
-            verb if name in words else _nothing
+    program.callback(invoke_without_command=True, help=SUMMARY)(entrance)
+    for name, verb in VERBS.items():
+        command = verb.command if name in words else _nothing
+        program.command(
+            name,
+            cls=VerbHelp,
+            help=command.__doc__,
+            short_help=verb.summary,
+            epilog=f"Example: {verb.example}",
+            rich_help_panel=verb.panel,
+        )(command)
+    for name, family in VERB_FAMILIES.items():
+        inner = typer.Typer(callback=_nothing)
+        if name in words:
+            inner = importlib.import_module(f"mezzotint.cli.{name}").app
+        program.add_typer(
+            inner,
+            name=name,
+            cls=VerbsHelp,
+            help=family.text,
+            short_help=family.summary,
+            rich_help_panel=family.panel,
         )
-    for room, summary in ROOMS.items():
-        if room in words:
-            app.add_typer(
-                importlib.import_module(f"mezzotint.cli.{room}").app, name=room, help=summary
-            )
-        else:
-            app.add_typer(typer.Typer(callback=_nothing), name=room, help=summary)
-    return app
+    return program
 
 
 @functools.cache  # a process may run many command lines, and typer reads the annotations of each verb
-def _command(names: tuple[str, ...]):  # of a class that typer has elsewhere in each release
-    command = typer.main.get_command(build(names))
-    for parameter in getattr(command, "commands", {})["estimate"].params:
-        meant = estimate.OPTIONAL_VALUES.get(parameter.name)
-        if meant is not None:  # typer has no name for this: an option whose value may be left out
-            parameter._flag_needs_value, parameter.flag_value = True, meant
-    common.refuse_repeats(command)
+def _command(names: tuple[str, ...]) -> Any:  # of a class that typer has elsewhere in each release
+    command: Any = typer.main.get_command(build(names))
+    for parameter in command.commands["estimate"].params:
+        value = estimate.OPTIONAL_VALUES.get(parameter.name)
+        if value is not None:  # typer has no name for this: an option whose value may be left out
+            parameter._flag_needs_value = True
+            parameter.flag_value = value
+    refuse_repeats(command)
     return command
 
 
+def refuse_repeats(command: Any) -> None:
+    """Make every command refuse an option of one value that is given twice: the parser would keep the last one."""
+    for inner in getattr(command, "commands", {}).values():
+        refuse_repeats(inner)
+    parse = command.parse_args
+
+    def parse_once(context: Any, words: list[str]) -> list[str]:
+        typed = command.make_parser(context).parse_args(args=list(words))[2]
+        for parameter in command.params:
+            takes_one = not parameter.multiple and parameter.nargs == 1
+            takes_one = takes_one and not getattr(parameter, "is_flag", False)
+            count = sum(each is parameter for each in typed)
+            if count > 1 and parameter.param_type_name == "option" and takes_one:
+                raise ParameterError(
+                    parameter.name, f"{count} times", "takes one value; give it once"
+                )
+        return parse(context, words)
+
+    command.parse_args = parse_once
+
+
 def _nothing() -> None:
-    """Stands for a verb or a room that this command line does not name."""
+    """In place of a verb that this command line does not name."""
 
 
 def _version(wanted: bool) -> None:
@@ -139,14 +322,11 @@ def entrance(context: typer.Context, version: Version = False, no_color: NoColor
 
 
 app = build((*VERBS,))
-"""The application without the rooms' own verbs, for typer's tools; `run` is the program."""
+"""The application without the verbs of verbs, for typer's tools; `run` is the program."""
 
 
 def _complain(text: str) -> int:
-    # Names and contents of files are printed as they are, but control no terminal and fit every encoding.
-    line = "".join(
-        letter if letter.isprintable() else ascii(letter)[1:-1] for letter in " ".join(text.split())
-    )
+    line = escaped(" ".join(text.split()))
     print(f"mezzotint: {line}", file=sys.stderr)
     return BAD_INPUT
 
@@ -165,25 +345,15 @@ def run(arguments: Sequence[str] | None = None) -> int:
     Arguments:
         arguments: without the program's name; None reads sys.argv.
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    for argument in given:
-        if "\0" in argument or any("\ud800" <= letter <= "\udc7f" for letter in argument):
-            return _complain(f"{argument}: holds a character that no name can have")
-    if "--no-color" in given:  # wherever it stands
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    for word in words:
+        if "\0" in word or any("\ud800" <= letter <= "\udc7f" for letter in word):
+            return _complain(f"{word}: holds a character that no name can have")
+    if NO_COLOR in words:  # wherever it stands
         os.environ["NO_COLOR"] = "1"
-        given = [argument for argument in given if argument != "--no-color"]
+        words = [word for word in words if word != NO_COLOR]
     try:
-        # What the shell asks completion for: bash; zsh, fish and PowerShell.
-        completed = " ".join(
-            os.environ.get(name, "") for name in ("COMP_WORDS", "_TYPER_COMPLETE_ARGS")
-        ).split()
-        entered = _command(tuple(name for name in (*VERBS, *ROOMS) if name in (*given, *completed)))
-        with common.command_line(entered, given):
-            try:
-                status = entered(args=given, prog_name="mezzotint", standalone_mode=False)
-                sys.stdout.flush()
-            except MezzotintError as error:
-                return _complain(common.complaint(error))
+        return _run_verb(with_names_of_today(words, console.warn))
     except ModuleNotFoundError as error:
         extra = EXTRAS.get((error.name or "").partition(".")[0])
         if extra is None:
@@ -196,17 +366,39 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except Exception as error:
-        # Usage errors of the parser; their class lives in different modules in different releases of typer.
-        message = getattr(error, "format_message", None)
-        if message is None:
-            raise
-        if not message():  # a room named without a verb: its help is printed already
-            return BAD_INPUT
-        path = getattr(getattr(error, "ctx", None), "command_path", "mezzotint")
-        # Some releases add a guess to a guess.
-        said = re.sub(r"(\(?Did you mean [^?]*\?\)?)( ?\1)+", r"\1", message())
-        return _complain(f"{said} Try: {path} --help")
+        return _complain_of_usage(error)
+
+
+def _run_verb(words: list[str]) -> int:
+    """Run the verb that the words name; a refusal of the library's is one line."""
+    # What the shell asks completion for: bash; zsh, fish and PowerShell.
+    asked = [os.environ.get(name, "") for name in ("COMP_WORDS", "_TYPER_COMPLETE_ARGS")]
+    named = {*words, *" ".join(asked).split()}
+    program = _command(tuple(name for name in (*VERBS, *VERB_FAMILIES) if name in named))
+    try:
+        status = program(args=words, prog_name="mezzotint", standalone_mode=False)
+        sys.stdout.flush()
+    except MezzotintError as error:
+        return _complain(messages.complaint(error, messages.named_verb(program, words)))
     return status if isinstance(status, int) else 0
+
+
+def _complain_of_usage(error: Exception) -> int:
+    """The line for an error of the parser, whose class lives in different modules in different releases of typer.
+
+    Raises:
+        Exception: the error itself, where it is none of the parser's.
+    """
+    message = getattr(error, "format_message", None)
+    if message is None:
+        raise error
+    text = message()
+    if not text:  # a verb of verbs named without one: its help is printed already
+        return BAD_INPUT
+    path = getattr(getattr(error, "ctx", None), "command_path", "mezzotint")
+    # Some releases add a guess to a guess.
+    text = re.sub(r"(\(?Did you mean [^?]*\?\)?)( ?\1)+", r"\1", text)
+    return _complain(f"{text} Try: {path} --help")
 
 
 def _close_quietly() -> int:

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import mezzotint as mz
-from mezzotint.cli import common
-from mezzotint.cli.common import AsJson, Lower, Options, Overwrite, PriorOption, Upper, option
+from mezzotint.cli import common, console, progress, tables
+from mezzotint.cli.common import Lower, PriorOption, Upper
+from mezzotint.cli.options import OUTPUT, AsJson, Overwrite, option
 from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.files import replacing
 from mezzotint.core.records import JsonObject, number
@@ -21,6 +22,8 @@ GREATEST_EPSILON = 8.0
 """Beyond this, there is hardly any noise left to trade."""
 
 EXAMPLE = "mezzotint compare --epsilon 1 --bits 2 --json"
+
+COMPARED = "What is compared"
 
 FIGURE_ENDINGS = (".png", ".svg", ".pdf")
 
@@ -42,29 +45,25 @@ _COLUMNS = (
 
 
 def command(
-    epsilon: Annotated[float, option("Pure epsilon of one report, the same for every mechanism.")],
-    bits: Annotated[int | None, option("Bits per report: 2**bits levels.")] = None,
+    epsilon: Annotated[float, option("Pure epsilon of a report, for all.", panel=COMPARED)],
+    bits: Annotated[int | None, option("Of a report: 2**bits levels.", panel=COMPARED)] = None,
     levels: Annotated[
-        str | None, option("Number of levels, or the levels themselves, instead of --bits.")
+        str | None, option("Their number, or the levels; or --bits.", panel=COMPARED)
     ] = None,
     lower: Lower = -1.0,
     upper: Upper = 1.0,
     prior: PriorOption = None,
     mechanism: Annotated[
-        list[Path] | None, option("Mechanism file to compare with the others; repeatable.")
+        list[Path] | None, option("Mechanism file to compare; repeatable.", panel=COMPARED)
     ] = None,
+    every: Annotated[
+        bool, option("Add mechanisms with continuous outputs.", "--all", panel=COMPARED)
+    ] = False,
     figure: Annotated[
         Path | None,
-        option(
-            "Also plot MSE against epsilon, of 1 to 3 bits and of what was compared (.png, .svg, .pdf).",
-            "--figure",
-            "--png",
-        ),
+        option("Plot MSE against epsilon (.png, .svg, .pdf).", "--figure", panel=OUTPUT),
     ] = None,
-    data: Annotated[Path | None, option("Also write the plotted numbers to this CSV file.")] = None,
-    every: Annotated[
-        bool, option("Include further mechanisms, some with continuous outputs.", "--all")
-    ] = False,
+    data: Annotated[Path | None, option("Write the plotted numbers (.csv).", panel=OUTPUT)] = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
@@ -79,13 +78,13 @@ def command(
         else {"bits": 2 if bits is None else bits}
     )
     sample = common.read_prior(prior, lower, upper)
-    problem: Options = {"epsilon": epsilon, "lower": lower, "upper": upper, "prior": sample}
-    with common.busy("loading the solvers"):
+    problem: JsonObject = {"epsilon": epsilon, "lower": lower, "upper": upper, "prior": sample}
+    with progress.busy("loading the solvers"):
         from mezzotint.design.comparison import BASELINES, FAMILIES
 
         files = [common.load_mechanism(path) for path in mechanism or ()]
         families = (*FAMILIES, *(BASELINES if every else ()), *files)
-    with common.progress("designing", len(families)) as tell:
+    with progress.bar("designing", len(families)) as tell:
         rows = mz.design.compare(families=families, progress=tell, **problem, **size)
     facts = [_facts(row, epsilon, lower, upper) for row in rows]
     points = []
@@ -97,7 +96,7 @@ def command(
         _write(points, data, overwrite=overwrite)
     drawn = {"tradeoff": points} if points else {}
     asked = {"epsilon_asked": epsilon, "lower": lower, "upper": upper, **size}
-    common.show(
+    console.show(
         {**asked, "mechanisms": facts, **drawn},
         as_json,
         lambda: [_table(facts, epsilon, lower, upper), _MEANING],
@@ -116,7 +115,7 @@ def _facts(row: mz.design.Row, epsilon: float, lower: float, upper: float) -> Js
 
 def _table(
     facts: list[JsonObject], epsilon: float, lower: float, upper: float
-) -> common.TerminalTable:
+) -> tables.TerminalTable:
     stated = [row for row in facts if row["epsilon"] is not None]
     certified = any(row["certified"] for row in stated)
     for row in stated:
@@ -132,7 +131,7 @@ def _table(
         # Infinities are text in facts, as JSON has none.
         numbers = [None if row[name] is None else float(row[name]) for name in _COLUMNS[:-1]]
         rows.append((row["family"], *map(number, numbers), row["note"]))
-    return common.TerminalTable(columns, rows, left=("mechanism", "note"), title=title)
+    return tables.TerminalTable(columns, rows, left=("mechanism", "note"), title=title)
 
 
 _MEANING = (
@@ -157,7 +156,7 @@ def _people(row: mz.design.Row, lower: float, upper: float) -> int | None:
 def _points(rows: Sequence[mz.design.Row], *, epsilon: float, **problem: Any) -> list[JsonObject]:
     """MSE against epsilon around the one requested, and of what was compared at its own epsilon."""
     epsilons = [epsilon * factor for factor in TRADEOFF if epsilon * factor <= GREATEST_EPSILON]
-    with common.progress("trade-off") as tell:
+    with progress.bar("trade-off") as tell:
         points = mz.design.tradeoff(
             epsilons=epsilons or [epsilon], bits=(1, 2, 3), progress=tell, **problem
         )

@@ -12,9 +12,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 import mezzotint as mz
-from mezzotint.cli import common
+from mezzotint.cli import console, progress, tables
 from mezzotint.cli import design as designs
-from mezzotint.cli.common import AsJson, option
+from mezzotint.cli.options import AsJson, option
 from mezzotint.core.files import replacing
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject, number
@@ -95,7 +95,7 @@ def command(
     }
     with replacing(paths["report.md"], overwrite=True) as temporary:
         temporary.write_text(_markdown(facts, str(checked)), encoding="utf-8")
-    common.show(facts, as_json, lambda: _picture(facts, str(checked)))
+    console.show(facts, as_json, lambda: _picture(facts, str(checked)))
     if not checked.valid:
         raise typer.Exit(1)
 
@@ -111,7 +111,7 @@ def _one(label: str, folder: Path) -> JsonObject:
     mechanism: Mechanism = result.mechanism
     designed = time.perf_counter()
     reports = folder / "reports.parquet"
-    with mz.datasets.flights() as path, common.progress(label, unit="rows") as tell:
+    with mz.datasets.flights() as path, progress.bar(label, unit="rows") as tell:
         how: JsonObject = {"missing": "drop", "overwrite": True, "progress": tell}
         mz.collect.privatize(path, reports, column=mz.datasets.AIR_TIME, mechanism=mechanism, **how)
     counts = mz.collect.read_counts(reports)
@@ -141,7 +141,7 @@ def _groups(mechanism: Mechanism, out: Path) -> JsonObject:
 
     carriers = mz.families.categorical(categories=CARRIERS, epsilon=EPSILON, other=True)
     tables = {mz.datasets.AIR_TIME: mechanism, mz.datasets.CARRIER: carriers}
-    with mz.datasets.flights() as path, common.progress("carrier", unit="rows") as tell:
+    with mz.datasets.flights() as path, progress.bar("carrier", unit="rows") as tell:
         written = mz.collect.privatize_columns(
             path,
             out,
@@ -246,8 +246,8 @@ def _words(facts: JsonObject, checked: str) -> list[str]:
 def _picture(facts: JsonObject, checked: str) -> list[RenderableType]:
     about, calibrated, verified, together = _words(facts, checked)
     truth, *families = _compared(facts)
-    table = common.TerminalTable(_HEADINGS, [truth, None, *families], caption=calibrated)
-    grouped = common.TerminalTable(_GROUPED, _grouped_rows(facts), caption=together)
+    table = tables.TerminalTable(_HEADINGS, [truth, None, *families], caption=calibrated)
+    grouped = tables.TerminalTable(_GROUPED, _grouped_rows(facts), caption=together)
     written = f"Written: {', '.join(facts['files'].values())} ({facts['seconds']:.1f} s in all)"
     return [Group(Text(about), table, Text(verified), grouped), written]
 

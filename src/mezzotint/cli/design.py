@@ -8,12 +8,14 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, final
 
 import mezzotint as mz
-from mezzotint.cli import common
-from mezzotint.cli.common import AsJson, Lower, Options, Overwrite, PriorOption, Upper, option
+from mezzotint.cli import common, console, progress
+from mezzotint.cli.common import Lower, PriorOption, Upper
+from mezzotint.cli.options import OUTPUT, AsJson, Overwrite, option
 from mezzotint.cli.parameters import Parameters
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import replacing
@@ -27,216 +29,270 @@ FAMILIES = ("optimal", "optm", "mvu", "imvu", *CLOSED_FORMS)
 BINS = 10
 """Bins of the histogram for which another table is suggested."""
 
+PROOF_SECONDS = 60.0
+"""Time limit for --prove where none is given."""
 
-def command(
+Family = Literal[
+    "optimal", "optm", "mvu", "imvu", "rqm", "erm", "pbm", "randomized_response",
+    "k_randomized_response",
+]  # fmt: skip
+Loss = Literal["mse", "mae", "minimax", "cdf"]
+Metric = Literal["absolute", "squared"]
+Coding = Literal["best", "krr", "subset", "hadamard", "projective", "affine"]
+
+GUARANTEE, TABLE = "Guarantee and loss", "Table"
+CATEGORIES, PROVEN = "Categories instead of numbers", "Lower bounds"
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class DesignOptions:
+    """Options of the verb."""
+
     epsilon: Annotated[
         float | None,
-        option(
-            "Privacy budget per report, never exceeded; see also --delta, --alpha and --metric. Left out with a "
-            "family's own parameters, of which it is printed."
-        ),
-    ] = None,
-    levels: Annotated[
-        str | None, option("Number of levels (default: 4), or the levels: --levels=-3,0.5,3.")
-    ] = None,
-    lower: Lower = -1.0,
-    upper: Upper = 1.0,
-    loss: Annotated[
-        str, option("Loss: mse, mae, minimax (largest mse) or cdf (distribution function).")
-    ] = "mse",
-    family: Annotated[str, option(f"One of {', '.join(FAMILIES)}.")] = "optimal",
-    extension: Annotated[
-        float | None, option("rqm: Delta, how far its levels go beyond the range, data units.")
-    ] = None,
-    q: Annotated[float | None, option("rqm: chance that an inner level is kept.")] = None,
-    gamma: Annotated[float | None, option("erm: exponent of its selection probabilities.")] = None,
-    theta: Annotated[float | None, option("pbm: slope of the coin's bias, to 1/2.")] = None,
-    trials: Annotated[int | None, option("pbm: number of tosses; one level more.")] = None,
-    prior: PriorOption = None,
-    delta: Annotated[
-        float, option("optimal only: design for (epsilon, delta) instead of pure epsilon.")
-    ] = 0.0,
+        option("Epsilon of a report, never exceeded.", panel=GUARANTEE),
+    ] = None
+    delta: Annotated[float, option("optimal: an (epsilon, delta) guarantee.", panel=GUARANTEE)] = (
+        0.0
+    )
     alpha: Annotated[
         float | None,
-        option("optimal only: epsilon bounds the Renyi divergence of this order, > 1."),
-    ] = None,
+        option("optimal: epsilon bounds Renyi divergence of this order.", panel=GUARANTEE),
+    ] = None
     metric: Annotated[
-        str | None, option("optimal only: epsilon per |x - x'| (absolute) or square (squared).")
-    ] = None,
+        Metric | None,
+        option("optimal: epsilon per |x - x'| or its square:", panel=GUARANTEE),
+    ] = None
+    lower: Lower = -1.0
+    upper: Upper = 1.0
+    loss: Annotated[Loss, option("Error to make small:", panel=GUARANTEE)] = "mse"
+    prior: PriorOption = None
     max_bias: Annotated[
-        float, option("optimal only: largest bias allowed, data units; inf: any.")
-    ] = 0.0,
-    max_level: Annotated[
-        float | None, option("Largest distance of a searched level from the midpoint.")
-    ] = None,
-    knots: Annotated[
-        int | None, option("Evenly spaced knots (inputs with a row); default: optimised.")
-    ] = None,
-    categories: Annotated[
+        float, option("optimal: largest bias, data units; inf: any.", panel=GUARANTEE)
+    ] = 0.0
+    levels: Annotated[
         str | None,
-        option("Design for categories: their names (a,b,c), or their number K: 0 to K - 1."),
-    ] = None,
-    method: Annotated[
-        str,
-        option("--categories: best, krr, subset, hadamard, projective, affine."),
-    ] = "best",
+        option("Number of levels, by default 4, or --levels=-3,0,3.", panel=TABLE),
+    ] = None
+    max_level: Annotated[
+        float | None, option("Largest distance of a level from the midpoint.", panel=TABLE)
+    ] = None
+    knots: Annotated[
+        int | None, option("Evenly spaced knots; by default optimised.", panel=TABLE)
+    ] = None
+    family: Annotated[Family, option("Kind of table:", panel=TABLE)] = "optimal"
+    extension: Annotated[
+        float | None, option("rqm: reach of its levels beyond the range.", panel=TABLE)
+    ] = None
+    q: Annotated[float | None, option("rqm: chance that an inner level is kept.", panel=TABLE)] = (
+        None
+    )
+    gamma: Annotated[float | None, option("erm: exponent of its probabilities.", panel=TABLE)] = (
+        None
+    )
+    theta: Annotated[
+        float | None, option("pbm: slope of the coin's bias, to 1/2.", panel=TABLE)
+    ] = None
+    trials: Annotated[int | None, option("pbm: number of tosses; one level more.", panel=TABLE)] = (
+        None
+    )
+    categories: Annotated[
+        str | None, option("Names a,b,c, or a number K: 0 to K - 1.", panel=CATEGORIES)
+    ] = None
+    method: Annotated[Coding, option("Coding of categories:", panel=CATEGORIES)] = "best"
     other: Annotated[
-        bool, option("--categories only: add a category for values not listed.", "--other")
-    ] = False,
+        bool, option("Add a category for values not listed.", "--other", panel=CATEGORIES)
+    ] = False
     missing: Annotated[
-        bool, option("--categories only: add a category for missing values.", "--missing")
-    ] = False,
-    out: Annotated[Path | None, option("Mechanism file to write (.json).")] = None,
-    overwrite: Overwrite = False,
+        bool, option("Add a category for missing values.", "--missing", panel=CATEGORIES)
+    ] = False
     limit: Annotated[
         bool,
-        option(
-            "Also print how far the loss is above a lower bound for any number of bits.", "--limit"
-        ),
-    ] = False,
+        option("Print the distance to a bound for any number of bits.", "--limit", panel=PROVEN),
+    ] = False
     prove: Annotated[
-        bool,
-        option("Also prove a lower bound on the loss of any levels, as many as these.", "--prove"),
-    ] = False,
+        bool, option("Prove a bound for any levels, as many as these.", "--prove", panel=PROVEN)
+    ] = False
     seconds: Annotated[
-        float | None, option("Time limit for --prove, in seconds; default: 60.")
-    ] = None,
+        float | None, option("Time limit of --prove, by default 60.", panel=PROVEN)
+    ] = None
+    out: Annotated[Path | None, option("Mechanism file to write (.json).", panel=OUTPUT)] = None
     proof: Annotated[
         Path | None,
-        option("Write a proof of the claim (with --prove: of the bound) to this file (.json)."),
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
+        option("Write a proof of the claim, with --prove of the bound (.json).", panel=OUTPUT),
+    ] = None
+    overwrite: Overwrite = False
+    as_json: AsJson = False
+
+    @property
+    def parameters(self) -> Parameters:
+        """The family's own parameters."""
+        return Parameters(
+            extension=self.extension, q=self.q, gamma=self.gamma, theta=self.theta, trials=self.trials
+        )  # fmt: skip
+
+    @property
+    def constraint(self) -> dict[str, Any]:
+        """What replaces pure epsilon and unbiasedness, where that was asked for."""
+        asked = {
+            "delta": self.delta,
+            "alpha": self.alpha,
+            "metric": self.metric,
+            "max_bias": self.max_bias,
+        }
+        return {name: value for name, value in asked.items() if value}
+
+
+def command(asked: DesignOptions) -> None:
     """Design a mechanism for a privacy level: the optimal table, or a published family calibrated to epsilon."""
-    common.refuse_outputs(".json", overwrite=overwrite, out=out, proof=proof)
-    if seconds is not None and not prove:
-        raise ParameterError("seconds", seconds, "this option needs --prove")
-    own = Parameters(extension=extension, q=q, gamma=gamma, theta=theta, trials=trials)
-    if categories is not None:
-        common.refuse_given(own.given, "a table for categories does not take this option")
-        own.check("categories", epsilon)
+    common.refuse_outputs(".json", overwrite=asked.overwrite, out=asked.out, proof=asked.proof)
+    if asked.seconds is not None and not asked.prove:
+        raise ParameterError("seconds", asked.seconds, "this option needs --prove")
+    if asked.categories is not None:
+        _design_categories(asked, asked.categories)
     else:
-        own.check(family, epsilon)
-    given = {
-        "levels": levels,
-        "prior": prior,
-        "delta": delta,
-        "alpha": alpha,
-        "metric": metric,
-        "knots": knots,
-    }
-    if categories is not None:
-        assert epsilon is not None, "checked"
-        given |= {"limit": limit, "prove": prove}
-        common.refuse_given(given, "a table for categories does not take this option")
-        how: Options = {"method": method, "other": other, "missing": missing}
-        names = (
-            [str(k) for k in range(int(categories))]
-            if categories.isdecimal()
-            else categories.split(",")
+        _design_table(asked)
+
+
+def _design_categories(asked: DesignOptions, categories: str) -> None:
+    """A table for categories."""
+    remedy = "a table for categories does not take this option"
+    common.refuse_given(asked.parameters.given, remedy)
+    asked.parameters.check("categories", asked.epsilon)
+    numeric = {"levels": asked.levels, "prior": asked.prior, "knots": asked.knots}
+    numeric |= asked.constraint
+    numeric |= {"limit": asked.limit, "prove": asked.prove}
+    common.refuse_given(numeric, remedy)
+    assert asked.epsilon is not None, "checked with the parameters"
+    names = categories.split(",")
+    if categories.isdecimal():
+        names = [str(index) for index in range(int(categories))]
+    if len(names) < 2:
+        raise ParameterError(
+            "categories", categories, "need at least 2 categories, as in a,b,c or 3"
         )
-        if len(names) < 2:
-            raise ParameterError(
-                "categories", categories, "need at least 2 categories, as in a,b,c or 3"
-            )
-        mechanism = mz.families.categorical(categories=names, epsilon=epsilon, **how)
-        _save(mechanism, out, proof, overwrite=overwrite)
-        _categories(mechanism, epsilon, out, as_json)
-        return
-    alone = {"method": method != "best" and method, "other": other, "missing": missing}
-    common.refuse_given(alone, "this option needs --categories")
-    if limit and (delta or alpha or metric or loss not in ("mse", "mae")):
+    mechanism = mz.families.categorical(
+        categories=names,
+        epsilon=asked.epsilon,
+        method=asked.method,
+        other=asked.other,
+        missing=asked.missing,
+    )
+    _save(mechanism, asked)
+    _show_categories(mechanism, asked.epsilon, asked)
+
+
+def _design_table(asked: DesignOptions) -> None:
+    """A table for numbers: searched for, or of a family's own parameters."""
+    _refuse_mixtures(asked)
+    sample = common.read_prior(asked.prior, asked.lower, asked.upper)
+    levels = None if asked.levels is None else common.parse_levels(asked.levels)
+    problem: JsonObject = {
+        "epsilon": asked.epsilon,
+        "lower": asked.lower,
+        "upper": asked.upper,
+        "loss": asked.loss,
+        "prior": sample,
+        **asked.constraint,
+    }
+    if asked.max_level is not None:
+        problem["max_level"] = asked.max_level
+    started = time.perf_counter()
+    if asked.parameters.given:
+        result = asked.parameters.design(
+            asked.family, lower=asked.lower, upper=asked.upper, levels=levels, loss=asked.loss,
+            prior=sample,
+        )  # fmt: skip
+        problem["epsilon"] = result.mechanism.epsilon
+    else:
+        search: JsonObject = {} if asked.knots is None else {"knots": asked.knots}
+        if asked.prove:
+            seconds = PROOF_SECONDS if asked.seconds is None else asked.seconds
+            search |= {"prove": True, "seconds": seconds}
+        with _watched(asked.family, levels, prove=asked.prove) as watch:
+            result = make(asked.family, levels=levels, **problem, **search, **watch)
+    seconds = time.perf_counter() - started
+    _save(result.mechanism, asked, bound=result.proof if asked.prove else None)
+    facts = describe(asked.family, result, loss=asked.loss, prior=sample, seconds=seconds)
+    facts |= _guaranteed(result, problem, asked)
+    console.show(facts, asked.as_json, lambda: _summary(facts))
+
+
+def _refuse_mixtures(asked: DesignOptions) -> None:
+    """Refuse options that go with categories, with a search, or with pure epsilon alone."""
+    asked.parameters.check(asked.family, asked.epsilon)
+    of_categories = {
+        "method": asked.method != "best" and asked.method,
+        "other": asked.other,
+        "missing": asked.missing,
+    }
+    common.refuse_given(of_categories, "this option needs --categories")
+    impure = asked.delta or asked.alpha or asked.metric
+    if asked.limit and (impure or asked.loss not in ("mse", "mae")):
         raise ParameterError(
             "limit", True, "limits are known only for pure epsilon and --loss mse or mae"
         )
-    sample = common.read_prior(prior, lower, upper)
-    constraint = {"delta": delta, "alpha": alpha, "metric": metric, "max_bias": max_bias}
-    problem: Options = {
-        "epsilon": epsilon,
-        "lower": lower,
-        "upper": upper,
-        "loss": loss,
-        "prior": sample,
-    }
-    problem |= {name: value for name, value in constraint.items() if value}
-    problem |= {} if max_level is None else {"max_level": max_level}
-    ways: Options = (
-        {"prove": True, "seconds": 60.0 if seconds is None else seconds} if prove else {}
-    )
-    ways |= {} if knots is None else {"knots": knots}
-    started, chosen = time.perf_counter(), None if levels is None else common.parse_levels(levels)
-    if own.given:
-        refused = {**constraint, "max_level": max_level, "knots": knots, "prove": prove}
-        common.refuse_given(
-            {name: value for name, value in refused.items() if value},
-            "the family's own parameters decide",
-        )
-        result = own.design(
-            family, lower=lower, upper=upper, levels=chosen, loss=loss, prior=sample
-        )
-        epsilon = result.mechanism.epsilon
-        problem["epsilon"] = epsilon
-    else:
-        assert epsilon is not None, "checked"
-        with _watched(family, chosen, prove=prove) as watch:
-            result = make(family, levels=chosen, **problem, **ways, **watch)
-    took = time.perf_counter() - started
-    _save(
+    if asked.parameters.given:
+        of_a_search = {**asked.constraint, "max_level": asked.max_level, "knots": asked.knots}
+        of_a_search |= {"prove": asked.prove}
+        common.refuse_given(of_a_search, "the family's own parameters decide")
+
+
+def _guaranteed(
+    result: mz.design.DesignResult, problem: JsonObject, asked: DesignOptions
+) -> JsonObject:
+    """What the integers of the table guarantee, its limit where asked for, and a table for shares."""
+    epsilon = problem["epsilon"]
+    out = None if asked.out is None else str(asked.out)
+    facts: JsonObject = {"epsilon_asked": epsilon, "out": out}
+    facts |= guarantee(
         result.mechanism,
-        out,
-        proof,
-        delta=delta,
-        overwrite=overwrite,
-        bound=result.proof if prove else None,
+        epsilon=epsilon,
+        delta=asked.delta,
+        alpha=asked.alpha,
+        metric=asked.metric,
     )
-    facts = describe(family, result, loss=loss, prior=sample, seconds=took)
-    facts |= {"epsilon_asked": epsilon, "out": None if out is None else str(out)}
-    facts |= guarantee(result.mechanism, epsilon=epsilon, delta=delta, alpha=alpha, metric=metric)
-    if limit:
+    if asked.limit:
         facts |= _limit(result, problem)
-    if loss != "cdf" and not any(constraint.values()):
-        facts["for_shares"] = common.table_for_shares(epsilon, lower, upper, bins=BINS)
-    common.show(facts, as_json, lambda: _summary(facts))
+    if asked.loss != "cdf" and not asked.constraint:
+        facts["for_shares"] = common.table_for_shares(epsilon, asked.lower, asked.upper, bins=BINS)
+    return facts
 
 
-def _save(
-    mechanism: Mechanism,
-    out: Path | None,
-    proof: Path | None,
-    *,
-    delta: float = 0.0,
-    overwrite: bool,
-    bound: JsonObject | None = None,
-) -> None:
+def _save(mechanism: Mechanism, asked: DesignOptions, *, bound: JsonObject | None = None) -> None:
     """Writes the table, and what checks its bound over all levels; without one the claim about a report of it."""
-    if out is not None:
-        mechanism.save(out, overwrite=overwrite)
-    if proof is not None and bound is not None:
+    overwrite, proof = asked.overwrite, asked.proof
+    if asked.out is not None:
+        mechanism.save(asked.out, overwrite=overwrite)
+    if proof is None:
+        return
+    if bound is not None:
         with replacing(proof, overwrite=overwrite, parameter="proof") as temporary:
             Path(temporary).write_text(json.dumps(bound))
-    elif proof is not None:
-        common.write_proof(
-            mz.privacy.Release(mechanism=mechanism, delta=delta), proof, overwrite=overwrite
-        )
+    else:
+        release = mz.privacy.Release(mechanism=mechanism, delta=asked.delta)
+        common.write_proof(release, proof, overwrite=overwrite)
 
 
-def _categories(mechanism: Mechanism, asked: float, out: Path | None, as_json: bool) -> None:
+def _show_categories(mechanism: Mechanism, epsilon: float, asked: DesignOptions) -> None:
     """Prints a table for categories."""
     facts = {
         **common.picked(mechanism, "name", "epsilon", "categories", "bits", "sha256"),
-        "epsilon_asked": asked,
+        "epsilon_asked": epsilon,
         "reports": mechanism.levels.size,
         "frequency_variance": mz.families.frequency_variance(mechanism),
-        "out": None if out is None else str(out),
-        **guarantee(mechanism, epsilon=asked, delta=0.0, alpha=None, metric=None),
+        "out": None if asked.out is None else str(asked.out),
+        **guarantee(mechanism, epsilon=epsilon, delta=0.0, alpha=None, metric=None),
     }
     lines = [
         f"{facts['name']}: {common.bits(facts['bits'])}, {facts['guarantee']}",
         f"{facts['reports']} possible reports; sum of the variances of all frequencies: "
         f"{number(facts['frequency_variance'])} / n for n reports",
-        *([f"written to {out}"] if out else []),
     ]
-    common.show(facts, as_json, lambda: "\n".join(lines))
+    if asked.out is not None:
+        lines.append(f"written to {asked.out}")
+    console.show(facts, asked.as_json, lambda: "\n".join(lines))
 
 
 Levels: TypeAlias = "int | list[float] | None"
@@ -249,20 +305,20 @@ def _watched(family: str, levels: Levels, *, prove: bool = False) -> Iterator[Js
     searching = "searching bins" if family == "optm" and not isinstance(levels, list) else ""
     telling = "proving: boxes of levels ruled out" if prove else searching
     if telling:
-        with common.progress(telling) as tell:
+        with progress.bar(telling) as tell:
             yield {"progress": tell}
         return
-    with common.busy(f"designing {family}"):
+    with progress.busy(f"designing {family}"):
         yield {}
 
 
-def _limit(result: mz.design.DesignResult, problem: Options) -> Options:
+def _limit(result: mz.design.DesignResult, problem: JsonObject) -> JsonObject:
     if problem["loss"] == "mae":
         # The mean absolute error falls as levels move out: its limit is over levels no farther than these.
         table = result.mechanism
         reach = float(abs(table.levels - (table.lower + table.upper) / 2).max())
         problem = problem | {"max_level": max(reach, problem.get("max_level", reach))}
-    with common.busy("bounding the loss at any number of bits"), warnings.catch_warnings():
+    with progress.busy("bounding the loss at any number of bits"), warnings.catch_warnings():
         warnings.simplefilter("ignore", mz.design.UnboundedLevelsWarning)
         bound = mz.design.limit(**problem)
     return {"limit": bound.lower_bound, "above_limit": result.percent_above(bound)}
@@ -276,11 +332,11 @@ def make(family: str, *, levels: Levels, **problem: Any) -> mz.design.DesignResu
         warnings.simplefilter("always")
         result = _make(family, levels, problem)
     for warning in caught:
-        common.warn(str(warning.message))
+        console.warn(str(warning.message))
     return result
 
 
-def _make(family: str, levels: Levels, problem: Options) -> mz.design.DesignResult:
+def _make(family: str, levels: Levels, problem: JsonObject) -> mz.design.DesignResult:
     if family == "optimal":
         return mz.design.optimal(levels=4 if levels is None else levels, **problem)
     problem = _without(
@@ -297,7 +353,7 @@ def _make(family: str, levels: Levels, problem: Options) -> mz.design.DesignResu
         return mz.design.calibrate(family, levels=levels, **problem)
     levels = 4 if levels is None else levels
     if family == "optm":
-        size: Options = {"bins": levels} if isinstance(levels, list) else {"levels": levels}
+        size: JsonObject = {"bins": levels} if isinstance(levels, list) else {"levels": levels}
         return mz.design.optm(
             **size, **_without(problem, "optm", loss="mae", max_level=None, knots=None)
         )
@@ -307,7 +363,7 @@ def _make(family: str, levels: Levels, problem: Options) -> mz.design.DesignResu
     return mz.design.mvu(levels=levels, **_without(problem, family, **fixed, knots=None))
 
 
-def _without(problem: Options, family: str, **fixed: str | None) -> Options:
+def _without(problem: JsonObject, family: str, **fixed: str | None) -> JsonObject:
     """The problem without the options that the family fixes; refuses other values for these."""
     for name, value in fixed.items():
         asked = problem.get(name, value)

@@ -11,8 +11,8 @@ import typer
 from rich.console import RenderableType
 
 import mezzotint as mz
-from mezzotint.cli import common
-from mezzotint.cli.common import AsJson, ProofOption, option
+from mezzotint.cli import common, console, messages, tables
+from mezzotint.cli.options import OUTPUT, AsJson, ProofOption, argument, option
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import write_text
 from mezzotint.core.records import JsonObject, above, number
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 EXAMPLE = "mezzotint federate --example > run.toml; mezzotint federate run.toml --out run"
 
+RUN = "Run"
+
 _FURTHER = (
     "ledger", "measured", "evaluations", "incidents", "stopped", "seconds",
 )  # fmt: skip
@@ -32,23 +34,32 @@ _FURTHER = (
 
 def command(
     file: Annotated[
-        Path | None, typer.Argument(metavar="RUN.TOML", help="Run file; --example prints one.")
+        Path | None, argument("Run file; --example prints one.", metavar="RUN.TOML")
     ] = None,
     changes: Annotated[
         list[str] | None,
-        option("Change one value of the run file: rounds.count=3, or rounds=3 for short.", "--set"),
+        option(
+            "Change a value, as in rounds.count=3; repeatable.",
+            "--set",
+            metavar="KEY=VALUE",
+            panel=RUN,
+        ),
     ] = None,
-    example: Annotated[bool, option("Print a run file, and do nothing else.", "--example")] = False,
+    example: Annotated[
+        bool, option("Print a run file and nothing else.", "--example", panel=RUN)
+    ] = False,
     dry_run: Annotated[
         bool,
-        option("Play one round on made-up data: nothing is read, kept or charged.", "--dry-run"),
+        option("Play one round on made-up data: nothing is charged.", "--dry-run", panel=RUN),
     ] = False,
-    out: Annotated[Path | None, option("Folder for model, ledger and report.")] = None,
+    out: Annotated[
+        Path | None, option("Folder for model, ledger and report.", panel=OUTPUT)
+    ] = None,
     resume: Annotated[
-        bool, option("Continue the run in --out with its settings.", "--resume")
+        bool, option("Continue the run in --out with its settings.", "--resume", panel=RUN)
     ] = False,
     app: Annotated[
-        Path | None, option("Write a folder for `flwr run` instead of simulating here.")
+        Path | None, option("Write a folder for `flwr run` instead of simulating.", panel=OUTPUT)
     ] = None,
     proof: ProofOption = None,
     as_json: AsJson = False,
@@ -65,7 +76,7 @@ def command(
     else:
         from mezzotint.cli.federate_run import NAMES
 
-        with common.renamed(**NAMES), tempfile.TemporaryDirectory() as scratch:
+        with messages.renamed(NAMES), tempfile.TemporaryDirectory() as scratch:
             run = _read(file, changes)
             settings = run.settings(out)
             if dry_run:
@@ -75,7 +86,7 @@ def command(
             scheme = _scheme(run, settings, out)
             if app is not None:
                 _write_app(app, settings, scheme, out)
-                common.show({"app": str(app), "settings": settings.as_dict()}, as_json, list)
+                console.show({"app": str(app), "settings": settings.as_dict()}, as_json, list)
                 return
             settings = replace(settings, mechanism=_place(scheme, out, Path(scratch)))
             report = _simulated(settings, out)
@@ -152,11 +163,11 @@ def _simulated(settings: RunSettings, out: Path | None) -> RunReport:
     """The report of a simulation on this machine."""
     try:
         return mz.federated.simulate(
-            settings, tell=lambda line: common.say(line, on=common.notices())
+            settings, tell=lambda line: console.say(line, on=console.notices())
         )
     except (KeyboardInterrupt, SystemExit):
         kept = f"finished rounds are kept; continue with: mezzotint federate --out {out} --resume"
-        common.note(f"ended early; {kept if out else 'nothing is kept without --out'}")
+        console.note(f"ended early; {kept if out else 'nothing is kept without --out'}")
         raise
 
 
@@ -177,7 +188,7 @@ def _dry_run(run: RunFile, settings: RunSettings, as_json: bool) -> None:
         f"the run would cost: {told}, delta {above(settings.delta)}, at most {facts['rounds']} rounds of a client",
         "nothing was read, kept or charged",
     ]
-    common.show(facts, as_json, lambda: lines)
+    console.show(facts, as_json, lambda: lines)
 
 
 def _show(report: RunReport, settings: RunSettings, as_json: bool) -> None:
@@ -189,7 +200,7 @@ def _show(report: RunReport, settings: RunSettings, as_json: bool) -> None:
         "mse": report.mse,
     }
     facts |= {view: report.claims.get(view) for view in ("local", "central")}
-    common.show(
+    console.show(
         facts | common.picked(report, *_FURTHER), as_json, lambda: _picture(report, settings)
     )
 
@@ -218,17 +229,17 @@ def _write_app(app: Path, settings: RunSettings, scheme: Scheme, out: Path | Non
     from mezzotint.federated import folder as folders
 
     folders.write_app(app, replace(settings, out="" if out is None else str(out)), scheme)
-    common.note(f"check it with: flwr build --app {app}; run it with: flwr run {app}")
+    console.note(f"check it with: flwr build --app {app}; run it with: flwr run {app}")
     simulated = (
         f"flwr federation simulation-config @none/default local --num-supernodes {settings.clients}"
     )
-    common.note(f"to simulate its clients on one machine, first: {simulated}")
+    console.note(f"to simulate its clients on one machine, first: {simulated}")
     if settings.evaluate_every:
-        common.note(
+        console.note(
             "nodes tell what they measure only under a policy with evaluate_noise_multiplier; others refuse"
         )
     if settings.data:
-        common.note(
+        console.note(
             "every node names its data in --node-config 'data=\"/path\"', the SuperLink's machine in the environment "
             "variable MEZZOTINT_DATA"
         )
@@ -283,7 +294,7 @@ def _picture(report: RunReport, settings: RunSettings) -> list[RenderableType]:
     title = f"{settings.dataset}, {settings.model}: accuracy {report.accuracy[-1]:.4f}"
     caption = "; ".join(f"{view} epsilon {text}" for view, text in stated.items())
     return [
-        common.TerminalTable(cells, [tuple(cells.values())], left=(), title=title, caption=caption),
+        tables.TerminalTable(cells, [tuple(cells.values())], left=(), title=title, caption=caption),
         *lines,
     ]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar, final, get_type_hints
 
 import mezzotint as mz
-from mezzotint.cli import common
+from mezzotint.cli import common, console
 from mezzotint.cli.runfile import read_document
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
@@ -469,7 +469,7 @@ def _gaussian(
         epsilon, make, rounds=rounds, clients=least, size=size, delta=delta, corrupted=settings.corrupted
     )  # fmt: skip
     told = f"clients in {rounds} of {counted(settings.rounds, 'round')} (sums of {least} or more)"
-    common.note(
+    console.note(
         f"a noise multiplier of {multiplier:.6g} keeps {told} within epsilon {settings.epsilon:g}"
     )
     return encoding

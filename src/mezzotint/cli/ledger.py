@@ -1,4 +1,4 @@
-"""`mezzotint account` and `mezzotint ledger`: what a release would cost, and what releases did cost."""
+"""`mezzotint ledger`: what releases did cost."""
 
 from __future__ import annotations
 
@@ -7,203 +7,127 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, final
 
 import typer
 from rich.console import Group
 from rich.text import Text
 
 import mezzotint as mz
-from mezzotint.cli import common
-from mezzotint.cli.common import AsJson, Overwrite, ProofOption, option
+from mezzotint.cli import common, console, progress, tables
+from mezzotint.cli.options import OUTPUT, AsJson, Overwrite, argument, option
 from mezzotint.core.arguments import check_probability
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import AppendLog, replacing
 from mezzotint.core.records import JsonObject, above, below
 
-if TYPE_CHECKING:
-    from mezzotint.privacy.claim import Trust
-
-ACCOUNT = "mezzotint account m.json --coordinates 1000 --rounds 10 --view sum --clients 1000 --delta 1e-6 --json"
-LEDGER = "mezzotint ledger ledger.jsonl --budget 1 --json"
+EXAMPLE = "mezzotint ledger ledger.jsonl --budget 1 --json"
 
 FEDERATED, TRAINING = "mezzotint-federated-ledger", "mezzotint-training-ledger"
 LIFETIME = "mezzotint-lifetime-ledger"
 
-_TRUST: dict[str, Trust] = {"local": "local", "sum": "secure_sum", "shuffled": "shuffler"}
+SHOWN = "What is shown"
 
 _HEADER = 65536
 """Bytes that the first line of a ledger may have."""
 
 
-def account(
-    file: Annotated[Path, typer.Argument(help="Mechanism file (.json).")],
-    coordinates: Annotated[int, option("Values that one person reports per round.")] = 1,
-    rounds: Annotated[int, option("Rounds that one person may take part in.")] = 1,
-    view: Annotated[
-        str, option("What is seen. local: every report; sum: secure sums; shuffled: random order.")
-    ] = "local",
-    clients: Annotated[int | None, option("Reports in a sum or shuffle.")] = None,
-    corrupted: Annotated[
-        int, option("Number of these clients assumed corrupted; their noise is not counted.")
-    ] = 0,
-    l2_norm: Annotated[
-        float | None,
-        option(
-            "Bound on the L2 norm of a person's vector, data units (--view sum); without it each value may change fully."
-        ),
-    ] = None,
-    sampling_rate: Annotated[
-        float, option("Probability that a person participates in a round, in (0, 1].")
-    ] = 1.0,
-    sampling: Annotated[
-        str,
-        option(
-            "Who knows that a person participates. public: everyone; poisson, without_replacement: nobody."
-        ),
-    ] = "public",
-    neighboring: Annotated[
-        str, option("Neighbouring relation: replace_one or add_or_remove_one.")
-    ] = "replace_one",
-    delta: Annotated[float, option("Delta of the claim.")] = 1e-6,
-    proof: ProofOption = None,
-    overwrite: Overwrite = False,
-    as_json: AsJson = False,
-) -> None:
-    """Compute the epsilon of a complete release: several values and rounds, every report visible or only their sum.
+@final
+@dataclass(frozen=True, kw_only=True)
+class LedgerOptions:
+    """Options of the verb."""
 
-    FILE is a mechanism file (.json).
-    """
-    common.refuse_outputs(".json", overwrite=overwrite, proof=proof)
-    ranked = common.is_ranked(file)
-    if view not in _TRUST:
-        remedy = "use local (every report is visible), sum (only secure sums are) or shuffled (in random order)"
-        raise ParameterError("view", view, remedy)
-    if ranked and (coordinates, view == "sum", l2_norm) != (1, False, None):
-        remedy = "a ranked codebook's reports are of complete vectors, seen singly or shuffled; no sums, no coordinates"
-        raise ParameterError("file", str(file), remedy)
-    load = (
-        mz.vectors.RankedCodebook.load
-        if ranked
-        else partial(common.load_mechanism, parameter="file")
-    )
-    release = mz.privacy.Release(
-        mechanism=load(file), dimension=coordinates, rounds=rounds, sampling_rate=sampling_rate, sampling=sampling,
-        delta=delta, trust=_TRUST[view], neighboring=neighboring, clients=clients, corrupted=corrupted,
-        clip_norm=l2_norm,
-    )  # fmt: skip
-    claim = (
-        mz.privacy.account(release)
-        if proof is None
-        else common.write_proof(release, proof, overwrite=overwrite)
-    )
-    others = "; ".join(
-        f"epsilon {above(epsilon)} by {name}" for name, epsilon in claim.alternatives[1:]
-    )
-    also = f"\nAlso valid ({mz.privacy.basis(claim.observer)}): {others}." if others else ""
-    common.show({**claim.as_dict(), "claim": str(claim)}, as_json, lambda: str(claim) + also)
-    if proof is not None and not claim.certified:
-        raise typer.Exit(1)
-
-
-def ledger(
-    file: Annotated[
-        Path,
-        typer.Argument(
-            help="Ledger (.jsonl) of privatize --ledger, federate --out, train --checkpoint, or of a client."
-        ),
-    ],
+    file: Annotated[Path, argument("Ledger (.jsonl) of privatize, federate, train or a client.")]
     budget: Annotated[
-        float | None, option("Epsilon that nobody may exceed; also show what is left.")
-    ] = None,
-    client: Annotated[
-        str | None, option("Show only this client (a person, with --charge-by).")
-    ] = None,
+        float | None, option("Epsilon of a person that none may exceed.", panel=SHOWN)
+    ] = None
+    client: Annotated[str | None, option("Show this client (or person) alone.", panel=SHOWN)] = None
     delta: Annotated[
-        float | None,
-        option(
-            "Delta for the epsilon of a federated client's ledger, by default 1e-5; others record theirs."
-        ),
-    ] = None,
-    top: Annotated[int, option("Number of clients to list, largest totals first.", least=1)] = 20,
+        float | None, option("Of a federated client's epsilon; by default 1e-5.", panel=SHOWN)
+    ] = None
+    top: Annotated[int, option("Clients listed, largest totals first.", panel=SHOWN, least=1)] = 20
     export: Annotated[
-        Path | None,
-        option(
-            "Write every person's rows in every run as JSON lines (.jsonl); ids of over 15 bytes as hashes."
-        ),
-    ] = None,
+        Path | None, option("Write every person's rows in every run (.jsonl).", panel=OUTPUT)
+    ] = None
     convert: Annotated[
-        Path | None,
-        option(
-            "Write a ledger that charges people by name as one of compact segments, to this file."
-        ),
-    ] = None,
-    overwrite: Overwrite = False,
-    as_json: AsJson = False,
-) -> None:
+        Path | None, option("Write a ledger of names as one of compact segments.", panel=OUTPUT)
+    ] = None
+    overwrite: Overwrite = False
+    as_json: AsJson = False
+
+
+def command(asked: LedgerOptions) -> None:
     """Show what a ledger charges to each client (releases, attempts, epsilon), the largest total and what remains.
 
-    FILE is a ledger (.jsonl). Exit status 1: a client's total exceeds --budget.
+    Exit status 1: a client's total exceeds --budget.
     """
+    file = asked.file
+    _refuse_no_file(file)
+    if asked.budget is not None and not asked.budget >= 0:
+        raise ParameterError("budget", asked.budget, "need an epsilon >= 0")
+    header = _header(file)
+    kind = str(header.get("format"))
+    _refuse_options(asked, kind)
+    if kind == FEDERATED:
+        _show_rounds(file, header, asked.client, asked.top, asked.as_json)
+    elif kind == LIFETIME:
+        delta = check_probability("delta", 1e-5 if asked.delta is None else asked.delta)
+        _show_sums(file, header, delta, asked.budget, asked.as_json)
+    elif kind == TRAINING:
+        _show_steps(file, header, asked.as_json)
+    else:
+        _show_releases(asked)
+
+
+def _refuse_no_file(file: Path) -> None:
     if file.is_dir():
         inside = file / "ledger.jsonl"
-        remedy = (
-            f"name the ledger in it: {inside}"
-            if inside.is_file()
-            else "it holds no ledger.jsonl; name a ledger"
-        )
+        remedy = "it holds no ledger.jsonl; name a ledger"
+        if inside.is_file():
+            remedy = f"name the ledger in it: {inside}"
         raise ParameterError("file", str(file), f"is a folder; {remedy}")
     if not file.is_file():
         raise ParameterError(
             "file", str(file), "no such file; privatize --ledger and federate --out write ledgers"
         )
-    if budget is not None and not budget >= 0:
-        raise ParameterError("budget", budget, "need an epsilon >= 0")
-    header = _header(file)
-    kind = header.get("format")
-    if budget is not None and kind in (FEDERATED, TRAINING):
-        remedy = f"{file.name} counts rounds, whose price the run's report states: leave it out, and see mezzotint report"
-        raise ParameterError("budget", budget, remedy)
-    if client is not None and kind in (LIFETIME, TRAINING):
-        raise ParameterError(
-            "client", client, f"{file.name} has no clients to choose from; leave it out"
+
+
+def _refuse_options(asked: LedgerOptions, kind: str) -> None:
+    """Refuse options that a ledger of this kind would ignore."""
+    name = asked.file.name
+    if asked.budget is not None and kind in (FEDERATED, TRAINING):
+        remedy = f"{name} counts rounds, whose price the run's report states: leave it out, and see mezzotint report"
+        raise ParameterError("budget", asked.budget, remedy)
+    if asked.client is not None and kind in (LIFETIME, TRAINING):
+        remedy = f"{name} has no clients to choose from; leave it out"
+        raise ParameterError("client", asked.client, remedy)
+    if asked.delta is not None and kind != LIFETIME:
+        remedy = f"{name} is not a federated client's ledger; leave it out"
+        raise ParameterError("delta", asked.delta, remedy)
+
+
+def _show_releases(asked: LedgerOptions) -> None:
+    """A ledger of releases; exit status 1 where a total exceeds the budget."""
+    file, budget, client, top = asked.file, asked.budget, asked.client, asked.top
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # said below, in the program's own words
+        ledger = mz.privacy.Ledger(file)
+    for text in ledger.repairs:
+        console.warn(f"{file.name}: {text}")
+    if asked.convert is not None:
+        ledger = _converted(ledger, asked.convert)
+    if asked.export is not None:
+        _export(ledger, asked.export, overwrite=asked.overwrite)
+    facts = _facts(ledger, budget=budget, client=client, top=top)
+    if client is not None and not ledger.people and client not in ledger.by_client():
+        console.note(
+            f"no release is charged to {client} alone; releases about everyone count for every client"
         )
-    if delta is not None and kind != LIFETIME:
-        raise ParameterError(
-            "delta", delta, f"{file.name} is not a federated client's ledger; leave it out"
-        )
-    if kind == FEDERATED:
-        _show_rounds(file, header, client, top, as_json)
-    elif kind == LIFETIME:
-        _show_sums(
-            file,
-            header,
-            check_probability("delta", 1e-5 if delta is None else delta),
-            budget,
-            as_json,
-        )
-    elif kind == TRAINING:
-        _show_steps(file, header, as_json)
-    else:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # said below, in the program's own words
-            opened = mz.privacy.Ledger(file)
-        for text in opened.repairs:
-            common.warn(f"{file.name}: {text}")
-        if convert is not None:
-            opened = _converted(opened, convert)
-        if export is not None:
-            _export(opened, export, overwrite=overwrite)
-        facts = _facts(opened, budget=budget, client=client, top=top)
-        if client is not None and not opened.people and client not in opened.by_client():
-            common.note(
-                f"no release is charged to {client} alone; releases about everyone count for every client"
-            )
-        common.show({"file": str(file), **facts}, as_json, lambda: _picture(file, facts, top))
-        if budget is not None and facts["worst"]["epsilon"] > budget:
-            raise typer.Exit(1)
+    console.show({"file": str(file), **facts}, asked.as_json, lambda: _picture(file, facts, top))
+    if budget is not None and facts["worst"]["epsilon"] > budget:
+        raise typer.Exit(1)
 
 
 def _header(file: Path) -> JsonObject:
@@ -309,9 +233,9 @@ def _converted(old: mz.privacy.Ledger, path: Path) -> mz.privacy.Ledger:
     if path.exists():
         raise ParameterError("convert", str(path), "exists already; name a new file")
     key = inherited_key(old, path)
-    with common.progress("converting", unit="charges") as tell:
+    with progress.bar("converting", unit="charges") as tell:
         new = mz.privacy.convert_ledger(old, path, key=key, progress=tell)
-    common.note(f"{path.name} charges as {old.path} does, which is kept")
+    console.note(f"{path.name} charges as {old.path} does, which is kept")
     return new
 
 
@@ -356,7 +280,7 @@ def _picture(file: Path, facts: JsonObject, top: int) -> Group:
         rows.append(
             (Text(_name(one["client"])), *counts, above(one["epsilon"]), above(one["delta"]), *left)
         )
-    table = common.TerminalTable(
+    table = tables.TerminalTable(
         ("client", "releases", "of them repeated", "epsilon", "delta", *budgeted), rows
     )
     again = (
@@ -452,7 +376,7 @@ def _show_sums(
         facts |= {"budget": budget, "left": max(0.0, budget - epsilon)}
         left = "exceeded" if epsilon > budget else f"{below(budget - epsilon)} of it left"
         words += f"\nBudget: epsilon {budget:g}, {left}."
-    common.show({"file": str(file), **facts}, as_json, lambda: words)
+    console.show({"file": str(file), **facts}, as_json, lambda: words)
     if budget is not None and epsilon > budget:
         raise typer.Exit(1)
 
@@ -469,7 +393,7 @@ def _show_rounds(
     outcomes = Counter(text.partition(":")[0] for text in facts["rounds"].values())
     title = f"{file.name}: " + ", ".join(f"{count} {text}" for text, count in outcomes.items())
     charged = sorted(facts["charges"].items(), key=lambda one: -one[1])
-    table = common.TerminalTable(
+    table = tables.TerminalTable(
         ("client", "rounds charged"), ((Text(name), str(count)) for name, count in charged[:top])
     )
     others = len(charged) - top
@@ -484,7 +408,7 @@ def _show_rounds(
         f"round counts for all who were asked. The smallest sum is of {facts['smallest_sum']} clients. "
         f"What that costs: {price}"
     )
-    common.show(
+    console.show(
         {"file": str(file), **facts}, as_json, lambda: Group(Text(title), table, Text(words))
     )
 
@@ -496,4 +420,4 @@ def _show_steps(file: Path, header: JsonObject, as_json: bool) -> None:
     ]
     AppendLog(file, header=header, take=lines.append, what="ledger")
     words = f"{file.name}: {lines[-1]['reserved']:,} steps reserved\n{lines[-1]['sentence']}"
-    common.show({"file": str(file), **lines[-1]}, as_json, lambda: words)
+    console.show({"file": str(file), **lines[-1]}, as_json, lambda: words)

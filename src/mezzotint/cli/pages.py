@@ -9,10 +9,8 @@ import time
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from mezzotint.cli import common
-from mezzotint.cli.common import AsJson, Confidence, Overwrite, option
+from mezzotint.cli import common, console, progress
+from mezzotint.cli.options import OUTPUT, AsJson, Confidence, Overwrite, argument, option
 from mezzotint.core import not_installed
 from mezzotint.core.errors import MissingExtraError, ParameterError
 from mezzotint.core.files import replacing
@@ -22,17 +20,12 @@ EXPLORE = "mezzotint explore --no-browser"
 
 
 def report(
-    file: Annotated[
-        Path,
-        typer.Argument(
-            help="Mechanism, claim, reports, training log, federated run or smoothed result."
-        ),
-    ],
-    out: Annotated[Path, option("Page to write (.html).")] = Path("report.html"),
+    file: Annotated[Path, argument("Any file or folder that another verb wrote; see below.")],
+    out: Annotated[Path, option("Page to write (.html).", panel=OUTPUT)] = Path("report.html"),
     png: Annotated[
-        Path | None, option("Existing folder in which to save every figure as a PNG file.")
+        Path | None, option("Existing folder for every figure as PNG.", panel=OUTPUT)
     ] = None,
-    column: Annotated[str | None, option("Column of codes, if the reports have several.")] = None,
+    column: Annotated[str | None, option("Column of codes, where there are several.")] = None,
     confidence: Confidence = 0.95,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
@@ -52,7 +45,7 @@ def report(
     if png is not None and not png.is_dir():
         raise ParameterError("png", str(png), "no such folder; create it first")
     started = time.perf_counter()
-    with common.busy("computing the page"):
+    with progress.busy("computing the page"):
         page = files.page_of(file, column=column, confidence=confidence)
     drawn = [] if png is None else pages.write_png(page, png, overwrite=overwrite)
     with replacing(out, overwrite=overwrite) as temporary:
@@ -72,7 +65,7 @@ def report(
         f"Written: {out} ({size}, needs no network)",
         *(f"Written: {path}" for path in drawn),
     ]
-    common.show(facts, as_json, lambda: "\n".join(lines))
+    console.show(facts, as_json, lambda: "\n".join(lines))
 
 
 def explore(
@@ -96,12 +89,12 @@ def explore(
     if not 0 <= port < 2**16:
         raise ParameterError("port", port, "use 0 (any free port) or 1024 to 65535")
     if prior is not None:
-        common.warn(common.PRIOR_WARNING)
+        console.warn(common.PRIOR_WARNING)
     from mezzotint.report import dashboard
 
     page = dashboard.LocalServer(dashboard.make_app(prior=prior or "").server, port=port)
     text = f"Serving on this machine only; open {page.url}\nPress Ctrl-C to stop."
-    common.show({"url": page.url, "port": page.port}, as_json, lambda: text)
+    console.show({"url": page.url, "port": page.port}, as_json, lambda: text)
     sys.stdout.flush()
     if not no_browser:
         import webbrowser

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Literal, final
 
 import mezzotint as mz
-from mezzotint.cli import common
-from mezzotint.cli.common import AsJson, Confidence, Overwrite, option
+from mezzotint.cli import common, console, progress, tables
+from mezzotint.cli.options import OUTPUT, AsJson, Overwrite, option
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import above, below, number
 
 if TYPE_CHECKING:
-    from mezzotint.collect.plans import Estimand, Plan
+    from mezzotint.collect.plans import Plan
 
 EXAMPLE = (
     "mezzotint plan --estimand share --above 140 --epsilon 1 --lower 20 --upper 700 --people 40000"
@@ -29,158 +30,165 @@ CURVES = (0.5, 1.0, 2.0, 4.0)
 POINTS = 9
 """Numbers of people of each curve, over two decades around that of the plan."""
 
-Sample = Annotated[
-    str | None,
-    option(
-        "Public column distributed like the inputs; default: the inputs of the widest interval.",
-        metavar="FILE:COLUMN",
-    ),
+Estimand = Literal[
+    "mean", "share", "frequency", "quantile", "difference", "slope", "total", "cell", "hitters"
 ]
+Family = Literal["rqm", "erm", "pbm", "randomized_response", "k_randomized_response"]
+
+QUESTION, SIZE = "Question", "Two of people, epsilon and half width"
+PEOPLE, REPORTS = "What is known of the people", "Reports"
 
 
-def command(
-    estimand: Annotated[
-        str,
-        option(
-            "mean, share, frequency, quantile, difference, slope, total, cell or hitters.",
-        ),
-    ] = "mean",
-    epsilon: Annotated[
-        float | None, option("Budget of one person over all columns and waves.")
-    ] = None,
-    people: Annotated[int | None, option("People who give reports.")] = None,
-    half_width: Annotated[
-        float | None, option("Half the width that the interval may have, in its unit.")
-    ] = None,
-    effect: Annotated[
-        float | None, option("Difference that is to be seen, for --estimand difference.")
-    ] = None,
-    power: Annotated[float | None, option("Chance to see the --effect.")] = None,
-    confidence: Confidence = 0.95,
-    simultaneous: Annotated[
-        bool,
-        option("Make the confidence that of all categories or cells at once.", "--simultaneous"),
-    ] = False,
-    lower: common.Lower = 0.0,
-    upper: common.Upper = 1.0,
-    levels: Annotated[int, option("Levels of the best table; cells of that for quantiles.")] = 4,
+@final
+@dataclass(frozen=True, kw_only=True)
+class PlanOptions:
+    """Options of the verb."""
+
+    estimand: Annotated[Estimand, option("What to estimate:", panel=QUESTION)] = "mean"
+    above: Annotated[float | None, option("share: of the inputs above this.", panel=QUESTION)] = (
+        None
+    )
+    probability: Annotated[float | None, option("quantile: in (0, 1).", panel=QUESTION)] = None
     categories: Annotated[
-        str | None, option("Number of categories; of both columns of a cell, as in 4,3.")
-    ] = None,
-    above: Annotated[float | None, option("Value above which the share is meant.")] = None,
-    probability: Annotated[float | None, option("Of the quantile, in (0, 1).")] = None,
+        str | None, option("Number of categories; cell: of both columns, 4,3.", panel=QUESTION)
+    ] = None
+    confidence: Annotated[
+        float, option("Confidence of the interval, in (0, 1).", panel=QUESTION)
+    ] = 0.95
+    simultaneous: Annotated[
+        bool, option("Of all categories or cells at once.", "--simultaneous", panel=QUESTION)
+    ] = False
+    epsilon: Annotated[
+        float | None, option("Budget of a person over all columns and waves.", panel=SIZE)
+    ] = None
+    people: Annotated[int | None, option("People who give reports.", panel=SIZE)] = None
+    half_width: Annotated[
+        float | None, option("Half width of the interval, in its unit.", panel=SIZE)
+    ] = None
+    effect: Annotated[float | None, option("difference: the one to be seen.", panel=SIZE)] = None
+    power: Annotated[float | None, option("difference: chance to see it.", panel=SIZE)] = None
     share: Annotated[
-        float | None,
-        option("Anticipated share, frequency or cell; default: that of the widest interval."),
-    ] = None,
-    inputs: Sample = None,
-    second: Annotated[
+        float | None, option("Anticipated share; by default the hardest.", panel=PEOPLE)
+    ] = None
+    inputs: Annotated[
         str | None,
         option(
-            "Public column of the second group, or of the second column of the same records.",
+            "Public column like the inputs; by default the hardest.",
             metavar="FILE:COLUMN",
+            panel=PEOPLE,
         ),
-    ] = None,
-    first_share: Annotated[float, option("Share of the people in the first of two groups.")] = 0.5,
+    ] = None
+    second: Annotated[
+        str | None,
+        option("That of the second group or column.", metavar="FILE:COLUMN", panel=PEOPLE),
+    ] = None
+    first_share: Annotated[float, option("difference: share of the first group.", panel=PEOPLE)] = (
+        0.5
+    )
     population: Annotated[
-        int | None, option("People of whom a sample is asked, for --estimand total.")
-    ] = None,
+        int | None, option("total: people of whom a sample is asked.", panel=PEOPLE)
+    ] = None
+    lower: common.Lower = 0.0
+    upper: common.Upper = 1.0
+    levels: Annotated[int, option("Levels of the table; quantile: its cells.", panel=REPORTS)] = 4
     mechanism: Annotated[
-        Path | None, option("Mechanism file instead of the best table; its epsilon is a report's.")
-    ] = None,
+        Path | None, option("Table to use; its epsilon is a report's.", panel=REPORTS)
+    ] = None
     family: Annotated[
-        str | None, option("Family instead of the best table, as in mezzotint design --family.")
-    ] = None,
-    columns: Annotated[int, option("Questions of this kind about one person in a wave.")] = 1,
-    waves: Annotated[int, option("Repeated waves of the same people.")] = 1,
+        Family | None, option("Kind of table, in place of the best:", panel=REPORTS)
+    ] = None
+    columns: Annotated[int, option("Questions about a person in a wave.", panel=REPORTS)] = 1
+    waves: Annotated[int, option("Waves of the same people.", panel=REPORTS)] = 1
     distinct: Annotated[
-        int | None,
-        option("Most distinct values of one person over the waves, where reports are memoised."),
-    ] = None,
+        int | None, option("Most values of a person over the waves, memoised.", panel=REPORTS)
+    ] = None
     figure: Annotated[
-        Path | None,
-        option("Also plot half widths against people for several epsilons (.png, .svg, .pdf)."),
-    ] = None,
-    out: Annotated[
-        Path | None, option("Also write the table of a report to this mechanism file (.json).")
-    ] = None,
-    overwrite: Overwrite = False,
-    as_json: AsJson = False,
-) -> None:
+        Path | None, option("Plot half widths against people (.png, .svg, .pdf).", panel=OUTPUT)
+    ] = None
+    out: Annotated[Path | None, option("Write the table of a report (.json).", panel=OUTPUT)] = None
+    overwrite: Overwrite = False
+    as_json: AsJson = False
+
+
+def command(asked: PlanOptions) -> None:
     """Plan before collecting: people, epsilon or half width, from the other two."""
-    common.refuse_outputs(*FIGURE_ENDINGS, overwrite=overwrite, figure=figure)
-    common.refuse_outputs(".json", overwrite=overwrite, out=out)
-    if mechanism is not None and family is not None:
-        raise ParameterError("family", family, "give --mechanism or --family, not both")
-    table = _table(mechanism, family, lower=lower, upper=upper, levels=levels)
-    with common.busy("planning"):
-        planned = mz.collect.plan(
-            _estimand(estimand),
-            epsilon=epsilon,
-            people=people,
-            half_width=half_width,
-            effect=effect,
-            power=power,
-            confidence=confidence,
-            simultaneous=simultaneous,
-            mechanism=table,
-            lower=lower,
-            upper=upper,
-            levels=levels,
-            categories=_counts(categories),
-            above=above,
-            probability=probability,
-            share=share,
-            inputs=common.read_public(inputs, parameter="inputs"),
-            second=common.read_public(second, parameter="second"),
-            first_share=first_share,
-            population=population,
-            columns=columns,
-            waves=waves,
-            distinct=distinct,
-        )
-    if out is not None:
-        planned.mechanism.save(out, overwrite=overwrite)
-    next_command = next_step(planned, mechanism=mechanism or out, family=family)
-    if figure is not None:
-        _draw(planned, figure, overwrite=overwrite)
+    common.refuse_outputs(*FIGURE_ENDINGS, overwrite=asked.overwrite, figure=asked.figure)
+    common.refuse_outputs(".json", overwrite=asked.overwrite, out=asked.out)
+    if asked.mechanism is not None and asked.family is not None:
+        raise ParameterError("family", asked.family, "give --mechanism or --family, not both")
+    planned = _planned(asked)
+    if asked.out is not None:
+        planned.mechanism.save(asked.out, overwrite=asked.overwrite)
+    table_file = asked.mechanism or asked.out
+    next_command = next_step(planned, mechanism=table_file, family=asked.family)
+    if asked.figure is not None:
+        _draw(planned, asked.figure, overwrite=asked.overwrite)
     claim = mz.privacy.report_claim(planned.mechanism)
     facts = {**planned.as_dict(), **claim.standing, "command": next_command}
-    common.show(
-        facts, as_json, lambda: [_picture(planned, claim.basis), *_words(planned, next_command)]
+    console.show(
+        facts,
+        asked.as_json,
+        lambda: [_picture(planned, claim.basis), *_words(planned, next_command)],
     )
 
 
-def _estimand(name: str) -> Estimand:
-    return cast("Estimand", name)  # the plan refuses what is none
+def _planned(asked: PlanOptions) -> Plan:
+    """The plan, by the library."""
+    table = _table(asked)
+    with progress.busy("planning"):
+        return mz.collect.plan(
+            asked.estimand,
+            epsilon=asked.epsilon,
+            people=asked.people,
+            half_width=asked.half_width,
+            effect=asked.effect,
+            power=asked.power,
+            confidence=asked.confidence,
+            simultaneous=asked.simultaneous,
+            mechanism=table,
+            lower=asked.lower,
+            upper=asked.upper,
+            levels=asked.levels,
+            categories=_counts(asked.categories),
+            above=asked.above,
+            probability=asked.probability,
+            share=asked.share,
+            inputs=common.read_public(asked.inputs, parameter="inputs"),
+            second=common.read_public(asked.second, parameter="second"),
+            first_share=asked.first_share,
+            population=asked.population,
+            columns=asked.columns,
+            waves=asked.waves,
+            distinct=asked.distinct,
+        )
 
 
 def _counts(text: str | None) -> tuple[int, ...]:
     if text is None:
         return ()
     try:
-        return tuple(int(part) for part in text.split(","))
+        return tuple(int(count) for count in text.split(","))
     except ValueError:
         raise ParameterError(
             "categories", text, "give numbers of categories, as in 10 or 4,3"
         ) from None
 
 
-def _table(
-    mechanism: Path | None, family: str | None, *, lower: float, upper: float, levels: int
-) -> Mechanism | Callable[[float], Mechanism] | None:
-    if mechanism is not None:
-        return common.load_mechanism(mechanism)
+def _table(asked: PlanOptions) -> Mechanism | Callable[[float], Mechanism] | None:
+    """The table that was named, or what makes one for an epsilon; None for the best."""
+    family = asked.family
+    if asked.mechanism is not None:
+        return common.load_mechanism(asked.mechanism)
     if family is None:
         return None
-    size = None if family == "randomized_response" else levels
+    levels = None if family == "randomized_response" else asked.levels
 
-    def made(epsilon: float) -> Mechanism:
+    def calibrated(epsilon: float) -> Mechanism:
         return mz.design.calibrate(
-            family, epsilon=epsilon, levels=size, lower=lower, upper=upper
+            family, epsilon=epsilon, levels=levels, lower=asked.lower, upper=asked.upper
         ).mechanism
 
-    return made
+    return calibrated
 
 
 def next_step(planned: Plan, *, mechanism: Path | None, family: str | None) -> str:
@@ -209,7 +217,7 @@ def next_step(planned: Plan, *, mechanism: Path | None, family: str | None) -> s
     return f"mezzotint design{chosen} {epsilon} {span} --levels {levels} --out m.json"
 
 
-def _picture(planned: Plan, basis: str) -> common.TerminalTable:
+def _picture(planned: Plan, basis: str) -> tables.TerminalTable:
     title = f"{planned.estimand}: {planned.people:,} people, epsilon {above(planned.epsilon)} each in all ({basis})"
     columns = ("way of asking", "epsilon of a report", "people per question", "half width")
     rows = [
@@ -221,7 +229,7 @@ def _picture(planned: Plan, basis: str) -> common.TerminalTable:
         )
         for option in planned.options
     ]
-    return common.TerminalTable(columns, rows, left=("way of asking",), title=title)
+    return tables.TerminalTable(columns, rows, left=("way of asking",), title=title)
 
 
 def _words(planned: Plan, next_command: str) -> list[str]:

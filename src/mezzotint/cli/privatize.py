@@ -2,201 +2,226 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, TypeAlias
-
-import typer
+from typing import Annotated, Any, Literal, TypeAlias, final
 
 import mezzotint as mz
-from mezzotint.cli import common
-from mezzotint.cli.common import Address, AsJson, Options, Overwrite, ProofOption, option
+from mezzotint.cli import common, console, progress
+from mezzotint.cli.options import OUTPUT, AsJson, Overwrite, ProofOption, argument, option
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.records import JsonObject, above, below
+from mezzotint.core.records import above, below
 
 EXAMPLE = "mezzotint privatize in.parquet --column x --mechanism m.json --out reports.parquet"
 
+MECHANISM, VALUES, PEOPLE = "Reports", "Values of the source", "People and budget"
+MEMOISED, WORK = "Memoised reports", "Work"
 
-def command(
+Tables: TypeAlias = "Mapping[str, Mechanism | mz.families.HashedDomain]"
+"""Column -> its table, or its hashed domain."""
+
+Result: TypeAlias = "mz.collect.PrivatizeResult | mz.collect.ColumnsResult"
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class PrivatizeOptions:
+    """Options of the verb."""
+
     source: Annotated[
-        str,
-        typer.Argument(
-            help="A file, a folder of files, a quoted glob or s3://bucket/...; - reads CSV from stdin."
-        ),
-    ],
-    column: Annotated[list[str], option("Column to privatize; may be repeated.", "--column")],
-    out: Annotated[
-        str,
-        option(
-            ".parquet, .csv or .csv.gz; - writes CSV to stdout; NAME/ writes a folder of parts."
-        ),
-    ],
+        str, argument("File, folder, quoted glob or s3://bucket/...; - is stdin (CSV).")
+    ]
+    column: Annotated[
+        list[str], option("Column to privatize; repeatable.", "--column", panel=MECHANISM)
+    ]
+    out: Annotated[str, option(".parquet, .csv, .csv.gz, - (CSV), NAME/ (parts).", panel=OUTPUT)]
     mechanism: Annotated[
         list[Path] | None,
-        option("Mechanism file (.json): one for all, or one per --column.", "--mechanism"),
-    ] = None,
+        option("Mechanism file: one, or one per --column.", "--mechanism", panel=MECHANISM),
+    ] = None
     domain: Annotated[
         Path | None,
-        option(
-            "Public list of categories, one per line; needs --epsilon and replaces --mechanism."
-        ),
-    ] = None,
+        option("Instead: list of categories, one a line.", panel=MECHANISM),
+    ] = None
     epsilon: Annotated[
-        float | None, option("With --domain: privacy budget per report, never exceeded.")
-    ] = None,
+        float | None, option("With --domain: of a report, never exceeded.", panel=MECHANISM)
+    ] = None
     keep: Annotated[
-        list[str] | None, option("Column to copy unchanged, WITHOUT protection; may be repeated.")
-    ] = None,
-    missing: Annotated[str, option("Missing values: error, or drop those rows.")] = "error",
-    on_out_of_range: Annotated[str, option("Values out of range: clip, or error.")] = "clip",
+        list[str] | None,
+        option("Column to copy WITHOUT protection; repeatable.", panel=MECHANISM),
+    ] = None
+    missing: Annotated[Literal["error", "drop"], option("Missing values:", panel=VALUES)] = "error"
+    on_out_of_range: Annotated[
+        Literal["clip", "error"], option("Values out of range:", panel=VALUES)
+    ] = "clip"
     record_counts: Annotated[
         bool,
-        option(
-            "Store the counts of clipped and missing values in the file; they are NOT PRIVATE.",
-            "--record-counts",
-        ),
-    ] = False,
-    resume: Annotated[
-        bool, option("Resume the unfinished run in OUT; it is charged once.", "--resume")
-    ] = False,
-    engine: Annotated[
-        str, option("local, or ray: run on a Ray cluster, into a shared folder.")
-    ] = "local",
-    address: Address = None,
-    threads: Annotated[int | None, option("Maximum number of threads; default: all cores.")] = None,
-    memoise_by: Annotated[
-        str | None,
-        option(
-            "Column of user ids: equal values of a user give the same report in every round.",
-            metavar="COLUMN",
-        ),
-    ] = None,
-    key_file: Annotated[
-        Path | None, option("Secret key of memoised reports, the same in every round.")
-    ] = None,
-    new_key: Annotated[bool, option("Create the key file first.", "--new-key")] = False,
-    ledger: Annotated[
-        Path | None, option("Ledger file, charged before reports can be read.", "--ledger")
-    ] = None,
-    budget: Annotated[
-        float | None,
-        option("Limit on the epsilon charged to the ledger; status 2 rather than exceed it."),
-    ] = None,
-    charge_by: Annotated[
-        str | None, option("Person ids: charge each person for their own rows.", metavar="COLUMN")
-    ] = None,
-    at_most: Annotated[
-        int | None,
-        option(
-            "With --charge-by: keep at most this many rows of each person, drawn by their numbers alone."
-        ),
-    ] = None,
-    per: Annotated[
-        str | None, option("With --at-most: column of the period in which it is meant.")
-    ] = None,
+        option("Record clipped and missing: NOT PRIVATE.", "--record-counts", panel=VALUES),
+    ] = False
     delimiter: Annotated[
-        str | None,
-        option(
-            "CSV: character between cells; default: the most frequent of , tab ; | in the header."
-        ),
-    ] = None,
+        str | None, option("CSV: between cells; by default the most frequent.", panel=VALUES)
+    ] = None
     missing_values: Annotated[
-        str | None,
-        option(r"CSV: cells that mean missing, as 'NA,\N,.'; default: those of pandas."),
-    ] = None,
-    decimal: Annotated[str, option("CSV: decimal mark of numbers: . or ,")] = ".",
+        str | None, option("CSV: missing, as NA,. ; by default pandas'.", panel=VALUES)
+    ] = None
+    decimal: Annotated[Literal[".", ","], option("CSV: decimal mark:", panel=VALUES)] = "."
     backslash_is_text: Annotated[
         bool,
-        option("CSV: accept a backslash before a quote inside quotes.", "--backslash-is-text"),
-    ] = False,
-    proof: ProofOption = None,
-    seed: Annotated[
-        int | None, option("Reproducible draw, NOT PRIVATE: who knows the seed recovers inputs.")
-    ] = None,
-    overwrite: Overwrite = False,
-    as_json: AsJson = False,
-) -> None:
-    """Privatize columns of any length: one report per row, in constant memory; the output is complete or absent.
+        option("CSV: a backslash may precede a quote.", "--backslash-is-text", panel=VALUES),
+    ] = False
+    ledger: Annotated[
+        Path | None,
+        option("Ledger, charged before reports are drawn.", "--ledger", panel=PEOPLE),
+    ] = None
+    budget: Annotated[
+        float | None, option("Epsilon of a person that none may exceed.", panel=PEOPLE)
+    ] = None
+    charge_by: Annotated[
+        str | None,
+        option("Person ids: charge each for own rows.", metavar="COLUMN", panel=PEOPLE),
+    ] = None
+    at_most: Annotated[
+        int | None, option("Keep at most this many rows of a person.", panel=PEOPLE)
+    ] = None
+    per: Annotated[str | None, option("Period of --at-most.", metavar="COLUMN", panel=PEOPLE)] = (
+        None
+    )
+    memoise_by: Annotated[
+        str | None,
+        option("User ids: equal values, the same report.", metavar="COLUMN", panel=MEMOISED),
+    ] = None
+    key_file: Annotated[
+        Path | None, option("Secret key, the same in every round.", panel=MEMOISED)
+    ] = None
+    new_key: Annotated[bool, option("Create the key file first.", "--new-key", panel=MEMOISED)] = (
+        False
+    )
+    resume: Annotated[bool, option("Resume the unfinished run in OUT.", "--resume", panel=WORK)] = (
+        False
+    )
+    engine: Annotated[Literal["local", "ray"], option("Where it runs:", panel=WORK)] = "local"
+    address: Annotated[
+        str | None, option("Of a Ray cluster; by default this machine.", panel=WORK)
+    ] = None
+    threads: Annotated[int | None, option("Most threads; by default all cores.", panel=WORK)] = None
+    seed: Annotated[int | None, option("Reproducible draw, NOT PRIVATE.", panel=WORK)] = None
+    proof: ProofOption = None
+    overwrite: Overwrite = False
+    as_json: AsJson = False
 
-    SOURCE is a file (Parquet, CSV, Arrow, ORC or JSON lines, by its extension), a folder of files, a Delta table, a
-    quoted glob, or an address in an object store (s3://bucket/folder); - reads CSV from standard input.
+
+def command(asked: PrivatizeOptions) -> None:
+    """Privatize columns: one report per row, in constant memory; the output is complete or absent.
+
     A folder of parts (--out NAME/) can be resumed after an interruption and written by a cluster.
     """
-    given = dict(locals())
-    if as_json and out == "-":
-        raise ParameterError(
-            "out", out, "standard output cannot carry both reports and JSON; name a file"
-        )
-    if budget is not None and not budget >= 0:
-        raise ParameterError("budget", budget, "need an epsilon >= 0")
-    if epsilon is not None and domain is None:
-        raise ParameterError(
-            "epsilon",
-            epsilon,
-            "this option needs --domain; the epsilon of --mechanism is in its file",
-        )
-    tables = (
-        _tables(column, mechanism or [])
-        if domain is None
-        else _hashed(column, mechanism, domain, epsilon)
-    )
-    if proof is not None and seed is not None:
-        raise ParameterError(
-            "proof",
-            str(proof),
-            "a seeded draw is not private, so there is nothing to prove; omit --seed",
-        )
-    common.refuse_outputs(".json", overwrite=overwrite, proof=proof)
-    if seed is not None:
-        common.warn("a seeded draw is reproducible and NOT PRIVATE; use it for tests only")
-    options: Options = {
-        name: value for name, value in given.items() if name in mz.collect.Options.__annotations__
+    _refuse_mixtures(asked)
+    tables = _tables_of(asked)
+    if asked.proof is not None and asked.seed is not None:
+        remedy = "a seeded draw is not private, so there is nothing to prove; omit --seed"
+        raise ParameterError("proof", str(asked.proof), remedy)
+    common.refuse_outputs(".json", overwrite=asked.overwrite, proof=asked.proof)
+    if asked.seed is not None:
+        console.warn("a seeded draw is reproducible and NOT PRIVATE; use it for tests only")
+    result = _privatized(asked, tables)
+    if asked.proof is not None:
+        _prove(tables, asked.proof, overwrite=asked.overwrite)
+    on = console.notices() if asked.out == "-" else None
+    numeric = _numeric_columns(tables)
+    console.show(result.as_dict(), asked.as_json, lambda: "\n".join(_lines(result, numeric)), on=on)
+
+
+def _refuse_mixtures(asked: PrivatizeOptions) -> None:
+    """Refuse options that cannot be, or lack another one."""
+    if asked.as_json and asked.out == "-":
+        remedy = "standard output cannot carry both reports and JSON; name a file"
+        raise ParameterError("out", asked.out, remedy)
+    if asked.budget is not None and not asked.budget >= 0:
+        raise ParameterError("budget", asked.budget, "need an epsilon >= 0")
+    if asked.epsilon is not None and asked.domain is None:
+        remedy = "this option needs --domain; the epsilon of --mechanism is in its file"
+        raise ParameterError("epsilon", asked.epsilon, remedy)
+
+
+def _tables_of(asked: PrivatizeOptions) -> Tables:
+    if asked.domain is None:
+        return _tables(asked.column, asked.mechanism or [])
+    return _hashed(asked.column, asked.mechanism, asked.domain, asked.epsilon)
+
+
+def _privatized(asked: PrivatizeOptions, tables: Tables) -> Result:
+    """Draw the reports."""
+    missing_values = None
+    if asked.missing_values is not None:
+        missing_values = asked.missing_values.split(",")
+    options: mz.collect.Options = {
+        "keep": asked.keep or (),
+        "missing": asked.missing,
+        "on_out_of_range": asked.on_out_of_range,
+        "record_counts": asked.record_counts,
+        "overwrite": asked.overwrite,
+        "resume": asked.resume,
+        "memo": _memo(asked.memoise_by, asked.key_file, asked.new_key),
+        "engine": asked.engine,
+        "address": asked.address,
+        "threads": asked.threads,
+        "rng": asked.seed,
+        "ledger": asked.ledger,
+        "budget": asked.budget,
+        "charge_by": asked.charge_by,
+        "at_most": asked.at_most,
+        "per": asked.per,
+        "delimiter": "\t" if asked.delimiter == "\\t" else asked.delimiter,
+        "missing_values": missing_values,
+        "decimal": asked.decimal,
+        "backslash_is_text": asked.backslash_is_text,
     }
-    options |= {
-        "keep": keep or (),
-        "memo": _memo(memoise_by, key_file, new_key),
-        "delimiter": "\t" if delimiter == "\\t" else delimiter,
-        "missing_values": None if missing_values is None else missing_values.split(","),
-        "rng": seed,
-    }
-    with common.progress("privatizing", unit="rows") as tell:
-        how: Options = {**options, "progress": tell}
-        if len(tables) == 1:
-            ((only, table),) = tables.items()
-            result: Result = mz.collect.privatize(source, out, column=only, mechanism=table, **how)
-        else:
-            result = mz.collect.privatize_columns(source, out, mechanisms=tables, **how)
-    if proof is not None:
-        drawn = {
-            name: one if isinstance(one, Mechanism) else one.mechanism
-            for name, one in tables.items()
-        }
-        whole = next(iter(drawn.values())) if len(drawn) == 1 else drawn
-        common.write_proof(
-            mz.privacy.Release(mechanism=whole, delta=0.0), proof, overwrite=overwrite
+    with progress.bar("privatizing", unit="rows") as tell:
+        options["progress"] = tell
+        if len(tables) > 1:
+            return mz.collect.privatize_columns(
+                asked.source, asked.out, mechanisms=tables, **options
+            )
+        ((column, table),) = tables.items()
+        return mz.collect.privatize(
+            asked.source, asked.out, column=column, mechanism=table, **options
         )
-    on = common.notices() if out == "-" else None
-    numeric = {
-        name
-        for name, one in tables.items()
-        if isinstance(one, Mechanism) and one.categories is None
-    }
-    common.show(result.as_dict(), as_json, lambda: "\n".join(_lines(result, numeric)), on=on)
+
+
+def _prove(tables: Tables, proof: Path, *, overwrite: bool) -> None:
+    """Write the claim about a row with its proof."""
+    drawn: dict[str, Mechanism] = {}
+    for column, table in tables.items():
+        drawn[column] = table if isinstance(table, Mechanism) else table.mechanism
+    released = next(iter(drawn.values())) if len(drawn) == 1 else drawn
+    release = mz.privacy.Release(mechanism=released, delta=0.0)
+    common.write_proof(release, proof, overwrite=overwrite)
+
+
+def _numeric_columns(tables: Tables) -> set[str]:
+    """Columns of numbers, which alone can be clipped."""
+    numeric = set()
+    for column, table in tables.items():
+        if isinstance(table, Mechanism) and table.categories is None:
+            numeric.add(column)
+    return numeric
 
 
 def _hashed(
     columns: list[str], files: list[Path] | None, domain: Path, epsilon: float | None
-) -> JsonObject:
+) -> Tables:
     """The column -> its hashed domain."""
     if files or len(columns) != 1:
         raise ParameterError("domain", str(domain), "replaces --mechanism and takes one --column")
     if epsilon is None:
-        raise ParameterError("epsilon", None, "give the privacy budget per report: --epsilon 1")
+        raise ParameterError("epsilon", None, "give the epsilon of a report: --epsilon 1")
     names = common.read_lines(domain, parameter="domain")
     return {columns[0]: mz.families.hashed(categories=names, epsilon=epsilon, other=True)}
 
 
-def _tables(columns: list[str], files: list[Path]) -> JsonObject:
+def _tables(columns: list[str], files: list[Path]) -> Tables:
     """Column -> its mechanism."""
     if not files:
         raise ParameterError("mechanism", None, "name the mechanism file (--mechanism m.json)")
@@ -204,10 +229,12 @@ def _tables(columns: list[str], files: list[Path]) -> JsonObject:
         raise ParameterError("column", ", ".join(columns), "a column is named twice; name it once")
     if len(files) not in (1, len(columns)):
         remedy = "give one --mechanism for all columns, or one for each --column, in the same order"
-        told = f"{len(files)} files for {len(columns)} column{'s' * (len(columns) != 1)}; {remedy}"
-        raise ParameterError("mechanism", ", ".join(map(str, files)), told)
+        counts = f"{len(files)} files for {len(columns)} column{'s' * (len(columns) != 1)}"
+        raise ParameterError("mechanism", ", ".join(map(str, files)), f"{counts}; {remedy}")
     loaded = [common.load_mechanism(path) for path in files]
-    return dict(zip(columns, loaded * len(columns) if len(loaded) == 1 else loaded, strict=True))
+    if len(loaded) == 1:
+        loaded *= len(columns)
+    return dict(zip(columns, loaded, strict=True))
 
 
 def _memo(users: str | None, key_file: Path | None, new_key: bool) -> mz.collect.Memo | None:
@@ -229,38 +256,49 @@ def _memo(users: str | None, key_file: Path | None, new_key: bool) -> mz.collect
     return mz.collect.Memo(users=users, key=key)
 
 
-Result: TypeAlias = "mz.collect.PrivatizeResult | mz.collect.ColumnsResult"
-
-
 def _lines(result: Result, numeric: set[str]) -> list[str]:
     """What is printed; only values of numeric columns can be clipped."""
     rate = f"{result.reports / max(result.seconds, 1e-9):,.0f}"
     written = f"written to {result.out} ({result.seconds:.2f} s, {rate}"
+    tallies: list[tuple[str, Any]] = [("", result)]
     if isinstance(result, mz.collect.PrivatizeResult):
         cost = common.each(result.claim)
         lines = [f"{result.reports:,} reports of {common.bits(result.bits)}, {cost}, {written}/s)"]
-        columns = [("", result)] * bool(numeric)
+        clippable = tallies if numeric else []
     else:
-        lines = [
-            f"{result.reports:,} rows of {sum(one.bits for one in result.columns)} bits {written} rows/s)"
-        ]
+        bits = sum(column.bits for column in result.columns)
+        lines = [f"{result.reports:,} rows of {bits} bits {written} rows/s)"]
         lines.append(f"claim: {result.claim or common.SEEDED}")
-        columns = [(f"{one.column} ", one) for one in result.columns if one.column in numeric]
+        tallies = [(f"{column.column} ", column) for column in result.columns]
+        clippable = [(name, tally) for name, tally in tallies if tally.column in numeric]
     if result.resumed:
         lines.append(
             f"{result.resumed} of {result.blocks} parts existed already; the counts below leave them out"
         )
     lines += _charged(result)
     lines += _limited(result)
-    clipped = "; ".join(f"{name}{one.below:,} below, {one.above:,} above" for name, one in columns)
-    spelled = [(f"{one.column} ", one) for one in getattr(result, "columns", ())] or [("", result)]
-    seen = [f"clipped: {clipped}"] * bool(clipped) + [f"dropped as missing: {result.missing:,}"]
-    for words, counts in (("not on the list", "unlisted"), ("spelled otherwise", "respelled")):
-        listed = [
-            f"{name}{getattr(one, counts):,}" for name, one in spelled if getattr(one, counts)
+    lines.append("; ".join(_rows_unlike_others(result, tallies, clippable)))
+    lines.append(f"({mz.collect.RAW_COUNTS_REMARK})")
+    return lines
+
+
+def _rows_unlike_others(
+    result: Result, tallies: list[tuple[str, Any]], clippable: list[tuple[str, Any]]
+) -> list[str]:
+    """Values that were clipped, dropped, taken for others, or read in another spelling."""
+    counted = []
+    if clippable:
+        clipped = [
+            f"{name}{tally.below:,} below, {tally.above:,} above" for name, tally in clippable
         ]
-        seen += [f"{words}: {', '.join(listed)}"] * bool(listed)
-    return [*lines, "; ".join(seen), f"({mz.collect.RAW_COUNTS_REMARK})"]
+        counted.append(f"clipped: {'; '.join(clipped)}")
+    counted.append(f"dropped as missing: {result.missing:,}")
+    for words, field in (("not on the list", "unlisted"), ("spelled otherwise", "respelled")):
+        counts = [(name, getattr(tally, field)) for name, tally in tallies]
+        listed = [f"{name}{count:,}" for name, count in counts if count]
+        if listed:
+            counted.append(f"{words}: {', '.join(listed)}")
+    return counted
 
 
 def _limited(result: Result) -> list[str]:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
 from rich.console import Group
 from rich.text import Text
 
 import mezzotint as mz
-from mezzotint.cli import common
-from mezzotint.cli.common import AsJson, Overwrite, option
+from mezzotint.cli import common, console, progress, tables
+from mezzotint.cli.options import OUTPUT, AsJson, Overwrite, argument, option
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import replacing
 from mezzotint.core.records import number
@@ -20,44 +19,40 @@ from mezzotint.core.records import number
 if TYPE_CHECKING:
     from mezzotint.papers.reproduction import Reproduction
 
-REPRODUCE = "mezzotint reproduce rqm-figure4 --data femnist.npz --model cnn --rounds 2000 --seeds 3"
+RUNS = "Runs with data"
+
+EXAMPLE = "mezzotint reproduce rqm-figure4 --data femnist.npz --model cnn --rounds 2000 --seeds 3"
 
 _BASIS = "Epsilon and delta: the paper's as printed, ours computed; to the observer that the paper has in mind."
 
 
-def reproduce(
-    name: Annotated[
-        str, typer.Argument(help="What to reproduce; `list` prints all names and what they are.")
-    ],
+def command(
+    name: Annotated[str, argument("A table or figure; `list` prints all of them.")],
     data: Annotated[
-        str | None,
-        option(
-            "Where the data lie: MNIST's four idx files (rqp-table1, rqp-figure2, rqp-bits, optm-figure4d, "
-            "rqm-tradeoff), FEMNIST by writer as an npz or LEAF's folder, or MNIST's files in its place (rqm-figure4 to "
-            "6), CIFAR's pickles or the images of its package (rqm-figure11)."
-        ),
+        str | None, option("Folder or file of the data set that it needs.", panel=RUNS)
     ] = None,
     model: Annotated[
-        str | None, option("Model of a federated run: softmax, small-cnn or cnn.")
+        Literal["softmax", "small-cnn", "cnn"] | None, option("Model:", panel=RUNS)
     ] = None,
-    rounds: Annotated[int | None, option("Rounds of a federated run.")] = None,
-    seeds: Annotated[int | None, option("Seeds of a federated run, from 0.")] = None,
+    rounds: Annotated[int | None, option("Rounds of a run.", panel=RUNS)] = None,
+    seeds: Annotated[int | None, option("Seeds, from 0.", panel=RUNS)] = None,
     quick: Annotated[
-        bool, option("A smaller run: fewer rounds and seeds, to see that it works.", "--quick")
+        bool, option("Fewer rounds and seeds, to see that it works.", "--quick", panel=RUNS)
     ] = False,
     keep: Annotated[
-        Path | None,
-        option("File that keeps finished runs (.jsonl); started again, it goes on from there."),
+        Path | None, option("Keep finished runs (.jsonl), and go on from it.", panel=RUNS)
     ] = None,
-    device: Annotated[str | None, option("Where a federated run trains: cpu or cuda.")] = None,
-    png: Annotated[Path | None, option("Also plot it to this PNG file.")] = None,
-    html: Annotated[Path | None, option("Also write it as a page to this file.")] = None,
+    device: Annotated[Literal["cpu", "cuda"] | None, option("Where it trains:", panel=RUNS)] = None,
+    png: Annotated[Path | None, option("Plot it (.png).", panel=OUTPUT)] = None,
+    html: Annotated[Path | None, option("Write it as a page (.html).", panel=OUTPUT)] = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
     """Recompute a published table or figure: the paper's value, ours, the difference, and why they differ.
 
-    `mezzotint reproduce list` prints all names and what they are.
+    Data: MNIST's four idx files (rqp-table1, rqp-figure2, rqp-bits, optm-figure4d, rqm-tradeoff); FEMNIST by writer
+    as an npz, LEAF's folder, or MNIST's files in its place (rqm-figure4 to 6); CIFAR's pickles or the images of its
+    package (rqm-figure11).
     """
     common.refuse_outputs(".png", overwrite=overwrite, png=png)
     common.refuse_outputs(".html", overwrite=overwrite, html=html)
@@ -78,13 +73,13 @@ def reproduce(
     _draw(result, "html", html, overwrite)
     facts = result.as_dict()
     standing = {"name": name, "certified": False, "observer": "as in the paper"}
-    common.show({**standing, **facts}, as_json, lambda: _picture(result))
+    console.show({**standing, **facts}, as_json, lambda: _picture(result))
 
 
 def _list(as_json: bool) -> None:
     names = list(mz.papers.catalogue.reproductions())
     text = "\n".join(f"{name:<24}{mz.papers.catalogue.summary(name)}" for name in names)
-    common.show({"names": names}, as_json, lambda: text)
+    console.show({"names": names}, as_json, lambda: text)
 
 
 def _computed(name: str, options: dict[str, Any]) -> Reproduction:
@@ -93,9 +88,9 @@ def _computed(name: str, options: dict[str, Any]) -> Reproduction:
             "name", name, f"use one of: {', '.join(mz.papers.catalogue.reproductions())}"
         )
     if "progress" not in mz.papers.catalogue.accepted(name):
-        with common.busy(f"reproducing {name}"):
+        with progress.busy(f"reproducing {name}"):
             return mz.papers.catalogue.reproduce(name, **options)
-    bar: AbstractContextManager[Any] = common.progress(name)
+    bar: AbstractContextManager[Any] = progress.bar(name)
     with bar as tell:
         return mz.papers.catalogue.reproduce(name, progress=tell, **options)
 
@@ -121,7 +116,7 @@ def _picture(result: Reproduction) -> Group:
             remarks.setdefault(str(row["note"]), []).append(" ".join(first))
     words = [name for name in names if not any(isinstance(row.get(name), float) for row in rows)]
     cells = [[_cell(row.get(name)) for name in names] for row in rows]
-    table = common.TerminalTable(names, cells, left=words, title=result.title, keys=2)
+    table = tables.TerminalTable(names, cells, left=words, title=result.title, keys=2)
     below = [f"{', '.join(whose)}: {remark}." for remark, whose in remarks.items()]
     return Group(table, Text("\n".join([result.note, *below, _BASIS])))
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import mezzotint as mz
-from mezzotint.cli import common
-from mezzotint.cli.common import AsJson, option
+from mezzotint.cli import console
+from mezzotint.cli.options import AsJson, VerbHelp, VerbsHelp, argument, option
 from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.core.files import read_text, refuse_existing, replacing
 
@@ -18,16 +18,22 @@ if TYPE_CHECKING:
     from mezzotint.federated.secagg.roster import Card, Roster
 
 app = typer.Typer(
+    cls=VerbsHelp,
     help="Manage client identities and the roster: the list of all clients that each client of secure sums holds.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
 )
 
 
-@app.command("identity", epilog="Example: mezzotint roster identity identity.key --records records")
+@app.command(
+    cls=VerbHelp,
+    name="identity",
+    epilog="Example: mezzotint roster identity identity.key --records records",
+)
 def identity(
     file: Annotated[
-        Path, typer.Argument(help="File of the new secret; it never leaves the client's machine.")
+        Path, argument("File of the new secret; it never leaves the client's machine.")
     ],
     records: Annotated[
         Path,
@@ -51,18 +57,20 @@ def identity(
     _print_card(introduced, as_json)
 
 
-@app.command("card", epilog="Example: mezzotint roster card identity.key")
+@app.command(cls=VerbHelp, name="card", epilog="Example: mezzotint roster card identity.key")
 def card(
-    file: Annotated[Path, typer.Argument(help="File written by `roster identity`.")],
+    file: Annotated[Path, argument("File written by `roster identity`.")],
     as_json: AsJson = False,
 ) -> None:
     """Print the card of an identity again; a card is public, and signed by its owner."""
     _print_card(_introduced(file, "file"), as_json)
 
 
-@app.command("make", epilog="Example: mezzotint roster make cards.txt --out roster.json")
+@app.command(
+    cls=VerbHelp, name="make", epilog="Example: mezzotint roster make cards.txt --out roster.json"
+)
 def make(
-    cards: Annotated[Path, typer.Argument(help="File with one card per line, of all clients.")],
+    cards: Annotated[Path, argument("File with one card per line, of all clients.")],
     out: Annotated[
         Path, option("Roster to write; clients name it in their policy, as roster = ...")
     ],
@@ -86,14 +94,18 @@ def make(
     roster.save(out)
     _print_roster(roster, as_json, out=str(out))
     if not as_json:
-        common.note(
+        console.note(
             "every client compares this SHA-256 with what `mezzotint roster check` prints of its file"
         )
 
 
-@app.command("check", epilog="Example: mezzotint roster check roster.json --identity identity.key")
+@app.command(
+    cls=VerbHelp,
+    name="check",
+    epilog="Example: mezzotint roster check roster.json --identity identity.key",
+)
 def check(
-    file: Annotated[Path, typer.Argument(help="Roster file of a client.")],
+    file: Annotated[Path, argument("Roster file of a client.")],
     identity: Annotated[Path | None, option("File of the client's own identity.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -111,11 +123,12 @@ def check(
 
 
 @app.command(
-    "signer",
+    cls=VerbHelp,
+    name="signer",
     epilog="Example: mezzotint roster signer identity.key --records records --policy policy.toml --socket signer.sock",
 )
 def signer(
-    file: Annotated[Path, typer.Argument(help="File written by `roster identity`.")],
+    file: Annotated[Path, argument("File written by `roster identity`.")],
     records: Annotated[Path, option("Folder of the identity's ledger.")],
     socket: Annotated[
         Path, option("Unix socket to answer on, as signer = ... in a node's configuration.")
@@ -124,25 +137,30 @@ def signer(
         Path | None, option("The client's policy; without one, none is required.")
     ] = None,
     user: Annotated[int | None, option("Number of the node's user, if it is another one.")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Hold a client's keys, policy and ledger in a process of their own, which Flower's node and its apps ask."""
     from mezzotint.federated.signer import SignerProcess, lasting_signer
 
     held = lasting_signer(
-        identity=_present(file, "file"), records=records, policy=policy, warn=common.note
+        identity=_present(file, "file"), records=records, policy=policy, warn=console.note
     )
     users = [] if user is None else [user]
     process = SignerProcess(socket, held, users)
-    common.note(f"answers on {socket} for {held.identity().hex()}")
+    identity = held.identity().hex()
+    console.note(f"answers on {socket} for {identity}")
+    console.show({"socket": str(socket), "identity": identity}, as_json, list)
     try:
         process.serve()
     finally:
         process.close()
 
 
-@app.command("blame", epilog="Example: mezzotint roster blame run/blame-0123.json")
+@app.command(
+    cls=VerbHelp, name="blame", epilog="Example: mezzotint roster blame run/blame-0123.json"
+)
 def blame(
-    file: Annotated[Path, typer.Argument(help="Proof written by a run beside its ledger.")],
+    file: Annotated[Path, argument("Proof written by a run beside its ledger.")],
     as_json: AsJson = False,
 ) -> None:
     """Check a proof that a client dealt invalid shares; exit status 2 if the proof is not valid."""
@@ -151,7 +169,7 @@ def blame(
     found = Blame.load(_present(file, "file"))
     found.check()
     said = f"proved: client {found.identity.hex()} signed shares that restore nothing"
-    common.show({"identity": found.identity.hex(), "proved": True}, as_json, lambda: said)
+    console.show({"identity": found.identity.hex(), "proved": True}, as_json, lambda: said)
 
 
 def _introduced(file: Path, parameter: str) -> bytes:
@@ -168,11 +186,11 @@ def _present(file: Path, parameter: str) -> Path:
 
 def _print_roster(roster: Roster, as_json: bool, **more: str) -> None:
     facts = {"members": len(roster.members), "sha256": roster.digest.hex(), **more}
-    common.show(facts, as_json, lambda: f"{facts['members']} clients, SHA-256 {facts['sha256']}")
+    console.show(facts, as_json, lambda: f"{facts['members']} clients, SHA-256 {facts['sha256']}")
 
 
 def _print_card(said: bytes, as_json: bool) -> None:
-    common.show({"card": said.hex()}, as_json, said.hex)
+    console.show({"card": said.hex()}, as_json, said.hex)
 
 
 def _read_card(place: str, line: str) -> Card:

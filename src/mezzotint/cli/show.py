@@ -12,8 +12,8 @@ from rich.console import Group
 from rich.text import Text
 
 import mezzotint as mz
-from mezzotint.cli import common
-from mezzotint.cli.common import AsJson, option
+from mezzotint.cli import common, console, tables
+from mezzotint.cli.options import AsJson, argument, option
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject, above, number
@@ -30,19 +30,16 @@ _MOST = 40
 
 
 def show(
-    file: Annotated[Path, typer.Argument(help="Mechanism file (.json).")],
+    file: Annotated[Path, argument("Mechanism file (.json).")],
     at: Annotated[
-        str | None, option("Inputs to show, separated by commas; default: evenly spaced inputs.")
+        str | None, option("Inputs to show, as in -1,0,1; by default evenly spaced.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a mechanism: the distribution of its reports at some inputs, its errors and its certificate.
-
-    FILE is a mechanism file (.json).
-    """
+    """Show a mechanism: the distribution of its reports at some inputs, its errors and its certificate."""
     if common.is_ranked(file):
         scheme = mz.vectors.RankedCodebook.load(file)
-        common.show(_ranked(scheme), as_json, lambda: str(scheme))
+        console.show(_ranked(scheme), as_json, lambda: str(scheme))
         return
     mechanism = common.load_mechanism(file, parameter="file")
     inputs = np.linspace(mechanism.lower, mechanism.upper, _ROWS)
@@ -51,10 +48,10 @@ def show(
     if at is not None:
         inputs = np.array(common.parse_numbers(at, parameter="at"))
         for x in inputs[(inputs < mechanism.lower) | (inputs > mechanism.upper)]:
-            common.note(f"{x:g} is clipped to {np.clip(x, mechanism.lower, mechanism.upper):g}")
+            console.note(f"{x:g} is clipped to {np.clip(x, mechanism.lower, mechanism.upper):g}")
     named = mechanism.categories is not None
     facts = _as_dict(mechanism, inputs)
-    common.show(
+    console.show(
         facts, as_json, lambda: _categories(mechanism) if named else _picture(mechanism, inputs)
     )
 
@@ -110,9 +107,9 @@ def _picture(mechanism: Mechanism, inputs: FloatArray) -> Group:
         mean = float(mechanism.mean(x))
         shown = (number(0.0 if abs(value) < least else value) for value in (float(x), mean, spread))
         first, *others = shown
-        rows.append((first, common.sparkline(_shrink(row)), *chances, *others))
+        rows.append((first, tables.sparkline(_shrink(row)), *chances, *others))
     columns = ("input", "reports", *levels, "mean", "std. dev.")
-    table = common.TerminalTable(columns, rows, left=("reports",), title=mechanism.name)
+    table = tables.TerminalTable(columns, rows, left=("reports",), title=mechanism.name)
     facts = (
         f"{mechanism.levels.size} levels ({common.bits(mechanism.bits)}), {mechanism.knots.size} rows, "
         f"inputs in [{mechanism.lower:g}, {mechanism.upper:g}]\n"
@@ -125,8 +122,8 @@ def _picture(mechanism: Mechanism, inputs: FloatArray) -> Group:
 def _categories(mechanism: Mechanism) -> Group:
     names, columns = mechanism.categories or (), ("category", "reports")
     shown = zip(names[:_MOST], mechanism.probabilities, strict=False)
-    rows = [(Text(name), common.sparkline(_shrink(row))) for name, row in shown]
-    table = common.TerminalTable(columns, rows, left=columns, title=mechanism.name)
+    rows = [(Text(name), tables.sparkline(_shrink(row))) for name, row in shown]
+    table = tables.TerminalTable(columns, rows, left=columns, title=mechanism.name)
     more = f", {len(names) - _MOST} more categories" if len(names) > _MOST else ""
     facts = (
         f"{len(names)} categories, {mechanism.levels.size} reports ({common.bits(mechanism.bits)}){more}\n"
@@ -150,18 +147,18 @@ def _shrink(row: FloatArray) -> list[float]:
 
 
 def verify(
-    file: Annotated[Path, typer.Argument(help="Mechanism file or claim file (.json).")],
-    budget: Annotated[int, option("CPU seconds allowed for checking a claim.", least=1)] = 60,
+    file: Annotated[Path, argument("Mechanism file or claim file (.json).")],
+    seconds: Annotated[int, option("CPU seconds allowed for a claim.", least=1)] = 60,
     as_json: AsJson = False,
 ) -> None:
     """Check a mechanism file in exact rational arithmetic, or a claim file by its proof.
 
     FILE is a mechanism file or a claim file (.json). Exit status: 0 if everything holds, 1 if the check fails or
-    exceeds the budget, 2 if the file cannot be read.
+    takes longer than --seconds, 2 if the file cannot be read.
     """
     if not file.is_file():
         raise ParameterError("file", str(file), "no such file; check the path")
-    report = mz.privacy.verify(file, seconds=budget)
+    report = mz.privacy.verify(file, seconds=seconds)
     status = (
         _checked_claim(report, as_json)
         if report.subject == "claim"
@@ -181,7 +178,7 @@ def _checked_claim(report: mz.privacy.VerificationReport, as_json: bool) -> int:
     assumed = [] if claim is None or claim.release is None else claim.release.assumptions
     facts |= {"claim": None if claim is None else claim.document(), "relies_on": assumed}
     text = f"{sentence}\n{_reliance(assumed)}" if assumed else sentence
-    common.show(facts, as_json, lambda: text, style=_STYLES[status == 0])
+    console.show(facts, as_json, lambda: text, style=_STYLES[status == 0])
     return status
 
 
@@ -204,7 +201,7 @@ def _checked_mechanism(file: Path, report: mz.privacy.VerificationReport, as_jso
     assumed = [] if claim is None else ["reports_are_drawn_from_the_tables"]
     facts |= {"relies_on": assumed}
     text = str(report) if claim is None else f"{report}\n{claim}\n{_reliance(assumed)}"
-    common.show(facts, as_json, lambda: text, style=_STYLES[report.valid])
+    console.show(facts, as_json, lambda: text, style=_STYLES[report.valid])
     return 0 if report.valid else 1
 
 

@@ -7,15 +7,15 @@ import json
 import runpy
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Group
 from rich.text import Text
 
 import mezzotint as mz
-from mezzotint.cli import common
-from mezzotint.cli.common import AsJson, Options, option
+from mezzotint.cli import common, console, progress, tables
+from mezzotint.cli.options import AsJson, VerbHelp, VerbsHelp, argument, option
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.records import JsonObject, number
 from mezzotint.datasets import Election
@@ -27,9 +27,11 @@ _STANDING = {"observer": "model", "trust": "central", "certified": False}
 _BASIS = f"Epsilon and delta: {claim.basis('model')}."
 
 app = typer.Typer(
+    cls=VerbsHelp,
     help="Smoothed differential privacy: how much a published sample of votes or gradients reveals. Values are log10.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
 )
 
 Counts = Annotated[str | None, option("Number of records of each type, separated by commas.")]
@@ -50,7 +52,8 @@ Seed = Annotated[int, option("Seed of the random databases.")]
 
 
 @app.command(
-    "profile",
+    cls=VerbHelp,
+    name="profile",
     epilog="Example: mezzotint smoothed profile --election 2020 --loss-rate 0.002 --ratio 51/49",
 )
 def profile(
@@ -74,7 +77,8 @@ def profile(
 
 
 @app.command(
-    "utility",
+    cls=VerbHelp,
+    name="utility",
     epilog="Example: mezzotint smoothed utility --election 2020 --loss-rate 0.002 --threshold 0.51",
 )
 def utility(
@@ -96,7 +100,8 @@ def utility(
 
 
 @app.command(
-    "expected",
+    cls=VerbHelp,
+    name="expected",
     epilog="Example: mezzotint smoothed expected --n 1000000 --vertices 0.0554 --loss-rate 0.002 --epsilon 1",
 )
 def expected(
@@ -112,10 +117,8 @@ def expected(
     epsilon: Epsilon = None,
     ratio: Ratio = None,
     method: Annotated[
-        str,
-        option(
-            "auto; two types: certificate, all_splits; more types: enumeration, bracket, monte_carlo."
-        ),
+        Literal["auto", "certificate", "all_splits", "enumeration", "bracket", "monte_carlo"],
+        option("The first three for two types, the last three for more:"),
     ] = "auto",
     draws: Annotated[int, option("Random histograms for monte_carlo.")] = 1000,
     seed: Seed = 0,
@@ -124,13 +127,14 @@ def expected(
 ) -> None:
     """Compute smoothed delta: the largest expected delta over compositions of the given distributions."""
     asked = _asked(locals())
-    with common.busy("smoothed delta"):
+    with progress.busy("smoothed delta"):
         result = mz.smoothed.expected(**asked)
     _finish("expected", asked, result, as_json, at_most)
 
 
 @app.command(
-    "own",
+    cls=VerbHelp,
+    name="own",
     epilog="Example: mezzotint smoothed own --mechanism rules.py:majority --n 12 --vertices 0.3,0.6 --sampled 9 "
     "--ratio 2",
 )
@@ -150,10 +154,8 @@ def own(
         ),
     ],
     sampling: Annotated[
-        str | None,
-        option(
-            "What the mechanism sees: without_replacement, with_replacement, poisson; left out: all."
-        ),
+        Literal["without_replacement", "with_replacement", "poisson"] | None,
+        option("How records are drawn for it; by default it sees all:"),
     ] = None,
     loss_rate: LossRate = None,
     sampled: Sampled = None,
@@ -170,7 +172,7 @@ def own(
     asked |= {"sampled": sampled, "epsilon": epsilon, "ratio": ratio}
     asked["vertices"] = _vertices(vertices)
     chosen = _mechanism(mechanism, ballots)
-    with common.busy("smoothed delta"):
+    with progress.busy("smoothed delta"):
         result = mz.smoothed.expected(**{**asked, "mechanism": chosen})
     _finish("own", asked | {"ballots": ballots}, result, as_json, at_most)
 
@@ -199,16 +201,18 @@ def _mechanism(text: str, ballots: str | None) -> Any:
 
 
 @app.command(
-    "elections",
+    cls=VerbHelp,
+    name="elections",
     epilog="Example: mezzotint smoothed elections --loss-rate 0.002 --ratio 51/49 --json",
 )
 def elections(
     file: Annotated[
         str | None,
-        typer.Argument(help="CSV file of counts, one election per row; - for standard input."),
+        argument("CSV file of counts, one election per row; - for standard input."),
     ] = None,
     which: Annotated[
-        str, option("national (1920-2024), states or districts (2020).", "--set")
+        Literal["national", "states", "districts"],
+        option("Elections of 1920 to 2024, or parts of 2020:", "--set"),
     ] = "national",
     columns: Annotated[
         str | None, option("Columns of counts, by commas, if more than two hold counts.")
@@ -233,13 +237,14 @@ def elections(
     cells = (
         [f"{one:,}" if isinstance(one, int) else _cell(one) for one in row.values()] for row in rows
     )
-    table = common.TerminalTable(rows[0], cells, title=f"Values are {words} {_BASIS}")
+    table = tables.TerminalTable(rows[0], cells, title=f"Values are {words} {_BASIS}")
     facts = {**asked, **used, **_STANDING, "elections": rows}
-    common.show(facts, as_json, lambda: Group(*counted, table))
+    console.show(facts, as_json, lambda: Group(*counted, table))
 
 
 @app.command(
-    "gradients",
+    cls=VerbHelp,
+    name="gradients",
     epilog="Example: mezzotint smoothed gradients --n 400 --epsilon 1 --draws 20 --json",
 )
 def gradients(
@@ -258,12 +263,12 @@ def gradients(
     asked = _asked(locals())
     asked["distributions"] = asked.pop("distribution") or ["gaussian:0:0.12"]
     chances = [_distribution(text) for text in asked["distributions"]]
-    with common.busy("gradients"):
+    with progress.busy("gradients"):
         result = mz.smoothed.expected_gradients(**{**asked, "distributions": chances})
     _finish("gradients", asked, dataclasses.replace(result, vertices=()), as_json, None)
 
 
-def _asked(options: Options) -> Options:
+def _asked(options: JsonObject) -> JsonObject:
     """A verb's options as its function takes them; the options of printing left out."""
     asked = {
         name: value
@@ -335,8 +340,6 @@ def _elections(file: str | None, which: str, columns: str | None) -> tuple[Elect
         "states": mz.datasets.state_elections,
         "districts": mz.datasets.district_elections,
     }
-    if which not in sets:
-        raise ParameterError("set", which, f"use one of {', '.join(sets)}")
     return sets[which]()
 
 
@@ -373,8 +376,8 @@ def _finish(
     facts = dataclasses.asdict(result) | _STANDING
     shown = [(name, _cell(value)) for name, value in facts.items() if value not in ((), None)]
     rows = [(name, text) for name, text in shown if name != "reason" and name not in _STANDING]
-    told = [common.TerminalTable(("", ""), rows, left=("",)), f"{facts['reason']} {_BASIS}"]
-    common.show({"verb": verb, **facts, "asked": asked}, as_json, lambda: told)
+    told = [tables.TerminalTable(("", ""), rows, left=("",)), f"{facts['reason']} {_BASIS}"]
+    console.show({"verb": verb, **facts, "asked": asked}, as_json, lambda: told)
     if at_most is not None and result.log10_upper > at_most:
-        common.note(f"log10 bound {result.log10_upper:.6g} exceeds {at_most:.6g}")
+        console.note(f"log10 bound {result.log10_upper:.6g} exceeds {at_most:.6g}")
         raise typer.Exit(CHECK_FAILED)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO, cast, final
 import typer
 
 import mezzotint as mz
-from mezzotint.cli import common
-from mezzotint.cli.common import AsJson, Overwrite, ProofOption, option
+from mezzotint.cli import common, console, messages, progress, tables
+from mezzotint.cli.options import OUTPUT, AsJson, Overwrite, ProofOption, argument, option
 from mezzotint.cli.runfile import Section, read_run_file
 from mezzotint.core import brought_by
 from mezzotint.core.arguments import Neighboring, check_choice, check_count
@@ -45,6 +45,8 @@ delta = 1e-6
 kind = "dp-sgd"
 clip_norm = 0.45
 """
+
+RUN = "Run"
 
 METHODS: dict[str, tuple[str, ...]] = {
     "none": (),
@@ -139,20 +141,28 @@ class Place:
 
 
 def command(
-    run: Annotated[File, typer.Argument(help="Run file (.toml); --example prints one.")] = None,
+    run: Annotated[File, argument("Run file; --example prints one.", metavar="RUN.TOML")] = None,
     changes: Annotated[
-        list[str] | None, option("Change a value: table.key=value; may be repeated.", "--set")
+        list[str] | None,
+        option(
+            "Change a value, as in run.steps=3; repeatable.",
+            "--set",
+            metavar="KEY=VALUE",
+            panel=RUN,
+        ),
     ] = None,
     out: Annotated[
-        File, option("Folder for model.mz, log.jsonl and checkpoint; a run there goes on.")
+        File, option("Folder of the run: model.mz, log.jsonl, checkpoint.", panel=OUTPUT)
     ] = None,
     tensorboard: Annotated[
-        File, option("Folder for TensorBoard event files: loss, accuracy, epsilon.")
+        File, option("Folder for event files: loss, accuracy, epsilon.", panel=OUTPUT)
     ] = None,
     proof: ProofOption = None,
-    plot: Annotated[File, option("Plot accuracy against epsilon to this PNG file.")] = None,
+    plot: Annotated[File, option("Plot accuracy against epsilon (.png).", panel=OUTPUT)] = None,
     overwrite: Overwrite = False,
-    example: Annotated[bool, option("Print an example of a run file.", "--example")] = False,
+    example: Annotated[
+        bool, option("Print a run file and nothing else.", "--example", panel=RUN)
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Train a private model with few bits per weight, showing loss, accuracy and epsilon spent as it runs.
@@ -178,9 +188,9 @@ def command(
     if place is not None and _unfinished(place):
         with place.log.open("a", encoding="utf-8") as file:
             _line(file, facts)  # what mezzotint report quotes
-    common.show(facts, as_json, lambda: [_summary(facts), facts["claim"]])
+    console.show(facts, as_json, lambda: [_summary(facts), facts["claim"]])
     if facts["caveat"] and not as_json:
-        common.warn(facts["caveat"])
+        console.warn(facts["caveat"])
 
 
 @final
@@ -353,17 +363,17 @@ def _warnings_as_lines() -> Iterator[None]:
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", TrainingWarning)
         # At once: whoever reads that the settings are bad can stop the run.
-        warnings.showwarning = lambda message, *_: common.warn(str(message))
+        warnings.showwarning = lambda message, *_: console.warn(str(message))
         yield
 
 
 def prepare(described: RunFile, place: Place | None, *, overwrite: bool) -> Trainer:
     """The trainer of a run, where its folder left off."""
-    with common.renamed(**dict.fromkeys(("train_x", "train_y", "test_x", "test_y"), "data")):
+    with messages.renamed(dict.fromkeys(("train_x", "train_y", "test_x", "test_y"), "data")):
         data = _data(described.data, described.label, described.users, described.neighboring)
     data = mz.training.trainer.of_users(data, described.records_per_user)
     if abs(data.train_x).max() > FAR:
-        common.warn(
+        console.warn(
             "some features lie far from [-1, 1]: they dominate the clipped gradients, and little is learned from "
             "the others; scale all of them by public bounds (bounds read from private data are a release of their own)"
         )
@@ -403,14 +413,14 @@ def _resume(run: Trainer, described: RunFile, place: Place, *, overwrite: bool) 
         raise ParameterError("out", str(folder), "exists, and holds no run; choose another folder")
     if overwrite or not place.checkpoint.exists():
         return
-    with common.renamed(checkpoint="out"):
+    with messages.renamed({"checkpoint": "out"}):
         mz.training.trainer.restore(run, place.checkpoint)
     lost = run.spent - run.taken
     if lost:
         end = "the run ends earlier"
         if described.budget.target_epsilon is None:
             end = "epsilon ends higher than planned"
-        common.warn(f"the interruption lost {lost} step(s), which still count, so {end}")
+        console.warn(f"the interruption lost {lost} step(s), which still count, so {end}")
 
 
 def _onto_master_weights(task: Task, described: RunFile) -> None:
@@ -569,10 +579,10 @@ def _run(run: Trainer, described: RunFile, outputs: Outputs, *, resumed: bool) -
         except (KeyboardInterrupt, SystemExit):
             kept = checkpoint is not None and checkpoint.exists()
             how = "the same command goes on" if kept else "nothing is kept without --out"
-            common.note(f"ended early; {how}")
+            console.note(f"ended early; {how}")
             raise
         if run.stopped:
-            common.warn(f"stopped: {run.stopped}")
+            console.warn(f"stopped: {run.stopped}")
     if run.stopped and not run.taken:  # another process took what was left
         raise _nothing_left(run, described)
     return history or [run.standing()]
@@ -672,7 +682,7 @@ def _live(steps: int) -> Iterator[Callable[[Standing], None]]:
         progress_bars.MofNCompleteColumn(),
         progress_bars.TimeRemainingColumn(),
     )
-    with common.live(*columns) as bars:
+    with progress.live(*columns) as bars:
         bar = bars.add_task("training", total=steps)
 
         def show(last: Standing) -> None:
@@ -688,9 +698,7 @@ def _live(steps: int) -> Iterator[Callable[[Standing], None]]:
         # Through the bar's own console, which puts lines above the bar.
         former, warnings.showwarning = (
             warnings.showwarning,
-            lambda message, *_: common.say(
-                f"mezzotint: warning: {common.typed(str(message))}", on=bars.console
-            ),
+            lambda message, *_: console.say(f"mezzotint: warning: {message}", on=bars.console),
         )
         try:
             yield show
@@ -755,7 +763,7 @@ def _note(run: Trainer, described: RunFile, sentence: str) -> JsonObject:
     return note
 
 
-def _summary(facts: JsonObject) -> common.TerminalTable:
+def _summary(facts: JsonObject) -> tables.TerminalTable:
     from mezzotint.privacy import claim as claims
 
     private, epsilon = "", "none"
@@ -776,4 +784,4 @@ def _summary(facts: JsonObject) -> common.TerminalTable:
     }
     cells |= {heading: str(facts[name]) for heading, name in counts.items()}
     title = f"{facts['model']} on {facts['data']}, {facts['method']}{private}"
-    return common.TerminalTable(cells, [tuple(cells.values())], left=(), title=title)
+    return tables.TerminalTable(cells, [tuple(cells.values())], left=(), title=title)

@@ -59,6 +59,24 @@ def plain(value: object) -> Json:
     return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
 
 
+def escaped(text: str) -> str:
+    """Text of others as it can be printed: what controls a terminal, or has no encoding, is spelled
+    out.
+
+    >>> escaped("a\\x1b[2Jb\\ud800"), escaped("two\\nlines")
+    ('a\\\\x1b[2Jb\\\\ud800', 'two\\nlines')
+    """
+    if text.isprintable():
+        return text
+    letters = []
+    for letter in text:
+        if letter.isprintable() or letter in "\n\t":
+            letters.append(letter)
+        else:
+            letters.append(ascii(letter)[1:-1])
+    return "".join(letters)
+
+
 def number(value: float | None, digits: int = 6) -> str:
     """A number to this many significant digits; a dash for None, a word for infinity."""
     if value is None:

@@ -478,7 +478,7 @@ def how_to_verify(mechanism: Mechanism, file: str) -> Section:
     rows = tuple((name, str(value)) for name, value in mechanism.certificate().as_dict().items())
     code = (
         f"$ mezzotint verify {file}\n"
-        f"$ mezzotint account {file} --coordinates 10 --rounds 5 --delta 1e-6\n\n"
+        f"$ mezzotint account {file} --dimension 10 --rounds 5 --delta 1e-6\n\n"
         f'>>> import mezzotint as mz\n>>> mz.privacy.verify("{file}")'
     )
     table = Table(headings=("certificate", "value"), rows=rows)

@@ -507,10 +507,10 @@ def _verify_sums(report: JsonObject, settings: JsonObject, folder: Path) -> Sect
     if single:
         code = f"$ mezzotint verify {file}\n$ mezzotint account {file} --rounds {charged} --delta {claim['delta']!r}"
         return Section(title=title, words=words, code=code)
-    shared = f"--coordinates {report['ledger']['coordinates']} --rounds {charged} --delta {claim['delta']!r}"
+    shared = f"--dimension {report['ledger']['coordinates']} --rounds {charged} --delta {claim['delta']!r}"
     code = (
         f"$ mezzotint verify {file}\n"
         f"$ mezzotint account {file} {shared}\n"
-        f"$ mezzotint account {file} {shared} --view sum --clients {report['ledger']['smallest_sum']}"
+        f"$ mezzotint account {file} {shared} --observer secure_sum --clients {report['ledger']['smallest_sum']}"
     )
     return Section(title=title, words=words, code=code)

@@ -1,0 +1,230 @@
+"""`mezzotint estimate --by` and `--weights`: every group, differences, strata and totals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+from rich.text import Text
+
+import mezzotint as mz
+from mezzotint.cli import common, console, progress, tables
+from mezzotint.cli.estimate_options import EstimateOptions, price, write_rows
+from mezzotint.core.errors import ParameterError
+from mezzotint.core.records import JsonObject, number
+
+if TYPE_CHECKING:
+    from mezzotint.collect.answers import GroupEstimates
+
+
+def show(asked: EstimateOptions) -> None:
+    """Prints means or frequencies of every group, shares and quantiles, differences, strata and totals."""
+    groups = _read(asked)
+    sizes = None if asked.sizes is None else _sizes(asked.sizes)
+    estimates = mz.collect.estimate_groups(
+        groups,
+        confidence=asked.confidence,
+        simultaneous=asked.simultaneous,
+        against=asked.against,
+        same_people=asked.same_people,
+        sizes=sizes,
+        allow_seeded=asked.allow_seeded,
+        **asked.questions,
+    )
+    memoised = any(group.memoised for group in groups.values())
+    by = ", ".join(asked.by or ())
+    facts: JsonObject = {
+        "confidence": asked.confidence,
+        "simultaneous": asked.simultaneous,
+        "by": by or None,
+        "weights": asked.weights,
+        "memoised": memoised,
+        **price(estimates.claim),
+        **_by_group(estimates, groups, asked),
+    }
+    rows = estimates._rows()
+    if _have_totals(groups, asked):
+        rows += _add_totals(facts["groups"], groups, asked.confidence)
+    write_rows(rows, asked)
+    series = _add_series(facts, groups, by) if memoised else None
+    cost = common.cost_of(estimates.claim, estimates.seeded)
+    console.show(facts, asked.as_json, lambda: _picture(facts, series, cost=cost))
+
+
+def _by_group(
+    estimates: GroupEstimates, groups: Mapping[str, mz.collect.Group], asked: EstimateOptions
+) -> JsonObject:
+    """The estimates of groups, of differences from one of them, and of the population of strata."""
+    by_group: dict[str, dict[str, mz.collect.Interval]] = {}
+    for answer in estimates.answers:
+        by_group.setdefault(answer.group, {})[answer.quantity] = answer.interval
+    facts: JsonObject = {"groups": []}
+    for name, group in groups.items():
+        entry = {"group": name, "n": group.counts.n, "seeded": group.counts.seeded}
+        facts["groups"].append({**entry, **_named(by_group[name])})
+    if asked.against is not None:
+        facts["against"] = asked.against
+        facts["differences"] = []
+        for name in groups:
+            if name != asked.against:
+                difference = _named(by_group[f"{name} less {asked.against}"])
+                facts["differences"].append({"group": name, **difference})
+    if asked.sizes is not None:
+        facts["population"] = _named(by_group["population"])
+    return facts
+
+
+def _named(intervals: Mapping[str, mz.collect.Interval]) -> JsonObject:
+    """The estimates of one group: its frequencies, or its mean and what else was asked of it."""
+    shown = {quantity: interval.as_dict() for quantity, interval in intervals.items()}
+    mean = shown.pop("mean", None)
+    if mean is None:
+        return {"frequencies": [{"category": name, **share} for name, share in shown.items()]}
+    if not shown:
+        return {"mean": mean}
+    answers = [{"quantity": quantity, **interval} for quantity, interval in shown.items()]
+    return {"mean": mean, "answers": answers}
+
+
+def _have_totals(groups: Mapping[str, mz.collect.Group], asked: EstimateOptions) -> bool:
+    """Whether totals are estimated: of numbers, with weights that are 1 / probability of inclusion."""
+    if asked.weights is None:
+        return False
+    return all(
+        group.counts.mechanism.categories is None and group.weights.sum() >= group.counts.n
+        for group in groups.values()
+    )
+
+
+def _add_totals(
+    entries: list[JsonObject], groups: Mapping[str, mz.collect.Group], confidence: float
+) -> list[JsonObject]:
+    """The total of every group, into its entry; the rows of the written table."""
+    rows: list[JsonObject] = []
+    for entry, group in zip(entries, groups.values(), strict=True):
+        total = mz.collect.total(group, confidence=confidence)
+        entry["total"] = total.as_dict()
+        ends = {"value": total.value, "low": total.low, "high": total.high}
+        row = {"group": entry["group"], "reports": entry["n"], "quantity": "total"}
+        rows.append({**row, **ends})
+    return rows
+
+
+def _add_series(
+    facts: JsonObject, groups: Mapping[str, mz.collect.Group], by: str
+) -> mz.privacy.Claim:
+    """The claim of memoised reports over all groups, which the facts get too."""
+    table = next(iter(groups.values())).counts.mechanism
+    # Whatever the column is, such a person has at most as many rows as there are groups.
+    count = max(1, len(groups))
+    fresh = mz.privacy.Release(mechanism=table, rounds=count, delta=0.0)
+    memoised_claim = mz.privacy.account(replace(fresh, distinct=count))
+    person = f"a person with at most one row in each {by or 'group'} ({count} of them)"
+    facts["series"] = {
+        "of": person,
+        "memoised": memoised_claim.as_dict(),
+        "fresh": mz.privacy.account(fresh).as_dict(),
+    }
+    return memoised_claim
+
+
+def _read(asked: EstimateOptions) -> dict[str, mz.collect.Group]:
+    """The groups of all sources together."""
+    from mezzotint.collect.counts import refuse_seeded
+
+    table = None if asked.mechanism is None else common.load_mechanism(asked.mechanism)
+    column = asked.columns[0] if asked.columns else None
+    merged: dict[str, mz.collect.Group] = {}
+    with progress.busy("counting"):
+        for source in asked.sources:
+            try:
+                groups = mz.collect.read_groups(
+                    source, by=asked.by or [], weights=asked.weights, column=column, mechanism=table
+                )
+            except ParameterError as error:
+                raise _named_as_typed(error, asked) from error
+            for name, group in groups.items():
+                merged[name] = merged[name].merge(group) if name in merged else group
+    for group in merged.values():
+        refuse_seeded(group.counts.seeded, allowed=asked.allow_seeded)
+    return merged
+
+
+def _named_as_typed(error: ParameterError, asked: EstimateOptions) -> ParameterError:
+    """An error about a column, named by the option that holds the column."""
+    parameter = error.parameter
+    if parameter == "column" and error.value == asked.weights:
+        parameter = "weights"
+    elif parameter == "column" and error.value in (asked.by or ()):
+        parameter = "by"
+    return ParameterError(parameter, error.value, error.remedy)
+
+
+def _sizes(text: str) -> dict[str, float]:
+    sizes = {}
+    try:
+        for pair in text.split(","):
+            name, size = pair.rsplit("=", 1)
+            sizes[name] = float(size)
+    except ValueError:
+        raise ParameterError("sizes", text, "give the size of each group: a=100,b=250") from None
+    return sizes
+
+
+def _picture(facts: JsonObject, series: mz.privacy.Claim | None, *, cost: str) -> Group:
+    reports = sum(entry["n"] for entry in facts["groups"])
+    by = f" by {facts['by']}" if facts["by"] else ""
+    weighted = ", weighted" if facts["weights"] else ""
+    title = f"{reports:,} reports{by}{weighted}, {cost}"
+    sections = [facts["groups"]]
+    if "differences" in facts:
+        against = facts["against"]
+        named = [
+            {**entry, "group": f"{entry['group']} less {against}"} for entry in facts["differences"]
+        ]
+        sections.append(named)
+    if "population" in facts:
+        sections.append([{"group": "population", **facts["population"]}])
+    table = _group_table(title, sections, confidence=facts["confidence"])
+    if series is None:
+        return Group(table)
+    words = (
+        "Memoised reports: a person's equal values repeat the same report in every group, so errors of differences "
+        f"add up, and averages over groups are no sharper than one group. For {facts['series']['of']}: {series}"
+    )
+    return Group(table, Text(words))
+
+
+def _group_table(
+    title: str, sections: list[list[JsonObject]], *, confidence: float
+) -> tables.TerminalTable:
+    """One table with one set of headings; a line below each section."""
+    columns = ("group", "reports", "of", "estimate", *tables.ends(confidence))
+    rows: list[tuple[str | Text, ...] | None] = []
+    for entries in sections:
+        for entry in entries:
+            rows += _group_rows(entry)
+        if entries:
+            rows.append(None)
+    return tables.TerminalTable(columns, rows, left=("group", "of"), title=title)
+
+
+def _group_rows(entry: JsonObject) -> list[tuple[str | Text, ...]]:
+    """A row for each estimate of a group; the first names the group and counts its reports."""
+    estimates = [(share["category"], share) for share in entry.get("frequencies", ())]
+    if "mean" in entry:
+        estimates.append(("mean", entry["mean"]))
+    estimates += [(answer["quantity"], answer) for answer in entry.get("answers", ())]
+    if "total" in entry:
+        estimates.append(("total", entry["total"]))
+    reports = f"{entry['n']:,}" if "n" in entry else ""
+    rows: list[tuple[str | Text, ...]] = []
+    for quantity, interval in estimates:
+        first: tuple[str | Text, str] = ("", "")
+        if not rows:
+            first = (Text(entry["group"]), reports)
+        numbers = [number(interval[end], 5) for end in ("value", "low", "high")]
+        rows.append((*first, Text(quantity), *numbers))
+    return rows

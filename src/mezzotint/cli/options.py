@@ -1,0 +1,244 @@
+"""Options of verbs, their help in panels, closed sets spelled out, and the names that options had before."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, final, get_type_hints
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.models import ArgumentInfo, OptionInfo
+
+NAME_WIDTH = 10
+"""Of the longest verb, for lists that align across panels."""
+
+OUTPUT = "Output"
+"""The panel of what a verb writes and prints."""
+
+PLACEHOLDERS = {
+    "choice": "CHOICE",
+    "integer": "N",
+    "integer range": "N",
+    "float": "NUMBER",
+    "path": "FILE",
+    "text": "TEXT",
+}
+"""Kind of value, as the parser has it -> how help shows it."""
+
+Options = TypeVar("Options")
+
+
+def option(
+    text: str,
+    *names: str,
+    panel: str | None = None,
+    metavar: str | None = None,
+    least: int | None = None,
+) -> OptionInfo:
+    """An option of a verb, for `Annotated`.
+
+    Arguments:
+        text: its help.
+        names: as it is typed; by default the parameter's name. A flag must give its name, or it gets a --no-... too.
+        panel: of the help that lists it.
+        metavar: what help shows in place of its value; by default its kind.
+        least: the smallest whole number allowed.
+    """
+    return typer.Option(*names, help=text, rich_help_panel=panel, metavar=metavar, min=least)
+
+
+def argument(text: str, *, metavar: str | None = None) -> ArgumentInfo:
+    """An argument of a verb, for `Annotated`.
+
+    Arguments:
+        text: its help.
+        metavar: what help shows in its place; by default the parameter's name.
+    """
+    # Some releases of the parser lose an argument's help, and none its panel.
+    return typer.Argument(help=text, metavar=metavar, rich_help_panel=text)
+
+
+AsJson = Annotated[bool, option("Print one JSON object and nothing else.", "--json", panel=OUTPUT)]
+Overwrite = Annotated[
+    bool, option("Replace outputs that exist already.", "--overwrite", panel=OUTPUT)
+]
+ProofOption = Annotated[
+    Path | None,
+    option("Certify the claim; write it with its proof (.json).", "--proof", panel=OUTPUT),
+]
+Confidence = Annotated[float, option("Confidence of an interval, in (0, 1).")]
+Address = Annotated[str | None, option("Address of a Ray cluster; by default this machine.")]
+
+
+def verb_of(record: type[Options], run: Callable[[Options], None]) -> Callable[..., None]:
+    """The function of a verb whose options are the fields of a frozen record, for the parser.
+
+    Arguments:
+        record: a dataclass; its annotations declare the options.
+        run: what the verb does with its options; its docstring is the verb's help.
+    """
+    declared = get_type_hints(record, include_extras=True)
+
+    def command(**values: Any) -> None:
+        run(record(**values))
+
+    parameters = []
+    for option_field in dataclasses.fields(record):  # pyright: ignore[reportArgumentType]  # a dataclass
+        default = option_field.default
+        if default is dataclasses.MISSING:
+            default = inspect.Parameter.empty
+        annotation = declared[option_field.name]
+        kind = inspect.Parameter.KEYWORD_ONLY
+        parameters.append(
+            inspect.Parameter(option_field.name, kind, default=default, annotation=annotation)
+        )
+    command.__doc__ = run.__doc__
+    command.__annotations__ = declared
+    setattr(command, "__signature__", inspect.Signature(parameters))  # noqa: B010  # typing knows no such name
+    return command
+
+
+# Help --------------------------------------------------------------------------------------------
+
+
+class VerbHelp(TyperCommand):
+    """A verb whose help lists its options in panels, one line each where they fit."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the panels; the parser's library calls this."""
+        _write_panels(self, ctx, formatter)
+
+
+class VerbsHelp(TyperGroup):
+    """Verbs listed in panels."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the panels of verbs, then of options; the parser's library calls this."""
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for name in self.list_commands(ctx):
+            verb: Any = self.get_command(ctx, name)
+            if verb is None or verb.hidden:
+                continue
+            row = (name.ljust(NAME_WIDTH), verb.get_short_help_str(limit=70))
+            panels.setdefault(_panel(verb, "Verbs"), []).append(row)
+        for title, rows in panels.items():
+            with formatter.section(title):
+                formatter.write_dl(rows)
+        _write_panels(self, ctx, formatter)
+
+
+def _panel(listed: Any, default: str) -> str:
+    """The panel that a verb or an option names."""
+    panel = getattr(listed, "rich_help_panel", None)
+    return panel if isinstance(panel, str) else default
+
+
+def _write_panels(verb: Any, context: Any, formatter: Any) -> None:
+    panels: dict[str, list[tuple[str, str]]] = {}
+    for parameter in verb.get_params(context):
+        if getattr(parameter, "hidden", False):
+            continue
+        panel = _panel(parameter, "Options")
+        if parameter.param_type_name == "argument":
+            panel = "Input"
+        elif {"--help", "--json"} & set(parameter.opts):
+            panel = OUTPUT
+        panels.setdefault(panel, []).append(_row(parameter, context))
+    written = panels.pop(OUTPUT, None)
+    if written is not None:
+        panels[OUTPUT if panels else "Options"] = written
+    for title, rows in panels.items():
+        with formatter.section(title):
+            formatter.write_dl(rows, col_max=30)
+
+
+def _row(parameter: Any, context: Any) -> tuple[str, str]:
+    """How an option is typed, and its help with its choices and its default."""
+    if parameter.param_type_name == "argument":
+        return parameter.make_metavar(context), _panel(parameter, "")
+    text = parameter.help or ""
+    names = ", ".join(parameter.opts)
+    if parameter.is_flag:
+        return names, text
+    kind = str(parameter.type.name)
+    choices = getattr(parameter.type, "choices", None)
+    if choices:
+        between = " or " if len(choices) == 2 else ", "
+        text = f"{text} {between.join(map(str, choices))}"
+    if parameter.required:
+        text = f"{text} [required]"
+    elif parameter.default is not None and parameter.default != ():
+        default = parameter.default
+        shown = f"{default:g}" if isinstance(default, float) else str(default)
+        text = f"{text} [{shown}]"
+    placeholder = parameter.metavar or PLACEHOLDERS.get(kind, kind.upper())
+    return f"{names} {placeholder}", text
+
+
+# Old names ---------------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Renamed:
+    """An option under a name that it had before.
+
+    Arguments:
+        name: of today.
+        values: old values -> those of today; others stay.
+    """
+
+    name: str
+    values: Mapping[str, str] = field(default_factory=dict)
+
+
+OLD_NAMES: Mapping[str, Mapping[str, Renamed]] = {
+    "account": {
+        "--coordinates": Renamed(name="--dimension"),
+        "--l2-norm": Renamed(name="--clip-norm"),
+        "--view": Renamed(name="--observer", values={"local": "reports", "sum": "secure_sum"}),
+    },
+    "advise": {
+        "--clients": Renamed(name="--clients-per-round"),
+        "--dim": Renamed(name="--dimension"),
+        "--target-epsilon": Renamed(name="--epsilon"),
+        "--trust": Renamed(name="--observer", values={"local": "reports", "sum": "secure_sum"}),
+    },
+    "compare": {"--png": Renamed(name="--figure")},
+    "verify": {"--budget": Renamed(name="--seconds")},
+}
+"""Verb -> its options by their old names, which still work and say what they are called now."""
+
+
+def with_names_of_today(words: Sequence[str], warn: Callable[[str], None]) -> list[str]:
+    """The words of a command line with old names of options replaced; each replacement is told.
+
+    Arguments:
+        words: of the command line, without the program's name.
+        warn: prints a warning.
+    """
+    renamed: Mapping[str, Renamed] = {}
+    current: list[str] = []
+    values: Mapping[str, str] = {}
+    for word in words:
+        if not renamed and word in OLD_NAMES:
+            renamed = OLD_NAMES[word]
+            current.append(word)
+            continue
+        name, equals, value = word.partition("=")
+        if name not in renamed:
+            current.append(values.get(word, word))
+            values = {}
+            continue
+        today = renamed[name]
+        warn(f"{name} is now called {today.name}")
+        if equals:
+            current.append(f"{today.name}={today.values.get(value, value)}")
+        else:
+            current.append(today.name)
+            values = today.values
+    return current
