@@ -58,7 +58,7 @@ def test_a_population_takes_turns(invoke: Invoke) -> None:
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (("--clients-per-round", 0, "--epsilon", 1), "clients=0"),
+        (("--clients-per-round", 0, "--epsilon", 1), "clients-per-round=0"),
         (("--clients-per-round", 10, "--epsilon", -1), "epsilon=-1"),
         (("--clients-per-round", 10, "--epsilon", "nan"), "epsilon=nan"),
         (("--clients-per-round", 10, "--epsilon", 1, "--delta", 1), "delta=1"),

@@ -105,7 +105,7 @@ def test_memoised_reports_need_a_secret_key_file(
         ([*memoised, "--new-key", "--seed", "3"], "--seed=a seed: memoised reports"),
         (["--memoise-by", "word", "--key-file", key, "--new-key"], "--key-file=.*exists already"),
         (["--memoise-by", "nobody", "--key-file", key], "--memoise-by=nobody: no such column"),
-        (["--engine", "spark"], 'engine=spark: use "local" or "ray"'),
+        (["--engine", "spark"], "'--engine': 'spark' is not one of"),
         (["--address", "auto"], "address=auto"),
         (["--threads", "0"], "threads=0"),
     ):
