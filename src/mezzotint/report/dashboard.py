@@ -302,12 +302,12 @@ def commands(question: Question, advice: Answer) -> tuple[str, str]:
     if question.prior:
         make += ["--prior", question.prior]
     make += ["--out", "m.json"]
-    account = ["mezzotint", "account", "m.json", "--coordinates", str(question.coordinates)]
+    account = ["mezzotint", "account", "m.json", "--dimension", str(question.coordinates)]
     account += [
         "--rounds",
         str(question.rounds),
-        "--view",
-        question.view,
+        "--observer",
+        {"local": "reports", "sum": "secure_sum"}[question.view],
         "--delta",
         repr(question.delta),
     ]
