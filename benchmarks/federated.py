@@ -56,8 +56,9 @@ from mezzotint.core.errors import InfeasibleError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.rounding import round_rows
 from mezzotint.core.sampler import pack_words, privatize, word_type
-from mezzotint.families import IntegerNoise, discrete_gaussian
-from mezzotint.federated.encoding import TableEncoding, gaussian_encoding, noise_encoding
+from mezzotint.families import discrete_gaussian
+from mezzotint.federated.budgets import Sums
+from mezzotint.federated.encoding import TableEncoding, gaussian_encoding
 from mezzotint.federated.mod import SecureUpdates
 from mezzotint.federated.policy import Policy
 from mezzotint.federated.secagg import (
@@ -519,7 +520,6 @@ def encodings(console: Console) -> None:
     )
     for name in (
         "clients",
-        "noise",
         "bits",
         "bytes",
         "x float32",
@@ -531,38 +531,29 @@ def encodings(console: Console) -> None:
     update = np.random.default_rng(0).normal(size=d)
     for clients in (100, 1000, 10_000):
         wanted = {"noise_multiplier": 8.0, "l2_norm": 1.0, "clients": clients, "size": d}
-        for encoding in (
-            noise_encoding(_discrete_gaussian, name="ddg", **wanted),
-            gaussian_encoding(**wanted),
-        ):
-            claim = encoding.claims(rounds=rounds, clients=clients, size=d, delta=delta)["central"]
-            # What continuous noise of the error that is really there would cost.
-            error = math.sqrt(encoding.mse() * clients) / encoding.l2_norm
-            over = claim.epsilon / gaussian_epsilon(2 * math.sqrt(rounds) / error, delta) - 1
-            spent = best(partial(encoding.encode, update), 3, clock=time.process_time) / d * 1e9
-            row = (
-                f"{clients:,}",
-                encoding.name,
-                str(encoding.report_bits),
-                f"{d * encoding.report_bits / 8:,.0f}",
-            )
-            rest = (
-                f"{encoding.report_bits / 32:.3f}",
-                f"{claim.epsilon:.4f}",
-                f"{over:.2%}",
-                f"{spent:.0f}",
-            )
-            table.add_row(*row, *rest)
+        encoding = gaussian_encoding(**wanted)
+        sums = Sums(size=d, clients=clients, rounds=rounds, delta=delta)
+        epsilon = encoding.central(sums).epsilon
+        # What continuous noise of the error that is really there would cost.
+        error = math.sqrt(encoding.mse() * clients) / encoding.l2_norm
+        excess = epsilon / gaussian_epsilon(2 * math.sqrt(rounds) / error, delta) - 1
+        seconds = best(partial(encoding.encode, update), 3, clock=time.process_time)
+        table.add_row(
+            f"{clients:,}",
+            str(encoding.report_bits),
+            f"{d * encoding.report_bits / 8:,.0f}",
+            f"{encoding.report_bits / 32:.3f}",
+            f"{epsilon:.4f}",
+            f"{excess:.2%}",
+            f"{seconds / d * 1e9:.0f}",
+        )
     console.print(table)
     centres, law = np.full(d, 0.3), RoundedGaussian(sigma=2.0)
     drawn = best(lambda: law.draw(os.urandom(32), d, centres), clock=time.process_time)
-    sampled = best(lambda: _discrete_gaussian(2.0).sample(d), clock=time.process_time)
+    discrete = discrete_gaussian(sigma=2.0)
+    sampled = best(lambda: discrete.sample(d), clock=time.process_time)
     console.print(f"Draws alone, processor time: rounded Gaussian {drawn / d * 1e9:.1f} ns, "
                   f"discrete Gaussian from its table {sampled / d * 1e9:.1f} ns")  # fmt: skip
-
-
-def _discrete_gaussian(deviation: float) -> IntegerNoise:
-    return discrete_gaussian(sigma=deviation)
 
 
 def legacy_masking(console: Console) -> None:

@@ -25,7 +25,7 @@ from rich.table import Table
 
 from mezzotint.core.arguments import check_choice
 from mezzotint.datasets import Federation, load_federation
-from mezzotint.federated.budgets import noise_within
+from mezzotint.federated.budgets import Sums, noise_within
 from mezzotint.federated.encoding import (
     Encoding,
     FixedPointEncoding,
@@ -137,8 +137,8 @@ class Row:
         return noise_within(
             EPSILON,
             lambda multiplier: self.encoding(multiplier, 1.0, size),
-            rounds=self.sums, clients=self.least, size=size, delta=DELTA,
-        )[0]  # fmt: skip
+            Sums(size=size, clients=self.least, rounds=self.sums, delta=DELTA),
+        )[0]
 
     def encoding(self, multiplier: float, clip: float, size: int) -> GaussianEncoding:
         return gaussian_encoding(
@@ -286,7 +286,7 @@ def main() -> None:
                 encoding = row.encoding(multiplier, setting.clip, size)
                 told = {"rounds": row.sums, "size": size, "delta": DELTA}
                 claims = [
-                    encoding.claims(clients=count, **told)["central"]
+                    encoding.claims(Sums(clients=count, **told))["central"]
                     for count in (row.least, per_round)
                 ]
                 epsilons = tuple(f"{claim.epsilon:.3f}" for claim in claims)

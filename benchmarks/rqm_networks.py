@@ -29,7 +29,7 @@ from scipy import optimize
 from mezzotint import families
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.datasets import load_federation
-from mezzotint.federated.budgets import noise_within
+from mezzotint.federated.budgets import Sums, noise_within
 from mezzotint.federated.encoding import (
     FixedPointEncoding,
     GaussianEncoding,
@@ -50,7 +50,9 @@ EXTENSIONS = (16.0, 20.0, 28.0)
 
 def sum_epsilon(table: Mechanism) -> float:
     """Of one coordinate of one round, to an observer of the sum of its clients, none of whom is corrupted."""
-    claim = TableEncoding(mechanism=table).central(rounds=1, clients=PER_ROUND, size=1, delta=DELTA)
+    claim = TableEncoding(mechanism=table).central(
+        Sums(rounds=1, clients=PER_ROUND, size=1, delta=DELTA)
+    )
     return claim.epsilon
 
 
@@ -112,9 +114,7 @@ class EachAlone:
             rng.to_bytes(32, "little"), update.size, centres
         )
 
-    def decode(
-        self, total: np.ndarray, *, count: int, size: int, release: object = None
-    ) -> np.ndarray:
+    def decode(self, total: np.ndarray, *, count: int, size: int) -> np.ndarray:
         return total * (self.one.granularity / count)
 
 
@@ -175,9 +175,9 @@ def contestants(kept: Kept) -> dict[str, Contestant]:
         lambda multiplier: gaussian_encoding(
             noise_multiplier=multiplier, l2_norm=CLIP, clients=PER_ROUND, size=1
         ),
-        rounds=1, clients=PER_ROUND, size=1, delta=DELTA,
-    )  # fmt: skip
-    claim = gaussian.central(rounds=1, clients=PER_ROUND, size=1, delta=DELTA)
+        Sums(size=1, clients=PER_ROUND, delta=DELTA),
+    )
+    claim = gaussian.central(Sums(rounds=1, clients=PER_ROUND, size=1, delta=DELTA))
     found = [
         Contestant(
             name="noise-free clipped",

@@ -15,7 +15,8 @@ import pytest
 
 from mezzotint import families, privacy
 from mezzotint.core.files import AppendLog
-from mezzotint.federated.encoding import noise_encoding
+from mezzotint.federated.budgets import Sums
+from mezzotint.federated.encoding import gaussian_encoding
 from mezzotint.federated.ledger import RunLedger
 from mezzotint.federated.lifetime import LifetimeLedger
 from tolerances import FEW
@@ -218,15 +219,16 @@ def test_a_damaged_ledger_is_named_whatever_is_wrong_with_it(
 def test_a_federated_client_reads_what_its_sums_cost(
     invoke: Callable[..., Any], tmp_path: Path
 ) -> None:
-    path, encoding = tmp_path / "sums.jsonl", noise_encoding(
-        lambda sigma: families.discrete_gaussian(sigma=sigma), noise_multiplier=4.0, l2_norm=1.0, clients=10, size=20
-    )  # fmt: skip
+    path = tmp_path / "sums.jsonl"
+    encoding = gaussian_encoding(noise_multiplier=4.0, l2_norm=1.0, clients=10, size=20)
     ledger = LifetimeLedger(path, identity="ab")
     for plan in (b"one", b"two"):
         ledger.charge(
             encoding, plan=plan, clients=10, corrupted=2, size=20, budget=math.inf, delta=1e-5
         )
-    expected = encoding.central(rounds=2, clients=10, size=20, delta=1e-6, corrupted=2).epsilon
+    expected = encoding.central(
+        Sums(rounds=2, clients=10, size=20, delta=1e-6, corrupted=2)
+    ).epsilon
     found = invoke("ledger", path, "--delta", "1e-6", "--json").json
     assert (found["sums"], found["epsilon"], found["observer"]) == (2, expected, "secure_sum")
     assert invoke("ledger", path, "--delta", "1e-6", "--budget", expected).status == 0

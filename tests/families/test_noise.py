@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -14,7 +13,6 @@ from scipy.stats import chi2
 
 from mezzotint import ParameterError, families, papers
 from mezzotint.families import IntegerNoise
-from mezzotint.families.noise import named_family
 from reference.families import hockey_stick, log_ratio, renyi
 from tolerances import FEW, MANY
 
@@ -289,35 +287,6 @@ def test_noise_arrays_cannot_be_written() -> None:
     noise = families.skellam(variance=4.0)
     with pytest.raises(ValueError, match="read-only"):
         noise.weights[0] = 1
-
-
-# Families told by their weights ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("step", [1.0, 1.003, 2.5, 17.3, 505.96, 4500.0])
-def test_tables_of_the_families_are_recognised_whatever_they_are_called(step: float) -> None:
-    gaussian_table = families.discrete_gaussian(sigma=step)
-    assert named_family(gaussian_table) == "discrete Gaussian"
-    assert named_family(replace(families.skellam(variance=step**2), name="x")) is not None
-    assert named_family(families.skellam(variance=4.0)) == "Skellam"
-    assert named_family(families.discrete_laplace(scale=step / 4 + 1)) is None
-
-
-@pytest.mark.parametrize("sigma", [1.0, 3.0, 50.0])
-def test_a_table_with_a_gap_a_short_tail_or_a_far_peak_is_no_familys(sigma: float) -> None:
-    honest = families.discrete_gaussian(sigma=sigma)
-    middle = honest.weights.size // 2
-    moved = int(2e-5 * TOTAL)
-    gap, peak = honest.weights.copy(), honest.weights.copy()
-    beside = middle + round(sigma)
-    gap[beside], gap[beside - 1] = 0, gap[beside] + gap[beside - 1]
-    peak[middle] -= 2 * moved
-    peak[[0, -1]] += moved
-    for weights in (gap, peak):
-        assert named_family(replace(honest, weights=weights)) is None
-    assert named_family(families.discrete_gaussian(sigma=sigma, bound=math.ceil(4 * sigma))) is None
-    assert named_family(replace(honest, offsets=honest.offsets + 1)) is None
-    assert named_family(replace(honest, offsets=honest.offsets + 2**40)) is None
 
 
 def test_weights_and_offsets_that_overflow_are_refused() -> None:

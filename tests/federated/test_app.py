@@ -21,14 +21,14 @@ from mezzotint.cli.federate_run import FAMILIES, QuantizedTable, _named
 from mezzotint.core.errors import FileFormatError, InfeasibleError, ParameterError
 from mezzotint.core.files import RepairWarning, locked
 from mezzotint.core.records import above
-from mezzotint.families import discrete_gaussian, stochastic_rounding
+from mezzotint.families import stochastic_rounding
 from mezzotint.federated.app import run_server
+from mezzotint.federated.budgets import Sums
 from mezzotint.federated.client_app import PARAMETERS, TOLD, make_client_app
 from mezzotint.federated.encoding import (
     FixedPointEncoding,
     canonical,
     gaussian_encoding,
-    noise_encoding,
 )
 from mezzotint.federated.folder import write_app
 from mezzotint.federated.joined import load_encoding
@@ -42,14 +42,8 @@ CLIENTS = 12
 
 
 def _settings(tmp_path, **others: Any) -> RunSettings:
-    """Digits over 12 clients; distributed discrete Gaussian, whose claims are quick."""
-    encoding = noise_encoding(
-        lambda deviation: discrete_gaussian(sigma=deviation),
-        noise_multiplier=4.0,
-        l2_norm=2.0,
-        clients=CLIENTS,
-        size=650,
-    )
+    """Digits over 12 clients; Gaussian noise of the clients, whose claims are quick."""
+    encoding = gaussian_encoding(noise_multiplier=4.0, l2_norm=2.0, clients=CLIENTS, size=650)
     path = tmp_path / "encoding.json"
     path.write_text(canonical(encoding.as_dict()))
     settings: dict[str, Any] = {
@@ -127,7 +121,7 @@ def test_the_run_stops_before_its_budget_and_sends_nothing_when_one_round_is_too
     settings = _settings(tmp_path)
     cost = [
         settings.encoding()
-        .claims(rounds=rounds, clients=10, size=650, delta=1e-5)["central"]
+        .claims(Sums(rounds=rounds, clients=10, size=650, delta=1e-5))["central"]
         .epsilon
         for rounds in (1, 2, 3)
     ]
@@ -401,9 +395,9 @@ def test_every_round_tells_what_was_spent(tmp_path):
     settings = _settings(tmp_path, rounds=2)
     report = run_server(_grid(), settings, lines.append)
     for number, line in enumerate(lines, start=1):
-        claim = settings.encoding().claims(rounds=number, clients=CLIENTS, size=650, delta=1e-6)[
-            "central"
-        ]
+        claim = settings.encoding().claims(
+            Sums(rounds=number, clients=CLIENTS, size=650, delta=1e-6)
+        )["central"]
         assert f"epsilon {above(claim.epsilon)}, delta 1e-06 spent" in line
         assert line.endswith(
             "for replacing all data of one client (replace_one), computed, to an observer of the secure sums alone"
@@ -453,7 +447,7 @@ def test_the_noise_that_a_budget_needs_is_found(
     costs = [
         gaussian_encoding(
             noise_multiplier=multiplier, l2_norm=1.0, clients=per_round, size=650,
-        ).central(rounds=charged, clients=7, size=650, delta=1e-6).epsilon
+        ).central(Sums(rounds=charged, clients=7, size=650, delta=1e-6)).epsilon
         for multiplier in (found, 0.97 * found)
     ]  # fmt: skip
     assert costs[0] <= 3.0 < costs[1]

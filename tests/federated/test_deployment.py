@@ -17,6 +17,7 @@ from federated.deployed import Deployment
 from federated.run_files import federate
 from mezzotint.cli import run
 from mezzotint.core.records import JsonObject, above
+from mezzotint.federated.budgets import Sums
 from mezzotint.federated.encoding import Encoding
 from mezzotint.federated.joined import load_encoding
 from mezzotint.federated.lifetime import LifetimeLedger, lifetime_path
@@ -183,7 +184,7 @@ def _check_spending(log: str, encoding: Encoding, claim: JsonObject) -> None:
         "secure_sum",
     )
     assert claim["parts"].keys() == {"updates", "evaluations"}
-    first = encoding.central(rounds=1, clients=4, size=claim["dimension"], delta=1e-6)
+    first = encoding.central(Sums(rounds=1, clients=4, size=claim["dimension"], delta=1e-6))
     assert first is not None
     grounds = "for replacing all data of one client (replace_one), computed, to an observer of the secure sums alone"
     lines = [

@@ -21,8 +21,7 @@ from flwr.clientapp import ClientApp
 from federated.grids import LocalGrid
 from federated.rounds import EXCHANGES, apart, card, roster, secret
 from killing import Runs
-from mezzotint.families import discrete_gaussian
-from mezzotint.federated.encoding import FixedPointEncoding, canonical, noise_encoding
+from mezzotint.federated.encoding import FixedPointEncoding, canonical, gaussian_encoding
 from mezzotint.federated.ledger import Checkpoint
 from mezzotint.federated.lifetime import LifetimeLedger
 from mezzotint.federated.mod import SecureUpdates
@@ -369,13 +368,7 @@ def _settings(folder: Path, trust: str) -> dict[str, Any]:
     if trust == "local":
         ranked_codebook(650, 8.0, clip_norm=1.0).save(path)
     else:
-        noise = noise_encoding(
-            lambda deviation: discrete_gaussian(sigma=deviation),
-            noise_multiplier=4.0,
-            l2_norm=2.0,
-            clients=CLIENTS,
-            size=650,
-        )
+        noise = gaussian_encoding(noise_multiplier=4.0, l2_norm=2.0, clients=CLIENTS, size=650)
         path.write_text(canonical(noise.as_dict()))
     return {
         "clients": CLIENTS, "per_round": CLIENTS, "dirichlet": 5.0, "mechanism": str(path), "rounds": ROUNDS,

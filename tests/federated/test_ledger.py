@@ -15,6 +15,7 @@ from laws.registry import judges
 from mezzotint.core.errors import BudgetError, ParameterError, StorageError
 from mezzotint.core.files import RepairWarning
 from mezzotint.families import rqm
+from mezzotint.federated.budgets import Sums
 from mezzotint.federated.encoding import TableEncoding
 from mezzotint.federated.ledger import RunLedger
 
@@ -91,8 +92,8 @@ def test_an_interrupted_round_is_charged_as_the_smallest_sum_that_it_may_have_be
     assert again.charges == dict.fromkeys(sorted(everyone), 1)
     assert again.smallest_sum == 21
     claim = again.claims(ENCODING, size=1, delta=1e-6)["central"]
-    true = ENCODING.claims(rounds=1, clients=21, size=1, delta=1e-6)["central"]
-    asked = ENCODING.claims(rounds=1, clients=40, size=1, delta=1e-6)["central"]
+    true = ENCODING.claims(Sums(rounds=1, clients=21, size=1, delta=1e-6))["central"]
+    asked = ENCODING.claims(Sums(rounds=1, clients=40, size=1, delta=1e-6))["central"]
     assert claim.epsilon == true.epsilon > asked.epsilon
 
 

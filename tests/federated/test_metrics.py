@@ -19,6 +19,7 @@ from mezzotint.cli import run
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.federated import rounds as rounds_module
 from mezzotint.federated.app import run_server
+from mezzotint.federated.budgets import Sums
 from mezzotint.federated.client_app import make_client_app
 from mezzotint.federated.encoding import FixedPointEncoding, gaussian_encoding
 from mezzotint.federated.folder import write_app
@@ -113,12 +114,10 @@ def test_metrics_beyond_their_range_are_encoded_as_its_end():
 
 def test_claims_are_the_noises_whatever_the_model():
     encoding = _encoding(8.0)
-    told = {"rounds": 3, "clients": 6, "delta": 1e-5, "corrupted": 1}
-    inner = gaussian_encoding(noise_multiplier=8.0, l2_norm=1.0, clients=6, size=2).claims(
-        **told, size=2
-    )
+    sums = Sums(size=2, clients=6, rounds=3, corrupted=1, delta=1e-5)
+    inner = gaussian_encoding(noise_multiplier=8.0, l2_norm=1.0, clients=6, size=2).claims(sums)
     for size in (1, 10**6):
-        found = encoding.claims(**told, size=size)
+        found = encoding.claims(replace(sums, size=size))
         assert {view: claim.epsilon for view, claim in found.items()} == {
             view: claim.epsilon for view, claim in inner.items()
         }
@@ -289,12 +288,12 @@ def test_what_was_measured_is_in_every_claim_and_in_the_cost():
     told = {"size": 4, "delta": 1e-5, "corrupted": 0}
     assert strategy.claims(**told) == {}
     half = {"clients": 4, "size": 4, "delta": 5e-6}
-    beside = evaluation.encoding.claims(rounds=2, **half)["central"].epsilon
-    alone = noise.claims(rounds=5, **half)["central"].epsilon
+    beside = evaluation.encoding.claims(Sums(rounds=2, **half))["central"].epsilon
+    alone = noise.claims(Sums(rounds=5, **half))["central"].epsilon
     assert strategy.cost(5, **told) == pytest.approx(alone + beside, rel=FEW)
     grid = LocalGrid([_app(place) for place in range(6)])
     _start(grid, strategy, 1)
-    whole = noise.claims(rounds=1, clients=6, size=4, delta=1e-5)["central"].epsilon
+    whole = noise.claims(Sums(rounds=1, clients=6, size=4, delta=1e-5))["central"].epsilon
     assert strategy.claims(**told)["central"].epsilon == whole  # nothing was measured yet
     result = _start(
         grid, strategy, 5
@@ -305,8 +304,8 @@ def test_what_was_measured_is_in_every_claim_and_in_the_cost():
     for view in ("central", "local"):
         half["clients"] = 6
         parts = (
-            noise.claims(rounds=6, **half)[view].epsilon,
-            evaluation.encoding.claims(rounds=2, **half)[view].epsilon,
+            noise.claims(Sums(rounds=6, **half))[view].epsilon,
+            evaluation.encoding.claims(Sums(rounds=2, **half))[view].epsilon,
         )
         claim = strategy.claims(**told)[view]
         assert claim.parts == (("updates", parts[0]), ("evaluations", parts[1]))
@@ -388,12 +387,14 @@ def test_a_budget_counts_what_is_measured_before_and_after(tmp_path):
     settings = _settings(tmp_path, evaluate_every=1, evaluate_noise=40.0, rounds=3)
     updates = [
         settings.encoding()
-        .claims(rounds=rounds, clients=10, size=650, delta=5e-6)["central"]
+        .claims(Sums(rounds=rounds, clients=10, size=650, delta=5e-6))["central"]
         .epsilon
         for rounds in (1, 2, 3)
     ]
     beside = (
-        settings.measuring(0).claims(rounds=3, clients=10, size=650, delta=5e-6)["central"].epsilon
+        settings.measuring(0)
+        .claims(Sums(rounds=3, clients=10, size=650, delta=5e-6))["central"]
+        .epsilon
     )
     budget = (updates[1] + updates[2]) / 2 + beside
     report = run_server(_grid(), replace(settings, epsilon=budget))

@@ -18,7 +18,7 @@ from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.core.records import above
 from mezzotint.families import rqm, stochastic_rounding
 from mezzotint.federated import rounds as rounds_module
-from mezzotint.federated.budgets import rounds_within
+from mezzotint.federated.budgets import Sums, rounds_within
 from mezzotint.federated.encoding import FixedPointEncoding, TableEncoding, gaussian_encoding
 from mezzotint.federated.ledger import RunLedger
 from mezzotint.federated.mod import SecureUpdates
@@ -160,7 +160,9 @@ def test_a_round_lost_while_unmasking_stays_charged_and_is_told(monkeypatch, sta
     assert strategy.ledger.rounds == {1: "failed: TooFewClients", 2: "interrupted"}
     assert strategy.ledger.charges == {str(place): 1 for place in range(6)}
     # Of as few summands as it may have had.
-    spent = noise.claims(rounds=1, clients=strategy.minimum, size=4, delta=1e-5)["central"].epsilon
+    spent = noise.claims(Sums(rounds=1, clients=strategy.minimum, size=4, delta=1e-5))[
+        "central"
+    ].epsilon
     assert told == [None, {"epsilon": spent, "delta": 1e-5}]
     first, second = (line for line in lines if "released so far" in line or "spent by" in line)
     assert first == "mezzotint: nothing was released so far"

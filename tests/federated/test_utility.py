@@ -9,6 +9,7 @@ from types import ModuleType
 import pytest
 
 from mezzotint.datasets import load_federation
+from mezzotint.federated.budgets import Sums
 from modules import load
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,7 +58,7 @@ def test_both_sides_have_the_participation_and_the_budget_of_each_other(script: 
     for adds, multiplier in ((script.STAY, stay), (script.VANISH, vanish)):
         row = found[adds]
         encoding = row.encoding(multiplier, 0.3, 650)
-        claim = encoding.central(rounds=2, clients=row.least, size=650, delta=script.DELTA)
+        claim = encoding.central(Sums(rounds=2, clients=row.least, size=650, delta=script.DELTA))
         assert 1.95 < claim.epsilon <= script.EPSILON
 
 

@@ -16,15 +16,16 @@ from federated.test_app import CLIENTS, _grid, _settings
 from mezzotint.cli import run
 from mezzotint.core.errors import ParameterError
 from mezzotint.datasets import load_federation
-from mezzotint.families import discrete_gaussian, stochastic_rounding
+from mezzotint.families import stochastic_rounding
 from mezzotint.federated.app import run_server
+from mezzotint.federated.budgets import Sums
 from mezzotint.federated.encoding import (
     Encoding,
     FixedPointEncoding,
-    NoiseEncoding,
+    GaussianEncoding,
     TableEncoding,
     canonical,
-    noise_encoding,
+    gaussian_encoding,
 )
 from mezzotint.federated.joined import WeightedEncoding, load_encoding, packed, unpacked
 from mezzotint.federated.mod import SecureUpdates
@@ -34,11 +35,8 @@ from mezzotint.federated.tasks import Rehearsal, mean_update, model_for
 from tolerances import MANY
 
 
-def _noise(multiplier: float, size: int) -> NoiseEncoding:
-    return noise_encoding(
-        lambda deviation: discrete_gaussian(sigma=deviation),
-        noise_multiplier=multiplier, l2_norm=2.0, clients=50, size=size + 1,
-    )  # fmt: skip
+def _noise(multiplier: float, size: int) -> GaussianEncoding:
+    return gaussian_encoding(noise_multiplier=multiplier, l2_norm=2.0, clients=50, size=size + 1)
 
 
 INNER: dict[str, Encoding] = {
@@ -93,13 +91,11 @@ def test_no_client_moves_the_sum_by_more_than_the_norm(examples, length):
 def test_claims_are_those_of_one_more_coordinate():
     inner = _noise(8.0, 6)
     encoding = WeightedEncoding(inner=inner, most_examples=40)
-    told = {"rounds": 3, "clients": 40, "delta": 1e-5}
-    for view, claim in encoding.claims(size=6, **told).items():
-        assert claim.epsilon == inner.claims(size=7, **told)[view].epsilon
-    assert (
-        encoding.central(size=6, **told).epsilon
-        == encoding.claims(size=6, **told)["central"].epsilon
-    )
+    sums = Sums(size=6, clients=40, rounds=3, delta=1e-5)
+    claims = encoding.claims(sums)
+    for view, claim in claims.items():
+        assert claim.epsilon == inner.claims(replace(sums, size=7))[view].epsilon
+    assert encoding.central(sums).epsilon == claims["central"].epsilon
     assert encoding.length(6) == inner.length(7)
 
 

@@ -17,6 +17,7 @@ from flwr.clientapp import ClientApp
 from federated.grids import LocalGrid
 from federated.rounds import card, roster, secret
 from mezzotint.core.errors import ParameterError
+from mezzotint.federated.budgets import Sums
 from mezzotint.federated.encoding import gaussian_encoding
 from mezzotint.federated.joined import MetricsEncoding, packed
 from mezzotint.federated.lifetime import LifetimeLedger
@@ -199,8 +200,10 @@ def test_measuring_for_ever_ends_with_the_budget_of_a_life(tmp_path):
         "corrupted": POLICY.trust.corrupted_of(_plan()),
         "delta": 5e-7,
     }
-    once = NOISE.claims(rounds=1, **told)["central"].epsilon
-    three, four = (MEASURES.claims(rounds=rounds, **told)["central"].epsilon for rounds in (3, 4))
+    once = NOISE.claims(Sums(rounds=1, **told))["central"].epsilon
+    three, four = (
+        MEASURES.claims(Sums(rounds=rounds, **told))["central"].epsilon for rounds in (3, 4)
+    )
     policy = dataclasses.replace(POLICY, budget=once + (three + four) / 2, delta=1e-6)
     measured = []
     for _ in range(6):

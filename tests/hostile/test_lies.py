@@ -22,8 +22,7 @@ from flwr.clientapp import ClientApp
 
 from federated.grids import LocalGrid
 from federated.rounds import apart, card, roster, secret, told
-from mezzotint.families import discrete_gaussian
-from mezzotint.federated.encoding import noise_encoding
+from mezzotint.federated.encoding import gaussian_encoding
 from mezzotint.federated.joined import packed
 from mezzotint.federated.mod import SecureUpdates
 from mezzotint.federated.policy import Policy
@@ -39,13 +38,7 @@ VICTIM = 4
 
 
 def _noise(multiplier: float) -> Any:
-    return noise_encoding(
-        lambda deviation: discrete_gaussian(sigma=deviation),
-        noise_multiplier=multiplier,
-        l2_norm=1.0,
-        clients=CLIENTS,
-        size=SIZE,
-    )
+    return gaussian_encoding(noise_multiplier=multiplier, l2_norm=1.0, clients=CLIENTS, size=SIZE)
 
 
 NOISY, NOISIER = _noise(5.0), _noise(6.0)

@@ -18,11 +18,11 @@ from flwr.clientapp import ClientApp
 from federated.grids import LocalGrid
 from federated.rounds import EXCHANGES, apart, card, people, roster, secret, told
 from mezzotint.core.errors import BudgetError, FileFormatError, ParameterError
-from mezzotint.families import discrete_gaussian
+from mezzotint.federated.budgets import Sums
 from mezzotint.federated.encoding import (
     FixedPointEncoding,
     canonical,
-    noise_encoding,
+    gaussian_encoding,
 )
 from mezzotint.federated.joined import packed
 from mezzotint.federated.lifetime import LifetimeLedger
@@ -43,13 +43,7 @@ from tolerances import FEW
 
 CLIENTS, SIZE, ROSTER = 4, 3, 12
 NOISE_FREE = FixedPointEncoding(clip=8.0, grid_bits=13)
-NOISY = noise_encoding(
-    lambda deviation: discrete_gaussian(sigma=deviation),
-    noise_multiplier=5.0,
-    l2_norm=1.0,
-    clients=CLIENTS,
-    size=SIZE,
-)
+NOISY = gaussian_encoding(noise_multiplier=5.0, l2_norm=1.0, clients=CLIENTS, size=SIZE)
 POLICY = Policy(minimum=3, noise_multiplier=2.5, l2_norm=1.0, roster=roster(CLIENTS))
 """One of the four may be corrupted, which leaves two honest noises of four in the smallest sum: 5 / sqrt 2."""
 
@@ -490,7 +484,7 @@ def test_a_client_without_a_roster_cannot_ask_for_a_minimum():
 
 def _epsilon(rounds: int) -> float:
     """Of sums of 9, of whom 3 of 12 may be corrupted: the encoding's own claim, composed exactly."""
-    return NOISY.claims(rounds=rounds, clients=9, size=SIZE, delta=1e-6, corrupted=3)[
+    return NOISY.claims(Sums(rounds=rounds, clients=9, size=SIZE, delta=1e-6, corrupted=3))[
         "central"
     ].epsilon
 
@@ -563,7 +557,7 @@ def test_sums_of_different_kinds_add_up_at_their_shares_of_delta(tmp_path):
     with pytest.raises(ReplayedRound):
         ledger.charge(NOISY, plan=bytes(32), clients=9, **asked)
     alone = {
-        clients: NOISY.claims(rounds=rounds, clients=clients, size=SIZE, delta=5e-7)[
+        clients: NOISY.claims(Sums(rounds=rounds, clients=clients, size=SIZE, delta=5e-7))[
             "central"
         ].epsilon
         for clients, rounds in ((9, 2), (12, 1))

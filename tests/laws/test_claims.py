@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from mezzotint import ParameterError, families
-from mezzotint.federated.encoding import noise_encoding
+from mezzotint.federated import Sums
+from mezzotint.federated.encoding import gaussian_encoding
 from mezzotint.privacy import Charge, Release, account, report_claim
 from mezzotint.privacy.claim import TRUSTED, Claim
 from mezzotint.training.rqp import Phase, Poisson, training_release
@@ -21,15 +22,12 @@ from tolerances import MANY
 
 TABLE = families.randomized_response(lower=-1, upper=1, epsilon=1.0)
 NOISE = families.discrete_gaussian(sigma=6.0)
-ROUNDS = {"rounds": 2, "clients": 9, "size": 4, "delta": 1e-5}
+SUMS = Sums(size=4, clients=9, rounds=2, delta=1e-5)
 
 
-def encoded(adds: str) -> dict[str, Claim]:
-    make = noise_encoding(
-        lambda sigma: families.discrete_gaussian(sigma=sigma), noise_multiplier=2.0, l2_norm=1.0, clients=9, size=4,
-        adds=adds,  # pyright: ignore[reportArgumentType]
-    )  # fmt: skip
-    return make.claims(**ROUNDS)
+def encoded() -> dict[str, Claim]:
+    encoding = gaussian_encoding(noise_multiplier=2.0, l2_norm=1.0, clients=9, size=4)
+    return encoding.claims(SUMS)
 
 
 def noise_claim() -> Claim:
@@ -44,9 +42,8 @@ CLAIMS: dict[str, tuple[Callable[[], Any], str]] = {
     "secure sum": (lambda: account(TABLE, trust="secure_sum", clients=5), "secure_sum"),
     "table scheme": (lambda: TableScheme(mechanism=TABLE, size=2, clients=5).claim(clients=5), "secure_sum"),
     "noise scheme": (noise_claim, "secure_sum"),
-    "clients' noise, seen": (lambda: encoded("clients")["local"], "reports"),
-    "clients' noise, summed": (lambda: encoded("clients")["central"], "secure_sum"),
-    "a server's noise": (lambda: encoded("server")["central"], "model"),
+    "clients' noise, seen": (lambda: encoded()["local"], "reports"),
+    "clients' noise, summed": (lambda: encoded()["central"], "secure_sum"),
     "record": (lambda: report_claim({"age": TABLE}), "reports"),
     "longitudinal": (lambda: account(Release(mechanism=TABLE, rounds=5, distinct=2, delta=0.0)), "reports"),
     "training": (
@@ -78,13 +75,6 @@ def test_claims_say_who_sees_what_and_who_is_trusted(name: str) -> None:
     assert not any(words in str(claim) for other, words in OBSERVERS.items() if other != observer)
     assert TRUSTED[trust] in str(claim)
     assert isinstance(claim, Claim)
-
-
-def test_a_server_that_adds_noise_is_trusted_and_no_client_is_relied_upon() -> None:
-    claim = encoded("server")["central"]
-    assert claim.honest_clients is None
-    assert "observer of what is published alone" in str(claim)
-    assert "the server is trusted" in str(claim)
 
 
 def test_a_seeded_claim_is_called_a_simulation_and_has_no_price() -> None:

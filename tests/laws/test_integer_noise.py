@@ -14,7 +14,6 @@ from laws.registry import judges
 from mezzotint.core.types import TOTAL
 from mezzotint.families import IntegerNoise, discrete_gaussian
 from mezzotint.families.numeric import pbm_exact
-from mezzotint.federated.encoding import NOTHING, SERVER_DRAWS, Adds, NoiseEncoding
 from mezzotint.vectors import NoiseScheme, summed_noise
 from reference.vectors import hockey_stick, moved_vector_delta, shifted, summed_pmf
 from strategies import examples, random_weights
@@ -23,6 +22,7 @@ from tolerances import FEW, MANY
 UNIT = 2.0**-53
 DELTA = 1e-2
 ORDERS = (0.5, 1.0, 2.0, 20.0)
+NOTHING = IntegerNoise(offsets=np.array([0]), weights=np.array([TOTAL]), truncated_mass=0.0)
 
 
 @st.composite
@@ -120,8 +120,6 @@ def test_summed_noise_against_every_shift(noise: IntegerNoise, clients: int, shi
 @judges(
     "vectors.tables.ModularScheme.account",
     "vectors.tables.VectorScheme.claim",
-    "federated.encoding.NoiseEncoding.claims",
-    "federated.encoding.Encoding.claims",
 )
 @settings(max_examples=examples(3))
 @given(noise=noises(width=7), clients=st.integers(1, 2))
@@ -147,9 +145,6 @@ def test_vectors_with_noise_against_every_pair_of_vectors(
         assert epsilon == other or math.isclose(
             epsilon, other, rel_tol=1e-6
         )  # a bisection each, to 1e-7
-        encoding = NoiseEncoding(noise=noise, l2_norm=1.0, granularity=1.0, modulus_bits=16)
-        claims = encoding.claims(rounds=1, clients=clients, size=size, delta=DELTA)
-        assert claims["central"].epsilon >= epsilon * (1 - FEW)
         if math.isinf(epsilon):
             continue
         pmf = summed_pmf(noise.weights, clients)
@@ -213,10 +208,9 @@ def seen(scheme: NoiseScheme, vector: np.ndarray, draws: int) -> np.ndarray:
     return total
 
 
-@judges("federated.encoding.NoiseEncoding.claims", "vectors.tables.ModularScheme.account")
-@pytest.mark.parametrize("adds", ["clients", "server"])
+@judges("vectors.tables.ModularScheme.account")
 @pytest.mark.parametrize("size", [1, 2])
-def test_the_whole_way_of_a_vector_by_enumeration(size: int, adds: Adds) -> None:
+def test_the_whole_way_of_a_vector_by_enumeration(size: int) -> None:
     vectors = [
         np.array([math.cos(t), math.sin(t)])[:size] * r
         for t in (0.0, 0.8, 2.2, 3.9)
@@ -224,20 +218,18 @@ def test_the_whole_way_of_a_vector_by_enumeration(size: int, adds: Adds) -> None
     ]
     tried = 0
     for deviation, granularity, delta in product((1.5, 3.0), (0.5, 1.0, 2.0), (1e-2, 1e-5)):
-        noise = discrete_gaussian(
-            sigma=deviation / (math.sqrt(SERVER_DRAWS) if adds == "server" else 1)
+        scheme = NoiseScheme(
+            noise=discrete_gaussian(sigma=deviation),
+            size=size,
+            l2_norm=1.0,
+            granularity=granularity,
+            modulus_bits=6,
         )
-        encoding = NoiseEncoding(
-            noise=noise, l2_norm=1.0, granularity=granularity, modulus_bits=6, adds=adds
-        )
-        epsilon = encoding.claims(rounds=1, clients=2, corrupted=1, size=size, delta=delta)[
-            "central"
-        ].epsilon
+        epsilon = scheme.claim(clients=2, corrupted=1, delta=delta).epsilon
         if not epsilon < 700:  # nothing is claimed, or nothing that e^epsilon could be taken of
             continue
         tried += 1
-        draws = SERVER_DRAWS if adds == "server" else 1
-        found = [seen(encoding.scheme(size), vector, draws) for vector in vectors]
+        found = [seen(scheme, vector, 1) for vector in vectors]
         for one, other in permutations(found, 2):
             assert np.maximum(one - math.exp(epsilon) * other, 0).sum() <= delta * (1 + MANY)
     assert tried >= 4

@@ -59,7 +59,7 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
     ),
     "hands on, for the sums that took place, what an issuer with a law says of them: tests/federated compare the two": (
         "federated.encoding.Encoding.central", "federated.budgets.Claiming.central", "federated.rehearsal.rehearse",
-        "federated.encoding.NoiseEncoding.central", "federated.encoding.SchemeEncoding.central",
+        "federated.encoding.SchemeEncoding.central",
         "federated.ledger.RunLedger.spent",
         "federated.local.LocalStrategy.spent", "federated.rounds.RoundStrategy.spent",
         "federated.strategy.SecureStrategy.spent",

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from laws.changes import ROWS, SAME_ROWS, Change, law_tables
 from laws.registry import judges
-from mezzotint import families, kernel, privacy
+from mezzotint import kernel, privacy
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.federated.encoding import FixedPointEncoding, noise_encoding
+from mezzotint.federated.budgets import Sums
+from mezzotint.federated.encoding import FixedPointEncoding, gaussian_encoding
 from mezzotint.privacy.accounting import check_report, report_claim
 from mezzotint.privacy.sums import lattice_rows
 from mezzotint.training import rqp
@@ -163,14 +164,8 @@ def test_reports_of_several_columns_are_certified_in_any_order(
 def test_what_tells_some_inputs_apart_has_no_finite_epsilon() -> None:
     fixed = FixedPointEncoding(clip=1.0, grid_bits=8, l2_norm=1.0)
     assert math.isinf(fixed.report_epsilon)
-    assert fixed.claims(rounds=1, clients=5, size=2, delta=1e-4) == {}
+    assert fixed.claims(Sums(rounds=1, clients=5, size=2, delta=1e-4)) == {}
     one, other = (fixed.encode([x]) for x in (-1.0, 1.0))
     assert (one != other).all()  # no randomness: the report is the input
-    noisy = noise_encoding(
-        lambda sigma: families.discrete_gaussian(sigma=sigma),
-        noise_multiplier=2.0,
-        l2_norm=1.0,
-        clients=9,
-        size=1,
-    )
+    noisy = gaussian_encoding(noise_multiplier=2.0, l2_norm=1.0, clients=9, size=1)
     assert math.isinf(noisy.report_epsilon)

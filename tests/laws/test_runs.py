@@ -15,8 +15,8 @@ from laws.changes import law_tables, mirrored, relabelled
 from laws.registry import judges
 from mezzotint import families, privacy
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.families import discrete_gaussian
-from mezzotint.federated.encoding import NoiseEncoding, TableEncoding
+from mezzotint.federated.budgets import Sums
+from mezzotint.federated.encoding import GaussianEncoding, TableEncoding
 from mezzotint.federated.ledger import RunLedger
 from mezzotint.federated.lifetime import LifetimeLedger
 from mezzotint.privacy.accounting import clones_epsilon
@@ -201,7 +201,7 @@ def test_runs_have_no_first_client_and_no_first_round(
     assert claims(data.draw(st.permutations(rounds)), name="d") == said
     most = max(sum(one in clients for clients in rounds) for one in range(5))
     least = min(map(len, rounds))
-    worst = encoding.claims(rounds=most, clients=least, size=2, delta=1e-4)
+    worst = encoding.claims(Sums(rounds=most, clients=least, size=2, delta=1e-4))
     assert {view: claim.epsilon for view, claim in worst.items()} == said
     more = claims([*rounds, rounds[0]])
     assert all(more[view] >= said[view] for view in said)
@@ -209,9 +209,9 @@ def test_runs_have_no_first_client_and_no_first_round(
 
 @judges("federated.lifetime.LifetimeLedger.spent")
 def test_a_life_of_secure_sums_has_no_order_and_no_session(tmp_path: Path) -> None:
-    noise = [discrete_gaussian(sigma=sigma) for sigma in (3.0, 5.0)]
     near, far = (
-        NoiseEncoding(noise=one, l2_norm=1.0, granularity=1.0, modulus_bits=16) for one in noise
+        GaussianEncoding(deviation=deviation, l2_norm=1.0, granularity=1.0, modulus_bits=16)
+        for deviation in (3.0, 5.0)
     )
     kinds = [(near, 4), (far, 4), (near, 6)]
 
@@ -232,9 +232,9 @@ def test_a_life_of_secure_sums_has_no_order_and_no_session(tmp_path: Path) -> No
 
     def claimed(at: int, rounds: int, delta: float) -> float:
         encoding, clients = kinds[at]
-        return encoding.claims(rounds=rounds, clients=clients, size=2, delta=delta, corrupted=1)[
-            "central"
-        ].epsilon
+        return encoding.claims(
+            Sums(rounds=rounds, clients=clients, size=2, delta=delta, corrupted=1)
+        )["central"].epsilon
 
     assert LifetimeLedger(tmp_path / "new", identity="me").spent(1e-4) == 0
     assert said([0, 0, 0], "one kind") == claimed(0, 3, 1e-4)

@@ -38,6 +38,7 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import delta, pure_epsilon, renyi, renyi_pairs, worst_ratio
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.types import TOTAL
+from mezzotint.federated.budgets import Sums
 from mezzotint.federated.encoding import TableEncoding
 from mezzotint.privacy.local import account_local
 from mezzotint.privacy.profile import Profile
@@ -269,7 +270,7 @@ ADDED = [
             "federated.encoding.SchemeEncoding.claims", "federated.encoding.Encoding.claims"),
            lambda m: [TableScheme(mechanism=m, size=2, clients=5).claim(clients=5, delta=DELTA).epsilon,
                       *(claim.epsilon for claim in
-                        TableEncoding(mechanism=m).claims(rounds=1, clients=5, size=2, delta=DELTA).values())],
+                        TableEncoding(mechanism=m).claims(Sums(rounds=1, clients=5, size=2, delta=DELTA)).values())],
            SEARCHED, "searched blankets"),
 ]  # fmt: skip
 

@@ -8,6 +8,7 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
 
 from laws.registry import judges
+from mezzotint.federated.budgets import Sums
 from mezzotint.federated.encoding import gaussian_encoding
 from mezzotint.federated.joined import WeightedEncoding
 from tolerances import MANY
@@ -30,9 +31,9 @@ def test_the_claim_is_that_of_a_gaussian_composed_by_another_library(
         options = {"pessimistic_estimate": pessimistic, "value_discretization_interval": 1e-4}
         one = pld.from_gaussian_mechanism(noise / (2 * 0.3), **options)
         found[pessimistic] = one.self_compose(rounds).get_epsilon_for_delta(delta)
-    told = {"rounds": rounds, "clients": clients, "size": 50, "delta": delta}
-    claim = encoding.central(**told, corrupted=corrupted)
+    sums = Sums(size=50, clients=clients, rounds=rounds, corrupted=corrupted, delta=delta)
+    claim = encoding.central(sums)
     assert claim is not None
     assert found[False] <= claim.epsilon <= found[True] * (1 + MANY)
     assert found[True] < 1.02 * found[False]  # the two bounds are worth something
-    assert encoding.claims(**told, corrupted=corrupted)["central"].epsilon == claim.epsilon
+    assert encoding.claims(sums)["central"].epsilon == claim.epsilon

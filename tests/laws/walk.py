@@ -39,8 +39,8 @@ WORDS = {
 PLAIN = {"None", "bool", "str", "bytes", "int", "dict[str, Any]", "dict[str, object]", "Path"}
 """Return types that hold no such number."""
 
-SUBJECTS = {"Mechanism", "IntegerNoise", "PoissonBinomial"}
-"""What laws are about: whatever makes one is judged by the numbers that it has."""
+SUBJECTS = {"Mechanism", "IntegerNoise", "PoissonBinomial", "Sums"}
+"""What laws are about: whatever makes one is judged by the numbers that it has. `Sums` is what claims are asked about."""
 
 
 def _modules() -> Iterator[ModuleType]:

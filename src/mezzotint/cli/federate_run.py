@@ -465,9 +465,10 @@ def _gaussian(
     def make(multiplier: float) -> mz.federated.GaussianEncoding:
         return mz.federated.gaussian_encoding(noise_multiplier=multiplier, **shape)
 
-    multiplier, encoding = noise_within(
-        epsilon, make, rounds=rounds, clients=least, size=size, delta=delta, corrupted=settings.corrupted
-    )  # fmt: skip
+    sums = mz.federated.Sums(
+        size=size, clients=least, rounds=rounds, corrupted=settings.corrupted, delta=delta
+    )
+    multiplier, encoding = noise_within(epsilon, make, sums)
     told = f"clients in {rounds} of {counted(settings.rounds, 'round')} (sums of {least} or more)"
     console.note(
         f"a noise multiplier of {multiplier:.6g} keeps {told} within epsilon {settings.epsilon:g}"
@@ -479,13 +480,15 @@ def left_for_updates(settings: RunSettings) -> tuple[float, float]:
     """Epsilon and delta of the budget without what clients measure."""
     if not settings.evaluations:
         return settings.epsilon, settings.delta
-    claim = settings.measuring(0).central(
-        rounds=settings.evaluations,
+    measures = settings.measuring(0)
+    sums = mz.federated.Sums(
+        size=len(measures.names),
         clients=settings.fewest_summands,
-        size=0,
-        delta=settings.delta / 2,
+        rounds=settings.evaluations,
         corrupted=settings.corrupted,
+        delta=settings.delta / 2,
     )
+    claim = measures.central(sums)
     cost = math.inf if claim is None else claim.epsilon
     if cost >= settings.epsilon:
         remedy = f"what clients measure alone costs {cost:g}: use more evaluate.noise_multiplier, or ask less often"

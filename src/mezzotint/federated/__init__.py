@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 from mezzotint.core import on_demand
 
 if TYPE_CHECKING:
+    from mezzotint.federated.budgets import Sums as Sums
     from mezzotint.federated.encoding import Encoding as Encoding
     from mezzotint.federated.encoding import FixedPointEncoding as FixedPointEncoding
     from mezzotint.federated.encoding import GaussianEncoding as GaussianEncoding
-    from mezzotint.federated.encoding import NoiseEncoding as NoiseEncoding
     from mezzotint.federated.encoding import TableEncoding as TableEncoding
     from mezzotint.federated.encoding import gaussian_encoding as gaussian_encoding
-    from mezzotint.federated.encoding import noise_encoding as noise_encoding
     from mezzotint.federated.folder import simulate as simulate
     from mezzotint.federated.joined import MetricsEncoding as MetricsEncoding
     from mezzotint.federated.joined import WeightedEncoding as WeightedEncoding

@@ -25,7 +25,7 @@ from flwr.serverapp import Grid, ServerApp
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import locked, write_text
 from mezzotint.core.records import JsonObject, Record, above
-from mezzotint.federated.budgets import rounds_within
+from mezzotint.federated.budgets import Sums, rounds_within
 from mezzotint.federated.client_app import PARAMETERS, TOLD, data_here
 from mezzotint.federated.joined import MetricsEncoding, WeightedEncoding
 from mezzotint.federated.ledger import NAME, Checkpoint, RunLedger
@@ -102,11 +102,6 @@ def _prepare(settings: RunSettings, initial: npt.NDArray[np.float64]) -> Checkpo
     return fresh
 
 
-def _asked(settings: RunSettings, coordinates: int) -> JsonObject:
-    """What the run's claims are about, as arguments of `RoundStrategy.claims`."""
-    return {"size": coordinates, "delta": settings.delta, "corrupted": settings.corrupted}
-
-
 def check_run(settings: RunSettings, scheme: Scheme) -> None:
     """Refuse a run whose rounds no client would answer, before anything starts or is written."""
     if isinstance(scheme, RankedCodebook):
@@ -175,22 +170,30 @@ def _price(settings: RunSettings, strategy: SecureStrategy, coordinates: int) ->
     evaluator = strategy.evaluator
     assert evaluator is not None
     assert isinstance(evaluator.encoding, MetricsEncoding)
-    told: JsonObject = {**_asked(settings, coordinates), "delta": settings.delta / 2}
-    sums = settings.evaluations
+    corrupted, delta = settings.corrupted, settings.delta / 2
+    evaluations = settings.evaluations
     rounds = strategy.most_rounds or settings.rounds
-    cost = evaluator.cost(sums, **told) if sums else 0.0
-    updates = strategy.encoding.central(rounds=rounds, clients=strategy.minimum, **told)
-    beside = (
-        "without a claim of their own" if updates is None else f"epsilon {above(updates.epsilon)}"
+    cost = 0.0
+    if evaluations:
+        cost = evaluator.cost(evaluations, size=coordinates, delta=delta, corrupted=corrupted)
+    sums = Sums(
+        size=coordinates,
+        clients=strategy.minimum,
+        rounds=rounds,
+        corrupted=corrupted,
+        delta=delta,
     )
+    updates = strategy.encoding.central(sums)
+    beside = "without a claim of their own"
+    if updates is not None:
+        beside = f"epsilon {above(updates.epsilon)}"
     errors = ", ".join(
         f"{name} {error:.2g}"
         for name, error in evaluator.encoding.error(settings.per_round).items()
     )
-    often = (
-        f"every {counted(settings.evaluate_every, 'round')}, each at most {counted(sums, 'time')}"
-    )
-    half = above(settings.delta / 2)
+    every = counted(settings.evaluate_every, "round")
+    often = f"every {every}, each at most {counted(evaluations, 'time')}"
+    half = above(delta)
     return (
         f"clients measure {often}: epsilon {above(cost)}, delta {half}, beside updates of {counted(rounds, 'round')} "
         f"({beside}, delta {half}), {basis('secure_sum')}; standard errors of the noise: {errors}"
@@ -245,11 +248,13 @@ def _trained(
     checkpoint = _prepare(settings, model.initial(settings.seed))
     size = checkpoint.parameters.size
     strategy = _strategy(settings, settings.scheme(), checkpoint, size)
-    asked = _asked(settings, size)
+    delta, corrupted = settings.delta, settings.corrupted
+
+    def cost(rounds: int) -> float:
+        return strategy.cost(rounds, size=size, delta=delta, corrupted=corrupted)
+
     if settings.epsilon:
-        strategy.most_rounds = rounds_within(
-            settings.epsilon, lambda rounds: strategy.cost(rounds, **asked), settings.rounds
-        )
+        strategy.most_rounds = rounds_within(settings.epsilon, cost, settings.rounds)
     if checkpoint.done >= settings.rounds:
         _tell(
             tell,
@@ -301,7 +306,8 @@ def _trained(
         )  # fmt: skip
         if settings.out:
             checkpoint.save(Path(settings.out))
-        spent = spending(strategy.spent(**asked), strategy.ledger)
+        claim = strategy.spent(size=size, delta=delta, corrupted=corrupted)
+        spent = spending(claim, strategy.ledger)
         for line in (f"round {done + 1}: {_outcome(strategy, history[-1])}; {spent}", *lines):
             _tell(tell, line)
         time.sleep(settings.pause)
@@ -331,7 +337,7 @@ def _report(
     seconds: float,
 ) -> RunReport:
     evaluator = strategy.evaluator if isinstance(strategy, SecureStrategy) else None
-    claims = strategy.claims(**_asked(settings, coordinates))
+    claims = strategy.claims(size=coordinates, delta=settings.delta, corrupted=settings.corrupted)
     return RunReport(
         accuracy=tuple(one.accuracy for one in history),
         loss=tuple(one.loss for one in history),

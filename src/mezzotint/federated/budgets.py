@@ -5,21 +5,54 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Protocol, TypeVar
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar, final
 
+from mezzotint.core.arguments import check_count, check_delta
 from mezzotint.core.errors import InfeasibleError
 from mezzotint.core.records import above
 from mezzotint.privacy.claim import Claim
 from mezzotint.vectors.advice import search
 
 
+@final
+@dataclass(frozen=True, kw_only=True)
+class Sums:
+    """Secure sums that one client is in, as a claim is about them.
+
+    Arguments:
+        size: coordinates of an update.
+        clients: fewest summands of a sum.
+        rounds: the number of sums.
+        corrupted: summands that may add no noise.
+        delta: of the claim.
+
+    Raises:
+        ParameterError: counts or a probability out of their ranges.
+
+    Example:
+        >>> mz.federated.Sums(size=1000, clients=100, delta=1e-6).rounds
+        1
+    """
+
+    size: int
+    clients: int
+    rounds: int = 1
+    corrupted: int = 0
+    delta: float
+
+    def __post_init__(self) -> None:
+        check_count("size", self.size, least=0)
+        check_count("clients", self.clients)
+        check_count("rounds", self.rounds)
+        check_count("corrupted", self.corrupted, least=0)
+        check_delta(self.delta)
+
+
 class Claiming(Protocol):
     """What a search for noise asks of an encoding."""
 
-    def central(
-        self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0
-    ) -> Claim | None:
+    def central(self, sums: Sums) -> Claim | None:
         """The claim about sums."""
         ...
 
@@ -29,30 +62,24 @@ E = TypeVar("E", bound=Claiming)
 _LEAST, _MOST = 1e-2, 1e4  # noise multipliers that are tried
 
 
-def noise_within(
-    budget: float,
-    make: Callable[[float], E],
-    *,
-    rounds: int,
-    clients: int,
-    size: int,
-    delta: float,
-    corrupted: int = 0,
-) -> tuple[float, E]:
+def noise_within(budget: float, make: Callable[[float], E], sums: Sums) -> tuple[float, E]:
     """The least noise multiplier, to within two percent of epsilon, with its encoding, that keeps to the budget.
 
-    The central claim is about `rounds` sums of the same client with `clients` summands or more, of whom `corrupted` may
-    add no noise. InfeasibleError if no multiplier up to 10,000 suffices.
+    Arguments:
+        budget: largest epsilon of the central claim about `sums`.
+        make: noise multiplier -> encoding.
+        sums: of the same client.
+
+    Raises:
+        InfeasibleError: no multiplier up to 10,000 suffices.
     """
 
     def cost(encoding: E) -> float:
-        claim = encoding.central(
-            rounds=rounds, clients=clients, size=size, delta=delta, corrupted=corrupted
-        )
-        return float("inf") if claim is None else claim.epsilon
+        claim = encoding.central(sums)
+        return math.inf if claim is None else claim.epsilon
 
     # Epsilon is about sqrt(8 rounds log(1/delta)) over the multiplier; any guess would do.
-    guess = budget / (8 * rounds**0.5)
+    guess = budget / (8 * sums.rounds**0.5)
     strength, encoding, _ = search(
         lambda strength: make(1 / strength),
         cost,

@@ -1,6 +1,6 @@
 """From clients' real vectors to integers that are summed, and from the sum back to the mean.
 
-The interface of all encodings; plain rounding, tables of a mechanism, and noise that clients add.
+The interface of all encodings; plain rounding, tables of a mechanism, and Gaussian noise that clients add.
 """
 
 from __future__ import annotations
@@ -8,44 +8,26 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import ClassVar, Generic, Literal, TypeVar, final
+from typing import Generic, TypeVar, final
 
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.arguments import (
-    check_choice,
-    check_count,
-    check_epsilon,
-    check_positive,
-    check_scale,
-    check_vector,
-)
+from mezzotint.core.arguments import check_count, check_epsilon, check_scale, check_vector
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject
-from mezzotint.core.types import TOTAL, Seed
-from mezzotint.families.noise import IntegerNoise, named_family
-from mezzotint.federated.budgets import noise_within
+from mezzotint.core.types import Seed
+from mezzotint.federated.budgets import Sums, noise_within
 from mezzotint.federated.secagg.plan import MAX_BITS, Overflow, Purpose, bits_needed
 from mezzotint.federated.secagg.wire import OutOfRangeInteger
 from mezzotint.privacy.accounting import account
 from mezzotint.privacy.claim import Claim, Release
 from mezzotint.privacy.sums import Lattice, find_lattice
-from mezzotint.vectors import (
-    GaussianScheme,
-    ModularScheme,
-    NoiseScheme,
-    Rotation,
-    TableScheme,
-    VectorScheme,
-    clip,
-)
+from mezzotint.vectors import GaussianScheme, TableScheme, VectorScheme, clip
 from mezzotint.vectors.gaussian import LARGEST as MOST_STEPS
 from mezzotint.vectors.gaussian import merging_loss
 from mezzotint.vectors.rotation import ROTATION
@@ -130,18 +112,13 @@ class Encoding(ABC):
         """
 
     @abstractmethod
-    def decode(self, total: Integers, *, count: int, size: int, release: Hashable = None) -> Vector:
+    def decode(self, total: Integers, *, count: int, size: int) -> Vector:
         """(size,) mean of `count` clipped updates from the (length,) sum of their integers.
 
         Arguments:
             total: the sum.
             count: summands.
             size: coordinates of an update.
-            release: names the sum, such as its session and round, for encodings whose server adds the noise: each name
-                gets noise for one sum, once. Other encodings ignore it.
-
-        Raises:
-            ParameterError: noise would be drawn twice: a second release that was not charged.
         """
 
     @abstractmethod
@@ -159,21 +136,15 @@ class Encoding(ABC):
         """Plain values from which `encoding_from` restores it."""
 
     @abstractmethod
-    def claims(
-        self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0
-    ) -> dict[str, Claim]:
-        """Claims for a client in `rounds` sums of `clients` updates each.
+    def claims(self, sums: Sums) -> dict[str, Claim]:
+        """Claims for a client that is in all of these sums.
 
         Returns: "local" (about each report) and "central" (about the sums), where there is something to claim.
         """
 
-    def central(
-        self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0
-    ) -> Claim | None:
+    def central(self, sums: Sums) -> Claim | None:
         """The "central" claim of `claims`."""
-        return self.claims(
-            rounds=rounds, clients=clients, size=size, delta=delta, corrupted=corrupted
-        ).get("central")
+        return self.claims(sums).get("central")
 
     @abstractmethod
     def mse(self) -> float:
@@ -206,7 +177,7 @@ class FixedPointEncoding(Encoding):
 
     Example:
         >>> encoding = mz.federated.FixedPointEncoding(clip=1.0)
-        >>> encoding.claims(rounds=1, clients=10, size=4, delta=1e-6)
+        >>> encoding.claims(mz.federated.Sums(size=4, clients=10, rounds=1, delta=1e-6))
         {}
     """
 
@@ -237,7 +208,7 @@ class FixedPointEncoding(Encoding):
         # Towards zero: rounding must not lengthen a clipped vector.
         return np.trunc(vector / self.step).astype(np.int64) + self.span // 2
 
-    def decode(self, total: Integers, *, count: int, size: int, release: Hashable = None) -> Vector:
+    def decode(self, total: Integers, *, count: int, size: int) -> Vector:
         return self.step * (np.asarray(total, dtype=np.float64) / count - self.span // 2)
 
     def check_sum(self, total: Integers, *, count: int, size: int) -> None:
@@ -251,9 +222,7 @@ class FixedPointEncoding(Encoding):
             "l2_norm": self.l2_norm,
         }
 
-    def claims(
-        self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0
-    ) -> dict[str, Claim]:
+    def claims(self, sums: Sums) -> dict[str, Claim]:
         """None: rounding towards zero is deterministic."""
         return {}
 
@@ -269,38 +238,25 @@ class SchemeEncoding(Encoding, Generic[S]):
 
     @abstractmethod
     def scheme(self, size: int, clients: int = 1) -> S:
-        """The vector scheme for updates of `size` coordinates, with the noise that claims count."""
-
-    def _own(self, size: int) -> S:
-        """The scheme with which a client encodes."""
-        return self.scheme(size)
+        """The vector scheme for updates of `size` coordinates."""
 
     def encode(self, update: npt.ArrayLike, *, rng: Seed = None) -> Integers:
         vector = check_vector(update, name="update")
-        return self._own(vector.size).encode(vector, rng)
+        return self.scheme(vector.size).encode(vector, rng)
 
-    def decode(self, total: Integers, *, count: int, size: int, release: Hashable = None) -> Vector:
+    def decode(self, total: Integers, *, count: int, size: int) -> Vector:
         return self.scheme(size, count).decode_sum(np.asarray(total), count) / count
 
     @abstractmethod
-    def _local(self, *, rounds: int, size: int, delta: float) -> Claim:
+    def _local(self, sums: Sums) -> Claim:
         """The claim about each report."""
 
-    def claims(
-        self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0
-    ) -> dict[str, Claim]:
-        return {
-            "local": self._local(rounds=rounds, size=size, delta=delta),
-            "central": self.central(
-                rounds=rounds, clients=clients, size=size, delta=delta, corrupted=corrupted
-            ),
-        }
+    def claims(self, sums: Sums) -> dict[str, Claim]:
+        return {"local": self._local(sums), "central": self.central(sums)}
 
-    def central(
-        self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0
-    ) -> Claim:
-        return self.scheme(size, clients).claim(
-            clients=clients, rounds=rounds, corrupted=corrupted, delta=delta
+    def central(self, sums: Sums) -> Claim:
+        return self.scheme(sums.size, sums.clients).claim(
+            clients=sums.clients, rounds=sums.rounds, corrupted=sums.corrupted, delta=sums.delta
         )
 
 
@@ -323,7 +279,7 @@ class TableEncoding(SchemeEncoding[TableScheme]):
     Example:
         >>> table = mz.families.rqm(levels=16, extension=1.0, q=0.42)
         >>> encoding = mz.federated.TableEncoding(mechanism=table)
-        >>> sorted(encoding.claims(rounds=1, clients=50, size=4, delta=1e-6))
+        >>> sorted(encoding.claims(mz.federated.Sums(size=4, clients=50, rounds=1, delta=1e-6)))
         ['central', 'local']
     """
 
@@ -376,80 +332,98 @@ class TableEncoding(SchemeEncoding[TableScheme]):
             "seed": self.seed,
         } | rotated
 
-    def _local(self, *, rounds: int, size: int, delta: float) -> Claim:
+    def _local(self, sums: Sums) -> Claim:
         """Composed over all coordinates, for all change with the client."""
-        return account(
-            Release(mechanism=self.mechanism, dimension=size, rounds=rounds, delta=delta)
+        release = Release(
+            mechanism=self.mechanism, dimension=sums.size, rounds=sums.rounds, delta=sums.delta
         )
+        return account(release)
 
     def mse(self) -> float:
         return self.mechanism.mse()
 
 
-Adds = Literal["clients", "server"]
-
-NOTHING = IntegerNoise(
-    offsets=np.array([0]), weights=np.array([TOTAL]), truncated_mass=0.0, name="no noise"
-)
-
-_TRIES = 8
-
-SERVER_DRAWS = 64
-"""Draws that a server's noise is the sum of: the tail of one table of 2**32 parts is too short for small deltas."""
-
-_ONE_AT_A_TIME = threading.Lock()
-
-
-@dataclass
-class _Decoded:
-    """The sums that noise was drawn for; the last of them, and its mean."""
-
-    names: set[Hashable] = field(default_factory=set[Hashable])
-    last: tuple[Hashable, bytes] | None = None
-    mean: Vector = field(default_factory=lambda: np.zeros(0))
-
-
+@final
 @dataclass(frozen=True, kw_only=True)
-class ModularEncoding(SchemeEncoding[ModularScheme]):
-    """L2 clipping, rotation, noise, addition modulo 2**modulus_bits.
+class GaussianEncoding(SchemeEncoding[GaussianScheme]):
+    """L2 clipping, rotation, real Gaussian noise, rounding, addition modulo 2**modulus_bits.
 
     Arguments:
         l2_norm: clipping norm, data units.
         granularity: data units per step.
         modulus_bits: sums wrap at 2**modulus_bits, which costs accuracy and never privacy.
+        deviation: standard deviation of the noise that EACH client adds before it rounds, steps; `gaussian_encoding`
+            chooses it and the grid.
         seed: of the rotation's signs; public.
         name: what the noise is.
+
+    Raises:
+        ParameterError: a norm of too many steps, more than 32 bits, a deviation below one step.
+
+    Example:
+        >>> encoding = mz.federated.gaussian_encoding(noise_multiplier=8.0, l2_norm=1.0, clients=100, size=1000)
+        >>> claims = encoding.claims(mz.federated.Sums(size=1000, clients=100, rounds=10, delta=1e-6))
+        >>> {view: round(claim.epsilon, 2) for view, claim in claims.items()}
+        {'local': 68.05, 'central': 3.75}
     """
 
     l2_norm: float
     granularity: float
     modulus_bits: int
+    deviation: float
     seed: int = 0
-    name: str = field(default="integer noise", compare=False)
+    name: str = field(default="rounded Gaussian", compare=False)
 
     def __post_init__(self) -> None:
         check_scale("l2_norm", self.l2_norm)
-        if self.l2_norm > MOST_STEPS * check_scale("granularity", self.granularity):
-            raise ParameterError(
-                "granularity", self.granularity, f"a norm of at most {MOST_STEPS:g} steps; coarsen"
-            )
+        check_scale("granularity", self.granularity)
+        if self.l2_norm > MOST_STEPS * self.granularity:
+            remedy = f"a norm of at most {MOST_STEPS:g} steps; coarsen"
+            raise ParameterError("granularity", self.granularity, remedy)
         if not 2 <= self.modulus_bits <= MAX_BITS:
-            raise ParameterError(
-                "modulus_bits", self.modulus_bits, f"2 to {MAX_BITS}; less noise or a coarser grid"
-            )
-        _ = self.scheme(1)  # checks the rest
-        noise = self._noise_values() | {"steps": f"{self.l2_norm / self.granularity:.10g}"}
+            remedy = f"2 to {MAX_BITS}; less noise or a coarser grid"
+            raise ParameterError("modulus_bits", self.modulus_bits, remedy)
+        _ = self.scheme(1)  # checks the deviation and the seed
+        steps = f"{self.l2_norm / self.granularity:.10g}"
+        noise = canonical({"deviation": self.deviation, "steps": steps})
         self._hold(
             span=2**self.modulus_bits - 1, overflow="modular", report_bits=self.modulus_bits, report_epsilon=math.inf,
-            sha256=hashlib.sha256(canonical(noise).encode()).hexdigest(), largest=self.l2_norm, norm=self.l2_norm,
+            sha256=hashlib.sha256(noise.encode()).hexdigest(), largest=self.l2_norm, norm=self.l2_norm,
         )  # fmt: skip
 
-    kind: ClassVar[str]
-    """Names the encoding in descriptions."""
+    def scheme(self, size: int, clients: int = 1) -> GaussianScheme:
+        return GaussianScheme(
+            size=size,
+            l2_norm=self.l2_norm,
+            granularity=self.granularity,
+            modulus_bits=self.modulus_bits,
+            deviation=self.deviation,
+            seed=self.seed,
+        )
 
-    def largest_honest_norm(self, *, count: int, size: int) -> float:
-        """The norm that the sum of `count` clipped updates exceeds with probability at most 2^-40; inf: none is known."""
-        return math.inf
+    def as_dict(self) -> JsonObject:
+        return {
+            "kind": "gaussian",
+            "name": self.name,
+            "l2_norm": self.l2_norm,
+            "granularity": self.granularity,
+            "modulus_bits": self.modulus_bits,
+            "seed": self.seed,
+            "rotation": ROTATION,
+            "deviation": self.deviation,
+        }
+
+    def _local(self, sums: Sums) -> Claim:
+        alone = self.scheme(sums.size).claim(clients=1, rounds=sums.rounds, delta=sums.delta)
+        return replace(alone, observer="reports", honest_clients=None)
+
+    def mse(self) -> float:
+        """Upper bound: the noise of one client and its rounding."""
+        return self.scheme(1).variance
+
+    def noise_multiplier(self, clients: int) -> float:
+        deviation = self.deviation * self.granularity
+        return math.sqrt(clients) * deviation / self.l2_norm
 
     def check_sum(self, total: Integers, *, count: int, size: int) -> None:
         """Compare the norm of the whole sum, before it is rotated back, with the largest of honest sums.
@@ -462,8 +436,6 @@ class ModularEncoding(SchemeEncoding[ModularScheme]):
         Source: docs/proofs/vectors.md, "Implausible sums".
         """
         largest = self.largest_honest_norm(count=count, size=size)
-        if math.isinf(largest):
-            return
         modulus = self.span + 1
         centred = (np.asarray(total, dtype=np.int64) + modulus // 2) % modulus - modulus // 2
         norm = self.granularity * float(np.linalg.norm(centred.astype(np.float64)))
@@ -475,175 +447,8 @@ class ModularEncoding(SchemeEncoding[ModularScheme]):
                 "sent more than it may, and none can be named",
             )
 
-    @property
-    def _grid(self) -> JsonObject:
-        return {
-            name: getattr(self, name) for name in ("l2_norm", "granularity", "modulus_bits", "seed")
-        }
-
-    @abstractmethod
-    def _each(self) -> float:
-        """Standard deviation of the noise that each contributor adds, steps."""
-
-    def as_dict(self) -> JsonObject:
-        return {
-            "kind": self.kind,
-            "name": self.name,
-            **self._grid,
-            "rotation": ROTATION,
-        } | self._noise_values()
-
-    def _local(self, *, rounds: int, size: int, delta: float) -> Claim:
-        alone = self.scheme(size).claim(clients=1, rounds=rounds, delta=delta)
-        return replace(alone, observer="reports", honest_clients=None)
-
-    def mse(self) -> float:
-        """Upper bound: the noise of one client and its rounding."""
-        return self._own(1).variance
-
-    @abstractmethod
-    def _noise_values(self) -> JsonObject:
-        """The distribution of each contributor's noise, as plain values."""
-
-    def noise_multiplier(self, clients: int) -> float:
-        return math.sqrt(clients) * self._each() * (self.granularity / self.l2_norm)
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class NoiseEncoding(ModularEncoding):
-    """Distributed integer noise: L2 clipping, rotation, conditional rounding, noise, addition modulo 2**modulus_bits.
-
-    Arguments:
-        noise: what EACH client adds ("clients"), or the server adds `SERVER_DRAWS` times to the sum ("server"), steps.
-        adds: "clients", or "server", which sees the exact sum and is trusted to add the noise.
-
-    Example:
-        >>> noise = mz.families.skellam(variance=4.0)
-        >>> mz.federated.NoiseEncoding(noise=noise, l2_norm=1.0, granularity=0.1, modulus_bits=8).adds
-        'clients'
-    """
-
-    noise: IntegerNoise
-    adds: Adds = "clients"
-    kind: ClassVar[str] = "noise"
-
-    def __post_init__(self) -> None:
-        check_choice("adds", self.adds, ("clients", "server"))  # before its text enters a hash
-        super().__post_init__()
-
-    def scheme(self, size: int, clients: int = 1) -> NoiseScheme:
-        return NoiseScheme(size=size, noise=self.noise, **self._grid)
-
-    def _each(self) -> float:
-        return math.sqrt(self.noise.variance)
-
-    def _own(self, size: int) -> ModularScheme:
-        """Without noise if the server adds it."""
-        scheme = self.scheme(size)
-        return scheme if self.adds == "clients" else replace(scheme, noise=NOTHING)
-
-    def decode(self, total: Integers, *, count: int, size: int, release: Hashable = None) -> Vector:
-        """With adds="server" this is the release, which draws the noise, once for each sum.
-
-        The last sum may be decoded again under its name, to the same mean. Unnamed sums are identified by their values
-        and decoded once; equal sums of different rounds need names, for shared noise would reveal that they are equal.
-        """
-        if self.adds == "clients":
-            return super().decode(total, count=count, size=size)
-        scheme, summed = self.scheme(size), np.asarray(total, dtype=np.int64)
-        digest = hashlib.sha256(repr((count, size)).encode() + summed.tobytes()).digest()
-        with _ONE_AT_A_TIME:
-            if release is not None and self._decoded.last == (release, digest):
-                return self._decoded.mean.copy()
-            name = ("a sum without a name", digest) if release is None else release
-            if name in self._decoded.names:
-                remedy = "was decoded before; its noise is drawn once. Keep the mean, or name sums by session and round"
-                raise ParameterError(
-                    "release", "no name" if release is None else str(release), remedy
-                )
-            self._decoded.names.add(name)
-        for _ in range(SERVER_DRAWS):
-            summed = summed + self.noise.sample(summed.shape)
-        mean = scheme.decode_sum(summed % scheme.modulus, SERVER_DRAWS) / count
-        with _ONE_AT_A_TIME:
-            self._decoded.last, self._decoded.mean = (release, digest), mean.copy()
-        return mean
-
-    @cached_property
-    def _decoded(self) -> _Decoded:
-        return _Decoded()
-
-    def _noise_values(self) -> JsonObject:
-        first, weights = int(self.noise.offsets[0]), self.noise.weights.tolist()
-        return {"adds": self.adds, "first": first, "weights": weights}
-
-    def claims(
-        self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0
-    ) -> dict[str, Claim]:
-        """If the server adds the noise, there is no local claim, and the central one trusts the server."""
-        if self.adds == "clients":
-            return super().claims(
-                rounds=rounds, clients=clients, size=size, delta=delta, corrupted=corrupted
-            )
-        return {
-            "central": self.central(
-                rounds=rounds, clients=clients, size=size, delta=delta, corrupted=corrupted
-            )
-        }
-
-    def central(
-        self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0
-    ) -> Claim:
-        if self.adds == "clients":
-            return super().central(
-                rounds=rounds, clients=clients, size=size, delta=delta, corrupted=corrupted
-            )
-        claim = self.scheme(size).claim(clients=SERVER_DRAWS, rounds=rounds, delta=delta)
-        method = f"{claim.method}, which a trusted server adds"
-        seen = {"observer": "model", "method": method, "alternatives": ((method, claim.epsilon),)}
-        return replace(claim, honest_clients=None, **seen)
-
-    @cached_property
-    def _counts(self) -> bool:
-        # Of other tables the deviation proves nothing: one with gaps hides nothing, and modulo M it may be no noise.
-        return self.adds == "clients" and named_family(self.noise) is not None
-
-    def noise_multiplier(self, clients: int) -> float:
-        """As for every encoding; 0 if the server adds the noise, or if it is neither discrete Gaussian nor Skellam."""
-        return super().noise_multiplier(clients) if self._counts else 0.0
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class GaussianEncoding(ModularEncoding):
-    """Rounded Gaussian noise: L2 clipping, rotation, real Gaussian noise, rounding, addition modulo 2**modulus_bits.
-
-    Arguments:
-        deviation: standard deviation of the noise that EACH client adds before it rounds, steps; `gaussian_encoding`
-            chooses it and the grid.
-
-    Example:
-        >>> encoding = mz.federated.gaussian_encoding(noise_multiplier=8.0, l2_norm=1.0, clients=100, size=1000)
-        >>> claims = encoding.claims(rounds=10, clients=100, size=1000, delta=1e-6)
-        >>> {view: round(claim.epsilon, 2) for view, claim in claims.items()}
-        {'local': 68.05, 'central': 3.75}
-    """
-
-    deviation: float
-    kind: ClassVar[str] = "gaussian"
-
-    def scheme(self, size: int, clients: int = 1) -> GaussianScheme:
-        return GaussianScheme(size=size, deviation=self.deviation, **self._grid)
-
-    def _each(self) -> float:
-        return self.deviation
-
-    def _noise_values(self) -> JsonObject:
-        return {"deviation": self.deviation}
-
     def largest_honest_norm(self, *, count: int, size: int) -> float:
-        """Largest norm of an honest sum, data units.
+        """Norm that an honest sum exceeds with probability at most 2**-FALSE_ALARM_BITS, data units.
 
         With S the sum of the updates, of norm at most count C, and Z the noise, of variance s^2 a coordinate and
         sub-Gaussian: |S + Z|^2 = |S|^2 + 2 S.Z + |Z|^2, where S.Z <= |S| s sqrt(2 L) and |Z|^2 <= s^2 (D + 2 sqrt(D L)
@@ -698,7 +503,7 @@ def gaussian_encoding(
         >>> gaussian_encoding(noise_multiplier=8.0, l2_norm=1.0, clients=100, size=1_100_000).modulus_bits
         8
         >>> private = gaussian_encoding(epsilon=2.0, delta=1e-6, rounds=10, l2_norm=1.0, clients=100, size=1000)
-        >>> claim = private.central(rounds=10, clients=100, size=1000, delta=1e-6)
+        >>> claim = private.central(mz.federated.Sums(size=1000, clients=100, rounds=10, delta=1e-6))
         >>> 1.96 < claim.epsilon <= 2.0
         True
     """
@@ -708,91 +513,22 @@ def gaussian_encoding(
         )
     if noise_multiplier is None and epsilon is not None:
         check_epsilon(epsilon)
+        sums = Sums(size=size, clients=clients, rounds=rounds, corrupted=corrupted, delta=delta)
 
         def make(multiplier: float) -> GaussianEncoding:
             return gaussian_encoding(
                 noise_multiplier=multiplier, l2_norm=l2_norm, clients=clients, size=size, seed=seed
             )
 
-        return noise_within(
-            epsilon, make, rounds=check_count("rounds", rounds), clients=clients, size=size, delta=delta,
-            corrupted=corrupted,
-        )[1]  # fmt: skip
+        return noise_within(epsilon, make, sums)[1]
     assert noise_multiplier is not None
     planned = GaussianScheme.planned(
         noise_multiplier=noise_multiplier, size=size, l2_norm=l2_norm, clients=clients, seed=seed
     )
     return GaussianEncoding(
-        deviation=planned.deviation, l2_norm=l2_norm, granularity=planned.granularity,
-        modulus_bits=planned.modulus_bits, seed=seed, name="rounded Gaussian",
-    )  # fmt: skip
-
-
-def noise_encoding(
-    make: Callable[[float], IntegerNoise],
-    *,
-    noise_multiplier: float,
-    l2_norm: float,
-    clients: int,
-    size: int,
-    adds: Adds = "clients",
-    name: str = "integer noise",
-    seed: int = 0,
-) -> NoiseEncoding:
-    """Choose granularity and modulus for a given amount of noise on the sum.
-
-    Arguments:
-        make: standard deviation in steps -> noise, of `mezzotint.families`.
-        noise_multiplier: standard deviation of the noise on the sum of `clients` updates, over `l2_norm`; > 0.
-        l2_norm: clipping norm, data units.
-        clients: summands; fewer add less noise (claims count those that are there).
-        size: coordinates of an update.
-        adds, name, seed: of `NoiseEncoding`.
-
-    Returns: the encoding, whose claims count the noise of honest clients alone.
-
-    Raises:
-        ParameterError: noise that needs more than 32 bits a coordinate.
-
-    Example:
-        >>> encoding = mz.federated.noise_encoding(
-        ...     lambda sigma: mz.families.skellam(variance=sigma**2),
-        ...     noise_multiplier=8.0, l2_norm=1.0, clients=100, size=1000,
-        ... )
-        >>> round(encoding.noise_multiplier(100), 3)
-        8.0
-    """
-    check_positive("noise_multiplier", noise_multiplier)
-    check_positive("l2_norm", l2_norm, "this mechanism needs a clipping norm > 0")
-    block = Rotation(dimension=size, seed=seed).block
-    total = noise_multiplier * l2_norm
-    each = total / math.sqrt(clients if adds == "clients" else SERVER_DRAWS)
-    # Rounding adds up to d/4 squared steps to the norm: at 2 sqrt(d) steps that is a sixteenth. And a step no wider
-    # than the noise of one adder: else rounding, which hides nothing, adds more error than the noise.
-    step = min(l2_norm / (2 * math.sqrt(size)), each)
-    # A coordinate of the sum, were all updates equal: four times the typical size of a rotated coordinate.
-    reach = clients * l2_norm * min(1.0, 4 / math.sqrt(block)) + 6 * math.hypot(
-        total, step * math.sqrt(clients) / 2
-    )
-    bits = max(2, math.ceil(math.log2(2 * reach / step + 2)))
-    sigma, draws = each / step, clients if adds == "clients" else SERVER_DRAWS
-    for attempt in range(_TRIES):
-        encoding = NoiseEncoding(
-            noise=make(sigma),
-            l2_norm=l2_norm,
-            granularity=step,
-            modulus_bits=bits,
-            adds=adds,
-            seed=seed,
-            name=name,
-        )
-        # Tables are truncated, and so fall a little short of the deviation asked for.
-        found = ModularEncoding.noise_multiplier(encoding, draws)
-        if found >= noise_multiplier:
-            return encoding
-        sigma *= (1 + 2.0 ** (3 * attempt - 40)) * noise_multiplier / found
-    raise ParameterError(
-        "noise_multiplier",
-        noise_multiplier,
-        "no table of noise has this value; try a little more or less",
+        deviation=planned.deviation,
+        l2_norm=l2_norm,
+        granularity=planned.granularity,
+        modulus_bits=planned.modulus_bits,
+        seed=seed,
     )

@@ -9,8 +9,8 @@ import json
 import math
 import zlib
 from abc import ABC
-from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast, final
 
@@ -27,15 +27,13 @@ from mezzotint.core.files import parse_json, read_object
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject
 from mezzotint.core.types import MAX_LEVELS, Seed
-from mezzotint.families.noise import IntegerNoise
+from mezzotint.federated.budgets import Sums
 from mezzotint.federated.encoding import (
     FACTS,
     Encoding,
     FixedPointEncoding,
     GaussianEncoding,
     Integers,
-    ModularEncoding,
-    NoiseEncoding,
     TableEncoding,
     Vector,
     canonical,
@@ -66,22 +64,12 @@ class WrappedEncoding(Encoding, ABC):
     def length(self, size: int) -> int:
         return self.inner.length(self._inside(size))
 
-    def claims(
-        self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0
-    ) -> dict[str, Claim]:
+    def claims(self, sums: Sums) -> dict[str, Claim]:
         """The inner encoding's claims, for the vector that it encodes."""
-        inside = self._inside(size)
-        return self.inner.claims(
-            rounds=rounds, clients=clients, size=inside, delta=delta, corrupted=corrupted
-        )
+        return self.inner.claims(replace(sums, size=self._inside(sums.size)))
 
-    def central(
-        self, *, rounds: int, clients: int, size: int, delta: float, corrupted: int = 0
-    ) -> Claim | None:
-        inside = self._inside(size)
-        return self.inner.central(
-            rounds=rounds, clients=clients, size=inside, delta=delta, corrupted=corrupted
-        )
+    def central(self, sums: Sums) -> Claim | None:
+        return self.inner.central(replace(sums, size=self._inside(sums.size)))
 
     def mse(self) -> float:
         return self.inner.mse()
@@ -192,14 +180,12 @@ class WeightedEncoding(WrappedEncoding):
         weight = min(examples, self.most_examples) / self.most_examples
         return self.inner.encode(weight * np.append(short, self.unit), rng=rng)
 
-    def decode(self, total: Integers, *, count: int, size: int, release: Hashable = None) -> Vector:
-        return self.ratio(total, count=count, size=size, release=release)[0]
+    def decode(self, total: Integers, *, count: int, size: int) -> Vector:
+        return self.ratio(total, count=count, size=size)[0]
 
-    def ratio(
-        self, total: Integers, *, count: int, size: int, release: Hashable = None
-    ) -> tuple[Vector, float]:
+    def ratio(self, total: Integers, *, count: int, size: int) -> tuple[Vector, float]:
         """The weighted mean, and the mean weight by which it was divided; arguments as of `decode`."""
-        mean = self.inner.decode(total, count=count, size=size + 1, release=release)
+        mean = self.inner.decode(total, count=count, size=size + 1)
         weight = min(1.0, max(float(mean[-1]) / self.unit, 1 / self.most_examples))
         return mean[:-1] / weight, weight
 
@@ -231,7 +217,7 @@ class MetricsEncoding(WrappedEncoding):
     and the claims are the inner encoding's for k coordinates (k + 1 with weights).
 
     Arguments:
-        inner: noise that clients add (`GaussianEncoding`, `NoiseEncoding`), or a `WeightedEncoding` of such noise.
+        inner: noise that clients add (`GaussianEncoding`), or a `WeightedEncoding` of such noise.
         ranges: (name, lowest, highest) of each metric, to which values are clipped.
 
     Raises:
@@ -261,7 +247,7 @@ class MetricsEncoding(WrappedEncoding):
                     "ranges", f"{name}: [{low:g}, {high:g}]", "lowest first, within -1e50 to 1e50"
                 )
         noise = self.inner.inner if isinstance(self.inner, WeightedEncoding) else self.inner
-        if not isinstance(noise, ModularEncoding) or noise.noise_multiplier(1) == 0:
+        if not isinstance(noise, GaussianEncoding):
             raise ParameterError(
                 "inner", self.inner.sha256, "metrics are summed under noise that the clients add"
             )
@@ -352,7 +338,7 @@ class MetricsEncoding(WrappedEncoding):
         scaled = self._share * np.clip((vector[:count] - middle) / half, -1, 1)
         return self.inner.encode(np.append(scaled, vector[count:]), rng=rng)
 
-    def decode(self, total: Integers, *, count: int, size: int, release: Hashable = None) -> Vector:
+    def decode(self, total: Integers, *, count: int, size: int) -> Vector:
         return np.array([one.value for one in self.measured(total, count=count).values()])
 
     def measured(self, total: Integers, *, count: int) -> dict[str, Measured]:
@@ -396,9 +382,12 @@ MOST_PARTS = 4 * MAX_LEVELS
 
 
 _KINDS: dict[str, type[Encoding]] = {
-    "table": TableEncoding, "fixed": FixedPointEncoding, "noise": NoiseEncoding, "gaussian": GaussianEncoding,
-    "weighted": WeightedEncoding, "metrics": MetricsEncoding,
-}  # fmt: skip
+    "table": TableEncoding,
+    "fixed": FixedPointEncoding,
+    "gaussian": GaussianEncoding,
+    "weighted": WeightedEncoding,
+    "metrics": MetricsEncoding,
+}
 _WHOLE = ("seed", "modulus_bits", "most_examples")
 
 
@@ -410,7 +399,7 @@ def encoding_from(values: JsonObject) -> Encoding:
     if kind not in _KINDS:
         raise ParameterError("encoding", kind, f"this version knows {', '.join(_KINDS)}")
     try:
-        if kind in ("noise", "gaussian") or (kind == "table" and values["l2_norm"] is not None):
+        if kind == "gaussian" or (kind == "table" and values["l2_norm"] is not None):
             _check_rotation(values)
         names = [one.name for one in fields(cast("type[DataclassInstance]", _KINDS[kind]))]
         return _KINDS[kind](**{name: _field(name, values) for name in names})
@@ -431,12 +420,6 @@ def _check_rotation(values: JsonObject) -> None:
 
 def _field(name: str, values: JsonObject) -> object:
     """A field of an encoding from its description."""
-    if name == "noise":
-        if len(values["weights"]) > MAX_LEVELS:
-            raise ValueError(f"{len(values['weights'])} weights, above {MAX_LEVELS}")
-        weights = np.array(values["weights"], dtype=np.int64)
-        offsets = int(values["first"]) + np.arange(weights.size, dtype=np.int64)
-        return IntegerNoise(offsets=offsets, weights=weights, truncated_mass=0.0)
     value = values[name]
     if name == "inner":
         return encoding_from(value)

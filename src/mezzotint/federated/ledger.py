@@ -14,6 +14,7 @@ import numpy.typing as npt
 from mezzotint.core.errors import BudgetError, FileFormatError, ParameterError
 from mezzotint.core.files import AppendLog, parse_object, read_arrays, replacing
 from mezzotint.core.records import JsonObject
+from mezzotint.federated.budgets import Sums
 from mezzotint.federated.encoding import Encoding
 from mezzotint.federated.tasks import State
 from mezzotint.privacy.claim import Claim
@@ -212,26 +213,24 @@ class RunLedger:
         Empty before the first round, and for encodings without noise. A server of secure sums knows who took part, so
         no amplification by sampling is claimed; a client is charged for the rounds that it was in.
         """
-        worst = self._worst(corrupted)
-        return encoding.claims(**worst, size=size, delta=delta) if worst else {}
+        sums = self._worst_sums(size=size, delta=delta, corrupted=corrupted)
+        return {} if sums is None else encoding.claims(sums)
 
     def spent(
         self, encoding: Encoding, *, size: int, delta: float, corrupted: int = 0
     ) -> Claim | None:
         """The "central" one of `claims`."""
-        worst = self._worst(corrupted)
-        return encoding.central(**worst, size=size, delta=delta) if worst else None
+        sums = self._worst_sums(size=size, delta=delta, corrupted=corrupted)
+        return None if sums is None else encoding.central(sums)
 
-    def _worst(self, corrupted: int) -> dict[str, int]:
-        """Rounds of the client charged most, and the clients in its sums; empty before the first."""
+    def _worst_sums(self, *, size: int, delta: float, corrupted: int) -> Sums | None:
+        """The sums of the client charged most, each with as few summands as the smallest; None before the first."""
         self._log.refresh()
-        most = max(map(len, self._charged().values()), default=0)
-        sums = {
-            "rounds": most,
-            "clients": max(corrupted + 1, self.smallest_sum),
-            "corrupted": corrupted,
-        }
-        return sums if most else {}
+        rounds = max(map(len, self._charged().values()), default=0)
+        if not rounds:
+            return None
+        clients = max(corrupted + 1, self.smallest_sum)
+        return Sums(size=size, clients=clients, rounds=rounds, corrupted=corrupted, delta=delta)
 
     def as_dict(self) -> JsonObject:
         """Plain values for JSON."""

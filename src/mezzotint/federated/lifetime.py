@@ -364,13 +364,16 @@ def _known(described: bytes) -> Encoding:
 
 def _epsilon(encoding: Encoding, rounds: int, kind: SumKind, delta: float) -> float:
     """Epsilon of sums of one kind, in all sessions together."""
-    claims = encoding.claims(
-        rounds=rounds,
-        clients=kind.clients,
+    from mezzotint.federated.budgets import Sums
+
+    sums = Sums(
         size=kind.size,
-        delta=delta,
+        clients=kind.clients,
+        rounds=rounds,
         corrupted=kind.corrupted,
+        delta=delta,
     )
+    claims = encoding.claims(sums)
     if "local" not in claims:  # no noise of the clients' own
         raise ParameterError(
             "encoding", encoding.sha256, "nothing is claimed of its sums against their server"

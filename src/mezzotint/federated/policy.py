@@ -65,8 +65,7 @@ class Policy:
         mechanisms: SHA-256 of the tables allowed (`Encoding.sha256`; for clients' noise, of the noise and its steps in
             the norm); None allows all that meet report_epsilon.
         noise_multiplier: least noise in the smallest allowed sum, as a standard deviation over the clipping norm. Only
-            rounded Gaussian, discrete Gaussian and Skellam noise counts, for the deviation of other tables proves
-            nothing: use `budget` there. 0 requires none.
+            the rounded Gaussian counts, for the deviation of a table proves nothing: use `budget` there. 0 requires none.
         largest_value: largest clipping range of a coordinate, data units.
         l2_norm: largest clipping norm of the vector; None allows any.
         rounds: most rounds that this client answers in one session. The more, the more partners and shareholders a

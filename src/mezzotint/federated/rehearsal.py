@@ -13,6 +13,7 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.core.records import Record
 from mezzotint.datasets import Federation
 from mezzotint.federated.app import check_run
+from mezzotint.federated.budgets import Sums
 from mezzotint.federated.settings import RunSettings, Scheme
 from mezzotint.federated.tasks import Rehearsal, model_for, optimizer_named
 from mezzotint.vectors import RankedCodebook
@@ -84,13 +85,12 @@ def rehearse(settings: RunSettings, scheme: Scheme) -> DryRun:
     model = model_for(settings.model, federation)
     size = model.initial(settings.seed).size
     rounds, epsilon = settings.participations, math.inf
-    asked = {"rounds": rounds, "delta": settings.delta}
     if isinstance(scheme, RankedCodebook):
         if scheme.dimension != size:
             remedy = f"the model has {size} parameters"
             raise ParameterError("mechanism", f"{scheme.dimension} coordinates", remedy)
         scheme.encode(model.initial(settings.seed), 0, rng=settings.seed)
-        bits, epsilon = scheme.bits, scheme.claim(**asked).epsilon
+        bits, epsilon = scheme.bits, scheme.claim(rounds=rounds, delta=settings.delta).epsilon
     else:
         rehearsal = Rehearsal(
             federation=federation,
@@ -105,7 +105,14 @@ def rehearse(settings: RunSettings, scheme: Scheme) -> DryRun:
         rehearsal.run(scheme, seed=settings.seed)
         bits = scheme.bits(settings.per_round + settings.spare)
         clients = max(settings.fewest_summands, settings.corrupted + 1)
-        claim = scheme.central(**asked, clients=clients, size=size, corrupted=settings.corrupted)
+        sums = Sums(
+            size=size,
+            clients=clients,
+            rounds=rounds,
+            corrupted=settings.corrupted,
+            delta=settings.delta,
+        )
+        claim = scheme.central(sums)
         epsilon = math.inf if claim is None else claim.epsilon
     return DryRun(
         clients=settings.per_round,

@@ -20,9 +20,8 @@ from flwr.serverapp import Grid
 
 from mezzotint.core.arguments import check_count, check_finite, check_instance
 from mezzotint.core.errors import InfeasibleError, ParameterError
-from mezzotint.core.records import JsonObject
 from mezzotint.federated import secagg
-from mezzotint.federated.budgets import with_evaluations
+from mezzotint.federated.budgets import Sums, with_evaluations
 from mezzotint.federated.encoding import Encoding
 from mezzotint.federated.joined import Measured, MetricsEncoding, packed
 from mezzotint.federated.ledger import RunLedger
@@ -270,20 +269,21 @@ class SecureStrategy(RoundStrategy[_Secure]):
         """Claims for updates and for clients' metrics, added up, each at half of delta."""
         if (evaluated := self._evaluated) is None:
             return self.ledger.claims(self.encoding, size=size, delta=delta, corrupted=corrupted)
-        told: JsonObject = {"size": size, "delta": delta / 2, "corrupted": corrupted}
-        mine, measured = self.ledger.claims(self.encoding, **told), evaluated.claims(**told)
-        return {
-            view: with_evaluations(claim, measured[view])
-            for view, claim in mine.items()
-            if view in measured
-        }
+        half = delta / 2
+        updates = self.ledger.claims(self.encoding, size=size, delta=half, corrupted=corrupted)
+        measured = evaluated.claims(size=size, delta=half, corrupted=corrupted)
+        views = updates.keys() & measured.keys()
+        return {view: with_evaluations(updates[view], measured[view]) for view in sorted(views)}
 
     def spent(self, *, size: int, delta: float, corrupted: int = 0) -> Claim | None:
         if (evaluated := self._evaluated) is None:
             return self.ledger.spent(self.encoding, size=size, delta=delta, corrupted=corrupted)
-        told: JsonObject = {"size": size, "delta": delta / 2, "corrupted": corrupted}
-        mine, measured = self.ledger.spent(self.encoding, **told), evaluated.spent(**told)
-        return None if mine is None or measured is None else with_evaluations(mine, measured)
+        half = delta / 2
+        updates = self.ledger.spent(self.encoding, size=size, delta=half, corrupted=corrupted)
+        measured = evaluated.spent(size=size, delta=half, corrupted=corrupted)
+        if updates is None or measured is None:
+            return None
+        return with_evaluations(updates, measured)
 
     @property
     def _evaluated(self) -> SecureStrategy | None:
@@ -293,20 +293,25 @@ class SecureStrategy(RoundStrategy[_Secure]):
         )
 
     def cost(self, rounds: int, *, size: int, delta: float, corrupted: int) -> float:
-        told, beside = {"size": size, "corrupted": corrupted}, 0.0
+        measured = 0.0
         if self.evaluator is not None and self.evaluator.most_rounds != 0:
             if self.evaluator.most_rounds is None:
-                raise ParameterError(
-                    "most_rounds", None, "an unlimited number of evaluations has no cost: limit it"
-                )
+                remedy = "an unlimited number of evaluations has no cost: limit it"
+                raise ParameterError("most_rounds", None, remedy)
             delta /= 2
-            beside = self.evaluator.cost(self.evaluator.most_rounds, delta=delta, **told)
-        claim = self.encoding.central(rounds=rounds, clients=self.minimum, delta=delta, **told)
-        if claim is None:
-            raise ParameterError(
-                "epsilon", "a budget", "without a mechanism nothing is private; name one"
+            measured = self.evaluator.cost(
+                self.evaluator.most_rounds, size=size, delta=delta, corrupted=corrupted
             )
-        return math.nextafter(claim.epsilon + beside, math.inf) if beside else claim.epsilon
+        sums = Sums(
+            size=size, clients=self.minimum, rounds=rounds, corrupted=corrupted, delta=delta
+        )
+        claim = self.encoding.central(sums)
+        if claim is None:
+            remedy = "without a mechanism nothing is private; name one"
+            raise ParameterError("epsilon", "a budget", remedy)
+        if not measured:
+            return claim.epsilon
+        return math.nextafter(claim.epsilon + measured, math.inf)
 
     @property
     def message_bits(self) -> int:
@@ -581,9 +586,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
                 {"round": now.number, "clients": self.counted, **told, **errors}
             )
         size = parameters(now.task["arrays"])
-        mean = self.encoding.decode(
-            total.values, count=self.counted, size=size, release=(self.session, now.number)
-        )
+        mean = self.encoding.decode(total.values, count=self.counted, size=size)
         counts = {"survivors": len(total.survivors), "dropped": len(total.dropped)}
         return self._moved(now, mean, counts)
 

@@ -408,4 +408,4 @@ def mean_update(encoding: Encoding, updates: list[Vector], *, rng: np.random.Gen
     else:
         for update in updates:
             total += encoding.encode(update, rng=int(rng.integers(2**62)))
-    return encoding.decode(total, count=len(updates), size=size, release=object())
+    return encoding.decode(total, count=len(updates), size=size)
