@@ -93,7 +93,7 @@ def sizes(clients: int) -> SumParameters:
                 dropped=dropped,
                 minimum=clients // 2 + 1,
                 security_bits=asked.bits,
-                drawn_bits=asked.drawn_bits(clients),
+                drawn_bits=asked.drawn_bits(clients, clients),
             )
     raise AssertionError("a committee of all always will do")
 

@@ -93,7 +93,7 @@ class Row:
             dropped=self.lost,
             minimum=self.clients // 2 + 1,
             security_bits=self.trust.bits,
-            drawn_bits=self.trust.drawn_bits(self.clients),
+            drawn_bits=self.trust.drawn_bits(self.clients, self.clients),
         )
 
     def plan(self, roster: Roster) -> RoundPlan:

@@ -79,7 +79,7 @@ def batches(images: Images, seed: int, rounds: int) -> torch.Tensor:
     return torch.from_numpy(chosen).to(images.x.device)
 
 
-# The network of `mezzotint.federated.tasks.network("cnn", ...)`: two convolutions, pooling, two dense layers.
+# The network of `mezzotint.papers.simulation.network("cnn", ...)`: two convolutions, pooling, two dense layers.
 SHAPES = (
     (32, 1, 3, 3),
     (32,),

@@ -29,23 +29,83 @@ from scipy import optimize
 from mezzotint import families
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.datasets import load_federation
+from mezzotint.datasets.readers import Features, Labels
 from mezzotint.federated.budgets import Sums, noise_within
 from mezzotint.federated.encoding import (
     FixedPointEncoding,
     GaussianEncoding,
     TableEncoding,
+    Vector,
     gaussian_encoding,
 )
-from mezzotint.federated.tasks import LocalTraining, Rehearsal, model_for
+from mezzotint.federated.tasks import LocalTraining, Model, Rehearsal
 from mezzotint.papers.rqm import LEVELS, TRIALS
 from mezzotint.papers.rqm_training import CLIP
+from mezzotint.papers.simulation import network
 from mezzotint.vectors.gaussian import RoundedGaussian
 
 EPSILON, DELTA = 0.125, 1e-5
 PER_ROUND, BATCH = 5, 32
 TRIAL_SEED = 100
+EVALUATED = 2000  # images at a time
 EXTENSIONS = (16.0, 20.0, 28.0)
 """Delta / c of RQM that are tried; below 2 / (e^0.125 - 1) = 15.02 no q has the epsilon."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Network(Model):
+    """A torch module whose parameters are one vector. Images come as (n, height, width[, channels])."""
+
+    module: Any
+
+    def initial(self, seed: int) -> Vector:
+        import torch
+        from torch import nn
+
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            for layer in self.module.modules():
+                if isinstance(layer, (nn.Conv2d, nn.Linear)):
+                    layer.reset_parameters()
+        vector = nn.utils.parameters_to_vector(self.module.parameters())
+        return vector.detach().numpy().astype(np.float64)
+
+    def _load(self, parameters: Vector) -> None:
+        import torch
+        from torch import nn
+
+        vector = torch.from_numpy(parameters.astype(np.float32))
+        nn.utils.vector_to_parameters(vector, self.module.parameters())
+
+    def gradient(self, parameters: Vector, x: Features, y: Labels) -> Vector:
+        import torch
+
+        self._load(parameters)
+        loss = torch.nn.functional.cross_entropy(self.module(_as_images(x)), torch.from_numpy(y))
+        gradients = torch.autograd.grad(loss, list(self.module.parameters()))
+        flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+        return flat.numpy().astype(np.float64)
+
+    def evaluate(self, parameters: Vector, x: Features, y: Labels) -> tuple[float, float]:
+        import torch
+
+        self._load(parameters)
+        loss, correct = 0.0, 0
+        with torch.no_grad():
+            for start in range(0, len(y), EVALUATED):
+                labels = torch.from_numpy(y[start : start + EVALUATED])
+                scores = self.module(_as_images(x[start : start + EVALUATED]))
+                loss += float(torch.nn.functional.cross_entropy(scores, labels, reduction="sum"))
+                correct += int((scores.argmax(dim=1) == labels).sum())
+        return loss / len(y), correct / len(y)
+
+
+def _as_images(x: Features) -> Any:
+    """The images with their channels first."""
+    import torch
+
+    tensor = torch.from_numpy(np.ascontiguousarray(x, dtype=np.float32))
+    return tensor[:, None] if tensor.ndim == 3 else tensor.permute(0, 3, 1, 2)
 
 
 def sum_epsilon(table: Mechanism) -> float:
@@ -221,7 +281,8 @@ def main() -> None:
 
     torch.set_num_threads(1)
     federation = load_federation("femnist", folder=arguments.data, clients=0)
-    model, kept = model_for("cnn", federation), Kept(arguments.keep)
+    module = network("cnn", federation.test_x.shape[1:], federation.classes)
+    model, kept = Network(module=module), Kept(arguments.keep)
     contenders = contestants(kept)
 
     def trained(name: str, rate: float, rounds: int, seed: int) -> Any:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -67,7 +68,8 @@ def test_a_run_reports_everything(tmp_path, caplog):
     caplog.set_level("INFO")
     report = run_server(_grid(), _settings(tmp_path, out=str(tmp_path / "run")), lines.append)
     assert len(report.accuracy) == len(report.loss) == 4
-    assert len(lines) == 3
+    assert lines[0].startswith("warning: the noise of a mean is 0.33 clipping norms")
+    assert len(lines) == 1 + 3
     assert "ROUND" not in caplog.text  # of Flower, which is asked for one round at a time
     assert [f"round {number}: sum of" in caplog.text for number in (1, 2, 3)] == [True] * 3
     assert report.ledger["charges"] == {str(place): 3 for place in range(CLIENTS)}
@@ -323,7 +325,8 @@ def test_the_example_is_a_private_run_and_a_dry_run_says_what_it_costs(
     example = capsys.readouterr().out
     (tmp_path / "run.toml").write_text(example)
     budget = tomllib.loads(example)["privacy"]["epsilon"]
-    for others, size in (([], 650), (["--set", "data.set=mnist", "--set", "rounds=2"], 7850)):
+    mnist = ["--set", "data.set=mnist", "--set", f"data.folder={tmp_path}", "--set", "rounds=2"]
+    for others, size in (([], 650), (mnist, 7850)):
         assert run(["federate", "run.toml", "--dry-run", "--json", *others]) == 0
         told = json.loads(capsys.readouterr().out)
         assert 0.9 * budget < told["epsilon"] <= budget
@@ -331,6 +334,28 @@ def test_the_example_is_a_private_run_and_a_dry_run_says_what_it_costs(
     assert run(["federate", "run.toml", "--dry-run"]) == 0
     assert "nothing was read, kept or charged" in capsys.readouterr().out
     assert [path.name for path in tmp_path.iterdir()] == ["run.toml"]
+
+
+def test_a_dry_run_refuses_data_that_are_not_there(capsys, tmp_path):
+    """It reads none, and yet a run that would fail for want of them does not pass."""
+    for data in ({"set": "mnist"}, {"set": "mnist", "folder": str(tmp_path / "none")}):
+        assert run(federate(tmp_path, "--dry-run", data=data)) == 2
+        assert "data.folder" in capsys.readouterr().err
+
+
+def test_a_simulation_and_its_dry_run_warn_of_noise_that_hides_everything(tmp_path, capsys):
+    """Ten clients under noise of two norms: .2 norms in each of 650 coordinates."""
+    loud = {"kind": "rounded-gaussian", "l2_norm": 1.0, "noise_multiplier": 2.0}
+    few = {"count": 1, "clients": 10}
+    sets = {"data": {"clients": 10}, "mechanism": loud, "rounds": few}
+    assert run(federate(tmp_path, "--dry-run", **sets)) == 0
+    assert "0.2 clipping norms per coordinate" in " ".join(capsys.readouterr().out.split())
+    told: list[str] = []
+    noise = gaussian_encoding(noise_multiplier=2.0, l2_norm=1.0, clients=CLIENTS, size=650)
+    settings = _settings(tmp_path, rounds=1)
+    Path(settings.mechanism).write_text(canonical(noise.as_dict()))
+    run_server(_grid(), settings, told.append)
+    assert told[0].startswith("warning: the noise of a mean is 0.17 clipping norms")
 
 
 def test_a_dry_run_of_single_reports_says_what_they_cost(capsys, tmp_path):
@@ -394,7 +419,9 @@ def test_every_round_tells_what_was_spent(tmp_path):
     lines: list[str] = []
     settings = _settings(tmp_path, rounds=2)
     report = run_server(_grid(), settings, lines.append)
-    for number, line in enumerate(lines, start=1):
+    rounds = [line for line in lines if not line.startswith("warning: ")]
+    assert len(rounds) == len(lines) - 1
+    for number, line in enumerate(rounds, start=1):
         claim = settings.encoding().claims(
             Sums(rounds=number, clients=CLIENTS, size=650, delta=1e-6)
         )["central"]

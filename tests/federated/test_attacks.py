@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from dataclasses import replace
 
@@ -751,12 +752,43 @@ def test_garbage_never_crashes_either_side(the_plan, inputs):
                     server.receive(index, bytes(reply))
 
 
+@pytest.mark.parametrize(("share", "lost"), [(0.2, 0.2), (0.1, 0.3), (0.33, 0.1)])
+@pytest.mark.parametrize("population", [4, 12, 40, 100, 200, 300])
+def test_no_order_of_a_whole_roster_forks_its_committee(
+    population: int, share: float, lost: float
+) -> None:
+    """Whoever drew the beacon: of any order, all corrupted members are fewer than what two quorums share."""
+    trust = Trust(corrupted=share)
+    corrupted = math.ceil(share * population)
+    sizes = plan_sum(
+        clients=population,
+        corrupted=corrupted,
+        dropped=min(math.ceil(lost * population), (population - corrupted) // 3),
+        minimum=population // 2 + 1,
+        security_bits=trust.dealing_bits,
+        drawn_bits=trust.drawn_bits(population, population),
+    )
+    assert 2 * sizes.quorum - sizes.members > min(corrupted, sizes.members)
+
+
+def test_a_committee_that_only_an_honest_beacon_protects_is_refused_in_a_round_of_all() -> None:
+    """Of 300 members, with 60 corrupted: 154 members and a quorum of 107 fork with probability 2^-67, or if arranged."""
+    trust = Trust(corrupted=0.2)
+    shape = {"picks": 81, "least": 46, "minimum": 151, "coordinates": 1}
+    arranged = plan(300, members=154, quorum=107, **shape)
+    assert forked(clients=300, corrupted=60, members=154, quorum=107) < -60
+    assert 2 * 107 - 154 <= 60
+    with pytest.raises(PlanRefused, match="quorum"):
+        trust.check(arranged, 300)
+    trust.check(plan(300, members=157, quorum=109, **shape), 300)
+
+
 def test_a_server_that_may_choose_among_draws_needs_better_odds():
     """Either order, any first part of it, any committee of that: the odds of one leave room for all of them."""
     trust = Trust(rounds=8)
     asked = 2.0**-40
     # A power with a negative exponent, but no tolerance: the odds of one draw, times all draws there are.
-    assert 2.0 ** -trust.drawn_bits(100) * 2 * 100 * 100 * 8 == pytest.approx(asked, rel=FEW)
+    assert 2.0 ** -trust.drawn_bits(100, 90) * 2 * 100 * 100 * 8 == pytest.approx(asked, rel=FEW)
     # Likewise odds: of one round, times the rounds.
     assert 2.0**-trust.bits * 8 == pytest.approx(asked, rel=FEW)
     known = roster(100)

@@ -1,4 +1,4 @@
-"""What the server and the clients make of updates: optimizers, their state over a restart, proximal steps."""
+"""What the server makes of mean updates: optimizers, and their state over a restart."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ from mezzotint.federated.tasks import (
     LocalTraining,
     Rehearsal,
     ServerOptimizer,
-    Softmax,
     model_for,
     optimizer_named,
 )
@@ -68,11 +67,9 @@ def test_optimizers_that_make_no_sense_are_refused(make, bad):
         make(**bad)
 
 
-def test_settings_refuse_unknown_optimizers_and_negative_pulls():
+def test_settings_refuse_unknown_optimizers():
     with pytest.raises(ParameterError, match="fedavgm"):
         RunSettings(server_optimizer="adam")
-    with pytest.raises(ParameterError, match="proximal"):
-        RunSettings(proximal=-1.0)
     assert optimizer_named("fedavgm") == FedAvgM()
 
 
@@ -126,21 +123,7 @@ def test_an_evaluation_of_ones_own_is_told_and_reported(tmp_path):
     )  # fmt: skip
     assert [one["done"] for one in report.metrics] == [0, 1, 2]
     assert report.metrics[0]["largest"] == 0.0 < report.metrics[1]["largest"]
-    assert f"largest {report.metrics[2]['largest']:.4g}" in lines[1]
-
-
-def test_a_proximal_term_pulls_local_steps_back():
-    """Two steps by hand; with a weight so large that a step ends where it began, nothing moves but the first step."""
-    rng = np.random.default_rng(4)
-    model = Softmax(features=3, classes=2)
-    x, y, at = rng.normal(size=(5, 3)), rng.integers(0, 2, 5), rng.normal(size=8)
-    found = LocalTraining(steps=2, rate=0.5, proximal=0.3).update(model, at, x, y, seed=0)
-    one = at - 0.5 * model.gradient(at, x, y)
-    two = one - 0.5 * (model.gradient(one, x, y) + 0.3 * (one - at))
-    np.testing.assert_allclose(found, two - at, rtol=0, atol=FEW)
-    assert np.linalg.norm(found) < np.linalg.norm(
-        LocalTraining(steps=2, rate=0.5).update(model, at, x, y, seed=0)
-    )
+    assert f"largest {report.metrics[2]['largest']:.4g}" in lines[-1]
 
 
 def test_a_rehearsal_takes_training_and_optimizer():

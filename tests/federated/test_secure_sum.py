@@ -222,7 +222,7 @@ def test_a_fifth_dropped_and_a_fifth_corrupted_of_a_hundred():
         dropped=20,
         minimum=51,
         security_bits=trust.bits,
-        drawn_bits=trust.drawn_bits(100),
+        drawn_bits=trust.drawn_bits(100, 100),
     )
     shape = {
         "members": sizes.members,

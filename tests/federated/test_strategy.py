@@ -76,7 +76,9 @@ def test_noise_beyond_what_can_be_learnt_is_told_before_the_first_round(
         noise_multiplier=multiplier, l2_norm=0.5, clients=clients, size=100
     )
     strategy = SecureStrategy(encoding=encoding, per_round=clients, corrupted=0.0, dropped=0.0)
-    assert strategy.noise_per_coordinate == pytest.approx(multiplier / clients, rel=0.02)
+    assert strategy.encoding.noise_per_coordinate(clients) == pytest.approx(
+        multiplier / clients, rel=0.02
+    )
     strategy.summary()
     told = "3.8 clipping norms per coordinate" in caplog.text
     assert told == (clients == 4)

@@ -188,6 +188,8 @@ def _dry_run(run: RunFile, settings: RunSettings, as_json: bool) -> None:
         f"the run would cost: {told}, delta {above(settings.delta)}, at most {facts['rounds']} rounds of a client",
         "nothing was read, kept or charged",
     ]
+    if facts["warning"]:
+        lines.append(f"warning: {facts['warning']}")
     console.show(facts, as_json, lambda: lines)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any, TypeVar, final, get_type_hints
 
 import mezzotint as mz
 from mezzotint.cli import common, console
-from mezzotint.cli.runfile import read_document
+from mezzotint.cli.runfile import read_document, toml_value
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.federated.encoding import Encoding
@@ -19,7 +18,7 @@ from mezzotint.federated.settings import RunSettings, Scheme
 
 EXAMPLE_RUN = """\
 # A private federated run: mezzotint federate run.toml --out run
-model = "softmax"             # small-cnn, cnn
+model = "softmax"             # the only one: an app of your own trains others
 
 [data]
 set = "digits"                # femnist, mnist, cifar10, cifar100: with folder = "..."
@@ -76,7 +75,6 @@ class Training:
     steps: int = 5
     rate: float = 0.5
     batch: int = 0
-    proximal: float = 0.0
 
 
 @final
@@ -218,7 +216,7 @@ class RunFile:
             dataset=self.data.set, data=self.data.folder, clients=self.data.clients,
             dirichlet=self.data.dirichlet, seed=self.data.seed, model=self.model.name,
             algorithm=self.training.algorithm, steps=self.training.steps, rate=self.training.rate,
-            batch=self.training.batch, proximal=self.training.proximal,
+            batch=self.training.batch,
             rounds=self.rounds.count, per_round=self.rounds.clients, spare=self.rounds.spare,
             minimum=self.rounds.minimum, sampling=self.rounds.order,
             epsilon=self.privacy.epsilon, delta=self.privacy.delta, corrupted=self.privacy.corrupted,
@@ -234,7 +232,7 @@ class RunFile:
 NAMES = {
     "dataset": "data.set", "data": "data.folder", "clients": "data.clients", "dirichlet": "data.dirichlet",
     "seed": "data.seed", "model": "model.name", "algorithm": "training.algorithm", "steps": "training.steps",
-    "rate": "training.rate", "batch": "training.batch", "proximal": "training.proximal",
+    "rate": "training.rate", "batch": "training.batch",
     "rounds": "rounds.count", "per_round": "rounds.clients", "spare": "rounds.spare", "minimum": "rounds.minimum",
     "sampling": "rounds.order", "epsilon": "privacy.epsilon", "delta": "privacy.delta",
     "corrupted": "privacy.corrupted", "learning_rate": "server.learning_rate",
@@ -273,10 +271,7 @@ def _change(document: dict[str, Any], change: str) -> None:
     table, _, key = name.strip().partition(".")
     if not equals or not table:
         raise ParameterError("set", change, "write table.key=value")
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text.strip()
+    value = toml_value(text.strip())
     key = key or _PLAIN.get(table, "")
     if not key:
         raise ParameterError("set", change, "name a key of this table: table.key=value")

@@ -49,10 +49,11 @@ def _change(document: dict[str, Any], change: str) -> None:
         table = table.setdefault(key, {})
         if not isinstance(table, dict):
             raise ParameterError("set", change, f"{key} is a value, not a table")
-    table[keys[-1]] = _value(text.strip())
+    table[keys[-1]] = toml_value(text.strip())
 
 
-def _value(text: str) -> Any:
+def toml_value(text: str) -> Any:
+    """The value that TOML reads from this text; the text itself if it is none."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

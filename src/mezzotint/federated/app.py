@@ -275,6 +275,11 @@ def _trained(
     if isinstance(strategy, SecureStrategy) and strategy.evaluator is not None:
         _tell(tell, _price(settings, strategy, size))
     strategy.summary()
+    if tell is not None and isinstance(strategy, SecureStrategy):
+        # A simulation shows nothing of Flower's log, to which the summary goes.
+        warning = strategy.encoding.noise_warning(strategy.per_round)
+        if warning:
+            tell(f"warning: {warning}")
     history = [Scores(*one) for one in checkpoint.told.get("history", [])]
     measured: list[JsonObject] = checkpoint.told.get("measured", [])
     if not history:

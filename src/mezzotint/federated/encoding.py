@@ -41,6 +41,9 @@ FALSE_ALARM_BITS = 40
 
 _NORM_ROUNDING = 1 + 2.0**-30  # float64 errors of that test, up to 2**32 coordinates
 
+LOUD = 0.1
+"""Noise of a mean's coordinate, over the clipping norm, above which a run begins with a warning."""
+
 FACTS = ("span", "overflow", "report_bits", "report_epsilon", "sha256", "largest", "norm")
 """Attributes of an encoding that follow from its fields, and that an encoding around it takes over."""
 
@@ -153,6 +156,26 @@ class Encoding(ABC):
     def noise_multiplier(self, clients: int) -> float:
         """Standard deviation of the noise that clients add to a sum, over the clipping norm; 0 for other randomness."""
         return 0.0
+
+    def noise_per_coordinate(self, clients: int) -> float:
+        """Standard deviation of the noise in a coordinate of a mean of so many clients, over the clipping norm.
+
+        Returns: 0 without a clipping norm, or where rounding is all.
+        """
+        variance = self.mse() / clients
+        if self.norm is None or math.isnan(variance):
+            return 0.0
+        return math.sqrt(variance) / self.norm
+
+    def noise_warning(self, clients: int) -> str:
+        """A sentence that says that little can be learnt from means of so many clients; empty where that is not so."""
+        noise = self.noise_per_coordinate(clients)
+        if noise <= LOUD:
+            return ""
+        return (
+            f"the noise of a mean is {noise:.2g} clipping norms per coordinate, and no update is longer than one: "
+            "little can be learnt; use more clients, less noise or fewer parameters"
+        )
 
     @property
     def binding(self) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import final
 
 import numpy as np
@@ -42,6 +43,7 @@ class DryRun(Record):
         epsilon: of a client in `rounds` rounds, by the claim that a budget counts; None without a claim.
         rounds: most rounds of one client.
         seconds: that the round took, without Flower.
+        warning: that the noise leaves little to be learnt; empty where it does not.
     """
 
     clients: int
@@ -50,6 +52,7 @@ class DryRun(Record):
     epsilon: float | None
     rounds: int
     seconds: float
+    warning: str
 
 
 def made_up(settings: RunSettings, clients: int) -> Federation:
@@ -73,18 +76,34 @@ def made_up(settings: RunSettings, clients: int) -> Federation:
     return Federation(clients=parts, test_x=test_x, test_y=test_y, classes=classes)
 
 
+def check_data(settings: RunSettings) -> None:
+    """Refuse settings whose data are not there; nothing is read.
+
+    Raises:
+        ParameterError: no folder or file is named, or there is none of this name.
+    """
+    if settings.dataset == "digits":
+        return
+    if not settings.data:
+        raise ParameterError("data", "none", f"name the folder that holds {settings.dataset}")
+    if not Path(settings.data).exists():
+        raise ParameterError("data", settings.data, "no such folder or file; check the path")
+
+
 def rehearse(settings: RunSettings, scheme: Scheme) -> DryRun:
     """Refuse a run that could not start, then train, encode, sum and decode one round of made-up clients.
 
     Raises:
-        ParameterError: as of the run: settings that no client would answer, a scheme for another model.
+        ParameterError: as of the run: settings that no client would answer, a scheme for another model, data that
+            are not there.
     """
     check_run(settings, scheme)
+    check_data(settings)
     start = time.perf_counter()
     federation = made_up(settings, settings.per_round)
     model = model_for(settings.model, federation)
     size = model.initial(settings.seed).size
-    rounds, epsilon = settings.participations, math.inf
+    rounds, epsilon, warning = settings.participations, math.inf, ""
     if isinstance(scheme, RankedCodebook):
         if scheme.dimension != size:
             remedy = f"the model has {size} parameters"
@@ -104,6 +123,7 @@ def rehearse(settings: RunSettings, scheme: Scheme) -> DryRun:
         )
         rehearsal.run(scheme, seed=settings.seed)
         bits = scheme.bits(settings.per_round + settings.spare)
+        warning = scheme.noise_warning(settings.per_round)
         clients = max(settings.fewest_summands, settings.corrupted + 1)
         sums = Sums(
             size=size,
@@ -121,4 +141,5 @@ def rehearse(settings: RunSettings, scheme: Scheme) -> DryRun:
         epsilon=None if math.isinf(epsilon) else epsilon,
         rounds=rounds,
         seconds=time.perf_counter() - start,
+        warning=warning,
     )

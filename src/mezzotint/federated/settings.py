@@ -17,7 +17,12 @@ from mezzotint.federated.encoding import Encoding, FixedPointEncoding
 from mezzotint.federated.joined import MetricsEncoding, load_encoding
 from mezzotint.federated.secagg.plan import CORRUPTED, DROPPED
 from mezzotint.federated.secagg.roster import ROUNDS, SAMPLINGS, most_participations
-from mezzotint.federated.tasks import LocalTraining, model_for, optimizer_named
+from mezzotint.federated.tasks import (
+    ALGORITHMS,
+    LocalTraining,
+    model_for,
+    optimizer_named,
+)
 from mezzotint.vectors import RankedCodebook
 
 Scheme = Encoding | RankedCodebook
@@ -53,7 +58,7 @@ class RunSettings(Record):
             ones, 0 for all.
         dirichlet: of the Dirichlet split.
         seed: of the split, the initial parameters and batches; of no private noise.
-        algorithm, steps, rate, batch, proximal: of `LocalTraining`.
+        algorithm, steps, rate, batch: of `LocalTraining`.
         trust: "sum": the server sees only secure sums. "local": it is not trusted and sees every report; `mechanism`
             is then the file of a ranked codebook.
         mechanism: file of a mechanism, or of an encoding; "" rounds to a fine grid within [-clip, clip], without noise.
@@ -98,7 +103,6 @@ class RunSettings(Record):
     steps: int = 5
     rate: float = 0.5
     batch: int = 0
-    proximal: float = 0.0
     trust: str = "sum"
     mechanism: str = ""
     clip: float = 0.4
@@ -187,11 +191,10 @@ class RunSettings(Record):
     @property
     def training(self) -> LocalTraining:
         """The clients' training."""
-        told = {
-            name: getattr(self, name)
-            for name in ("algorithm", "steps", "rate", "batch", "proximal")
-        }
-        return LocalTraining(**told)
+        algorithm = check_choice("algorithm", self.algorithm, ALGORITHMS)
+        return LocalTraining(
+            algorithm=algorithm, steps=self.steps, rate=self.rate, batch=self.batch
+        )
 
     def federation(self, folder: str | None = None) -> Federation:
         """The clients' data and the public test data, from `data` or from the folder or file given."""

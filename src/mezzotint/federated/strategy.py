@@ -103,10 +103,6 @@ class Evaluation:
         check_count("every", self.every)
 
 
-LOUD = 0.1
-"""Noise of a mean's coordinate, over the clipping norm, above which a run begins with a warning."""
-
-
 @final
 class SecureStrategy(RoundStrategy[_Secure]):
     """Every training round is one secure sum; the mean update, times a learning rate, is added to the model.
@@ -245,7 +241,7 @@ class SecureStrategy(RoundStrategy[_Secure]):
 
     def _sizes(self, clients: int) -> secagg.SumParameters:
         population = self._population(clients)
-        drawn = self.trust.drawn_bits(population)
+        drawn = self.trust.drawn_bits(population, clients)
         bad = secagg.corrupted_in(
             population=population, share=self.trust.corrupted, clients=clients, bits=drawn
         )
@@ -619,14 +615,6 @@ class SecureStrategy(RoundStrategy[_Secure]):
                 f"{', '.join(self.evaluator.encoding.names)} every {counted(self.every, 'round')}"
             )
         log(INFO, "\t└──> clients measure %s", told)
-        noise = self.noise_per_coordinate
-        if noise > LOUD:
-            remedy = "use more clients, less noise or fewer parameters"
-            log(WARNING, "mezzotint: the noise of a mean is %.2g clipping norms per coordinate, and no update is "
-                "longer than one: little can be learnt; %s", noise, remedy)  # fmt: skip
-
-    @property
-    def noise_per_coordinate(self) -> float:
-        """Standard deviation of the noise in a coordinate of the mean, over the clipping norm; 0 without a norm."""
-        variance, norm = self.encoding.mse() / self.per_round, self.encoding.norm
-        return 0.0 if norm is None or math.isnan(variance) else math.sqrt(variance) / norm
+        warning = self.encoding.noise_warning(self.per_round)
+        if warning:
+            log(WARNING, "mezzotint: %s", warning)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, final
+from typing import Literal, final
 
 import numpy as np
 
-from mezzotint.core import brought_by
 from mezzotint.core.arguments import check_choice, check_count, check_positive, check_rules
 from mezzotint.core.errors import ParameterError
 from mezzotint.datasets import Federation
@@ -18,11 +16,8 @@ from mezzotint.datasets.readers import Features, Labels
 from mezzotint.federated.encoding import Encoding, TableEncoding, Vector
 from mezzotint.federated.secagg.roster import Sampling, turn
 
-if TYPE_CHECKING:
-    import torch
-    from torch import nn
-
 Algorithm = Literal["fedsgd", "fedavg"]
+ALGORITHMS: tuple[Algorithm, ...] = ("fedsgd", "fedavg")
 
 
 class Model(ABC):
@@ -84,22 +79,18 @@ class LocalTraining:
             "fedavg": the change after `steps` steps of gradient descent.
         steps, rate: of fedavg; full-batch steps.
         batch: most records used at a time, drawn at random; 0 for all.
-        proximal: weight of half the squared distance from the starting model in fedavg's loss (FedProx: Li, Sahu,
-            Zaheer, Sanjabi, Talwalkar and Smith 2020).
     """
 
     algorithm: Algorithm = "fedavg"
     steps: int = 5
     rate: float = 0.5
     batch: int = 0
-    proximal: float = 0.0
 
     def __post_init__(self) -> None:
-        check_choice("algorithm", self.algorithm, ("fedsgd", "fedavg"))
+        check_choice("algorithm", self.algorithm, ALGORITHMS)
         check_count("steps", self.steps)
         check_positive("rate", self.rate)
         check_count("batch", self.batch, least=0)
-        check_rules(self, ("proximal", 0 <= self.proximal < math.inf, "need a finite weight >= 0"))
 
     def update(
         self, model: Model, parameters: Vector, x: Features, y: Labels, *, seed: int
@@ -115,118 +106,18 @@ class LocalTraining:
 
         if self.algorithm == "fedsgd":
             return -gradient(parameters)
-        now = parameters
+        moved = parameters
         for _ in range(self.steps):
-            now = now - self.rate * (gradient(now) + self.proximal * (now - parameters))
-        return now - parameters
-
-
-_EVALUATED = 2000  # images evaluated at a time
-
-
-@final
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Network(Model):
-    """A torch module whose parameters are one vector. Images come as (n, height, width[, channels])."""
-
-    module: nn.Module
-
-    def initial(self, seed: int) -> Vector:
-        import torch
-        from torch import nn
-
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            for part in self.module.modules():
-                if isinstance(part, (nn.Conv2d, nn.Linear)):
-                    part.reset_parameters()
-        return (
-            nn.utils.parameters_to_vector(self.module.parameters())
-            .detach()
-            .numpy()
-            .astype(np.float64)
-        )
-
-    def _load(self, parameters: Vector) -> None:
-        import torch
-        from torch import nn
-
-        vector = torch.from_numpy(parameters.astype(np.float32))
-        nn.utils.vector_to_parameters(vector, self.module.parameters())
-
-    def gradient(self, parameters: Vector, x: Features, y: Labels) -> Vector:
-        import torch
-
-        self._load(parameters)
-        loss = torch.nn.functional.cross_entropy(self.module(_as_images(x)), torch.from_numpy(y))
-        parts = torch.autograd.grad(loss, list(self.module.parameters()))
-        return torch.cat([part.reshape(-1) for part in parts]).numpy().astype(np.float64)
-
-    def evaluate(self, parameters: Vector, x: Features, y: Labels) -> tuple[float, float]:
-        import torch
-
-        self._load(parameters)
-        loss, right = 0.0, 0
-        with torch.no_grad():
-            for start in range(0, len(y), _EVALUATED):
-                labels = torch.from_numpy(y[start : start + _EVALUATED])
-                scores = self.module(_as_images(x[start : start + _EVALUATED]))
-                loss += float(torch.nn.functional.cross_entropy(scores, labels, reduction="sum"))
-                right += int((scores.argmax(dim=1) == labels).sum())
-        return loss / len(y), right / len(y)
-
-
-def _as_images(x: Features) -> torch.Tensor:
-    import torch
-
-    tensor = torch.from_numpy(np.ascontiguousarray(x, dtype=np.float32))
-    return tensor[:, None] if tensor.ndim == 3 else tensor.permute(0, 3, 1, 2)
-
-
-def network(name: str, shape: tuple[int, ...], classes: int) -> Network:
-    """A network for images of a shape (height, width[, channels]).
-
-    "cnn": the federated EMNIST network of the literature (Reddi et al. 2021, without its dropout): two 3x3
-        convolutions of 32 and 64 channels, pooling, a layer of 128, the classes; 1,206,590 parameters at 28x28, 62.
-    "small-cnn": two strided 5x5 convolutions of 8 and 16 channels and the classes; 52,094 parameters there.
-    """
-    if len(shape) not in (2, 3):
-        raise ParameterError("model", name, "needs images; use model='softmax' for rows")
-    with brought_by("torch"):
-        from torch import nn
-    channels = 1 if len(shape) == 2 else shape[2]
-    if name == "cnn":
-        body: list[nn.Module] = [
-            nn.Conv2d(channels, 32, 3),
-            nn.ReLU(),
-            nn.Conv2d(32, 64, 3),
-            nn.ReLU(),
-        ]
-        body.append(nn.MaxPool2d(2))
-        height, width = ((side - 4) // 2 for side in shape[:2])
-        head: list[nn.Module] = [
-            nn.Flatten(),
-            nn.Linear(64 * height * width, 128),
-            nn.ReLU(),
-            nn.Linear(128, classes),
-        ]
-    else:
-        body = [nn.Conv2d(channels, 8, 5, stride=2, padding=2), nn.ReLU()]
-        body += [nn.Conv2d(8, 16, 5, stride=2, padding=2), nn.ReLU()]
-        height, width = (-(-side // 4) for side in shape[:2])
-        head = [nn.Flatten(), nn.Linear(16 * height * width, classes)]
-    return Network(module=nn.Sequential(*body, *head))
+            moved = moved - self.rate * gradient(moved)
+        return moved - parameters
 
 
 def model_for(name: str, federation: Federation) -> Model:
-    """A model by name: "softmax" (numpy), "cnn" or "small-cnn" (torch)."""
-    if name == "softmax":
-        return Softmax(
-            features=int(np.prod(federation.test_x.shape[1:])), classes=federation.classes
-        )
-    if name in ("cnn", "small-cnn"):
-        return network(name, federation.test_x.shape[1:], federation.classes)
-    raise ParameterError("model", name, "use 'softmax', 'small-cnn' or 'cnn'")
+    """The model of this name for data of these shapes; ParameterError for any but "softmax"."""
+    if name != "softmax":
+        raise ParameterError("model", name, "use 'softmax', or write an app for your own model")
+    features = int(np.prod(federation.test_x.shape[1:]))
+    return Softmax(features=features, classes=federation.classes)
 
 
 # The server -------------------------------------------------------------------------------------------------------

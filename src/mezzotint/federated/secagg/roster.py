@@ -3,7 +3,8 @@
 A client that lets the server name the others can be surrounded by clients that the server invented. A roster is a file
 that clients hold themselves. Its beacon is drawn by the file's author, after the members are known; from it everybody
 computes the same order of the members for every round. The first in this order take part, and the first of those are
-the committee: the server chooses neither.
+the committee: the server chooses neither. Rounds of all members of a small roster need no honest author: their
+committees are so large that no order of the members could do harm.
 """
 
 from __future__ import annotations
@@ -363,6 +364,9 @@ class Roster:
 ROUNDS = 1024
 """Largest round number that a client answers, unless its policy says otherwise."""
 
+WHOLE_ROSTER = 300
+"""Most members of a roster whose rounds of all members need no honest beacon; larger committees would cost too much."""
+
 DEALINGS = 1 << 14
 """Most rounds that a client deals in, of all sessions together, unless its policy says otherwise."""
 
@@ -412,8 +416,18 @@ class Trust:
         """Security of one dealing's coins: `dealings` of them, in any sessions, have `security_bits` together."""
         return self.security_bits + math.log2(self.dealings)
 
-    def drawn_bits(self, population: int) -> float:
-        """Security of one draw: the server may choose one of two, and the sizes of round and committee."""
+    def drawn_bits(self, population: int, clients: int) -> float:
+        """Security of one draw: the server may choose one of two, and the sizes of round and committee.
+
+        Of a round of the whole roster nothing has to be drawn honestly: infinite, which `plan_sum` and `check` take for
+        committees that fork with probability 0, whatever the order of the members.
+
+        >>> trust = Trust()
+        >>> trust.drawn_bits(100, 100), round(trust.drawn_bits(100, 50), 1)
+        (inf, 64.3)
+        """
+        if clients == population <= WHOLE_ROSTER:
+            return math.inf
         return self.bits + 1 + 2 * math.log2(population)
 
     def roster_of(self, plan: RoundPlan, shipped: bytes) -> Roster:
@@ -435,7 +449,7 @@ class Trust:
             population = (
                 plan.clients if self.roster is None else max(plan.clients, len(self.roster.members))
             )
-        bits = self.drawn_bits(population)
+        bits = self.drawn_bits(population, plan.clients)
         return corrupted_in(
             population=population, share=self.corrupted, clients=plan.clients, bits=bits
         )
@@ -456,7 +470,8 @@ class Trust:
             why = f"{bad} of {plan.clients} may collude with the server (corrupted, --colluding), too few are left"
             raise PlanRefused("plan", f"minimum={plan.minimum}: {why}")
         sizes = {"clients": plan.clients, "corrupted": bad}
-        if forked(**sizes, members=plan.members, quorum=plan.quorum) > -self.drawn_bits(population):
+        drawn_bits = self.drawn_bits(population, plan.clients)
+        if forked(**sizes, members=plan.members, quorum=plan.quorum) > -drawn_bits:
             raise PlanRefused(
                 "plan", f"quorum={plan.quorum}: two sets of survivors could both get one"
             )
