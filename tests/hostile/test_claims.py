@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import subprocess
+import sys
+import threading
 import time
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -157,3 +162,149 @@ def test_verdicts_of_files_never_raise(tmp_path: Path) -> None:
     good = tmp_path / "good.json"
     good.write_text(json.dumps(_files()[0]))
     assert kernel.verdict(good).status == kernel.verdict(str(good)).status == 0
+
+
+def test_a_pipe_is_no_claim_file(tmp_path: Path) -> None:
+    """Nobody ever writes to it, so that reading would wait for ever."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    heard: list[kernel.checker.Verdict] = []
+    reader = threading.Thread(target=lambda: heard.append(kernel.verdict(pipe)), daemon=True)
+    reader.start()
+    reader.join(20)
+    assert [(answer.status, answer.sentence) for answer in heard] == [
+        (2, "UNREADABLE: not a regular file")
+    ]
+
+
+NO_DOCUMENTS: dict[str, Callable[[], object]] = {
+    "keys of two types": lambda: {1: "a", "kind": "ratio"},
+    "a tuple as a key": lambda: {("kind",): "ratio"},
+    "bytes": lambda: {"kind": b"ratio"},
+    "a set": lambda: {"kind": {"ratio"}},
+    "no number": lambda: {"kind": float("nan")},
+    "a list": lambda: [1, 2],
+    "nothing": lambda: None,
+    "a number": lambda: 7,
+    "itself": lambda: _endless(),
+    "depth": lambda: {"kind": json.loads("[" * 900 + "]" * 900)},
+}
+
+
+def _endless() -> dict[str, Any]:
+    document: dict[str, Any] = {}
+    document["kind"] = document
+    return document
+
+
+@pytest.mark.parametrize("name", NO_DOCUMENTS)
+def test_a_proof_that_is_no_document_is_unreadable(name: str) -> None:
+    """Callers in the same process may hand over anything."""
+    release = kernel.ExactRelease(observer="reports", tables=((sha256(TABLE), 1),))
+    with pytest.raises(kernel.Unreadable):
+        kernel.check(claim(release, "3"), NO_DOCUMENTS[name]())  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("change", [{"rate": 0.5}, {"observer": "nobody"}, {"rounds": {1}}])
+def test_a_release_that_is_no_document_is_unreadable(change: dict[str, Any]) -> None:
+    release = kernel.ExactRelease(
+        **{"observer": "reports", "tables": ((sha256(TABLE), 1),), **change}
+    )
+    stated = kernel.ExactClaim(
+        release=release, statement={"kind": "dp", "epsilon": "3", "delta": "0"}
+    )
+    with pytest.raises(kernel.Unreadable):
+        kernel.check(stated, {"kind": "ratio"})
+
+
+def _table(*rows: list[int]) -> str:
+    knots, levels = list(range(len(rows))), list(range(len(rows[0])))
+    return canonical({"knots": knots, "levels": levels, "weights": list(rows)})
+
+
+def _greedy(name: str) -> str:
+    """A small file that asks for much memory or time, by the size and the number of its numbers."""
+    total, seen = 2**32, {"observer": "reports", "rounds": 2}
+    many = _table(*([row + 1, total - row - 1] for row in range(20_000)))
+    grid, losses = {"low": -1000, "high": 1000}, {"kind": "losses", "step": "1/100", "tail": 160}
+    summed = {"observer": "secure_sum", "clients": 3, "lattice": (0, 16_383)}
+    blanket = {"rows": [0, 1], "block": 1, "components": []}
+    leaf = {"tail": 110, "others": 2, "blankets": [blanket], "cases": {"corners": [[]]}}
+    table, release, proof = TABLE, dict(seen), losses | {"grids": [grid]}
+    if name == "points of high losses":
+        proof |= {"step": "1/40", "grids": [{"low": 2_000_000, "high": 4_000_000}]}
+    if name == "points":
+        proof |= {"step": "1/10000", "grids": [{"low": -900_000, "high": 4_000_000}]}
+    if name == "rows of losses":
+        table = many
+    if name == "rows of one report":
+        table, release, proof = many, {"observer": "reports"}, {"kind": "delta"}
+    if name == "rows of a lattice":
+        table, release, proof = many, summed, {"kind": "sum", **leaf}
+    if name == "composed losses":
+        release |= {"tables": ((sha256(TABLE), 10**12),)}
+        proof |= {"step": "1/20000", "grids": [{"low": -22_000, "high": 22_000}]}
+    if name == "losses beyond the grid, sampled":
+        release |= {"tables": ((sha256(TABLE), 64),), "sampling": "poisson", "rate": Fraction(1, 2)}
+        proof |= {
+            "step": "10",
+            "grids": [{"low": 0, "high": 10_000}],
+            "sampled": {"low": 0, "high": 1},
+        }
+    if name == "corners above the draws":
+        shape = {"shape": [2**30, 2**30], "places": [[1], [1]]}
+        forged = blanket | {"components": [shape]}
+        release = summed | {"lattice": (0, 1)}
+        proof = {"kind": "sum", **leaf, "blankets": [forged], "cases": {"corners": [[10**70]]}}
+    if name == "shapes":
+        shape = {"shape": [1] * 1_000_000, "places": [[1], [1]]}
+        release = summed | {"lattice": (0, 1)}
+        proof = {"kind": "sum", **leaf, "blankets": [blanket | {"components": [shape]}]}
+    if name == "rates of many digits":
+        table = ""
+        rate = Fraction(10**1198 + 1, 10**1199 + 7)
+        model = {"sampling": "poisson", "rate": rate, "records_per_user": 100}
+        release = {"observer": "model", "noise_multiplier": Fraction(1), "rounds": 1, **model}
+        proof = {"kind": "gaussian", "kappa": "1", "step": "1/10", "tail": 160, "sampled": grid}
+    if table:
+        release = {"tables": ((sha256(table), 1),), **release}
+    stated = claim(kernel.ExactRelease(**release), "1", "1/2")
+    content = {key: value for key, value in proof.items() if key != "kind"}
+    sealed_proof = sealed(stated, str(proof["kind"]), tables=[table] if table else [], **content)
+    return kernel.write_claim(stated, sealed_proof)
+
+
+GREEDY = {
+    "points of high losses": "REFUSED at size", "points": "REFUSED at size", "rows of losses": "REFUSED at size",
+    "rows of one report": "REFUSED at size", "rows of a lattice": "REFUSED at size", "composed losses": "",
+    "losses beyond the grid, sampled": "REFUSED at size", "corners above the draws": "",
+    "shapes": "REFUSED at size", "rates of many digits": "",
+}  # fmt: skip
+
+_LIMITED = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_AS, (3 * 2**30, 3 * 2**30))
+from mezzotint import kernel
+import time
+started = time.process_time()
+print(kernel.verdict(sys.argv[1], int(sys.argv[2])).sentence)
+print(time.process_time() - started, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+@pytest.mark.parametrize("name", GREEDY)
+def test_a_small_file_takes_neither_memory_nor_time_beyond_the_limits(
+    name: str, tmp_path: Path
+) -> None:
+    """In a process of its own with 3 GB of addresses, which FLINT ends where memory ends."""
+    path, seconds = tmp_path / "greedy.json", 1
+    path.write_text(_greedy(name))
+    command = [sys.executable, "-c", _LIMITED, str(path), str(seconds)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    sentence, spent = done.stdout.splitlines()
+    assert sentence.startswith(("REFUSED at ", "NOT CHECKED: the limit of time"))
+    assert sentence.startswith(GREEDY[name])
+    used, kilobytes = spent.split()
+    assert float(used) < seconds + 10  # one product more: no loop without a tick
+    assert int(kilobytes) < 2**20

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from mezzotint import Mechanism, kernel
-from mezzotint.kernel import losses, measures, real, sums, units
+from mezzotint.kernel import losses, real, sums, units
 from mezzotint.kernel.__main__ import main
 from mezzotint.kernel.dual import _least, _read_cut
 from mezzotint.kernel.gaussian import check_contraction
@@ -395,10 +395,15 @@ def test_grids_at_the_edge(monkeypatch: Any) -> None:
     assert len(_grid(0, 1, least).points) == 2
     with pytest.raises(kernel.Refused):
         _grid(0, 1, least * Fraction(99, 100))
-    monkeypatch.setattr(measures, "MAX_ENTRIES", 4)
-    assert len(_grid(-2, 2, one).points) == 5
-    with pytest.raises(kernel.Refused):
-        _grid(-2, 3, one)
+    # Points of e^3 have at most 256 + 4 + 2 bits, and 512 of their own.
+    monkeypatch.setattr(units, "MAX_MEMORY", 6 * (256 + 6 + 512))
+    assert len(_grid(-2, 3, one).points) == 6
+    with pytest.raises(kernel.Refused, match="too many or too large"):
+        _grid(-3, 3, one)
+    with pytest.raises(kernel.Refused, match="too many or too large"):
+        _grid(-1, 4, one)
+    # Entries of a product have at most 320 bits before they are divided.
+    monkeypatch.setattr(units, "MAX_MEMORY", 4 * (320 + 512))
     pair = losses.Measure(flint.fmpz_poly([WHOLE // 2, WHOLE // 2]), 0)
     assert (pair * pair).deficit == 0
     with pytest.raises(kernel.Refused):

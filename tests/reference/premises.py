@@ -28,6 +28,7 @@ from mezzotint.kernel import (
     smoothed,
     sums,
     table,
+    units,
 )
 from mezzotint.kernel.claim import Target
 from mezzotint.kernel.units import ONE, TOTAL, WHOLE, Fields, canonical, set_deadline, sha256
@@ -184,11 +185,6 @@ def _gaussian(release: Any, **change: Any) -> Any:
     return _run("gaussian", release, (), "1", "1", **GAUSSIAN | change)
 
 
-def _too_many_entries() -> Any:
-    long = measures.Measure(flint.fmpz_poly([0] * (2**21) + [1]), 0)
-    return long * long
-
-
 def _too_wide_noise() -> Any:
     """Noise of 2^14 values by 9 clients has more than 2^17."""
     row = [2**18] * 2**14
@@ -245,6 +241,12 @@ PREMISES: list[Premise] = [
         "this proof is about ...",
         "the kind of proof is about the kind of release",
         lambda: _run("ratio", _noisy(), (COIN,)),
+    ),
+    _p(
+        "claim.ExactRelease.only_table",
+        "this proof is about one table",
+        "one table",
+        lambda: _release(COIN, RESPONSE).only_table,
     ),
     # One report, Renyi divergences, ranks.
     _p(
@@ -400,12 +402,6 @@ PREMISES: list[Premise] = [
         lambda: _measure(WHOLE) * _measure(WHOLE, step=HALF),
     ),
     _p(
-        "measures.Measure.__mul__",
-        "a product has too many entries",
-        "a product has at most $2^{22}$ entries",
-        _too_many_entries,
-    ),
-    _p(
         "measures.Grid.__post_init__",
         "the points do not increase",
         "points are positive and increase",
@@ -416,12 +412,6 @@ PREMISES: list[Premise] = [
         "the step is too small",
         "the step is at least $2^{-30}$",
         lambda: _grid(step=Fraction(1, 2**31)),
-    ),
-    _p(
-        "measures.Grid.read",
-        "a grid has too many points",
-        "at most $2^{22}$ points",
-        lambda: _grid(-(2**22), 1, Fraction(1, 2**22)),
     ),
     _p(
         "measures.Grid.read",
@@ -511,14 +501,6 @@ PREMISES: list[Premise] = [
         "there is none",
         "a round has a curve",
         lambda: losses.check_curves(_target(), Fields({"sampled": GRID}, "proof"), [], HALF, 0),
-    ),
-    _p(
-        "losses.check_cases",
-        "this proof is about one table",
-        "one table",
-        lambda: losses.check_cases(
-            _target(_release(COIN, RESPONSE)), Fields({}, "proof"), 0, [(SURE, measures.SILENT)]
-        ),
     ),
     _p(
         "losses.check_cases",
@@ -900,6 +882,12 @@ PREMISES: list[Premise] = [
     ),
     # Numbers.
     _p(
+        "units.require_memory",
+        "numbers are too many or too large",
+        r"the numbers of a list or polynomial take at most $2^{30}$ bits, 512 more for each",
+        lambda: units.require_memory(2**20, 513),
+    ),
+    _p(
         "real.floor_scaled",
         "a number could not be enclosed",
         "the ball is finite",
@@ -962,12 +950,6 @@ PREMISES: list[Premise] = [
         "the proof holds no table with this hash",
         "the table has the hash of the release",
         lambda: _run("ratio", _release(COIN), (RESPONSE,)),
-    ),
-    _p(
-        "table.single_table",
-        "this proof is about one table",
-        "one table",
-        lambda: table.single_table(_release(COIN, RESPONSE), dict([table.read_table(COIN)])),
     ),
     _p(
         "table.summed_table",

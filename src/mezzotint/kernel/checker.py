@@ -4,6 +4,7 @@ refused."""
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -61,12 +62,17 @@ def check(claim: ExactClaim, proof: Mapping[str, object], *, seconds: int = 60) 
     """
     set_deadline(seconds)
     # To text and back, so that what is checked is what a file would contain.
-    again = ExactClaim.read(Fields(read_json(canonical(claim.document())), "claim"))
-    fields = Fields(read_json(canonical(dict(proof))), "proof")
+    try:
+        texts = canonical(claim.document()), canonical(dict(proof))
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise Unreadable(f"the claim or the proof is no JSON ({shown(error)})") from None
+    again = ExactClaim.read(Fields(read_json(texts[0]), "claim"))
+    fields = Fields(read_json(texts[1]), "proof")
     kind = fields.text("kind", tuple(KINDS))
     fields.integer("version", 1, 1)
-    same = fields.text("claim_sha256") == again.sha256
-    require(same, "proof", "it was written for another claim")
+    require(
+        fields.text("claim_sha256") == again.sha256, "proof", "it was written for another claim"
+    )
     tables = dict(read_table(text) for text in fields.texts("tables", 1000))
     with flint.ctx.workprec(fields.integer("precision", 64, 512)):
         KINDS[kind](again, fields, tables)
@@ -77,7 +83,8 @@ def check(claim: ExactClaim, proof: Mapping[str, object], *, seconds: int = 60) 
 def read_claim(text: str) -> tuple[ExactClaim, dict[str, object]]:
     """The claim and the proof of a claim file, or `Unreadable`; nothing has been checked yet."""
     fields = Fields(read_json(text), "the file")
-    claim, proof = ExactClaim.read(fields), fields.fields("proof")
+    claim = ExactClaim.read(fields)
+    proof = fields.fields("proof")
     fields.done()
     return claim, proof.values
 
@@ -98,6 +105,9 @@ class Verdict(NamedTuple):
 def verdict(path: str | os.PathLike[str], seconds: int = 60) -> Verdict:
     """Check a claim file; never raises an exception, whatever the file holds."""
     try:
+        # A pipe could keep its readers waiting for ever.
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            return Verdict(2, "UNREADABLE: not a regular file", None)
         with Path(path).open(encoding="utf-8") as file:
             text = file.read(MAX_TEXT + 1)
     except (OSError, TypeError, ValueError) as error:
@@ -121,9 +131,5 @@ def verdict_on(text: str, seconds: int = 60) -> Verdict:
     except Unfinished as error:
         return Verdict(1, f"NOT CHECKED: {error}", claim)
     except Exception as error:  # such as memory or recursion: nothing was certified
-        kind = type(error).__name__
-        return Verdict(
-            1,
-            f"NOT CHECKED: the kernel could not compute this ({kind})",
-            claim,
-        )
+        reason = f"the kernel could not compute this ({type(error).__name__})"
+        return Verdict(1, f"NOT CHECKED: {reason}", claim)

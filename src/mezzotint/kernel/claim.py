@@ -37,25 +37,30 @@ MOST_EPSILON = 10**6
 Reader: TypeAlias = Callable[[Fields, str], Any]
 
 
+def _whole(least: int, most: int = MOST) -> Reader:
+    """A reader of integers in [least, most]."""
+    return lambda fields, key: fields.integer(key, least, most)
+
+
 _SUM: dict[str, Reader] = {
-    "clients": lambda fields, key: fields.integer(key, 1, MOST),
-    "corrupted": lambda fields, key: fields.integer(key, 0, MOST),
+    "clients": _whole(1),
+    "corrupted": _whole(0),
     "lattice": lambda fields, key: tuple(fields.integers(key)),
 }
 _NOISE: dict[str, Reader] = {
-    "shift": lambda fields, key: fields.integer(key, 1, MOST),
+    "shift": _whole(1),
     "distance": Fields.number,
 }
 _MEMOISED: dict[str, Reader] = {
-    "distinct": lambda fields, key: fields.integer(key, 1, MOST),
+    "distinct": _whole(1),
 }
 _MODEL: dict[str, Reader] = {
     "noise_multiplier": Fields.number,
     "kept": Fields.number,
-    "levels": lambda fields, key: fields.integer(key, 2, 2**16),
+    "levels": _whole(2, 2**16),
 }
 _USERS: dict[str, Reader] = {
-    "records_per_user": lambda fields, key: fields.integer(key, 2, MOST_RECORDS),
+    "records_per_user": _whole(2, MOST_RECORDS),
 }
 # Kinds of releases, and the fields that each has besides the common ones.
 KINDS: dict[str, dict[str, Reader]] = {
@@ -158,6 +163,12 @@ class ExactRelease:
         return self.observer
 
     @property
+    def only_table(self) -> tuple[str, int]:
+        """The hash and the coordinates of the table of a release that has one."""
+        require(len(self.tables) == 1, "tables", "this proof is about one table")
+        return self.tables[0]
+
+    @property
     def independent_rounds(self) -> int:
         """Rounds in which reports are drawn independently: memoised ones repeat earlier ones."""
         return self.distinct or self.rounds
@@ -165,8 +176,10 @@ class ExactRelease:
     @property
     def assumptions(self) -> list[str]:
         """The assumptions of the claim besides its proof."""
-        summed, sampled = self.trust == "secure_sum", self.sampling != "none"
-        memoised, central = self.distinct > 0, self.observer == "model"
+        summed = self.observer == "secure_sum"
+        sampled = self.sampling != "none"
+        memoised = self.distinct > 0
+        central = self.observer == "model"
         assumed = {
             "distinct_rounds_use_fresh_randomness": not memoised,
             "reports_of_equal_values_are_copies": memoised,
@@ -378,14 +391,16 @@ class Target:
     @staticmethod
     def read(claim: ExactClaim, kinds: str, *statements: str) -> Target:
         """Refuse kinds of releases or statements that the proof is not about."""
-        release, fields = claim.release, Fields(claim.statement, "statement")
-        covered = release is not None and release.kind in kinds.split()
-        require(covered, "claim", f"this proof is about {kinds}")
-        assert release is not None
-        statement, epsilon = (
-            fields.text("kind", statements),
-            fields.number("epsilon"),
+        release = claim.release
+        fields = Fields(claim.statement, "statement")
+        require(
+            release is not None and release.kind in kinds.split(),
+            "claim",
+            f"this proof is about {kinds}",
         )
+        assert release is not None
+        statement = fields.text("kind", statements)
+        epsilon = fields.number("epsilon")
         delta = fields.number("delta") if statement == "dp" else Fraction(0)
         order = fields.number("order") if statement == "renyi" else None
         fields.done()

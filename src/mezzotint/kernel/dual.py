@@ -21,13 +21,14 @@ from mezzotint.kernel.real import (
     rational_polynomial,
 )
 from mezzotint.kernel.table import Tables
-from mezzotint.kernel.units import Fields, require, tick
+from mezzotint.kernel.units import Fields, increases, require, tick
 
 _BITS = 64
 _LEAST = -(2**200)
 """Coordinates of cuts and axes, in units of the proof's scale, are at least this."""
 
 MAX_AXIS = 2000
+MAX_CUTS = 5000
 
 
 @final
@@ -66,15 +67,18 @@ def _read_cut(fields: Fields, unit: Rational, extra: Rational) -> _Cut:
     roots = _scaled(fields.lists("roots", _LEAST), unit)
     ends = _scaled(fields.lists("ends", _LEAST), unit)
     fields.done()
-    spans = edges[:1] == [-1] and edges[-1:] == [1]
-    require(spans, "cut", "the edges do not run from -1 to 1")
-    rising = all(lower < upper for lower, upper in pairwise(edges))
-    require(rising, "cut", "the edges do not increase")
-    complete = len(roots) == len(edges) - 1 and len(ends) == 2
-    require(complete, "cut", "not one pair of roots per cell, and two ends")
-    q, g = rational(Fraction(-1, 3)), rational_polynomial([])
+    require(edges[:1] == [-1] and edges[-1:] == [1], "cut", "the edges do not run from -1 to 1")
+    require(increases(edges), "cut", "the edges do not increase")
+    require(
+        len(roots) == len(edges) - 1 and len(ends) == 2,
+        "cut",
+        "not one pair of roots per cell, and two ends",
+    )
+    q = rational(Fraction(-1, 3))
+    g = rational_polynomial([])
     turns: list[_Turn] = []
     for (a, b), pair in zip(pairwise(edges), roots, strict=True):
+        tick()
         low, high = sorted(pair)
         cell = (b - a) / 2 * rational_polynomial([low * high, -low - high, 1])
         q -= cell[0] + (a + b) / 2 * cell[1]
@@ -98,13 +102,15 @@ def _read_cut(fields: Fields, unit: Rational, extra: Rational) -> _Cut:
 
 def _least(cut: _Cut, axis: list[Rational]) -> list[Rational]:
     """The minimum of g in each cell of the axis, of which the first and last are unbounded."""
-    g, left = cut.g, None
+    g = cut.g
+    left = None
     minima: list[Rational] = []
     values: list[Rational] = []
     stops: list[tuple[Rational, _Turn | None]] = [(point, None) for point in axis]
     stops += [(turn.point, turn) for turn in cut.turns]
     stops.sort(key=lambda stop: stop[0])
     for right, turn in [*stops, (None, None)]:
+        tick()
         require(g[2] > 0, "cut", "a quadratic is not convex")
         lowest = -g[1] / (2 * g[2])
         if left is not None:
@@ -127,6 +133,7 @@ def _require_unmet(cells: list[int], every: int, count: int) -> None:
     # A cell is not needed if another one meets all the cuts that it meets.
     needed: set[int] = set()
     for index, cell in enumerate(by_size):
+        tick()
         if not any(cell | larger == larger for larger in by_size[:index]):
             needed.add(cell)
     cells = list(dict.fromkeys(cell for cell in cells if cell in needed))
@@ -144,7 +151,8 @@ def _require_unmet(cells: list[int], every: int, count: int) -> None:
 
 def _in_order(box: list[list[int]], count: int) -> list[list[int]]:
     """The cells of each level that belong to a choice of cells in increasing order."""
-    ordered, highest = list(box), count
+    ordered = list(box)
+    highest = count
     for k in range(len(box) - 1, -1, -1):
         if not box[k]:
             return [[] for _ in box]
@@ -189,7 +197,8 @@ def check_dual(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
             "claim",
             f"this proof is about {key} {only}",
         )
-    count, epsilon = stated.integer("levels", 2, 64), stated.number("epsilon")
+    count = stated.integer("levels", 2, 64)
+    epsilon = stated.number("epsilon")
     tau = rational(stated.number("value"))
     stated.done()
     require(0 < epsilon <= 100, "claim", "epsilon is outside (0, 100]", epsilon)
@@ -203,16 +212,14 @@ def check_dual(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
         len(axis),
         MAX_AXIS,
     )
-    rising = all(lower < upper for lower, upper in pairwise(axis))
-    require(rising, "axis", "the points do not increase")
-    mirrored = [-end for end in reversed(axis)]
-    require(axis == mirrored, "axis", "it is not its own mirror image")
+    require(increases(axis), "axis", "the points do not increase")
+    require(axis == [-end for end in reversed(axis)], "axis", "it is not its own mirror image")
     # "Reach" (docs/proofs/design.md): one level lies at or beyond this point, and one at or beyond
     # its mirror image.
     reach = 1 + 2 / extra
     share = tau / (tau + rational(Fraction(1, 3)))  # "Rare floors"
     columns = [[not end < reach for end in axis] + [True]]
-    for entry in proof.items("cuts"):
+    for entry in proof.items("cuts", MAX_CUTS):
         tick()
         cut = _read_cut(Fields(entry, "cut"), unit, extra)
         minima = _least(cut, axis)

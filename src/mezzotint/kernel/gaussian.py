@@ -41,7 +41,7 @@ def _below(x: Ball) -> Ball:
 
 def gaussian_curve(shift: Ball) -> Curve:
     """HS_c(N(shift, 1), N(0, 1)), rounded up; it is the same in both directions."""
-    require(shift > 0, "gaussian", "the shift is not positive", shift)
+    require(shift > 0, "gaussian", "the shift is not positive")
 
     def bound(numerator: int, denominator: int) -> int:
         c = ball(Fraction(numerator, denominator))
@@ -53,23 +53,13 @@ def gaussian_curve(shift: Ball) -> Curve:
 
 def replaced_curve(shift: Ball, rate: Fraction) -> Curve:
     """HS_c of (1 - p) N(0) + p N(shift) to (1 - p) N(0) + p N(-shift), c >= 1, rounded up."""
-    require(shift > 0, "gaussian", "the shift is not positive", shift)
-    require(
-        0 < rate <= 1,
-        "gaussian",
-        "the rate is not a probability above 0",
-        rate,
-    )
-    p, height = ball(rate), ball(rate) * (-shift * shift / 2).exp()
+    require(shift > 0, "gaussian", "the shift is not positive")
+    require(0 < rate <= 1, "gaussian", "the rate is not a probability above 0")
+    p = ball(rate)
+    height = p * (-shift * shift / 2).exp()
 
     def bound(numerator: int, denominator: int) -> int:
-        require(
-            numerator >= denominator,
-            "gaussian",
-            "c is below 1",
-            numerator,
-            denominator,
-        )
+        require(numerator >= denominator, "gaussian", "c is below 1")
         c = ball(Fraction(numerator, denominator))
         # The ratio of densities is c at w = e^(shift x), b w^2 - (1 - p)(c - 1) w = c b.
         middle = (1 - p) * (c - 1)
@@ -84,19 +74,12 @@ def replaced_curve(shift: Ball, rate: Fraction) -> Curve:
 
 def binomial_weights(records: int, rate: Fraction) -> list[Ball]:
     """Chances that 0, 1, ..., `records` records of a user enter a batch."""
-    require(records > 0, "gaussian", "a user has no record", records)
-    require(
-        0 < rate <= 1,
-        "gaussian",
-        "the rate is not a probability above 0",
-        rate,
-    )
-    p, q = rate.numerator, rate.denominator
-    weights: list[Ball] = []
-    for count in range(records + 1):
-        choices = comb(records, count) * p**count * (q - p) ** (records - count)
-        weights.append(ball(Fraction(choices, q**records)))
-    return weights
+    require(records > 0, "gaussian", "a user has no record")
+    require(0 < rate <= 1, "gaussian", "the rate is not a probability above 0")
+    p = ball(rate)
+    absent = ball(1 - rate)
+    chosen = range(records + 1)
+    return [comb(records, j) * p**j * absent ** (records - j) for j in chosen]
 
 
 def mixture_curve(first: Sequence[Ball], second: Sequence[Ball], shift: Ball) -> Curve:
@@ -106,13 +89,14 @@ def mixture_curve(first: Sequence[Ball], second: Sequence[Ball], shift: Ball) ->
     is c the beginning lies between two points at which the sign of the difference is decided, or
     beyond the outermost ones: x > low counts for the first mixture, x > high for the second.
     """
-    require(shift > 0, "gaussian", "the shift is not positive", shift)
+    require(shift > 0, "gaussian", "the shift is not positive")
     # Densities over that of N(0, 1): polynomials in e^(shift x) and in e^(-shift x).
     size = max(len(first), len(second))
     factors = [(-(shift**2) * j**2 / 2).exp() for j in range(size)]
     rising = ball_polynomial([w * f for w, f in zip(first, factors, strict=False)])
     falling = ball_polynomial([w * f for w, f in zip(second, factors, strict=False)])
-    rising_slope, falling_slope = rising.derivative(), falling.derivative()
+    rising_slope = rising.derivative()
+    falling_slope = falling.derivative()
 
     def above(weights: Sequence[Ball], direction: int, start: Ball) -> Ball:
         """The mass of a mixture above a point."""
@@ -129,11 +113,13 @@ def mixture_curve(first: Sequence[Ball], second: Sequence[Ball], shift: Ball) ->
             return rising((shift * x).exp()) - c * falling((-shift * x).exp())
 
         def slope(x: Ball) -> Ball:
-            growth, decay = (shift * x).exp(), (-shift * x).exp()
+            growth = (shift * x).exp()
+            decay = (-shift * x).exp()
             return shift * (growth * rising_slope(growth) + c * decay * falling_slope(decay))
 
         low, high = _bracket(difference, slope)
-        mass, other = ball(1), ball(0)
+        mass = ball(1)
+        other = ball(0)
         if (difference(low) <= 0) is True:
             mass = above(first, 1, low)
         if (difference(high) >= 0) is True:
@@ -150,7 +136,8 @@ def _bracket(
 
     Nothing is claimed about them: the caller decides the signs.
     """
-    low, high = Fraction(-_FARTHEST), Fraction(_FARTHEST)
+    low = Fraction(-_FARTHEST)
+    high = Fraction(_FARTHEST)
     if (difference(ball(low)) > 0) is True:
         return ball(low), ball(low)
     if (difference(ball(high)) < 0) is True:
@@ -169,10 +156,8 @@ def _bracket(
 
 def _user_curves(release: ExactRelease, shift: Ball) -> list[Curve]:
     """Curves of a step for all records of one user, in both directions."""
-    weights, nobody = (
-        binomial_weights(release.records_per_user, release.rate),
-        [ball(1)],
-    )
+    weights = binomial_weights(release.records_per_user, release.rate)
+    nobody = [ball(1)]
     if release.neighboring == "replace_one":
         return [mixture_curve(weights, weights, shift)]
     return [
@@ -196,10 +181,8 @@ def check_contraction(
         0 < low < high < 1,
         "kappa",
         "a code is not likelier to be kept than to become a given other",
-        low,
-        high,
     )
-    require(reach > 0, "kappa", "the range must be positive", reach)
+    require(reach > 0, "kappa", "the range must be positive")
 
     def height_of(m: Ball) -> Ball:
         """exp(-y^2 / 2) for the y of a probability."""
@@ -257,24 +240,25 @@ def _by_removal(target: Target) -> Target:
 def check_gaussian(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
     """Check (epsilon, delta) for all steps of a run and one record, or all records of one user."""
     target = Target.read(claim, "model model_of_users", "dp")
-    kappa, step, cut = (
-        proof.number("kappa"),
-        proof.number("step"),
-        read_tail(proof),
-    )
+    kappa = proof.number("kappa")
+    step = proof.number("step")
+    cut = read_tail(proof)
     if proof.has("by") and proof.text("by", ("removal",)):
         target = _by_removal(target)
-    release, contracted = target.release, proof.has("range")
-    seen = release.sampling == "public"
-    require(not seen, "gaussian", "nothing is proved about batches that are seen")
+    release = target.release
+    contracted = proof.has("range")
+    require(
+        release.sampling != "public", "gaussian", "nothing is proved about batches that are seen"
+    )
     if contracted:
         other = (1 - release.kept) / (release.levels - 1)
-        reach, depth = proof.number("range"), proof.integer("depth", 0, 60)
+        reach = proof.number("range")
+        depth = proof.integer("depth", 0, 60)
         check_contraction(other, release.kept, kappa, reach, depth)
     else:
         require(kappa >= 1, "kappa", "below 1 it needs a proof", kappa)
     noise = release.noise_multiplier or Fraction(0)
-    require(noise > 0, "gaussian", "there is no noise", noise)
+    require(noise > 0, "gaussian", "there is no noise")
     shift = ball(kappa / noise)
     if release.records_per_user > 1:
         # Theorem A is about pairs of means: with several records nothing is gained by contraction.
@@ -285,7 +269,8 @@ def check_gaussian(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
         )
         curves = _user_curves(release, shift)
     else:
-        near, far = gaussian_curve(shift), gaussian_curve(2 * shift)
+        near = gaussian_curve(shift)
+        far = gaussian_curve(2 * shift)
         pair = None if contracted else replaced_curve(shift, release.rate)
         # Replacing one record moves the sum by up to two clipping norms, in all records as in a
         # batch that holds it.

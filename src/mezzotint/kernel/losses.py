@@ -53,13 +53,9 @@ def sampled_curves(
         pair: for replacing a record, the curve of the sampled round itself at c >= 1, if it is
             known.
     """
-    p, q = release.rate.numerator, release.rate.denominator
-    require(
-        0 < p <= q,
-        "sampling",
-        "the rate is not a probability above 0",
-        release.rate,
-    )
+    p = release.rate.numerator
+    q = release.rate.denominator
+    require(0 < p <= q, "sampling", "the rate is not a probability above 0")
 
     def public(n: int, d: int) -> int:
         """p h(c) + (1 - p) (1 - c)+."""
@@ -112,8 +108,9 @@ def sampled_curves(
 
 def check_delta_of(measure: Measure, target: Target) -> None:
     """deficit + sum over losses s > epsilon of mass (1 - e**(epsilon - s)) <= delta."""
-    epsilon, step = target.epsilon, measure.step
-    require(step > 0, "grid", "the step is not positive", step)
+    epsilon = target.epsilon
+    step = measure.step
+    require(step > 0, "grid", "the step is not positive")
     first = epsilon // step + 1
     entries = measure.poly.coeffs()[max(0, first - measure.start) :]
     low = max(first, measure.start)
@@ -169,14 +166,15 @@ def check_cases(
 ) -> None:
     """Check a coordinate of a round, which costs at most what its rows do in the worst case."""
     release = target.release
-    require(len(release.tables) == 1, "tables", "this proof is about one table")
-    (_, coordinates) = release.tables[0]
+    _, coordinates = release.only_table
     once = release.independent_rounds * coordinates == 1 and release.sampling != "poisson"
-    grid, worst = None, [0]
+    grid = None
+    worst = [0]
     if not once:
         grid = Grid.read(proof.fields("grid"), proof.number("step"))
         worst = grid.identity
-    factor, count = exp_floor(target.epsilon, FACTOR), 0
+    factor = exp_floor(target.epsilon, FACTOR)
+    count = 0
     for table, steps in cases:
         count += 1
         worst = list(map(max, worst, divergences(table, steps, factor, grid)))
@@ -184,9 +182,8 @@ def check_cases(
     if grid is None:
         # Seen absence, with probability 1 - rate, costs nothing.
         total = release.rate * Fraction(worst[0], WHOLE)
-        holds = total <= target.delta
         require(
-            holds,
+            total <= target.delta,
             "delta",
             "delta is too small at this epsilon",
             total,
@@ -205,8 +202,10 @@ def check_delta(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
 def check_losses(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
     """Check (epsilon, delta) of many reports, all seen: coordinates, then sampling, then rounds."""
     target = Target.read(claim, "reports memoised", "dp")
-    step, grids = proof.number("step"), proof.items("grids")
-    described, cut = target.release.tables, read_tail(proof)
+    step = proof.number("step")
+    grids = proof.items("grids")
+    described = target.release.tables
+    cut = read_tail(proof)
     require(len(grids) == len(described), "grids", "not one grid per table")
     total = replace(SILENCE, cut=cut, step=step)
     for (digest, coordinates), entry in zip(described, grids, strict=True):

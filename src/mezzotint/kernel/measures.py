@@ -11,7 +11,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import accumulate, pairwise, permutations, zip_longest
+from itertools import accumulate, pairwise, permutations, takewhile, zip_longest
+from math import ceil
 from typing import TypeAlias, final
 
 from mezzotint.kernel.real import exp_ceil, exp_floor, polynomial
@@ -26,7 +27,9 @@ from mezzotint.kernel.units import (
     WHOLE,
     Fields,
     ceil_div,
+    increases,
     require,
+    require_memory,
     tick,
 )
 
@@ -50,59 +53,47 @@ class Measure:
     step: Fraction = Fraction(1)
 
     def __post_init__(self) -> None:
-        require(
-            all(mass >= 0 for mass in self.poly.coeffs()),
-            "measure",
-            "a mass is negative",
-        )
-        require(
-            self.deficit >= 0,
-            "measure",
-            "masses sum to more than 1",
-            self.deficit,
-        )
+        # Signed, the height is below 0 if any coefficient is.
+        height = self.poly.height_bits(signed=True)
+        require(height >= 0, "measure", "a mass is negative")
+        require(self.deficit >= 0, "measure", "masses sum to more than 1")
 
     @property
     def deficit(self) -> int:
         """The mass that is missing from probability 1."""
         return WHOLE - int(self.poly(1))
 
+    @property
+    def trimmed(self) -> Measure:
+        """Without the outermost entries, which together hold at most `cut` at either end."""
+        size = len(self.poly)
+        first = self._dropped(range(size))
+        last = size - self._dropped(range(size - 1, -1, -1))
+        kept = self.poly.right_shift(first).truncate(max(last - first, 0))
+        return replace(self, poly=kept, start=self.start + first)
+
+    def _dropped(self, positions: Iterable[int]) -> int:
+        """How many entries hold at most `cut` together, in this order."""
+        sums = accumulate(self.poly[position] for position in positions)
+        return sum(1 for _ in takewhile(lambda total: total <= self.cut, sums))
+
     def __mul__(self, other: Measure) -> Measure:
         tick()
-        require(
-            self.step == other.step,
-            "measure",
-            "losses on two grids",
-            self.step,
-            other.step,
-        )
-        size = len(self.poly) + len(other.poly)
-        require(
-            size <= MAX_ENTRIES,
-            "size",
-            "a product has too many entries",
-            size,
-            MAX_ENTRIES,
-        )
+        require(self.step == other.step, "measure", "losses on two grids")
+        require_memory(len(self.poly) + len(other.poly), 2 * BITS)
         masses = (self.poly * other.poly) // WHOLE
-        return trimmed(masses, self.start + other.start, self.cut, self.step)
+        return Measure(masses, self.start + other.start, self.cut, self.step).trimmed
 
     def power(self, count: int) -> Measure:
         """The product of `count` copies."""
         if count == 0:
             return replace(SILENCE, cut=self.cut, step=self.step)
-        half = self.power(count // 2)
-        if count % 2 == 0:
-            return half * half
-        return half * half * self
-
-
-def trimmed(poly: polynomial, start: int, cut: int, step: Fraction = Fraction(1)) -> Measure:
-    """Without the outermost entries, which together hold at most `cut` at either end."""
-    entries = poly.coeffs()
-    first = bisect_right(list(accumulate(entries)), cut)
-    last = len(entries) - bisect_right(list(accumulate(reversed(entries))), cut)
-    return Measure(polynomial(entries[first:last]), start + first, cut, step)
+        product = self
+        for digit in f"{count:b}"[1:]:
+            product *= product
+            if digit == "1":
+                product *= self
+        return product
 
 
 SILENCE = Measure(polynomial([WHOLE]), 0)
@@ -125,9 +116,8 @@ class Grid:
     step: Fraction
 
     def __post_init__(self) -> None:
-        rising = all(lower < upper for lower, upper in pairwise([0, *self.points]))
         require(
-            rising and len(self.points) > 0,
+            increases([0, *self.points]) and len(self.points) > 0,
             "grid",
             "the points do not increase",
         )
@@ -144,16 +134,12 @@ class Grid:
         low = fields.integer("low", -MAX_ENTRIES, MAX_ENTRIES)
         high = fields.integer("high", low, MAX_ENTRIES)
         fields.done()
-        size = high - low
         require(
-            size <= MAX_ENTRIES,
-            "size",
-            "a grid has too many points",
-            size,
-            MAX_ENTRIES,
+            low * step >= MIN_LOSS and high * step <= MAX_LOSS,
+            "grid",
+            f"losses outside [{MIN_LOSS}, {MAX_LOSS}]",
         )
-        within = low * step >= MIN_LOSS and high * step <= MAX_LOSS
-        require(within, "grid", f"losses outside [{MIN_LOSS}, {MAX_LOSS}]")
+        require_memory(high - low + 1, point_bits(high * step))
         points: list[int] = []
         for index in range(low, high + 1):
             tick()
@@ -161,10 +147,16 @@ class Grid:
         return Grid(low, points, step)
 
 
+def point_bits(loss: Fraction) -> int:
+    """No fewer than the bits of 2**FINE e**loss."""
+    return FINE + 3 * max(0, ceil(loss)) // 2 + 2
+
+
 def pair_values(grid: Grid, entries: Iterable[tuple[int, int]]) -> list[int]:
     """sum max(p - c q, 0) over masses (p, q), at all points c, times 2**FINE, exactly."""
     size = len(grid.points)
-    first, second = [0] * size, [0] * size
+    first = [0] * size
+    second = [0] * size
     for p, q in entries:
         index = size - 1
         if q > 0:
@@ -189,31 +181,33 @@ def divergences(table: Table, steps: Steps, factor: int, grid: Grid | None) -> l
     identity, scale = [0], (TOTAL << BITS) << FACTOR
     if grid is not None:
         identity, scale = grid.identity, (TOTAL << BITS) << FINE
-    require(
-        grid is not None or factor >= 2**FACTOR,
-        "curve",
-        "epsilon is negative",
-        factor,
-    )
-    totals = {pair: [0] * len(identity) for pair in permutations(range(len(table.rows)), 2)}
+    require(grid is not None or factor >= 2**FACTOR, "curve", "epsilon is negative")
+    rows = [polynomial(list(row)) for row in table.rows]
+    largest_factor = factor if grid is None else grid.points[-1]
+    require_memory(len(rows) ** 2 * len(identity), BITS + largest_factor.bit_length())
+    totals = {pair: [0] * len(identity) for pair in permutations(range(len(rows)), 2)}
     missing = covered = 0
     for weight, noise in steps:
-        require(weight >= 0, "weights", "a weight is negative", weight)
+        require(weight >= 0, "weights", "a weight is negative")
         covered += weight
         missing += weight * noise.deficit
+        require_memory(len(rows) * (len(table.rows[0]) + len(noise.poly)), 2 * BITS + FACTOR)
         seen: list[list[int]] = []
-        for row in table.rows:
-            masses = polynomial(list(row)) * noise.poly
-            seen.append([int(mass) for mass in masses.coeffs()])
-        lifted = [[mass << FACTOR for mass in masses] for masses in seen]
-        scaled = [[factor * mass for mass in masses] for masses in seen]
+        for row in rows:
+            tick()
+            seen.append([int(mass) for mass in (row * noise.poly).coeffs()])
+        lifted = scaled = seen
+        if grid is None:
+            lifted = [[mass << FACTOR for mass in masses] for masses in seen]
+            scaled = [[factor * mass for mass in masses] for masses in seen]
         for (i, j), sums in totals.items():
             tick()
+            pairs = zip_longest(lifted[i], scaled[j], fillvalue=0)
+            values = [0]
             if grid is None:
-                pairs = zip_longest(lifted[i], scaled[j], fillvalue=0)
                 values = [sum(p - q for p, q in pairs if p > q)]
-            else:
-                values = pair_values(grid, zip_longest(seen[i], seen[j], fillvalue=0))
+            if grid is not None:
+                values = pair_values(grid, pairs)
             for index, value in enumerate(values):
                 sums[index] += weight * value
     require(
@@ -233,17 +227,19 @@ def divergences(table: Table, steps: Steps, factor: int, grid: Grid | None) -> l
 
 def measure_of(grid: Grid, values: Sequence[int], cut: int) -> Measure:
     """A loss distribution whose curve lies nowhere below a convex curve of at most `values` (E)."""
-    hull, floor = [(0, WHOLE)], WHOLE
+    hull = [(0, WHOLE)]
+    floor = WHOLE
     for point, value in zip(grid.points, values, strict=True):
         floor = min(floor, value)
         while len(hull) > 1 and _turns_up(hull[-2], hull[-1], (point, floor)):
             hull.pop()
         hull.append((point, floor))
-    require(floor >= 0, "curve", "a divergence is negative", floor)
+    require(floor >= 0, "curve", "a divergence is negative")
     # The first slope is the steepest: below -1 the second masses would sum to more than 1.
     point, value = hull[1]
-    steepest = (WHOLE - value) * ONE <= point * WHOLE
-    require(steepest, "curve", "values lie below the curve of equal rows", value)
+    require(
+        (WHOLE - value) * ONE <= point * WHOLE, "curve", "values lie below the curve of equal rows"
+    )
     masses = [0] * len(grid.points)
     index = {point: position for position, point in enumerate(grid.points)}
     for position in range(1, len(hull)):
@@ -255,7 +251,7 @@ def measure_of(grid: Grid, values: Sequence[int], cut: int) -> Measure:
         # times it the first.
         rise = (w - v) * (b - a) - (v - u) * (c - b)
         masses[index[b]] = b * rise // ((c - b) * (b - a))
-    return trimmed(polynomial(masses), grid.low, cut, grid.step)
+    return Measure(polynomial(masses), grid.low, cut, grid.step).trimmed
 
 
 def _turns_up(a: tuple[int, int], b: tuple[int, int], c: tuple[int, int]) -> bool:
@@ -274,20 +270,11 @@ class Curve:
     bound: Callable[[int, int], int]
 
     def __call__(self, numerator: int, denominator: int) -> int:
-        require(
-            numerator > 0 and denominator > 0,
-            "curve",
-            "c is not positive",
-            numerator,
-        )
+        require(numerator > 0 and denominator > 0, "curve", "c is not positive")
         value = self.bound(numerator, denominator)
         equal_rows = max(denominator - numerator, 0) * WHOLE
-        above = value * denominator >= equal_rows
         require(
-            above,
-            "curve",
-            "a value lies below the curve of equal rows",
-            value,
+            value * denominator >= equal_rows, "curve", "a value lies below the curve of equal rows"
         )
         return value
 
@@ -295,6 +282,8 @@ class Curve:
 def curve_of(measure: Measure) -> Curve:
     """The curve deficit + sum mass (1 - c e**-s)+ of a loss distribution, rounded up."""
     firsts = [int(mass) for mass in measure.poly.coeffs()]
+    highest = (measure.start + len(firsts)) * measure.step
+    require_memory(len(firsts), point_bits(highest))
     points: list[int] = []
     tops: list[int] = []
     for index in range(len(firsts)):
@@ -303,8 +292,11 @@ def curve_of(measure: Measure) -> Curve:
         points.append(exp_floor(loss, FINE))
         tops.append(exp_ceil(loss, FINE))
     for bounds in (points, tops):
-        rising = all(lower <= upper for lower, upper in pairwise(bounds))
-        require(rising, "precision", "it does not tell the losses apart")
+        require(
+            all(lower <= upper for lower, upper in pairwise(bounds)),
+            "precision",
+            "it does not tell the losses apart",
+        )
     # Second masses are rounded down, and the curve is rounded up.
     seconds = [mass * ONE // top for mass, top in zip(firsts, tops, strict=True)]
     first_sums = [*reversed(list(accumulate(reversed(firsts)))), 0]

@@ -42,9 +42,8 @@ def ranks_ratio(value: object) -> Fraction:
     null: list[int] = []
     if fields.has("null"):
         null = fields.integers("null", 1)
-        ordered = len(null) == 2 and null[0] <= null[1]
         require(
-            ordered,
+            len(null) == 2 and null[0] <= null[1],
             "ranks",
             "null is not a pair of weights, the lesser one first",
         )
@@ -78,7 +77,8 @@ def check_ratio(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
     A sum reveals less than the reports in it.
     """
     target = Target.read(claim, "reports memoised secure_sum", "dp")
-    release, epsilon = target.release, target.epsilon
+    release = target.release
+    epsilon = target.epsilon
     ranks: dict[str, object] = {}
     if proof.has("ranks"):
         ranks = {sha256(canonical(entry)): entry for entry in proof.items("ranks", 100)}
@@ -92,9 +92,8 @@ def check_ratio(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
             raise Refused("pure", _IMPOSSIBLE)
         total += coordinates * log_fraction(ratio)
     if release.sampling == "poisson":
-        alone = release.observer == "reports"
         require(
-            alone,
+            release.observer == "reports",
             "pure",
             "nothing is proved here about secret participation in sums",
         )
@@ -113,7 +112,7 @@ def _log_above(power: Ball, divisor: int = 1) -> Ball:
 
 def _table_cost(table: Table, order: Fraction) -> Ball:
     """The largest log of sum P^a Q^(1-a), which is (a - 1) D_a, over ordered pairs of rows."""
-    require(order > 1, "renyi", "the order must be above 1", order)
+    require(order > 1, "renyi", "the order must be above 1")
     worst: Ball = ball(0)
     for first, second in permutations(table.rows, 2):
         tick()
@@ -130,9 +129,10 @@ def _noise_cost(
     release: ExactRelease, tables: Tables, order: Fraction, cut: int
 ) -> tuple[Ball, Fraction]:
     """The log of a round's power sum under integer noise, and the mass that it leaves out."""
-    require(order > 1, "renyi", "the order must be above 1", order)
+    require(order > 1, "renyi", "the order must be above 1")
     masses = [int(mass) for mass in summed_noise(release, tables, cut).poly.coeffs()]
-    size, shift = len(masses), release.shift
+    size = len(masses)
+    shift = release.shift
     require(size <= MAX_NOISE, "size", "the noise is too wide", size, MAX_NOISE)
     require(
         0 < shift < size,
@@ -160,15 +160,21 @@ def check_renyi(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
     """Check a Renyi divergence, added over releases, or the (epsilon, delta) that follows."""
     target = Target.read(claim, "reports memoised noisy_sum", "dp", "renyi")
     order = proof.number("order")
-    release, epsilon, delta = target.release, target.epsilon, target.delta
-    same = target.order in (None, order)
-    require(same, "renyi", "the proof is about another order", order, target.order)
-    hidden = release.sampling == "poisson"
-    require(not hidden, "renyi", "this proof is not about secret participation")
+    release = target.release
+    epsilon = target.epsilon
+    delta = target.delta
+    require(
+        target.order in (None, order),
+        "renyi",
+        "the proof is about another order",
+        order,
+        target.order,
+    )
+    require(release.sampling != "poisson", "renyi", "this proof is not about secret participation")
     round_log: Ball = ball(0)
     if release.kind == "noisy_sum":
         round_log, left_out = _noise_cost(release, tables, order, read_tail(proof))
-        (_, coordinates) = release.tables[0]
+        _, coordinates = release.only_table
         delta -= left_out * coordinates * release.rounds
     else:
         for digest, coordinates in release.tables:
@@ -197,9 +203,8 @@ def check_renyi(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
     # log delta = (a - 1) (D - epsilon) + a log(1 - 1/a) - log(a - 1).
     bound = above * (total - ball(epsilon))
     bound += ball(order) * (above / ball(order)).log() - above.log()
-    holds = bound <= ball(delta).log()
     require(
-        holds,
+        bound <= ball(delta).log(),
         "renyi",
         "delta is too small at this epsilon",
         delta,

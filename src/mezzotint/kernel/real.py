@@ -36,12 +36,7 @@ def ball(value: Fraction | int) -> Ball:
 
 def floor_scaled(value: Ball, bits: int) -> int:
     """An integer at or below value * 2**bits."""
-    require(
-        value.is_finite(),
-        "precision",
-        "a number could not be enclosed",
-        value,
-    )
+    require(value.is_finite(), "precision", "a number could not be enclosed")
     mantissa, exponent = value.lower().man_exp()
     shift = int(exponent) + bits
     require(shift <= MAX_SHIFT, "size", "a number is too large")
@@ -67,18 +62,12 @@ def exp_ceil(exponent: Fraction, bits: int) -> int:
 
 def log_fraction(value: Fraction) -> Ball:
     """The logarithm of a positive rational; exactly 0 at 1."""
-    require(value > 0, "logarithm", "a number is not positive", value)
+    require(value > 0, "logarithm", "a number is not positive")
     return ball(value.numerator).log() - ball(value.denominator).log()
 
 
 def log_binomial(total: int, chosen: int) -> Ball:
     """The logarithm of the number of choices of `chosen` from `total` things."""
-    require(
-        0 <= chosen <= total,
-        "binomial",
-        "more are chosen than there are",
-        chosen,
-        total,
-    )
+    require(0 <= chosen <= total, "binomial", "more are chosen than there are")
     parts = ball(chosen + 1).lgamma() + ball(total - chosen + 1).lgamma()
     return ball(total + 1).lgamma() - parts

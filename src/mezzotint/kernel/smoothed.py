@@ -35,28 +35,19 @@ def log_divergence(first: int, second: int, lost: int, factor: int) -> Ball | No
     From k downwards the probabilities fall, and so do the ratios of successive ones.
     """
     total = first + second - 1
-    require(
-        first > 0 and second > 0,
-        "profile",
-        "a type has no record",
-        first,
-        second,
-    )
-    require(
-        0 <= lost <= total,
-        "profile",
-        "more is lost than there is",
-        lost,
-        total,
-    )
-    require(factor >= 2**FACTOR, "profile", "epsilon is negative", factor)
-    weight, scaled = first << FACTOR, factor * second
+    require(first > 0 and second > 0, "profile", "a type has no record")
+    require(0 <= lost <= total, "profile", "more is lost than there is")
+    require(factor >= 2**FACTOR, "profile", "epsilon is negative")
+    weight = first << FACTOR
+    scaled = factor * second
     # l (A + E B) < A (s + 1), with E rounded down: k is not too small, and factors are not either.
     last = (weight * (lost + 1) - 1) // (weight + scaled)
     least = max(0, lost - (total - first))
     if last < least:
         return None
-    share, terms, kept = ONE, 0, last
+    share = ONE
+    terms = 0
+    kept = last
     while True:
         tick()
         positive = weight * (lost + 1 - kept)
@@ -87,13 +78,12 @@ def check_profile(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
     stated.text("kind", ("profile",))
     first, second = (stated.integer(key, 0, MAX_RECORDS) for key in ("first", "second"))
     sampled = stated.integer("sampled", 0, first + second)
-    epsilon, log10 = (
-        stated.number("epsilon"),
-        number(stated.take("log10_delta"), "log10_delta"),
-    )
+    epsilon = stated.number("epsilon")
+    log10 = number(stated.take("log10_delta"), "log10_delta")
     stated.done()
     require(epsilon <= 100, "profile", "epsilon is above 100", epsilon)
-    lost, factor = first + second - sampled, exp_floor(epsilon, FACTOR)
+    lost = first + second - sampled
+    factor = exp_floor(epsilon, FACTOR)
     # A record moves from either type to the other, and the divergence counts in both directions.
     pairs = {
         (first, second + 1),

@@ -29,11 +29,13 @@ from mezzotint.kernel.real import (
 from mezzotint.kernel.table import Table, Tables, summed_table
 from mezzotint.kernel.units import (
     BITS,
+    MAX_INTEGER,
     TOTAL,
     WHOLE,
     Fields,
     ceil_div,
     require,
+    require_memory,
     tick,
 )
 
@@ -59,12 +61,7 @@ class _Component:
     shape: Measure
 
     def __post_init__(self) -> None:
-        require(
-            0 <= self.chance <= 1,
-            "blanket",
-            "a chance is no probability",
-            self.chance,
-        )
+        require(0 <= self.chance <= 1, "blanket", "a chance is no probability")
 
 
 @final
@@ -82,17 +79,13 @@ _Placed: TypeAlias = tuple[list[int], list[list[int]]]
 
 
 def _read_component(fields: Fields, combinations: int) -> _Placed:
-    shape, places = fields.integers("shape"), fields.lists("places")
+    shape = fields.integers("shape")
+    places = fields.lists("places")
     fields.done()
     require(sum(shape) > 0, "blanket", "a shape has no mass")
-    served = len(places)
-    require(
-        served == combinations,
-        "blanket",
-        "a group's rows are not all served",
-        served,
-        combinations,
-    )
+    require(len(places) == combinations, "blanket", "a group's rows are not all served")
+    for entry in places:
+        require_memory(2 * (len(shape) + len(entry)), 2 * MAX_INTEGER.bit_length())
     masses = {sum(entry) for entry in places}
     require(len(masses) == 1, "blanket", "rows give a component unequal masses")
     return shape, places
@@ -100,11 +93,16 @@ def _read_component(fields: Fields, combinations: int) -> _Placed:
 
 def _read_blanket(fields: Fields, table: Table, cut: int) -> _Blanket:
     """The blanket, once it fits under every combination of the rows of its group."""
-    chosen, block = fields.integers("rows"), fields.integer("block", 1, 16)
-    exist = len(chosen) > 0 and max(chosen) < len(table.rows)
-    require(exist, "blanket", "a group has no such rows")
-    few = comb(len(chosen) + block - 1, block) <= MAX_COMBINATIONS
-    require(few, "size", "a block has too many combinations of rows")
+    chosen = fields.integers("rows")
+    block = fields.integer("block", 1, 16)
+    require(
+        len(chosen) > 0 and max(chosen) < len(table.rows), "blanket", "a group has no such rows"
+    )
+    require(
+        comb(len(chosen) + block - 1, block) <= MAX_COMBINATIONS,
+        "size",
+        "a block has too many combinations of rows",
+    )
     groups = list(combinations_with_replacement(chosen, block))
     components = fields.items("components", 64)
     placed = [_read_component(Fields(entry, "component"), len(groups)) for entry in components]
@@ -125,12 +123,17 @@ def _require_fit(group: list[Sequence[int]], served: list[tuple[list[int], list[
     """sum of shape * places <= the convolution of the group's rows, entry by entry, in integers."""
     remaining = rational_polynomial([TOTAL])
     for row in group:
+        tick()
         remaining = remaining * polynomial(list(row)) / TOTAL
     for shape, places in served:
+        tick()
         taken = rational_polynomial(shape) * polynomial(places) / sum(shape)
         remaining = remaining - taken
-    fits = all(entry >= 0 for entry in remaining.coeffs())
-    require(fits, "blanket", "a row holds less than its blanket takes")
+    require(
+        all(entry >= 0 for entry in remaining.coeffs()),
+        "blanket",
+        "a row holds less than its blanket takes",
+    )
 
 
 def _cases(
@@ -146,13 +149,16 @@ def _cases(
         return
     last = len(blankets) - 1
     group, first, second = (node.integer(key, 0, last) for key in ("group", "first", "second"))
-    cuts, children = node.integers("cuts"), node.items("children")
+    cuts = node.integers("cuts")
+    children = node.items("children")
     node.done()
-    covered = blankets[group].rows <= blankets[first].rows | blankets[second].rows
-    require(covered, "cases", "a row of the divided group is in neither part")
+    require(
+        blankets[group].rows <= blankets[first].rows | blankets[second].rows,
+        "cases",
+        "a row of the divided group is in neither part",
+    )
     count = counts.get(group, 0)
-    from_zero = len(cuts) == len(children) + 1 and cuts[0] == 0
-    require(from_zero, "cases", "the parts do not begin at 0")
+    require(len(cuts) == len(children) + 1 and cuts[0] == 0, "cases", "the parts do not begin at 0")
     require(
         cuts[-1] == count + 1,
         "cases",
@@ -161,7 +167,7 @@ def _cases(
         count + 1,
     )
     for (least, after), child in zip(pairwise(cuts), children, strict=True):
-        require(least < after, "cases", "a part is empty", least, after)
+        require(least < after, "cases", "a part is empty")
         # At least so many have rows of the first part, and of the second; others stay.
         part = {**counts, group: after - 1 - least}
         part[first] = part.get(first, 0) + least
@@ -175,17 +181,15 @@ def binomial_below(trials: int, chance: Fraction, edge: int) -> int:
     From edge - 1 downwards the ratio of successive terms falls; once it is below 1, a geometric sum
     bounds the rest.
     """
-    require(trials >= 0, "binomial", "a number of trials is negative", trials)
-    require(0 <= chance <= 1, "binomial", "a chance is no probability", chance)
+    require(trials >= 0, "binomial", "a number of trials is negative")
+    require(0 <= chance <= 1, "binomial", "a chance is no probability")
     if edge <= 0 or (chance == 1 and edge <= trials):
         return 0
     if edge > trials or chance in (0, 1):
         return WHOLE
-    k, hit, miss = (
-        edge - 1,
-        chance.numerator,
-        chance.denominator - chance.numerator,
-    )
+    k = edge - 1
+    hit = chance.numerator
+    miss = chance.denominator - hit
     log: Ball = log_binomial(trials, k)
     log += k * ball(chance).log() + (trials - k) * ball(1 - chance).log()
     term = ceil_scaled(log.exp(), BITS + _GUARD)
@@ -195,7 +199,8 @@ def binomial_below(trials: int, chance: Fraction, edge: int) -> int:
         term = ceil_div(term * k * miss, (trials - k + 1) * hit)
         total += term
         k -= 1
-    up, down = k * miss, (trials - k + 1) * hit
+    up = k * miss
+    down = (trials - k + 1) * hit
     return min(WHOLE, ceil_div(total + ceil_div(term * up, down - up), 1 << _GUARD))
 
 
@@ -218,17 +223,16 @@ def _steps(node: Fields, parts: list[_Part], weight: int, noise: Measure) -> Ste
         node.done()
         yield from _ladder(corners, parts, weight, noise)
         return
-    edges, children = node.integers("edges"), node.items("children")
+    edges = node.integers("edges")
+    children = node.items("children")
     node.done()
     require(0 < len(parts) <= MAX_DEPTH, "boxes", "nothing to divide, or too much")
     require(edges[:1] == [0], "boxes", "the counts are not from 0 on")
-    one_each = len(edges) == len(children)
-    require(one_each, "boxes", "not one part per edge", len(edges), len(children))
+    require(len(edges) == len(children), "boxes", "not one part per edge")
     divided, *others = parts
-    sure = divided.chance == 1
-    require(not sure, "boxes", "a component that is drawn for sure is not divided")
+    require(divided.chance < 1, "boxes", "a component that is drawn for sure is not divided")
     for low, after, child in zip(edges, [*edges[1:], divided.draws + 1], children, strict=True):
-        require(low < after, "boxes", "a part is empty", low, after)
+        require(low < after, "boxes", "a part is empty")
         below = binomial_below(divided.draws, divided.chance, after)
         above = binomial_below(divided.draws, 1 - divided.chance, divided.draws + 1 - low)
         share = below + above - WHOLE
@@ -250,8 +254,9 @@ def _steps(node: Fields, parts: list[_Part], weight: int, noise: Measure) -> Ste
 
 def _ladder(corners: list[list[int]], parts: list[_Part], weight: int, noise: Measure) -> Steps:
     """What every corner adds to the noise, from the last, then the weight of what misses all."""
-    lengths = {len(corner) for corner in corners}
-    require(lengths == {len(parts)}, "ladder", "a corner has too few counts")
+    require(
+        {len(corner) for corner in corners} == {len(parts)}, "ladder", "a corner has too few counts"
+    )
     missed = [WHOLE]
     for corner in corners:
         tick()
@@ -263,13 +268,7 @@ def _ladder(corners: list[list[int]], parts: list[_Part], weight: int, noise: Me
     before = [0] * len(parts)
     for position in range(len(corners) - 1, -1, -1):
         for part, edge, reached in zip(parts, corners[position], before, strict=True):
-            require(
-                edge >= reached,
-                "ladder",
-                "corners do not fall",
-                edge,
-                reached,
-            )
+            require(edge >= reached, "ladder", "corners do not fall")
             noise = part.shape.power(edge - reached) * noise
         before = corners[position]
         yield (
@@ -284,8 +283,11 @@ def _noises(release: ExactRelease, proof: Fields, table: Table, cut: int) -> Ite
     blankets = [_read_blanket(Fields(entry, "blanket"), table, cut) for entry in entries]
     others = proof.integer("others", 0, release.clients - 1 - release.corrupted)
     everyone = frozenset(range(len(table.rows)))
-    covers = len(blankets) > 0 and blankets[0].rows == everyone
-    require(covers, "cases", "the first group is not all rows")
+    require(
+        len(blankets) > 0 and blankets[0].rows == everyone,
+        "cases",
+        "the first group is not all rows",
+    )
     for counts, leaf in _cases(proof.fields("cases"), {0: others}, blankets, 0):
         parts: list[_Part] = []
         for group, count in sorted(counts.items()):
@@ -315,8 +317,9 @@ def check_sum(claim: ExactClaim, proof: Fields, tables: Tables) -> None:
     """Check (epsilon, delta) of secure sums; coordinates and rounds are composed as losses."""
     target = Target.read(claim, "secure_sum noisy_sum", "dp")
     release = target.release
-    hidden = release.sampling == "poisson"
-    require(not hidden, "sum", "nothing is proved here about secret participation")
+    require(
+        release.sampling != "poisson", "sum", "nothing is proved here about secret participation"
+    )
     cut = read_tail(proof)
     if release.kind == "noisy_sum":
         cases = _moves(release, summed_noise(release, tables, cut))

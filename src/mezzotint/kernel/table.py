@@ -10,11 +10,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import pairwise
 from typing import TypeAlias, final
 
 from mezzotint.kernel.claim import ExactRelease
-from mezzotint.kernel.units import TOTAL, Fields, read_json, require, sha256
+from mezzotint.kernel.units import (
+    TOTAL,
+    Fields,
+    increases,
+    read_json,
+    require,
+    require_memory,
+    sha256,
+    tick,
+)
 
 MAX_LATTICE = 2**14
 """Integers that represent levels in sums lie below this."""
@@ -30,8 +38,9 @@ class Table:
     def __post_init__(self) -> None:
         require(len(self.rows) > 0, "table", "there is no row")
         for index, row in enumerate(self.rows):
-            same = len(row) == len(self.rows[0])
-            require(same, "table", f"row {index} has not one weight per level")
+            require(
+                len(row) == len(self.rows[0]), "table", f"row {index} has not one weight per level"
+            )
             require(
                 all(weight >= 0 for weight in row),
                 "table",
@@ -93,20 +102,28 @@ def find_table(tables: Tables, digest: str) -> Table:
 
 def single_table(release: ExactRelease, tables: Tables) -> Table:
     """The table of a release that draws from one only."""
-    require(len(release.tables) == 1, "tables", "this proof is about one table")
-    digest, _ = release.tables[0]
+    digest, _ = release.only_table
     return find_table(tables, digest)
 
 
 def summed_table(release: ExactRelease, tables: Tables) -> Table:
     """The table of a release that adds up integers, by integer instead of by level."""
-    table, lattice = single_table(release, tables), release.lattice
-    matches = lattice[:1] == (0,) and len(lattice) == len(table.columns)
-    require(matches, "lattice", "not one integer per level, from 0 on")
-    rising = all(lower < upper < MAX_LATTICE for lower, upper in pairwise(lattice))
-    require(rising, "lattice", "the integers do not increase up to 2**14")
+    table = single_table(release, tables)
+    lattice = release.lattice
+    require(
+        lattice[:1] == (0,) and len(lattice) == len(table.columns),
+        "lattice",
+        "not one integer per level, from 0 on",
+    )
+    require(
+        increases(lattice) and lattice[-1] < MAX_LATTICE,
+        "lattice",
+        "the integers do not increase up to 2**14",
+    )
+    require_memory(len(table.rows) * (lattice[-1] + 1), TOTAL.bit_length())
     spread: list[list[int]] = []
     for row in table.rows:
+        tick()
         weights = dict(zip(lattice, row, strict=True))
         spread.append([weights.get(integer, 0) for integer in range(lattice[-1] + 1)])
     return Table(spread)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any, cast, final
 
 TOTAL = 2**32
@@ -32,7 +33,15 @@ MAX_TEXT = 2**24
 """Characters of the longest file; the longest text of a table has about 2 million."""
 
 MAX_ENTRIES = 2**22
-"""Entries of the longest list, and coefficients of the longest polynomial."""
+"""Entries of the longest list."""
+
+MAX_MEMORY = 2**30
+"""Bits that the numbers of one list or polynomial take, each with `_OVERHEAD` bits of its own."""
+
+_OVERHEAD = 512
+
+MAX_INTEGER = 2**256
+"""Entries of lists are below this."""
 
 MAX_NUMBER_BITS = 13_000
 """Bits of the largest numerator or denominator: Python writes at most 4,300 digits."""
@@ -62,12 +71,11 @@ class Refused(Exception):
     """The proof does not show the claim: the step that failed, why, what it has and needs."""
 
     def __init__(self, step: str, why: str, have: object = None, want: object = None) -> None:
-        self.step, self.why = step, why
-        self.have = "" if have is None else shown(have)
-        self.want = "" if want is None else shown(want)
+        self.step = step
         numbers = ""
-        if self.have or self.want:
-            numbers = f" (have {self.have}, want {self.want})"
+        if have is not None:
+            numbers = f" (have {shown(have)}"
+            numbers += ")" if want is None else f", want {shown(want)})"
         super().__init__(f"{step}: {why}{numbers}")
 
 
@@ -96,10 +104,21 @@ def set_deadline(seconds: int) -> None:
 def tick() -> None:
     """Check the time limit; called in every loop whose length is set by a proof.
 
-    A product of two polynomials is not interrupted: a check may last that much longer.
+    A product of two polynomials is not interrupted: `require_memory` bounds how long it takes.
     """
     if not (time.process_time_ns() < _deadline[0]):
         raise Unfinished("the limit of time is spent; allow more seconds")
+
+
+def require_memory(count: int, bits: int) -> None:
+    """Refuse so many numbers of so many bits before they are made: FLINT aborts without memory."""
+    size = count * (bits + _OVERHEAD)
+    require(size <= MAX_MEMORY, "size", "numbers are too many or too large", size, MAX_MEMORY)
+
+
+def increases(values: Sequence[Any]) -> bool:
+    """Whether each value is above the one before it."""
+    return all(lower < upper for lower, upper in pairwise(values))
 
 
 def ceil_div(numerator: int, denominator: int) -> int:
@@ -258,7 +277,7 @@ class Fields:
 def _integers(entries: list[Any], name: str, least: int) -> list[int]:
     """The list itself, once each entry is an integer at or above `least`."""
     for entry in entries:
-        if type(entry) is not int or not (entry >= least):
-            range_text = f"not an integer from {least} on"
+        if type(entry) is not int or not (least <= entry < MAX_INTEGER):
+            range_text = f"not an integer from {least} on, below 2**256"
             raise Unreadable(f"{name} holds {shown(entry, 60)}, {range_text}")
     return entries
