@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from laws.changes import ROWS, SAME_ROWS, Change, law_tables
 from laws.registry import judges
-from mezzotint import kernel, privacy
+from mezzotint import families, kernel, privacy, vectors
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.federated.budgets import Sums
 from mezzotint.federated.encoding import FixedPointEncoding, gaussian_encoding
@@ -169,3 +170,58 @@ def test_what_tells_some_inputs_apart_has_no_finite_epsilon() -> None:
     assert (one != other).all()  # no randomness: the report is the input
     noisy = gaussian_encoding(noise_multiplier=2.0, l2_norm=1.0, clients=9, size=1)
     assert math.isinf(noisy.report_epsilon)
+
+
+def _noise(granularity: float) -> Any:
+    return vectors.NoiseScheme(
+        noise=families.discrete_gaussian(sigma=2.0), size=4, l2_norm=1.0, granularity=granularity,
+        clients=100,
+    )  # fmt: skip
+
+
+def _run(noise_multiplier: float) -> privacy.Release:
+    sampling = rqp.Poisson(rate=1.0)
+    phase = rqp.Phase(noise_multiplier=noise_multiplier, kappa=1.0, sampling=sampling, steps=2)
+    return rqp.training_release([phase], delta=1e-5)
+
+
+_STRONG, _WEAK = (families.randomized_response(epsilon=value) for value in (0.5, 2.0))
+_SUM: dict[str, Any] = {"trust": "secure_sum", "clients": 5, "delta": DELTA}
+
+OTHERS: dict[str, tuple[privacy.Release, privacy.Release]] = {
+    "tables": tuple(privacy.Release(mechanism=table, delta=0.0) for table in (_STRONG, _WEAK)),
+    "composed": tuple(
+        privacy.Release(mechanism=table, rounds=20, delta=DELTA) for table in (_STRONG, _WEAK)
+    ),
+    "memoised": tuple(
+        privacy.Release(mechanism=_STRONG, rounds=9, distinct=distinct, delta=0.0)
+        for distinct in (2, 3)
+    ),
+    "columns": tuple(
+        privacy.Release(mechanism={"a": _STRONG, "b": table}, delta=0.0)
+        for table in (_STRONG, _WEAK)
+    ),
+    "sums": tuple(privacy.Release(mechanism=table, **_SUM) for table in (_STRONG, _WEAK)),
+    "noise": tuple(
+        privacy.Release(mechanism=_noise(granularity), **{**_SUM, "clients": 100})
+        for granularity in (0.2, 0.1)
+    ),
+    "ranks": tuple(
+        privacy.Release(mechanism=ranked_codebook(12, epsilon, 3), delta=0.0)
+        for epsilon in (0.5, 2.0)
+    ),
+    "training": (_run(4.0), _run(2.0)),
+}  # pyright: ignore[reportAssignmentType]
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_was_checked_about_other_tables_or_less_noise_certifies_nothing(name: str) -> None:
+    """The kernel's claim about the stronger release of a pair, beside the claim about the weaker."""
+    (strong, _), (weak, proof) = (privacy.prove(release) for release in OTHERS[name])
+    assert strong.certified
+    assert weak.certified
+    assert strong.checked is not None
+    assert strong.epsilon < weak.epsilon
+    assert not replace(weak, checked=strong.checked).certified
+    assert replace(weak, epsilon=2 * weak.epsilon).certified
+    again(weak, proof)

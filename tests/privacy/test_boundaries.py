@@ -14,13 +14,13 @@ from mezzotint.core.types import TOTAL
 from mezzotint.privacy import Release, account
 from mezzotint.privacy.accounting import prove, report_words
 from mezzotint.privacy.charges import GLOBAL, Charge, Total
-from mezzotint.privacy.claim import Claim
+from mezzotint.privacy.claim import Claim, nameless
 from mezzotint.privacy.local import (
     PURE,
     _pure,
     _round_epsilon,
 )
-from mezzotint.privacy.propose import Outcome, accepted, nameless, propose_local, pure_total, sealed
+from mezzotint.privacy.propose import Outcome, accepted, propose_local, pure_total, sealed
 from mezzotint.privacy.sums.cost import _single
 from reference.kernel import claim as kernel_claim
 from reference.kernel import release as kernel_release

@@ -29,7 +29,7 @@ from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject, Record, above
 from mezzotint.core.search import bracket
 from mezzotint.core.types import TOTAL, UNIT
-from mezzotint.privacy.claim import Claim, Release, Released
+from mezzotint.privacy.claim import Claim, Release, Released, nameless
 from mezzotint.privacy.local import PURE, account_local
 from mezzotint.privacy.propose import (
     Outcome,
@@ -37,7 +37,6 @@ from mezzotint.privacy.propose import (
     Provable,
     accepted,
     exact_release,
-    nameless,
     propose_local,
     sealed,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -183,7 +184,8 @@ class Claim(Record):
         )  # fmt: skip
         # A record is part of a client's data: what hides all of it hides one.
         covered = exact.unit == self.unit or (exact.unit, self.unit) == ("client", "record")
-        return checked == shown and covered and exact.rate >= Fraction(self.sampling_rate)
+        same = checked == shown and covered and exact.rate >= Fraction(self.sampling_rate)
+        return same and self.release is not None and self.release.draws_as(exact)
 
     @property
     def basis(self) -> str:
@@ -333,6 +335,28 @@ class Accountable(Protocol):
     def account(self, release: Release) -> Claim:
         """The claim of a release of itself."""
         ...
+
+
+@runtime_checkable
+class Described(Protocol):
+    """A mechanism of a release that recognizes itself in what the kernel checked."""
+
+    def describes(self, exact: kernel.ExactRelease) -> bool:
+        """Whether the kernel's release draws from its tables, or has its noise."""
+        ...
+
+
+def nameless(mechanism: Mechanism) -> Mechanism:
+    """The table without the names of its categories, which the kernel does not read: claims are
+    about the numbers."""
+    if mechanism.categories is None:
+        return mechanism
+    return Mechanism(
+        knots=mechanism.knots,
+        levels=mechanism.levels,
+        weights=mechanism.weights,
+        name=mechanism.name,
+    )
 
 
 Released = Mechanism | Mapping[str, Mechanism] | Accountable
@@ -514,6 +538,19 @@ class Release:
         """Pure epsilon of all reports together, rounded up."""
         single = self.table.epsilon
         return single if self.releases == 1 else self.releases * single * (1 + 4 * UNIT)
+
+    def draws_as(self, exact: kernel.ExactRelease) -> bool:
+        """Whether a release of the kernel draws from the same tables, as often, or has the same
+        noise."""
+        mechanism = self.mechanism
+        if isinstance(mechanism, Described):
+            return mechanism.describes(exact)
+        drawn: Counter[str] = Counter()
+        if isinstance(mechanism, Mechanism):
+            drawn[nameless(mechanism).sha256] = self.dimension
+        elif isinstance(mechanism, Mapping):
+            drawn.update(nameless(table).sha256 for table in mechanism.values())
+        return exact.distinct == (self.distinct or 0) and dict(exact.tables) == dict(drawn)
 
     @cached_property
     def summed(self) -> tuple[IntArray, Lattice]:

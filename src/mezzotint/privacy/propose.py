@@ -16,7 +16,6 @@ from functools import partial
 from typing import Any, Protocol, TypeAlias, final, runtime_checkable
 
 import mezzotint as mz
-from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject
 from mezzotint.core.search import bracket
 from mezzotint.core.types import UNIT
@@ -238,18 +237,6 @@ def pure_total(single: float, release: Release) -> float:
     if release.participation == "poisson" and total < 700:
         total = math.log1p(release.sampling_rate * math.expm1(total))
     return release.rounds * total * (1 + 16 * UNIT)
-
-
-def nameless(mechanism: Mechanism) -> Mechanism:
-    """The table without the names of its categories, which the kernel does not read: claims are about the numbers."""
-    if mechanism.categories is None:
-        return mechanism
-    return Mechanism(
-        knots=mechanism.knots,
-        levels=mechanism.levels,
-        weights=mechanism.weights,
-        name=mechanism.name,
-    )
 
 
 def exact_release(release: Release, **summed: Any) -> mz.kernel.ExactRelease:

@@ -288,6 +288,16 @@ class Steps:
             **users,
         )  # fmt: skip
 
+    def describes(self, exact: kernel.ExactRelease) -> bool:
+        """Whether what the kernel checked has the noise and the users of these steps, or less of
+        the one and more of the other."""
+        (phase, *more) = self.phases or (None,)
+        if phase is None or more or exact.noise_multiplier is None:
+            return False
+        weaker = exact.noise_multiplier <= Fraction(phase.noise_multiplier)
+        # Codes that are kept for sure protect nothing.
+        return weaker and exact.kept == 1 and exact.records_per_user >= self.records_per_user
+
     def propose(self, release: Release, claim: Claim, *, seconds: int) -> Outcome | str:
         """A proof, of runs of one phase with Poisson batches whose weights are rounded or free."""
         (phase, *more) = self.phases or (None,)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import final
+from typing import TYPE_CHECKING, final
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,9 @@ from mezzotint.privacy.sums.convolution import sum_pmf
 from mezzotint.privacy.sums.cost import propose_noise
 from mezzotint.privacy.sums.geometry import series
 from mezzotint.vectors.tables import MAX_BITS, ModularScheme, check_planned
+
+if TYPE_CHECKING:
+    from mezzotint import kernel
 
 MAX_SHIFT = 4096
 """Largest change of one coordinate that is enumerated, lattice steps."""
@@ -408,6 +411,13 @@ class NoiseScheme(ModularScheme):
             self.noise.weights.sum()
         )
         return self._sum_of(total, count * mean)
+
+    def describes(self, exact: kernel.ExactRelease) -> bool:
+        """Whether what the kernel checked is this noise on vectors of this length that move by as
+        much."""
+        noise = ((self.noise.table.sha256, self.length),)
+        shift, distance = self._moves
+        return exact.tables == noise and exact.shift >= shift and exact.distance >= distance
 
     def propose(self, release: Release, claim: Claim, *, seconds: int) -> Outcome | str:
         """A proof of the claim, at the Renyi order that `account` chose."""

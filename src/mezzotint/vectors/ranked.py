@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Literal, final, get_args
+from typing import TYPE_CHECKING, Any, Literal, final, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -46,6 +46,9 @@ from mezzotint.privacy.verification import (
 from mezzotint.vectors import codewords as codebooks
 from mezzotint.vectors.codewords import KINDS, Codebook, Kind, gaussian_error, groups
 from mezzotint.vectors.rotation import MAX_DIMENSION
+
+if TYPE_CHECKING:
+    from mezzotint import kernel
 
 Norms = Literal["unit", "slack", "null"]
 
@@ -331,6 +334,12 @@ class RankedCodebook:
             claim = replace(claim, epsilon=min(claim.epsilon, self._pure(release.rounds)))
         vector = f"one vector of {counted(self.dimension, 'coordinate')}"
         return replace(claim, sha256=self.sha256, released=vector, release=release)
+
+    def describes(self, exact: kernel.ExactRelease) -> bool:
+        """Whether what the kernel checked is this table over ranks, with as many indices."""
+        from mezzotint.kernel.units import canonical, sha256
+
+        return exact.tables == ((sha256(canonical(self.table.as_dict())), self.indices),)
 
     def propose(self, release: Release, claim: Claim, *, seconds: int) -> Outcome | str:
         """A proof of the pure claim of all rounds."""
