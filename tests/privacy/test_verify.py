@@ -253,7 +253,7 @@ def test_floats_are_rounded_up(value: Fraction) -> None:
 
 
 RULES: dict[str, Callable[[dict[str, Any]], object]] = {
-    "weights[1] holds -1, not an integer from 0 on": lambda d: d["weights"].__setitem__(
+    "weights[1] holds -1, not an integer from 0 to 2**256": lambda d: d["weights"].__setitem__(
         1, [-1, TOTAL + 1, *d["weights"][1][2:]]
     ),
     f"table: row 2 does not sum to 2**32 (have {TOTAL + 1}, want {TOTAL})": lambda d: d["weights"][

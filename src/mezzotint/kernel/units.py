@@ -278,6 +278,6 @@ def _integers(entries: list[Any], name: str, least: int) -> list[int]:
     """The list itself, once each entry is an integer at or above `least`."""
     for entry in entries:
         if type(entry) is not int or not (least <= entry < MAX_INTEGER):
-            range_text = f"not an integer from {least} on, below 2**256"
+            range_text = f"not an integer from {least} to 2**256"
             raise Unreadable(f"{name} holds {shown(entry, 60)}, {range_text}")
     return entries
