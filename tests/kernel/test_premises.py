@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import re
 from pathlib import Path
@@ -36,7 +37,17 @@ def test_the_page_has_the_table() -> None:
 def test_the_short_tables_of_other_pages_name_what_is_there() -> None:
     """Functions of the kernel and tests, of every page that ends with a table of premises."""
     root, functions = Path(__file__).parents[2], set[str]()
-    for module in ("table", "measures", "losses", "sums", "gaussian", "dual", "smoothed", "claim"):
+    for module in (
+        "table",
+        "measures",
+        "losses",
+        "sums",
+        "gaussian",
+        "dual",
+        "smoothed",
+        "claim",
+        "one",
+    ):
         names = vars(importlib.import_module(f"mezzotint.kernel.{module}"))
         functions |= {f"{module}.{name}" for name in names}
     refused_names = {premise.name for premise in PREMISES}
@@ -51,6 +62,57 @@ def test_the_short_tables_of_other_pages_name_what_is_there() -> None:
                 assert f"def {name}(" in (root / path).read_text(encoding="utf-8"), row
             assert set(re.findall(r"test_refuses\[(.*?)\]", test)) <= refused_names, row
     assert read >= 10
+
+
+def _names(path: Path, root: Path) -> set[str]:
+    """The dotted names of the functions, classes and methods of a module, as the package has them."""
+    dotted = ".".join(path.relative_to(root).with_suffix("").parts)
+    names: set[str] = set()
+
+    def walk(node: ast.AST, outer: str) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.FunctionDef | ast.ClassDef):
+                names.add(f"{outer}.{child.name}")
+                walk(child, f"{outer}.{child.name}")
+
+    walk(ast.parse(path.read_text(encoding="utf-8")), dotted)
+    return names
+
+
+def _rows_of(page: Path) -> list[list[str]]:
+    """The cells of every table of premises of a page."""
+    rows: list[list[str]] = []
+    inside = False
+    for line in page.read_text(encoding="utf-8").splitlines():
+        inside = line.startswith("|") and (inside or line.startswith("| premise |"))
+        if inside and not line.startswith(("|---", "| premise |")):
+            rows.append([cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]])
+    return rows
+
+
+def test_every_page_of_proofs_has_a_table_of_premises_whose_functions_and_tests_exist() -> None:
+    """The tests by their path, or by a name that only one file has; the functions by the end of their names."""
+    root = Path(__file__).parents[2]
+    ends: set[str] = set()
+    for path in (root / "src").rglob("*.py"):
+        for name in _names(path, root / "src"):
+            parts = name.split(".")
+            ends |= {".".join(parts[start:]) for start in range(len(parts))}
+    tests: set[str] = set()
+    for path in (root / "tests").rglob("test_*.py"):
+        for name in re.findall(r"def (test_\w+)\(", path.read_text(encoding="utf-8")):
+            tests |= {name, f"{path.relative_to(root)}::{name}"}
+    for page in sorted((root / "docs" / "proofs").glob("*.md")):
+        rows = _rows_of(page)
+        assert rows, page.name
+        for row in rows:
+            checked, shown = row[1], row[-1]
+            functions = re.findall(r"`([A-Za-z_]\w*(?:\.\w+)+)`", checked)
+            named = re.findall(r"`((?:tests/[\w/.]+::)?test_\w+)", shown)
+            stated = checked.startswith("assumption") or "nothing can check it" in shown
+            assert (functions and named) or stated, (page.name, row)
+            assert set(functions) <= ends, (page.name, row, set(functions) - ends)
+            assert set(named) <= tests, (page.name, row, set(named) - tests)
 
 
 @pytest.mark.parametrize("number", range(0, len(PREMISES), 17))
