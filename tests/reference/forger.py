@@ -169,10 +169,15 @@ class Draw:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.forged = "any"
+        self.near = False
 
     def begin(self) -> None:
-        """Choose what of the next proof is forged: one part, so that the others are tight, or any."""
+        """Choose what of the next proof is forged: one part, so that the others are tight, or any.
+
+        Rows that are near each other have much in common: what others add is then most of the truth.
+        """
         self.forged = self.one("blanket", "division", "draws", "others", "none", "any")
+        self.near = self.chance(0.4)
 
     def forges(self, part: str) -> bool:
         """Whether this part may be forged."""
@@ -207,10 +212,26 @@ class Draw:
             row[self.integer(0, size - 1)] += TOTAL - sum(row)
         return row
 
+    def near_rows(self, levels: int, count: int) -> list[list[int]]:
+        """Rows with most of their weight on one level, a little of which moves from row to row."""
+        base = [TOTAL // self.one(10, 20, 100)] * levels
+        base[self.one(0, 0, levels - 1)] += TOTAL - sum(base)
+        rows: list[list[int]] = []
+        for _ in range(count):
+            row = list(base)
+            source, target = self.random.sample(range(levels), 2)
+            amount = row[source] // self.one(2, 3, 10)
+            row[source] -= amount
+            row[target] += amount
+            rows.append(row)
+        return rows
+
     def rows(self, levels: int, count: int) -> tuple[list[list[int]], bool]:
         """Rows of a table, and whether they are distributions."""
         rows = [self.row(levels) for _ in range(count)]
-        if self.chance(0.25):
+        if self.near and levels > 1:
+            rows = self.near_rows(levels, count)
+        elif self.chance(0.25):
             rows = [rows[0]] * count
         elif self.chance(0.3) and levels == 2:
             low = self.one(1, 10**5, 10**9)
@@ -340,7 +361,8 @@ def blanket(draw: Draw, rows: list[list[int]], chosen: list[int]) -> dict[str, A
         components.append({"shape": least, "places": places})
         cut = len(least) // 2
         halves = least[:cut], [0] * cut + least[cut:]
-        if draw.forged in ("draws", "any") and draw.chance(0.5) and all(map(sum, halves)):
+        often = 0.9 if draw.near else 0.5
+        if draw.forges("draws") and draw.chance(often) and all(map(sum, halves)):
             components = []
             for half in halves:
                 components.append({"shape": half, "places": [[sum(half)] for _ in groups]})
@@ -365,6 +387,8 @@ def blanket(draw: Draw, rows: list[list[int]], chosen: list[int]) -> dict[str, A
 
 def draws(draw: Draw, counts: list[int]) -> dict[str, Any]:
     """A ladder or boxes, of components that come in so many draws at most."""
+    if counts and draw.near and draw.forged == "draws" and draw.chance(0.7):
+        return singles(draw, counts)
     if counts and draw.chance(0.5 if draw.forges("draws") else 0.1):
         most = counts[0]
         edges = sorted({0, *(draw.integer(0, most + 1) for _ in range(draw.integer(0, 2)))})
@@ -386,9 +410,32 @@ def draws(draw: Draw, counts: list[int]) -> dict[str, Any]:
     return {"corners": corners}
 
 
+def singles(draw: Draw, counts: list[int]) -> dict[str, Any]:
+    """A box for each count of the first component, some of them left out; in each the second in what is left or in all."""
+    most = counts[0]
+    if draw.chance(0.3):
+        # Corners that rise: what is reached once is taken for what is reached twice.
+        rising = draw.integer(0, len(counts) - 1)
+        unit = [int(part == rising) for part in range(len(counts))]
+        return {"corners": [unit, [2 * count for count in unit]]}
+    edges = draw.one(
+        list(range(most + 1)), list(range(most + 1)), list(range(most)), list(range(1, most + 1)), [0]
+    )  # fmt: skip
+    everything = draw.chance(0.5)
+    children: list[dict[str, Any]] = []
+    for edge in edges:
+        others = list(counts[1:])
+        if others and not everything:
+            others[0] = min(others[0], most - edge)
+        children.append({"corners": [others]})
+    return {"edges": edges, "children": children}
+
+
 def sums(draw: Draw) -> Trial:
     """Secure sums of up to four clients."""
     levels = draw.one(2, 2, 3)
+    if draw.near and draw.forged == "draws":
+        levels = 3
     rows, good = draw.rows(levels, 2 + draw.chance(0.3))
     table = used(rows) if good else rows
     text, size = text_of(rows), len(table[0])
@@ -396,6 +443,8 @@ def sums(draw: Draw) -> Trial:
     if draw.chance(0.2) and size > 1:
         lattice[-1] += draw.integer(1, 2)
     clients = draw.integer(1, 4)
+    if draw.near and draw.forged == "draws":
+        clients = draw.one(2, 3, 3)
     corrupted = draw.integer(0, clients - 1) if draw.chance(0.4) or draw.forged == "others" else 0
     more, epsilon = draw.common(), draw.epsilon()
     if draw.forged in ("draws", "others"):
@@ -459,7 +508,7 @@ def division(
     if forged == 1:
         blankets[0] = blankets[1]
     cuts = sorted({0, count + 1, *(draw.integer(0, count + 1) for _ in range(draw.integer(0, 2)))})
-    if draw.forged in ("draws", "others"):
+    if draw.forged in ("draws", "others") or draw.chance(0.5):
         cuts = list(range(count + 2))  # every count by itself
     if forged == 2 and len(cuts) > 2:
         cuts = cuts[:-1]

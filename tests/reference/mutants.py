@@ -120,7 +120,7 @@ class Edit:
         return source.replace(text, self.by)
 
 
-_PAIRS = "permutations(range(len(table.rows)), 2)"
+_PAIRS = "permutations(range(len(rows)), 2)"
 
 HOLES: dict[str, tuple[Edit, ...]] = {
     "equal rows are no pair": (
