@@ -215,7 +215,7 @@ def test_a_full_disk(
     def full(*_: object, **__: object) -> object:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("mezzotint.collect.drawing.draw", full)
+    monkeypatch.setattr("mezzotint.collect.encoder.draw", full)
     out = tmp_path / "out.parquet"
     refused(
         *privatize(column_file, mechanism_file, out),

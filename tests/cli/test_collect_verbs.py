@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mezzotint import families
-from mezzotint.collect.runs import PartWriter
+from mezzotint.collect.folders import PartWriter
 from tolerances import FEW
 
 

@@ -281,9 +281,9 @@ def test_a_reader_that_leaves_is_no_error(tmp_path: Path, mechanism_file: Path) 
 
 def test_interrupting_gives_130_and_no_file(tmp_path: Path, mechanism_file: Path) -> None:
     code = (
-        "import signal, os, threading; from mezzotint.collect import drawing; from mezzotint.cli import main\n"
+        "import signal, os, threading; from mezzotint.collect import encoder; from mezzotint.cli import main\n"
         "def interrupt(*a, **k): os.kill(os.getpid(), signal.SIGINT); raise AssertionError('not reached')\n"
-        "drawing.draw = interrupt\n"
+        "encoder.draw = interrupt\n"
         "main()"
     )
     (tmp_path / "in.csv").write_text("x\n1\n")

@@ -18,11 +18,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from mezzotint import collect, families
-from mezzotint.collect import runs
-from mezzotint.collect.columns import blocks_of
-from mezzotint.collect.drawing import plan
+from mezzotint.collect import workers
+from mezzotint.collect.encoder import Encoder
+from mezzotint.collect.folders import MANIFEST, PartWriter, part_name
 from mezzotint.collect.listing import find_files
-from mezzotint.collect.runs import MANIFEST, PartWriter, part_name
+from mezzotint.collect.reports import Origin
+from mezzotint.collect.source import Source, blocks_of
 from mezzotint.core.errors import FileFormatError, InfeasibleError, ParameterError
 
 ONE = families.rqm(lower=-1, upper=1, levels=4, extension=1.0, q=0.4)
@@ -66,10 +67,10 @@ def test_a_worker_hands_back_results_and_what_the_user_must_mend() -> None:
             raise RuntimeError("a fault")
         return block * 10
 
-    assert runs._outcome(work, 1) == 10
-    assert isinstance(runs._outcome(work, 2), ParameterError)
+    assert workers._outcome(work, 1) == 10
+    assert isinstance(workers._outcome(work, 2), ParameterError)
     with pytest.raises(RuntimeError, match="a fault"):  # Ray's to report
-        runs._outcome(work, 3)
+        workers._outcome(work, 3)
 
 
 def test_workers_get_no_key_unless_seeded(
@@ -82,7 +83,7 @@ def test_workers_get_no_key_unless_seeded(
         sent.append(pickle.loads(pickle.dumps(work)).__self__)
         yield from map(sent[-1].write, blocks)
 
-    monkeypatch.setattr(runs, "on_cluster", on_cluster)
+    monkeypatch.setattr(workers, "on_cluster", on_cluster)
     for out, seed in (("a", None), ("b", 3), ("c", 3)):
         collect.privatize(
             source,
@@ -93,8 +94,8 @@ def test_workers_get_no_key_unless_seeded(
             address="somewhere",
             rng=seed,
         )
-    assert sent[0].work.keys == (b"",)
-    assert sent[1].work.keys == plan({"x": ONE}, rng=3).keys
+    assert sent[0].encoder.keys == (b"",)
+    assert sent[1].encoder.keys == Encoder.of({"x": ONE}, rng=3).keys
     assert contents(tmp_path / "b") == contents(tmp_path / "c")
 
 
@@ -102,14 +103,15 @@ def test_workers_get_no_key_unless_seeded(
     "ignore:.*fork:DeprecationWarning"
 )  # what is tested here is just what it warns of
 def test_forked_workers_draw_different_keys(source: Path, tmp_path: Path) -> None:
-    """Two processes forked from one, with the same plan in memory, privatize the same block."""
-    block = blocks_of(find_files(source))[0]
-    writers = []
+    """Two processes forked from one, with the same encoder in memory, privatize the same block."""
+    files = find_files(source)
+    block, writers = blocks_of(files)[0], []
+    encoder = Encoder.of({"x": ONE})
+    rows = Source(files=tuple(files), wanted=encoder.wanted)
     for name in "ab":
         (tmp_path / name).mkdir()
-        work = plan({"x": ONE}) if name == "a" else writers[0].work
         writers.append(
-            PartWriter(work=work, folder=tmp_path / name, run="r", source=None, record_counts=False)
+            PartWriter(encoder=encoder, source=rows, folder=tmp_path / name, origin=Origin(run="r"))
         )
     for writer in writers:
         child = os.fork()
@@ -129,7 +131,7 @@ def test_forked_workers_draw_different_keys(source: Path, tmp_path: Path) -> Non
 def test_without_ray_the_remedy_is_named(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runs.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr(workers.importlib.util, "find_spec", lambda _: None)
     with pytest.raises(
         ParameterError, match=r"engine=ray: ray is not installed; .*pip install '\.\[ray\]'"
     ):
@@ -259,9 +261,9 @@ def test_a_killed_worker_is_replaced_and_no_row_is_reported_twice(
     )  # workers cannot import the tests
     log, killed, seed = tmp_path / "log", [], 3 if stream == "seeded" else None
     log.mkdir()
-    real = runs.on_cluster
+    real = workers.on_cluster
     monkeypatch.setattr(
-        runs, "on_cluster", lambda work, *a: real(Slow(work.__self__, log).write, *a)
+        workers, "on_cluster", lambda work, *a: real(Slow(work.__self__, log).write, *a)
     )
 
     def kill() -> None:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mezzotint.collect.columns import arrow, numbers, plain, validity
+from mezzotint.core.values import arrow, numbers, plain, validity
 
 CELLS = st.lists(st.none() | st.integers(-1000, 1000) | st.just(float("nan")), max_size=40)
 

@@ -15,11 +15,12 @@ import pytest
 
 import mezzotint as mz
 from mezzotint import collect, families
-from mezzotint.collect import drawing
-from mezzotint.collect.columns import blocks_of
-from mezzotint.collect.drawing import Tally, plan
+from mezzotint.collect import encoder
+from mezzotint.collect.encoder import Encoder, Tally
+from mezzotint.collect.folders import MANIFEST, STATE, PartWriter, part_name
 from mezzotint.collect.listing import find_files
-from mezzotint.collect.runs import MANIFEST, STATE, PartWriter, part_name
+from mezzotint.collect.reports import Origin
+from mezzotint.collect.source import Source, blocks_of
 from mezzotint.core.errors import FileFormatError, ParameterError
 from reference.collect import block_codes, csv_rows
 
@@ -159,7 +160,7 @@ def test_parts_are_drawn_as_defined_and_only_codes_are_left(days: Path, tmp_path
     for block in blocks:
         rows = pq.ParquetFile(block.file.path).read_row_groups(list(range(*(block.groups or ()))))
         part = pq.read_table(out / part_name(block.index))
-        for name, key in zip(tables, plan(tables, rng=11).keys, strict=True):
+        for name, key in zip(tables, Encoder.of(tables, rng=11).keys, strict=True):
             codes = block_codes(tables[name], rows[name].to_pylist(), key=key, index=block.index)
             assert part[f"{name}_code"].to_pylist() == codes
             expected[name] += codes
@@ -194,13 +195,13 @@ def test_without_a_seed_no_two_parts_share_a_key(
     days: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     keys: list[bytes] = []
-    real = drawing.keystream_words
+    real = encoder.keystream_words
 
     def spy(key: bytes, first: int) -> Any:
         keys.append(key)
         return real(key, first)
 
-    monkeypatch.setattr(drawing, "keystream_words", spy)
+    monkeypatch.setattr(encoder, "keystream_words", spy)
     tables = {"x": ONE, "y": TWO}
     collect.privatize_columns(days, tmp_path / "a", mechanisms=tables, block_rows=1300, threads=1)
     collect.privatize_columns(days, tmp_path / "b", mechanisms=tables, block_rows=1300, threads=1)
@@ -397,11 +398,11 @@ def test_of_two_attempts_at_a_part_one_counts(
 ) -> None:
     """What a retry amounts to while the first attempt is still alive."""
     (tmp_path / "out").mkdir()
-    writer = PartWriter(
-        work=plan({"x": ONE}), folder=tmp_path / "out", run="r", source=None, record_counts=False
-    )
-    block = blocks_of(find_files(days))[0]
-    real, nested = drawing.Plan.encode, []
+    maker, files = Encoder.of({"x": ONE}), find_files(days)
+    rows = Source(files=tuple(files), wanted=maker.wanted)
+    writer = PartWriter(encoder=maker, source=rows, folder=tmp_path / "out", origin=Origin(run="r"))
+    block = blocks_of(files)[0]
+    real, nested = Encoder.encode, []
 
     def encode(self: Any, *arguments: Any, **options: Any) -> Any:
         if not nested:
@@ -409,7 +410,7 @@ def test_of_two_attempts_at_a_part_one_counts(
             nested[0] = writer.write(block)  # the other attempt finishes while this one is half-way
         return real(self, *arguments, **options)
 
-    monkeypatch.setattr(drawing.Plan, "encode", encode)
+    monkeypatch.setattr(Encoder, "encode", encode)
     assert writer.write(block) is None
     assert nested[0].reports == SIZES[0]
     first = contents(tmp_path / "out")

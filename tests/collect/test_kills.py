@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mezzotint import collect, families
-from mezzotint.collect.runs import MANIFEST, STATE
+from mezzotint.collect.folders import MANIFEST, STATE
 
 ONE = families.rqm(lower=-1, upper=1, levels=4, extension=1.0, q=0.4)
 

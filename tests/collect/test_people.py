@@ -40,7 +40,7 @@ def written(folder: Path, rows: int = 4000, *, values: Any = None) -> pa.Table:
     return table
 
 
-@judges("collect.results.charge", "collect.results.charge_people")
+@judges("collect.charging.RunCharge.pay")
 @pytest.mark.parametrize("out", ["r.parquet", "parts/"])
 def test_at_most_k_rows_are_kept_and_charged(tmp_path: Path, out: str) -> None:
     table = written(tmp_path / "in")
@@ -96,10 +96,10 @@ def test_values_do_not_move_the_selection(tmp_path: Path) -> None:
     assert other.bits.tobytes() != bits[0].tobytes()
     # Masks of parts of a file are slices of the whole.
     (first, _) = files = find_files(tmp_path / "0")
-    whole = other.mask(str(first.path), 0, 1501)
-    parts = [other.mask(str(first.path), start, 7) for start in range(0, 1498, 7)]
+    whole = other.mask(first, 0, 1501)
+    parts = [other.mask(first, start, 7) for start in range(0, 1498, 7)]
     assert np.concatenate(parts).tolist() == whole[:1498].tolist()
-    assert whole.sum() + other.mask(str(files[1].path), 0, 2499).sum() == other.kept
+    assert whole.sum() + other.mask(files[1], 0, 2499).sum() == other.kept
 
 
 def test_every_row_of_a_person_is_as_likely(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_every_row_of_a_person_is_as_likely(tmp_path: Path) -> None:
         chosen = select_rows(
             files, person="rider", period=None, at_most=1, key=key, dialect=STANDARD
         )
-        counts += chosen.mask(str(files[0].path), 0, 4)
+        counts += chosen.mask(files[0], 0, 4)
     assert counts.sum() == 400
     assert abs(counts - 100).max() <= 5 * np.sqrt(400 * 0.25 * 0.75)
 

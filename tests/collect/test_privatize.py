@@ -18,9 +18,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from mezzotint import collect, datasets, families
-from mezzotint.collect.columns import numbers, open_columns
+from mezzotint.collect.source import open_columns
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.values import numbers
 from reference.collect import csv_rows
 
 N = 5000
@@ -244,7 +245,7 @@ def test_options_that_would_undo_the_privacy_or_make_no_sense_are_refused(
         ({"keep": ["none"]}, "keep=none: no such column"),
         ({"missing": "fill"}, "missing=fill"),
         ({"on_out_of_range": "wrap"}, "on_out_of_range=wrap"),
-        ({"on_out_of_range": "error"}, r"data row \d+ holds .*, outside \[-1, 1\]"),
+        ({"on_out_of_range": "error"}, r"data row \d+ lies outside \[-1, 1\]"),
         ({"record_counts": True}, "record_counts=True: a CSV"),
         ({"out": source}, "is the source itself"),
         ({"out": tmp_path / "out.txt"}, "out=.*out.txt: name a .parquet"),
@@ -280,7 +281,7 @@ def test_out_of_range_names_the_row_behind_missing_ones(
     tmp_path: Path, mechanism: Mechanism
 ) -> None:
     source = write(tmp_path / "in.parquet", {"x": pa.array([None, 0.5, None, 7.0])})
-    with pytest.raises(ParameterError, match="data row 4 holds 7"):
+    with pytest.raises(ParameterError, match="data row 4 lies outside"):
         collect.privatize(
             source,
             tmp_path / "o.csv",

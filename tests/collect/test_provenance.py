@@ -17,8 +17,8 @@ import pytest
 
 from laws.registry import judges
 from mezzotint import collect, families, privacy
-from mezzotint.collect import runs
 from mezzotint.collect.counts import CodeCounts
+from mezzotint.collect.folders import PartWriter
 from mezzotint.core.errors import BudgetError, ParameterError
 from tolerances import FEW
 
@@ -200,7 +200,7 @@ def spent_by(ledger: Path, person: str) -> float:
     return privacy.Ledger(ledger).person_spent(person, key=key).epsilon
 
 
-@judges("collect.results.charge", "collect.results.charge_people")
+@judges("collect.charging.RunCharge.pay")
 @pytest.mark.parametrize("out", ["r.parquet", "folder/"])
 def test_people_pay_for_their_own_rows(tmp_path: Path, out: str) -> None:
     """Ann has two rows, the others one: the second run of the same file is refused for her, and charges nobody."""
@@ -275,16 +275,16 @@ def test_a_resumed_run_is_charged_once(
         "budget": 0.6,
         "block_rows": 300,
     }
-    write, done = runs.PartWriter.write, []
+    write, done = PartWriter.write, []
 
-    def stop(self: runs.PartWriter, block: Any, **options: Any) -> Any:
+    def stop(self: PartWriter, block: Any, **options: Any) -> Any:
         if len(done) == 2:
             raise OSError("the disk is gone")
         done.append(block)
         return write(self, block, **options)
 
     with monkeypatch.context() as patched:
-        patched.setattr(runs.PartWriter, "write", stop)
+        patched.setattr(PartWriter, "write", stop)
         with pytest.raises(OSError, match="disk"):
             collect.privatize(source, f"{tmp_path}/out/", threads=1, **options)
     result = collect.privatize(source, f"{tmp_path}/out/", resume=True, **options)

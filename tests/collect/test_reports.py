@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mezzotint import collect, families
-from mezzotint.collect import drawing
+from mezzotint.collect import encoder
 from mezzotint.collect.columns import COMMENT, METADATA_KEY
 from mezzotint.collect.counts import CodeCounts
 from mezzotint.core.errors import FileFormatError, ParameterError
@@ -303,7 +303,7 @@ def test_a_full_disk_leaves_what_was_there(
     out = tmp_path / f"out{ending}"
     if old is not None:
         out.write_text(old)
-    drawn, real = [0], drawing.draw
+    drawn, real = [0], encoder.draw
 
     def full(*arguments: Any, **options: Any) -> Any:
         drawn[0] += 1
@@ -311,7 +311,7 @@ def test_a_full_disk_leaves_what_was_there(
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(out))
         return real(*arguments, **options)
 
-    monkeypatch.setattr(drawing, "draw", full)
+    monkeypatch.setattr(encoder, "draw", full)
     with pytest.raises(OSError, match="No space left"):
         collect.privatize(source, out, column="x", mechanism=MECHANISM, overwrite=True)
     assert (out.read_text() if out.exists() else None) == old

@@ -196,7 +196,7 @@ def test_frequencies_have_no_first_category(
 
 @judges(
     "collect.runs.privatize", "collect.runs.privatize_columns", "collect.results.of_one_column",
-    "collect.results.result_of", "collect.runs.Run.execute", "privacy.claim.Claimed.epsilon",
+    "collect.results.result_of", "collect.folders.FolderRun.execute", "privacy.claim.Claimed.epsilon",
 )  # fmt: skip
 def test_collected_columns_claim_what_their_tables_cost_together(tmp_path: Path) -> None:
     """In either order, under any name, in other units, and with the same column twice."""

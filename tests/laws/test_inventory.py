@@ -9,7 +9,8 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
     "reads, checks or passes on a number that a caller gives, or that a record was made with: it computes none": (
         "privacy.propose.bound_document",
         "collect.intervals.within", "collect.shapes.possible_mean",
-        "collect.drawing.Plan.for_block", "collect.drawing.plan",
+        "collect.charging.ledger_of", "collect.charging.RunCharge.release",
+        "collect.reports.Origin.part", "collect.reports.read_description", "collect.counts.BlockCounter.field",
         "design.problem.Problem.width",
         "design.problem.make_problem", "design.problem.without_bound",
         "core.arguments.check_epsilon",

@@ -204,7 +204,7 @@ def _facts(
 
 
 def _key(ledger: mz.privacy.Ledger) -> bytes:
-    from mezzotint.collect.results import ledger_key
+    from mezzotint.collect.charging import ledger_key
 
     return ledger_key(ledger, create=False)
 
@@ -228,7 +228,7 @@ def _people_of(
 
 def _converted(old: mz.privacy.Ledger, path: Path) -> mz.privacy.Ledger:
     """A new ledger of segments that charges everybody what the old one does; the old one stays."""
-    from mezzotint.collect.results import inherited_key
+    from mezzotint.collect.charging import inherited_key
 
     if path.exists():
         raise ParameterError("convert", str(path), "exists already; name a new file")

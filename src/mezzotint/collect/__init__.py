@@ -8,16 +8,11 @@ if TYPE_CHECKING:
     from mezzotint.collect.answers import Answer as Answer
     from mezzotint.collect.answers import GroupEstimates as GroupEstimates
     from mezzotint.collect.answers import estimate_groups as estimate_groups
-    from mezzotint.collect.columns import read_values as read_values
     from mezzotint.collect.counts import CodeCounts as CodeCounts
     from mezzotint.collect.counts import Counter as Counter
     from mezzotint.collect.counts import load_counts as load_counts
     from mezzotint.collect.counts import read_counts as read_counts
     from mezzotint.collect.counts import save_counts as save_counts
-    from mezzotint.collect.drawing import Memo as Memo
-    from mezzotint.collect.drawing import load_memo_key as load_memo_key
-    from mezzotint.collect.drawing import memoised as memoised
-    from mezzotint.collect.drawing import new_memo_key as new_memo_key
     from mezzotint.collect.estimates import Estimate as Estimate
     from mezzotint.collect.estimates import Frequencies as Frequencies
     from mezzotint.collect.estimates import HashedCounts as HashedCounts
@@ -43,6 +38,10 @@ if TYPE_CHECKING:
     from mezzotint.collect.groups import total as total
     from mezzotint.collect.groups import two_way as two_way
     from mezzotint.collect.intervals import Interval as Interval
+    from mezzotint.collect.memo import Memo as Memo
+    from mezzotint.collect.memo import load_memo_key as load_memo_key
+    from mezzotint.collect.memo import memoised as memoised
+    from mezzotint.collect.memo import new_memo_key as new_memo_key
     from mezzotint.collect.pipelines import arrow_codes as arrow_codes
     from mezzotint.collect.pipelines import polars_codes as polars_codes
     from mezzotint.collect.pipelines import register_arrow_function as register_arrow_function
@@ -58,11 +57,12 @@ if TYPE_CHECKING:
     from mezzotint.collect.results import RAW_COUNTS_REMARK as RAW_COUNTS_REMARK
     from mezzotint.collect.results import ColumnResult as ColumnResult
     from mezzotint.collect.results import ColumnsResult as ColumnsResult
-    from mezzotint.collect.results import Options as Options
     from mezzotint.collect.results import PrivatizeResult as PrivatizeResult
-    from mezzotint.collect.results import Settings as Settings
     from mezzotint.collect.runs import privatize as privatize
     from mezzotint.collect.runs import privatize_columns as privatize_columns
+    from mezzotint.collect.settings import Options as Options
+    from mezzotint.collect.settings import Settings as Settings
     from mezzotint.collect.shapes import safe_half_width as safe_half_width
+    from mezzotint.collect.source import read_values as read_values
 
 __getattr__, __dir__ = on_demand(__name__, __file__)

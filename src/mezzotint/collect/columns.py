@@ -8,47 +8,25 @@ rows read are compared with the rows that a file says it has.
 from __future__ import annotations
 
 import gzip
-import io
-import json
-import math
-import os
 import re
-import sys
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, BinaryIO, NoReturn, final
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
-import pyarrow.json as pajson
 import pyarrow.parquet as pq
 
-from mezzotint.collect.dates import Derived, derive, parse_derived, part_fault
 from mezzotint.collect.listing import (
-    STREAM,
-    STREAMS,
-    AnyPath,
-    FileKind,
-    SourceFile,
-    file_kind,
-    is_file,
     is_remote,
     open_binary,
-    stamp,
 )
-from mezzotint.collect.listing import find_files as find_files
 from mezzotint.core.errors import FileFormatError, MezzotintError, ParameterError
-from mezzotint.core.values import NOT_WHOLE, category_fault, number_fault
-from mezzotint.core.values import arrow as arrow
-from mezzotint.core.values import numbers as numbers
-from mezzotint.core.values import plain as plain
-from mezzotint.core.values import validity as validity
+from mezzotint.core.values import number_fault
 
 compute: Any = pc  # its functions are made at import time, unseen by type checkers
 
@@ -57,9 +35,6 @@ BATCH_ROWS = 1 << 18
 
 BLOCK_BYTES = 1 << 22
 """Bytes of text that are parsed at a time."""
-
-NAMES_BYTES = 1 << 19
-"""Bytes of lines of JSON whose keys are the columns of a file."""
 
 METADATA_KEY = b"mezzotint"
 COMMENT = b"# mezzotint: "
@@ -114,8 +89,6 @@ class Dialect:
 
 STANDARD = Dialect()
 DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
-EXACT = 2**53
-"""Floats of smaller magnitude hold every integer exactly."""
 
 
 REASON = re.compile(r"[^\W\d_]+(?:[ -][^\W\d_]+)*(?= *(?:$|\n|[.:;,(]))")
@@ -325,7 +298,7 @@ class ArrowReader(ColumnReader):
         return opened(self._source, options=chosen)
 
     def _batches(self, uses: Uses, groups: tuple[int, int] | None) -> Iterator[pa.RecordBatch]:
-        _refuse_groups(self.name, groups)
+        refuse_groups(self.name, groups)
         names = uses.names
         reader = self._open(sorted(self.names.index(column) for column in set(names)))
         batches: Any = reader
@@ -348,7 +321,7 @@ class OrcReader(ColumnReader):
             super().__init__(name, self._file.schema)
 
     def _batches(self, uses: Uses, groups: tuple[int, int] | None) -> Iterator[pa.RecordBatch]:
-        _refuse_groups(self.name, groups)
+        refuse_groups(self.name, groups)
         names, rows = uses.names, 0
         for i in range(self._file.nstripes):
             batch = self._file.read_stripe(i, columns=names)
@@ -360,7 +333,8 @@ class OrcReader(ColumnReader):
         return self.rows / max(1, self._file.nrows)
 
 
-def _refuse_groups(name: str, groups: tuple[int, int] | None) -> None:
+def refuse_groups(name: str, groups: tuple[int, int] | None) -> None:
+    """Raises ParameterError for row groups of a file that has none."""
     if groups is not None:
         raise ParameterError(
             "groups", groups, f"{name} is not a Parquet file: it has no row groups"
@@ -418,7 +392,7 @@ class CsvReader(ColumnReader):
         del column  # of text: each cell is parsed
 
     def _batches(self, uses: Uses, groups: tuple[int, int] | None) -> Iterator[pa.RecordBatch]:
-        _refuse_groups(self.name, groups)
+        refuse_groups(self.name, groups)
         for block, records in self._records.blocks():
             if not records:
                 continue
@@ -464,9 +438,10 @@ class CsvReader(ColumnReader):
         """The columns of bytes as numbers and text, cell by cell."""
         columns: list[pa.Array] = []
         for column, cells in zip(uses.names, table.columns, strict=True):
-            text = self._text(cells.combine_chunks(), column)
-            number = len(columns) < len(uses.numeric)
-            columns.append(self._numbers(text, column) if number else text)
+            array = self._text(cells.combine_chunks(), column)
+            if len(columns) < len(uses.numeric):
+                array = self._numbers(array, column)
+            columns.append(array)
         return columns
 
     def _text(self, array: pa.Array, column: str) -> pa.Array:
@@ -522,396 +497,9 @@ class CsvReader(ColumnReader):
         return "holds text, not a number"
 
     def done(self) -> float:
-        return self._raw.tell() / self._size if self._raw is not None and self._size > 0 else 0.0
+        return share_read(self._raw, self._size)
 
 
-class _Number(str):
-    """A number of JSON, as it is spelled."""
-
-    __slots__ = ()
-
-
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) != len(pairs):
-        raise ValueError("a key occurs twice")
-    return members
-
-
-@final
-class JsonReader(ColumnReader):
-    """A file of one JSON object per line. Numbers to privatize are numbers; all other values are read as text.
-
-    The columns are the keys of the first lines (`NAMES_BYTES`).
-    """
-
-    def __init__(
-        self, *, name: str, stream: BinaryIO, raw: BinaryIO | None = None, size: int = 0
-    ) -> None:
-        self.name, self.rows = name, 0
-        self._stream, self._raw, self._size = stream, raw, size
-        with reading(name):
-            self._first = self._block(b"")
-            head = self._first[: self._first.rfind(b"\n", 0, NAMES_BYTES) + 1] or self._first
-            try:
-                names = list(pajson.read_json(pa.BufferReader(head)).schema.names)
-            except pa.ArrowInvalid:
-                names = list(dict.fromkeys(key for row in self._objects(head) for key in row))
-        super().__init__(name, pa.schema([pa.field(key, pa.string()) for key in names]))
-
-    def require_numbers(self, column: str) -> None:
-        del column  # each value is looked at
-
-    def _block(self, pending: bytes) -> bytes:
-        """The next bytes up to and with a line end: no string of JSON holds one. Empty at the end of the file."""
-        pieces = [pending]
-        while data := self._stream.read(BLOCK_BYTES):
-            pieces.append(data)
-            if b"\n" in data:
-                pieces.append(self._stream.readline())
-                break
-        return b"".join(pieces)
-
-    def _batches(self, uses: Uses, groups: tuple[int, int] | None) -> Iterator[pa.RecordBatch]:
-        from mezzotint.collect.lexer import count_lines  # heavy: numba
-
-        _refuse_groups(self.name, groups)
-        fields = [pa.field(column, pa.float64()) for column in uses.numeric]
-        fields += [pa.field(column, pa.string()) for column in uses.keep]
-        schema, block = pa.schema(fields), self._first
-        self._first = b""
-        while block:
-            lines = count_lines(np.frombuffer(block, dtype=np.uint8))
-            table = self._parsed(block, schema)
-            if lines and (table is None or table.num_rows != lines):
-                table = self._by_line(block, schema, uses)
-            if lines:
-                assert table is not None, "read line by line"
-                yield from table.combine_chunks().to_batches()
-            block = self._block(b"")
-
-    def _parsed(self, block: bytes, schema: pa.Schema) -> pa.Table | None:
-        """The columns as Arrow reads them; None where it cannot, or they hold text that is not UTF-8."""
-        try:
-            table = pajson.read_json(
-                pa.BufferReader(block),
-                read_options=pajson.ReadOptions(use_threads=False, block_size=len(block) + 1),
-                parse_options=pajson.ParseOptions(
-                    explicit_schema=schema, unexpected_field_behavior="ignore"
-                ),
-            )
-            table.validate(full=True)
-        except pa.ArrowInvalid:
-            return None
-        return table
-
-    def _by_line(self, block: bytes, schema: pa.Schema, uses: Uses) -> pa.Table:
-        columns: dict[str, list[Any]] = {column: [] for column in schema.names}
-        for index, row in enumerate(self._objects(block)):
-            for column in uses.numeric:
-                columns[column].append(self._number(row.get(column), column, index))
-            for column in uses.keep:
-                value = row.get(column)
-                columns[column].append(self._text(value, column, index, column in uses.labels))
-        return pa.table(columns, schema=schema)
-
-    def _objects(self, block: bytes) -> Iterator[dict[str, Any]]:
-        """The object of each line; raises FileFormatError for a line that holds none."""
-        hooks: dict[str, Any] = {"parse_int": _Number, "parse_float": _Number}
-        index = 0
-        for line in block.split(b"\n"):
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line, object_pairs_hook=_distinct, parse_constant=_Number, **hooks)
-            except (ValueError, RecursionError) as error:
-                raise self._fault(index, f"is not JSON in UTF-8 ({reason_of(error)})") from None
-            if not isinstance(row, dict):
-                raise self._fault(index, "is not a JSON object")
-            yield row
-            index += 1
-
-    def _number(self, value: Any, column: str, index: int) -> float | None:
-        if value is None:
-            return None
-        if not isinstance(value, _Number):
-            raise self._refused(column, index, f"holds {_kind(value)}, not a number")
-        return float(value)
-
-    def _text(self, value: Any, column: str, index: int, label: bool) -> str | None:
-        if value is None or isinstance(value, bool):
-            return {None: None, True: "true", False: "false"}[value]
-        if isinstance(value, dict | list):
-            raise self._refused(column, index, f"holds {_kind(value)}, not text")
-        if label and isinstance(value, _Number):
-            return self._digits(value, column, index)
-        return str(value)
-
-    def _digits(self, value: str, column: str, index: int) -> str | None:
-        """The spelling of a number that names a category: its digits; NaN is missing."""
-        number = float(value)
-        if number != number:
-            return None
-        whole = math.isfinite(number) and number == int(number)
-        if not whole or (abs(number) >= EXACT and not value.lstrip("-").isdigit()):
-            raise self._refused(column, index, NOT_WHOLE)
-        return value if value.lstrip("-").isdigit() else str(int(number))
-
-    def _refused(self, column: str, index: int, words: str) -> ParameterError:
-        return ParameterError("column", column, f"data row {self.rows + index + 1} {words}")
-
-    def _fault(self, index: int, words: str) -> FileFormatError:
-        return FileFormatError(f"{self.name}: data row {self.rows + index + 1:,} {words}")
-
-    def done(self) -> float:
-        return self._raw.tell() / self._size if self._raw is not None and self._size > 0 else 0.0
-
-
-def _kind(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true or false"
-    return {dict: "an object", list: "a list"}.get(type(value), "text")
-
-
-@contextmanager
-def open_columns(path: AnyPath, *, dialect: Dialect = STANDARD) -> Iterator[ColumnReader]:
-    """Opens a file of columns by its extension, here or at an address, or "-"; closes it when the block ends.
-
-    Raises:
-        ParameterError: no such file, or an extension that says nothing.
-        FileFormatError: the content is not what the extension says.
-
-    Guarantees: memory stays constant in the number of rows.
-    """
-    name = os.fspath(path)
-    if name in (STREAM, *STREAMS):
-        yield CsvReader(name="standard input", stream=sys.stdin.buffer, dialect=dialect)
-        return
-    kind = file_kind(name)
-    if not is_file(name):
-        raise ParameterError("source", name, "no such file; check the path")
-    with ExitStack() as stack:
-        if kind == "parquet":
-            yield ParquetReader(name=name, file=stack.enter_context(whole_parquet(name)))
-            return
-        with reading(name):
-            raw: Any = stack.enter_context(open_binary(name))
-            stream = _unpacked(raw, kind, stack)
-            size = stamp(name)[0]
-        if kind == "arrow":
-            yield ArrowReader(name=name, source=raw)
-        elif kind == "orc":
-            yield OrcReader(name=name, source=raw)
-        elif kind == "jsonl":
-            yield JsonReader(name=name, stream=stream, raw=raw, size=size)
-        else:
-            prefer = "\t" if ".tsv" in name.lower()[-8:] else ""
-            options: dict[str, Any] = {"dialect": dialect, "prefer": prefer}
-            yield CsvReader(name=name, stream=stream, raw=raw, size=size, **options)
-
-
-def _unpacked(raw: Any, kind: FileKind, stack: ExitStack) -> Any:
-    """The text of a file, in buffers."""
-    if kind == "csv.gz":
-        return stack.enter_context(gzip.GzipFile(fileobj=raw))
-    if kind == "csv.zst":
-        packed: Any = pa.CompressedInputStream(raw, "zstd")
-        return stack.enter_context(io.BufferedReader(packed))
-    if kind in ("csv", "jsonl") and not isinstance(raw, io.BufferedReader):
-        return io.BufferedReader(raw)
-    return raw
-
-
-# Data sets -------------------------------------------------------------------------------------------------------
-
-BLOCK_ROWS = 1 << 20
-"""Rows of a block at least, where its file has as many: neighbouring row groups are joined until they have them."""
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Block:
-    """Rows that are privatized together: row groups of a Parquet file (first, one past the last), or a complete file.
-
-    `index` is its place in the run; before it are `offset` rows of its file; `rows` is None where only reading tells.
-    """
-
-    index: int
-    file: SourceFile
-    groups: tuple[int, int] | None
-    offset: int
-    rows: int | None
-
-
-def blocks_of(files: Sequence[SourceFile], *, block_rows: int = BLOCK_ROWS) -> list[Block]:
-    """The blocks of a data set, in order: the same of the same files. Only the ends of Parquet files are read."""
-    blocks: list[Block] = []
-    for file in files:
-        if file_kind(file.path) != "parquet":
-            blocks.append(Block(index=len(blocks), file=file, groups=None, offset=0, rows=None))
-            continue
-        with whole_parquet(file.path) as opened:
-            sizes = [
-                opened.metadata.row_group(i).num_rows for i in range(opened.metadata.num_row_groups)
-            ]
-        first = before = rows = 0
-        for i, size in enumerate(sizes):
-            rows += size
-            if rows and (rows >= block_rows or i == len(sizes) - 1):
-                groups = (first, i + 1)
-                blocks.append(
-                    Block(index=len(blocks), file=file, groups=groups, offset=before, rows=rows)
-                )
-                first, before, rows = i + 1, before + rows, 0
-    return blocks
-
-
-@final
-class OpenFile:
-    """An open file of a data set: its own columns, parts of its dates, and what the names of its folders make.
-
-    Arguments:
-        numeric: columns to privatize; `labels` are those of them that hold categories, not numbers.
-        extra: column to read beside them, of the file or of its folders -> the parameter that names it.
-
-    Raises:
-        ParameterError: a column that is missing, stands twice, or is of a type that its use cannot take.
-    """
-
-    def __init__(
-        self,
-        *,
-        file: SourceFile,
-        reader: ColumnReader,
-        numeric: Sequence[str],
-        extra: Mapping[str, str],
-        labels: Sequence[str] = (),
-    ) -> None:
-        self.reader, self.name = reader, file.name
-        self._labels = list(labels)
-        self._numeric, self._extra = list(numeric), list(extra)
-        self._partition = dict(file.partition)
-        self._derived: dict[str, Derived] = {}
-        for column in self._numeric:
-            self._require(column, "column")
-            self._require_kind(column)
-        for column, parameter in extra.items():
-            self._require(column, parameter)
-
-    def _require(self, column: str, parameter: str) -> None:
-        derived = None if column in self.reader.names else parse_derived(column)
-        stored = column
-        if derived is not None:
-            self._derived[column] = derived
-            stored = derived.column
-        if stored not in self._partition:
-            self.reader.require(stored, parameter=parameter)
-        elif stored in self.reader.names:
-            remedy = f"is a column of {self.name} and also in its folder's name; rename one"
-            raise ParameterError(parameter, stored, remedy)
-        if derived is not None:
-            fault = part_fault(derived, self._stored_kind(stored))
-            if fault:
-                raise ParameterError(parameter, column, f"{fault} ({self.name})")
-
-    def _require_kind(self, column: str) -> None:
-        if column in self._derived:
-            return
-        if column in self._partition:
-            if column not in self._labels:
-                remedy = "is spelled by the folders, as text; use a table of categories"
-                raise ParameterError("column", column, remedy)
-        elif column in self._labels:
-            fault = category_fault(self.reader.kind_of(column), column)
-            if fault:
-                raise ParameterError("column", column, fault)
-        else:
-            self.reader.require_numbers(column)
-
-    def _stored_kind(self, column: str) -> pa.DataType:
-        return pa.string() if column in self._partition else self.reader.kind_of(column)
-
-    def kinds(self) -> list[pa.DataType]:
-        """Types of the extra columns."""
-        kinds: list[pa.DataType] = []
-        for column in self._extra:
-            derived = self._derived.get(column)
-            if derived is None:
-                kinds.append(self._stored_kind(column))
-            else:
-                kinds.append(pa.string() if derived.part == "date" else pa.float64())
-        return kinds
-
-    def batches(self, groups: tuple[int, int] | None = None) -> Iterator[pa.RecordBatch]:
-        """Batches of the columns to privatize, then of the extra ones."""
-        names = [*self._numeric, *self._extra]
-        stored = [name for name in names if name not in self._derived]
-        stored += [derived.column for derived in self._derived.values()]
-        stored = [name for name in dict.fromkeys(stored) if name not in self._partition]
-        typed = [name for name in self._numeric if name in stored and name not in self._labels]
-        others = [name for name in stored if name not in typed]
-        rows = 0
-        for batch in self.reader.batches(
-            numeric=typed, keep=others, labels=self._labels, groups=groups
-        ):
-            arrays = [self._array(batch, name, rows) for name in names]
-            rows += batch.num_rows
-            yield pa.RecordBatch.from_arrays(arrays, names=names)
-
-    def _array(self, batch: pa.RecordBatch, name: str, before: int) -> pa.Array:
-        derived = self._derived.get(name)
-        stored = name if derived is None else derived.column
-        if stored in self._partition:
-            value = pa.scalar(self._partition[stored], pa.string())
-            array: pa.Array = pa.repeat(value, batch.num_rows)
-        else:
-            array = batch.column(stored)
-        if derived is None:
-            return array
-        return derive(
-            array,
-            derived,
-            row=lambda index: f"data row {before + index + 1} of {self.name}",
-            markers=sorted(self.reader.markers),
-        )
-
-
-@contextmanager
-def open_file(
-    file: SourceFile,
-    *,
-    numeric: Sequence[str],
-    extra: Mapping[str, str],
-    labels: Sequence[str] = (),
-    dialect: Dialect = STANDARD,
-) -> Iterator[OpenFile]:
-    """Opens one file of a data set; raises ParameterError unless it has the columns. See `OpenFile`."""
-    with open_columns(file.path, dialect=dialect) as reader:
-        yield OpenFile(file=file, reader=reader, numeric=numeric, extra=extra, labels=labels)
-
-
-def read_values(path: str | os.PathLike[str], *, column: str) -> npt.NDArray[np.floating]:
-    """All present values of one column, in memory: for priors and small data, not for privatizing.
-
-    Arguments:
-        path: as `open_columns`.
-        column: integers, floats or decimals; missing values are left out.
-
-    Returns: (n,) floats, data units, in the order of the file.
-
-    Raises:
-        ParameterError: no such column, not numbers, or no values in it.
-
-    Example:
-        >>> with mz.datasets.flights() as path:
-        ...     values = mz.collect.read_values(path, column="air_time")
-        >>> values.size
-        327346
-    """
-    with open_columns(path) as reader:
-        reader.require(column)
-        parts = [numbers(batch.column(0))[0] for batch in reader.batches(numeric=[column])]
-    values = np.concatenate(parts) if parts else np.empty(0)
-    if values.size == 0:
-        raise ParameterError("column", column, f"is empty in {os.fspath(path)}; name another")
-    return values
+def share_read(raw: BinaryIO | None, size: int) -> float:
+    """The share of a file of so many bytes that was read; 0 where its size is unknown."""
+    return 0.0 if raw is None or size <= 0 else raw.tell() / size

@@ -19,23 +19,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from mezzotint.collect.columns import (
-    Block,
-    ColumnReader,
-    SourceFile,
-    blocks_of,
-    find_files,
-    numbers,
-    open_columns,
-    plain,
-)
+from mezzotint.collect.columns import ColumnReader
+from mezzotint.collect.folders import MANIFEST, STATE
+from mezzotint.collect.listing import SourceFile, find_files
 from mezzotint.collect.reports import Description, embedded, extracted, read_description, run_of
-from mezzotint.collect.results import Settings
-from mezzotint.collect.runs import MANIFEST, STATE, each_block
+from mezzotint.collect.settings import Settings
+from mezzotint.collect.source import Block, blocks_of, open_columns
+from mezzotint.collect.workers import each_block
 from mezzotint.core.errors import FileFormatError, ParameterError, wrong_kind
 from mezzotint.core.files import AppendLog, read_object, write_text
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import Json, JsonObject, Progress, Record, Records
+from mezzotint.core.values import numbers, plain
 
 COUNTS_FORMAT = "mezzotint-counts"
 VERSION = 1
@@ -334,7 +329,7 @@ def total_of(
     with closing(each_block(count, blocks, chosen)) as parts:
         for i, part in enumerate(parts, start=1):
             total, done = part if total is None else merge(total, part), done + rows(part)
-            chosen.tell(done, share=i / len(blocks))
+            chosen.report_progress(done, share=i / len(blocks))
     if total is None or not done:
         raise ParameterError(
             "column", column or "codes", f"is empty: {os.fspath(source)} holds no reports"

@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.collect.bets import Betting, fresh_deal
-from mezzotint.collect.columns import Block, numbers, open_columns
 from mezzotint.collect.counts import (
     SAME_PEOPLE,
     BlockCounter,
@@ -27,7 +26,7 @@ from mezzotint.collect.counts import (
     seeded_together,
     total_of,
 )
-from mezzotint.collect.drawing import Hashing
+from mezzotint.collect.encoder import Hashing
 from mezzotint.collect.intervals import (
     Interval,
     Sums,
@@ -47,11 +46,13 @@ from mezzotint.collect.shapes import (
     mean_interval,
     report_moments,
 )
+from mezzotint.collect.source import Block, open_columns
 from mezzotint.core.arguments import check_choice
 from mezzotint.core.errors import FileFormatError, InfeasibleError, ParameterError, as_reals
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject, Record
 from mezzotint.core.types import FloatArray
+from mezzotint.core.values import numbers
 from mezzotint.privacy.accounting import report_claim
 from mezzotint.privacy.claim import Claim, Claimed
 

@@ -18,7 +18,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mezzotint.collect.columns import Block, OpenFile, numbers, open_columns, plain
 from mezzotint.collect.counts import (
     BlockCounter,
     CodeCounts,
@@ -43,14 +42,16 @@ from mezzotint.collect.intervals import (
     within,
 )
 from mezzotint.collect.nodes import MAX_CODES, nodes_of
-from mezzotint.collect.results import Settings
+from mezzotint.collect.settings import Settings
 from mezzotint.collect.shapes import CrossFitted, dominating
+from mezzotint.collect.source import Block, OpenFile, Wanted, open_columns
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import Record
 from mezzotint.core.search import bracket
 from mezzotint.core.table import MISSING
 from mezzotint.core.types import FloatArray
+from mezzotint.core.values import numbers, plain
 
 compute: Any = pc  # its functions are made at import time, unseen by type checkers
 
@@ -212,13 +213,12 @@ class _GroupCounter:
         heaviest: dict[str, float] = {}
         with open_columns(block.file.path) as reader:
             field, described = self.reader.field(reader)
-            table, rows = described.tables[field], block.offset
-            numeric = [field] if self.weights is None else [field, self.weights]
-            for batch in OpenFile(
-                file=block.file, reader=reader, numeric=numeric, extra=extra
-            ).batches(block.groups):
-                self._add(sums, heaviest, batch, table.levels.size, field, rows)
-                rows += batch.num_rows
+            table = described.tables[field]
+            numeric = (field,) if self.weights is None else (field, self.weights)
+            wanted = Wanted(columns=numeric, others=extra)
+            opened = OpenFile(file=block.file, reader=reader, wanted=wanted)
+            for batch in opened.batches(row=block.offset, groups=block.groups):
+                self._add(sums, heaviest, batch.values, table.levels.size, field, batch.row)
         found = {
             name: Group(
                 counts=CodeCounts(

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import final
+from dataclasses import dataclass, replace
+from typing import Self, final
 
-from mezzotint.collect.columns import open_columns
 from mezzotint.collect.dates import output_name
 from mezzotint.collect.listing import STREAM, SourcePath, find_files
+from mezzotint.collect.settings import Settings
+from mezzotint.collect.source import open_columns
 from mezzotint.core.document import read_table, write_table
 from mezzotint.core.errors import FileFormatError
 from mezzotint.core.files import parse_json
@@ -32,6 +33,67 @@ _ENTRY_KEYS = {"column", "field", "sha256"}
 
 @final
 @dataclass(frozen=True, kw_only=True)
+class Limit:
+    """The rows that one person gives, where people are charged for their own rows.
+
+    Arguments:
+        at_most: of a person; None where all rows of a person were reported.
+        per: the column of the period that this is meant for; None for all rows together.
+    """
+
+    at_most: int | None
+    per: str | None
+
+    def __str__(self) -> str:
+        if self.at_most is None:
+            return "all rows of each person"
+        period = "" if self.per is None else f" and {self.per}"
+        return f"at most {self.at_most} rows of each person{period}"
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """Where the reports of a file come from.
+
+    Arguments:
+        run: names these very reports, so that nobody counts them twice: the run that drew them, and the part of its
+            folder they are in.
+        source: names what they are about (`charging.fingerprint`).
+        memoised: whether equal values of a user got equal reports: such reports name no run, as another one draws the
+            same.
+        limit: where people were charged for their own rows, how many those are.
+    """
+
+    run: str | None = None
+    source: str | None = None
+    memoised: bool = False
+    limit: Limit | None = None
+
+    @classmethod
+    def of(cls, settings: Settings, *, run: str, source: str | None) -> Self:
+        """The origin of a run under these settings."""
+        limit = None
+        if settings.charge_by is not None:
+            limit = Limit(at_most=settings.at_most, per=settings.per)
+        return cls(run=run, source=source, memoised=settings.memo is not None, limit=limit)
+
+    def part(self, index: int) -> Origin:
+        """The origin of one part of a folder."""
+        return replace(self, run=f"{self.run}/{index}")
+
+    def as_dict(self) -> JsonObject:
+        """What the description of a file says of it."""
+        values: JsonObject = {"memoised": self.memoised}
+        if not self.memoised:
+            values |= {"run": self.run, "source": self.source}
+        if self.limit is not None:
+            values["people"] = {"at_most": self.limit.at_most, "per": self.limit.per}
+        return {name: value for name, value in values.items() if value is not None}
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
 class Description:
     """The description of its reports that a reports file carries.
 
@@ -39,9 +101,7 @@ class Description:
         tables: field of codes -> the mechanism that drew them.
         seeded: whether the draw was reproducible and therefore NOT private; None where the file does not say.
         memoised: whether equal values of a user got equal reports; None where the file does not say.
-        run: names these very reports, so that nobody counts them twice: the run that drew them, and the part of its
-            folder they are in. None where the file does not say, and for memoised reports.
-        source: names what they are about (`results.fingerprint`); None where the file does not say.
+        run, source, limit: as in `Origin`; None where the file does not say, the first two for memoised reports.
     """
 
     tables: Mapping[str, Mechanism]
@@ -49,6 +109,7 @@ class Description:
     memoised: bool | None
     run: str | None = None
     source: str | None = None
+    limit: Limit | None = None
 
 
 def code_field(column: str) -> str:
@@ -78,27 +139,14 @@ def extracted(values: JsonObject, *, seeded: bool | None) -> Mechanism:
     return Mechanism.from_json(text)
 
 
-def describe(
-    reports: Mapping[str, Mechanism],
-    *,
-    seeded: bool,
-    memoised: bool,
-    run: str | None = None,
-    source: str | None = None,
-) -> str:
+def describe(reports: Mapping[str, Mechanism], *, seeded: bool, origin: Origin) -> str:
     """The description of a reports file, of the columns' mechanisms, as one line of JSON; see `Description`."""
-    entries = [
-        {
-            "column": name,
-            "field": code_field(name),
-            **embedded(table, seeded=seeded),
-            "sha256": table.sha256,
-        }
-        for name, table in reports.items()
-    ]
-    said = {name: value for name, value in (("run", run), ("source", source)) if value is not None}
-    drawn = {"seeded": seeded, "memoised": memoised, **said}
-    document = {"format": FORMAT, "version": VERSION, **drawn, "reports": entries}
+    entries: list[JsonObject] = []
+    for column, mechanism in reports.items():
+        entry = {"column": column, "field": code_field(column)}
+        entries.append(entry | embedded(mechanism, seeded=seeded) | {"sha256": mechanism.sha256})
+    document: JsonObject = {"format": FORMAT, "version": VERSION, "seeded": seeded}
+    document |= origin.as_dict() | {"reports": entries}
     return json.dumps(document, separators=(",", ":"))
 
 
@@ -123,8 +171,27 @@ def read_description(text: str | None, *, name: str) -> Description:
     if not isinstance(seeded, bool | None) or not isinstance(memoised, bool | None):
         raise FileFormatError(f"{name}: its description must say true or false: seeded, memoised")
     run, source = names_in(document, name=name)
-    tables = dict(_entry(entry, name, seeded) for entry in entries)
-    return Description(tables=tables, seeded=seeded, memoised=memoised, run=run, source=source)
+    return Description(
+        tables=dict(_entry(entry, name, seeded) for entry in entries),
+        seeded=seeded,
+        memoised=memoised,
+        run=run,
+        source=source,
+        limit=_limit_in(document, name=name),
+    )
+
+
+def _limit_in(document: Mapping[str, Json], *, name: str) -> Limit | None:
+    people = document.get("people")
+    if people is None:
+        return None
+    remedy = f"{name}: its description must say how many rows of a person it holds"
+    if not isinstance(people, dict):
+        raise FileFormatError(remedy)
+    at_most, per = people.get("at_most"), people.get("per")
+    if not isinstance(at_most, int | None) or not isinstance(per, str | None):
+        raise FileFormatError(remedy)
+    return Limit(at_most=at_most, per=per)
 
 
 def names_in(document: Mapping[str, Json], *, name: str) -> tuple[str | None, str | None]:

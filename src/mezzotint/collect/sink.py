@@ -13,8 +13,9 @@ import json
 import os
 import secrets
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Self, final
 
@@ -23,9 +24,11 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from mezzotint.collect.columns import COMMENT, METADATA_KEY
-from mezzotint.collect.listing import FileKind
+from mezzotint.collect.encoder import Encoder
+from mezzotint.collect.listing import FileKind, SourceFile
 from mezzotint.collect.reports import COUNTS_KEY, code_field
-from mezzotint.core.errors import ParameterError, StorageError
+from mezzotint.collect.source import Source
+from mezzotint.core.errors import FileFormatError, ParameterError, StorageError
 from mezzotint.core.files import publish, sync_folder
 from mezzotint.core.records import JsonObject
 
@@ -90,15 +93,68 @@ class ReportsWriter:
                 self._writer.close()
 
 
+@final
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """An open output of one file: its writer, whether it is charged for before its first byte, and its publication."""
+
+    writer: ReportsWriter
+    early: bool
+    publish: Callable[..., bool]
+
+
+@contextmanager
+def open_output(
+    out: Path | None, kind: FileKind, schema: pa.Schema, description: str, columns: Sequence[str]
+) -> Iterator[Output]:
+    """Opens an output for reports; None is standard output."""
+    if out is None:
+        with standard_output(schema, description, columns) as writer:
+            yield Output(writer=writer, early=True, publish=lambda **_: True)
+        return
+    with (
+        Draft(out) as draft,
+        ReportsWriter(draft.file, kind, schema, description, columns) as writer,
+    ):
+        yield Output(writer=writer, early=draft.hidden is not None, publish=draft.publish)
+
+
+def check_source(encoder: Encoder, source: Source, kind: FileKind) -> None:
+    """Looks at every file of a source before any of its rows is read.
+
+    Raises:
+        ParameterError: a file without a column, or with one of a type that its use, or the output, cannot take.
+        FileFormatError: a kept column that has other types in other files.
+    """
+    expected: pa.Schema | None = None
+    for file in source.files:
+        with source.open(file) as opened:
+            schema = encoder.schema(opened.kinds())
+        if expected is None:
+            check_schema(schema, kind)
+            expected = schema
+        require_schema(schema, expected, file)
+
+
+def require_schema(schema: pa.Schema, expected: pa.Schema, file: SourceFile) -> None:
+    """Raises FileFormatError for a file whose reports would have other types than those before it."""
+    if schema == expected:
+        return
+    odd = next(field for field in schema if field != expected.field(field.name))
+    before = expected.field(odd.name).type
+    words = f"column {odd.name} holds {odd.type}, in files before it {before}"
+    raise FileFormatError(f"{file.path}: {words}; write the files with one type")
+
+
 def check_schema(schema: pa.Schema, kind: FileKind) -> None:
     """Raises ParameterError for a kept column that the writer of an output cannot take, tried on a row of nulls."""
     for field in schema:
-        one = pa.schema([field])
+        alone = pa.schema([field])
         try:
             if kind != "parquet" and _is_binary(field.type):
                 raise pa.ArrowNotImplementedError("bytes are not text")
-            batch = pa.RecordBatch.from_arrays([pa.nulls(1, field.type)], schema=one)
-            with ReportsWriter(io.BytesIO(), kind, one, "{}", ()) as writer:
+            batch = pa.RecordBatch.from_arrays([pa.nulls(1, field.type)], schema=alone)
+            with ReportsWriter(io.BytesIO(), kind, alone, "{}", ()) as writer:
                 writer.write(batch)
                 writer.close()
         except (pa.ArrowException, ValueError, TypeError, NotImplementedError) as error:

@@ -98,9 +98,10 @@ def reports_page(source: Path, *, column: str | None = None, confidence: float =
 
 def _tables(source: Path) -> Mapping[str, Mechanism]:
     """Column of codes -> its mechanism, as the first file of a source says."""
-    from mezzotint.collect import columns, reports
+    from mezzotint.collect import listing, reports
+    from mezzotint.collect.source import open_columns
 
-    with columns.open_columns(Path(columns.find_files(source)[0].path)) as reader:
+    with open_columns(Path(listing.find_files(source)[0].path)) as reader:
         return reports.read_description(reader.description, name=source.name).tables
 
 

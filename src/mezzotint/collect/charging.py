@@ -1,0 +1,257 @@
+"""The charge of a run to a ledger: for everybody alike, or for each person by the rows that are theirs."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import final
+
+from mezzotint.collect.encoder import Encoder
+from mezzotint.collect.listing import SourceFile, open_binary
+from mezzotint.collect.memo import load_memo_key, write_key
+from mezzotint.collect.people import people_in, select_rows
+from mezzotint.collect.settings import Settings
+from mezzotint.collect.sink import draft_of
+from mezzotint.collect.source import Selection, Source, Wanted
+from mezzotint.core.errors import BudgetError, ParameterError
+from mezzotint.core.files import publish
+from mezzotint.core.records import above, below
+from mezzotint.core.sampler import fresh_key
+from mezzotint.privacy import Ledger
+from mezzotint.privacy.accounting import report_claim
+from mezzotint.privacy.charges import Charge, Entry, upwards
+from mezzotint.privacy.claim import Claim
+
+SOURCE = "; source "
+"""Before the fingerprint of its source in the description of a charge."""
+
+
+def ledger_of(settings: Settings) -> Ledger:
+    """The ledger that is charged; there must be one."""
+    assert settings.ledger is not None
+    return settings.ledger if isinstance(settings.ledger, Ledger) else Ledger(settings.ledger)
+
+
+# The secret of a ledger ------------------------------------------------------------------------------------------
+
+
+def fingerprint(settings: Settings, files: Sequence[SourceFile]) -> str | None:
+    """Names the content of a source, the same in all runs of one ledger; None for standard input, and without a ledger.
+
+    A hash of private data that anybody can compute gives them away: whoever knows all rows but one can try its values.
+    So it is keyed, by 32 random bytes in the file beside the ledger that ends in ".key", made when it is missing.
+    """
+    if settings.ledger is None or any(file.path == "-" for file in files):
+        return None
+    ledger = ledger_of(settings)
+    if ledger.path is None:
+        return None
+    key = ledger_key(ledger)
+    digests: list[bytes] = []
+    for file in files:
+        with open_binary(file.path) as stream:
+            digests.append(hashlib.file_digest(stream, "sha256").digest())  # type: ignore[arg-type]
+    content = b"".join(sorted(digests))
+    return hmac.new(key, b"mezzotint source " + content, hashlib.sha256).hexdigest()[:32]
+
+
+def key_path(path: str | os.PathLike[str]) -> Path:
+    """The file of a ledger's secret: beside the ledger itself, where links to it lead."""
+    return Path(f"{Path(path).resolve()}.key")
+
+
+def ledger_key(ledger: Ledger, *, create: bool = True) -> bytes:
+    """The secret beside a ledger, for fingerprints of sources and hashes of people.
+
+    It is made where the ledger holds nothing that another one made. A ledger that was moved without it would take
+    everybody for new, and rows that were reported before for new ones.
+
+    Arguments:
+        ledger: on disk.
+        create: False to refuse in every case where it is missing.
+
+    Raises:
+        ParameterError: it is missing, and was used or is not to be made.
+    """
+    assert ledger.path is not None
+    path = key_path(ledger.path)
+    if not path.exists():
+        # In this order: another run may make it meanwhile, and charge.
+        sources = [SOURCE in charge.release.description for charge in ledger.charges]
+        used = bool(ledger.people) or any(sources)
+        if (used or not create) and not path.exists():
+            remedy = f"its key {path} is missing; copy it from where the ledger was, with the folder of its people"
+            raise ParameterError("ledger", str(ledger.path), remedy)
+        _publish_key(path, fresh_key())
+    return load_memo_key(path)
+
+
+def inherited_key(old: Ledger, path: Path) -> bytes:
+    """The secret of a ledger that will be written anew at a path: that of the old one where it has one."""
+    assert old.path is not None
+    target, before = key_path(path), key_path(old.path)
+    if not target.exists():
+        _publish_key(target, load_memo_key(before) if before.exists() else fresh_key())
+    return load_memo_key(target)
+
+
+def _publish_key(path: Path, key: bytes) -> None:
+    with draft_of(path) as draft:
+        write_key(draft, key)
+        publish(draft, path)  # whole, and of several runs that begin at once one makes it
+
+
+# Charges ---------------------------------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Charged:
+    """A ledger's record of the charge for a run.
+
+    Arguments:
+        path: its file; None in memory.
+        people: how many were charged for rows that are theirs; None where everybody was, for one.
+        epsilon: the most that anybody was charged.
+        attempt: 1, or more where the same run was charged before.
+        spent: the most that anybody has been charged in all, afterwards.
+        left: what is left of the budget to them, rounded down; None without a budget.
+    """
+
+    path: str | None
+    people: int | None
+    epsilon: float
+    attempt: int
+    spent: float
+    left: float | None
+
+
+def check_budget(encoder: Encoder, settings: Settings) -> None:
+    """Raises BudgetError where the claim of one record does not fit the budget: before anything is read or made.
+
+    Only `RunCharge.pay` decides: others may charge meanwhile, and a person may have several records.
+    """
+    ledger, budget = settings.ledger, settings.budget
+    if ledger is None or budget is None:
+        return
+    claim = report_claim(encoder.mechanisms)
+    exceeds = claim.epsilon > budget
+    if settings.charge_by is None and (isinstance(ledger, Ledger) or Path(ledger).exists()):
+        release = Charge.of(claim, identity="privatize", description="", fingerprint="")
+        exceeds |= ledger_of(settings).would_exceed(budget, 0.0, release=release)
+    if exceeds:
+        raise BudgetError(
+            f"this run, epsilon {above(claim.epsilon)}, exceeds the budget of {below(budget)} that all charges share; "
+            "nothing was read, charged or written"
+        )
+
+
+def selection_of(settings: Settings, source: Source, run: str) -> Selection | None:
+    """The rows that a run keeps, the same whenever it is resumed; None for all."""
+    if settings.at_most is None or settings.charge_by is None:
+        return None
+    return select_rows(
+        source.files,
+        person=settings.charge_by,
+        period=settings.per,
+        at_most=settings.at_most,
+        key=hashlib.sha256(b"mezzotint selection " + run.encode()).digest(),
+        dialect=source.dialect,
+    )
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class RunCharge:
+    """What a run costs, and who pays for it.
+
+    Arguments:
+        claim: about one record.
+        settings: which ledger, what budget, and whether people pay for their own rows.
+        source: whose rows are charged.
+        run: its name.
+        fingerprint: of the source; None where it has none.
+        once: the run's parts are the same bits whenever it is resumed: it pays once.
+    """
+
+    claim: Claim
+    settings: Settings
+    source: Source
+    run: str
+    fingerprint: str | None
+    once: bool = False
+
+    @property
+    def release(self) -> Charge:
+        """The price of one record, as ledgers write it."""
+        bits = b"mezzotint run " + self.run.encode()
+        about = "" if self.fingerprint is None else f"{SOURCE}{self.fingerprint}"
+        return Charge.of(
+            self.claim,
+            identity=f"privatize {self.run}",
+            description=f"{self.claim}{about}",
+            fingerprint=hashlib.sha256(bits).hexdigest() if self.once else "",
+        )
+
+    def pay(self) -> Charged | None:
+        """Charges the run, BEFORE anything of it can be read; None where there is no ledger.
+
+        Raises:
+            BudgetError: the claim does not fit the budget; nothing was charged or written.
+            ParameterError: a row without the id of a person.
+        """
+        if self.settings.ledger is None:
+            return None
+        ledger = ledger_of(self.settings)
+        if self.settings.charge_by is not None:
+            return self._charge_people(ledger, self.settings.charge_by)
+        entry = self._charge_everybody(ledger)
+        return self._charged(ledger, epsilon=entry.release.epsilon, attempt=entry.attempt)
+
+    def _charge_everybody(self, ledger: Ledger) -> Entry:
+        """Charges one record to everybody; without a budget an infinite epsilon may be charged, too."""
+        if self.settings.budget is None:
+            return ledger.charge(self.release)
+        return ledger.reserve(self.release, budget=(self.settings.budget, 0.0))
+
+    def _charge_people(self, ledger: Ledger, column: str) -> Charged:
+        """Charges each person for their rows; raises BudgetError where somebody's do not fit."""
+        if ledger.path is None:
+            remedy = "people are charged in a ledger on disk; name a file"
+            raise ParameterError("ledger", None, remedy)
+        budget = math.inf if self.settings.budget is None else self.settings.budget
+        people = Source(
+            files=self.source.files,
+            wanted=Wanted(others={column: "people"}),
+            dialect=self.source.dialect,
+            selection=self.source.selection,
+        )
+        with ledger.counting(ledger_key(ledger)) as counter:
+            rows = 0
+            for batch, ids, counts in people_in(people, column):
+                counter.add(ids, counts)
+                rows += batch.rows
+                self.settings.report_progress(rows, share=batch.done)
+            line = ledger.charge_people(counter, self.release, budget=budget)
+        attempts = [other.identity == line.identity for other in ledger.people]
+        most = upwards(line.most * Fraction(line.epsilon))
+        return self._charged(ledger, epsilon=most, attempt=sum(attempts), people=line.persons)
+
+    def _charged(
+        self, ledger: Ledger, *, epsilon: float, attempt: int, people: int | None = None
+    ) -> Charged:
+        worst, budget = ledger.worst(), self.settings.budget
+        return Charged(
+            path=None if ledger.path is None else str(ledger.path),
+            people=people,
+            epsilon=epsilon,
+            attempt=attempt,
+            spent=worst.epsilon,
+            left=None if budget is None else worst.left(budget),
+        )

@@ -1,0 +1,396 @@
+"""A folder of reports: one part per block of rows, each whole or absent, made by a run that can be interrupted.
+
+While a run is unfinished its folder holds a hidden record of what it works on; at the end that record, which names the
+source, gives way to a manifest, which does not.
+
+Why a resumed run releases nothing twice. A part is drawn from keys of its own (`Encoder.for_block`), made in memory
+when the part is begun and never written down: no keystream outlives its part, so none meets other rows. A part gets its
+name only when it is whole, by a step that fails where the name is taken; rows of a named part are never drawn again.
+What an interruption leaves of a part in the making has no name, and is deleted.
+
+Two attempts at one block, as a cluster makes them, draw from keys of their own, and make two different sets of reports
+about the same rows; `PartWriter` sees to it that one of these at most ever gets a name in the output.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, nullcontext, suppress
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, final
+
+import pyarrow.parquet as pq
+
+from mezzotint.collect.charging import (
+    Charged,
+    RunCharge,
+    check_budget,
+    fingerprint,
+    selection_of,
+)
+from mezzotint.collect.encoder import Encoder, Tally
+from mezzotint.collect.listing import is_remote, stamp
+from mezzotint.collect.reports import Origin, describe
+from mezzotint.collect.results import ColumnsResult, result_of
+from mezzotint.collect.settings import Settings
+from mezzotint.collect.sink import Draft, ReportsWriter, check_source
+from mezzotint.collect.source import Block, Source, blocks_of
+from mezzotint.collect.workers import each_block
+from mezzotint.core.errors import FileFormatError, ParameterError
+from mezzotint.core.files import locked, parse_json, read_object, sync_folder, write_text
+from mezzotint.core.records import Json, JsonObject
+from mezzotint.privacy.accounting import report_claim
+
+STATE = ".mezzotint-run.json"
+MANIFEST = "_mezzotint.json"
+"""Readers of data sets pass over names with a leading dot or underscore."""
+
+RUN_FORMAT = "mezzotint-run"
+MANIFEST_FORMAT = "mezzotint-data-set"
+VERSION = 1
+
+
+def is_folder(out: str | os.PathLike[str]) -> bool:
+    """Whether an output is a folder: by what is there, a final slash, or a name without an extension."""
+    name = os.fspath(out)
+    if is_remote(name) or name == "-":
+        return False
+    return name.endswith(("/", os.sep)) or Path(name).is_dir() or not Path(name).suffix
+
+
+def part_name(index: int) -> str:
+    """The file name of a part."""
+    return f"part-{index:06d}.parquet"
+
+
+@final
+@dataclass(frozen=True, kw_only=True, repr=False)
+class PartWriter:
+    """The work order of a process that writes parts. It is sent whole and holds no key but a seed's or a memo's."""
+
+    encoder: Encoder
+    source: Source
+    folder: Path
+    origin: Origin
+    record_counts: bool = False
+
+    def write(self, block: Block, pay: Callable[[], object] | None = None) -> Tally | None:
+        """Makes the part of one block; None where it is there already, possibly since a moment ago.
+
+        Arguments:
+            pay: called before the part gets its name, if it holds reports; None where they are paid for.
+
+        Guarantees: of any number of attempts, in whatever processes, exactly one leaves reports in the folder.
+        """
+        target = self.folder / part_name(block.index)
+        if target.exists():
+            return None
+        encoder, tally = self.encoder.for_block(block.index), Tally()
+        origin = self.origin.part(block.index)
+        description = describe(encoder.mechanisms, seeded=encoder.seeded, origin=origin)
+        with self.source.open(block.file) as opened, Draft(target) as draft:
+            schema = encoder.schema(opened.kinds())
+            rows = opened.batches(
+                row=block.offset, groups=block.groups, selection=self.source.selection
+            )
+            with ReportsWriter(
+                draft.file, "parquet", schema, description, encoder.columns
+            ) as writer:
+                for batch in rows:
+                    coded = encoder.encode(batch, tally)
+                    if draft.hidden is not None and pay is not None and coded.num_rows:
+                        pay()
+                    writer.write(coded)
+                writer.close(tally.as_dict() if self.record_counts else None)
+            if pay is not None and tally.reports:
+                pay()
+            return tally if draft.publish() else None
+
+
+@final
+@dataclass(frozen=True, kw_only=True, repr=False)
+class FolderRun:
+    """One privatization of a data set into a folder."""
+
+    encoder: Encoder
+    source: Source
+    out: Path
+    settings: Settings
+
+    def execute(self) -> ColumnsResult:
+        """Begins or continues the run and ends it; see `privatize_columns`."""
+        if self.settings.overwrite:
+            remedy = "a folder of reports is never overwritten; delete it yourself"
+            raise ParameterError("overwrite", True, remedy)
+        if self.source.is_stream:
+            remedy = "standard input cannot be read again by a resumed run; name one file"
+            raise ParameterError("source", "-", remedy)
+        started = time.perf_counter()
+        finished = self._finished()
+        if finished is not None:
+            return finished
+        if not self.settings.resume:  # of a run that goes on the charge knows that it is paid for
+            check_budget(self.encoder, self.settings)
+        check_source(self.encoder, self.source, "parquet")
+        with self._state() as state:
+            return self._write(state, started)
+
+    def _finished(self) -> ColumnsResult | None:
+        """The result of a resumed run that had ended: nothing is left to do, to draw or to charge."""
+        path = self.out / MANIFEST
+        if not self.settings.resume or (self.out / STATE).exists() or not path.exists():
+            return None
+        try:
+            manifest = read_object(path)
+            parts, reports = int(manifest["parts"]), int(manifest["reports"])
+        except (ValueError, TypeError, KeyError):
+            raise FileFormatError(
+                f"{path}: is damaged; the parts beside it may still be whole"
+            ) from None
+        wanted = self._manifest(Origin(), [])
+        for name in ("tables", "seeded", "memoised"):
+            if manifest.get(name) != wanted[name]:
+                remedy = f"is not what the run began with: {self.out} holds a finished run; name another folder"
+                raise ParameterError(name, "what was given", remedy)
+        result = result_of(self.encoder, Tally(), out=self.out, started=time.perf_counter())
+        return replace(result, reports=reports, blocks=parts, resumed=parts)
+
+    def _write(self, state: JsonObject, started: float) -> ColumnsResult:
+        """Makes the parts that are missing, and the manifest."""
+        blocks = blocks_of(self.source.files, block_rows=state["block_rows"])
+        missing = [block for block in blocks if not (self.out / part_name(block.index)).exists()]
+        selection = selection_of(self.settings, self.source, state["run"])
+        source = replace(self.source, selection=selection)
+        content = fingerprint(self.settings, source.files)
+        origin = Origin.of(self.settings, run=state["run"], source=content)
+        charge = RunCharge(
+            claim=report_claim(self.encoder.mechanisms),
+            settings=self.settings,
+            source=source,
+            run=state["run"],
+            fingerprint=content,
+            once=True,
+        )
+        payment = _Once(charge.pay)
+        writer = PartWriter(
+            encoder=self.encoder.without_keys(),
+            source=source,
+            folder=self.out.absolute(),
+            origin=origin,
+            record_counts=self.settings.record_counts,
+        )
+        tally = self._write_parts(writer, missing, len(blocks), payment)
+        reports = self._finish(origin, blocks, tally)
+        result = result_of(self.encoder, tally, out=self.out, started=started)
+        return replace(
+            result,
+            reports=reports,
+            blocks=len(blocks),
+            resumed=len(blocks) - len(missing),
+            charged=payment(),
+            shift=None if selection is None else selection.shift,
+        )
+
+    def _write_parts(
+        self, writer: PartWriter, blocks: list[Block], total: int, payment: _Once
+    ) -> Tally:
+        tally, before = Tally(), total - len(blocks)
+        write: Callable[[Block], Tally | None] = partial(writer.write, pay=payment)
+        if self.settings.engine == "ray":
+            payment()  # workers elsewhere cannot: before the first of them begins
+            write = writer.write
+        with closing(each_block(write, blocks, self.settings)) as finished:
+            for count, part in enumerate(finished, start=before + 1):
+                if part is not None:
+                    tally.add(part)
+                self.settings.report_progress(tally.rows, share=count / total)
+        return tally
+
+    def _finish(self, origin: Origin, blocks: list[Block], tally: Tally) -> int:
+        """Replaces the record by the manifest; returns the reports in all parts."""
+        parts = [self.out / part_name(block.index) for block in blocks]
+        sizes = [pq.read_metadata(part).num_rows for part in parts]
+        if not sum(sizes):
+            for path in (*parts, self.out / STATE):
+                path.unlink(missing_ok=True)
+            with suppress(OSError):  # the folder may have been there before, with more in it
+                self.out.rmdir()
+            files = f"{len(self.source.files)} files"
+            raise tally.empty_error(self.encoder.columns[0], files)
+        manifest = self.out / MANIFEST
+        if not manifest.exists():
+            write_text(manifest, json.dumps(self._manifest(origin, sizes), indent=1) + "\n")
+        (self.out / STATE).unlink()
+        return sum(sizes)
+
+    def _manifest(self, origin: Origin, sizes: list[int]) -> JsonObject:
+        encoder = self.encoder
+        manifest: JsonObject = {
+            "format": MANIFEST_FORMAT,
+            "version": VERSION,
+            "run": origin.run,
+            "reports": sum(sizes),
+            "parts": len(sizes),
+            "seeded": encoder.seeded,
+            "memoised": encoder.memo is not None,
+            "tables": _hashes(encoder),
+        }
+        if origin.source is not None and encoder.memo is None:
+            manifest["source"] = origin.source
+        if not encoder.seeded:  # what is reproducible is not private: there is nothing to claim
+            manifest["claim"] = report_claim(encoder.mechanisms).as_dict()
+        return manifest
+
+    # What an unfinished run works on -------------------------------------------------------------------------
+
+    @contextmanager
+    def _state(self) -> Iterator[JsonObject]:
+        """The record of this run, made or found again, and locked; checked to be that of the same run."""
+        wanted, path = self._record(), self.out / STATE
+        self._check_folder(path)
+        fresh = not self.out.exists()
+        self.out.mkdir(exist_ok=True)
+        sync_folder(self.out.parent)
+        if not path.exists():
+            write_text(path, json.dumps(wanted))
+        with path.open("r+b") as handle, self._locked(handle):
+            record = self._agreed(handle, wanted)
+            for draft in self.out.glob(".*.partial"):
+                draft.unlink(missing_ok=True)
+            try:
+                yield record
+            except BaseException:
+                if not self._drawn():  # a run that drew nothing is no run
+                    path.unlink(missing_ok=True)
+                    if fresh:
+                        with suppress(OSError):
+                            self.out.rmdir()
+                raise
+
+    def _locked(self, handle: Any) -> Any:
+        """The lock of the record, if the system has locks: whoever comes second is turned away at once."""
+        if os.name != "posix":
+            return nullcontext()
+        busy = {"parameter": "out", "busy": "is being written by another run; wait for its end"}
+        return locked(handle.fileno(), self.out, wait=0.0, **busy)
+
+    def _agreed(self, handle: Any, wanted: JsonObject) -> JsonObject:
+        """The record in the folder, checked to be that of this run; of a run that drew nothing, this run's own."""
+        path = self.out / STATE
+        try:
+            return _compared(_record_in(handle, path), wanted, self.out)
+        except (FileFormatError, ParameterError):
+            if self._drawn():
+                raise
+        handle.seek(0)
+        handle.truncate()
+        handle.write(json.dumps(wanted).encode())
+        handle.flush()
+        os.fsync(handle.fileno())
+        return wanted
+
+    def _drawn(self) -> bool:
+        """Whether the folder holds a part."""
+        return any(self.out.glob("part-*.parquet"))
+
+    def _check_folder(self, state: Path) -> None:
+        out = str(self.out)
+        if self.out.exists() and not self.out.is_dir():
+            remedy = "is a file; end a folder's name with / or give a file an extension"
+            raise ParameterError("out", out, remedy)
+        if not self.out.parent.is_dir():
+            remedy = f"folder {str(self.out.parent)!r} does not exist; create it first"
+            raise ParameterError("out", out, remedy)
+        if state.exists():
+            if self._drawn() and not self.settings.resume:
+                remedy = "holds an unfinished run; continue it with resume=True (--resume), whose claim covers both"
+                raise ParameterError("out", out, remedy)
+            return
+        if (self.out / MANIFEST).exists():
+            raise ParameterError("out", out, "holds a finished run; name another folder")
+        names = os.listdir(self.out) if self.out.is_dir() else []
+        if any(not name.endswith(".partial") for name in names):
+            raise ParameterError("out", out, "is a folder with other files in it; name a new one")
+
+    def _record(self) -> JsonObject:
+        encoder, settings = self.encoder, self.settings
+        memo = encoder.memo
+        seeds = b"".join(encoder.keys)
+        return {
+            "format": RUN_FORMAT,
+            "version": VERSION,
+            "run": encoder.new_run(),
+            "mechanisms": _hashes(encoder),
+            "keep": list(encoder.keep),
+            "rng": _key_print(seeds) if encoder.seeded else None,
+            "memo": None if memo is None else [memo.users, _key_print(memo.key)],
+            "record_counts": settings.record_counts,
+            "block_rows": settings.block_rows,
+            "dialect": asdict(settings.dialect),
+            "limit": [settings.charge_by, settings.at_most, settings.per],
+            "source": [[file.name, *stamp(file.path)] for file in self.source.files],
+        }
+
+
+@final
+class _Once:
+    """A charge that several threads ask for, made once."""
+
+    def __init__(self, charge: Callable[[], Charged | None]) -> None:
+        self._charge, self._lock = charge, threading.Lock()
+        self._made: list[Charged | None] = []
+
+    def __call__(self) -> Charged | None:
+        with self._lock:
+            if not self._made:
+                self._made.append(self._charge())
+            return self._made[0]
+
+
+_TAKEN_OVER = {"run", "block_rows"}
+"""What a resumed run takes over from the record instead of having to bring it."""
+
+
+def _hashes(encoder: Encoder) -> JsonObject:
+    return {column: mechanism.sha256 for column, mechanism in encoder.mechanisms.items()}
+
+
+def _record_in(handle: Any, path: Path) -> Json:
+    try:
+        return parse_json(handle.read(), name=str(path))
+    except FileFormatError:
+        raise FileFormatError(f"{path}: is damaged; the run cannot be continued") from None
+
+
+def _version(record: JsonObject) -> tuple[Json, Json]:
+    return record.get("format"), record.get("version")
+
+
+def _compared(record: Json, wanted: JsonObject, out: Path) -> JsonObject:
+    """The record of a run, checked to be of the wanted one."""
+    path = out / STATE
+    if not isinstance(record, dict) or _version(record) != (RUN_FORMAT, VERSION):
+        raise FileFormatError(f"{path}: is not the record of a run that this release can continue")
+    if not isinstance(record.get("block_rows"), int) or not isinstance(record.get("run"), str):
+        raise FileFormatError(f"{path}: is damaged; the run cannot be continued")
+    for name, value in wanted.items():
+        if name in _TAKEN_OVER or record.get(name) == value:
+            continue
+        shown, fault = "what was given", "is not what the run began with"
+        if name == "source":
+            shown, fault = "the files", "changed since then"
+        remedy = f"{fault}: {out} holds an unfinished run; continue it as it was begun, or name another folder"
+        raise ParameterError(name, shown, remedy)
+    return record
+
+
+def _key_print(key: bytes) -> str:
+    # Of 32 random bytes, or of a seed, which is not secret.
+    return hashlib.sha256(b"mezzotint fingerprint" + key).hexdigest()
