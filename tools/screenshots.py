@@ -13,7 +13,11 @@ import argparse
 import functools
 import http.server
 import itertools
+import json
+import os
 import re
+import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -48,8 +52,8 @@ PAGES = (
 CUT = "return [...document.querySelectorAll('pre > code')].filter(e => e.scrollWidth > e.clientWidth + 1).length"
 DRAWN = """return document.readyState === 'complete'
   && (!document.querySelector('.figure') || document.body.dataset.ready === 'yes')
-  && (!document.getElementById('react-entry-point') || document.querySelector('#rivals .barlayer .point') !== null)"""
-"""Reports draw their figures after they are loaded, and so does the explorer: its comparison comes last."""
+  && (!document.querySelector('marimo-wasm, #root') || document.querySelectorAll('.figure > svg').length === 3)"""
+"""The explorer draws its three figures after it is loaded."""
 WIDER = "return document.documentElement.scrollWidth > window.innerWidth + 1"
 
 
@@ -74,16 +78,15 @@ def serve(folder: Path) -> Iterator[str]:
 @contextmanager
 def explore() -> Iterator[str]:
     """The explorer on a free port of this machine; its address, token included."""
-    from mezzotint.report import dashboard
-
-    running = dashboard.LocalServer(dashboard.make_app().server)
-    thread = threading.Thread(target=running.run, daemon=True)
-    thread.start()
+    program = "from mezzotint.cli import main; main()"
+    command = [sys.executable, "-c", program, "explore", "--no-browser", "--json"]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
     try:
-        yield running.url
+        assert server.stdout is not None
+        yield json.loads(server.stdout.readline())["url"]
     finally:
-        running.stop()
-        thread.join()
+        os.killpg(server.pid, signal.SIGINT)
+        server.communicate()
 
 
 def photograph(session: Any, address: str, path: Path, *, width: int, scheme: str) -> list[str]:

@@ -16,7 +16,7 @@ from laws.registry import judges
 from mezzotint import collect, families, privacy
 from mezzotint.collect.counts import CodeCounts
 from mezzotint.core.errors import ParameterError
-from mezzotint.report.any_file import page_of
+from mezzotint.report.file_pages import page_of
 from tolerances import FEW
 
 NAMES = ["red", "green", "blue"]

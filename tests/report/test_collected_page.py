@@ -10,7 +10,8 @@ import pytest
 
 from mezzotint import collect, families, privacy
 from mezzotint.core.errors import FileFormatError, ParameterError
-from mezzotint.report.any_file import page_of, reports_page
+from mezzotint.report.file_pages import page_of
+from mezzotint.report.reports_pages import reports_page
 
 
 @pytest.fixture

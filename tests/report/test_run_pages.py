@@ -15,8 +15,9 @@ from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.families import rqm
 from mezzotint.federated import TableEncoding, gaussian_encoding
 from mezzotint.privacy import account
-from mezzotint.report.any_file import page_of, power
-from mezzotint.report.page import Figure, Page, html_page, write_png
+from mezzotint.report import Figure, Page, html_page, write_png
+from mezzotint.report.file_pages import page_of
+from mezzotint.report.smoothed_pages import power
 from mezzotint.training import rqp
 from mezzotint.vectors import ranked_codebook
 from tolerances import FEW, MANY
@@ -94,7 +95,7 @@ def test_a_training_log_quotes_its_claim_and_accounts_the_run_again(
     code = [line.removeprefix(">>> ") for line in page.sections[-1].code.splitlines()]
     exec("\n".join(code[:-1]), names)
     assert eval(code[-1].removeprefix("print(").removesuffix(")"), names) == claim
-    assert len(html_page(page).encode()) < 3e6
+    assert len(html_page(page).encode()) < 150_000
     assert {path.stem for path in write_png(page, tmp_path)} == {
         figure.key for figure in page.figures
     }
@@ -350,13 +351,13 @@ def test_every_smoothed_verb_has_its_page(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        "mezzotint.report.any_file.SECONDS", 1e9
+        "mezzotint.report.smoothed_pages.SECONDS", 1e9
     )  # a slow machine leaves figures out
     page = page_of(_printed(capsys, tmp_path / "s.json", *words.split()))
     assert page.title == title
     assert len(page.figures) == figures
     assert all(curve.y for figure in page.figures for curve in figure.curves)
-    assert len(html_page(page).encode()) < 3e6
+    assert len(html_page(page).encode()) < 150_000
 
 
 def test_powers_of_ten_are_rounded_up() -> None:

@@ -220,8 +220,7 @@ EXTRAS = {
     "sklearn": "torch",
     "flwr": "flower",
     "ray": "ray",
-    "dash": "explore",
-    "flask": "explore",
+    "marimo": "explore",
 }
 """Libraries that the core does not need -> the extra that brings them."""
 

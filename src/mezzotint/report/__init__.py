@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 from mezzotint.core import on_demand
 
 if TYPE_CHECKING:
-    from mezzotint.report.any_file import page_of as page_of
-    from mezzotint.report.any_file import reports_page as reports_page
+    from mezzotint.report.contents import Curve as Curve
+    from mezzotint.report.contents import Figure as Figure
+    from mezzotint.report.contents import Page as Page
+    from mezzotint.report.contents import Section as Section
+    from mezzotint.report.contents import Table as Table
+    from mezzotint.report.drawings import sheet as sheet
+    from mezzotint.report.drawings import write_png as write_png
+    from mezzotint.report.file_pages import page_of as page_of
     from mezzotint.report.mechanism_pages import mechanism_page as mechanism_page
     from mezzotint.report.mechanism_pages import tradeoff_figure as tradeoff_figure
-    from mezzotint.report.page import Curve as Curve
-    from mezzotint.report.page import Figure as Figure
-    from mezzotint.report.page import Page as Page
-    from mezzotint.report.page import Section as Section
-    from mezzotint.report.page import Table as Table
-    from mezzotint.report.page import html_page as html_page
-    from mezzotint.report.page import sheet as sheet
-    from mezzotint.report.page import write_png as write_png
+    from mezzotint.report.page_html import html_page as html_page
+    from mezzotint.report.reports_pages import reports_page as reports_page
     from mezzotint.report.run_pages import federated_page as federated_page
     from mezzotint.report.run_pages import history_figure as history_figure
 

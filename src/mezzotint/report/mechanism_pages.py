@@ -17,7 +17,7 @@ from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject, above, number, percent
 from mezzotint.core.types import FloatArray
 from mezzotint.privacy.accounting import report_claim
-from mezzotint.report.page import Curve, Figure, Page, Section, Slider, Table
+from mezzotint.report.contents import Curve, Figure, Page, Section, Slider, Table
 
 MOST_LEVELS = 32
 """Beyond, designing the rivals would take minutes."""
@@ -165,7 +165,7 @@ POSITIONS = 101
 MOST_BARS = 128
 """A slider shows at most this many levels; of larger tables, sums over neighbouring levels."""
 
-MOST_ATTACHED = 500_000
+MOST_ATTACHED = 40_000
 """Characters; larger mechanism files are not put into the page."""
 
 _WORK = 2e8

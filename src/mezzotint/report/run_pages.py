@@ -14,8 +14,8 @@ from mezzotint.core.files import parse_object, read_object, read_text
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject, above, number
 from mezzotint.privacy.claim import basis
+from mezzotint.report.contents import Curve, Figure, Page, Section, Table
 from mezzotint.report.mechanism_pages import what_it_does, what_it_guarantees
-from mezzotint.report.page import Curve, Figure, Page, Section, Table
 
 if TYPE_CHECKING:
     from mezzotint.training import rqp

@@ -1,39 +1,29 @@
-const figures = JSON.parse(document.getElementById('figures').textContent);
-const quiet = {responsive: true, displayModeBar: false};
-const drawn = [];
-const dark = window.matchMedia('(prefers-color-scheme: dark)');
-const colours = () => {
-  const grid = dark.matches ? '#3d4148' : '#e4e4e4';
-  const zero = dark.matches ? '#5c616b' : '#cccccc';
-  return {paper_bgcolor: 'rgba(0,0,0,0)', plot_bgcolor: 'rgba(0,0,0,0)',
-    'font.color': dark.matches ? '#e4e4e4' : '#222222', 'xaxis.gridcolor': grid, 'yaxis.gridcolor': grid,
-    'xaxis.zerolinecolor': zero, 'yaxis.zerolinecolor': zero};
-};
-dark.addEventListener('change', () => {
-  for (const key of Object.keys(figures)) Plotly.relayout(document.getElementById(key), colours());
-});
-for (const [key, one] of Object.entries(figures)) {
-  const place = document.getElementById(key);
-  drawn.push(Plotly.newPlot(place, one.data, one.layout, quiet).then(() => Plotly.relayout(place, colours())));
-  if (!one.frames) continue;
-  const handle = document.getElementById(key + '-input');
-  const says = document.getElementById(key + '-says');
+// The slider of a distribution, and the file that a page carries.
+for (const [key, data] of Object.entries(JSON.parse(document.getElementById('sliders').textContent))) {
+  const box = document.getElementById(key);
+  const bars = box.querySelectorAll('.bars rect');
+  const line = box.querySelector('.input');
+  const handle = document.getElementById(`${key}-input`);
+  const says = document.getElementById(`${key}-says`);
+  const ends = line.getAttribute('d').replace(/^M\S+/, '');
   const show = () => {
-    const i = Number(handle.value);
-    const x = one.inputs[i];
-    Plotly.update(place, {y: [one.frames[i]]}, {'shapes[0].x0': x, 'shapes[0].x1': x});
-    says.textContent = 'input ' + x.toPrecision(4) + ': mean of the decoded report ' + one.means[i].toPrecision(4) +
-      ', standard deviation ' + one.deviations[i].toPrecision(4);
+    const index = Number(handle.value);
+    data.frames[index].forEach((millionths, bar) => {
+      const height = millionths * data.unit;
+      bars[bar].setAttribute('height', height);
+      bars[bar].setAttribute('y', data.bottom - height);
+    });
+    line.setAttribute('d', `M${data.places[index]}${ends}`);
+    says.textContent = `input ${data.inputs[index].toPrecision(4)}: mean of the decoded report ` +
+      `${data.means[index].toPrecision(4)}, standard deviation ${data.deviations[index].toPrecision(4)}`;
+    handle.setAttribute('aria-valuetext', data.inputs[index].toPrecision(4));
   };
   handle.addEventListener('input', show);
   show();
 }
-Promise.all(drawn).then(() => {
-  document.getElementById('js-plotly-tester')?.setAttribute('aria-hidden', 'true');  // plotly measures texts in it
-  document.body.dataset.ready = 'yes';
-});
 const attached = document.getElementById('attachment');
 if (attached) {
   const link = document.getElementById('save');
   link.href = URL.createObjectURL(new Blob([JSON.parse(attached.textContent)], {type: 'application/json'}));
 }
+document.body.dataset.ready = 'yes';

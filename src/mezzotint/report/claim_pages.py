@@ -1,0 +1,107 @@
+"""Pages of claim files and of ranked codebooks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import cast
+
+import mezzotint as mz
+from mezzotint.core.errors import FileFormatError
+from mezzotint.core.files import read_text
+from mezzotint.core.records import Json, JsonObject, number
+from mezzotint.report.contents import Page, Section, Table
+
+
+def claim_page(source: Path) -> Page:
+    """The report of a claim file: whether its proof holds, and what it says."""
+    from mezzotint.kernel.checker import verdict_on
+
+    text = read_text(source)
+    status, verdict, claim = verdict_on(text)
+    if status == 2 or claim is None:
+        raise FileFormatError(f"{source.name}: {verdict}")
+    proof = mz.kernel.read_claim(text)[1]
+    release = cast(JsonObject, claim.document()["release"] or {})
+    rows = {
+        **claim.statement,
+        **{name: value for name, value in release.items() if name != "lattice"},
+    }
+    words = (
+        "The numbers stand as they are in the file. The assumptions are what the proof does not show.",
+    )
+    return Page(
+        title=f"Claim in {source.name}",
+        summary=f"{verdict}.",
+        sections=(
+            _facts("What is claimed", _in_words(rows), words),
+            _check(source, f"proof: {proof.get('kind')}"),
+        ),
+        attachment=(source.name, text),
+    )
+
+
+CLAIM_WORDS = {
+    "kind": "kind of statement",
+    "neighboring": "neighbouring relation",
+    "observer": "to an observer of",
+    "trust": "trusted",
+    "unit": "about",
+    "assumptions": "relies on",
+    "dp": "differential privacy",
+    "replace_one": "replacing all data of one unit",
+    "add_or_remove_one": "adding or removing all data of one unit",
+    "reports": "every single report",
+    "secure_sum": "secure sums alone",
+    "local": "only the device that draws a report",
+}
+"""Names and values of a claim file -> how its page says them."""
+
+
+def _in_words(rows: JsonObject) -> dict[str, str]:
+    """A claim's fields as words; what has none stands as the file spells it, without underscores."""
+    return {
+        CLAIM_WORDS.get(name, name.replace("_", " ")): _phrase(value)
+        for name, value in rows.items()
+    }
+
+
+def _phrase(value: Json) -> str:
+    if isinstance(value, Mapping):
+        if "sha256" in value and "coordinates" in value:
+            count = value["coordinates"]
+            return f"{count} coordinate{'s' * (count != 1)} from table {str(value['sha256'])[:12]}"
+        return ", ".join(
+            f"{name.replace('_', ' ')} {_phrase(inner)}" for name, inner in value.items()
+        )
+    if isinstance(value, (list, tuple)):
+        return "; ".join(_phrase(inner) for inner in value)
+    if isinstance(value, str):
+        return CLAIM_WORDS.get(value, value.replace("_", " "))
+    return str(value)
+
+
+def ranked_page(source: Path) -> Page:
+    """The report of a ranked codebook."""
+    scheme = mz.vectors.RankedCodebook.load(source)
+    rows = {
+        "vectors": f"{scheme.dimension} coordinates, L2 norm at most {scheme.clip_norm:g}",
+        "bits per vector": scheme.bits,
+        "codewords": scheme.table.codewords,
+        "mean squared error of a report (squared units of the vectors)": number(scheme.mse),
+        "times the error of PrivUnitG": number(scheme.mse / scheme.optimum, 4),
+    }
+    return Page(
+        title=scheme.name,
+        summary=f"{scheme}.",
+        sections=(_facts("What it does", rows), _check(source, f"claim: {scheme.claim()}")),
+        attachment=(source.name, source.read_text(encoding="utf-8")),
+    )
+
+
+def _facts(title: str, rows: JsonObject, words: tuple[str, ...] = ()) -> Section:
+    return Section(title=title, words=words, table=Table.of(rows))
+
+
+def _check(source: Path, words: str) -> Section:
+    return Section(title="How to verify it", words=(words,), code=f"mezzotint verify {source.name}")

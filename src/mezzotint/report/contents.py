@@ -1,0 +1,221 @@
+"""What a page holds, as plain data: sections of paragraphs, figures, sliders, tables and lines to type."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, cast, final
+
+import numpy as np
+
+Style: TypeAlias = Literal["line", "dashed", "bars"]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    """One curve, or one set of bars, of a figure.
+
+    Arguments:
+        name: its legend.
+        x: positions, numbers; or words, for bars that stand for things.
+        y: heights, one per position.
+        low, high: the ends of an interval around each height, or empty.
+        style: "line", "dashed" or "bars".
+
+    Example:
+        >>> curve = mz.report.Curve(name="error", x=(1.0, 2.0), y=(4.0, 0.8))
+        >>> curve.style
+        'line'
+    """
+
+    name: str
+    x: tuple[float, ...] | tuple[str, ...]
+    y: tuple[float, ...]
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+    style: Style = "line"
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        x: Iterable[float] | Iterable[str],
+        y: Iterable[float],
+        style: Style = "line",
+    ) -> Curve:
+        """The points that are finite."""
+        kept = [
+            (a if isinstance(a, str) else float(a), float(b))
+            for a, b in zip(x, y, strict=True)
+            if math.isfinite(b) and (isinstance(a, str) or math.isfinite(a))
+        ]
+        places = cast("tuple[float, ...]", tuple(a for a, _ in kept))
+        return cls(name=name, x=places, y=tuple(b for _, b in kept), style=style)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """Curves over one pair of axes.
+
+    Arguments:
+        key: short name, used for file names; title: what is drawn.
+        x_label, y_label: the axes with their units; log_x, log_y: logarithmic ones.
+
+    Example:
+        >>> curve = mz.report.Curve(name="error", x=(1.0, 2.0), y=(4.0, 0.8))
+        >>> figure = mz.report.Figure(key="error", title="Error", x_label="epsilon", y_label="MSE", curves=(curve,))
+        >>> len(figure.curves)
+        1
+    """
+
+    key: str
+    title: str
+    x_label: str
+    y_label: str
+    curves: tuple[Curve, ...]
+    log_x: bool = False
+    log_y: bool = False
+
+    @classmethod
+    def of(
+        cls, key: str, title: str, axes: tuple[str, str], *curves: Curve, log: str = ""
+    ) -> Figure:
+        """From the labels of both axes and the curves; `log` names the logarithmic axes: "x", "y" or "xy"."""
+        along, up = axes
+        return cls(
+            key=key,
+            title=title,
+            x_label=along,
+            y_label=up,
+            curves=curves,
+            log_x="x" in log,
+            log_y="y" in log,
+        )
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Slider:
+    """The distribution of one report, drawn for the input to which the reader moves a slider; data units throughout.
+
+    Arguments:
+        key: its name on the page and in files; title: its heading.
+        inputs: (S,) places of the slider.
+        levels: (m,) positions of the bars.
+        frames: (S,) probabilities of the m levels, one tuple for each input.
+        means, deviations: (S,) mean and standard deviation of the report at each input.
+
+    Example:
+        >>> from mezzotint.report.contents import Slider
+        >>> frames = ((0.75, 0.25), (0.25, 0.75))
+        >>> slider = Slider(
+        ...     key="bit", title="One bit", inputs=(-0.5, 0.5), levels=(-1.0, 1.0), frames=frames, means=(-0.5, 0.5),
+        ...     deviations=(0.75**0.5, 0.75**0.5),
+        ... )
+        >>> slider.width
+        1.6
+    """
+
+    key: str
+    title: str
+    inputs: tuple[float, ...]
+    levels: tuple[float, ...]
+    frames: tuple[tuple[float, ...], ...]
+    means: tuple[float, ...]
+    deviations: tuple[float, ...]
+
+    @property
+    def width(self) -> float:
+        """Of a bar, wide enough to be seen."""
+        return max(
+            0.8 * float(np.diff(self.levels).min()), (self.levels[-1] - self.levels[0]) / 150
+        )
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Cells of text under headings; `own` is the row that the page is about.
+
+    Arguments:
+        headings: (k,) words.
+        rows: (n,) rows of k cells.
+        own: index of the row that the page is about, or None.
+
+    Example:
+        >>> table = mz.report.Table(headings=("epsilon", "error"), rows=(("1", "4.0"), ("2", "0.8")), own=1)
+        >>> len(table.rows)
+        2
+    """
+
+    headings: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    own: int | None = None
+
+    @classmethod
+    def of(
+        cls, facts: Mapping[str, object], what: str = "what", show: Callable[[object], str] = str
+    ) -> Table:
+        """Of names and values."""
+        rows = tuple((name.replace("_", " "), show(value)) for name, value in facts.items())
+        return cls(headings=(what, "value"), rows=rows)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """A heading, and under it paragraphs, then a slider, figures, a table, and lines to type.
+
+    Arguments:
+        title: the heading.
+        words: paragraphs.
+        slider, figures, table, code: what stands below, in this order.
+
+    Example:
+        >>> section = mz.report.Section(title="Facts", words=("All is well.",))
+        >>> section.figures
+        ()
+    """
+
+    title: str
+    words: tuple[str, ...] = ()
+    slider: Slider | None = None
+    figures: tuple[Figure, ...] = ()
+    table: Table | None = None
+    code: str = ""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """A report.
+
+    Arguments:
+        title, summary: what it is about, the one sentence to take away.
+        sections: in reading order.
+        attachment: (file name, text) that a reader can save from the page, or None.
+
+    Example:
+        >>> section = mz.report.Section(title="Facts", words=("All is well.",))
+        >>> page = mz.report.Page(title="Report", summary="One fact.", sections=(section,))
+        >>> "All is well." in mz.report.html_page(page)
+        True
+    """
+
+    title: str
+    summary: str
+    sections: tuple[Section, ...]
+    attachment: tuple[str, str] | None = None
+
+    @property
+    def figures(self) -> tuple[Figure, ...]:
+        """All figures in reading order."""
+        return tuple(figure for section in self.sections for figure in section.figures)
+
+    @property
+    def sliders(self) -> tuple[Slider, ...]:
+        """All sliders in reading order."""
+        return tuple(section.slider for section in self.sections if section.slider is not None)

@@ -1,0 +1,74 @@
+"""The page of any file that mezzotint writes: its content decides which, not its name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mezzotint.core.document import FORMAT
+from mezzotint.core.errors import FileFormatError, ParameterError
+from mezzotint.core.files import read_object
+from mezzotint.core.mechanism import Mechanism
+from mezzotint.kernel.claim import FORMAT as CLAIM
+from mezzotint.report.claim_pages import claim_page, ranked_page
+from mezzotint.report.contents import Page
+from mezzotint.report.mechanism_pages import mechanism_page
+from mezzotint.report.reports_pages import reports_page
+from mezzotint.report.run_pages import LEDGER, REPORT, SETTINGS, federated_page, training_page
+from mezzotint.report.smoothed_pages import smoothed_page
+
+REPORTS = (".parquet", ".csv", ".gz")
+LOGS = (".jsonl", ".log")
+RUN = (LEDGER, REPORT, SETTINGS)
+"""What tells the folder of a federated run from a folder of reports."""
+
+
+def page_of(source: Path, *, column: str | None = None, confidence: float = 0.95) -> Page:
+    """The report of a file or folder.
+
+    Arguments:
+        source: a mechanism, ranked codebook or claim file (.json); reports (.parquet, .csv, .csv.gz), a folder of them
+            or their saved counts (.json); a training log (.jsonl); the folder of a federated run, or its report.json;
+            what a verb of `mezzotint smoothed` printed with --json (.json).
+        column: the field of codes, where reports have several.
+        confidence: of each interval, for reports.
+    Returns: the page, for `html_page` or `write_png`.
+    Raises:
+        ParameterError: a column of a file without columns. FileFormatError: an unknown kind of file, or a damaged one.
+    Example:
+        >>> from pathlib import Path
+        >>> mz.families.randomized_response(epsilon=1.0).save("m.json")
+        >>> len(mz.report.page_of(Path("m.json")).sections) > 2
+        True
+    """
+    if source.is_dir() and not any((source / name).exists() for name in RUN):
+        return reports_page(source, column=column, confidence=confidence)
+    if source.is_file() and source.suffix in REPORTS:
+        return reports_page(source, column=column, confidence=confidence)
+    if column is not None:
+        raise ParameterError("column", column, "only reports have columns; leave it out")
+    if source.is_dir() or source.name == LEDGER:
+        return federated_page(source if source.is_dir() else source.parent)
+    if source.suffix in LOGS:
+        return training_page(source)
+    try:
+        document = read_object(source)
+    except FileFormatError:
+        if source.suffix == ".json":
+            raise
+        document = {}
+    if document.get("format") == CLAIM:
+        return claim_page(source)
+    if document.get("kind") == "ranks":
+        return ranked_page(source)
+    keys = set(document)
+    if {"ledger", "accuracy"} <= keys:
+        return federated_page(source)
+    if "counts" in keys:
+        return reports_page(source, confidence=confidence)
+    if "verb" in keys:
+        return smoothed_page(source)
+    if document.get("format") != FORMAT:
+        raise FileFormatError(
+            f"{source.name}: not a file that mezzotint writes; see mezzotint report --help"
+        )
+    return mechanism_page(Mechanism.load(source), file=source.name)
