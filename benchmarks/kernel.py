@@ -1,8 +1,9 @@
 """Certified beside computed: what the exact check costs in epsilon and in seconds, claim by claim.
 
-Run: python benchmarks/kernel.py [--only local|sums|examples|noise|training] [--match TEXT] [--json]
+Run: python benchmarks/kernel.py [--only local|sums|examples|noise|training|users|memoised|profiles] [--match TEXT] [--json]
 
-computed: the float accountant's epsilon. ratio: certified over computed, or "computed" when nothing was certified.
+computed: the float accountant's epsilon; log10 of delta for profiles. ratio: certified over computed (of delta for
+profiles), or "computed" when nothing was certified.
 check: CPU seconds of one `mezzotint.kernel.check`; account: of the float accountant. kB: size of the claim file.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -17,9 +19,9 @@ from typing import Any
 
 from sums import CLIENTS, TABLES
 
-from mezzotint import design, families, kernel, privacy, vectors
+from mezzotint import design, families, kernel, privacy, smoothed, vectors
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.privacy.propose import Outcome, propose_local
+from mezzotint.privacy.propose import Outcome, propose_local, propose_profile
 from mezzotint.privacy.sums.cost import propose_sum
 from mezzotint.training.rqp import Phase, Poisson, propose_training, training_release
 from mezzotint.training.rqp import epsilon as training_epsilon
@@ -56,8 +58,19 @@ def _named(table: str, shape: dict[str, Any]) -> str:
     return ", ".join(words)
 
 
+def _epsilon_ratio(outcome: Outcome, computed: float) -> float:
+    return float(outcome.claim.epsilon) / computed
+
+
+def _delta_ratio(outcome: Outcome, log10_delta: float) -> float:
+    return 10 ** (float(outcome.claim.statement["log10_delta"]) - log10_delta)
+
+
 def _line(
-    name: str, account: Callable[[], float], propose: Callable[[float], Outcome]
+    name: str,
+    account: Callable[[], float],
+    propose: Callable[[float], Outcome],
+    ratio: Callable[[Outcome, float], float] = _epsilon_ratio,
 ) -> Line | None:
     if _asked not in name:
         return None
@@ -73,7 +86,7 @@ def _line(
     return Line(
         claim=name,
         computed=computed,
-        ratio=None if outcome.proof is None else float(outcome.claim.epsilon) / computed,
+        ratio=None if outcome.proof is None else ratio(outcome, computed),
         kind="" if outcome.proof is None else str(outcome.proof["kind"]),
         account=between - started,
         check=check,
@@ -254,14 +267,43 @@ def memoised() -> Iterator[Line | None]:
         )
 
 
+def profiles() -> Iterator[Line | None]:
+    """Histograms of samples without replacement, of databases of two types."""
+    for first, second, loss_rate, epsilon in (
+        (600, 400, 0.1, 0.1), (81_283_501, 74_223_975, 0.002, math.log(51 / 49)),
+    ):  # fmt: skip
+        profile = smoothed.profile(counts=(first, second), loss_rate=loss_rate, epsilon=epsilon)
+
+        def propose(
+            _: float, first: int = first, second: int = second, profile: Any = profile
+        ) -> Outcome:
+            return propose_profile(
+                first,
+                second,
+                sampled=profile.sampled,
+                epsilon=profile.epsilon,
+                log10_delta=profile.log10_upper,
+            )
+
+        yield _line(
+            f"smoothed profile, {first:,} and {second:,} records, {loss_rate:g} lost, epsilon {epsilon:.3g}",
+            lambda profile=profile: profile.log10_delta,
+            propose,
+            _delta_ratio,
+        )
+
+
 def main() -> None:
     """Prints the table, a line at a time."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--only", choices=["local", "sums", "examples", "noise", "training", "users", "memoised"]
-    )
+        "--only",
+        choices=[
+            "local", "sums", "examples", "noise", "training", "users", "memoised", "profiles",
+        ],
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--match", default="", help="rows with this text in their name only")
     options = parser.parse_args()
@@ -275,6 +317,7 @@ def main() -> None:
         "training": training,
         "users": users,
         "memoised": memoised,
+        "profiles": profiles,
     }
     if not options.json:
         print(

@@ -170,6 +170,7 @@ class Draw:
         self.random = random.Random(seed)
         self.forged = "any"
         self.near = False
+        self.boxes = "exact"
 
     def begin(self) -> None:
         """Choose what of the next proof is forged: one part, so that the others are tight, or any.
@@ -177,7 +178,10 @@ class Draw:
         Rows that are near each other have much in common: what others add is then most of the truth.
         """
         self.forged = self.one("blanket", "division", "draws", "others", "none", "any")
-        self.near = self.chance(0.4)
+        self.near = self.chance(0.7 if self.forged == "draws" else 0.3)
+        self.boxes = self.one(
+            "exact", "full", "rising", "first only", "no last", "no first", "rising"
+        )
 
     def forges(self, part: str) -> bool:
         """Whether this part may be forged."""
@@ -192,9 +196,9 @@ class Draw:
     def integer(self, low: int, high: int) -> int:
         return self.random.randint(low, high)
 
-    def row(self, size: int) -> list[int]:
-        """Weights that sum to TOTAL: even, lopsided, with weights of one unit, or with a gap."""
-        kind = self.integer(0, 4)
+    def row(self, size: int, kinds: tuple[int, ...] = (0, 1, 2, 3, 4)) -> list[int]:
+        """Weights that sum to TOTAL: any (0), of one unit but for one (1), even (2), or with a gap."""
+        kind = self.one(*kinds)
         if kind == 0:
             cuts = sorted(self.integer(0, TOTAL) for _ in range(size - 1))
             row = [b - a for a, b in itertools.pairwise([0, *cuts, TOTAL])]
@@ -215,7 +219,7 @@ class Draw:
     def near_rows(self, levels: int, count: int) -> list[list[int]]:
         """Rows with most of their weight on one level, a little of which moves from row to row."""
         base = [TOTAL // self.one(10, 20, 100)] * levels
-        base[self.one(0, 0, levels - 1)] += TOTAL - sum(base)
+        base[self.one(0, 0, 0, levels - 1)] += TOTAL - sum(base)
         rows: list[list[int]] = []
         for _ in range(count):
             row = list(base)
@@ -231,6 +235,10 @@ class Draw:
         rows = [self.row(levels) for _ in range(count)]
         if self.near and levels > 1:
             rows = self.near_rows(levels, count)
+        elif self.forged == "division" and self.chance(0.5):
+            # Who has the lopsided row hides nobody: the case of all such clients is the worst.
+            rows = [self.row(levels, (0, 2)), *(self.row(levels, (1,)) for _ in range(count - 1))]
+            self.random.shuffle(rows)
         elif self.chance(0.25):
             rows = [rows[0]] * count
         elif self.chance(0.3) and levels == 2:
@@ -366,7 +374,7 @@ def blanket(draw: Draw, rows: list[list[int]], chosen: list[int]) -> dict[str, A
             components = []
             for half in halves:
                 components.append({"shape": half, "places": [[sum(half)] for _ in groups]})
-    forged = draw.integer(0, 7) if draw.forges("blanket") else -1
+    forged = draw.one(0, 1, 1, 2, 3, 4, 5, 6) if draw.forges("blanket") else -1
     if forged == 0 and components:
         places = components[0]["places"]
         places[-1] = [places[-1][0] + draw.one(1, TOTAL // 7)]
@@ -387,7 +395,7 @@ def blanket(draw: Draw, rows: list[list[int]], chosen: list[int]) -> dict[str, A
 
 def draws(draw: Draw, counts: list[int]) -> dict[str, Any]:
     """A ladder or boxes, of components that come in so many draws at most."""
-    if counts and draw.near and draw.forged == "draws" and draw.chance(0.7):
+    if counts and draw.near and draw.forged == "draws":
         return singles(draw, counts)
     if counts and draw.chance(0.5 if draw.forges("draws") else 0.1):
         most = counts[0]
@@ -411,21 +419,24 @@ def draws(draw: Draw, counts: list[int]) -> dict[str, Any]:
 
 
 def singles(draw: Draw, counts: list[int]) -> dict[str, Any]:
-    """A box for each count of the first component, some of them left out; in each the second in what is left or in all."""
+    """A box for each count of the first component, and in each the others as often as they may come.
+
+    Forged alike in all cases of a proof, which costs as much as its worst case: the other components in
+    all draws instead of what is left of them, boxes that are left out, or a ladder that rises.
+    """
     most = counts[0]
-    if draw.chance(0.3):
-        # Corners that rise: what is reached once is taken for what is reached twice.
-        rising = draw.integer(0, len(counts) - 1)
-        unit = [int(part == rising) for part in range(len(counts))]
+    if draw.boxes == "rising":
+        # What is reached once is taken for what is reached twice.
+        unit = [0] * len(counts)
+        unit[-1] = 1
         return {"corners": [unit, [2 * count for count in unit]]}
-    edges = draw.one(
-        list(range(most + 1)), list(range(most + 1)), list(range(most)), list(range(1, most + 1)), [0]
-    )  # fmt: skip
-    everything = draw.chance(0.5)
+    edges = {
+        "first only": [0], "no last": list(range(most)), "no first": list(range(1, most + 1)),
+    }.get(draw.boxes, list(range(most + 1)))  # fmt: skip
     children: list[dict[str, Any]] = []
     for edge in edges:
         others = list(counts[1:])
-        if others and not everything:
+        if others and draw.boxes != "full":
             others[0] = min(others[0], most - edge)
         children.append({"corners": [others]})
     return {"edges": edges, "children": children}
@@ -444,8 +455,10 @@ def sums(draw: Draw) -> Trial:
         lattice[-1] += draw.integer(1, 2)
     clients = draw.integer(1, 4)
     if draw.near and draw.forged == "draws":
-        clients = draw.one(2, 3, 3)
+        clients = draw.one(2, 2, 3)
     corrupted = draw.integer(0, clients - 1) if draw.chance(0.4) or draw.forged == "others" else 0
+    if draw.near and draw.forged == "draws":
+        corrupted = 0
     more, epsilon = draw.common(), draw.epsilon()
     if draw.forged in ("draws", "others"):
         more, epsilon = {"rounds": 1}, draw.one(Fraction(0), Fraction(1, 10), Fraction(1))
