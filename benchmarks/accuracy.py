@@ -24,7 +24,8 @@ from rich.console import Console
 from rich.table import Table
 
 from mezzotint.datasets import Dataset, idx_folder
-from mezzotint.training import make_private, models
+from mezzotint.training import Banded, Fresh, make_private, models
+from mezzotint.training.noise import Noise
 from mezzotint.training.packed import pack_weights
 from mezzotint.training.rqp import noise_multiplier
 
@@ -61,7 +62,7 @@ def opacus_run(module: Any, data: Dataset, options: Any, epsilon: float, seed: i
 
 
 def our_run(
-    module: Any, data: Dataset, options: Any, epsilon: float, seed: int, *, bands: Any
+    module: Any, data: Dataset, options: Any, epsilon: float, seed: int, *, noise: Noise
 ) -> Steps:
     """The same by `make_private`."""
     records = torch.utils.data.TensorDataset(
@@ -70,7 +71,7 @@ def our_run(
     loader = torch.utils.data.DataLoader(records, batch_size=options.batch, shuffle=True)
     private, optimizer, batches, accountant = make_private(
         module, optimizer_of(options, module), loader, target_epsilon=epsilon, delta=DELTA, epochs=options.epochs,
-        max_grad_norm=CLIP[options.model], bands=bands, seed=seed,
+        max_grad_norm=CLIP[options.model], noise=noise, seed=seed,
     )  # fmt: skip
     for _ in range(options.epochs):
         for x, y in batches:
@@ -91,8 +92,8 @@ def total_steps(data: Dataset, options: Any) -> int:
 
 CONTENDERS: dict[str, Callable[..., Steps]] = {
     "Opacus": opacus_run,
-    "one band": lambda *given: our_run(*given, bands=1),
-    "bands by formula": lambda *given: our_run(*given, bands="auto"),
+    "one band": lambda *given: our_run(*given, noise=Fresh()),
+    "bands by formula": lambda *given: our_run(*given, noise=Banded()),
 }
 
 

@@ -23,14 +23,14 @@ from opacus.optimizers import DPOptimizer
 from rich.console import Console
 from rich.table import Table
 
-from mezzotint import families
 from mezzotint.datasets import Dataset, idx_folder
-from mezzotint.training import make_private, methods, models
+from mezzotint.training import make_private, models
 from mezzotint.training.export import Graph, export_model, written
 from mezzotint.training.optimizers import ProjectedOptimizer
 from mezzotint.training.packed import PackedModel, pack_weights
+from mezzotint.training.private import Settings
 from mezzotint.training.projection import TrainingWarning, projection
-from mezzotint.training.trainer import Trainer, TrainingSettings
+from mezzotint.training.trainer import Levels, Trainer, TrainingSettings
 
 TARGET = 1.25
 ROUNDS = 9
@@ -70,11 +70,17 @@ def opacus_steps(data: Dataset, model: str, batch: int, steps: int) -> Callable[
     return run
 
 
-def our_steps(data: Dataset, model: str, method: Any, batch: int, steps: int) -> Callable[[], None]:
+def our_steps(
+    data: Dataset, model: str, levels: Levels | None, batch: int, steps: int
+) -> Callable[[], None]:
     """The same through our trainer, private draws included."""
-    task = models.task(model, shape=(28, 28), classes=10)
-    settings = TrainingSettings(steps=(ROUNDS + 1) * steps, batch_size=batch, step_size=0.1)
-    trainer = Trainer(data=data, task=task, method=method, settings=settings)
+    trainer = Trainer(
+        data=data,
+        task=models.task(model, shape=(28, 28), classes=10),
+        settings=TrainingSettings(steps=(ROUNDS + 1) * steps, batch_size=batch, step_size=0.1),
+        private=Settings(delta=1e-5, noise_multiplier=1.0, max_grad_norm=0.5),
+        levels=levels,
+    )
 
     def run() -> None:
         for _ in range(steps):
@@ -289,9 +295,10 @@ SIDES = (256, 512, 768, 1024)
 def trained(data: Dataset, model: str, steps: int) -> torch.nn.Module:
     """A private model with float weights (DP-SGD, batches of 256, noise multiplier 0.8)."""
     task = models.task(model, shape=data.train_x.shape[1:], classes=data.classes)
-    settings = TrainingSettings(steps=steps, batch_size=256, seed=1, **STEPS[model])
-    method = methods.NoisySGD(noise_multiplier=0.8, clip_norm=0.5 if model == "cnn" else 1.0)
-    Trainer(data=data, task=task, method=method, settings=settings).run()
+    settings = TrainingSettings(steps=steps, batch_size=256, **STEPS[model])
+    clip_norm = 0.5 if model == "cnn" else 1.0
+    private = Settings(delta=1e-5, noise_multiplier=0.8, max_grad_norm=clip_norm, seed=1)
+    Trainer(data=data, task=task, settings=settings, private=private).run()
     return task.module
 
 
@@ -398,21 +405,11 @@ def main() -> None:
 def steps(options: Any, screen: Console) -> None:
     """Times of steps and bytes of packed codes."""
     data = images()
-    noisy = {"noise_multiplier": 1.0, "clip_norm": 0.5}
-    table, other = (
-        families.rqm(lower=-1.0, upper=1.0, levels=m, extension=1.0, q=0.42) for m in (16, 17)
-    )
+    replaced = projection(bits=4, rounding="nearest", q=0.9)
     ours = {
-        "DP-SGD": methods.NoisySGD(**noisy),
-        "projected, stochastic, 4 bits": methods.NoisySGD(
-            **noisy, projection=projection(bits=4), bound=0.1
-        ),
-        "RQP, q=.9, 4 bits": methods.NoisySGD(
-            **noisy, projection=projection(bits=4, rounding="nearest", q=0.9), bound=0.1
-        ),
-        "quantized gradients, 16 levels": methods.QuantizedSGD(table=table, clip=0.1),
-        # A jump at 0, which floats crowd around: its knots are searched for.
-        "the same, 17 levels, no even grid": methods.QuantizedSGD(table=other, clip=0.1),
+        "DP-SGD": None,
+        "projected, stochastic, 4 bits": Levels(projection=projection(bits=4), bounds=0.1),
+        "RQP, q=.9, 4 bits": Levels(projection=replaced, bounds=0.1),
     }
     times = Table(
         title=f"one thread, batch {options.batch}; ratio to Opacus, target at most {TARGET}"
@@ -427,8 +424,8 @@ def steps(options: Any, screen: Console) -> None:
     for model in ("softmax", "cnn"):
         contenders = {"Opacus DP-SGD": opacus_steps(data, model, options.batch, options.steps)}
         contenders |= {
-            name: our_steps(data, model, method, options.batch, options.steps)
-            for name, method in ours.items()
+            name: our_steps(data, model, levels, options.batch, options.steps)
+            for name, levels in ours.items()
         }
         module = models.task(model, shape=(28, 28), classes=10).module
         weights = {

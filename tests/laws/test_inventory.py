@@ -26,7 +26,7 @@ WITHOUT_LAW: dict[str, tuple[str, ...]] = {
         "privacy.charges.Priced.delta", "privacy.charges.Priced.epsilon", "privacy.charges.Charge.of",
         "core.loss.check_epsilon", "smoothed.model.read_loss", "smoothed.model.profile_of",
         "design.constraints.make_constraint", "design.problem.Problem.epsilon",
-        "core.document.read_mechanism", "training.methods.Method.codes",
+        "core.document.read_mechanism", "training.noise.Noise.phase", "training.private.Settings.budget",
         "vectors.ranked.RankedCodebook.from_json",
         "vectors.ranked.RankedCodebook.load", "vectors.ranked.RankTable.from_dict",
         "vectors.ranked.RankedCodebook.certificate",

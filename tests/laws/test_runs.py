@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from itertools import permutations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -249,36 +250,37 @@ def test_a_life_of_secure_sums_has_no_order_and_no_session(tmp_path: Path) -> No
 
 
 @judges(
-    "training.methods.Method.claim",
+    "training.accountant.Accountant.claim_of",
 )  # fmt: skip
-def test_methods_claim_what_their_steps_cost() -> None:
-    from mezzotint.training import methods  # the room needs an extra
+def test_a_planned_run_costs_what_its_steps_cost() -> None:
+    torch = pytest.importorskip("torch")
+    from mezzotint.training.accountant import Accountant
+    from mezzotint.training.noise import Banded
+    from mezzotint.training.optimizers import NoisyOptimizer
 
-    run: dict[str, object] = {
-        "sampling_rate": 0.2, "coordinates": 3, "delta": 1e-4, "neighboring": "add_or_remove_one", "contraction": 1.0,
-    }  # fmt: skip
-    noisy = methods.NoisySGD(noise_multiplier=2.0, clip_norm=0.5)
-    for steps in (1, 6):
-        claim = noisy.claim(steps=steps, **run)  # pyright: ignore
-        phase = Phase(noise_multiplier=2.0, kappa=1.0, sampling=Poisson(rate=0.2), steps=steps)
-        assert claim is not None
-        assert math.isclose(
-            # The grid of losses.
-            claim.epsilon,
-            privacy.account(rqp.training_release([phase], delta=1e-4)).epsilon,
-            rel_tol=1e-3,
+    def accountant(**more: Any) -> Accountant:
+        return Accountant(sampling=Poisson(rate=0.2), delta=1e-4, **more)
+
+    def optimizer(clip_norm: float) -> NoisyOptimizer:
+        inner = torch.optim.SGD(torch.nn.Linear(2, 1).parameters(), lr=0.1)
+        return NoisyOptimizer(
+            inner, noise_multiplier=2.0, clip_norm=clip_norm, expected_batch_size=4
         )
-    # The unit of clipping says nothing; without noise there is no claim.
-    wide = methods.NoisySGD(noise_multiplier=2.0, clip_norm=50.0).claim(steps=6, **run)  # pyright: ignore
-    assert wide is not None
-    assert claim is not None
-    assert wide.epsilon == claim.epsilon
-    assert methods.NoisySGD(noise_multiplier=0.0, clip_norm=0.5).claim(steps=1, **run) is None  # pyright: ignore
-    table = families.randomized_response(lower=-1, upper=1, epsilon=1.0)
-    quantized = methods.QuantizedSGD(table=table, clip=0.5)
-    run["neighboring"] = "replace_one"
-    costs = [quantized.claim(steps=steps, **run) for steps in (1, 2, 5)]  # pyright: ignore
-    spent = [cost.epsilon for cost in costs if cost is not None]
-    assert len(spent) == 3
-    assert spent == sorted(spent)
-    assert spent[0] <= 3 * table.epsilon * (1 + 2.0**-50)  # one rounding up of a product
+
+    noisy = optimizer(0.5)
+    for steps in (1, 6):
+        phase = Phase(noise_multiplier=2.0, kappa=1.0, sampling=Poisson(rate=0.2), steps=steps)
+        expected = privacy.account(rqp.training_release([phase], delta=1e-4)).epsilon
+        assert accountant().claim_of(steps, noisy).epsilon == expected
+        # The unit of clipping says nothing.
+        assert accountant().claim_of(steps, optimizer(50.0)).epsilon == expected
+        # Planned or counted, by this process or another: the same.
+        counted, earlier = accountant(), accountant()
+        for _ in range(steps):
+            counted.record(noisy)
+        earlier.count_earlier(steps, noisy)
+        earlier.count_earlier(steps, noisy)
+        assert counted.claim().epsilon == earlier.claim().epsilon == expected
+    # Six steps of three bands are two of each part.
+    banded = accountant(noise=Banded(3))
+    assert banded.claim_of(6, noisy).epsilon == accountant().claim_of(2, noisy).epsilon

@@ -14,7 +14,7 @@ from scipy.special import ndtr
 
 from mezzotint import training
 from mezzotint.privacy.claim import Claim
-from mezzotint.training import rqp
+from mezzotint.training import Banded, Fresh, rqp
 from mezzotint.training.audit import Audit, audit
 from mezzotint.training.batches import PoissonBatches
 from mezzotint.training.projection import TrainingWarning, projection
@@ -87,15 +87,20 @@ class Attack:
                 if len(found) > self.steps:
                     break
         own, parts = np.zeros(BLOCKS, dtype=int), loader.batch_sampler.parts
-        for turn in range(0 if parts is None else self.settings["bands"]):
+        for turn in range(0 if parts is None else self.bands):
             own[parts(np.arange(BLOCKS), turn)] = turn
         return np.array(found).T, own, accountant.claim()
+
+    @property
+    def bands(self) -> int:
+        """Steps that share noise."""
+        return self.settings.get("noise", Fresh()).steps_shared
 
     def scores(self, weights: np.ndarray, parts: np.ndarray) -> np.ndarray:
         """(BLOCKS,) sum over the steps of log likelihood ratios, exact but for rounding without bias."""
         if self.settings.get("method") == "rqp":
             return self._scores_of_codes(weights)
-        moves, bands = np.diff(weights), self.settings.get("bands", 1)
+        moves, bands = np.diff(weights), self.bands
         column = np.array(coefficients(bands)) / 256
         mixed = sum(
             c * np.pad(moves, ((0, 0), (j, 0)))[:, : self.steps] for j, c in enumerate(column)
@@ -167,10 +172,10 @@ ATTACKS = {
     "rounded, replaced": Attack(settings={**ROUNDED, **REPLACED}),
     "rqp": Attack(settings=RQP),
     "rqp, replaced": Attack(settings={**RQP, **REPLACED}),
-    "2 bands": Attack(settings={"bands": 2}),
-    "4 bands, whole parts": Attack(settings={"bands": 4}, steps=8),
-    "2 bands, replaced": Attack(settings={"bands": 2, **REPLACED}),
-    "3 bands, rounded": Attack(settings={"bands": 3, **ROUNDED}, steps=6),
+    "2 bands": Attack(settings={"noise": Banded(2)}),
+    "4 bands, whole parts": Attack(settings={"noise": Banded(4)}, steps=8),
+    "2 bands, replaced": Attack(settings={"noise": Banded(2), **REPLACED}),
+    "3 bands, rounded": Attack(settings={"noise": Banded(3), **ROUNDED}, steps=6),
 }
 
 
@@ -195,13 +200,13 @@ def test_the_pure_bound_withstands_canaries() -> None:
 
 
 def _less_noise(optimizer: Any, _: Any, share: float = 0.5) -> None:
-    right = optimizer._noise()
-    optimizer._noise = lambda: RoundedGaussian(sigma=right.sigma * share)
+    right = optimizer._law_of_noise()
+    optimizer._law_of_noise = lambda: RoundedGaussian(sigma=right.sigma * share)
 
 
 def _longer_than_the_clip_norm(optimizer: Any, _: Any) -> None:
-    right = optimizer.total
-    optimizer.total = lambda samples: 2 * right(samples)
+    right = optimizer._clipped_sum
+    optimizer._clipped_sum = lambda samples: 2 * right(samples)
 
 
 def _every_record_in_every_batch(_: Any, loader: Any) -> None:

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from mezzotint.datasets import Dataset
-from mezzotint.training import methods, models, rqp, trainer
+from mezzotint.training import models, rqp, trainer
 from mezzotint.training.audit import audit
 from mezzotint.training.projection import TrainingWarning, projection
 from papers import DIAGNOSTIC
 from reference import training as reference
 from tolerances import printed
+from training.runs import Method, run_of
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("opacus")
@@ -75,7 +76,7 @@ class Attack:
         task = models.Task(
             module=layer, losses=lambda out, y: -out.squeeze(1), decide=lambda out: (out > 0).long()
         )
-        method = methods.NoisySGD(
+        method = Method(
             noise_multiplier=self.noise_multiplier,
             clip_norm=DIAGNOSTIC.clip_norm,
             projection=projection(bits=DIAGNOSTIC.bits, rounding="nearest", q=self.q),
@@ -87,15 +88,15 @@ class Attack:
             steps=self.steps,
             batch_size=size,
             step_size=size / DIAGNOSTIC.batch_size * DIAGNOSTIC.step_size,
-            seed=17,
         )
-        run = trainer.Trainer(data=data, task=task, method=method, settings=chosen)
+        run = run_of(data, task, method, chosen, seed=17)
         found = np.empty((self.steps, self.blocks, self.dimension), dtype=np.uint8)
         for step in range(self.steps):
             with torch.no_grad():
                 layer.weight.fill_(self.start)
             run.step()
-            found[step] = method.codes(run.optimizer).codes[0].reshape(self.blocks, self.dimension)
+            codes = run.optimizer.original_optimizer.codes[0]
+            found[step] = codes.reshape(self.blocks, self.dimension)
         return found[:, ::2].reshape(-1, self.dimension), found[:, 1::2].reshape(-1, self.dimension)
 
     def distributions(self) -> tuple[np.ndarray, np.ndarray]:

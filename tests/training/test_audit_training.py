@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mezzotint import privacy
 from mezzotint.datasets import Dataset
-from mezzotint.training import methods, models, trainer
+from mezzotint.training import models, rqp, trainer
 from mezzotint.training.audit import audit
 from mezzotint.training.projection import TrainingWarning, projection
+from training.runs import Method, run_of
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("opacus")
@@ -45,10 +47,8 @@ def _scores(
         task = models.Task(
             module=layer, losses=lambda out, y: -out.squeeze(1), decide=lambda out: (out > 0).long()
         )
-        settings = trainer.TrainingSettings(
-            steps=steps, batch_size=batch_size, step_size=1.0, seed=first_seed + run
-        )
-        one = trainer.Trainer(data=data, task=task, method=method, settings=settings)
+        settings = trainer.TrainingSettings(steps=steps, batch_size=batch_size, step_size=1.0)
+        one = run_of(data, task, method, settings, seed=first_seed + run)
         for _ in range(steps):
             before = layer.weight.detach().numpy().copy()
             one.step()
@@ -68,9 +68,7 @@ def test_claims_withstand_a_canary(kind: str, batch_size: int) -> None:
         "stochastic": projection(bits=4),
         "rqp": projection(bits=4, rounding="nearest", q=0.8),
     }[kind]
-    method = methods.NoisySGD(
-        noise_multiplier=noise, clip_norm=1.0, projection=projected, bound=0.2
-    )
+    method = Method(noise_multiplier=noise, clip_norm=1.0, projection=projected, bound=0.2)
     common = {"runs": runs, "steps": steps, "batch_size": batch_size}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TrainingWarning)
@@ -79,14 +77,13 @@ def test_claims_withstand_a_canary(kind: str, batch_size: int) -> None:
     # The threshold is chosen on other runs than it is judged on.
     tried = np.quantile(np.concatenate([present[:200], absent[:200]]), [0.3, 0.5, 0.7])
     for delta in (1e-5, 1e-2):
-        claimed = method.claim(
+        phase = rqp.Phase(
+            noise_multiplier=noise,
+            kappa=1.0 if projected is None else projected.kappa,
+            sampling=rqp.Poisson(rate=batch_size / 20),
             steps=steps,
-            sampling_rate=batch_size / 20,
-            coordinates=DIMENSION,
-            delta=delta,
-            neighboring="add_or_remove_one",
-            contraction=1.0 if projected is None else projected.kappa,
-        ).epsilon
+        )
+        claimed = privacy.account(rqp.training_release([phase], delta=delta)).epsilon
         bounds = [
             audit(
                 present[200:], absent[200:], threshold=t, delta=delta, confidence=CONFIDENCE

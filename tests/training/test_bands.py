@@ -28,10 +28,11 @@ pytest.importorskip("opacus")
 
 from mezzotint import training  # noqa: E402 - the room needs the extra
 from mezzotint.cli.application import run as verb  # noqa: E402
-from mezzotint.training import clipped, methods, trainer  # noqa: E402
+from mezzotint.training import Banded, Fresh, trainer  # noqa: E402
+from mezzotint.training import noise as noises  # noqa: E402
 from mezzotint.vectors import rotation as toeplitz  # noqa: E402
 from training.flat import run_words  # noqa: E402
-from training.runs import dying, make  # noqa: E402
+from training.runs import Method, dying, make, watched_batches  # noqa: E402
 
 
 def matrix(bands: int, steps: int) -> np.ndarray:
@@ -68,7 +69,7 @@ def test_noise_of_the_last_iterate_is_that_of_the_full_matrix(bands: int) -> Non
 
 def test_solutions_are_the_sums_where_there_is_no_noise() -> None:
     rng, drawn = np.random.default_rng(0), [0]
-    noise = clipped.CorrelatedNoise(4, lambda: drawn[0])
+    noise = noises.CorrelatedNoise(4, lambda: drawn[0])
     sums, released = rng.integers(-(2**30), 2**30, (9, 5)), []
     for t, one in enumerate(sums):
         drawn[0] += 1
@@ -194,7 +195,7 @@ def run(module: Any, optimizer: Any, loader: Any, epochs: int = 1) -> list[set[i
 @pytest.mark.parametrize("bits", [None, 4])
 def test_a_script_with_bands(blobs: Dataset, bits: int | None) -> None:
     module, optimizer, loader, accountant = training.make_private(
-        *parts(blobs), target_epsilon=3.0, delta=1e-5, epochs=3, bits=bits, bands=4, seed=1
+        *parts(blobs), target_epsilon=3.0, delta=1e-5, epochs=3, bits=bits, noise=Banded(4), seed=1
     )
     seen = run(module, optimizer, loader, epochs=3)
     assert len(seen) == len(accountant) == 30
@@ -230,9 +231,8 @@ def test_a_script_with_bands(blobs: Dataset, bits: int | None) -> None:
 
 def test_what_bands_do_not_go_with(blobs: Dataset) -> None:
     def call(*given: Any, bands: Any = 4, **more: Any) -> Any:
-        return training.make_private(
-            *given, **{"noise_multiplier": 1.0, "delta": 1e-5, "bands": bands, **more}
-        )
+        settings = {"noise_multiplier": 1.0, "delta": 1e-5, "noise": Banded(bands), **more}
+        return training.make_private(*given, **settings)
 
     for given, settings, words in (
         (parts(blobs), {"method": "rqp", "q": 0.9}, "replaced codes"),
@@ -264,7 +264,12 @@ def test_what_bands_do_not_go_with(blobs: Dataset) -> None:
     (first, second) = again.claim().release.mechanism.phases
     assert (first.participations, second.participations) == (3, 1)
     with pytest.raises(ParameterError, match="bands=1"):
-        call(*parts(blobs), bands=1)[3].load_state_dict(accountant.state_dict())
+        call(*parts(blobs), noise=Fresh())[3].load_state_dict(accountant.state_dict())
+
+
+def budget(target: float, **run: int) -> noises.Budget:
+    """Of a planned run."""
+    return noises.Budget(target_epsilon=target, delta=1e-5, neighboring="add_or_remove_one", **run)
 
 
 @pytest.mark.parametrize(("growth", "expected"), [(0.0, 8), (1.0, 1)])
@@ -278,22 +283,14 @@ def test_the_number_of_bands_follows_from_noise_and_matrix(
         asked.append((sampling_rate, steps))
         return sampling_rate**growth
 
-    monkeypatch.setattr(clipped, "least_noise", noise)
-    found = clipped.choose_bands(
-        1.0, batch_size=10, dataset_size=100, steps=50, delta=1e-5, neighboring="add_or_remove_one"
-    )
-    assert found == expected
+    monkeypatch.setattr(noises, "least_noise", noise)
+    assert noises.choose_bands(budget(1.0, batch_size=10, dataset_size=100, steps=50)) == expected
     assert asked == [(0.1, 50), (0.2, 25), (0.4, 13), (0.8, 7)]
 
 
 def banded(data: Dataset, *, bands: int = 4, seed: int | None = None) -> Any:
     """A trainer of 22 steps."""
-    return make(
-        data,
-        methods.NoisySGD(noise_multiplier=2.0, clip_norm=0.5, bands=bands),
-        steps=22,
-        seed=seed,
-    )
+    return make(data, Method(noise_multiplier=2.0, bands=bands), steps=22, seed=seed)
 
 
 def epsilon_of(blocks: int) -> float:
@@ -303,10 +300,10 @@ def epsilon_of(blocks: int) -> float:
 
 @judges("training.trainer.Trainer.claim")
 def test_a_trainer_takes_the_parts_in_turn(blobs: Dataset) -> None:
-    run, seen = banded(blobs), []
-    draw = run._batch
-    run._batch = lambda: seen.append(set(draw().tolist())) or np.array(sorted(seen[-1]))
+    run = banded(blobs)
+    batches = watched_batches(run)
     assert run.run().test_accuracy > 0.9
+    seen = [set(batch) for batch in batches]
     assert 10 < np.mean([len(one) for one in seen]) < 30
     for gap in range(1, 5):
         shared = sum(len(first & second) for first, second in zip(seen, seen[gap:], strict=False))
@@ -315,7 +312,7 @@ def test_a_trainer_takes_the_parts_in_turn(blobs: Dataset) -> None:
     assert run.claim().epsilon == pytest.approx(epsilon_of(6), rel=1e-6)  # the rate is rounded up
     assert run.claim(20).epsilon == run.claim(17).epsilon < run.claim().epsilon
     assert "correlated over 4 steps" in run.sentence()
-    assert run.method.describe()["bands"] == 4
+    assert run.describe()["bands"] == 4
 
 
 @pytest.mark.parametrize("killed", [3, 8, 10, 21])
@@ -328,7 +325,7 @@ def test_an_interrupted_run_begins_new_blocks(blobs: Dataset, tmp_path: Path, ki
     second = banded(blobs)
     trainer.restore(second, place)
     assert second.taken == killed // 8 * 8
-    assert not second.optimizer.correlated._sums  # sums of records are never written down
+    assert not second.optimizer.mixer._sums  # sums of records are never written down
     second.run(every=6, checkpoint=place)
     assert second.claim().epsilon == pytest.approx(epsilon_of(8), rel=MANY)
     again = banded(blobs)  # a second attempt over the same files
@@ -357,10 +354,10 @@ def test_a_seed_does_not_resume_correlated_noise(blobs: Dataset, tmp_path: Path)
         trainer.restore(banded(blobs, seed=1), tmp_path / "run.pt")
 
 
-def test_bands_that_a_method_does_not_know(blobs: Dataset) -> None:
+def test_bands_that_cannot_be(blobs: Dataset) -> None:
     for bands, projected in ((0, None), (65, None), (2, projection(bits=4, q=0.9))):
         with pytest.raises(ParameterError, match=f"bands={bands}"):
-            methods.NoisySGD(noise_multiplier=1.0, clip_norm=1.0, projection=projected, bands=bands)
+            make(blobs, Method(projection=projected, bands=bands))
     with pytest.raises(
         ParameterError, match="bands=11: each part needs a batch; 10 is the most here"
     ):
@@ -379,11 +376,11 @@ def _trained(capsys: pytest.CaptureFixture[str], *more: str) -> Any:
 def test_the_verb_chooses_bands(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(clipped, "CHOICES", (1, 4))
+    monkeypatch.setattr(noises, "CHOICES", (1, 4))
     chosen = _trained(capsys, "--target-epsilon", "2", "--bands", "auto")
     assert 1.99 < chosen["epsilon"] <= 2
-    assert chosen["bands"] == clipped.choose_bands(
-        2.0, batch_size=20, dataset_size=455, steps=40, delta=1e-5, neighboring="add_or_remove_one"
+    assert chosen["bands"] == noises.choose_bands(
+        budget(2.0, batch_size=20, dataset_size=455, steps=40)
     )
     assert f"correlated over {chosen['bands']} steps" in chosen["claim"]
     assert chosen["sampling_rate"] == pytest.approx(chosen["bands"] * 20 / 455, rel=FEW)

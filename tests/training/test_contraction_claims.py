@@ -13,10 +13,10 @@ import pytest
 from laws.registry import judges
 from mezzotint import privacy
 from mezzotint.datasets import Dataset
-from mezzotint.training import methods, optimizers, rqp
+from mezzotint.training import optimizers, rqp
 from mezzotint.training.audit import Audit, audit
 from mezzotint.training.projection import projection
-from training.runs import make
+from training.runs import Method, make
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("opacus")
@@ -171,7 +171,7 @@ def test_methods_put_in_place_of_its_own_count(name: str) -> None:
     assert optimizer.contraction == 1.0
 
 
-@pytest.mark.parametrize("name", ["step", "pre_step", "add_noise", "scale_grad", "disturb"])
+@pytest.mark.parametrize("name", ["step", "pre_step", "add_noise", "scale_grad", "_released"])
 def test_methods_put_in_place_of_the_noisy_ones_count(name: str) -> None:
     inner = wrapped(lambda p: SGD(p, lr=1.0))
     noisy = optimizers.NoisyOptimizer(
@@ -193,11 +193,11 @@ def test_loaded_state_counts() -> None:
     assert optimizer.contraction == 1.0  # its buffers are there
 
 
+@pytest.mark.filterwarnings("ignore::mezzotint.training.projection.TrainingWarning")
 def test_the_trainer_claims_what_its_optimizer_allows(blobs: Dataset) -> None:
-    method = methods.NoisySGD(
-        noise_multiplier=1.0, clip_norm=0.5, projection=projection(bits=4, q=0.7)
-    )
-    run, rounded = make(blobs, method), make(blobs, replace(method, projection=projection(bits=4)))
+    method = Method(projection=projection(bits=4, q=0.7))
+    run = make(blobs, method)
+    rounded = make(blobs, replace(method, projection=projection(bits=4)))
     assert run.claim(20).epsilon < rounded.claim(20).epsilon
     assert run.claim(20).release.mechanism.phases[0].kappa == method.projection.kappa
     run.optimizer.param_groups[0]["momentum"] = 0.9

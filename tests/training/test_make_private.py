@@ -12,7 +12,7 @@ import pytest
 from laws.registry import judges
 from mezzotint import InfeasibleError, ParameterError, privacy, training
 from mezzotint.datasets import Dataset
-from mezzotint.training import methods, models, optimizers, rqp, trainer
+from mezzotint.training import Banded, models, optimizers, rqp, trainer
 from mezzotint.training.accountant import BudgetSpentError
 from mezzotint.training.audit import audit
 from mezzotint.training.projection import (
@@ -22,6 +22,7 @@ from mezzotint.training.projection import (
     projection,
 )
 from tolerances import FEW, SINGLE
+from training.runs import Method, run_of
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("opacus")
@@ -227,9 +228,8 @@ def test_the_same_steps_as_the_trainer_s(blobs: Dataset) -> None:
     )  # fmt: skip
     run(module, optimizer, loader, epochs=5)
     settings = trainer.TrainingSettings(steps=5, batch_size=200, step_size=0.5)
-    method = methods.NoisySGD(noise_multiplier=1e-9, clip_norm=0.5)
     task = models.task("logreg", shape=(5,), classes=2)
-    taken = trainer.Trainer(data=blobs, task=task, method=method, settings=settings)
+    taken = run_of(blobs, task, Method(noise_multiplier=1e-9), settings)
     for _ in range(5):
         taken.step()
     # Batches are whole; per-sample gradients of a mean and of a sum differ by rounding, some integers by one unit.
@@ -322,7 +322,7 @@ def test_what_cannot_be_made_private(blobs: Dataset) -> None:
     for given, named in ((Stream(), "IterableDataset"), (list(loader), "list")):
         batches = data.DataLoader(given) if named == "IterableDataset" else given
         target = {"target_epsilon": 2.0, "epochs": 1}
-        for settings in ({"noise_multiplier": 1.0}, target, {**target, "bands": "auto"}):
+        for settings in ({"noise_multiplier": 1.0}, target, {**target, "noise": Banded()}):
             with pytest.raises(
                 ParameterError, match=f"loader={named}: .*DataLoader over a map-style data set"
             ):

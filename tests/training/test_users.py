@@ -16,11 +16,12 @@ from dp_accounting.pld import privacy_loss_distribution as oracle
 from scipy.stats import binom, norm
 
 from laws.registry import judges
-from mezzotint import ParameterError, families, privacy
+from mezzotint import ParameterError, privacy
 from mezzotint.datasets import Dataset, table_file
 from mezzotint.privacy.accounting import prove
 from mezzotint.training import rqp
 from mezzotint.training.phases import Shifts, mixture_curve
+from mezzotint.training.projection import projection
 from tolerances import FEW, MANY
 
 WIDTH = 0.05
@@ -209,10 +210,10 @@ pytest.importorskip("opacus")
 
 from mezzotint import training  # noqa: E402 - the room needs the extra
 from mezzotint.cli.application import run as verb  # noqa: E402
-from mezzotint.training import methods  # noqa: E402
+from mezzotint.training import Banded  # noqa: E402
 from mezzotint.training.batches import first_records  # noqa: E402
 from training.flat import run_words  # noqa: E402
-from training.runs import make  # noqa: E402
+from training.runs import Method, make  # noqa: E402
 
 
 def test_of_every_user_the_first_records_are_kept_whoever_else_is_there() -> None:
@@ -281,7 +282,7 @@ def test_a_script_whose_users_have_several_records(blobs: Dataset) -> None:
     for settings, words in (
         ({"users": None}, "say whose record"),
         ({"users": users[:7]}, "each of the 200 records"),
-        ({"bands": 2}, "several parts"),
+        ({"noise": Banded(2)}, "several parts"),
         ({"method": "rqp"}, "save nothing for users"),
     ):
         with pytest.raises(ParameterError, match=words):
@@ -291,7 +292,7 @@ def test_a_script_whose_users_have_several_records(blobs: Dataset) -> None:
 @judges("training.trainer.Trainer.claim")
 def test_a_trainer_keeps_so_many_records_of_each_user(blobs: Dataset) -> None:
     owned = replace(blobs, train_users=np.repeat(np.arange(20), 10))
-    method = methods.NoisySGD(noise_multiplier=4.0, clip_norm=0.5)
+    method = Method(noise_multiplier=4.0)
     run = make(owned, method, records_per_user=3)
     assert len(run.data.train_x) == 60
     assert np.all(np.unique(run.data.train_users, return_counts=True)[1] == 3)
@@ -303,10 +304,11 @@ def test_a_trainer_keeps_so_many_records_of_each_user(blobs: Dataset) -> None:
     with pytest.raises(ParameterError, match="do not say whose"):
         make(blobs, method, records_per_user=3)
     with pytest.raises(ParameterError, match="several parts"):
-        make(owned, replace(method, bands=2), records_per_user=3).run()
-    table = families.k_randomized_response(lower=-1.0, upper=1.0, levels=4, epsilon=3.0)
-    with pytest.raises(ParameterError, match="record by record"):
-        make(owned, methods.QuantizedSGD(table=table, clip=0.1), records_per_user=3).run()
+        make(owned, replace(method, bands=2), records_per_user=3)
+    # A table that replaces codes saves nothing for users: its noise would not keep to a target.
+    replacing = replace(method, projection=projection(bits=4, q=0.9), bound=0.5)
+    with pytest.raises(ParameterError, match="save nothing for users"):
+        make(owned, replacing, records_per_user=3)
 
 
 def test_the_verb_reads_users_from_a_column(

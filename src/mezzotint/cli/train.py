@@ -8,7 +8,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO, cast, final
 
@@ -25,10 +25,11 @@ from mezzotint.core.files import parse_json, parse_object, read_text, replacing
 from mezzotint.core.records import JsonObject, above, number, plain
 
 if TYPE_CHECKING:
-    from mezzotint.training.methods import Method
     from mezzotint.training.models import Task
+    from mezzotint.training.noise import Noise
+    from mezzotint.training.private import Settings as PrivateSettings
     from mezzotint.training.projection import Projection
-    from mezzotint.training.trainer import Standing, Trainer
+    from mezzotint.training.trainer import Levels, Standing, Trainer
 
 EXAMPLE = "mezzotint train run.toml --out model --json"
 
@@ -386,17 +387,20 @@ def prepare(described: RunFile, place: Place | None, *, overwrite: bool) -> Trai
         steps=described.steps,
         batch_size=described.batch_size,
         step_size=described.step_size,
-        delta=described.budget.delta,
-        neighboring=described.budget.neighboring,
-        seed=described.seed,
         averaging=described.averaging,
         optimizer=described.optimizer,
         schedule=described.schedule,
         records_per_user=described.records_per_user,
     )
     _probe(task, data)
-    chosen = choose_method(described, task, records=len(data.train_x))
-    run = mz.training.trainer.Trainer(data=data, task=task, method=chosen, settings=settings)
+    with common.renamed(max_grad_norm="clip_norm"):
+        run = mz.training.trainer.Trainer(
+            data=data,
+            task=task,
+            settings=settings,
+            private=_private_settings(described),
+            levels=_levels(described, task),
+        )
     if place is not None:
         _resume(run, described, place, overwrite=overwrite)
     return run
@@ -477,37 +481,36 @@ LINEAR, LINEAR_BOUND = ("logreg", "svm", "softmax"), 0.3
 """Models whose weights begin at 0, and what bounds them unless a run says otherwise."""
 
 
-def choose_method(described: RunFile, task: Task, *, records: int) -> Method:
-    """The training method of a run, its noise calibrated to the target if there is one."""
-    method = described.method
-    projected = None
-    if method.kind in ("proj-dp-sgd", "rqp") and not method.master:
-        projected = _projection(method)
-    bands = _chosen_bands(described, records)
-    noise = 0.0
-    if method.kind != "none":
-        noise = _noise(described, projected, records=records, bands=bands)
-    return mz.training.methods.NoisySGD(
-        noise_multiplier=noise,
-        clip_norm=method.clip_norm,
-        projection=projected,
-        bound=_bound(described, task),
-        bands=bands,
+def _private_settings(described: RunFile) -> PrivateSettings:
+    """How gradients become private."""
+    budget, method = described.budget, described.method
+    by_target = budget.noise_multiplier is None and method.kind != "none"
+    return mz.training.private.Settings(
+        delta=budget.delta,
+        planned_steps=described.steps,
+        target_epsilon=budget.target_epsilon if by_target else None,
+        noise_multiplier=budget.noise_multiplier,
+        noiseless=method.kind == "none",
+        max_grad_norm=method.clip_norm,
+        neighboring=described.neighboring,
+        noise=_noise(method.bands),
+        seed=described.seed,
     )
 
 
-def _chosen_bands(described: RunFile, records: int) -> int:
-    bands, target = described.method.bands, described.budget.target_epsilon
-    if bands != "auto":
-        return bands
-    assert target is not None
-    return mz.training.clipped.choose_bands(
-        target,
-        batch_size=described.batch_size,
-        dataset_size=records,
-        steps=described.steps,
-        delta=described.budget.delta,
-        neighboring=described.neighboring,
+def _noise(bands: int | Literal["auto"]) -> Noise:
+    if bands == 1:
+        return mz.training.Fresh()
+    return mz.training.Banded(bands)
+
+
+def _levels(described: RunFile, task: Task) -> Levels | None:
+    """What all weights are put onto after each step; None for floats and master weights."""
+    method = described.method
+    if method.master or method.kind not in ("proj-dp-sgd", "rqp"):
+        return None
+    return mz.training.trainer.Levels(
+        projection=_projection(method), bounds=_bounds(described, task)
     )
 
 
@@ -523,28 +526,7 @@ def _projection(method: Chosen) -> Projection:
     )
 
 
-def _noise(described: RunFile, projected: Projection | None, *, records: int, bands: int) -> float:
-    budget = described.budget
-    if budget.noise_multiplier is not None:
-        return budget.noise_multiplier
-    assert budget.target_epsilon is not None
-    batches = mz.training.batches.PoissonBatches.of_parts(
-        bands, batch_size=described.batch_size, dataset_size=records
-    )
-    least = mz.training.rqp.noise_multiplier(
-        budget.target_epsilon,
-        sampling=replace(batches.sampling, records_per_user=described.records_per_user or 1),
-        steps=mz.training.clipped.participations(described.steps, bands),
-        delta=budget.delta,
-        neighboring=described.neighboring,
-    )
-    # Codes that are replaced hide something of the noise only where no optimizer remembers it.
-    if projected is not None and described.optimizer == "sgd":
-        return least * projected.kappa
-    return least
-
-
-def _bound(described: RunFile, task: Task) -> float | tuple[float, ...]:
+def _bounds(described: RunFile, task: Task) -> float | tuple[float, ...]:
     if described.method.bound is not None:
         return described.method.bound
     if described.model in LINEAR:
@@ -636,8 +618,8 @@ def _lines(
     mode = "a" if resumed else "w"
     with place.log.open(mode, encoding="utf-8") as file:
         if not (resumed and run.taken >= run.settings.steps):
-            header = {"model": described.model, "data": run.data.name, **run.method.describe()}
-            _line(file, {**header, **asdict(run.settings)})
+            header = {"model": described.model, "data": run.data.name}
+            _line(file, {**header, "method": described.method.kind, **run.describe()})
         yield lambda last: _line(file, asdict(last))
 
 
@@ -723,7 +705,7 @@ def finish(
     return {
         "data": run.data.name,
         "model": described.model,
-        **run.method.describe(),
+        **run.privacy_facts,
         "method": described.method.kind,
         "weights": _weights(described.method),
         **{name: costs.get(name) for name in ("epsilon", "delta", "neighboring", *stated)},

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import mezzotint as mz
 from mezzotint.core.errors import FileFormatError, MezzotintError
@@ -25,9 +25,6 @@ DELTAS = tuple(10.0**-k for k in range(3, 11))
 """Deltas at which the complete run is accounted again, where the log suffices."""
 
 _SIMULATED = "Simulation; not private: this run was seeded and can be repeated bit for bit."
-
-_REPORTS = ("quantized-gradient",)
-"""Methods that draw each gradient from a table."""
 
 _PROGRESS = ("step", "loss", "train_accuracy", "test_accuracy", "epsilon")
 
@@ -48,7 +45,7 @@ def training_page(source: Path) -> Page:
     last = history[-1]
     cost = "no privacy is claimed"
     if last["epsilon"] is not None:
-        cost = f"epsilon {above(last['epsilon'])} spent ({basis(_observer(header))})"
+        cost = f"epsilon {above(last['epsilon'])} spent ({basis('model')})"
     cost = f"simulation; not private ({cost})" if header.get("seed") is not None else cost
     method = (end or header).get("method", "no method")
     return Page(
@@ -57,11 +54,6 @@ def training_page(source: Path) -> Page:
         f"test accuracy {_nearest(last['test_accuracy'])}; {cost} at delta {above(header.get('delta', 0.0), 4)}.",
         sections=(_learnt(header, end, history), _cost(header, end, history), _verify(header, end)),
     )
-
-
-def _observer(header: JsonObject) -> Literal["reports", "model"]:
-    """Whom the claim is against: gradients drawn from a table are reports, each of which may be seen."""
-    return "reports" if header.get("method") in _REPORTS else "model"
 
 
 def _lines(source: Path) -> list[JsonObject]:
@@ -240,14 +232,9 @@ def _profile(header: JsonObject, end: JsonObject) -> Figure | None:
 
 
 def _verify(header: JsonObject, end: JsonObject) -> Section:
-    source, act = (
-        ("table", "draws from this table")
-        if _observer(header) == "reports"
-        else ("noise", "adds this noise")
-    )
     words = (
-        f"The claim follows from the {source}, the sampling and the number of steps alone, whatever the records are. "
-        f"That the program {act} is not seen in a log: read it, or audit it (mezzotint.training.audit).",
+        "The claim follows from the noise, the sampling and the number of steps alone, whatever the records are. "
+        "That the program adds this noise is not seen in a log: read it, or audit it (mezzotint.training.audit).",
     )
     phase = _phase(header, end)
     if phase is None:

@@ -1,4 +1,4 @@
-"""DP-SGD with quantized gradients, and models whose weights stay quantized; soundly accounted.
+"""DP-SGD on integers, and models whose weights stay quantized; soundly accounted.
 
 `rqp`, `phases`, `packed` and `projection` need nothing but this package; the rest needs the extra: pip install
 '.[torch]' in the checkout.
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from mezzotint.training import engine as engine
     from mezzotint.training import gradients as gradients
     from mezzotint.training import master as master
-    from mezzotint.training import methods as methods
     from mezzotint.training import models as models
+    from mezzotint.training import noise as noise
     from mezzotint.training import optimizers as optimizers
     from mezzotint.training import packed as packed
     from mezzotint.training import phases as phases
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from mezzotint.training import trainer as trainer
     from mezzotint.training.engine import PrivacyEngine as PrivacyEngine
     from mezzotint.training.master import quantize_aware as quantize_aware
+    from mezzotint.training.noise import Banded as Banded
+    from mezzotint.training.noise import Fresh as Fresh
     from mezzotint.training.positions import records_first as records_first
     from mezzotint.training.private import make_private as make_private
     from mezzotint.training.probe import check_records as check_records

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, final
 
@@ -12,9 +12,13 @@ from mezzotint.core.errors import MezzotintError, ParameterError
 from mezzotint.privacy.accounting import account
 from mezzotint.privacy.claim import Claim
 from mezzotint.training.models import IAccountant
+from mezzotint.training.noise import Fresh, Noise
 from mezzotint.training.optimizers import NoisyOptimizer
 from mezzotint.training.phases import Phase, Poisson
 from mezzotint.training.rqp import training_release
+
+Steps = tuple[float, float, int]
+"""Noise multiplier, sampling rate, and number of steps that share them."""
 
 
 @final
@@ -32,10 +36,11 @@ class Accountant(IAccountant):
         neighboring: "add_or_remove_one" or "replace_one".
         steps: planned; one more is refused. None for no limit.
         seeded: the run is a simulation, and its claim says so.
-        bands: steps that the noise is correlated over.
-    Guarantees: a step is counted before its noise is drawn; the claim covers every released iterate, with the noise
-        multiplier of each step and the worst contraction that held in any. Deep copies of an optimizer are counted
-        here as well. What was pickled makes claims, and counts nothing: the run that it comes from would not know.
+        noise: how the noise of steps hangs together.
+    Guarantees: a step is counted before its noise is drawn; the claim covers every released iterate,
+        with the noise multiplier of each step and the worst contraction that held in any. Deep copies
+        of an optimizer are counted here as well. What was pickled makes claims, and counts nothing:
+        the run that it comes from would not know.
     """
 
     _pickled = False
@@ -48,13 +53,14 @@ class Accountant(IAccountant):
         neighboring: Neighboring = "add_or_remove_one",
         steps: int | None = None,
         seeded: bool = False,
-        bands: int = 1,
+        noise: Noise | None = None,
     ) -> None:
-        self.bands, self._goes_on = bands, False
-        self.history: list[tuple[float, float, int]] = []
+        self.history: list[Steps] = []
+        self.noise: Noise = noise or Fresh()
         self.sampling, self.delta, self.steps, self.seeded = sampling, delta, steps, seeded
         self.neighboring: Neighboring = neighboring
         self.contraction = 0.0
+        self._goes_on = False
 
     def record(self, optimizer: NoisyOptimizer) -> None:
         """Counts a step of a `NoisyOptimizer` that is about to release.
@@ -64,12 +70,15 @@ class Accountant(IAccountant):
             ParameterError: an accountant out of a pickle.
         """
         if self._pickled:
-            remedy = "the run would not count its steps; call make_private, and load_state_dict of what was saved"
+            remedy = (
+                "the run would not count its steps; call make_private, and load_state_dict of what "
+                "was saved"
+            )
             raise ParameterError("optimizer", "a pickled copy", remedy)
         if self.steps is not None and len(self) >= self.steps:
             raise BudgetSpentError(
-                f"all {self.steps} planned steps are taken, and another would cost more than the target; plan more "
-                "epochs, or give noise_multiplier instead of target_epsilon"
+                f"all {self.steps} planned steps are taken, and another would cost more than the "
+                "target; plan more epochs, or give noise_multiplier instead of target_epsilon"
             )
         self.contraction = max(self.contraction, optimizer.contraction)
         self.step(noise_multiplier=optimizer.noise_multiplier, sample_rate=self.sampling.rate)
@@ -90,24 +99,50 @@ class Accountant(IAccountant):
             self.history.append((noise_multiplier, sample_rate, 1))
         self._goes_on = True
 
+    def count_earlier(self, steps: int, optimizer: NoisyOptimizer) -> None:
+        """Counts steps of the same run that another process took or may have taken.
+
+        Arguments:
+            steps: of all processes, those counted here included; fewer than are counted change nothing.
+            optimizer: of this process, whose settings all of them share.
+        """
+        missing = steps - len(self)
+        if missing <= 0:
+            return
+        self.contraction = max(self.contraction, optimizer.contraction)
+        self.history.append((optimizer.noise_multiplier, self.sampling.rate, missing))
+        self._goes_on = False  # a block of correlated noise that another began is not gone on with
+
     def __len__(self) -> int:
         return sum(steps for _, _, steps in self.history)
 
     def claim(self, delta: float | None = None) -> Claim:
         """What all steps so far cost one record, at the run's delta or another."""
-        phases = [
-            Phase(
-                noise_multiplier=noise, kappa=self.contraction, sampling=replace(self.sampling, rate=rate), steps=steps,
-                bands=self.bands,
-            )
-            for noise, rate, steps in self.history
-        ]  # fmt: skip
-        delta = self.delta if delta is None else delta
+        phases = [self._phase(steps, self.contraction) for steps in self.history]
+        return self._claim(phases, self.delta if delta is None else delta)
+
+    def claim_of(self, steps: int, optimizer: NoisyOptimizer) -> Claim:
+        """What a run of this many steps in all costs, if each is made as the optimizer is now."""
+        contraction = max(self.contraction, optimizer.contraction)
+        planned = (optimizer.noise_multiplier, self.sampling.rate, steps)
+        return self._claim([self._phase(planned, contraction)], self.delta)
+
+    def _phase(self, steps: Steps, contraction: float) -> Phase:
+        noise_multiplier, rate, count = steps
+        return self.noise.phase(
+            noise_multiplier=noise_multiplier,
+            kappa=contraction,
+            sampling=replace(self.sampling, rate=rate),
+            steps=count,
+        )
+
+    def _claim(self, phases: Sequence[Phase], delta: float | None) -> Claim:
         if delta is None:
             raise ParameterError("delta", None, "name the delta of the claim")
-        return account(
-            training_release(phases, delta=delta, neighboring=self.neighboring, seeded=self.seeded)
+        release = training_release(
+            phases, delta=delta, neighboring=self.neighboring, seeded=self.seeded
         )
+        return account(release)
 
     def get_epsilon(self, delta: float, *_: object, **__: object) -> float:
         """Epsilon of all steps so far; 0 before the first, inf where nothing can be claimed."""
@@ -119,40 +154,47 @@ class Accountant(IAccountant):
         return "mezzotint"
 
     def state_dict(self, destination: Any = None) -> Any:
-        found = super().state_dict(destination)
-        found["contraction"], found["bands"] = self.contraction, self.bands
-        found["records_per_user"] = self.sampling.records_per_user
-        return found
+        state = super().state_dict(destination)
+        state["contraction"] = self.contraction
+        return state | self._identity()
+
+    def _identity(self) -> dict[str, int]:
+        """What a run that goes on must share with the one before."""
+        return {
+            "bands": self.noise.steps_shared,
+            "records_per_user": self.sampling.records_per_user,
+        }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Goes on from the steps that another accountant counted, or this one did.
 
         Raises:
-            ParameterError: a run of other bands or users; fewer steps than are counted here. To go back to earlier
-                weights, load module and optimizer alone: the later ones are released.
+            ParameterError: a run of other bands or users; fewer steps than are counted here. To go
+                back to earlier weights, load module and optimizer alone: the later ones are released.
         """
-        for name, own in (
-            ("bands", self.bands),
-            ("records_per_user", self.sampling.records_per_user),
-        ):
-            if int(state_dict.get(name, 1)) != own:
-                raise ParameterError(name, own, f"the run so far had {state_dict.get(name, 1)}")
+        for name, value in self._identity().items():
+            earlier = int(state_dict.get(name, 1))
+            if earlier != value:
+                raise ParameterError(name, value, f"the run so far had {earlier}")
         history = [
             (float(noise), float(rate), int(steps)) for noise, rate, steps in state_dict["history"]
         ]
-        if not _counted(self.history) <= _counted(history):
-            remedy = "released steps stay counted; to go back to earlier weights, load module and optimizer alone"
-            raise ParameterError(
-                "state_dict", f"{_counted(history).total()} steps, {len(self)} counted", remedy
+        if not _totals(self.history) <= _totals(history):
+            remedy = (
+                "released steps stay counted; to go back to earlier weights, load module and "
+                "optimizer alone"
             )
+            value = f"{_totals(history).total()} steps, {len(self)} counted"
+            raise ParameterError("state_dict", value, remedy)
         super().load_state_dict(state_dict)
         self.history = history
         self.contraction = max(self.contraction, float(state_dict["contraction"]))
         self._goes_on = False  # a run that goes on begins anew
 
 
-def _counted(history: list[tuple[float, float, int]]) -> Counter[tuple[float, float]]:
-    return sum(
-        (Counter({(noise, rate): steps}) for noise, rate, steps in history),
-        Counter[tuple[float, float]](),
-    )
+def _totals(history: Sequence[Steps]) -> Counter[tuple[float, float]]:
+    """Steps by noise multiplier and sampling rate."""
+    totals: Counter[tuple[float, float]] = Counter()
+    for noise, rate, steps in history:
+        totals[noise, rate] += steps
+    return totals

@@ -49,19 +49,6 @@ class PoissonBatches:
                 f"need 1 to {self.dataset_size}, the number of training records",
             )
 
-    @classmethod
-    def of_parts(cls, bands: int, *, batch_size: int, dataset_size: int) -> PoissonBatches:
-        """Batches that are drawn from one of `bands` parts of the records in turn, and so from more of each part.
-
-        Raises:
-            ParameterError: more parts than batches.
-        """
-        if bands * batch_size > dataset_size >= batch_size:
-            remedy = f"each part needs a batch; {dataset_size // batch_size} is the most here"
-            raise ParameterError("bands", bands, remedy)
-        # A part is a share of 1 / bands of the records, and is drawn from every `bands` steps: as often in all.
-        return cls(batch_size=bands * batch_size, dataset_size=dataset_size)
-
     @property
     def threshold(self) -> int:
         """ceil(2^64 batch_size / dataset_size): a record whose word is below it enters."""
@@ -79,52 +66,55 @@ class PoissonBatches:
         size = self.dataset_size if records is None else records
         if self.threshold == _WORDS:
             return np.arange(size)
-        words, found = ElementWords(key), [np.empty(0, dtype=np.int64)]
+        words = ElementWords(key)
+        chosen = [np.empty(0, dtype=np.int64)]
         for first in range(0, size, BLOCK):
             drawn = np.empty(min(BLOCK, size - first), dtype=np.uint64)
             words.fill(drawn)
-            found.append(first + np.flatnonzero(drawn < np.uint64(self.threshold)))
-        return np.concatenate(found)
+            chosen.append(first + np.flatnonzero(drawn < np.uint64(self.threshold)))
+        return np.concatenate(chosen)
 
 
-def first_records(users: Any, most: int, *, records: int) -> npt.NDArray[np.int64]:
-    """Increasing indices of the records that are trained on: the first `most` of every user.
+def first_records(users: Any, limit: int, *, records: int) -> npt.NDArray[np.int64]:
+    """Increasing indices of the records that are trained on: the first `limit` of every user.
 
     Arguments:
         users: (records,) whose record each is.
     Raises:
         ParameterError: as many names as records are needed.
     """
+    check_count("records_per_user", limit)
     names = np.asarray(users)
     if names.shape != (records,):
-        raise ParameterError(
-            "users", str(names.shape), f"name the user of each of the {records} records, in order"
-        )
-    _, own = np.unique(names, return_inverse=True)
-    order = np.argsort(own, kind="stable")
-    counts = np.bincount(own)
-    before = np.repeat(np.cumsum(counts) - counts, counts)
-    return np.sort(order[np.arange(records) - before < check_count("records_per_user", most)])
+        remedy = f"name the user of each of the {records} records, in order"
+        raise ParameterError("users", str(names.shape), remedy)
+    _, numbers = np.unique(names, return_inverse=True)
+    order = np.argsort(numbers, kind="stable")
+    counts = np.bincount(numbers)
+    earlier_records = np.repeat(np.cumsum(counts) - counts, counts)
+    ranks = np.arange(records) - earlier_records
+    return np.sort(order[ranks < limit])
 
 
 @final
 class Parts:
-    """Every record belongs to one part, at random and for good; batch t takes its records from part t mod `bands`.
+    """Every record belongs to one part, at random and for good; batch t takes its records from part t mod `count`.
 
     Arguments:
-        bands: number of parts.
+        count: number of parts.
         records: of the data.
         key: of the words that choose.
     """
 
-    def __init__(self, bands: int, *, records: int, key: bytes) -> None:
+    def __init__(self, count: int, *, records: int, key: bytes) -> None:
         words = np.empty(records, dtype=np.uint64)
         ElementWords(key).fill(words)
-        self._bands, self._own = bands, (words % np.uint64(bands)).astype(np.int64)
+        self._count = count
+        self._part_of_record = (words % np.uint64(count)).astype(np.int64)
 
     def __call__(self, chosen: npt.NDArray[np.int64], turn: int) -> npt.NDArray[np.int64]:
         """The records that belong to the part whose turn it is."""
-        return chosen[self._own[chosen] == turn % self._bands]
+        return chosen[self._part_of_record[chosen] == turn % self._count]
 
 
 @final
@@ -140,18 +130,19 @@ class Draws:
 
     def __init__(self, seed: int | None = None, *, replicas: bool = False) -> None:
         self.seed, self.replicas = seed, replicas
-        self._drawn: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
+        """Draws of a simulation so far, by purpose: a run that goes on needs no other state."""
 
     def __call__(self, purpose: str) -> int | None:
         """For "noise" and "table" the same on all replicas; for "batch" each replica's own."""
-        own = purpose == "batch"
+        is_own = purpose == "batch"
         if self.seed is not None:
-            if own and self.replicas:
+            if is_own and self.replicas:
                 purpose = f"batch {torch.distributed.get_rank()}"
-            self._drawn[purpose] += 1
-            text = f"mezzotint {self.seed} {self._drawn[purpose]} {purpose}"
+            self.counts[purpose] += 1
+            text = f"mezzotint {self.seed} {self.counts[purpose]} {purpose}"
             return int.from_bytes(hashlib.sha256(text.encode()).digest(), "little")
-        if own or not self.replicas:
+        if is_own or not self.replicas:
             return None
         # Rank 0 draws for all; 256 bits, as good as a key of the operating system's.
         shared = torch.frombuffer(bytearray(fresh_key()), dtype=torch.uint8).clone()
@@ -209,13 +200,8 @@ class PoissonBatchSampler(_DATA.Sampler[list[int]]):
         parts: Parts | None = None,
         ahead: bool = False,
     ) -> None:
-        self.batches, self.steps, self.rng, self.first, self.every = (
-            batches,
-            steps,
-            rng,
-            first,
-            every,
-        )
+        self.batches, self.steps, self.rng = batches, steps, rng
+        self.first, self.every = first, every
         self.parts, self.ahead = parts, ahead
         self.drawn = Drawn()
         self.waiting: deque[int] = deque()
@@ -303,49 +289,33 @@ class _AheadLoader(_DATA.DataLoader[Any]):
             yield batch
 
 
+def expected_batch_size(loader: _DATA.DataLoader[Any]) -> int:
+    """Records of a batch, over all replicas."""
+    assert loader.batch_size is not None
+    if isinstance(loader.sampler, _DATA.DistributedSampler):
+        # Each replica's loader has its own share of the records, and its batch is its share.
+        return loader.batch_size * loader.sampler.num_replicas
+    return loader.batch_size
+
+
 def poisson_loader(
     loader: _DATA.DataLoader[Any],
     *,
     template: Any,
-    rng: Callable[[], Seed],
-    first: int = 0,
-    every: int = 1,
-    bands: int = 1,
+    sampler: PoissonBatchSampler,
     kept: npt.NDArray[np.int64] | None = None,
-) -> tuple[_DATA.DataLoader[Any], PoissonBatches]:
-    """A loader of the same data whose batches are Poisson samples of the same expected size.
+) -> _DATA.DataLoader[Any]:
+    """A loader of the same data whose batches are Poisson samples.
 
     Arguments:
         loader: as `check_loader` has found it.
         template: of `template_of`.
-        rng, first, every, bands: as in `PoissonBatchSampler`. With bands every record gets a part at random, for good.
+        sampler: of the batches.
         kept: indices of the records that are drawn from; None for all.
-    Returns: the loader, as many batches to a pass as the given one; and the rule by which records enter a batch.
     """
     data: Any = loader.dataset if kept is None else _DATA.Subset(loader.dataset, kept.tolist())
-    # Where each replica's loader has its own share of the records, its batch size is its share of the batch.
-    shares = (
-        loader.sampler.num_replicas if isinstance(loader.sampler, _DATA.DistributedSampler) else 1
-    )
-    records, expected = len(data), (loader.batch_size or 1) * shares
-    batches, parts = PoissonBatches.of_parts(bands, batch_size=expected, dataset_size=records), None
-    if bands > 1:
-        if loader.num_workers:
-            raise ParameterError(
-                "loader", loader.num_workers, "with bands batches are drawn in step; num_workers=0"
-            )
-        parts = Parts(bands, records=records, key=key_from(rng()))
-    sampler = PoissonBatchSampler(
-        batches,
-        steps=max(1, len(loader)),
-        rng=rng,
-        first=first,
-        every=every,
-        parts=parts,
-        ahead=loader.num_workers > 0,
-    )
-    kind = _AheadLoader if loader.num_workers else _DATA.DataLoader
-    made: Any = kind(
+    kind = _AheadLoader if sampler.ahead else _DATA.DataLoader
+    private: Any = kind(
         data,
         batch_sampler=sampler,
         collate_fn=CollateOrEmpty(loader.collate_fn, template),
@@ -357,5 +327,5 @@ def poisson_loader(
         prefetch_factor=loader.prefetch_factor,
         persistent_workers=loader.persistent_workers,
     )
-    made.mezzotint_plain = loader
-    return made, batches
+    private.mezzotint_plain = loader
+    return private

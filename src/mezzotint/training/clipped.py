@@ -1,107 +1,31 @@
-"""Clipped gradients in integers: drawn from a table or rounded, added up in one pass; the Gaussian noise of their sums.
-
-The noise may be correlated over some steps: much of it cancels in the iterates, and every record pays once for them.
-"""
+"""Clipped gradients in integers, added up in one pass; the rounded Gaussian noise of their sums."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, NoReturn, TypeVar, final
+from typing import Any, TypeVar, final
 
 import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core import gpu
-from mezzotint.core.arguments import Neighboring
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.kernels import (
-    compile_lookup,
     compiled,
     inlined,
-    look_up,
-    put,
-    take,
 )
-from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.sampler import Keystream, fast_start, in_threads, key_from, usable_cores
-from mezzotint.core.types import Codes, FloatArray, IntArray, Seed
+from mezzotint.core.types import FloatArray, IntArray
 from mezzotint.training.models import torch
-from mezzotint.training.phases import participations
-from mezzotint.training.rqp import noise_multiplier as least_noise
 from mezzotint.vectors import gaussian, octaves
 from mezzotint.vectors.gaussian import RoundedGaussian
 from mezzotint.vectors.octaves import UNDECIDED
-from mezzotint.vectors.rotation import coefficients, last_noise, solved
 
 Rows = npt.NDArray[np.float32]
 Totals = npt.NDArray[np.signedinteger]
-
-
-@compiled
-def form(x: Rows, gains: Rows, factors: Rows, begin: int, out: Rows) -> None:
-    """Elements of the records' gradients from `begin` on, into `out`.
-
-    Arguments:
-        x: (n, width) contiguous float32, one record per row.
-        gains: (n, repeat) float32: a record's gradient is the outer product of its gains and its row of x, flat.
-        factors: (n,) float32: multiplies a record's gradient.
-    """
-    width, repeat = x.shape[1], gains.shape[1]
-    flat = x.reshape(-1)
-    at = 0
-    while at < out.size:
-        record, column = divmod(begin + at, repeat * width)
-        which, first = divmod(column, width)
-        size = min(width - first, out.size - at)
-        gain, factor, start = gains[record, which], factors[record], record * width + first
-        for i in range(size):
-            put(out, at + i, take(flat, start + i) * gain * factor)
-        at += size
-
-
-@compiled
-def add_codes(
-    codes: Codes,
-    begin: int,
-    width: int,
-    totals: Totals,
-    integers: npt.NDArray[np.int32],
-    levels: int,
-) -> None:
-    """Adds codes drawn for the elements from `begin` on of records of `width` to the totals of their columns.
-
-    Arguments:
-        totals: (width,) sums, or (width * levels,) counts.
-        integers: what each code adds; empty for the code itself.
-        levels: 0 for sums; else the number of levels to count.
-    """
-    at = 0
-    while at < codes.size:
-        column = (begin + at) % width
-        size = min(width - column, codes.size - at)
-        if levels > 0:
-            for i in range(size):
-                totals[(column + i) * levels + np.int64(codes[at + i])] += 1
-        elif integers.size > 0:
-            for i in range(size):
-                sent = look_up(integers, np.int64(take(codes, at + i)))
-                put(totals, column + i, take(totals, column + i) + sent)
-        else:
-            for i in range(size):
-                put(totals, column + i, take(totals, column + i) + np.int64(take(codes, at + i)))
-        at += size
-
-
-TOGETHER = 1 << 16
-"""Elements that are drawn at a time: their words, inputs and codes stay in the second-level cache."""
-
-PART = 1 << 21
-"""Elements that one thread works through (some 3 ms); which they are does not depend on how many threads there are."""
 
 
 @final
@@ -138,110 +62,6 @@ def _lengths(gradients: Sequence[Gradients]) -> Iterable[int]:
         yield len(gradient.rows)
         yield len(gradient.gains)
 
-
-@final
-class RecordSums:
-    """Draws a code for every coordinate of every record from a table and adds up what the codes stand for.
-
-    Arguments:
-        table: the mechanism.
-        integers: (m,) integers >= 0, what each level adds; None counts levels instead.
-    Guarantees:
-        A coordinate's code is the one that its own word of the cryptographic keystream leads to, as in
-        `table.privatize`: of the same probabilities, in exact integers.
-        Sums are exact. The same seed gives the same sums, whatever the number of threads.
-    """
-
-    def __init__(self, table: Mechanism, integers: IntArray | None) -> None:
-        self.table = table
-        self.levels = table.levels.size if integers is None else 0
-        self.largest = 1 if integers is None else int(integers.max())
-        plain = integers is None or np.array_equal(integers, np.arange(integers.size))
-        self.integers = (
-            np.empty(0, dtype=np.int32) if plain else np.asarray(integers, dtype=np.int32)
-        )
-        self.lookup = compile_lookup(table, np.dtype(np.float32), cut=True)
-        # Words, inputs and codes of a part, kept for the next: fresh pages at every step cost more than their use.
-        self._memory: list[list[npt.NDArray[Any]]] = []
-
-    def __call__(
-        self, gradients: Sequence[Gradients], factors: Rows, rng: Seed = None
-    ) -> tuple[IntArray, int]:
-        """The sums over the records of their gradients.
-
-        Arguments:
-            gradients: the records' gradients of each parameter tensor.
-            factors: (n,) float32: a record's coordinates times its factor are in the table's units. What then lies
-                outside its range is clipped.
-            rng: None (private), a seed or a numpy Generator, as in `Mechanism.privatize`.
-        Returns: (D,) int64 sums or (D, m) counts for the D coordinates of all tensors, in order; and the number of
-            NaNs: with any, the sums mean nothing.
-        Edge cases: no records or no coordinates give zeros.
-        """
-        check_records([len(factors), *_lengths(gradients)])
-        key = key_from(rng)
-        narrow = np.int32 if len(factors) * self.largest < 2**31 else np.int64
-        columns = [0, *itertools.accumulate(gradient.coordinates for gradient in gradients)]
-        shape = (columns[-1], max(1, self.levels))
-
-        def work(number: int, part: list[_Piece]) -> tuple[Totals, int]:
-            try:
-                memory = self._memory.pop()
-            except IndexError:
-                kinds = np.uint64, np.float32, self.lookup.code_dtype
-                memory = [np.empty(TOGETHER, dtype=kind) for kind in kinds]
-            stream, totals, nans = (
-                Keystream(key, fast_start(number)),
-                np.zeros(shape, dtype=narrow),
-                0,
-            )
-            for piece in part:
-                given = gradients[piece.tensor]
-                mine = totals[columns[piece.tensor] : columns[piece.tensor + 1]].reshape(-1)
-                for begin in range(piece.begin, piece.end, TOGETHER):
-                    words, inputs, codes = (one[: piece.end - begin] for one in memory)
-                    stream.fill(words)
-                    form(given.rows, given.gains, factors, begin, inputs)
-                    nans += self.lookup.draw(inputs, words, codes)[2]
-                    add_codes(codes, begin, given.coordinates, mine, self.integers, self.levels)
-            self._memory.append(memory)
-            return totals, nans
-
-        parts = _parts([len(factors) * gradient.coordinates for gradient in gradients])
-        found = in_threads(
-            [partial(work, number, part) for number, part in enumerate(parts)],
-            threads=usable_cores(),
-        )
-        sums = np.zeros(shape, dtype=np.int64)
-        for totals, _ in found:
-            sums += totals
-        return sums if self.levels else sums[:, 0], sum(nans for _, nans in found)
-
-
-class _Piece(NamedTuple):
-    """Elements begin to end - 1 of all records' gradients of the tensor of a number."""
-
-    tensor: int
-    begin: int
-    end: int
-
-
-def _parts(sizes: list[int]) -> list[list[_Piece]]:
-    """Pieces of at most PART elements, as many to a part as fit; in order."""
-    parts: list[list[_Piece]] = []
-    room = 0
-    for tensor, size in enumerate(sizes):
-        for begin in range(0, size, PART):
-            piece = _Piece(tensor, begin, min(size, begin + PART))
-            if piece.end - begin > room:
-                parts.append([])
-                room = PART
-            parts[-1].append(piece)
-            room -= piece.end - begin
-    return parts
-
-
-NOT_REPLACED = "replaced codes hide nothing of correlated noise; use proj-dp-sgd"
 
 EXACT = 2**53
 """Floats count to here."""
@@ -541,89 +361,3 @@ def rounded_gaussian(
         part[places] = torch.tensor(closer, dtype=torch.int64, device=device)
     device_key.zero_()
     return draws
-
-
-CHOICES = (1, 2, 4, 8, 16)
-"""Numbers of steps to correlate noise over that `choose_bands` compares."""
-
-
-def choose_bands(
-    target_epsilon: float,
-    *,
-    batch_size: int,
-    dataset_size: int,
-    steps: int,
-    delta: float,
-    neighboring: Neighboring,
-) -> int:
-    """The number of bands, of 1, 2, 4, 8 and 16, with the least noise in the last iterate of plain SGD.
-
-    Arguments: of the run, as for `make_private`; nothing but these decides, so the choice costs nothing.
-    """
-    costs: dict[int, float] = {}
-    for bands in CHOICES:
-        if bands * batch_size <= dataset_size:
-            noise = least_noise(
-                target_epsilon, sampling_rate=bands * batch_size / dataset_size, steps=participations(steps, bands),
-                delta=delta, neighboring=neighboring,
-            )  # fmt: skip
-            costs[bands] = noise * last_noise(bands, steps)
-    return min(costs, key=costs.__getitem__)
-
-
-@final
-class CorrelatedNoise:
-    """Mixes integer sums of several steps before the noise, and solves for the steps' sums behind it.
-
-    Arguments:
-        bands: how many steps a sum is spread over.
-        drawn: how many batches the loader has drawn so far: the records of `bands` batches in a row are disjoint.
-    Guarantees: released is C X + N, X the sums of the steps, N independent rounded Gaussian noise of multiplier z in
-        units of SCALE clip norms; what `solve` makes of it depends on nothing else. Sums of earlier steps are kept in
-        memory alone, and never copied or pickled.
-    Source: docs/proofs/training.md, "Correlated noise"; Choquette-Choo et al. 2023.
-    """
-
-    def __init__(self, bands: int, drawn: Callable[[], int]) -> None:
-        self.integers = coefficients(bands)
-        self._drawn, self._last = drawn, 0
-        self._settings: tuple[object, ...] | None = None
-        self._sums: deque[npt.NDArray[np.int64]] = deque(maxlen=bands - 1)
-        self._solved: deque[npt.NDArray[np.float64]] = deque(maxlen=bands - 1)
-
-    def __reduce__(self) -> NoReturn:
-        raise ParameterError(
-            "optimizer", "bands", "copies would use a record's one part in the noise twice"
-        )
-
-    def check(self, *settings: object) -> None:
-        """Before a step releases anything: its batch is the next one, and noise and weights are as they were.
-
-        Raises:
-            ParameterError: a batch that was left out or is used again, other settings than in the first step.
-        """
-        drawn = self._drawn()
-        if drawn != self._last + 1:
-            remedy = "with bands every batch of the loader needs one step, in order; none may be left out or come twice"
-            raise ParameterError("loader", f"batch {drawn} after {self._last}", remedy)
-        if self._settings not in (None, settings):
-            raise ParameterError(
-                "optimizer",
-                "changed",
-                "with bands noise, clip norm and weights stay what they were",
-            )
-        self._last, self._settings = drawn, settings
-
-    def mix(self, summed: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """(D,) C X of this step, from its sum and those kept."""
-        mixed = self.integers[0] * summed
-        for factor, earlier in zip(self.integers[1:], self._sums, strict=False):
-            mixed = mixed + factor * earlier
-        self._sums.appendleft(summed)
-        return mixed
-
-    def solve(self, released: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-        """(D,) the step's sum with its noise, from what was released in this step and before."""
-        found = solved(len(self.integers), released, dict(enumerate(self._solved, start=1)))
-        self._solved.appendleft(found)
-        return found

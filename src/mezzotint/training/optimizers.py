@@ -1,11 +1,10 @@
-"""Optimizers around Opacus: weights that land on levels after each step, gradients quantized before the sum."""
+"""Optimizers around Opacus: sums of clipped gradients with noise, weights that land on levels after each step."""
 
 from __future__ import annotations
 
 import math
 import sys
 import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any, cast, final
 
@@ -14,20 +13,10 @@ import numpy.typing as npt
 
 from mezzotint.core.arguments import check_positive
 from mezzotint.core.errors import MezzotintError, ParameterError
-from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.sampler import GPU, key_from
 from mezzotint.core.types import Codes, Seed
-from mezzotint.privacy.sums import Lattice, find_lattice
 from mezzotint.training.batches import Drawn
-from mezzotint.training.clipped import (
-    ClippedSums,
-    CorrelatedNoise,
-    Gradients,
-    RecordSums,
-    clipped_sum,
-    rounded_gaussian,
-    squares,
-)
+from mezzotint.training.clipped import ClippedSums, Gradients, clipped_sum, rounded_gaussian
 from mezzotint.training.gradients import factors
 from mezzotint.training.models import (
     BatchSplittingSampler,
@@ -36,6 +25,7 @@ from mezzotint.training.models import (
     mark_used,
     torch,
 )
+from mezzotint.training.noise import CorrelatedNoise
 from mezzotint.training.projection import ROUNDINGS, LeftOutWarning, Projection, place
 from mezzotint.training.records import label, record_count, refuse_other_rows
 from mezzotint.vectors.gaussian import RoundedGaussian
@@ -59,7 +49,7 @@ def every(parameter: torch.Tensor) -> bool:
     return True
 
 
-def _uncounted(optimizer: NoisyOptimizer) -> None:
+def uncounted(optimizer: NoisyOptimizer) -> None:
     """No accounting."""
 
 
@@ -365,14 +355,32 @@ def _is_stateless(optimizer: torch.optim.Optimizer) -> bool:
     )
 
 
-class CoordinateOptimizer(_Wrapper, DPOptimizer, ABC):
-    """Sums records' gradients by its own rule, and releases the sum as `disturb` leaves it.
+@final
+class NoisyOptimizer(_Wrapper, DPOptimizer):
+    """DP-SGD on integers: clips each record's gradient, adds up on a public grid, adds rounded Gaussian noise.
 
     Arguments:
         inner: the optimizer that makes the step.
-        drawn: what counts the batches that the loader gives: each step needs one of its own, and one
-            row of every tensor for each of its records. None if nobody counts.
-        settings: of Opacus's optimizer.
+        noise_multiplier: z >= 0, noise of the sum over the clip norm; 0 adds none and is not private.
+        clip_norm: C > 0, L2 norm of a record's gradient in all tensors.
+        expected_batch_size: what the sum is divided by.
+        rng: as in `ProjectedOptimizer`, for the noise.
+        record: called with this optimizer before each release, for accounting; what it raises stops the step.
+        replicas: the processes of PyTorch's default group each hold part of a batch: their integer sums are added
+            up, and all must draw the same noise.
+        mixer: spreads every sum and its noise over several steps; None for noise that is drawn afresh.
+        drawn: what counts the batches that the loader gives: each step needs one of its own, and one row of every
+            tensor for each of its records. None if nobody counts.
+    Raises:
+        ParameterError: clip_norm not positive, noise_multiplier negative or too large for the grid; from a step, one
+            that no batch was drawn for, or rows that are not the records of the batch.
+    Warns:
+        LeftOutWarning: once, when a record's gradient is not finite. It then counts as zero: a run that stopped for
+            it would tell, without noise, that it was there.
+    Guarantees:
+        What is released is the rounded output of the Gaussian mechanism of noise multiplier z, exactly: a record
+        changes the integer sum by an L2 norm of at most one clip norm, and the noise is drawn without error.
+    Source: docs/proofs/training.md, "Noise".
     """
 
     _step_supports_amp_scaling = True
@@ -385,12 +393,32 @@ class CoordinateOptimizer(_Wrapper, DPOptimizer, ABC):
     """Records that are in the sums."""
 
     def __init__(
-        self, inner: torch.optim.Optimizer, *, drawn: Drawn | None = None, **settings: Any
+        self,
+        inner: torch.optim.Optimizer,
+        *,
+        noise_multiplier: float,
+        clip_norm: float,
+        expected_batch_size: int,
+        rng: Callable[[], Seed] = _private,
+        record: Callable[[NoisyOptimizer], None] = uncounted,
+        replicas: bool = False,
+        mixer: CorrelatedNoise | None = None,
+        drawn: Drawn | None = None,
     ) -> None:
-        settings = {"noise_multiplier": 0.0, "max_grad_norm": math.inf, **settings}
-        DPOptimizer.__init__(self, inner, **settings)
-        self.drawn = drawn
+        DPOptimizer.__init__(
+            self,
+            inner,
+            noise_multiplier=noise_multiplier,
+            max_grad_norm=check_positive("clip_norm", clip_norm),
+            expected_batch_size=expected_batch_size,
+        )
         self._become_optimizer()
+        self.record, self.replicas, self.mixer, self.drawn = record, replicas, mixer, drawn
+        if not 0 <= noise_multiplier < math.inf:
+            raise ParameterError("noise_multiplier", noise_multiplier, "need a finite number >= 0")
+        self.rng = rng
+        self._warned = False
+        self._law_of_noise()
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         self.original_optimizer.add_param_group(param_group)
@@ -398,26 +426,31 @@ class CoordinateOptimizer(_Wrapper, DPOptimizer, ABC):
         for parameter in attributed:
             parameter.summed_grad = None
 
-    @abstractmethod
-    def total(self, samples: list[torch.Tensor]) -> torch.Tensor:
-        """(D,) sum over the records of their treated gradients in tensors (records, ...), D coordinates in all."""
+    @property
+    def contraction(self) -> float:
+        """Share of the noise's privacy loss that may be claimed: `ProjectedOptimizer.contraction`, 1 without one.
 
-    def settle(self) -> None:
-        """Counts a step before anything of it is released; what it raises stops the step."""
+        Also 1 where hooks on this optimizer, or methods put in place of its own, may keep noisy gradients.
+        """
+        inner = self.original_optimizer
+        unknown = _has_hooks(self) or _is_replaced(self) or self.step_hook is not None
+        if not isinstance(inner, ProjectedOptimizer) or unknown:
+            return 1.0
+        return inner.contraction
 
-    def disturb(self, summed: torch.Tensor) -> torch.Tensor:
-        """(D,) gradient that the step is made with, from the sum: the sum itself, unless overridden."""
-        return summed
+    def _grid(self) -> ClippedSums:
+        # The clip norm may be changed between steps, as Opacus's schedulers do; the noise multiplier as well.
+        coordinates = sum(parameter.numel() for parameter in self.params)
+        return ClippedSums(clip_norm=self.max_grad_norm, coordinates=coordinates)
 
-    def _check_batch(self) -> None:
-        """Whether the loader gave a batch since the last step, and the sum is of its records."""
-        if self.drawn is None:
-            return
-        if self.drawn.used >= self.drawn():
-            remedy = "each step needs a batch of its own, drawn by the loader that make_private has returned"
-            raise ParameterError("loader", f"no batch since {self.drawn.used}", remedy)
-        if self._records != self.drawn.size:
-            raise refuse_other_rows(self.params[0], self._records)
+    def _law_of_noise(self) -> RoundedGaussian | None:
+        """The noise of a sum, in units of the grid; None where there is none."""
+        if self.noise_multiplier == 0:
+            return None
+        scale = 1 if self.mixer is None else SCALE
+        return RoundedGaussian(sigma=self.noise_multiplier * self._grid().units * scale)
+
+    # Batches that Opacus's memory manager splits --------------------------------------------------------------
 
     def signal_skip_step(self, do_skip: bool = True) -> None:
         """What Opacus's memory manager calls where it splits a batch; refused to everybody else.
@@ -430,11 +463,8 @@ class CoordinateOptimizer(_Wrapper, DPOptimizer, ABC):
         """
         caller = sys._getframe(1)
         if caller.f_code is not BatchSplittingSampler.__iter__.__code__:
-            raise ParameterError(
-                "signal_skip_step",
-                caller.f_code.co_name,
-                "only Opacus's BatchMemoryManager may split a batch; for larger batches give the loader a larger size",
-            )
+            remedy = "only Opacus's BatchMemoryManager may split a batch; for larger batches give the loader a larger size"
+            raise ParameterError("signal_skip_step", caller.f_code.co_name, remedy)
         if caller is not self._splitting:
             # The pass before may have ended in the middle of a batch, whose parts are dropped.
             self._splitting, self._is_last_step_skipped = caller, False
@@ -444,6 +474,8 @@ class CoordinateOptimizer(_Wrapper, DPOptimizer, ABC):
             remedy = "every part of a batch needs one step, in order; and no worker processes, which draw in advance"
             raise ParameterError("signal_skip_step", len(self._step_skip_queue), remedy)
         super().signal_skip_step(do_skip)
+
+    # Sums of clipped gradients --------------------------------------------------------------------------------
 
     def pre_step(self, closure: Any = None) -> Any:
         """What Opacus calls before the inner optimizer's step."""
@@ -468,17 +500,15 @@ class CoordinateOptimizer(_Wrapper, DPOptimizer, ABC):
         for parameter in attributed:
             parameter.summed_grad = None
 
-    @torch.no_grad()
-    def clip_and_accumulate(self) -> None:
-        """What Opacus calls to clip and sum."""
+    def _check_samples(self) -> None:
+        """Refuses gradients that were used before, of several batches, or scaled by their own size."""
         if hasattr(self, "found_inf"):
             remedy = (
                 "its scale follows overflows in gradients that are not released; use autocast without it, in bfloat16 "
                 "where float16 loses too much"
             )
             raise ParameterError("optimizer", "GradScaler", remedy)
-        attributed: list[Any] = self.params  # Opacus hangs its sums onto the parameters
-        for parameter in attributed:
+        for parameter in cast(list[Any], self.params):
             check_unused(parameter.grad_sample)
             if isinstance(parameter.grad_sample, list) and len(parameter.grad_sample) > 1:
                 remedy = (
@@ -486,115 +516,38 @@ class CoordinateOptimizer(_Wrapper, DPOptimizer, ABC):
                     "opacus.utils.batch_memory_manager for batches that do not fit"
                 )
                 raise ParameterError("grad_sample", len(parameter.grad_sample), remedy)
-        if not (self._step_skip_queue and self._is_last_step_skipped):
-            self._forget_sums()  # the first part of a batch: what is there is left of another
-        samples = self._samples()
-        self._records += record_count(self.params, samples)
-        summed = self.total(samples)
-        parts = summed.split([parameter.numel() for parameter in attributed])
-        for parameter, part in zip(attributed, parts, strict=True):
-            total = part.view_as(parameter)
-            # A batch split by Opacus's memory manager comes in parts.
-            parameter.summed_grad = (
-                total if parameter.summed_grad is None else parameter.summed_grad + total
-            )
-            mark_used(parameter.grad_sample)
 
     @torch.no_grad()
-    def add_noise(self) -> None:
-        """What Opacus calls to make the sum private."""
-        attributed: list[Any] = self.params
-        for parameter in attributed:
-            check_unused(parameter.summed_grad)
-            mark_used(parameter.summed_grad)
-        self._check_batch()
-        self.settle()
-        if self.drawn is not None:
-            self.drawn.used = self.drawn()
-        together = self.disturb(
-            torch.cat([parameter.summed_grad.flatten() for parameter in attributed])
-        )
-        # The extremes are infinite or NaN if any entry is.
-        if together.numel() and not all(math.isfinite(end) for end in together.aminmax()):
-            raise NotFiniteError("its gradient is not finite")
-        parts = together.split([parameter.numel() for parameter in attributed])
-        for parameter, part in zip(attributed, parts, strict=True):
-            parameter.grad = part.view_as(parameter).to(parameter.dtype)
+    def clip_and_accumulate(self) -> None:
+        """What Opacus calls to clip and sum."""
+        self._check_samples()
+        is_later_part = self._step_skip_queue and self._is_last_step_skipped
+        if not is_later_part:
+            self._forget_sums()
+        samples = self._samples()
+        self._records += record_count(self.params, samples)
+        attributed: list[Any] = self.params  # Opacus hangs its sums onto the parameters
+        for parameter, part in zip(
+            attributed, self._split(self._clipped_sum(samples)), strict=True
+        ):
+            if parameter.summed_grad is None:
+                parameter.summed_grad = part
+            else:
+                parameter.summed_grad = parameter.summed_grad + part
+            mark_used(parameter.grad_sample)
 
+    def _split(self, together: torch.Tensor) -> list[torch.Tensor]:
+        """Parts of (D,) coordinates in the shape of each tensor."""
+        parts = together.split([parameter.numel() for parameter in self.params])
+        return [part.view_as(parameter) for parameter, part in zip(self.params, parts, strict=True)]
 
-@final
-class NoisyOptimizer(CoordinateOptimizer):
-    """DP-SGD on integers: clips each record's gradient, adds up on a public grid, adds rounded Gaussian noise.
-
-    Arguments:
-        inner: the optimizer that makes the step.
-        noise_multiplier: z >= 0, noise of the sum over the clip norm; 0 adds none and is not private.
-        clip_norm: C > 0, L2 norm of a record's gradient in all tensors.
-        expected_batch_size: what the sum is divided by.
-        rng: as in `ProjectedOptimizer`, for the noise.
-        record: called with this optimizer before each release, for accounting; what it raises stops the step.
-        replicas: the processes of PyTorch's default group each hold part of a batch: their integer sums are added
-            up, and all must draw the same noise.
-        correlated: spreads every sum and its noise over several steps; None for noise that is drawn afresh.
-        drawn: as in `CoordinateOptimizer`.
-    Raises:
-        ParameterError: clip_norm not positive, noise_multiplier negative or too large for the grid; from a step, one
-            that no batch was drawn for, or rows that are not the records of the batch.
-    Warns:
-        LeftOutWarning: once, when a record's gradient is not finite. It then counts as zero: a run that stopped for
-            it would tell, without noise, that it was there.
-    Guarantees:
-        What is released is the rounded output of the Gaussian mechanism of noise multiplier z, exactly: a record
-        changes the integer sum by an L2 norm of at most one clip norm, and the noise is drawn without error.
-    Source: docs/proofs/training.md, "Noise".
-    """
-
-    def __init__(
-        self,
-        inner: torch.optim.Optimizer,
-        *,
-        noise_multiplier: float,
-        clip_norm: float,
-        expected_batch_size: int,
-        rng: Callable[[], Seed] = _private,
-        record: Callable[[NoisyOptimizer], None] = _uncounted,
-        replicas: bool = False,
-        correlated: CorrelatedNoise | None = None,
-        drawn: Drawn | None = None,
-    ) -> None:
-        super().__init__(
-            inner,
-            noise_multiplier=noise_multiplier,
-            max_grad_norm=check_positive("clip_norm", clip_norm),
-            expected_batch_size=expected_batch_size,
-            drawn=drawn,
-        )
-        self.record, self.replicas, self.correlated = record, replicas, correlated
-        if not 0 <= noise_multiplier < math.inf:
-            raise ParameterError("noise_multiplier", noise_multiplier, "need a finite number >= 0")
-        self.rng = rng
-        self._warned = False
-        self._noise()
-
-    def _sums(self) -> ClippedSums:
-        return ClippedSums(
-            clip_norm=self.max_grad_norm,
-            coordinates=sum(parameter.numel() for parameter in self.params),
-        )
-
-    def _noise(self) -> RoundedGaussian | None:
-        # Both numbers may be changed between steps, as Opacus's schedulers do.
-        if self.noise_multiplier == 0:
-            return None
-        scale = 1 if self.correlated is None else SCALE
-        return RoundedGaussian(sigma=self.noise_multiplier * self._sums().units * scale)
-
-    def total(self, samples: list[torch.Tensor]) -> torch.Tensor:
+    def _clipped_sum(self, samples: list[torch.Tensor]) -> torch.Tensor:
+        """(D,) integers: the sum over the records of their clipped gradients, in units of the grid."""
         if samples[0].device.type in GPU:
-            summed, left_out = clipped_sum([_factored(sample) for sample in samples], self._sums())
+            summed, left_out = clipped_sum([_factored(sample) for sample in samples], self._grid())
         else:
-            counted, left_out = self._sums()([_gradients(sample) for sample in samples])
-            summed = torch.from_numpy(counted)
+            integers, left_out = self._grid()([_gradients(sample) for sample in samples])
+            summed = torch.from_numpy(integers)
         if left_out and not self._warned:
             self._warned = True
             warnings.warn(
@@ -605,161 +558,69 @@ class NoisyOptimizer(CoordinateOptimizer):
             )
         return summed
 
-    @property
-    def contraction(self) -> float:
-        """Share of the noise's privacy loss that may be claimed: `ProjectedOptimizer.contraction`, 1 without one.
+    # Noise ----------------------------------------------------------------------------------------------------
 
-        Also 1 where hooks on this optimizer, or methods put in place of its own, may keep noisy gradients.
-        """
-        inner = self.original_optimizer
-        unknown = _has_hooks(self) or _is_replaced(self) or self.step_hook is not None
-        if not isinstance(inner, ProjectedOptimizer) or unknown:
-            return 1.0
-        return inner.contraction
+    @torch.no_grad()
+    def add_noise(self) -> None:
+        """What Opacus calls to make the sum private."""
+        attributed: list[Any] = self.params
+        for parameter in attributed:
+            check_unused(parameter.summed_grad)
+            mark_used(parameter.summed_grad)
+        self._check_batch()
+        self._count()
+        summed = torch.cat([parameter.summed_grad.flatten() for parameter in attributed])
+        released = self._released(summed)
+        # The extremes are infinite or NaN if any entry is.
+        if released.numel() and not all(math.isfinite(end) for end in released.aminmax()):
+            raise NotFiniteError("its gradient is not finite")
+        for parameter, part in zip(attributed, self._split(released), strict=True):
+            parameter.grad = part.to(parameter.dtype)
 
-    def settle(self) -> None:
-        if self.correlated is not None:
-            self.correlated.check(
-                self.noise_multiplier,
-                self.max_grad_norm,
-                [id(parameter) for parameter in self.params],
-            )
+    def _check_batch(self) -> None:
+        """Whether the loader gave a batch since the last step, and the sum is of its records."""
+        if self.drawn is None:
+            return
+        if self.drawn.used >= self.drawn():
+            remedy = "each step needs a batch of its own, drawn by the loader that make_private has returned"
+            raise ParameterError("loader", f"no batch since {self.drawn.used}", remedy)
+        if self._records != self.drawn.size:
+            raise refuse_other_rows(self.params[0], self._records)
+
+    def _count(self) -> None:
+        """Counts a step before anything of it is released; what is raised here stops the step."""
+        if self.mixer is not None:
+            weights = [id(parameter) for parameter in self.params]
+            self.mixer.check(self.noise_multiplier, self.max_grad_norm, weights)
         self.record(self)
+        if self.drawn is not None:
+            self.drawn.used = self.drawn()
 
-    def disturb(self, summed: torch.Tensor) -> torch.Tensor:
-        correlated = self.correlated
+    def _released(self, summed: torch.Tensor) -> torch.Tensor:
+        """(D,) gradient that the step is made with, from the sum of integers."""
+        device = self.params[0].device
         if self.replicas:
             # Integers: the sum does not depend on the order of the replicas.
-            summed = summed.to(self.params[0].device)
+            summed = summed.to(device)
             torch.distributed.all_reduce(summed)
-        noise = self._noise()
-        if correlated is None and summed.device.type in GPU:
-            if noise is not None:
-                summed = summed + rounded_gaussian(
-                    noise, key_from(self.rng()), summed.numel(), summed.device
-                )
-            return (summed.double() * self._sums().unit).float()
-        released: npt.NDArray[Any] = summed.cpu().numpy()
-        if correlated is not None:
-            released = correlated.mix(released)
-        if noise is not None:
-            noisy = noise.draw(key_from(self.rng()), released.size)
-            noisy += released
-            released = noisy
-        if correlated is not None:
-            released = correlated.solve(released)
-        found = np.empty(released.size, dtype=np.float32)
-        np.multiply(released, self._sums().unit, out=found, casting="same_kind")
-        return torch.from_numpy(found).to(self.params[0].device)
-
-
-@final
-class ClippedGradientOptimizer(CoordinateOptimizer):
-    """Clips every coordinate of every record's gradient to [-clip, clip] and adds nothing: no privacy at all.
-
-    The yardstick that quantized gradients are compared with (OPTM paper, Section 6.3).
-
-    Arguments:
-        inner: the optimizer that makes the step.
-        clip: largest coordinate of a record's gradient, > 0.
-        expected_batch_size: what the sum is divided by.
-        drawn: as in `CoordinateOptimizer`.
-    """
-
-    def __init__(
-        self,
-        inner: torch.optim.Optimizer,
-        *,
-        clip: float,
-        expected_batch_size: int,
-        drawn: Drawn | None = None,
-    ) -> None:
-        super().__init__(inner, expected_batch_size=expected_batch_size, drawn=drawn)
-        self.clip = check_positive("clip", clip)
-
-    def total(self, samples: list[torch.Tensor]) -> torch.Tensor:
-        return torch.cat(
-            [rows.flatten(1).clamp(-self.clip, self.clip).sum(dim=0) for rows in samples]
-        )
-
-
-@final
-class QuantizedGradientOptimizer(CoordinateOptimizer):
-    """Quantizes every coordinate of every record's clipped gradient by a table, then adds up integers.
-
-    The table is the entire privacy mechanism; no noise is added. A coordinate of size `clip` is the table's upper end.
-
-    Arguments:
-        inner: the optimizer that makes the step.
-        table: symmetric range. Levels on a lattice (any even grid, or multiples of some step) are summed as one
-            integer per coordinate; other levels as one count per level and coordinate. Knots on an even grid (its
-            ends may be cut short) and at most 256 levels make the fastest step.
-        clip: largest coordinate of a record's gradient; larger ones are clipped.
-        expected_batch_size: what the sum is divided by.
-        max_grad_norm: L2 norm to which a record's gradient is scaled down first; inf for none.
-        rng: as in `ProjectedOptimizer`.
-        drawn: as in `CoordinateOptimizer`.
-    Raises:
-        ParameterError: a table with an asymmetric range, clip not positive.
-    Guarantees:
-        What leaves a record is integers, and the step depends on their sum alone, so a secure aggregator can
-        compute it.
-    Source: OPTM paper, Section 6.3.
-    """
-
-    def __init__(
-        self,
-        inner: torch.optim.Optimizer,
-        *,
-        table: Mechanism,
-        clip: float,
-        expected_batch_size: int,
-        max_grad_norm: float = float("inf"),
-        rng: Callable[[], Seed] = _private,
-        drawn: Drawn | None = None,
-    ) -> None:
-        super().__init__(
-            inner,
-            max_grad_norm=max_grad_norm,
-            expected_batch_size=expected_batch_size,
-            drawn=drawn,
-        )
-        if table.lower != -table.upper:
-            raise ParameterError(
-                "table", (table.lower, table.upper), "need a range symmetric around 0"
-            )
-        self.clip = check_positive("clip", clip)
-        self.table = table
-        self.rng = rng
-        try:
-            self.lattice: Lattice | None = find_lattice(table.levels)
-        except ParameterError:
-            self.lattice = None
-        self._sums = RecordSums(table, None if self.lattice is None else self.lattice.integers)
-
-    def total(self, samples: list[torch.Tensor]) -> torch.Tensor:
-        sums, unit = self.integer_sum(samples), self.clip / self.table.upper
-        if self.lattice is None:
-            exact = sums @ (self.table.levels * unit)
-        else:
-            exact = sums * (self.lattice.step * unit) + self.lattice.offset * unit * len(samples[0])
-        return torch.from_numpy(exact.astype(np.float32)).to(samples[0].device)
-
-    def integer_sum(self, samples: list[torch.Tensor]) -> npt.NDArray[np.int64]:
-        """All that is released: sums of lattice integers for the D coordinates, or (D, m) counts of levels where
-        there is no lattice."""
-        given = [_gradients(sample) for sample in samples]
-        scale = np.full(len(samples[0]), self.table.upper / self.clip, dtype=np.float32)
-        if self.max_grad_norm < float("inf"):
-            # The norm of an outer product is the product of the norms.
-            norms = sum(squares(gradient.gains) * squares(gradient.rows) for gradient in given)
-            scale *= np.minimum(1, self.max_grad_norm / np.maximum(np.sqrt(norms), 1e-12)).astype(
-                np.float32
-            )
-        sums, nans = self._sums(given, scale, self.rng())
-        if nans:
-            raise NotFiniteError("a record's gradient is not a number")
-        return sums
+        law = self._law_of_noise()
+        if self.mixer is None and summed.device.type in GPU:
+            if law is not None:
+                key = key_from(self.rng())
+                summed = summed + rounded_gaussian(law, key, summed.numel(), summed.device)
+            return (summed.double() * self._grid().unit).float()
+        integers: npt.NDArray[Any] = summed.cpu().numpy()
+        if self.mixer is not None:
+            integers = self.mixer.mix(integers)
+        if law is not None:
+            noisy = law.draw(key_from(self.rng()), integers.size)
+            noisy += integers
+            integers = noisy
+        if self.mixer is not None:
+            integers = self.mixer.solve(integers)
+        gradient = np.empty(integers.size, dtype=np.float32)
+        np.multiply(integers, self._grid().unit, out=gradient, casting="same_kind")
+        return torch.from_numpy(gradient).to(device)
 
 
 def _factored(sample: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

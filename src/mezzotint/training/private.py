@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, final, get_args
+
+import numpy as np
+import numpy.typing as npt
 
 from mezzotint.core.arguments import (
     Neighboring,
@@ -17,16 +19,17 @@ from mezzotint.core.arguments import (
     check_positive,
 )
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.sampler import key_from
 from mezzotint.training.accountant import Accountant
 from mezzotint.training.batches import (
     Draws,
-    PoissonBatches,
+    PoissonBatchSampler,
     check_loader,
+    expected_batch_size,
     first_records,
     poisson_loader,
     template_of,
 )
-from mezzotint.training.clipped import NOT_REPLACED, CorrelatedNoise, choose_bands
 from mezzotint.training.gradients import GradSampleMode, PrivateModule
 from mezzotint.training.models import (
     AbstractGradSampleModule,
@@ -36,13 +39,15 @@ from mezzotint.training.models import (
     torch,
     tree_map,
 )
+from mezzotint.training.noise import NOT_REPLACED, Budget, Fresh, Noise
 from mezzotint.training.optimizers import (
     NoisyOptimizer,
     ProjectedOptimizer,
     derived_bound,
     every,
+    uncounted,
 )
-from mezzotint.training.phases import participations
+from mezzotint.training.phases import Poisson
 from mezzotint.training.probe import Loss, Probe, kept_randomness
 from mezzotint.training.projection import TrainingWarning, projection, warn_about
 from mezzotint.training.records import refuse_layers
@@ -51,6 +56,8 @@ from mezzotint.training.splitting import made_up_batch, records_of, tensors_of
 
 PrivateMethod = Literal["dp-sgd", "proj-dp-sgd", "rqp"]
 METHODS = get_args(PrivateMethod)
+
+FRESH = Fresh()
 
 Private = tuple[PrivateModule, NoisyOptimizer, torch.utils.data.DataLoader[Any], Accountant]
 """What a script goes on with: module, optimizer, loader, and what counts its steps."""
@@ -73,7 +80,7 @@ def make_private(
     bound: float | None = None,
     neighboring: Neighboring = "add_or_remove_one",
     loss_reduction: Literal["mean", "sum"] = "mean",
-    bands: int | Literal["auto"] = 1,
+    noise: Noise = FRESH,
     users: Any = None,
     records_per_user: int = 1,
     seed: int | None = None,
@@ -104,10 +111,8 @@ def make_private(
         neighboring: "add_or_remove_one" or "replace_one".
         loss_reduction: of the loss that the loop computes: a mean or sum over records of a function
             of each record alone (`check_records` finds others). "sum" where gradients have 16 bits.
-        bands: steps that the noise is correlated over; 1 draws it afresh. Records then fall into as
-            many parts, which take turns. More bands let noise cancel, and need more of it: "auto"
-            chooses before training, for target_epsilon, what leaves least in the last iterate of
-            plain SGD.
+        noise: how the noise of the steps hangs together: `Fresh()`, or `Banded(8)`, correlated over 8
+            steps, which lets much of it cancel in the iterates; `Banded()` chooses for target_epsilon.
         users: whose record each is, in the order of the loader's data; the claim is then about all
             records of one user.
         records_per_user: with users, the maximum number of each user's records to train on and
@@ -157,7 +162,7 @@ def make_private(
         bound=bound,
         neighboring=neighboring,
         loss_reduction=loss_reduction,
-        bands=bands,
+        noise=noise,
         users=users,
         records_per_user=records_per_user,
         seed=seed,
@@ -169,16 +174,23 @@ def make_private(
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Settings:
-    """How a script is made private; arguments of `make_private`. Without delta each claim names its own.
+    """How a script is made private; arguments of `make_private`.
 
+    Arguments:
+        delta: without it each claim names its own.
+        planned_steps: in place of epochs.
+        noiseless: adds no noise and claims nothing, to compare with; without target and multiplier.
+        batch_first: tensors have records first, not time.
     Raises:
         ParameterError: naming the parameter, its value and the remedy.
     """
 
     delta: float | None
     epochs: int | None = None
+    planned_steps: int | None = None
     target_epsilon: float | None = None
     noise_multiplier: float | None = None
+    noiseless: bool = False
     bits: int | None = None
     method: PrivateMethod = "dp-sgd"
     max_grad_norm: float = 1.0
@@ -187,7 +199,7 @@ class Settings:
     neighboring: Neighboring = "add_or_remove_one"
     loss_reduction: Literal["mean", "sum"] = "mean"
     batch_first: bool = True
-    bands: int | Literal["auto"] = 1
+    noise: Noise = FRESH
     users: Any = None
     records_per_user: int = 1
     seed: int | None = None
@@ -207,18 +219,36 @@ class Settings:
         check_neighboring(self.neighboring)
         check_choice("loss_reduction", self.loss_reduction, ("mean", "sum"))
         check_choice("grad_sample_mode", self.grad_sample_mode, get_args(GradSampleMode))
-        if (self.target_epsilon is None) == (self.noise_multiplier is None):
+        for name in ("epochs", "planned_steps"):
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name))
+        self._check_noise()
+        self._check_users()
+
+    def _check_noise(self) -> None:
+        amounts = (self.target_epsilon, self.noise_multiplier)
+        if amounts.count(None) != (2 if self.noiseless else 1):
             remedy = "give one of target_epsilon and noise_multiplier"
             raise ParameterError("target_epsilon", self.target_epsilon, remedy)
         if self.noise_multiplier is not None:
             check_positive("noise_multiplier", self.noise_multiplier)
-        elif self.epochs is None:
+        if self.target_epsilon is not None:
+            self._check_target()
+        if not isinstance(self.noise, Noise):
+            remedy = "give training.Fresh() or training.Banded()"
+            raise ParameterError("noise", self.noise, remedy)
+        if self.noise.bands == "auto" and self.target_epsilon is None:
+            remedy = "it is chosen for target_epsilon and epochs, with batches; give these"
+            raise ParameterError("bands", self.noise.bands, remedy)
+        if self.noise.is_correlated and self.method == "rqp":
+            raise ParameterError("bands", self.noise.bands, NOT_REPLACED)
+
+    def _check_target(self) -> None:
+        if self.delta is None:
+            raise ParameterError("delta", None, "the budget is for a delta; name it")
+        if self.epochs is None and self.planned_steps is None:
             remedy = "the budget is for a number of epochs; give it"
             raise ParameterError("epochs", None, remedy)
-        if self.epochs is not None:
-            check_count("epochs", self.epochs)
-        self._check_users()
-        self._check_bands()
 
     def _check_users(self) -> None:
         if self.users is None:
@@ -226,25 +256,32 @@ class Settings:
                 remedy = "say whose record each is, so that no user has more: users=..."
                 raise ParameterError("records_per_user", self.records_per_user, remedy)
             return
-        if self.bands != 1:
-            remedy = "a user's records would lie in several parts; use bands=1 with users"
-            raise ParameterError("bands", self.bands, remedy)
+        if self.noise.is_correlated:
+            remedy = "a user's records would lie in several parts; use fresh noise with users"
+            raise ParameterError("bands", self.noise.bands, remedy)
         if self.method == "rqp":
             remedy = "replaced codes save nothing for users; use proj-dp-sgd"
             raise ParameterError("method", self.method, remedy)
 
-    def _check_bands(self) -> None:
-        if self.bands != 1 and self.method == "rqp":
-            raise ParameterError("bands", self.bands, NOT_REPLACED)
-        if self.bands != "auto":
-            check_count("bands", self.bands)
-        elif self.target_epsilon is None:
-            remedy = "it is chosen for target_epsilon and epochs, with batches; give these"
-            raise ParameterError("bands", self.bands, remedy)
-
     def steps(self, loader: Any) -> int | None:
         """Steps that are planned."""
+        if self.planned_steps is not None:
+            return self.planned_steps
         return None if self.epochs is None else self.epochs * max(1, len(loader))
+
+    def budget(self, loader: Any, *, batch_size: int, records: int) -> Budget | None:
+        """What noise is chosen for; None without a target."""
+        steps = self.steps(loader)
+        if self.target_epsilon is None or self.delta is None or steps is None:
+            return None
+        return Budget(
+            target_epsilon=self.target_epsilon,
+            delta=self.delta,
+            neighboring=self.neighboring,
+            batch_size=batch_size,
+            dataset_size=records,
+            steps=steps,
+        )
 
 
 def made_private(
@@ -252,68 +289,49 @@ def made_private(
     optimizer: torch.optim.Optimizer,
     loader: torch.utils.data.DataLoader[Any],
     settings: Settings,
+    *,
+    draws: Draws | None = None,
 ) -> Private:
-    """What `make_private` returns, for settings that are a record."""
+    """What `make_private` returns, for settings that are a record.
+
+    Arguments:
+        draws: whom keys are asked of; None for a new one.
+    """
     _check_module(module, optimizer, settings.grad_sample_mode)
     loader = getattr(loader, "mezzotint_plain", loader)
     check_loader(loader)
-    replicas, rank, world = _replicas(module)
+    replicas = _replicas(module)
+    _check_correlated(settings, loader, replicas)
     template = template_of(loader)
     _settle_activations(module)
     steady = _probed(module, template, settings)
-    draws = Draws(settings.seed, replicas=replicas)
-    kept = None
-    if settings.users is not None:
-        kept = first_records(
-            settings.users,
-            settings.records_per_user,
-            records=len(loader.dataset),  # type: ignore[arg-type]
-        )
-    bands = _bands(settings, loader, replicas)
-    made, batches = poisson_loader(
-        loader,
-        template=template,
-        rng=partial(draws, "batch"),
-        first=rank,
-        every=world,
-        bands=bands,
-        kept=kept,
-    )
-    inner = optimizer
-    if settings.method != "dp-sgd":
-        inner = _onto_levels(optimizer, settings, draws)
-    noise = _noise(settings, loader, batches, inner, bands)
-    sampling = replace(batches.sampling, records_per_user=settings.records_per_user)
+    draws = draws or Draws(settings.seed, replicas=replicas.several)
+    plan = _plan(settings, loader, replicas, draws)
+    inner = _onto_levels(optimizer, settings, draws)
+    _check_replacement(settings, inner)
+    multiplier = _noise_multiplier(settings, plan, inner)
+    _warn(settings, plan, inner, multiplier)
     accountant = Accountant(
-        sampling=sampling,
+        sampling=plan.sampling,
         delta=settings.delta,
         neighboring=settings.neighboring,
-        steps=settings.steps(loader) if settings.target_epsilon is not None else None,
+        steps=None if settings.target_epsilon is None else plan.steps,
         seeded=settings.seed is not None,
-        bands=bands,
+        noise=plan.noise,
     )
-    expected = batches.batch_size // bands
-    _warn(
-        settings, inner, noise=noise, batch_size=expected, steps=settings.steps(loader) or len(made)
-    )
-    sampler: Any = made.batch_sampler
-    private = NoisyOptimizer(
+    private_optimizer = NoisyOptimizer(
         inner,
-        noise_multiplier=noise,
+        noise_multiplier=multiplier,
         clip_norm=settings.max_grad_norm,
-        expected_batch_size=expected,
-        drawn=sampler.drawn,
+        expected_batch_size=plan.batch_size,
+        drawn=plan.sampler.drawn,
         rng=partial(draws, "noise"),
-        record=accountant.record,
-        replicas=replicas,
-        correlated=CorrelatedNoise(bands, sampler.drawn) if bands > 1 else None,
+        record=uncounted if settings.noiseless else accountant.record,
+        replicas=replicas.several,
+        mixer=plan.noise.mixer(plan.sampler.drawn),
     )
-    private.zero_grad()  # gradients from before would be applied as they are
-    for parameter in module.parameters():
-        # Autograd's own sum is not private: the plain optimizer, called in the middle of a step,
-        # must not find it.
-        if parameter.requires_grad:
-            parameter.register_post_accumulate_grad_hook(_forget)
+    private_optimizer.zero_grad()  # gradients from before would be applied as they are
+    _forget_sums_of_autograd(module)
     private_module = PrivateModule(
         module,
         loss_reduction=settings.loss_reduction,
@@ -321,7 +339,8 @@ def made_private(
         steady=steady,
         mode=settings.grad_sample_mode,
     )
-    return private_module, private, made, accountant
+    private_loader = poisson_loader(loader, template=template, sampler=plan.sampler, kept=plan.kept)
+    return private_module, private_optimizer, private_loader, accountant
 
 
 def _single(loader: Any, data_loader: Any) -> Any:
@@ -330,66 +349,136 @@ def _single(loader: Any, data_loader: Any) -> Any:
     return data_loader if loader is None else loader
 
 
-def _noise(
-    settings: Settings,
-    loader: Any,
-    batches: PoissonBatches,
-    inner: torch.optim.Optimizer,
-    bands: int,
-) -> float:
-    """The noise multiplier, found for the target if there is one."""
-    if settings.target_epsilon is None:
-        return check_positive("noise_multiplier", settings.noise_multiplier)
-    assert settings.delta is not None
-    steps = settings.steps(loader)
-    assert steps is not None
-    noise = least_noise(
-        settings.target_epsilon,
+@final
+@dataclass(frozen=True, kw_only=True)
+class _Replicas:
+    """The processes that train together: whether there are several, which this one is, how many."""
+
+    several: bool = False
+    rank: int = 0
+    count: int = 1
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class _Plan:
+    """How records enter the batches of a run.
+
+    Arguments:
+        noise: settled.
+        sampler: of the batches.
+        sampling: the rule that claims are made for.
+        batch_size: expected records of a batch, over all replicas.
+        kept: indices of the records that are drawn from; None for all.
+        steps: planned; those of one pass where no number is planned.
+        budget: what noise is chosen for; None without a target.
+    """
+
+    noise: Noise
+    sampler: PoissonBatchSampler
+    sampling: Poisson
+    batch_size: int
+    kept: npt.NDArray[np.int64] | None
+    steps: int
+    budget: Budget | None
+
+
+def _plan(settings: Settings, loader: Any, replicas: _Replicas, draws: Draws) -> _Plan:
+    kept = None
+    records = len(loader.dataset)
+    if settings.users is not None:
+        kept = first_records(settings.users, settings.records_per_user, records=records)
+        records = len(kept)
+    batch_size = expected_batch_size(loader)
+    budget = settings.budget(loader, batch_size=batch_size, records=records)
+    noise = settings.noise.settled(budget)
+    batches = noise.batches(batch_size=batch_size, dataset_size=records)
+    rng = partial(draws, "batch")
+    parts = noise.parts(records, key_from(rng())) if noise.is_correlated else None
+    steps_of_pass = max(1, len(loader))
+    sampler = PoissonBatchSampler(
+        batches,
+        steps=steps_of_pass,
+        rng=rng,
+        first=replicas.rank,
+        every=replicas.count,
+        parts=parts,
+        ahead=loader.num_workers > 0,
+    )
+    return _Plan(
+        noise=noise,
+        sampler=sampler,
         sampling=replace(batches.sampling, records_per_user=settings.records_per_user),
-        steps=participations(steps, bands),
-        delta=settings.delta,
-        neighboring=settings.neighboring,
+        batch_size=batch_size,
+        kept=kept,
+        steps=settings.steps(loader) or steps_of_pass,
+        budget=budget,
+    )
+
+
+def _noise_multiplier(settings: Settings, plan: _Plan, inner: torch.optim.Optimizer) -> float:
+    """The noise multiplier, found for the target if there is one."""
+    if settings.noiseless:
+        return 0.0
+    if plan.budget is None:
+        return check_positive("noise_multiplier", settings.noise_multiplier)
+    least = least_noise(
+        plan.budget.target_epsilon,
+        sampling=plan.sampling,
+        steps=plan.noise.participations(plan.budget.steps),
+        delta=plan.budget.delta,
+        neighboring=plan.budget.neighboring,
     )
     # Less where codes that are replaced hide something of the noise.
-    return noise * (inner.contraction if isinstance(inner, ProjectedOptimizer) else 1.0)
+    return least * inner.contraction if isinstance(inner, ProjectedOptimizer) else least
+
+
+def _check_correlated(settings: Settings, loader: Any, replicas: _Replicas) -> None:
+    """Refuses correlated noise where batches may come out of order, or to several processes."""
+    if not settings.noise.is_correlated:
+        return
+    if replicas.several:
+        remedy = "correlated noise is for one process; use fresh noise with replicas"
+        raise ParameterError("bands", settings.noise.bands, remedy)
+    if loader.num_workers:
+        remedy = "with bands batches are drawn in step; num_workers=0"
+        raise ParameterError("loader", loader.num_workers, remedy)
+
+
+def _check_replacement(settings: Settings, inner: torch.optim.Optimizer) -> None:
+    """Refuses codes that are replaced at random where that is not accounted for, whoever wrapped them."""
+    if not isinstance(inner, ProjectedOptimizer) or inner.projection.kappa == 1:
+        return
+    if settings.noise.is_correlated:
+        raise ParameterError("bands", settings.noise.bands, NOT_REPLACED)
+    if settings.users is not None:
+        remedy = "replaced codes save nothing for users; project without replacing"
+        raise ParameterError("users", "with replaced codes", remedy)
+
+
+def _forget_sums_of_autograd(module: torch.nn.Module) -> None:
+    """Drops autograd's own sums, which are not private, before a plain optimizer could read them."""
+    for parameter in module.parameters():
+        if parameter.requires_grad:
+            parameter.register_post_accumulate_grad_hook(_forget)
 
 
 def _warn(
-    settings: Settings, inner: torch.optim.Optimizer, *, noise: float, batch_size: int, steps: int
+    settings: Settings, plan: _Plan, inner: torch.optim.Optimizer, noise_multiplier: float
 ) -> None:
     if not isinstance(inner, ProjectedOptimizer):
         return
     step_size = max(float(group["lr"]) for group in inner.param_groups)
+    weight_noise = step_size * noise_multiplier * settings.max_grad_norm / plan.batch_size
     warn_about(
         inner.projection,
         bound=max(inner.bounds, default=1.0),
         step_size=step_size,
         clip_norm=settings.max_grad_norm,
-        weight_noise=step_size * noise * settings.max_grad_norm / batch_size,
-        steps=steps,
+        weight_noise=weight_noise,
+        steps=plan.steps,
         contraction=inner.contraction,
         stacklevel=5,
-    )
-
-
-def _bands(settings: Settings, loader: Any, replicas: bool) -> int:
-    """How many bands, chosen if that is requested."""
-    if settings.bands != 1 and replicas:
-        remedy = "correlated noise is for one process; use bands=1 with replicas"
-        raise ParameterError("bands", settings.bands, remedy)
-    if settings.bands != "auto":
-        return settings.bands
-    steps = settings.steps(loader)
-    assert settings.target_epsilon is not None
-    assert settings.delta is not None
-    assert steps is not None
-    return choose_bands(
-        settings.target_epsilon,
-        batch_size=loader.batch_size,
-        dataset_size=len(loader.dataset),
-        steps=steps,
-        delta=settings.delta,
-        neighboring=settings.neighboring,
     )
 
 
@@ -521,43 +610,45 @@ def _made_up_loss(module: torch.nn.Module, inputs: Any, device: Any) -> Loss | N
 
 
 @torch.no_grad()
-def _replicas(module: torch.nn.Module) -> tuple[bool, int, int]:
-    """Whether there are replicas, which begin alike then; which one this is, and of how many."""
+def _replicas(module: torch.nn.Module) -> _Replicas:
+    """The processes of PyTorch's default group, whose modules begin alike then."""
     if not torch.distributed.is_available() or not torch.distributed.is_initialized():
-        return False, 0, 1
-    world = torch.distributed.get_world_size()
-    if world > 1:
+        return _Replicas()
+    count = torch.distributed.get_world_size()
+    if count > 1:
         for tensor in [*module.parameters(), *module.buffers()]:
             torch.distributed.broadcast(tensor.data, src=0)
-    return world > 1, torch.distributed.get_rank(), world
+    return _Replicas(several=count > 1, rank=torch.distributed.get_rank(), count=count)
 
 
 def _forget(parameter: torch.Tensor) -> None:
     parameter.grad = None
 
 
-def _matrices(parameter: torch.Tensor) -> bool:
-    return parameter.dim() >= 2
-
-
 def _onto_levels(
     optimizer: torch.optim.Optimizer, settings: Settings, draws: Draws
-) -> ProjectedOptimizer:
-    """The optimizer, with weights put onto levels after each step: all, or those of matrices."""
+) -> torch.optim.Optimizer:
+    """The optimizer, with weights put onto levels after each step if the method has levels.
+
+    All weights, or with rounding those of matrices.
+    """
+    if settings.method == "dp-sgd":
+        return optimizer
     bits = 4 if settings.bits is None else settings.bits
-    bounds = [settings.bound or derived_bound(one) for one in _parameters_of(optimizer)]
-    rng = partial(draws, "table")
     if settings.method == "rqp":
         q = 0.99 if settings.q is None else settings.q
-        replaced = projection(bits=bits, rounding="nearest", q=q)
-        return ProjectedOptimizer(
-            optimizer, projection=replaced, bounds=bounds, rng=rng, quantize=every
-        )
-    rounded = projection(bits=bits)
+        levels, quantize = projection(bits=bits, rounding="nearest", q=q), every
+    else:
+        levels, quantize = projection(bits=bits), _is_matrix
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     return ProjectedOptimizer(
-        optimizer, projection=rounded, bounds=bounds, rng=rng, quantize=_matrices
+        optimizer,
+        projection=levels,
+        bounds=[settings.bound or derived_bound(parameter) for parameter in parameters],
+        rng=partial(draws, "table"),
+        quantize=quantize,
     )
 
 
-def _parameters_of(optimizer: torch.optim.Optimizer) -> Sequence[torch.Tensor]:
-    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+def _is_matrix(parameter: torch.Tensor) -> bool:
+    return parameter.dim() >= 2

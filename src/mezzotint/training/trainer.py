@@ -1,4 +1,4 @@
-"""The loop: Poisson batches, per-sample gradients by Opacus, a private step, a ledger that is ahead of every step.
+"""The loop of `mezzotint train`, on `make_private`: a ledger ahead of every step, checkpoints, accuracies.
 
 An interrupted run goes on from its checkpoint; what it may have released before is in the ledger beside it.
 """
@@ -6,7 +6,6 @@ An interrupted run goes on from its checkpoint; what it may have released before
 from __future__ import annotations
 
 import copy
-import hashlib
 import json
 import math
 import os
@@ -14,34 +13,32 @@ import pickle
 import time
 import warnings
 from bisect import bisect_left
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, cast, final
 
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.arguments import (
-    Neighboring,
-    check_choice,
-    check_count,
-    check_neighboring,
-    check_positive,
-)
+from mezzotint.core.arguments import check_choice, check_count, check_positive
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import AppendLog, replacing
 from mezzotint.core.records import JsonObject, Progress, plain
-from mezzotint.core.sampler import key_from
 from mezzotint.datasets import Dataset
 from mezzotint.privacy.claim import Claim
-from mezzotint.training.batches import Drawn, Parts, PoissonBatches, first_records
+from mezzotint.training.batches import Draws, PoissonBatchSampler, first_records
 from mezzotint.training.master import pack_levels, rule_of, without_rules
-from mezzotint.training.methods import Method
 from mezzotint.training.models import Task, torch
-from mezzotint.training.optimizers import NotFiniteError
+from mezzotint.training.optimizers import NotFiniteError, ProjectedOptimizer
 from mezzotint.training.packed import PackedModel, pack_codes, pack_weights
+from mezzotint.training.private import Settings, made_private
+from mezzotint.training.projection import Projection
+
+Weights = dict[str, npt.NDArray[np.float32]]
+"""Tensors of a module by name."""
 
 
 @final
@@ -67,12 +64,12 @@ class Standing:
     seeded: bool = False
 
 
-OPTIMIZERS: dict[str, Callable[[Iterable[torch.nn.Parameter], float], torch.optim.Optimizer]] = {
+OPTIMIZERS: Mapping[str, Callable[[Iterable[torch.nn.Parameter], float], torch.optim.Optimizer]] = {
     "sgd": lambda parameters, rate: torch.optim.SGD(parameters, lr=rate),
     "momentum": lambda parameters, rate: torch.optim.SGD(parameters, lr=rate, momentum=0.9),
     "adam": lambda parameters, rate: torch.optim.Adam(parameters, lr=rate),
 }
-SCHEDULES: dict[str, Callable[[float], float]] = {
+SCHEDULES: Mapping[str, Callable[[float], float]] = {
     "constant": lambda done: 1.0,
     "linear": lambda done: 1 - done,
     "cosine": lambda done: (1 + math.cos(math.pi * done)) / 2,
@@ -83,16 +80,12 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
 @final
 @dataclass(frozen=True, kw_only=True)
 class TrainingSettings:
-    """What a run does, apart from its method.
+    """What a run does, apart from how it is made private.
 
     Arguments:
         steps: T >= 1.
         batch_size: expected records per batch, m; a record enters each batch with probability m / n.
         step_size: eta > 0.
-        delta: of the claim, in [1e-11, 1).
-        neighboring: "add_or_remove_one" or "replace_one"; None for the method's own relation.
-        seed: None for noise and batches from the operating system's entropy; an integer for a run that can be
-            repeated bit for bit, which is NOT private.
         averaging: share of the last steps whose weights are averaged (post-processing, free); 0 for the last alone.
         optimizer: one of `OPTIMIZERS`: "sgd", "momentum" (0.9) or "adam". But for "sgd" steps remember gradients, so
             that replacing codes buys nothing.
@@ -106,9 +99,6 @@ class TrainingSettings:
     steps: int
     batch_size: int
     step_size: float
-    delta: float = 1e-6
-    neighboring: Neighboring | None = None
-    seed: int | None = None
     averaging: float = 0.0
     optimizer: str = "sgd"
     schedule: str = "constant"
@@ -124,8 +114,6 @@ class TrainingSettings:
             raise ParameterError("averaging", self.averaging, "must lie in [0, 1]")
         check_choice("optimizer", self.optimizer, OPTIMIZERS)
         check_choice("schedule", self.schedule, SCHEDULES)
-        if self.neighboring is not None:
-            check_neighboring(self.neighboring)
 
     @property
     def first_averaged(self) -> int:
@@ -133,19 +121,60 @@ class TrainingSettings:
         return min(self.steps, self.steps - math.ceil(self.averaging * self.steps) + 1)
 
 
-def of_users(data: Dataset, most: int | None) -> Dataset:
+@final
+@dataclass(frozen=True, kw_only=True)
+class Levels:
+    """What all weights are put onto after each step.
+
+    Arguments:
+        projection: of a weight over its bound.
+        bounds: weights lie in [-bound, bound]; one number, or one for each parameter tensor.
+    """
+
+    projection: Projection
+    bounds: float | Sequence[float]
+
+    @property
+    def facts(self) -> JsonObject:
+        """Plain values for logs."""
+        bounds = self.bounds
+        return {
+            "projection": self.projection.table.name,
+            "bits": self.projection.bits,
+            "q": self.projection.q,
+            "kappa": self.projection.kappa,
+            "bound": bounds if isinstance(bounds, int | float) else list(bounds),
+            "table": self.projection.table.sha256,
+        }
+
+
+def of_users(data: Dataset, limit: int | None) -> Dataset:
     """The data with at most this many training records per user; all of them for None.
 
     Raises:
         ParameterError: data that do not say whose the records are.
     """
-    if most is None:
+    if limit is None:
         return data
     if data.train_users is None:
-        raise ParameterError("records_per_user", most, "the data do not say whose the records are")
-    kept = first_records(data.train_users, most, records=len(data.train_x))
+        remedy = "the data do not say whose the records are"
+        raise ParameterError("records_per_user", limit, remedy)
+    kept = first_records(data.train_users, limit, records=len(data.train_x))
     users = data.train_users[kept]
     return replace(data, train_x=data.train_x[kept], train_y=data.train_y[kept], train_users=users)
+
+
+class _Indices(torch.utils.data.Dataset[int]):
+    """Records as their positions: whole batches are taken from the arrays at once."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, position: int) -> int:
+        return position
 
 
 @final
@@ -155,67 +184,83 @@ class Trainer:
     Arguments:
         data: what to learn.
         task: model, loss and decision; its weights are trained in place.
-        method: how gradients become private.
         settings: see `TrainingSettings`.
+        private: how gradients become private; steps, users and the loss's reduction are the run's own.
+        levels: what all weights are put onto after each step; None keeps floats.
     Raises:
-        ParameterError: a batch larger than the data.
+        ParameterError: as of `make_private`.
     Guarantees:
-        `spent` (what the claim is about) counts a step before its gradients are computed. It exceeds `taken` when a
+        `spent` (what the claim is about) counts a step before its noise is drawn. It exceeds `taken` when a
         run was interrupted after its last checkpoint: the steps since then are paid for twice. `stopped` says why a run
         ended before its last step; empty when it did not.
         Sums are divided by the expected batch size, never by the realised one, which is private.
-        With a seed, a run that was interrupted and resumed ends in the same weights; it cannot be resumed with bands.
-        With bands, steps are spent in blocks of that length: a run resumed after an interruption begins a new block.
+        With a seed, a run that was interrupted and resumed ends in the same weights; it cannot be resumed with
+        correlated noise.
+        With correlated noise, steps are spent in whole blocks: a run resumed after an interruption begins a new one.
     """
 
     def __init__(
-        self, *, data: Dataset, task: Task, method: Method, settings: TrainingSettings
+        self,
+        *,
+        data: Dataset,
+        task: Task,
+        settings: TrainingSettings,
+        private: Settings,
+        levels: Levels | None = None,
     ) -> None:
         data = of_users(data, settings.records_per_user)
-        self.data, self.task, self.method, self.settings = data, task, method, settings
-        self.taken = self.spent = 0
+        self.data, self.task, self.settings, self.levels = data, task, settings, levels
+        self.private = replace(
+            private,
+            planned_steps=settings.steps,
+            loss_reduction="sum",
+            users=None if settings.records_per_user is None else data.train_users,
+            records_per_user=settings.records_per_user or 1,
+        )
+        self.taken = 0
         self.stopped = ""
-        self._losses = torch.tensor([math.nan])
-        self._features, self._labels = (
-            torch.from_numpy(data.train_x),
-            torch.from_numpy(data.train_y),
-        )
-        records, bands = len(data.train_x), method.bands
-        self.batches = PoissonBatches.of_parts(
-            bands, batch_size=settings.batch_size, dataset_size=records
-        )
-        self._drawn = Drawn()
-        self._parts = (
-            Parts(bands, records=records, key=key_from(self._rng("parts"))) if bands > 1 else None
-        )
-        # A sum over records for each batch; the optimizer divides it by the expected batch size.
-        self.module = method.wrap(task.module)
-        self.inner = OPTIMIZERS[settings.optimizer](self.module.parameters(), settings.step_size)
-        self.optimizer = method.optimizer(
-            self.inner, batch_size=settings.batch_size, rng=self._rng, drawn=self._drawn
-        )
         self.averaged: dict[str, torch.Tensor] = {}
+        self._losses = torch.tensor([math.nan])
+        self._features = torch.from_numpy(data.train_x)
+        self._labels = torch.from_numpy(data.train_y)
+        self.draws = Draws(private.seed)
+        self.inner = OPTIMIZERS[settings.optimizer](task.module.parameters(), settings.step_size)
+        self.module, self.optimizer, self.loader, self.accountant = made_private(
+            task.module, self._projecting(), self._plain_loader(), self.private, draws=self.draws
+        )
+        self._batches = self._endless_batches()
 
-    # Randomness ------------------------------------------------------------------------------------------------
+    def _projecting(self) -> torch.optim.Optimizer:
+        if self.levels is None:
+            return self.inner
+        return ProjectedOptimizer(
+            self.inner,
+            projection=self.levels.projection,
+            bounds=self.levels.bounds,
+            rng=partial(self.draws, "table"),
+        )
 
-    def _rng(self, purpose: str) -> int | None:
-        """None for private draws; else a seed for the step: a resumed run draws what an uninterrupted one does."""
-        if self.settings.seed is None:
-            return None
-        text = f"mezzotint {self.settings.seed} {self.taken} {purpose}"
-        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
+    def _plain_loader(self) -> torch.utils.data.DataLoader[Any]:
+        records, batch_size = len(self._features), self.settings.batch_size
+        if batch_size > records:
+            remedy = f"need 1 to {records}, the number of training records"
+            raise ParameterError("batch_size", batch_size, remedy)
+        return torch.utils.data.DataLoader(
+            _Indices(records), batch_size=batch_size, collate_fn=self._records
+        )
 
-    def _batch(self) -> npt.NDArray[np.int64]:
-        chosen = self.batches.draw(key_from(self._rng("batch")))
-        if self._parts is not None:
-            chosen = self._parts(chosen, self._drawn())
-        self._drawn.add(len(chosen))
-        return chosen
+    def _records(self, positions: list[int]) -> list[torch.Tensor]:
+        return [self._features[positions], self._labels[positions]]
+
+    def _endless_batches(self) -> Iterator[list[torch.Tensor]]:
+        while True:
+            yield from self.loader
 
     @property
     def sampling_rate(self) -> float:
         """A record's probability of entering a batch (of its own part, if there are several), rounded up."""
-        return self.batches.sampling.rate
+        sampler = cast(PoissonBatchSampler, self.loader.batch_sampler)
+        return sampler.batches.sampling.rate
 
     # Steps -----------------------------------------------------------------------------------------------------
 
@@ -225,19 +270,23 @@ class Trainer:
         return sum(parameter.numel() for parameter in self.optimizer.params)
 
     @property
+    def spent(self) -> int:
+        """Steps that the claim is about."""
+        return self.taken if self.private.noiseless else len(self.accountant)
+
+    @property
     def loss(self) -> float:
         """Mean loss of the last batch that was not empty; nan before the first."""
         return float(self._losses.mean())
 
-    def _gradients(self, batch: npt.NDArray[np.int64]) -> None:
-        if batch.size == 0:
-            attributed: list[Any] = (
-                self.optimizer.params
-            )  # Opacus hangs per-sample gradients onto the parameters
+    def _gradients(self, features: torch.Tensor, labels: torch.Tensor) -> None:
+        if not len(features):
+            # Opacus hangs per-record gradients onto the parameters.
+            attributed: list[Any] = self.optimizer.params
             for parameter in attributed:
                 parameter.grad_sample = parameter.new_zeros((0, *parameter.shape))
             return
-        losses = self.task.losses(self.module(self._features[batch]), self._labels[batch])
+        losses = self.task.losses(self.module(features), labels)
         with warnings.catch_warnings():
             # Opacus listens with full backward hooks on modules whose inputs need no gradient; torch remarks on that.
             warnings.filterwarnings("ignore", message="Full backward hook is firing")
@@ -247,17 +296,15 @@ class Trainer:
     def step(self) -> None:
         """One step. Raises NotFiniteError, naming the step and what is spent; the weights are then unchanged."""
         if self.taken >= self.settings.steps:
-            raise ParameterError(
-                "steps", self.settings.steps, "all steps are taken; start another run"
-            )
+            remedy = "all steps are taken; start another run"
+            raise ParameterError("steps", self.settings.steps, remedy)
         share = SCHEDULES[self.settings.schedule](self.taken / self.settings.steps)
         for group in self.inner.param_groups:
             group["lr"] = self.settings.step_size * share
         self.taken += 1
-        self.spent += 1
         try:
             self.optimizer.zero_grad()
-            self._gradients(self._batch())
+            self._gradients(*next(self._batches))
             self.optimizer.step()
         except NotFiniteError as error:
             raise NotFiniteError(
@@ -287,25 +334,21 @@ class Trainer:
         """Takes the steps that are left, in blocks.
 
         Arguments:
-            every: steps per block, rounded up to a multiple of the bands; 0 for one block.
+            every: steps per block, rounded up to whole blocks of correlated noise; 0 for one block.
             progress: called as progress(done, total), with steps, after every block; `last` then says where it stands.
             checkpoint: file to save to after every block (overwritten); beside it, a ledger is written before.
             target_epsilon: the run ends, with `stopped` saying so, before its claim exceeds this; None sets no limit.
         Returns: `last`.
         Raises:
-            NotFiniteError: a gradient that is not finite; ledger and last checkpoint stand.
+            NotFiniteError: a weight that is not a number; ledger and last checkpoint stand.
         """
         begin = time.perf_counter()
-        self.method.warn(
-            step_size=self.settings.step_size,
-            batch_size=self.settings.batch_size,
-            steps=self.settings.steps,
-        )
         self.last = self.standing()
         ledger = StepLedger(self, checkpoint)
-        begun, whole = False, multiple(every or self.settings.steps, self.method.bands)
+        is_saved = False
+        block_size = self.accountant.noise.whole_blocks(every or self.settings.steps)
         while self.taken < self.settings.steps:
-            wanted = min(whole, self.settings.steps - self.taken)
+            wanted = min(block_size, self.settings.steps - self.taken)
             block = ledger.reserve(wanted, target_epsilon=target_epsilon)
             if block == 0:
                 self.stopped = (
@@ -313,10 +356,10 @@ class Trainer:
                     f"one more would exceed epsilon {target_epsilon}"
                 )
                 break
-            if checkpoint is not None and not begun:
+            if checkpoint is not None and not is_saved:
                 # So that a run that dies in its first block can be resumed as well; one without a step writes nothing.
                 save(self, checkpoint)
-            begun = True
+                is_saved = True
             for _ in range(block):
                 self.step()
             if checkpoint is not None:
@@ -333,79 +376,74 @@ class Trainer:
 
         Of a seeded run it is what the run would cost without its seed, and says so.
         """
-        found = self.method.claim(
-            steps=self.spent if steps is None else steps,
-            sampling_rate=self.sampling_rate,
-            coordinates=self.coordinates,
-            delta=self.settings.delta,
-            neighboring=self.settings.neighboring or self.method.relation,
-            contraction=getattr(self.optimizer, "contraction", 1.0),
-            records_per_user=self.settings.records_per_user or 1,
-        )
-        return None if found is None else replace(found, seeded=self.seeded)
+        if self.private.noiseless:
+            return None
+        return self.accountant.claim_of(self.spent if steps is None else steps, self.optimizer)
 
     @property
     def seeded(self) -> bool:
         """Whether noise, batches and tables follow from a seed: nothing is private then."""
-        return self.settings.seed is not None
+        return self.private.seed is not None
 
     def sentence(self, steps: int | None = None) -> str:
         """The claim in words, with the seed if there is one."""
         claim = self.claim(steps)
         return "No privacy is claimed." if claim is None else str(claim)
 
+    @property
+    def privacy_facts(self) -> JsonObject:
+        """Noise, clipping and levels as plain values."""
+        levels = {} if self.levels is None else self.levels.facts
+        return {
+            "noise_multiplier": self.optimizer.noise_multiplier,
+            "clip_norm": self.private.max_grad_norm,
+            **self.accountant.noise.facts,
+            **levels,
+        }
+
+    def describe(self) -> JsonObject:
+        """All settings as plain values, for logs and checkpoints."""
+        return {
+            **self.privacy_facts,
+            **asdict(self.settings),
+            "delta": self.private.delta,
+            "neighboring": self.private.neighboring,
+            "seed": self.private.seed,
+        }
+
     def standing(self, seconds: float = 0.0) -> Standing:
         """Where the run stands."""
         claim, weights = self.claim(), self.weights()
         return Standing(
-            step=self.taken, loss=self.loss,
+            step=self.taken,
+            loss=self.loss,
             train_accuracy=self.accuracy(self.data.train_x, self.data.train_y, weights),
             test_accuracy=self.accuracy(self.data.test_x, self.data.test_y, weights),
-            epsilon=None if claim is None else claim.epsilon, seconds=seconds, seeded=self.seeded,
-        )  # fmt: skip
+            epsilon=None if claim is None else claim.epsilon,
+            seconds=seconds,
+            seeded=self.seeded,
+        )
 
-    def weights(self) -> dict[str, npt.NDArray[np.float32]]:
+    def weights(self) -> Weights:
         """The weights to be used, by name: averaged if the settings say so and an averaged step was taken."""
         return {
             name: self.averaged.get(name, parameter.detach()).cpu().numpy().copy()
             for name, parameter in self.task.module.named_parameters()
         }
 
-    @torch.no_grad()
     def accuracy(
-        self,
-        x: npt.NDArray[np.float32],
-        y: npt.NDArray[np.int64],
-        weights: dict[str, npt.NDArray[np.float32]],
+        self, features: npt.NDArray[np.float32], labels: npt.NDArray[np.int64], weights: Weights
     ) -> float:
         """Share of records that a model with these weights decides rightly."""
-        return self._accuracy(self.task.module, x, y, weights)
+        return _accuracy(self.task, self.task.module, features, labels, weights)
 
-    def _accuracy(
-        self,
-        module: torch.nn.Module,
-        x: npt.NDArray[np.float32],
-        y: npt.NDArray[np.int64],
-        weights: dict[str, npt.NDArray[np.float32]],
-    ) -> float:
-        tensors = {name: torch.from_numpy(value) for name, value in weights.items()}
-        right, training = 0, module.training
-        module.eval()
-        for start in range(0, len(x), 4096):
-            part = torch.from_numpy(x[start : start + 4096])
-            outputs = torch.func.functional_call(module, tensors, (part,))
-            right += int((self.task.decide(outputs).numpy() == y[start : start + 4096]).sum())
-        module.train(training)
-        return right / len(x)
-
-    @torch.no_grad()
     def packed_accuracy(self, packed: PackedModel) -> float:
         """Share of the test records that a packed model decides rightly."""
-        module = without_rules(self.task.module) if self._master else self.task.module
-        return self._accuracy(module, self.data.test_x, self.data.test_y, packed.values())
+        module = without_rules(self.task.module) if self._has_rules else self.task.module
+        return _accuracy(self.task, module, self.data.test_x, self.data.test_y, packed.values())
 
     @property
-    def _master(self) -> bool:
+    def _has_rules(self) -> bool:
         return any(rule_of(layer) is not None for layer in self.task.module.modules())
 
     def packed(
@@ -416,16 +454,16 @@ class Trainer:
         note: JsonObject | None = None,
     ) -> PackedModel:
         """The weights in few bits: their codes if they stand on levels, else rounded as by `packed.pack_weights`."""
-        if self._master:
+        if self._has_rules:
             module = copy.deepcopy(self.task.module)
-            module.load_state_dict(
-                {name: torch.from_numpy(value) for name, value in self.weights().items()},
-                strict=False,
-            )
+            tensors = {name: torch.from_numpy(value) for name, value in self.weights().items()}
+            module.load_state_dict(tensors, strict=False)
             return pack_levels(module, note=note)
-        projected = self.method.codes(self.optimizer)
-        if projected is None or self.averaged or projected.projection.bits != bits:
+        inner = self.optimizer.original_optimizer
+        on_levels = isinstance(inner, ProjectedOptimizer) and inner.projection.bits == bits
+        if not on_levels or self.averaged:
             return pack_weights(self.weights(), bits=bits, scales=scales, note=note)
+        projected = cast(ProjectedOptimizer, inner)
         return pack_codes(
             [name for name, _ in self.task.module.named_parameters()],
             projected.codes,
@@ -435,7 +473,32 @@ class Trainer:
         )
 
 
-SCHEMA = 2
+DECIDED_TOGETHER = 4096
+"""Records that are decided at a time."""
+
+
+@torch.no_grad()
+def _accuracy(
+    task: Task,
+    module: torch.nn.Module,
+    features: npt.NDArray[np.float32],
+    labels: npt.NDArray[np.int64],
+    weights: Weights,
+) -> float:
+    tensors = {name: torch.from_numpy(value) for name, value in weights.items()}
+    is_training = module.training
+    module.eval()
+    correct = 0
+    for start in range(0, len(features), DECIDED_TOGETHER):
+        records = slice(start, start + DECIDED_TOGETHER)
+        inputs = torch.from_numpy(features[records])
+        outputs = torch.func.functional_call(module, tensors, (inputs,))
+        correct += int((task.decide(outputs).numpy() == labels[records]).sum())
+    module.train(is_training)
+    return correct / len(features)
+
+
+SCHEMA = 3
 FORMAT = "mezzotint-training-ledger"
 
 
@@ -448,17 +511,11 @@ def ledger_path(checkpoint: str | os.PathLike[str]) -> Path:
 def _identity(trainer: Trainer) -> JsonObject:
     """What must not change between interruption and resumption."""
     facts = {
-        "settings": asdict(trainer.settings),
-        "method": trainer.method.describe(),
+        "settings": trainer.describe(),
         "records": len(trainer.data.train_x),
         "coordinates": trainer.coordinates,
     }
     return cast(JsonObject, plain(facts))
-
-
-def multiple(number: int, of: int) -> int:
-    """The least multiple that is no less than the number."""
-    return -(-number // of) * of
 
 
 @final
@@ -473,7 +530,7 @@ class StepLedger:
         trainer: the run.
         checkpoint: its checkpoint file; None keeps the ledger in memory.
     Raises:
-        FileFormatError: the ledger there is of a run with other settings, method or data, or damaged. A ledger is
+        FileFormatError: the ledger there is of a run with other settings or data, or damaged. A ledger is
             never overwritten.
     """
 
@@ -481,7 +538,7 @@ class StepLedger:
         self.reserved = 0
         self._trainer = trainer
         path = None if checkpoint is None else ledger_path(checkpoint)
-        header = {"format": FORMAT, "version": 1, **_identity(trainer)}
+        header = {"format": FORMAT, "version": 2, **_identity(trainer)}
         self._log = AppendLog(path, header=header, take=self._take, what="ledger")
 
     def _take(self, line: JsonObject) -> None:
@@ -495,16 +552,14 @@ class StepLedger:
             target_epsilon: what the claim must not exceed; None sets no limit.
         Returns: how many may be taken: fewer than wanted, or none, where more would exceed the target.
         """
-        trainer = self._trainer
         with self._log.transaction() as append:
             granted = self.affordable(steps, target_epsilon=target_epsilon)
             if granted:
-                append(
-                    {"reserved": trainer.spent + granted, **self._words(trainer.spent + granted)}
-                )
+                reserved = self._trainer.spent + granted
+                append({"reserved": reserved, **self._claim_in_words(reserved)})
         return granted
 
-    def _words(self, steps: int) -> JsonObject:
+    def _claim_in_words(self, steps: int) -> JsonObject:
         if self._log.path is None:
             return {}  # nobody reads it, and claims take time
         claim = self._trainer.claim(steps)
@@ -513,24 +568,26 @@ class StepLedger:
 
     def affordable(self, steps: int, *, target_epsilon: float | None) -> int:
         """What `reserve` would return; nothing is reserved, but the trainer learns what was spent."""
-        if self._trainer.settings.seed is None:
+        trainer = self._trainer
+        if not trainer.seeded and not trainer.private.noiseless:
             # A record pays once for each block that is begun, and every attempt begins with a new one.
-            self._trainer.spent = multiple(
-                max(self._trainer.spent, self.reserved), self._trainer.method.bands
-            )
-        if target_epsilon is None:
+            spent = trainer.accountant.noise.whole_blocks(max(trainer.spent, self.reserved))
+            trainer.accountant.count_earlier(spent, trainer.optimizer)
+        if trainer.accountant.steps is not None:
+            steps = max(0, min(steps, trainer.accountant.steps - trainer.spent))
+        if target_epsilon is None or self._fits(steps, target_epsilon):
             return steps
-
-        def fits(count: int) -> bool:
-            claim = self._trainer.claim(self._trainer.spent + count)
-            return claim is None or claim.epsilon <= target_epsilon
-
         # No step at all is always affordable.
-        return (
-            steps
-            if fits(steps)
-            else bisect_left(range(1, steps), True, key=lambda count: not fits(count))
+        return bisect_left(
+            range(1, steps), True, key=lambda count: not self._fits(count, target_epsilon)
         )
+
+    def _fits(self, steps: int, target_epsilon: float) -> bool:
+        """Whether so many more steps keep to the target."""
+        if steps == 0:
+            return True
+        claim = self._trainer.claim(self._trainer.spent + steps)
+        return claim is None or claim.epsilon <= target_epsilon
 
 
 def save(trainer: Trainer, checkpoint: str | os.PathLike[str]) -> None:
@@ -540,6 +597,7 @@ def save(trainer: Trainer, checkpoint: str | os.PathLike[str]) -> None:
         "identity": json.dumps(_identity(trainer), sort_keys=True),
         "taken": trainer.taken,
         "spent": trainer.spent,
+        "draws": dict(trainer.draws.counts),  # of a simulation; empty of a private run
         "weights": trainer.task.module.state_dict(),
         "averaged": trainer.averaged,
         "optimizer": trainer.inner.state_dict(),
@@ -566,10 +624,10 @@ def restore(trainer: Trainer, checkpoint: str | os.PathLike[str]) -> None:
     """Puts a fresh trainer of the same settings where the checkpoint left off.
 
     Arguments:
-        trainer: made with the data, task, method and settings of the interrupted run; no step taken.
+        trainer: made with the data, task and settings of the interrupted run; no step taken.
         checkpoint: what `save` wrote; its ledger beside it.
     Raises:
-        ParameterError: no such file; the trainer has taken steps, or its settings, method or data differ; correlated
+        ParameterError: no such file; the trainer has taken steps, or its settings or data differ; correlated
             noise under a seed, as the sums that it goes on with are never written down.
         FileFormatError: a damaged checkpoint or ledger.
     Guarantees:
@@ -578,31 +636,10 @@ def restore(trainer: Trainer, checkpoint: str | os.PathLike[str]) -> None:
     """
     if trainer.taken:
         raise ParameterError("trainer", trainer.taken, "has taken steps already; make a fresh one")
-    if trainer.method.bands > 1 and trainer.settings.seed is not None:
+    if trainer.accountant.noise.is_correlated and trainer.seeded:
         remedy = "correlated noise begins anew where a run was interrupted, so a seed does not repeat it; start over"
-        raise ParameterError("seed", trainer.settings.seed, remedy)
-    if not Path(checkpoint).is_file():
-        raise ParameterError(
-            "checkpoint", str(checkpoint), "no such file; omit --resume to start a new run"
-        )
-    with _reading(checkpoint):
-        state = torch.load(checkpoint, weights_only=True)
-        schema, identity, taken, spent = (
-            state[name] for name in ("schema", "identity", "taken", "spent")
-        )
-        if not (
-            all(isinstance(number, int) for number in (schema, taken, spent))
-            and 0 <= taken <= spent
-        ):
-            raise ValueError(f"schema {schema}, {taken} steps taken, {spent} spent")
-    if schema != SCHEMA:
-        raise FileFormatError(
-            f"{Path(checkpoint).name}: schema {schema}, this version reads {SCHEMA}"
-        )
-    if identity != json.dumps(_identity(trainer), sort_keys=True):
-        raise ParameterError(
-            "checkpoint", str(checkpoint), "belongs to a run with other settings, method or data"
-        )
+        raise ParameterError("seed", trainer.private.seed, remedy)
+    state = _read_state(trainer, checkpoint)
     path = ledger_path(checkpoint)
     if not path.is_file() or not path.stat().st_size:
         raise FileFormatError(f"{path.name}: no readable ledger; what was spent is not known")
@@ -611,6 +648,30 @@ def restore(trainer: Trainer, checkpoint: str | os.PathLike[str]) -> None:
         trainer.task.module.load_state_dict(state["weights"])
         trainer.averaged = state["averaged"]
         trainer.inner.load_state_dict(state["optimizer"])
-    trainer.taken, trainer.spent = taken, spent
-    if trainer.settings.seed is None:
-        trainer.spent = max(trainer.spent, ledger.reserved)
+        trainer.draws.counts.clear()
+        trainer.draws.counts.update(state["draws"])
+    trainer.taken = state["taken"]
+    spent = state["spent"] if trainer.seeded else max(state["spent"], ledger.reserved)
+    if not trainer.private.noiseless:
+        trainer.accountant.count_earlier(spent, trainer.optimizer)
+
+
+def _read_state(trainer: Trainer, checkpoint: str | os.PathLike[str]) -> dict[str, Any]:
+    """What `save` wrote for a trainer of the same settings."""
+    if not Path(checkpoint).is_file():
+        remedy = "no such file; a run that has written none starts anew"
+        raise ParameterError("checkpoint", str(checkpoint), remedy)
+    with _reading(checkpoint):
+        state = torch.load(checkpoint, weights_only=True)
+        schema, taken, spent = state["schema"], state["taken"], state["spent"]
+        numbers = all(isinstance(number, int) for number in (schema, taken, spent))
+        if not numbers or not 0 <= taken <= spent:
+            raise ValueError(f"schema {schema}, {taken} steps taken, {spent} spent")
+    if schema != SCHEMA:
+        raise FileFormatError(
+            f"{Path(checkpoint).name}: schema {schema}, this version reads {SCHEMA}"
+        )
+    if state["identity"] != json.dumps(_identity(trainer), sort_keys=True):
+        remedy = "belongs to a run with other settings, method or data"
+        raise ParameterError("checkpoint", str(checkpoint), remedy)
+    return state
