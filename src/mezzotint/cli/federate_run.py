@@ -10,7 +10,7 @@ from typing import Any, TypeVar, final, get_type_hints
 
 import mezzotint as mz
 from mezzotint.cli import common, console
-from mezzotint.cli.runfile import read_document, toml_value
+from mezzotint.cli.runfile import read_document
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.federated.encoding import Encoding
@@ -259,26 +259,7 @@ def read_run(path: Path, changes: Sequence[str]) -> RunFile:
         ParameterError: no such file; a table, key or kind that there is not; a value of another type.
         FileFormatError: not TOML.
     """
-    document = read_document(path)
-    for change in changes:
-        _change(document, change)
-    return _run_of(document)
-
-
-def _change(document: dict[str, Any], change: str) -> None:
-    """Set one value of a document."""
-    name, equals, text = change.partition("=")
-    table, _, key = name.strip().partition(".")
-    if not equals or not table:
-        raise ParameterError("set", change, "write table.key=value")
-    value = toml_value(text.strip())
-    key = key or _PLAIN.get(table, "")
-    if not key:
-        raise ParameterError("set", change, "name a key of this table: table.key=value")
-    values = document.setdefault(table, {})
-    if not isinstance(values, dict):
-        values = document[table] = {_PLAIN.get(table, ""): values}
-    values[key] = value
+    return _run_of(read_document(path, changes, verb="federate", plain_keys=_PLAIN))
 
 
 def _run_of(document: Mapping[str, Any]) -> RunFile:

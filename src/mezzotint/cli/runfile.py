@@ -13,42 +13,67 @@ from mezzotint.core.files import read_text
 Kind = TypeVar("Kind", str, int, float, bool)
 
 
-def read_run_file(path: Path, changes: Sequence[str]) -> Section:
-    """Reads a run file and changes single values of it.
+TABLES = {
+    "train": frozenset({"run", "budget", "method"}),
+    "federate": frozenset({"training", "rounds", "privacy", "mechanism", "server", "evaluate"}),
+}
+"""Tables that the run files of one verb have and those of the other have not."""
+
+
+def read_document(
+    path: Path, changes: Sequence[str], *, verb: str, plain_keys: Mapping[str, str]
+) -> dict[str, Any]:
+    """Reads the tables of a run file and changes single values of them.
 
     Arguments:
         path: of the file.
-        changes: "table.key=value", the value as in TOML, or a plain word.
+        changes: "table.key=value", the value as in TOML, or a plain word; "table=value" for a table
+            that one value stands for.
+        verb: that the file is for.
+        plain_keys: dotted names of tables that may be written as one value, and the key that it
+            stands for.
     Raises:
-        ParameterError: no such file; a change that is not of this form.
+        ParameterError: no such file; one for the other verb; a change that is not of this form.
         FileFormatError: not TOML.
     """
-    document = read_document(path)
-    for change in changes:
-        _change(document, change)
-    return Section("", document)
-
-
-def read_document(path: Path) -> dict[str, Any]:
-    """Reads the tables of a run file; ParameterError if there is none, FileFormatError if it is not TOML."""
     if not path.is_file():
         raise ParameterError("run", str(path), "no such file; --example prints one")
     try:
-        return tomllib.loads(read_text(path))
+        document = tomllib.loads(read_text(path))
     except tomllib.TOMLDecodeError as error:
         raise FileFormatError(f"{path.name}: not a run file ({error})") from None
+    _refuse_file_of_another_verb(document, path, verb)
+    for change in changes:
+        _change(document, change, plain_keys)
+    return document
 
 
-def _change(document: dict[str, Any], change: str) -> None:
+def _refuse_file_of_another_verb(document: Mapping[str, Any], path: Path, verb: str) -> None:
+    for other, tables in TABLES.items():
+        if other != verb and tables & document.keys() and not TABLES[verb] & document.keys():
+            remedy = f"it describes a run of mezzotint {other}; give it to that verb"
+            raise ParameterError("run", str(path), remedy)
+
+
+def _change(document: dict[str, Any], change: str, plain_keys: Mapping[str, str]) -> None:
+    """Sets one value of a document; other keys of its table stay."""
     name, equals, text = change.partition("=")
     keys = name.strip().split(".")
     if not equals or not all(keys):
         raise ParameterError("set", change, "write table.key=value")
+    if ".".join(keys) in plain_keys:
+        keys.append(plain_keys[".".join(keys)])
     table: Any = document
-    for key in keys[:-1]:
-        table = table.setdefault(key, {})
-        if not isinstance(table, dict):
-            raise ParameterError("set", change, f"{key} is a value, not a table")
+    for depth, key in enumerate(keys[:-1], start=1):
+        values = table.setdefault(key, {})
+        if not isinstance(values, dict):
+            plain_key = plain_keys.get(".".join(keys[:depth]))
+            if plain_key is None:
+                raise ParameterError("set", change, f"{key} is a value, not a table")
+            values = table[key] = {plain_key: values}
+        table = values
+    if isinstance(table.get(keys[-1]), dict):
+        raise ParameterError("set", change, f"name a key of this table: {name.strip()}.key=value")
     table[keys[-1]] = toml_value(text.strip())
 
 

@@ -17,7 +17,7 @@ import typer
 import mezzotint as mz
 from mezzotint.cli import common, console, messages, progress, tables
 from mezzotint.cli.options import OUTPUT, AsJson, Overwrite, ProofOption, argument, option
-from mezzotint.cli.runfile import Section, read_run_file
+from mezzotint.cli.runfile import Section, read_document
 from mezzotint.core import brought_by
 from mezzotint.core.arguments import Neighboring, check_choice, check_count
 from mezzotint.core.errors import BudgetError, ParameterError
@@ -48,6 +48,15 @@ clip_norm = 0.45
 """
 
 RUN = "Run"
+
+PLAIN_KEYS = {
+    "data": "name",
+    "model": "kind",
+    "run.optimizer": "kind",
+    "method": "kind",
+    "method.noise": "kind",
+}
+"""Tables that may be written as one value, and the key that it stands for."""
 
 METHODS: dict[str, tuple[str, ...]] = {
     "none": (),
@@ -211,7 +220,7 @@ def read_run(path: Path, changes: Sequence[str]) -> RunFile:
     Raises:
         ParameterError: a key that has no use here, a value of another kind, what is missing.
     """
-    document = read_run_file(path, changes)
+    document = Section("", read_document(path, changes, verb="train", plain_keys=PLAIN_KEYS))
     data = document.section("data", plain="name")
     model = document.section("model", plain="kind")
     run = document.section("run")
@@ -393,7 +402,7 @@ def prepare(described: RunFile, place: Place | None, *, overwrite: bool) -> Trai
         records_per_user=described.records_per_user,
     )
     _probe(task, data)
-    with common.renamed(max_grad_norm="clip_norm"):
+    with messages.renamed({"max_grad_norm": "clip_norm"}):
         run = mz.training.trainer.Trainer(
             data=data,
             task=task,

@@ -116,7 +116,12 @@ class Noise(ABC):
 @final
 @dataclass(frozen=True)
 class Fresh(Noise):
-    """Noise that is drawn afresh in each step."""
+    """Noise that is drawn afresh in each step.
+
+    Example:
+        >>> Fresh().participations(100)
+        100
+    """
 
     @property
     def is_correlated(self) -> bool:
