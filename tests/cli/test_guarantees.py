@@ -108,7 +108,7 @@ def files(tmp_path: Path, made: Path) -> dict[str, Path]:
     found["run"].write_text(f"data = 'breast-cancer'\nrun.steps = 3\n{budget}\n")
     found |= {name: tmp_path / f"{name}.parquet" for name in ("reports", "grouped", "pairs")}
     found["federation"] = tmp_path / "federation.toml"
-    tables = "[data]\nclients = 8\n[rounds]\ncount = 1\nclients = 8\n[mechanism]\nkind = 'table'\n"
+    tables = "[data]\npopulation = 8\n[rounds]\ncount = 1\nclients_per_round = 8\n[mechanism]\nkind = 'table'\n"
     found["federation"].write_text(tables)
     return found | {
         "out": tmp_path / "out.html",

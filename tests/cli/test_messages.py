@@ -233,10 +233,12 @@ def test_a_folder_that_holds_a_run_hides_no_other_error(
     pytest.importorskip("flwr")
     (folder / "run").mkdir()
     (folder / "run" / "ledger.jsonl").touch()
-    (folder / "run.toml").write_text("[rounds]\nclients = 10\n[mechanism]\nkind = 'table'\n")
+    (folder / "run.toml").write_text(
+        "[rounds]\nclients_per_round = 10\n[mechanism]\nkind = 'table'\n"
+    )
     begun = ["federate", str(folder / "run.toml"), "--out", str(folder / "run")]
     for others, named in (
-        (["--set", "training.rate=-1.0"], "training.rate=-1.0: "),
+        (["--set", "training.learning_rate=-1.0"], "training.learning_rate=-1.0: "),
         (["--set", "mechanism.bits=20"], "mechanism.bits=20: "),
         ([], "--out="),
     ):

@@ -138,7 +138,7 @@ def test_rounds_of_more_clients_than_the_roster_has_are_refused(
     app = tmp_path / "app"
     assert run(["federate", _run_file(tmp_path, 4), "--app", str(app)]) == 2
     said = capsys.readouterr().err
-    assert "rounds.clients" in said
+    assert "rounds.clients_per_round" in said
     assert "the roster has 3 members" in said
     assert not app.exists()
     assert run(["federate", _run_file(tmp_path, 3), "--app", str(app)]) == 0

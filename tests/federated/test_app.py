@@ -267,16 +267,16 @@ def test_every_table_can_be_chosen_by_name_and_summed(name):
         ({"mechanism": {"kind": "table", "report_epsilon": -1.0}}, [], "report_epsilon=-1.0: "),
         ({"mechanism": {"kind": "table", "family": "optm"}}, [], "mechanism.bits=4: "),
         ({"mechanism": {"kind": "table", "most_examples": -4}}, [], "0: equal weights"),
-        ({"mechanism": {"kind": "table", "l2_norm": -1.0}}, [], "mechanism.l2_norm=-1.0: "),
+        ({"mechanism": {"kind": "table", "clip_norm": -1.0}}, [], "mechanism.clip_norm=-1.0: "),
         ({"mechanism": {"kind": "rounded-gaussian"}}, [], "name it, or a budget: privacy.epsilon"),
         ({"mechanism": {"kind": "rounded-gaussian", "noise_multiplier": -1.0}}, [], "noise_multiplier=-1.0: "),
-        ({"mechanism": {"kind": "rounded-gaussian", "bits": 4}}, [], "bits=4: no such key; there are l2_norm"),
+        ({"mechanism": {"kind": "rounded-gaussian", "bits": 4}}, [], "bits=4: no such key; there are clip_norm"),
         ({"mechanism": {"kind": "grid", "noise_multiplier": 1.0}}, [], "no such key; there are clip"),
-        ({"data": {"clients": 0}}, [], "data.clients=0: "),
+        ({"data": {"population": 0}}, [], "data.population=0: "),
         ({"data": {"set": "imagenet"}}, [], "imagenet"),
         ({"evaluate": {"every": 2, "noise_multiplier": 0.0}}, [], "evaluate.noise_multiplier=0.0: "),
         ({"evaluate": {"every": 2, "largest_loss": 0.0}}, [], "evaluate.largest_loss=0.0: "),
-        ({"training": {"rate": -1.0}}, [], "training.rate=-1.0: "),
+        ({"training": {"learning_rate": -1.0}}, [], "training.learning_rate=-1.0: "),
         ({"training": {"batch": -1}}, [], "training.batch=-1: "),
         ({"rounds": {"spare": 60}}, [], "rounds.spare=60: "),
         ({"rounds": {"count": 2000}}, [], "rounds.count=2000: "),
@@ -286,7 +286,7 @@ def test_every_table_can_be_chosen_by_name_and_summed(name):
         ({"server": {"roster": "r.json"}}, [], "server.roster=r.json: simulated clients"),
         ({}, ["--set", "rounds"], "write table.key=value"),
         ({}, ["--set", "privacy=3"], "name a key of this table"),
-        ({}, ["--set", "rounds.clients=x"], "rounds.clients=x: need a value of type int"),
+        ({}, ["--set", "rounds.clients_per_round=x"], "rounds.clients_per_round=x: need a value of type int"),
         ({}, ["--resume"], "a resumed run keeps its settings"),
         ({"rounds": {"minimum": 1}}, ["--app", "a"], "rounds.minimum=1: "),
         ({"server": {"colluding": 0.9}}, ["--app", "a"], "server.colluding=0.9: "),
@@ -345,9 +345,9 @@ def test_a_dry_run_refuses_data_that_are_not_there(capsys, tmp_path):
 
 def test_a_simulation_and_its_dry_run_warn_of_noise_that_hides_everything(tmp_path, capsys):
     """Ten clients under noise of two norms: .2 norms in each of 650 coordinates."""
-    loud = {"kind": "rounded-gaussian", "l2_norm": 1.0, "noise_multiplier": 2.0}
-    few = {"count": 1, "clients": 10}
-    sets = {"data": {"clients": 10}, "mechanism": loud, "rounds": few}
+    loud = {"kind": "rounded-gaussian", "clip_norm": 1.0, "noise_multiplier": 2.0}
+    few = {"count": 1, "clients_per_round": 10}
+    sets = {"data": {"population": 10}, "mechanism": loud, "rounds": few}
     assert run(federate(tmp_path, "--dry-run", **sets)) == 0
     assert "0.2 clipping norms per coordinate" in " ".join(capsys.readouterr().out.split())
     told: list[str] = []
@@ -459,8 +459,8 @@ def test_the_noise_that_a_budget_needs_is_found(
         tmp_path,
         "--app",
         "app",
-        data={"clients": 12, "dirichlet": 5.0},
-        rounds={"count": rounds, "clients": per_round, "order": sampling, "minimum": 7},
+        data={"population": 12, "dirichlet": 5.0},
+        rounds={"count": rounds, "clients_per_round": per_round, "order": sampling, "minimum": 7},
         privacy={"epsilon": 3.0},
         mechanism={"kind": "rounded-gaussian"},
     )

@@ -437,7 +437,7 @@ def test_the_run_stops_before_its_local_budget(tmp_path):
     [
         ({"kind": "ranked", "bits": -1}, "bits"),
         ({"kind": "ranked", "epsilon": -1.0}, "epsilon"),
-        ({"kind": "ranked", "l2_norm": 0.0}, "l2_norm"),
+        ({"kind": "ranked", "clip_norm": 0.0}, "clip_norm"),
         ({"kind": "ranked", "file": "nope.json"}, "nope.json"),
     ],
 )
@@ -463,8 +463,8 @@ def test_the_verb_on_flowers_own_engine(tmp_path, capsys):
         tmp_path,
         "--out",
         str(tmp_path / "run"),
-        data={"clients": 8},
-        rounds={"count": 2, "clients": 8},
+        data={"population": 8},
+        rounds={"count": 2, "clients_per_round": 8},
         mechanism={"kind": "ranked", "epsilon": 8.0},
     )
     assert run(command) == 0

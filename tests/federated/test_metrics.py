@@ -446,8 +446,8 @@ def test_the_verb_measures_on_flowers_own_engine(tmp_path, capsys):
         "--json",
         "--out",
         str(tmp_path / "run"),
-        data={"clients": 8},
-        rounds={"count": 2, "clients": 8},
+        data={"population": 8},
+        rounds={"count": 2, "clients_per_round": 8},
         evaluate={"every": 2, "noise_multiplier": 0.5},
         mechanism={"kind": "rounded-gaussian", "noise_multiplier": 1.0},
     )

@@ -93,8 +93,8 @@ def test_a_signal_ends_the_run_and_what_it_started(
     run = tmp_path / "run"
     file = run_file(
         tmp_path,
-        data={"clients": 20},
-        rounds={"count": 3, "clients": 10, "order": "fixed"},
+        data={"population": 20},
+        rounds={"count": 3, "clients_per_round": 10, "order": "fixed"},
         mechanism={"kind": "rounded-gaussian", "noise_multiplier": 1.0},
     )
     process = _federate(str(file), "--out", str(run))
@@ -134,8 +134,8 @@ def test_an_engine_that_dies_ends_the_run(tmp_path: Path) -> None:
     run = tmp_path / "run"
     file = run_file(
         tmp_path,
-        data={"clients": 20},
-        rounds={"count": 80, "clients": 10, "order": "fixed"},
+        data={"population": 20},
+        rounds={"count": 80, "clients_per_round": 10, "order": "fixed"},
         mechanism={"kind": "rounded-gaussian", "noise_multiplier": 1.0},
     )
     process = _federate(str(file), "--out", str(run))

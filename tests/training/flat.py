@@ -20,7 +20,7 @@ _KEYS = {
     "schedule": "run.schedule",
     "seed": "run.seed",
     "every": "run.every",
-    "step-size": "run.optimizer.lr",
+    "step-size": "run.optimizer.learning_rate",
     "optimizer": "run.optimizer.kind",
     "clip-norm": "method.clip_norm",
     "bits": "method.bits",

@@ -22,16 +22,16 @@ model = "softmax"             # the only one: an app of your own trains others
 
 [data]
 set = "digits"                # femnist, mnist, cifar10, cifar100: with folder = "..."
-clients = 100                 # parts of a set without clients of its own; 0: all of femnist's
+population = 100              # parts of a set without clients of its own; 0: all of femnist's
 dirichlet = 0.5               # the smaller, the less even
 
 [training]                    # of a client, in its round
 steps = 5
-rate = 0.5
+learning_rate = 0.5
 
 [rounds]
 count = 6
-clients = 100                 # in each
+clients_per_round = 100
 order = "cyclic"              # all in turn; or "fixed": drawn anew
 
 [privacy]
@@ -40,7 +40,7 @@ delta = 1e-6
 
 [mechanism]                   # rounded-gaussian, table, grid, ranked, file
 kind = "rounded-gaussian"
-l2_norm = 1.0
+clip_norm = 1.0
 """
 
 Table = TypeVar("Table")
@@ -53,7 +53,7 @@ class Data:
 
     set: str = "digits"
     folder: str = ""
-    clients: int = 100
+    population: int = 100
     dirichlet: float = 0.5
     seed: int = 0
 
@@ -73,7 +73,7 @@ class Training:
 
     algorithm: str = "fedavg"
     steps: int = 5
-    rate: float = 0.5
+    learning_rate: float = 0.5
     batch: int = 0
 
 
@@ -83,7 +83,7 @@ class Rounds:
     """`[rounds]`: how many, of how many clients."""
 
     count: int = 6
-    clients: int = 100
+    clients_per_round: int = 100
     spare: int = 0
     minimum: int = 0
     order: str = "cyclic"
@@ -127,7 +127,7 @@ class Evaluate:
 class RoundedGaussian:
     """`kind = "rounded-gaussian"`: clients' noise; without a multiplier, the least that keeps to the budget."""
 
-    l2_norm: float = 1.0
+    clip_norm: float = 1.0
     noise_multiplier: float = 0.0
     most_examples: int = 0
 
@@ -142,7 +142,7 @@ class QuantizedTable:
     bits: int = 4
     clip: float = 0.4
     report_epsilon: float = 0.0
-    l2_norm: float = 0.0
+    clip_norm: float = 0.0
     most_examples: int = 0
 
 
@@ -152,7 +152,7 @@ class Grid:
     """`kind = "grid"`: rounding to 16 bits, without noise: nothing is claimed."""
 
     clip: float = 0.4
-    l2_norm: float = 0.0
+    clip_norm: float = 0.0
     most_examples: int = 0
 
 
@@ -162,7 +162,7 @@ class Ranked:
     """`kind = "ranked"`: nobody is trusted; the server sees one private report of each client."""
 
     epsilon: float = 4.0
-    l2_norm: float = 1.0
+    clip_norm: float = 1.0
     bits: int = 0
     file: str = ""
 
@@ -173,7 +173,7 @@ class Described:
     """`kind = "file"`: the encoding in a file."""
 
     file: str = ""
-    l2_norm: float = 0.0
+    clip_norm: float = 0.0
 
 
 Kind = RoundedGaussian | QuantizedTable | Grid | Ranked | Described
@@ -209,15 +209,15 @@ class RunFile:
 
     def settings(self, out: Path | None) -> RunSettings:
         """The settings of the run; its encoding is made apart."""
-        norm = self.mechanism.l2_norm
+        norm = self.mechanism.clip_norm
         if isinstance(self.mechanism, RoundedGaussian | Ranked) and not norm > 0:
-            raise ParameterError("mechanism.l2_norm", norm, "need a clipping norm > 0")
+            raise ParameterError("mechanism.clip_norm", norm, "need a clipping norm > 0")
         return RunSettings(
-            dataset=self.data.set, data=self.data.folder, clients=self.data.clients,
+            dataset=self.data.set, data=self.data.folder, clients=self.data.population,
             dirichlet=self.data.dirichlet, seed=self.data.seed, model=self.model.name,
-            algorithm=self.training.algorithm, steps=self.training.steps, rate=self.training.rate,
+            algorithm=self.training.algorithm, steps=self.training.steps, rate=self.training.learning_rate,
             batch=self.training.batch,
-            rounds=self.rounds.count, per_round=self.rounds.clients, spare=self.rounds.spare,
+            rounds=self.rounds.count, per_round=self.rounds.clients_per_round, spare=self.rounds.spare,
             minimum=self.rounds.minimum, sampling=self.rounds.order,
             epsilon=self.privacy.epsilon, delta=self.privacy.delta, corrupted=self.privacy.corrupted,
             learning_rate=self.server.learning_rate, server_optimizer=self.server.optimizer,
@@ -230,16 +230,16 @@ class RunFile:
 
 
 NAMES = {
-    "dataset": "data.set", "data": "data.folder", "clients": "data.clients", "dirichlet": "data.dirichlet",
+    "dataset": "data.set", "data": "data.folder", "clients": "data.population", "dirichlet": "data.dirichlet",
     "seed": "data.seed", "model": "model.name", "algorithm": "training.algorithm", "steps": "training.steps",
-    "rate": "training.rate", "batch": "training.batch",
-    "rounds": "rounds.count", "per_round": "rounds.clients", "spare": "rounds.spare", "minimum": "rounds.minimum",
+    "rate": "training.learning_rate", "batch": "training.batch",
+    "rounds": "rounds.count", "per_round": "rounds.clients_per_round", "spare": "rounds.spare", "minimum": "rounds.minimum",
     "sampling": "rounds.order", "epsilon": "privacy.epsilon", "delta": "privacy.delta",
     "corrupted": "privacy.corrupted", "learning_rate": "server.learning_rate",
     "server_optimizer": "server.optimizer", "roster": "server.roster", "colluding": "server.colluding",
     "dropping": "server.dropping", "stage_timeout": "server.timeout", "evaluate_every": "evaluate.every",
     "evaluate_noise": "evaluate.noise_multiplier", "largest_loss": "evaluate.largest_loss",
-    "l2_norm": "mechanism.l2_norm", "clip": "mechanism.clip", "noise_multiplier": "mechanism.noise_multiplier",
+    "l2_norm": "mechanism.clip_norm", "clip": "mechanism.clip", "noise_multiplier": "mechanism.noise_multiplier",
     "most_examples": "mechanism.most_examples", "bits": "mechanism.bits",
 }  # fmt: skip
 """Parameter of the library -> key of a run file, in errors."""
@@ -320,7 +320,7 @@ def make_scheme(run: RunFile, settings: RunSettings, *, size: int) -> Scheme:
     if isinstance(mechanism, Ranked):
         return _ranked(mechanism, size)
     if isinstance(mechanism, Described):
-        return _from_file(mechanism.file, mechanism.l2_norm)
+        return _from_file(mechanism.file, mechanism.clip_norm)
     if mechanism.most_examples < 0:
         raise ParameterError(
             "mechanism.most_examples", mechanism.most_examples, "need a count, or 0: equal weights"
@@ -329,7 +329,7 @@ def make_scheme(run: RunFile, settings: RunSettings, *, size: int) -> Scheme:
         encoding = _gaussian(run, mechanism, settings, size)
     elif isinstance(mechanism, Grid):
         encoding = mz.federated.FixedPointEncoding(
-            clip=mechanism.clip, l2_norm=mechanism.l2_norm or None
+            clip=mechanism.clip, l2_norm=mechanism.clip_norm or None
         )
     else:
         encoding = _table(mechanism)
@@ -346,13 +346,13 @@ def _ranked(mechanism: Ranked, size: int) -> mz.vectors.RankedCodebook:
         size,
         mechanism.epsilon,
         mechanism.bits or None,
-        clip_norm=mechanism.l2_norm,
+        clip_norm=mechanism.clip_norm,
     )
 
 
 def _table(mechanism: QuantizedTable) -> Encoding:
     if mechanism.file:
-        return _from_file(mechanism.file, mechanism.l2_norm)
+        return _from_file(mechanism.file, mechanism.clip_norm)
     if not 1 <= mechanism.bits <= 12:
         raise ParameterError("mechanism.bits", mechanism.bits, "need 1 to 12")
     if not 0 < mechanism.clip < math.inf:
@@ -361,7 +361,7 @@ def _table(mechanism: QuantizedTable) -> Encoding:
         remedy = "need an epsilon > 0, or 0 for the default"
         raise ParameterError("mechanism.report_epsilon", mechanism.report_epsilon, remedy)
     return mz.federated.TableEncoding(
-        mechanism=_named(mechanism), l2_norm=mechanism.l2_norm or None
+        mechanism=_named(mechanism), l2_norm=mechanism.clip_norm or None
     )
 
 
@@ -425,8 +425,8 @@ def _gaussian(
 
     size = updates + (mechanism.most_examples > 0)
     shape: dict[str, Any] = {
-        "l2_norm": mechanism.l2_norm,
-        "clients": run.rounds.clients,
+        "l2_norm": mechanism.clip_norm,
+        "clients": run.rounds.clients_per_round,
         "size": size,
     }
     if mechanism.noise_multiplier:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, final
 
+from mezzotint.cli import console
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import read_text
 
@@ -18,6 +19,17 @@ TABLES = {
     "federate": frozenset({"training", "rounds", "privacy", "mechanism", "server", "evaluate"}),
 }
 """Tables that the run files of one verb have and those of the other have not."""
+
+OLD_KEYS: Mapping[str, Mapping[str, str]] = {
+    "train": {"run.optimizer.lr": "run.optimizer.learning_rate"},
+    "federate": {
+        "data.clients": "data.population",
+        "rounds.clients": "rounds.clients_per_round",
+        "training.rate": "training.learning_rate",
+        "mechanism.l2_norm": "mechanism.clip_norm",
+    },
+}
+"""Verb -> keys by the names that they had before -> by those of today, in the same tables."""
 
 
 def read_document(
@@ -43,9 +55,38 @@ def read_document(
     except tomllib.TOMLDecodeError as error:
         raise FileFormatError(f"{path.name}: not a run file ({error})") from None
     _refuse_file_of_another_verb(document, path, verb)
+    rename_keys(document, OLD_KEYS[verb])
     for change in changes:
-        _change(document, change, plain_keys)
+        name, equals, text = change.partition("=")
+        today = OLD_KEYS[verb].get(name.strip(), name)
+        if today != name:
+            console.warn(f"{name.strip()} is now called {today}")
+        _change(document, f"{today}{equals}{text}", plain_keys)
     return document
+
+
+def rename_keys(document: dict[str, Any], old_keys: Mapping[str, str]) -> None:
+    """Give keys the names of today, in place; each that has an old one is told.
+
+    Arguments:
+        document: tables of a run file.
+        old_keys: dotted key of before -> dotted key of today, in the same table.
+
+    Raises:
+        ParameterError: a key under both names.
+    """
+    for old, today in old_keys.items():
+        *tables, key = old.split(".")
+        table: Any = document
+        for name in tables:
+            table = table.get(name, {}) if isinstance(table, dict) else {}
+        if not isinstance(table, dict) or key not in table:
+            continue
+        new_key = today.rpartition(".")[2]
+        if new_key in table:
+            raise ParameterError(old, table[key], f"is now called {today}, which is there too")
+        table[new_key] = table.pop(key)
+        console.warn(f"{old} is now called {today}")
 
 
 def _refuse_file_of_another_verb(document: Mapping[str, Any], path: Path, verb: str) -> None:

@@ -36,7 +36,7 @@ EXAMPLE = "mezzotint train run.toml --out model --json"
 EXAMPLE_RUN = """\
 data = "breast-cancer"                # or {file="t.csv", label="ill", users="person", records_per_user=2}, {folder="mnist"}
 model = {kind="logreg"}               # svm, softmax, cnn, transformer, or {kind="module", factory="net.py:Net"}
-run = {steps=100, batch_size=32, optimizer={kind="sgd", lr=1.0}}
+run = {steps=100, batch_size=32, optimizer={kind="sgd", learning_rate=1.0}}
 
 [budget]                              # target_epsilon, or noise_multiplier, or both: the run then ends at its target
 target_epsilon = 1.0
@@ -234,7 +234,7 @@ def read_run(path: Path, changes: Sequence[str]) -> RunFile:
         model=_model_name(model),
         steps=run.take("steps", int, 100),
         batch_size=run.take("batch_size", int, 32),
-        step_size=optimizer.take("lr", float, 1.0),
+        step_size=optimizer.take("learning_rate", float, 1.0),
         optimizer=optimizer.choose("kind", OPTIMIZERS, "sgd"),
         schedule=run.choose("schedule", SCHEDULES, "constant"),
         averaging=run.take("averaging", float, 0.0),
