@@ -22,6 +22,9 @@ GALLERY = "*On the site the gallery stands here; `make docs` builds it from the 
 BENCHMARKS = "*On the site a list of the benchmarks stands here; in the checkout they are the files in `benchmarks`.*"
 PROOFS = "*On the site a list of all proofs stands here; in the checkout they are the files in [proofs](proofs/).*"
 NOTEBOOKS = "*On the site a list of all notebooks stands here; in the checkout they are the files in [notebooks](notebooks/).*"
+VERBS = (
+    "*On the site the help of every verb stands here; in a terminal it is `mezzotint VERB --help`.*"
+)
 MEASURED = re.compile(
     r"^\*Table: (.+); in a checkout it is in `benchmarks/results/tables\.json`\.\*$", re.MULTILINE
 )
@@ -147,6 +150,26 @@ def _shown(name: str, title: str) -> str:
     return "\n\n".join(parts)
 
 
+def verbs() -> str:
+    """The help of every verb, as the command line prints it at 80 columns."""
+    import contextlib
+    import io
+
+    from mezzotint.cli import application
+
+    program = application._command((*application.VERBS, *application.VERB_FAMILIES))
+    parts = []
+    for name, verb in program.commands.items():
+        inner = [f"{name} {word}" for word in getattr(verb, "commands", {})]
+        for words in [name, *inner]:
+            printed = io.StringIO()
+            with contextlib.redirect_stdout(printed):
+                application.run([*words.split(), "--help"])
+            level = "###" if " " in words else "##"
+            parts.append(f"{level} {words}\n\n```text\n{printed.getvalue().rstrip()}\n```")
+    return "\n\n".join(parts)
+
+
 def benchmarks() -> str:
     """The scripts and what the first line of each says."""
     lines = ["| script | what it measures |", "|---|---|"]
@@ -259,6 +282,7 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
         (BENCHMARKS, benchmarks),
         (PROOFS, proofs),
         (NOTEBOOKS, notebooks),
+        (VERBS, verbs),
     ):
         filled = filled.replace(mark, fill()) if mark in filled else filled
     filled = MEASURED.sub(lambda match: measured(match[1]), filled)

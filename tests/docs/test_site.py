@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 import pytest
 
 from browser import chromium
+from mezzotint.cli import application
 from mezzotint.papers import catalogue
 from modules import load
 
@@ -102,6 +103,14 @@ def test_names_are_filled_in(hooks: ModuleType) -> None:
     assert "::: mezzotint.Mechanism" in filled
     assert "::: mezzotint.collect" not in filled
     assert "mezzotint reproduce optm-table1" in hooks.on_page_markdown(hooks.GALLERY)
+
+
+def test_the_help_of_every_verb_is_filled_in(hooks: ModuleType) -> None:
+    page = hooks.on_page_markdown((ROOT / "docs" / "cli.md").read_text(encoding="utf-8"))
+    for name in (*application.VERBS, *application.VERB_FAMILIES, "smoothed profile"):
+        level = "###" if " " in name else "##"
+        assert f"\n{level} {name}\n\n```text\nUsage: mezzotint {name} " in page
+    assert "Values out of range: clip or error" in page
 
 
 def test_no_placeholder_is_visible_to_whoever_reads_the_sources(hooks: ModuleType) -> None:

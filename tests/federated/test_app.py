@@ -285,7 +285,7 @@ def test_every_table_can_be_chosen_by_name_and_summed(name):
         ({"round": {"count": 3}}, [], "no such table; there are data"),
         ({"server": {"roster": "r.json"}}, [], "server.roster=r.json: simulated clients"),
         ({}, ["--set", "rounds"], "write table.key=value"),
-        ({}, ["--set", "privacy=3"], "name a key of this table"),
+        ({}, ["--set", "privacy=3"], "must be a table"),
         ({}, ["--set", "rounds.clients_per_round=x"], "rounds.clients_per_round=x: need a value of type int"),
         ({}, ["--resume"], "a resumed run keeps its settings"),
         ({"rounds": {"minimum": 1}}, ["--app", "a"], "rounds.minimum=1: "),
